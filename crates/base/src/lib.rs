@@ -1,0 +1,35 @@
+//! Ground floor: the words and measures that every other crate speaks.
+//!
+//! Nothing here does I/O, reads a clock or spawns. A type is here when two crates of the same floor
+//! must agree on it (the export that produces attributes and the wire that carries them), and only
+//! then; everything else lives with its owner.
+//!
+//! * measures: [`Time`], [`ByteSize`], [`Rate`], [`Extent`]
+//! * identity: [`SessionId`], [`BootId`], [`VolumeId`], [`Handle`], [`Principal`]
+//! * names: [`Name`], the only way a path component crosses a border
+//! * files: [`Attributes`], [`FileKind`], [`AttributeChange`], [`FileSystemStat`]
+//! * trouble: [`FsError`], the closed set of answers a file operation can fail with
+//! * [`limits`]: every bound of the system, with its reason
+
+mod attributes;
+mod error;
+mod extent;
+mod handle;
+mod ids;
+pub mod limits;
+mod name;
+mod principal;
+mod time;
+mod units;
+
+pub use attributes::{
+    AttributeChange, Attributes, FileKind, FileSystemStat, SetTime, Timestamp, mode,
+};
+pub use error::FsError;
+pub use extent::{Extent, ExtentSet};
+pub use handle::Handle;
+pub use ids::{BootId, ClusterId, LockOwner, OpenId, RequestId, SessionId, VolumeId};
+pub use name::{Name, NameError};
+pub use principal::Principal;
+pub use time::Time;
+pub use units::{ByteSize, ParseUnitError, Rate};

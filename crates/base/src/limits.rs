@@ -1,0 +1,85 @@
+//! Every bound of the system, each with its reason. A bound that depends on another says so in a
+//! `const` assertion at the end.
+
+use std::time::Duration;
+
+/// Longest path component, as in every Linux file system (`NAME_MAX`).
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest symbolic link target, as in Linux (`PATH_MAX` without its NUL).
+pub const LINK_TARGET_BYTES_MAX: usize = 4095;
+/// Longest handle: the kernel's largest file handle (128) with its type, a volume's identity and an
+/// authentication code.
+pub const HANDLE_BYTES_MAX: usize = 192;
+/// Largest extended attribute value, as in Linux (`XATTR_SIZE_MAX`).
+pub const XATTR_BYTES_MAX: usize = 65536;
+/// Largest list of extended attribute names, as in Linux (`XATTR_LIST_MAX`).
+pub const XATTR_LIST_BYTES_MAX: usize = 65536;
+/// Most supplementary groups of a caller, as in Linux (`NGROUPS_MAX`).
+pub const GROUPS_MAX: usize = 65536;
+
+/// Largest postcard body of a frame. A full page of directory entries with attributes and handles
+/// (4,096 entries of about 200 bytes) and 65,536 groups of 5 bytes both fit.
+pub const FRAME_BODY_BYTES_MAX: usize = 1 << 20;
+/// Largest raw payload of a frame. One FUSE request is at most 1 MiB; larger frames would let one
+/// transfer hold up the replies behind it on its connection (8 ms at 1 Gbit/s for 1 MiB).
+pub const FRAME_PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// Largest piece of file data in one request or reply.
+pub const DATA_BYTES_MAX: u32 = 1 << 20;
+/// Steps in one compound request: enough for a path of 64 components, small enough for one turn of a
+/// worker.
+pub const COMPOUND_STEPS_MAX: usize = 64;
+/// Directory entries in one reply.
+pub const DIRECTORY_ENTRIES_MAX: usize = 4096;
+/// Contents of a small file sent with its attributes. At 64 KiB the transfer at 1 Gbit/s takes half
+/// a millisecond: less than any distance worth the name.
+pub const INLINE_BYTES_MAX: u32 = 64 << 10;
+
+/// Connections of one session: one for metadata and demand reads, the rest for bulk. With Linux's
+/// default buffers one connection carries about 28 MB/s at 100 ms (measured), so a gigabit needs at
+/// least five.
+pub const CONNECTIONS_MAX: usize = 9;
+/// Sessions of one server.
+pub const SESSIONS_MAX: usize = 1024;
+/// Connections that have not yet authenticated themselves, over all peers.
+pub const CONNECTIONS_PENDING_MAX: usize = 256;
+/// Time a connection has to authenticate itself.
+pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Requests of one connection that a server works on at once; it reads no further frame beyond.
+pub const CONNECTION_REQUESTS_MAX: usize = 1024;
+/// Bytes of replies that wait for one connection's socket; no request is begun beyond. A peer that
+/// does not read holds at most this much of the server's memory.
+pub const CONNECTION_REPLY_BYTES_MAX: usize = 32 << 20;
+/// Time a socket may refuse to take a byte before its connection is closed.
+pub const WRITE_STALL_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long a lease lives without word from the client. Shorter means less waiting for a client
+/// that has vanished, longer means fewer heartbeats.
+pub const LEASE_TIME: Duration = Duration::from_secs(6);
+/// How often a client that holds leases is heard at least.
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1500);
+/// When a client stops trusting its leases: earlier than the server drops them, by the drift of two
+/// clocks and the time a reply may have been under way.
+pub const LEASE_TRUST_TIME: Duration = Duration::from_millis(4500);
+/// Leases of one session; beyond, the server grants none and the client asks each time.
+pub const LEASES_PER_SESSION_MAX: usize = 1 << 20;
+/// Locks of one session.
+pub const LOCKS_PER_SESSION_MAX: usize = 65536;
+/// Open files of one session.
+pub const OPENS_PER_SESSION_MAX: usize = 65536;
+/// After a restart, how long locks can only be reclaimed, not newly taken.
+pub const LOCK_GRACE_TIME: Duration = Duration::from_secs(10);
+/// How long a session without connections is kept, with its opens and locks.
+pub const SESSION_IDLE_TIME_MAX: Duration = Duration::from_secs(90);
+
+/// Default time within which a mount answers, with an error if need be.
+pub const REQUEST_TIME_DEFAULT: Duration = Duration::from_secs(30);
+/// Memory that one mount may hold in read-ahead and in unwritten data.
+pub const CLIENT_BUFFER_BYTES_MAX: u64 = 256 << 20;
+/// Read-ahead streams of one file.
+pub const STREAMS_PER_FILE_MAX: usize = 16;
+
+const _: () = assert!(LEASE_TRUST_TIME.as_millis() + 1000 < LEASE_TIME.as_millis());
+const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 2 < LEASE_TRUST_TIME.as_millis());
+const _: () = assert!(DATA_BYTES_MAX as usize <= FRAME_PAYLOAD_BYTES_MAX);
+const _: () = assert!(XATTR_BYTES_MAX < FRAME_BODY_BYTES_MAX);
+const _: () = assert!(GROUPS_MAX * 5 < FRAME_BODY_BYTES_MAX / 2);
