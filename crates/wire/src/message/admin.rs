@@ -1,0 +1,207 @@
+//! Administration: volumes, credentials, status.
+
+use base::{BootId, ClusterId, VolumeId};
+use serde::{Deserialize, Serialize};
+
+/// For whom a credential may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CredentialKind {
+    /// Administers the cluster, and speaks for all users.
+    Admin,
+    /// A machine: speaks for all its users.
+    Host,
+    /// One user: speaks for this uid only.
+    User {
+        /// The user.
+        uid: u32,
+    },
+}
+
+/// What a volume is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VolumeKind {
+    /// A directory tree of the server.
+    Export {
+        /// Absolute path at the server.
+        #[serde(deserialize_with = "crate::bounded::text::<4095, _>")]
+        path: String,
+        /// Whether every change is refused.
+        read_only: bool,
+    },
+}
+
+/// Terms of a join string.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinTerms {
+    /// What the credential will be.
+    pub kind: CredentialKind,
+    /// Seconds until the string is worthless.
+    pub seconds_valid: u32,
+}
+
+/// What an administrator asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AdminRequest {
+    /// Answer: `Status`. Any credential may ask; only an administrator sees sessions.
+    Status,
+    /// Answer: `Volumes`.
+    VolumeList,
+    /// Answer: `Volumes` with one element.
+    VolumeShow {
+        /// Its name.
+        #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
+        name: String,
+    },
+    /// Answer: `Volumes` with one element.
+    VolumeCreate {
+        /// Its name: 1 to 63 of `a-z 0-9 - _ .`, beginning with a letter or digit.
+        #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
+        name: String,
+        /// What it is.
+        kind: VolumeKind,
+        /// Only check.
+        dry_run: bool,
+    },
+    /// Forgets the volume; an export's files stay. Answer: `Done`.
+    VolumeDelete {
+        /// Its name.
+        #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
+        name: String,
+        /// Only check.
+        dry_run: bool,
+    },
+    /// Answer: `JoinSecret`.
+    JoinCreate(JoinTerms),
+    /// Answer: `Credentials`.
+    CredentialList,
+    /// Ends its sessions and refuses it from now on. Answer: `Done`.
+    CredentialRevoke {
+        /// Serial number of the certificate, in hexadecimal.
+        #[serde(deserialize_with = "crate::bounded::text::<64, _>")]
+        serial: String,
+        /// Only check.
+        dry_run: bool,
+    },
+}
+
+/// A volume in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeSummary {
+    /// Identity.
+    pub id: VolumeId,
+    /// Name.
+    pub name: String,
+    /// What it is.
+    pub kind: VolumeKind,
+    /// Why it cannot be served at the moment, if so.
+    pub trouble: Option<String>,
+}
+
+/// A credential in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CredentialSummary {
+    /// Serial number, in hexadecimal.
+    pub serial: String,
+    /// For whom it speaks.
+    pub kind: CredentialKind,
+    /// What the client called itself.
+    pub label: String,
+    /// Seconds since 1970.
+    pub issued: i64,
+    /// Whether it is refused.
+    pub revoked: bool,
+}
+
+/// A session in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionSummary {
+    /// The client's machine.
+    pub host: String,
+    /// Its address.
+    pub address: String,
+    /// For whom it speaks.
+    pub kind: CredentialKind,
+    /// Connections that stand.
+    pub connections: u32,
+    /// Open files.
+    pub opens: u64,
+    /// Locks.
+    pub locks: u64,
+    /// Leases.
+    pub leases: u64,
+    /// Requests being worked on.
+    pub requests: u64,
+    /// Bytes sent to it.
+    pub bytes_read: u64,
+    /// Bytes received from it.
+    pub bytes_written: u64,
+    /// Seconds since it was heard.
+    pub seconds_idle: u64,
+}
+
+/// A background worker in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerSummary {
+    /// Name.
+    pub name: String,
+    /// What it does at the moment.
+    pub state: String,
+    /// What it has done, in its own unit.
+    pub progress: u64,
+}
+
+/// How a server is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerStatus {
+    /// Program version.
+    pub version: String,
+    /// Cluster.
+    pub cluster: ClusterId,
+    /// This run.
+    pub boot: BootId,
+    /// Seconds since it began.
+    pub seconds_up: u64,
+    /// Volumes.
+    pub volumes: Vec<VolumeSummary>,
+    /// Sessions; empty for all but administrators.
+    pub sessions: Vec<SessionSummary>,
+    /// Background workers.
+    pub workers: Vec<WorkerSummary>,
+}
+
+/// What an administrator is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AdminReply {
+    /// It is done, or would be.
+    Done,
+    /// Status.
+    Status(ServerStatus),
+    /// Volumes.
+    Volumes(Vec<VolumeSummary>),
+    /// The secret part of a join string.
+    JoinSecret([u8; 32]),
+    /// Credentials.
+    Credentials(Vec<CredentialSummary>),
+    /// It cannot be done, and why, in the server's words.
+    Failed {
+        /// Stable word for programs.
+        code: AdminError,
+        /// One sentence for people.
+        message: String,
+    },
+}
+
+/// Why administration failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AdminError {
+    /// No such volume or credential.
+    NotFound,
+    /// The name is taken.
+    Exists,
+    /// The name or path is not legal.
+    Invalid,
+    /// Somebody uses it.
+    InUse,
+    /// The server's disk or file system refused.
+    Io,
+}

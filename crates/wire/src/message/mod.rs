@@ -1,0 +1,128 @@
+//! Messages: what the bodies of frames say.
+//!
+//! Each message is one postcard value; its bytes are pinned by golden tests, because a reordered enum
+//! would silently change the wire. New variants go to the end; what they need is negotiated as a
+//! [`Features`] bit, and a changed meaning raises [`crate::version::WireVersion`].
+
+mod admin;
+mod file;
+mod handshake;
+mod notice;
+
+pub use admin::{
+    AdminError, AdminReply, AdminRequest, CredentialKind, CredentialSummary, JoinTerms, ServerStatus,
+    SessionSummary, VolumeKind, VolumeSummary, WorkerSummary,
+};
+pub use file::{
+    Access, AllocateMode, Compound, CompoundReply, Entry, FileRef, Lease, LockKind, LockMode,
+    LockRange, RenameMode, SeekWhat, Step, StepReply, Target, WriteAt, DirectoryEntry,
+};
+pub use handshake::{ConnectionRole, Farewell, Features, Hello, Proof, Welcome};
+pub use notice::{Notice, Recall, RecallItem};
+
+use base::Handle;
+use serde::{Deserialize, Serialize};
+
+/// What a client asks; the body of a request frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "a request is encoded at once, never kept in bulk")]
+pub enum Request {
+    /// Nothing: proves the line and renews the session's leases.
+    Ping,
+    /// File operations in order.
+    Files(Compound),
+    /// These are not cached any more.
+    ReturnLeases(
+        #[serde(deserialize_with = "crate::bounded::list::<4096, _, _>")] Vec<Handle>,
+    ),
+    /// The recall with this number has been obeyed.
+    RecallDone(u64),
+    /// The session ends: its opens, locks and leases go.
+    EndSession,
+    /// Administration; needs an administrator's credential.
+    Admin(AdminRequest),
+    /// A one-time join secret for a credential; the only request without one.
+    Enrol {
+        /// The secret part of the join string.
+        secret: [u8; 32],
+        /// Certificate signing request, DER.
+        #[serde(deserialize_with = "crate::bounded::list::<8192, _, _>")]
+        signing_request: Vec<u8>,
+        /// How the client calls itself, for the administrator's list.
+        #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
+        label: String,
+    },
+}
+
+/// What a server answers; the body of a reply frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// To ping, returned leases, obeyed recalls, the session's end.
+    Done,
+    /// To file operations.
+    Files(CompoundReply),
+    /// To administration.
+    Admin(AdminReply),
+    /// To enrolment.
+    Enrolled {
+        /// The credential, DER.
+        #[serde(deserialize_with = "crate::bounded::list::<8192, _, _>")]
+        certificate: Vec<u8>,
+    },
+    /// The request was not carried out at all.
+    Refused(Refusal),
+}
+
+/// Why a request was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// The body is not a message of this version.
+    #[error("the request could not be read")]
+    Malformed,
+    /// The credential does not allow it.
+    #[error("the credential does not allow this")]
+    Forbidden,
+    /// The request names a user for whom the credential does not speak.
+    #[error("the credential does not speak for this user")]
+    ForeignUser,
+    /// Cancelled before it was begun.
+    #[error("cancelled")]
+    Cancelled,
+    /// The session is not known (any more): opens, locks and leases are gone.
+    #[error("the session has ended")]
+    NoSession,
+    /// A bound of the server (sessions, opens, queue) is reached; later may do.
+    #[error("the server is at a limit")]
+    Overloaded,
+    /// A join secret that is unknown, used or expired.
+    #[error("the join string is unknown, used or expired")]
+    JoinString,
+    /// A resent request whose outcome the server can no longer tell.
+    #[error("the outcome of the first try is not known")]
+    OutcomeUnknown,
+}
+
+/// Encodes any message for a frame's body.
+///
+/// # Panics
+/// Never for the types of this module: none of them has a shape that postcard cannot write.
+#[must_use]
+pub fn encode<T: Serialize>(message: &T) -> bytes::Bytes {
+    postcard::to_stdvec(message).expect("messages are plain data").into()
+}
+
+/// A body that is not the message expected, or has bytes after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the body is not a valid message")]
+pub struct BodyError;
+
+/// Decodes a frame's body, all of it.
+///
+/// # Errors
+/// [`BodyError`].
+pub fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, BodyError> {
+    match postcard::take_from_bytes(body) {
+        Ok((message, [])) => Ok(message),
+        Ok(_) | Err(_) => Err(BodyError),
+    }
+}

@@ -1,0 +1,40 @@
+//! What a server says unasked.
+
+use base::{Handle, Name};
+use serde::{Deserialize, Serialize};
+
+/// The body of a notice frame; sent on the main connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Notice {
+    /// Somebody else changes something that this session caches. The client drops what is named,
+    /// writes back what it holds under an exclusive lease, and answers `RecallDone(id)`.
+    Recall {
+        /// Number to answer with.
+        id: u64,
+        /// What is recalled.
+        #[serde(deserialize_with = "crate::bounded::list::<1024, _, _>")]
+        items: Vec<RecallItem>,
+    },
+}
+
+/// One recalled lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecallItem {
+    /// The inode.
+    pub handle: Handle,
+    /// How much of the lease goes.
+    pub what: Recall,
+}
+
+/// How much of a lease is recalled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recall {
+    /// All of it: attributes, data, entries, absence of names. The lease is gone.
+    Everything,
+    /// One name in a directory (present or absent) and the directory's own attributes; the lease on
+    /// the rest of its entries stays.
+    Entry(Name),
+    /// The exclusive part of a directory's lease: creations answered ahead must be sent. Reading
+    /// from the cache may go on.
+    Exclusive,
+}
