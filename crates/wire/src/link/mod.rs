@@ -1,0 +1,172 @@
+//! Connections: a TCP socket, TLS or not, as a stream of frames.
+//!
+//! [`FrameReader`] and [`FrameWriter`] are owned by one task each. Nothing here decides what is sent
+//! or when; that is [`crate::session`] at the client and the dispatcher at the server.
+//!
+//! Socket options, and why: `TCP_NODELAY`, because small requests must not wait for acknowledgements;
+//! BBR where the kernel has it, because loss is not congestion on long lines; no `SO_SNDBUF` or
+//! `SO_RCVBUF`, because setting them turns the kernel's tuning off; `TCP_USER_TIMEOUT` and
+//! keep-alive, because a cut line must be noticed; `TCP_NOTSENT_LOWAT`, so that bytes wait in our
+//! queues, ordered by class, and not in the kernel's.
+
+mod reader;
+mod writer;
+
+pub use reader::FrameReader;
+pub use writer::FrameWriter;
+
+use crate::frame::FrameError;
+use base::limits::{HANDSHAKE_TIME_MAX, WRITE_STALL_TIME_MAX};
+use rustls::pki_types::{CertificateDer, ServerName};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+/// Bytes that the kernel may hold unsent for one socket before it stops asking for more.
+const UNSENT_BYTES_MAX: u32 = 256 << 10;
+
+/// Why a connection ended or never began.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The socket failed.
+    #[error("connection failed: {0}")]
+    Io(#[from] io::Error),
+    /// The peer sent something that is not a frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// Nothing moved for too long.
+    #[error("no progress for {0:?}")]
+    Stalled(Duration),
+    /// The peer closed the connection between two frames.
+    #[error("connection closed by the peer")]
+    Closed,
+}
+
+/// The two halves of a connection.
+pub struct Connection {
+    /// Frames from the peer.
+    pub reader: FrameReader,
+    /// Frames to the peer.
+    pub writer: FrameWriter,
+    /// Certificates that the peer proved under TLS, its own first. Empty without TLS or without one.
+    pub peer_certificates: Vec<CertificateDer<'static>>,
+    /// Whether TLS protects the bytes.
+    pub encrypted: bool,
+    /// Where the peer is.
+    pub peer: SocketAddr,
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = socket2::SockRef::from(stream);
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(5))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(4);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(WRITE_STALL_TIME_MAX))?;
+    // The following two only make things better; a kernel without them still works.
+    if let Err(error) = rustix::net::sockopt::set_tcp_congestion(stream, "bbr") {
+        tracing::debug!(%error, "BBR congestion control is not available");
+    }
+    if let Err(error) = socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX) {
+        tracing::debug!(%error, "TCP_NOTSENT_LOWAT is not available");
+    }
+    Ok(())
+}
+
+fn join(
+    stream: impl AsyncRead + AsyncWrite + Send + 'static,
+    certificates: Option<&[CertificateDer<'_>]>,
+    peer: SocketAddr,
+) -> Connection {
+    let (read, write) = tokio::io::split(stream);
+    Connection {
+        reader: FrameReader::new(Box::pin(read)),
+        writer: FrameWriter::new(Box::pin(write), false),
+        peer_certificates: certificates
+            .unwrap_or_default()
+            .iter()
+            .map(|c| c.clone().into_owned())
+            .collect(),
+        encrypted: true,
+        peer,
+    }
+}
+
+fn join_plain(stream: TcpStream, peer: SocketAddr) -> Connection {
+    let (read, write) = stream.into_split();
+    Connection {
+        reader: FrameReader::new(Box::pin(read)),
+        writer: FrameWriter::new(Box::pin(write), true),
+        peer_certificates: Vec::new(),
+        encrypted: false,
+        peer,
+    }
+}
+
+/// Connects to `address`, with TLS if a configuration is given.
+///
+/// # Errors
+/// [`LinkError::Io`] where the socket or the handshake fails, [`LinkError::Stalled`] after
+/// `time_max`.
+pub async fn connect(
+    address: SocketAddr,
+    tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
+    time_max: Duration,
+) -> Result<Connection, LinkError> {
+    let attempt = async {
+        let stream = TcpStream::connect(address).await?;
+        prepare(&stream)?;
+        match tls {
+            None => Ok(join_plain(stream, address)),
+            Some((config, name)) => {
+                let stream = TlsConnector::from(config).connect(name, stream).await?;
+                let certificates = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
+                Ok(join(stream, certificates.as_deref(), address))
+            }
+        }
+    };
+    match tokio::time::timeout(time_max, attempt).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(LinkError::Stalled(time_max)),
+    }
+}
+
+/// Makes a connection of an accepted socket, with TLS if a configuration is given.
+///
+/// # Errors
+/// As [`connect`]; the handshake has [`HANDSHAKE_TIME_MAX`].
+pub async fn accept(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Arc<rustls::ServerConfig>>,
+) -> Result<Connection, LinkError> {
+    prepare(&stream)?;
+    let Some(config) = tls else {
+        return Ok(join_plain(stream, peer));
+    };
+    match tokio::time::timeout(HANDSHAKE_TIME_MAX, TlsAcceptor::from(config).accept(stream)).await {
+        Ok(stream) => {
+            let stream = stream?;
+            let certificates = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
+            Ok(join(stream, certificates.as_deref(), peer))
+        }
+        Err(_) => Err(LinkError::Stalled(HANDSHAKE_TIME_MAX)),
+    }
+}
+
+/// Takes one half of a connection over any byte stream (tests, tunnels).
+#[must_use]
+pub fn over(
+    stream: impl AsyncRead + AsyncWrite + Send + 'static,
+    peer: SocketAddr,
+) -> Connection {
+    let mut connection = join(stream, None, peer);
+    connection.encrypted = false;
+    connection
+}

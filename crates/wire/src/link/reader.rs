@@ -1,0 +1,104 @@
+//! Frames from a socket.
+
+use super::LinkError;
+use crate::frame::{Frame, HEADER_BYTES, Header};
+use bytes::{BufMut, Bytes, BytesMut};
+use std::io;
+use std::pin::Pin;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Bytes asked of the socket at once for headers and bodies.
+const BUFFER_BYTES: usize = 64 << 10;
+/// A payload up to this size is copied out of the buffer, so that a few kept bytes do not keep the
+/// whole buffer.
+const COPY_BYTES_MAX: usize = 16 << 10;
+
+/// Reads frames. Large payloads go from the socket straight into a buffer of their own.
+pub struct FrameReader {
+    stream: Pin<Box<dyn AsyncRead + Send>>,
+    buffer: BytesMut,
+    bytes_read: u64,
+}
+
+impl FrameReader {
+    pub(super) fn new(stream: Pin<Box<dyn AsyncRead + Send>>) -> Self {
+        Self { stream, buffer: BytesMut::with_capacity(BUFFER_BYTES), bytes_read: 0 }
+    }
+
+    /// All bytes read from the socket so far.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read
+    }
+
+    /// Whether a further frame can be read, at least in part, without the socket.
+    #[must_use]
+    pub fn has_buffered(&self) -> bool {
+        self.buffer.len() >= HEADER_BYTES
+    }
+
+    /// The next frame.
+    ///
+    /// # Errors
+    /// [`LinkError::Closed`] if the peer closed between frames; everything else is a broken
+    /// connection. Dropping the future in between loses bytes: the connection must then be closed.
+    pub async fn read(&mut self) -> Result<Frame, LinkError> {
+        if !self.fill(HEADER_BYTES).await? {
+            return Err(LinkError::Closed);
+        }
+        let head: [u8; HEADER_BYTES] =
+            self.buffer[..HEADER_BYTES].try_into().expect("a slice of this length");
+        let header = Header::decode(&head)?;
+        if !self.fill(HEADER_BYTES + header.body_bytes()).await? {
+            return Err(cut_off().into());
+        }
+        let head_and_body = self.buffer.split_to(HEADER_BYTES + header.body_bytes());
+        let body = Bytes::copy_from_slice(&head_and_body[HEADER_BYTES..]);
+        header.check_body(&body)?;
+        let payload = self.read_payload(header.payload_bytes()).await?;
+        Ok(header.into_frame(body, payload)?)
+    }
+
+    /// Makes the buffer hold `bytes` bytes. `false` if the stream ends before the first of them.
+    async fn fill(&mut self, bytes: usize) -> Result<bool, LinkError> {
+        while self.buffer.len() < bytes {
+            self.buffer.reserve((bytes - self.buffer.len()).max(BUFFER_BYTES / 2));
+            let count = self.stream.read_buf(&mut self.buffer).await?;
+            self.bytes_read += count as u64;
+            if count == 0 {
+                return if self.buffer.is_empty() { Ok(false) } else { Err(cut_off().into()) };
+            }
+        }
+        Ok(true)
+    }
+
+    async fn read_payload(&mut self, bytes: usize) -> Result<Bytes, LinkError> {
+        if bytes == 0 {
+            return Ok(Bytes::new());
+        }
+        if bytes <= COPY_BYTES_MAX {
+            if !self.fill(bytes).await? {
+                return Err(cut_off().into());
+            }
+            let payload = Bytes::copy_from_slice(&self.buffer[..bytes]);
+            let _ = self.buffer.split_to(bytes);
+            return Ok(payload);
+        }
+        let mut payload = BytesMut::with_capacity(bytes);
+        let buffered = self.buffer.len().min(bytes);
+        payload.extend_from_slice(&self.buffer.split_to(buffered));
+        while payload.len() < bytes {
+            let room = bytes - payload.len();
+            let count = self.stream.read_buf(&mut (&mut payload).limit(room)).await?;
+            self.bytes_read += count as u64;
+            if count == 0 {
+                return Err(cut_off().into());
+            }
+        }
+        Ok(payload.freeze())
+    }
+}
+
+fn cut_off() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "connection ended within a frame")
+}

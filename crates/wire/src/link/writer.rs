@@ -1,0 +1,95 @@
+//! Frames to a socket.
+
+use super::LinkError;
+use crate::frame::Frame;
+use base::limits::WRITE_STALL_TIME_MAX;
+use bytes::{Buf, Bytes, BytesMut};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+/// A payload up to this size is copied behind its header; larger ones are sent from where they lie.
+const COPY_BYTES_MAX: usize = 16 << 10;
+/// Copied bytes gathered before the socket is written to.
+const GATHER_BYTES: usize = 64 << 10;
+
+/// Writes frames, gathering small ones into few system calls.
+pub struct FrameWriter {
+    stream: Pin<Box<dyn AsyncWrite + Send>>,
+    checksum_payload: bool,
+    gathered: BytesMut,
+    bytes_written: u64,
+}
+
+impl FrameWriter {
+    pub(super) fn new(stream: Pin<Box<dyn AsyncWrite + Send>>, checksum_payload: bool) -> Self {
+        Self {
+            stream,
+            checksum_payload,
+            gathered: BytesMut::with_capacity(GATHER_BYTES),
+            bytes_written: 0,
+        }
+    }
+
+    /// All bytes written to the socket so far.
+    #[must_use]
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written
+    }
+
+    /// Queues a frame; it is on its way after [`Self::flush`], or earlier.
+    ///
+    /// # Errors
+    /// The connection is broken, or took no byte for [`WRITE_STALL_TIME_MAX`].
+    pub async fn write(&mut self, frame: Frame) -> Result<(), LinkError> {
+        self.gathered.extend_from_slice(&frame.encode_header(self.checksum_payload));
+        self.gathered.extend_from_slice(&frame.body);
+        if frame.payload.len() <= COPY_BYTES_MAX {
+            self.gathered.extend_from_slice(&frame.payload);
+            if self.gathered.len() >= GATHER_BYTES {
+                self.push(Bytes::new()).await?;
+            }
+            return Ok(());
+        }
+        self.push(frame.payload).await
+    }
+
+    /// Sends everything queued.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub async fn flush(&mut self) -> Result<(), LinkError> {
+        self.push(Bytes::new()).await?;
+        Ok(self.stream.flush().await?)
+    }
+
+    /// Closes the sending side after everything queued is sent.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub async fn finish(&mut self) -> Result<(), LinkError> {
+        self.flush().await?;
+        Ok(self.stream.shutdown().await?)
+    }
+
+    /// Writes the gathered bytes, then `payload`.
+    async fn push(&mut self, mut payload: Bytes) -> Result<(), LinkError> {
+        while !self.gathered.is_empty() || !payload.is_empty() {
+            let slices = [IoSlice::new(&self.gathered), IoSlice::new(&payload)];
+            let slices = if self.gathered.is_empty() { &slices[1..] } else { &slices[..] };
+            let write = self.stream.write_vectored(slices);
+            let count = tokio::time::timeout(WRITE_STALL_TIME_MAX, write)
+                .await
+                .map_err(|_| LinkError::Stalled(WRITE_STALL_TIME_MAX))??;
+            if count == 0 {
+                return Err(io::Error::from(io::ErrorKind::WriteZero).into());
+            }
+            self.bytes_written += count as u64;
+            let from_gathered = count.min(self.gathered.len());
+            self.gathered.advance(from_gathered);
+            payload.advance(count - from_gathered);
+        }
+        self.gathered.clear();
+        Ok(())
+    }
+}
