@@ -1,1 +1,600 @@
-//! x
+//! The client's side of a session: many requests in flight over several connections.
+//!
+//! The session decides which request goes next on which connection, which reply belongs to what, what
+//! must be sent again after a connection broke, and what has waited too long. It has no sockets and
+//! no clock; a driver asks it:
+//!
+//! * in: [`ClientSession::submit`], [`ClientSession::cancel`], [`ClientSession::promote`],
+//!   [`ClientSession::handle_up`], [`ClientSession::handle_down`], [`ClientSession::handle_reply`]
+//! * out: [`ClientSession::poll_transmit`] per connection until it has nothing,
+//!   [`ClientSession::poll_expired`] at [`ClientSession::next_deadline`]
+//!
+//! Connection 0 is the main one: metadata and demand reads go there and nothing else while a bulk
+//! connection stands, so that no long transfer is ever in front of somebody who waits. Bulk classes
+//! are spread over the others, each time on one of the least loaded. Bytes in flight are bounded over
+//! *all* connections together, by two windows (towards the client, towards the server) that the
+//! caller derives from the measured link: independent windows would overrun the line's queue.
+//! Metadata and demand are not held back by the window, because somebody waits for them and their
+//! number is bounded by those who wait; they are counted all the same.
+//!
+//! A request whose connection broke is sent again with the `resent` flag; the server knows which
+//! requests must not run twice. A request that expired is given up: its late reply is dropped.
+
+use crate::frame::{Class, Frame, FrameKind};
+use base::limits::CONNECTIONS_MAX;
+use base::{RequestId, Time};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Requests that may wait for an answer at once. The buffers of a mount are bounded in bytes long
+/// before; this bounds small ones.
+pub const REQUESTS_MAX: usize = 65536;
+/// How much more than the least loaded bulk connection another may have in flight and still take a
+/// request: one full extent, so that a slow connection is passed over but a steady one is not starved.
+const IMBALANCE_BYTES_MAX: u64 = 1 << 20;
+/// Demand bytes in flight on the main connection beyond which bulk connections help.
+const MAIN_DEMAND_BYTES_MAX: u64 = 512 << 10;
+
+/// Index of a connection within its session; 0 is the main one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionIndex(pub usize);
+
+impl ConnectionIndex {
+    /// The connection for metadata and demand reads.
+    pub const MAIN: Self = Self(0);
+}
+
+/// A request to be sent.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// How urgent.
+    pub class: Class,
+    /// Encoded [`crate::message::Request`].
+    pub body: Bytes,
+    /// Data that goes with it.
+    pub payload: Bytes,
+    /// Payload bytes that the reply will have at most.
+    pub reply_bytes: u64,
+    /// When the caller gives up; [`Time::MAX`] for waits without end (locks).
+    pub deadline: Time,
+}
+
+/// Bytes that may be in flight, over all connections together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Payload of replies to bulk reads.
+    pub read_bytes: u64,
+    /// Payload of writes.
+    pub write_bytes: u64,
+}
+
+/// What is in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InFlight {
+    /// Payload bytes expected from the server.
+    pub read_bytes: u64,
+    /// Payload bytes sent and not yet answered.
+    pub write_bytes: u64,
+    /// Requests sent and not yet answered.
+    pub requests: usize,
+    /// Requests not yet sent.
+    pub queued: usize,
+}
+
+/// A reply that belongs to a request somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// When the request was sent.
+    pub sent_at: Time,
+    /// Its class.
+    pub class: Class,
+    /// Payload bytes that went with the request.
+    pub written_bytes: u64,
+    /// Whether it was sent more than once, which makes its round-trip time meaningless.
+    pub resent: bool,
+}
+
+/// No more requests can wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many requests wait for an answer")]
+pub struct SessionFull;
+
+#[derive(Debug)]
+enum State {
+    Queued,
+    Sent { connection: usize, at: Time },
+}
+
+#[derive(Debug)]
+struct Pending {
+    class: Class,
+    body: Bytes,
+    payload: Bytes,
+    reply_bytes: u64,
+    deadline: Time,
+    state: State,
+    resent: bool,
+    /// Nobody waits any more; the entry stays while its reply is under way, for the accounts.
+    abandoned: bool,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    up: bool,
+    in_flight: InFlight,
+    demand_bytes: u64,
+    cancels: VecDeque<RequestId>,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct ClientSession {
+    next_id: u64,
+    requests: BTreeMap<RequestId, Pending>,
+    queues: [VecDeque<RequestId>; Class::ALL.len()],
+    deadlines: BTreeSet<(Time, RequestId)>,
+    slots: Vec<Slot>,
+    in_flight: InFlight,
+}
+
+impl ClientSession {
+    /// A session of at most `connections` connections, all of them down. `first_id` must be above
+    /// every id that the session has used before.
+    #[must_use]
+    pub fn new(connections: usize, first_id: RequestId) -> Self {
+        assert!((1..=CONNECTIONS_MAX).contains(&connections), "{connections} connections");
+        Self {
+            next_id: first_id.0.max(1),
+            requests: BTreeMap::new(),
+            queues: Default::default(),
+            deadlines: BTreeSet::new(),
+            slots: (0..connections).map(|_| Slot::default()).collect(),
+            in_flight: InFlight::default(),
+        }
+    }
+
+    /// What is in flight and queued, over all connections.
+    #[must_use]
+    pub fn in_flight(&self) -> InFlight {
+        let queued = self.queues.iter().map(VecDeque::len).sum();
+        InFlight { queued, ..self.in_flight }
+    }
+
+    /// Every request with a smaller id has been answered or given up.
+    #[must_use]
+    pub fn settled(&self) -> RequestId {
+        self.requests.keys().next().copied().unwrap_or(RequestId(self.next_id))
+    }
+
+    /// Queues a request.
+    ///
+    /// # Errors
+    /// [`SessionFull`] beyond [`REQUESTS_MAX`].
+    pub fn submit(&mut self, submission: Submission) -> Result<RequestId, SessionFull> {
+        if self.requests.len() >= REQUESTS_MAX {
+            return Err(SessionFull);
+        }
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        let Submission { class, body, payload, reply_bytes, deadline } = submission;
+        self.queues[class.index()].push_back(id);
+        if deadline < Time::MAX {
+            self.deadlines.insert((deadline, id));
+        }
+        let state = State::Queued;
+        let pending = Pending {
+            class,
+            body,
+            payload,
+            reply_bytes,
+            deadline,
+            state,
+            resent: false,
+            abandoned: false,
+        };
+        self.requests.insert(id, pending);
+        Ok(id)
+    }
+
+    /// Makes a waiting request more urgent, if it is not yet sent. A prediction that somebody now
+    /// waits for goes in front.
+    pub fn promote(&mut self, id: RequestId, class: Class) {
+        let Some(pending) = self.requests.get_mut(&id) else { return };
+        if pending.class <= class || !matches!(pending.state, State::Queued) {
+            return;
+        }
+        let queue = &mut self.queues[pending.class.index()];
+        queue.retain(|queued| *queued != id);
+        pending.class = class;
+        self.queues[class.index()].push_back(id);
+    }
+
+    /// Takes a request back. Not yet sent, it is gone at once; else the server is told, and its
+    /// reply, if it still comes, is dropped. Nobody is answered in either case.
+    pub fn cancel(&mut self, id: RequestId) {
+        let Some(pending) = self.requests.get_mut(&id) else { return };
+        self.deadlines.remove(&(pending.deadline, id));
+        match pending.state {
+            State::Queued => {
+                let class = pending.class;
+                self.queues[class.index()].retain(|queued| *queued != id);
+                self.requests.remove(&id);
+            }
+            State::Sent { connection, .. } => {
+                if !pending.abandoned {
+                    pending.abandoned = true;
+                    self.slots[connection].cancels.push_back(id);
+                }
+            }
+        }
+    }
+
+    /// A connection stands and has been welcomed.
+    pub fn handle_up(&mut self, connection: ConnectionIndex) {
+        let slot = &mut self.slots[connection.0];
+        assert!(!slot.up, "connection {} came up twice", connection.0);
+        slot.up = true;
+    }
+
+    /// A connection broke. Its unanswered requests are queued again, in front and in their order.
+    pub fn handle_down(&mut self, connection: ConnectionIndex) {
+        let slot = &mut self.slots[connection.0];
+        if !slot.up {
+            return;
+        }
+        *slot = Slot::default();
+        let mut lost: Vec<RequestId> = Vec::new();
+        for (id, pending) in &self.requests {
+            if matches!(pending.state, State::Sent { connection: c, .. } if c == connection.0) {
+                lost.push(*id);
+            }
+        }
+        for id in lost.into_iter().rev() {
+            let pending = self.requests.get_mut(&id).expect("collected above");
+            self.in_flight.read_bytes -= pending.reply_bytes;
+            self.in_flight.write_bytes -= pending.payload.len() as u64;
+            self.in_flight.requests -= 1;
+            if pending.abandoned {
+                self.requests.remove(&id);
+                continue;
+            }
+            pending.state = State::Queued;
+            pending.resent = true;
+            self.queues[pending.class.index()].push_front(id);
+        }
+    }
+
+    /// A reply arrived. `None` if nobody waits for it: given up, or never asked.
+    pub fn handle_reply(
+        &mut self,
+        connection: ConnectionIndex,
+        id: RequestId,
+    ) -> Option<Answered> {
+        let pending = self.requests.get(&id)?;
+        let State::Sent { connection: sent_on, at } = pending.state else { return None };
+        if sent_on != connection.0 {
+            return None;
+        }
+        let pending = self.requests.remove(&id).expect("looked up above");
+        self.deadlines.remove(&(pending.deadline, id));
+        self.settle(sent_on, &pending, false);
+        (!pending.abandoned).then_some(Answered {
+            sent_at: at,
+            class: pending.class,
+            written_bytes: pending.payload.len() as u64,
+            resent: pending.resent,
+        })
+    }
+
+    /// Moves the accounts by one request: onto `connection`, or off it.
+    fn settle(&mut self, connection: usize, pending: &Pending, add: bool) {
+        let slot = &mut self.slots[connection];
+        let demand = if pending.class == Class::Demand { pending.reply_bytes } else { 0 };
+        let apply = |account: &mut u64, bytes: u64| {
+            *account = if add { *account + bytes } else { *account - bytes };
+        };
+        apply(&mut slot.demand_bytes, demand);
+        for account in [&mut slot.in_flight, &mut self.in_flight] {
+            apply(&mut account.read_bytes, pending.reply_bytes);
+            apply(&mut account.write_bytes, pending.payload.len() as u64);
+            account.requests =
+                if add { account.requests + 1 } else { account.requests - 1 };
+        }
+    }
+
+    /// The next frame for a connection; `None` if it has to wait for a reply, a submission or a
+    /// wider window.
+    pub fn poll_transmit(
+        &mut self,
+        now: Time,
+        connection: ConnectionIndex,
+        windows: Windows,
+    ) -> Option<Frame> {
+        let slot = &mut self.slots[connection.0];
+        if !slot.up {
+            return None;
+        }
+        if let Some(request) = slot.cancels.pop_front() {
+            return Some(Frame {
+                kind: FrameKind::Cancel,
+                class: Class::Metadata,
+                resent: false,
+                request,
+                body: Bytes::new(),
+                payload: Bytes::new(),
+            });
+        }
+        let class = Class::ALL.into_iter().find(|class| self.may_take(connection, *class, windows))?;
+        let id = self.queues[class.index()].pop_front().expect("may_take saw one");
+        let mut pending = self.requests.remove(&id).expect("queued requests are known");
+        pending.state = State::Sent { connection: connection.0, at: now };
+        self.settle(connection.0, &pending, true);
+        let frame = Frame {
+            kind: FrameKind::Request,
+            class: pending.class,
+            resent: pending.resent,
+            request: id,
+            body: pending.body.clone(),
+            payload: pending.payload.clone(),
+        };
+        self.requests.insert(id, pending);
+        Some(frame)
+    }
+
+    /// Whether the first waiting request of `class` may go on `connection` now.
+    fn may_take(&self, connection: ConnectionIndex, class: Class, windows: Windows) -> bool {
+        let Some(id) = self.queues[class.index()].front() else { return false };
+        let pending = &self.requests[id];
+        let main_up = self.slots[0].up;
+        let bulk_up = self.slots[1..].iter().any(|slot| slot.up);
+        let is_main = connection == ConnectionIndex::MAIN;
+        match class {
+            Class::Metadata => return is_main || !main_up,
+            Class::Demand if is_main => {
+                return !bulk_up || self.slots[0].demand_bytes < MAIN_DEMAND_BYTES_MAX;
+            }
+            Class::Demand => {
+                return !main_up || self.slots[0].demand_bytes >= MAIN_DEMAND_BYTES_MAX;
+            }
+            Class::Write | Class::Prediction | Class::Background => {}
+        }
+        if is_main && bulk_up {
+            return false;
+        }
+        let fits = |bytes: u64, in_flight: u64, window: u64| {
+            bytes == 0 || in_flight == 0 || in_flight + bytes <= window
+        };
+        fits(pending.reply_bytes, self.in_flight.read_bytes, windows.read_bytes)
+            && fits(pending.payload.len() as u64, self.in_flight.write_bytes, windows.write_bytes)
+            && self.is_least_loaded(connection)
+    }
+
+    fn is_least_loaded(&self, connection: ConnectionIndex) -> bool {
+        let load = |slot: &Slot| slot.in_flight.read_bytes + slot.in_flight.write_bytes;
+        let least = self.slots[1..].iter().filter(|slot| slot.up).map(load).min().unwrap_or(0);
+        load(&self.slots[connection.0]) <= least + IMBALANCE_BYTES_MAX
+    }
+
+    /// When [`Self::poll_expired`] has something next.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|(time, _)| *time)
+    }
+
+    /// A request whose time is over. It is given up; whoever waits must be told.
+    pub fn poll_expired(&mut self, now: Time) -> Option<RequestId> {
+        let (deadline, id) = *self.deadlines.first()?;
+        if deadline > now {
+            return None;
+        }
+        self.cancel(id);
+        Some(id)
+    }
+
+    /// Gives up every request. Returns those that somebody waits for.
+    pub fn abort(&mut self) -> Vec<RequestId> {
+        let waiting = self.requests.iter().filter(|(_, p)| !p.abandoned).map(|(id, _)| *id);
+        let waiting = waiting.collect();
+        self.requests.clear();
+        self.queues.iter_mut().for_each(VecDeque::clear);
+        self.deadlines.clear();
+        self.in_flight = InFlight::default();
+        for slot in &mut self.slots {
+            *slot = Slot { up: slot.up, ..Slot::default() };
+        }
+        waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const WINDOWS: Windows = Windows { read_bytes: 4 << 20, write_bytes: 4 << 20 };
+    const BULK: ConnectionIndex = ConnectionIndex(1);
+
+    fn read(class: Class, bytes: u64) -> Submission {
+        Submission {
+            class,
+            body: Bytes::from_static(b"r"),
+            payload: Bytes::new(),
+            reply_bytes: bytes,
+            deadline: Time::from_secs(30),
+        }
+    }
+
+    fn session(up: usize) -> ClientSession {
+        let mut session = ClientSession::new(3, RequestId(1));
+        for connection in 0..up {
+            session.handle_up(ConnectionIndex(connection));
+        }
+        session
+    }
+
+    fn drain(session: &mut ClientSession, connection: ConnectionIndex) -> Vec<RequestId> {
+        std::iter::from_fn(|| session.poll_transmit(Time::ZERO, connection, WINDOWS))
+            .map(|frame| frame.request)
+            .collect()
+    }
+
+    #[test]
+    fn predictions_never_use_the_main_connection_while_a_bulk_one_stands() {
+        let mut s = session(2);
+        let predicted = s.submit(read(Class::Prediction, 1 << 20)).expect("room");
+        let demanded = s.submit(read(Class::Demand, 1 << 17)).expect("room");
+        assert_eq!(drain(&mut s, ConnectionIndex::MAIN), [demanded]);
+        assert_eq!(drain(&mut s, BULK), [predicted]);
+        s.handle_down(BULK);
+        assert_eq!(drain(&mut s, ConnectionIndex::MAIN), [predicted]);
+    }
+
+    #[test]
+    fn the_window_bounds_the_sum_over_connections_but_not_demand() {
+        let mut s = session(3);
+        for _ in 0..20 {
+            s.submit(read(Class::Prediction, 1 << 20)).expect("room");
+        }
+        let bulk = [BULK, ConnectionIndex(2), BULK, ConnectionIndex(2)];
+        let sent: usize = bulk.map(|connection| drain(&mut s, connection).len()).iter().sum();
+        assert_eq!(sent, 4);
+        let demanded = s.submit(read(Class::Demand, 1 << 20)).expect("room");
+        assert_eq!(drain(&mut s, ConnectionIndex::MAIN), [demanded]);
+        assert_eq!(s.in_flight().read_bytes, 5 << 20);
+    }
+
+    #[test]
+    fn one_request_larger_than_the_window_still_goes() {
+        let mut s = session(2);
+        let id = s.submit(read(Class::Prediction, 64 << 20)).expect("room");
+        assert_eq!(drain(&mut s, BULK), [id]);
+    }
+
+    #[test]
+    fn unanswered_requests_of_a_broken_connection_are_sent_again_in_order_and_marked() {
+        let mut s = session(2);
+        let ids: Vec<_> =
+            (0..3).map(|_| s.submit(read(Class::Metadata, 0)).expect("room")).collect();
+        assert_eq!(drain(&mut s, ConnectionIndex::MAIN), ids);
+        assert!(s.handle_reply(ConnectionIndex::MAIN, ids[1]).is_some());
+        s.handle_down(ConnectionIndex::MAIN);
+        s.handle_up(ConnectionIndex::MAIN);
+        let again: Vec<_> =
+            std::iter::from_fn(|| s.poll_transmit(Time::ZERO, ConnectionIndex::MAIN, WINDOWS))
+                .collect();
+        assert!(again.iter().all(|frame| frame.resent));
+        assert_eq!(again.iter().map(|f| f.request).collect::<Vec<_>>(), [ids[0], ids[2]]);
+    }
+
+    #[test]
+    fn a_cancelled_request_is_told_to_the_server_and_its_reply_dropped() {
+        let mut s = session(2);
+        let id = s.submit(read(Class::Prediction, 1 << 20)).expect("room");
+        drain(&mut s, BULK);
+        s.cancel(id);
+        let frame = s.poll_transmit(Time::ZERO, BULK, WINDOWS).expect("a cancel frame");
+        assert_eq!((frame.kind, frame.request), (FrameKind::Cancel, id));
+        assert_eq!(s.in_flight().read_bytes, 1 << 20, "still on the line");
+        assert_eq!(s.handle_reply(BULK, id), None);
+        assert_eq!(s.in_flight(), InFlight::default());
+    }
+
+    #[test]
+    fn expired_requests_are_reported_once_and_late_replies_are_dropped() {
+        let mut s = session(1);
+        let id = s.submit(read(Class::Demand, 1)).expect("room");
+        drain(&mut s, ConnectionIndex::MAIN);
+        assert_eq!(s.poll_expired(Time::from_secs(29)), None);
+        assert_eq!(s.poll_expired(Time::from_secs(30)), Some(id));
+        assert_eq!(s.poll_expired(Time::from_secs(31)), None);
+        assert_eq!(s.handle_reply(ConnectionIndex::MAIN, id), None);
+    }
+
+    #[test]
+    fn a_waiting_prediction_that_is_demanded_goes_first() {
+        let mut s = session(2);
+        for _ in 0..8 {
+            s.submit(read(Class::Prediction, 1 << 20)).expect("room");
+        }
+        let wanted = s.submit(read(Class::Prediction, 1 << 20)).expect("room");
+        s.promote(wanted, Class::Demand);
+        assert_eq!(drain(&mut s, ConnectionIndex::MAIN), [wanted]);
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order, the accounts come back to zero, every request is
+        /// answered, expired or given up exactly once, and the bulk window holds.
+        #[test]
+        fn accounts_balance(steps in prop::collection::vec((0u8..7, 0usize..64), 1..400)) {
+            let mut s = ClientSession::new(3, RequestId(1));
+            let mut up = [false; 3];
+            let mut on_line: Vec<(ConnectionIndex, RequestId)> = Vec::new();
+            let mut open = BTreeSet::new();
+            for (what, n) in steps {
+                let connection = ConnectionIndex(n % 3);
+                match what {
+                    0 | 1 => {
+                        let class = Class::ALL[n % 5];
+                        let mut submission = read(class, (n as u64) << 15);
+                        if class == Class::Write {
+                            submission.payload = Bytes::from(vec![0; n << 10]);
+                            submission.reply_bytes = 0;
+                        }
+                        open.insert(s.submit(submission).expect("room"));
+                    }
+                    2 => if let Some(frame) = s.poll_transmit(Time::ZERO, connection, WINDOWS) {
+                        if frame.kind == FrameKind::Request {
+                            on_line.push((connection, frame.request));
+                        }
+                    },
+                    3 => if !on_line.is_empty() {
+                        let (connection, id) = on_line.remove(n % on_line.len());
+                        let answered = s.handle_reply(connection, id).is_some();
+                        prop_assert_eq!(answered, open.remove(&id));
+                    },
+                    4 => {
+                        if up[connection.0] {
+                            s.handle_down(connection);
+                            on_line.retain(|(c, _)| *c != connection);
+                        } else {
+                            s.handle_up(connection);
+                        }
+                        up[connection.0] = !up[connection.0];
+                    }
+                    5 => if let Some(id) = open.iter().nth(n).copied() {
+                        s.cancel(id);
+                        open.remove(&id);
+                    },
+                    _ => if let Some(id) = open.iter().nth(n).copied() {
+                        s.promote(id, Class::Demand);
+                    },
+                }
+            }
+            for connection in (0..3).map(ConnectionIndex) {
+                if !up[connection.0] {
+                    s.handle_up(connection);
+                }
+            }
+            loop {
+                let mut moved = false;
+                for connection in (0..3).map(ConnectionIndex) {
+                    while let Some(frame) = s.poll_transmit(Time::ZERO, connection, WINDOWS) {
+                        if frame.kind == FrameKind::Request {
+                            on_line.push((connection, frame.request));
+                        }
+                        moved = true;
+                    }
+                }
+                for (connection, id) in on_line.drain(..) {
+                    moved = true;
+                    if s.handle_reply(connection, id).is_some() {
+                        prop_assert!(open.remove(&id));
+                    }
+                }
+                if !moved { break }
+            }
+            prop_assert!(open.is_empty(), "never answered: {open:?}");
+            prop_assert_eq!(s.in_flight(), InFlight::default());
+        }
+    }
+}
