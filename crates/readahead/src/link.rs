@@ -1,0 +1,527 @@
+//! How many bytes may be in flight to one server, from what its replies show.
+//!
+//! # Model
+//!
+//! A path has a round trip time without queue (`rtt`) and a bottleneck rate. With less than their
+//! product (BDP) in flight the line idles; with more, a queue grows and every request waits in it.
+//! Neither figure can be seen at the same moment as the other, so, as BBR does, the estimator keeps
+//! the smallest round trip of the last ten seconds and the largest delivery rate of the last ten
+//! rounds, and moves the window so that each is measured anew in time. A round is the time until a
+//! request sent after the last round's end is answered.
+//!
+//! ```text
+//! StartUp   the window grows by every byte answered, so doubles each round, until the rate has
+//!           risen by less than 25 % for three rounds
+//! Cruise    eight rounds each: 1.5 x BDP (probe), 0.9 x BDP (drain: the round that sees the true
+//!           round trip), then six at 1.25 x BDP
+//! ```
+//!
+//! One estimator serves all connections to a server: what overruns a queue is the sum.
+//!
+//! # When the path changes
+//!
+//! A round whose *smallest* round trip cannot be explained by the bytes that were in flight before
+//! its requests says that the path is another one. Which figure changed shows in the spacing of the
+//! replies. Bytes queued behind a slower bottleneck arrive evenly; behind a longer line they arrive
+//! in a burst at the old rate, followed by silence. So if the burst's rate would have emptied the
+//! window in less than half the round trip, the round trip grew: it is believed at once and the
+//! window doubles again. Otherwise the rate fell, and the round's rate replaces the old maximum. A
+//! wrong verdict is mended by the same rule a round later. A shorter round trip is believed at once;
+//! a rate that rises in `Cruise` by a fifth leads back to `StartUp`, for as long as it pays.
+//!
+//! Source: paper section 3.3 (pending requests against delay); Cardwell et al., BBR, for the filters,
+//! the round count and the treatment of application-limited samples.
+
+use crate::filter::SlidingBest;
+use base::{Rate, Time};
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Smallest request for bulk data; also the unit of what a window must hold.
+pub(crate) const EXTENT_BYTES_MIN: u64 = 128 << 10;
+/// Largest request for bulk data: the largest payload of one frame.
+const EXTENT_BYTES_MAX: u64 = 1 << 20;
+/// Window before anything is known: what a fast line without distance needs, and a tenth of a
+/// second of a 100 Mbit/s line.
+const WINDOW_BYTES_INITIAL: u64 = 1 << 20;
+/// Two requests: with one the line idles between a reply and the next request.
+const WINDOW_BYTES_MIN: u64 = 2 * EXTENT_BYTES_MIN;
+/// Upper end of the floor of the window. Above, a memory copy is the bottleneck, not the window.
+const WINDOW_FLOOR_BYTES_MAX: u64 = 4 << 20;
+/// The floor in time: how late the two ends' threads may run without the line falling idle. Costs as
+/// much delay for a request on demand, so it is no larger than need be.
+const WINDOW_FLOOR_TIME: Duration = Duration::from_millis(8);
+/// How long a round trip is remembered as the smallest.
+const RTT_SPAN: Duration = Duration::from_secs(10);
+/// How many rounds a delivery rate is remembered as the largest.
+const RATE_SPAN_ROUNDS: u64 = 10;
+/// Round trips differ by this much for reasons of their own (threads, wake-ups).
+const RTT_NOISE: Duration = Duration::from_millis(2);
+/// Rounds of one turn of `Cruise`: one to probe, one to drain, the others even.
+const CRUISE_ROUNDS: u64 = 8;
+/// Rounds without growth that end the first start-up. A TCP connection in its own slow start below
+/// may lag for a round or two.
+const START_UP_PATIENCE_ROUNDS: u32 = 3;
+/// Rounds without growth that end a later start-up, entered on a sign of growth.
+const RESTART_PATIENCE_ROUNDS: u32 = 1;
+/// Replies whose spacing tells a burst from an even flow.
+const BURST_REPLIES: usize = 4;
+
+/// What the client keeps with a request that is in flight and hands back with its reply.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "every request sent must be reported as answered or lost"]
+pub struct Sent {
+    sent_at: Time,
+    bytes: u64,
+    /// Bytes in flight with this request.
+    in_flight_bytes: u64,
+    /// Bytes answered when this request was sent, and when the last of them was.
+    delivered_bytes: u64,
+    delivered_at: Time,
+}
+
+impl Sent {
+    /// Bytes that the request was announced with.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// The figures of a link at one moment, as the fetch planner uses them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Round trip time without queue and server time; zero while unknown.
+    pub rtt: Duration,
+    /// Mean deviation of the round trips from their mean.
+    pub rtt_deviation: Duration,
+    /// Bytes per second that the line delivers; zero while unknown.
+    pub rate: Rate,
+    /// Bytes that may be in flight.
+    pub window_bytes: u64,
+    /// Advised size of one request, a power of two.
+    pub extent_bytes: u64,
+}
+
+impl Line {
+    /// Bandwidth-delay product in bytes; zero while unknown.
+    #[must_use]
+    pub fn bdp_bytes(&self) -> u64 {
+        product(self.rate.0, self.rtt)
+    }
+}
+
+/// What is worth keeping of a line between two mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineMemory {
+    /// Round trip time without queue, nanoseconds.
+    pub rtt_nanos: u64,
+    /// Delivery rate, bytes per second.
+    pub rate_bytes_per_second: u64,
+}
+
+/// Bytes that pass in `time` at `rate` bytes per second.
+fn product(rate: u64, time: Duration) -> u64 {
+    let bytes = u128::from(rate) * time.as_nanos() / 1_000_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// Bytes per second; a time below a microsecond counts as one.
+fn rate_of(bytes: u64, time: Duration) -> u64 {
+    let nanos = time.as_nanos().max(1000);
+    u64::try_from(u128::from(bytes) * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
+}
+
+fn percent(value: u64, percent: u64) -> u64 {
+    u64::try_from(u128::from(value) * u128::from(percent) / 100).unwrap_or(u64::MAX)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    StartUp {
+        still_rounds: u32,
+        patience_rounds: u32,
+    },
+    Cruise {
+        since_round: u64,
+    },
+}
+
+/// What one round showed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    rate: u64,
+    burst_rate: u64,
+    rtt: Option<Duration>,
+    /// Whether even the best reply came later than the bytes in flight before it explain.
+    unexplained: bool,
+    in_flight_bytes_max: u64,
+}
+
+impl Round {
+    const NEW: Self = Self {
+        rate: 0,
+        burst_rate: 0,
+        rtt: None,
+        unexplained: true,
+        in_flight_bytes_max: 0,
+    };
+}
+
+/// Window, round trip and rate of one direction to one server. See the module head.
+#[derive(Clone, Debug)]
+pub struct LinkEstimator {
+    window_bytes_cap: u64,
+    window_bytes: u64,
+    in_flight_bytes: u64,
+    delivered_bytes: u64,
+    delivered_at: Time,
+    phase: Phase,
+    round: Round,
+    round_count: u64,
+    /// The round ends with the reply to a request sent after this many bytes were answered.
+    round_end_bytes: u64,
+    rtt_min: SlidingBest<u64>,
+    server_time_min: SlidingBest<u64>,
+    rate_max: SlidingBest<Reverse<u64>>,
+    /// Best rate when growth was last judged.
+    rate_judged: u64,
+    rtt_mean: Option<Duration>,
+    rtt_deviation: Duration,
+    /// Times and sizes of the last replies.
+    replies: VecDeque<(Time, u64)>,
+}
+
+impl LinkEstimator {
+    /// An estimator that knows nothing yet. The window never exceeds `window_bytes_cap`, nor is it
+    /// ever less than the cap or two small requests, whichever is less.
+    #[must_use]
+    pub fn new(window_bytes_cap: u64) -> Self {
+        let cap = window_bytes_cap.max(1);
+        Self {
+            window_bytes_cap: cap,
+            window_bytes: WINDOW_BYTES_INITIAL.min(cap),
+            in_flight_bytes: 0,
+            delivered_bytes: 0,
+            delivered_at: Time::ZERO,
+            phase: Phase::StartUp {
+                still_rounds: 0,
+                patience_rounds: START_UP_PATIENCE_ROUNDS,
+            },
+            round: Round::NEW,
+            round_count: 0,
+            round_end_bytes: 0,
+            rtt_min: SlidingBest::new(nanos(RTT_SPAN)),
+            server_time_min: SlidingBest::new(nanos(RTT_SPAN)),
+            rate_max: SlidingBest::new(RATE_SPAN_ROUNDS),
+            rate_judged: 0,
+            rtt_mean: None,
+            rtt_deviation: Duration::ZERO,
+            replies: VecDeque::with_capacity(BURST_REPLIES),
+        }
+    }
+
+    /// An estimator that starts with the window of a line known from an earlier mount. What it
+    /// remembers sets only the first window: the figures are measured anew.
+    #[must_use]
+    pub fn from_memory(window_bytes_cap: u64, memory: LineMemory) -> Self {
+        let rtt = Duration::from_nanos(memory.rtt_nanos);
+        let mut link = Self::new(window_bytes_cap);
+        let bdp_bytes = product(memory.rate_bytes_per_second, rtt);
+        link.window_bytes = bdp_bytes
+            .max(WINDOW_BYTES_INITIAL)
+            .min(link.window_bytes_cap);
+        link
+    }
+
+    /// What [`from_memory`](Self::from_memory) wants; `None` before the first measurement.
+    #[must_use]
+    pub fn remember(&self) -> Option<LineMemory> {
+        let rtt_nanos = self.rtt_min.best()?;
+        let Reverse(rate_bytes_per_second) = self.rate_max.best()?;
+        Some(LineMemory {
+            rtt_nanos,
+            rate_bytes_per_second,
+        })
+    }
+
+    /// Changes the cap of the window, for instance when memory is short.
+    pub fn set_window_bytes_cap(&mut self, window_bytes_cap: u64) {
+        self.window_bytes_cap = window_bytes_cap.max(1);
+        self.window_bytes = self.window_bytes.min(self.window_bytes_cap);
+    }
+
+    /// A request was sent whose transfer will be `bytes`: of the reply for a read, of the request
+    /// for a write.
+    pub fn on_sent(&mut self, now: Time, bytes: u64) -> Sent {
+        if self.in_flight_bytes == 0 {
+            // The time without requests is the application's, not the line's.
+            self.delivered_at = now;
+        }
+        self.in_flight_bytes = self.in_flight_bytes.saturating_add(bytes);
+        self.round.in_flight_bytes_max = self.round.in_flight_bytes_max.max(self.in_flight_bytes);
+        Sent {
+            sent_at: now,
+            bytes,
+            in_flight_bytes: self.in_flight_bytes,
+            delivered_bytes: self.delivered_bytes,
+            delivered_at: self.delivered_at,
+        }
+    }
+
+    /// A request was answered: `bytes` really came (fewer at the end of a file), and the server says
+    /// that it worked on it for `server_time`.
+    pub fn on_reply(&mut self, now: Time, sent: Sent, bytes: u64, server_time: Duration) {
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(sent.bytes);
+        self.delivered_bytes = self.delivered_bytes.saturating_add(bytes);
+        self.delivered_at = now;
+        let rtt = now.since(sent.sent_at).saturating_sub(server_time);
+        // Judged against the figures before this reply, which is what the reply may contradict.
+        let explained = self.rtt_is_explained(rtt, sent.in_flight_bytes);
+        self.measure_rtt(now, rtt, server_time);
+        self.measure_rate(now, &sent, bytes);
+        self.round.unexplained &= !explained;
+        self.round.rtt = Some(self.round.rtt.map_or(rtt, |least| least.min(rtt)));
+        if matches!(self.phase, Phase::StartUp { .. }) && self.window_was_used() {
+            self.set_window(self.window_bytes.saturating_add(bytes));
+        }
+        if sent.delivered_bytes >= self.round_end_bytes {
+            self.end_round(now);
+        }
+    }
+
+    /// A request was given up: timed out, cancelled, or its connection broke. The window halves for
+    /// a loss by the line; a cancelled request is [`on_cancelled`](Self::on_cancelled).
+    pub fn on_lost(&mut self, now: Time, sent: Sent) {
+        self.on_cancelled(now, sent);
+        self.phase = Phase::Cruise {
+            since_round: self.round_count,
+        };
+        self.set_window(self.window_bytes / 2);
+    }
+
+    /// A request was taken back before its reply. It says nothing about the line.
+    pub fn on_cancelled(&mut self, _now: Time, sent: Sent) {
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(sent.bytes);
+    }
+
+    /// Bytes that may be in flight; at least 1.
+    #[must_use]
+    pub fn window_bytes(&self) -> u64 {
+        self.window_bytes
+    }
+
+    /// Bytes of requests that are neither answered nor lost.
+    #[must_use]
+    pub fn in_flight_bytes(&self) -> u64 {
+        self.in_flight_bytes
+    }
+
+    /// Bytes that may be asked for now on a guess.
+    #[must_use]
+    pub fn room_bytes(&self) -> u64 {
+        self.window_bytes.saturating_sub(self.in_flight_bytes)
+    }
+
+    /// Size of one bulk request: a sixteenth of the BDP, so that a window has enough requests to
+    /// flow evenly, or half a millisecond of a fast line, which bounds the requests per second;
+    /// a power of two in 128 KiB ..= 1 MiB.
+    #[must_use]
+    pub fn extent_bytes(&self) -> u64 {
+        let even = (self.bdp_bytes() / 16).max(self.rate() / 2000);
+        let bounded = even.clamp(EXTENT_BYTES_MIN, EXTENT_BYTES_MAX);
+        1 << bounded.ilog2()
+    }
+
+    /// The figures of this moment.
+    #[must_use]
+    pub fn line(&self) -> Line {
+        Line {
+            rtt: self.rtt(),
+            rtt_deviation: self.rtt_deviation,
+            rate: Rate(self.rate()),
+            window_bytes: self.window_bytes,
+            extent_bytes: self.extent_bytes(),
+        }
+    }
+
+    fn rate(&self) -> u64 {
+        self.rate_max.best().map_or(0, |Reverse(rate)| rate)
+    }
+
+    fn rtt(&self) -> Duration {
+        self.rtt_min
+            .best()
+            .map_or(Duration::ZERO, Duration::from_nanos)
+    }
+
+    /// What must be in flight for the line not to idle. A server that always needs some time is part
+    /// of the pipe, though not of the round trip.
+    fn bdp_bytes(&self) -> u64 {
+        let server_time = self
+            .server_time_min
+            .best()
+            .map_or(Duration::ZERO, Duration::from_nanos);
+        product(self.rate(), self.rtt() + server_time)
+    }
+
+    /// Whether the round did use the window, so that its rate is the line's and not the
+    /// application's.
+    fn window_was_used(&self) -> bool {
+        self.round.in_flight_bytes_max >= percent(self.window_bytes, 75)
+    }
+
+    /// Whether a reply came no later than a known line with its queue of our own bytes makes it.
+    fn rtt_is_explained(&self, rtt: Duration, in_flight_bytes: u64) -> bool {
+        let (Some(least), Some(Reverse(rate))) = (self.rtt_min.best(), self.rate_max.best()) else {
+            return true;
+        };
+        let queue_nanos = u128::from(in_flight_bytes) * 1_000_000_000 / u128::from(rate.max(1));
+        let expected = u128::from(least) + queue_nanos;
+        rtt.as_nanos() <= expected * 5 / 4 + RTT_NOISE.as_nanos()
+    }
+
+    fn measure_rtt(&mut self, now: Time, rtt: Duration, server_time: Duration) {
+        self.rtt_min.insert(now.as_nanos(), nanos(rtt));
+        self.server_time_min
+            .insert(now.as_nanos(), nanos(server_time));
+        let mean = self.rtt_mean.unwrap_or(rtt);
+        self.rtt_deviation = (self.rtt_deviation * 3 + mean.abs_diff(rtt)) / 4;
+        self.rtt_mean = Some((mean * 7 + rtt) / 8);
+    }
+
+    fn measure_rate(&mut self, now: Time, sent: &Sent, bytes: u64) {
+        let elapsed = now.since(sent.delivered_at);
+        // Shorter than a round trip it would be a burst, not a rate (BBR, rate sample).
+        if elapsed >= self.rtt() {
+            let rate = rate_of(self.delivered_bytes - sent.delivered_bytes, elapsed);
+            self.round.rate = self.round.rate.max(rate);
+        }
+        self.replies.push_back((now, bytes));
+        if self.replies.len() > BURST_REPLIES {
+            self.replies.pop_front();
+        }
+        let (Some(&(first_at, first_bytes)), true) = (self.replies.front(), self.replies.len() > 1)
+        else {
+            return;
+        };
+        let burst_bytes = self.replies.iter().map(|&(_, bytes)| bytes).sum::<u64>() - first_bytes;
+        let burst_rate = rate_of(burst_bytes, now.since(first_at));
+        self.round.burst_rate = self.round.burst_rate.max(burst_rate);
+    }
+
+    fn end_round(&mut self, now: Time) {
+        let round = std::mem::replace(&mut self.round, Round::NEW);
+        let used = round.in_flight_bytes_max >= percent(self.window_bytes, 75);
+        self.round.in_flight_bytes_max = self.in_flight_bytes;
+        self.round_count += 1;
+        self.round_end_bytes = self.delivered_bytes;
+        if round.rate == 0 {
+            return;
+        }
+        if round.unexplained && self.on_changed_path(now, &round) {
+            return;
+        }
+        // An application-limited round says only that the line is at least that fast.
+        if used || round.rate >= self.rate() {
+            self.rate_max.insert(self.round_count, Reverse(round.rate));
+        }
+        self.rtt_min.expire(now.as_nanos());
+        if used {
+            self.judge_growth(&round);
+        }
+        if let Phase::Cruise { since_round } = self.phase {
+            self.cruise(self.round_count - since_round);
+        }
+    }
+
+    /// Decides which figure of the path changed; `false` if the window was too little used to tell.
+    fn on_changed_path(&mut self, now: Time, round: &Round) -> bool {
+        let Some(rtt) = round.rtt else { return false };
+        let emptied_bytes = product(round.burst_rate, rtt);
+        let burst = emptied_bytes >= round.in_flight_bytes_max.saturating_mul(2);
+        if burst {
+            self.rtt_min.reset(now.as_nanos(), nanos(rtt));
+            self.rate_max.reset(self.round_count, Reverse(round.rate));
+            self.rate_judged = round.rate;
+            self.restart();
+            return true;
+        }
+        if round.rate < self.rate() {
+            self.rate_max.reset(self.round_count, Reverse(round.rate));
+            self.rate_judged = round.rate;
+            self.phase = Phase::Cruise {
+                since_round: self.round_count,
+            };
+            self.cruise(2);
+            return true;
+        }
+        false
+    }
+
+    fn judge_growth(&mut self, round: &Round) {
+        let rate = self.rate();
+        match &mut self.phase {
+            Phase::StartUp {
+                still_rounds,
+                patience_rounds,
+            } => {
+                if round.rate >= percent(self.rate_judged, 125) {
+                    *still_rounds = 0;
+                    self.rate_judged = rate;
+                    return;
+                }
+                *still_rounds += 1;
+                if *still_rounds >= *patience_rounds {
+                    self.rate_judged = rate;
+                    // Begins with the drain, which takes away the queue of the last doubling.
+                    self.phase = Phase::Cruise {
+                        since_round: self.round_count.saturating_sub(1),
+                    };
+                }
+            }
+            Phase::Cruise { .. } => {
+                if round.rate >= percent(self.rate_judged, 120) {
+                    self.rate_judged = rate;
+                    self.restart();
+                } else {
+                    self.rate_judged = rate;
+                }
+            }
+        }
+    }
+
+    fn restart(&mut self) {
+        self.phase = Phase::StartUp {
+            still_rounds: 0,
+            patience_rounds: RESTART_PATIENCE_ROUNDS,
+        };
+        self.set_window(self.window_bytes);
+    }
+
+    fn cruise(&mut self, rounds: u64) {
+        let bdp_bytes = self.bdp_bytes();
+        let floor_bytes =
+            product(self.rate(), WINDOW_FLOOR_TIME).clamp(WINDOW_BYTES_MIN, WINDOW_FLOOR_BYTES_MAX);
+        // The request that is being transferred is not yet part of what fills the pipe.
+        let slack_bytes = 2 * self.extent_bytes();
+        let window_bytes = match rounds % CRUISE_ROUNDS {
+            0 => (percent(bdp_bytes, 150) + slack_bytes).max(floor_bytes),
+            1 => percent(bdp_bytes, 90).max(WINDOW_BYTES_MIN),
+            _ => (percent(bdp_bytes, 125) + slack_bytes).max(floor_bytes),
+        };
+        self.set_window(window_bytes);
+    }
+
+    fn set_window(&mut self, window_bytes: u64) {
+        self.window_bytes = window_bytes
+            .max(WINDOW_BYTES_MIN)
+            .min(self.window_bytes_cap);
+    }
+}
