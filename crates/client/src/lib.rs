@@ -1,1 +1,3 @@
-//! (head to be written)
+//! The client.
+mod clock;
+pub mod transport;

@@ -135,6 +135,7 @@ pub struct ClientSession {
     deadlines: BTreeSet<(Time, RequestId)>,
     slots: Vec<Slot>,
     in_flight: InFlight,
+    queued_read_bytes: u64,
 }
 
 impl ClientSession {
@@ -150,6 +151,7 @@ impl ClientSession {
             deadlines: BTreeSet::new(),
             slots: (0..connections).map(|_| Slot::default()).collect(),
             in_flight: InFlight::default(),
+            queued_read_bytes: 0,
         }
     }
 
@@ -158,6 +160,30 @@ impl ClientSession {
     pub fn in_flight(&self) -> InFlight {
         let queued = self.queues.iter().map(VecDeque::len).sum();
         InFlight { queued, ..self.in_flight }
+    }
+
+    /// Payload bytes of replies to requests that are queued and not yet sent.
+    #[must_use]
+    pub fn queued_read_bytes(&self) -> u64 {
+        self.queued_read_bytes
+    }
+
+    /// Whether a connection stands.
+    #[must_use]
+    pub fn is_up(&self, connection: ConnectionIndex) -> bool {
+        self.slots[connection.0].up
+    }
+
+    /// Whether a request has been sent on a connection that stands and is not answered.
+    #[must_use]
+    pub fn is_on_line(&self, id: RequestId) -> bool {
+        self.requests.get(&id).is_some_and(|p| matches!(p.state, State::Sent { .. }))
+    }
+
+    /// Payload bytes that the reply to a request will have at most; 0 if it is not known.
+    #[must_use]
+    pub fn reply_bytes(&self, id: RequestId) -> u64 {
+        self.requests.get(&id).map_or(0, |pending| pending.reply_bytes)
     }
 
     /// Every request with a smaller id has been answered or given up.
@@ -182,6 +208,7 @@ impl ClientSession {
             self.deadlines.insert((deadline, id));
         }
         let state = State::Queued;
+        self.queued_read_bytes += reply_bytes;
         let pending = Pending {
             class,
             body,
@@ -217,6 +244,7 @@ impl ClientSession {
         match pending.state {
             State::Queued => {
                 let class = pending.class;
+                self.queued_read_bytes -= pending.reply_bytes;
                 self.queues[class.index()].retain(|queued| *queued != id);
                 self.requests.remove(&id);
             }
@@ -260,6 +288,7 @@ impl ClientSession {
             }
             pending.state = State::Queued;
             pending.resent = true;
+            self.queued_read_bytes += pending.reply_bytes;
             self.queues[pending.class.index()].push_front(id);
         }
     }
@@ -328,6 +357,7 @@ impl ClientSession {
         let id = self.queues[class.index()].pop_front().expect("may_take saw one");
         let mut pending = self.requests.remove(&id).expect("queued requests are known");
         pending.state = State::Sent { connection: connection.0, at: now };
+        self.queued_read_bytes -= pending.reply_bytes;
         self.settle(connection.0, &pending, true);
         let frame = Frame {
             kind: FrameKind::Request,
@@ -399,6 +429,7 @@ impl ClientSession {
         self.queues.iter_mut().for_each(VecDeque::clear);
         self.deadlines.clear();
         self.in_flight = InFlight::default();
+        self.queued_read_bytes = 0;
         for slot in &mut self.slots {
             *slot = Slot { up: slot.up, ..Slot::default() };
         }
@@ -595,6 +626,7 @@ mod tests {
             }
             prop_assert!(open.is_empty(), "never answered: {open:?}");
             prop_assert_eq!(s.in_flight(), InFlight::default());
+            prop_assert_eq!(s.queued_read_bytes(), 0);
         }
     }
 }

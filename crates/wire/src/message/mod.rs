@@ -25,7 +25,6 @@ use serde::{Deserialize, Serialize};
 
 /// What a client asks; the body of a request frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "a request is encoded at once, never kept in bulk")]
 pub enum Request {
     /// Nothing: proves the line and renews the session's leases.
     Ping,

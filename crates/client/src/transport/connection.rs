@@ -1,0 +1,277 @@
+//! The two tasks of a connection, and its rebirth.
+
+use super::dial::{self, ConnectError, Dialled};
+use super::{CallError, Response, Shared, State};
+use crate::clock::now;
+use base::BootId;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use wire::frame::{Frame, FrameKind};
+use wire::link::{Connection, FrameReader, FrameWriter, LinkError};
+use wire::message::{Farewell, Notice, Reply, decode};
+use wire::session::{ConnectionIndex, Windows};
+
+/// First wait after a failed try to connect; doubles up to [`RETRY_TIME_MAX`].
+const RETRY_TIME_MIN: Duration = Duration::from_millis(20);
+/// Longest wait between two tries: a server that is back is found within this time.
+const RETRY_TIME_MAX: Duration = Duration::from_secs(1);
+/// Frames written between two looks at the socket's reader, so that a long queue is gathered.
+const FRAMES_PER_TURN: usize = 64;
+
+pub(super) fn spawn_main(shared: Arc<Shared>, first: Dialled) {
+    tokio::spawn(async move {
+        run(&shared, 0, first, false).await;
+        keep(&shared, 0).await;
+    });
+}
+
+pub(super) fn spawn_bulk(shared: Arc<Shared>, index: usize) {
+    tokio::spawn(async move { keep(&shared, index).await });
+}
+
+/// Connects again and again until the transport ends.
+async fn keep(shared: &Arc<Shared>, index: usize) {
+    let mut wait = RETRY_TIME_MIN;
+    while !shared.ended.load(Ordering::Acquire) {
+        let last_boot = shared.lock().boot;
+        let hello = dial::hello(&shared.endpoint, shared.session_id, index, last_boot);
+        match dial::dial(&shared.endpoint, hello, &shared.options).await {
+            Ok(dialled) => {
+                wait = RETRY_TIME_MIN;
+                run(shared, index, dialled, true).await;
+                shared.reconnects.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                if let ConnectError::Refused { reason, .. } = &error {
+                    tracing::warn!(connection = index, %reason, "the server refuses");
+                } else {
+                    tracing::debug!(connection = index, %error, "cannot connect");
+                }
+                wait = (wait * 2).min(RETRY_TIME_MAX);
+            }
+        }
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// Serves one connection until it breaks.
+async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) {
+    let Dialled { connection, welcome } = dialled;
+    let Connection { reader, writer, .. } = connection;
+    let connection = ConnectionIndex(index);
+    let boot = welcome.boot;
+    let boot_changed = {
+        let mut state = shared.lock();
+        if state.closed {
+            return;
+        }
+        state.heard_at = now();
+        let changed = state.boot != Some(boot);
+        if index == 0 {
+            state.boot = Some(boot);
+        }
+        state.session.handle_up(connection);
+        changed
+    };
+    if index == 0 && again {
+        notify(shared, |listener| {
+            listener.on_connected(boot_changed, !welcome.session_known);
+        });
+    }
+    shared.wake_all();
+    let outcome = tokio::select! {
+        outcome = receive(shared, connection, boot, reader) => outcome,
+        outcome = send(shared, connection, writer) => outcome,
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(connection = index, %error, "connection lost");
+    }
+    let mut state = shared.lock();
+    state.session.handle_down(connection);
+    state.forget_lost();
+    drop(state);
+    // What this connection carried may go on the others.
+    shared.wake_all();
+}
+
+fn notify(shared: &Shared, tell: impl FnOnce(&dyn super::Listener)) {
+    let listener = shared.listener.lock().expect("no panic happens under this lock").clone();
+    if let Some(listener) = listener {
+        tell(listener.as_ref());
+    }
+}
+
+async fn receive(
+    shared: &Arc<Shared>,
+    connection: ConnectionIndex,
+    boot: BootId,
+    mut reader: FrameReader,
+) -> Result<(), LinkError> {
+    let mut counted = 0;
+    loop {
+        let frame = reader.read().await?;
+        shared.bytes_received.fetch_add(reader.bytes_read() - counted, Ordering::Relaxed);
+        counted = reader.bytes_read();
+        match frame.kind {
+            FrameKind::Reply => on_reply(shared, connection, boot, frame),
+            FrameKind::Notice => on_notice(shared, &frame),
+            FrameKind::Farewell => {
+                if let Ok(reason) = decode::<Farewell>(&frame.body) {
+                    tracing::info!(connection = connection.0, %reason, "the server says farewell");
+                }
+                return Err(LinkError::Closed);
+            }
+            kind => {
+                tracing::warn!(?kind, "frame out of place");
+                return Err(LinkError::Closed);
+            }
+        }
+    }
+}
+
+fn on_notice(shared: &Shared, frame: &Frame) {
+    match decode::<Notice>(&frame.body) {
+        Ok(notice) => {
+            shared.lock().heard_at = now();
+            shared.recalls.fetch_add(1, Ordering::AcqRel);
+            notify(shared, |listener| listener.on_notice(notice));
+        }
+        // The recall in it will time out at the server, which then drops the lease; so must we.
+        Err(error) => tracing::error!(%error, "notice that cannot be read"),
+    }
+}
+
+fn on_reply(shared: &Shared, connection: ConnectionIndex, boot: BootId, frame: Frame) {
+    let reply = decode::<Reply>(&frame.body);
+    let payload_bytes = frame.payload.len() as u64;
+    let server_time = match &reply {
+        Ok(Reply::Files(files)) => Duration::from_micros(u64::from(files.server_micros)),
+        _ => Duration::ZERO,
+    };
+    let now = now();
+    let mut state = shared.lock();
+    state.heard_at = now;
+    let Some(answered) = state.session.handle_reply(connection, frame.request) else {
+        state.settle_link(now, frame.request, None);
+        drop(state);
+        shared.wake_all();
+        return;
+    };
+    let outcome = Some((payload_bytes, answered.written_bytes, server_time, answered.resent));
+    state.settle_link(now, frame.request, outcome);
+    let waiter = state.waiters.remove(&frame.request);
+    drop(state);
+    if let Some(waiter) = waiter {
+        let answer = match reply {
+            Ok(reply) => Ok(Response {
+                reply,
+                payload: frame.payload,
+                recalls_seen: waiter.recalls_seen,
+                boot,
+            }),
+            Err(_) => Err(CallError::Protocol),
+        };
+        let _ = waiter.answer.send(answer);
+    }
+    // Only a reply that made room lets others go on.
+    if payload_bytes > 0 || answered.written_bytes > 0 {
+        shared.wake_all();
+    }
+}
+
+impl State {
+    /// Tells the estimators that a request left the line: `None` if its reply was not wanted, else
+    /// bytes received, bytes written, time at the server, and whether it had been sent twice.
+    fn settle_link(
+        &mut self,
+        now: base::Time,
+        id: base::RequestId,
+        outcome: Option<(u64, u64, Duration, bool)>,
+    ) {
+        let Some((download, upload)) = self.sent.remove(&id) else { return };
+        match outcome {
+            Some((received, written, server_time, false)) => {
+                if let Some(sent) = download {
+                    self.download.on_reply(now, sent, received, server_time);
+                }
+                if let Some(sent) = upload {
+                    self.upload.on_reply(now, sent, written, server_time);
+                }
+            }
+            _ => {
+                if let Some(sent) = download {
+                    self.download.on_cancelled(now, sent);
+                }
+                if let Some(sent) = upload {
+                    self.upload.on_cancelled(now, sent);
+                }
+            }
+        }
+    }
+
+    /// After a connection broke: tokens of requests that are not on any line any more.
+    fn forget_lost(&mut self) {
+        let now = now();
+        let lost: Vec<_> =
+            self.sent.keys().filter(|id| !self.session.is_on_line(**id)).copied().collect();
+        for id in lost {
+            self.settle_link(now, id, None);
+        }
+    }
+
+    fn windows(&self) -> Windows {
+        Windows {
+            read_bytes: self.download.window_bytes(),
+            write_bytes: self.upload.window_bytes(),
+        }
+    }
+
+    /// The next frame for a connection, accounted for.
+    fn next_frame(&mut self, connection: ConnectionIndex) -> Option<Frame> {
+        let now = now();
+        let windows = self.windows();
+        let frame = self.session.poll_transmit(now, connection, windows)?;
+        if frame.kind == FrameKind::Request {
+            let expected = self.session.reply_bytes(frame.request);
+            let download = (expected > 0).then(|| self.download.on_sent(now, expected));
+            let written = frame.payload.len() as u64;
+            let upload = (written > 0).then(|| self.upload.on_sent(now, written));
+            if download.is_some() || upload.is_some() {
+                self.sent.insert(frame.request, (download, upload));
+            }
+        }
+        Some(frame)
+    }
+}
+
+async fn send(
+    shared: &Arc<Shared>,
+    connection: ConnectionIndex,
+    mut writer: FrameWriter,
+) -> Result<(), LinkError> {
+    let mut counted = 0;
+    loop {
+        let mut written = 0;
+        while written < FRAMES_PER_TURN {
+            let (frame, closed) = {
+                let mut state = shared.lock();
+                (state.next_frame(connection), state.closed)
+            };
+            if closed {
+                writer.finish().await?;
+                return Err(LinkError::Closed);
+            }
+            let Some(frame) = frame else { break };
+            writer.write(frame).await?;
+            written += 1;
+        }
+        if written > 0 {
+            writer.flush().await?;
+            shared.bytes_sent.fetch_add(writer.bytes_written() - counted, Ordering::Relaxed);
+            counted = writer.bytes_written();
+        } else {
+            shared.wake[connection.0].notified().await;
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! One connection, from an address to a welcome.
+
+use super::TransportOptions;
+use base::limits::HANDSHAKE_TIME_MAX;
+use base::{BootId, RequestId, SessionId};
+use bytes::Bytes;
+use ring::rand::{SecureRandom, SystemRandom};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use wire::frame::{Class, Frame, FrameKind};
+use wire::identity::{Credential, IdentityError};
+use wire::link::{self, Connection, LinkError};
+use wire::message::{ConnectionRole, Farewell, Features, Hello, Welcome, decode, encode};
+use wire::version::WireVersion;
+
+/// Where a server is and how to prove oneself to it.
+#[derive(Clone)]
+pub struct Endpoint {
+    /// As the user wrote it, for messages.
+    pub name: String,
+    /// Addresses to try in turn.
+    pub addresses: Vec<SocketAddr>,
+    /// Credential of this client.
+    pub credential: Arc<Credential>,
+    /// Whether to go without TLS.
+    pub plain: bool,
+    /// Name of this machine, for the server's lists.
+    pub host: String,
+}
+
+/// Why no connection could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// No address answered; the last one's error.
+    #[error("{name} cannot be reached: {error}")]
+    Unreachable {
+        /// The server as the user wrote it.
+        name: String,
+        /// What the last address said.
+        error: LinkError,
+    },
+    /// The server ended the connection and said why.
+    #[error("{name} refused the connection: {reason}")]
+    Refused {
+        /// The server as the user wrote it.
+        name: String,
+        /// Its reason.
+        reason: Farewell,
+    },
+    /// It is not a server of ours.
+    #[error("{name} does not answer as an Azekura server")]
+    Protocol {
+        /// The server as the user wrote it.
+        name: String,
+    },
+    /// The credential of this client is not usable.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The system has no randomness.
+    #[error("no random numbers from the operating system")]
+    Random,
+}
+
+/// A connection that has been welcomed.
+pub(super) struct Dialled {
+    pub(super) connection: Connection,
+    pub(super) welcome: Welcome,
+}
+
+pub(super) fn random_bytes<const N: usize>() -> Result<[u8; N], ConnectError> {
+    let mut bytes = [0; N];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| ConnectError::Random)?;
+    Ok(bytes)
+}
+
+pub(super) fn hello(
+    endpoint: &Endpoint,
+    session: SessionId,
+    index: usize,
+    last_boot: Option<BootId>,
+) -> Hello {
+    Hello {
+        version_min: WireVersion::OLDEST,
+        version_max: WireVersion::NEWEST,
+        features: Features::OURS,
+        session,
+        role: if index == 0 { ConnectionRole::Main } else { ConnectionRole::Bulk },
+        cluster: Some(endpoint.credential.cluster()),
+        last_boot,
+        host: endpoint.host.chars().take(64).collect(),
+    }
+}
+
+/// Connects to the first address that answers and exchanges `Hello` and `Welcome`.
+pub(super) async fn dial(
+    endpoint: &Endpoint,
+    hello: Hello,
+    options: &TransportOptions,
+) -> Result<Dialled, ConnectError> {
+    let time_max = options.request_time_max.min(HANDSHAKE_TIME_MAX);
+    let mut last = LinkError::Closed;
+    for address in &endpoint.addresses {
+        let tls = if endpoint.plain {
+            None
+        } else {
+            let config = wire::identity::client_config(&endpoint.credential)?;
+            Some((config, wire::identity::server_name()))
+        };
+        let connection = match link::connect(*address, tls, time_max).await {
+            Ok(connection) => connection,
+            Err(error) => {
+                last = error;
+                continue;
+            }
+        };
+        let attempt = tokio::time::timeout(time_max, greet(endpoint, &hello, connection)).await;
+        match attempt {
+            Ok(outcome) => return outcome,
+            Err(_) => last = LinkError::Stalled(time_max),
+        }
+    }
+    Err(ConnectError::Unreachable { name: endpoint.name.clone(), error: last })
+}
+
+fn opening(kind: FrameKind, body: Bytes) -> Frame {
+    Frame {
+        kind,
+        class: Class::Metadata,
+        resent: false,
+        request: RequestId(0),
+        body,
+        payload: Bytes::new(),
+    }
+}
+
+async fn greet(
+    endpoint: &Endpoint,
+    hello: &Hello,
+    mut connection: Connection,
+) -> Result<Dialled, ConnectError> {
+    let unreachable =
+        |error| ConnectError::Unreachable { name: endpoint.name.clone(), error };
+    let protocol = || ConnectError::Protocol { name: endpoint.name.clone() };
+    let Connection { reader, writer, .. } = &mut connection;
+    writer.write(opening(FrameKind::Hello, encode(hello))).await.map_err(unreachable)?;
+    writer.flush().await.map_err(unreachable)?;
+    let frame = reader.read().await.map_err(unreachable)?;
+    let welcome: Welcome = match frame.kind {
+        FrameKind::Welcome => decode(&frame.body).map_err(|_| protocol())?,
+        FrameKind::Farewell => {
+            let reason: Farewell = decode(&frame.body).map_err(|_| protocol())?;
+            return Err(ConnectError::Refused { name: endpoint.name.clone(), reason });
+        }
+        _ => return Err(protocol()),
+    };
+    if WireVersion::negotiate(welcome.version, welcome.version).is_none() {
+        return Err(protocol());
+    }
+    if let Some(challenge) = &welcome.challenge {
+        let proof = endpoint.credential.sign_proof(challenge, hello.session)?;
+        writer.write(opening(FrameKind::Proof, encode(&proof))).await.map_err(unreachable)?;
+        writer.flush().await.map_err(unreachable)?;
+    }
+    Ok(Dialled { connection, welcome })
+}

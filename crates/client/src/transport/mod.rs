@@ -1,0 +1,519 @@
+//! Requests to one server, answered in any order, over connections that come and go.
+//!
+//! The transport is the thin shell around [`wire::session::ClientSession`]: per connection one task
+//! that connects, reads and reconnects and one that writes; one task for time-outs and heartbeats.
+//! The session, the two link estimators and the table of waiters are one structure behind one lock
+//! that is held for a few hundred nanoseconds and never over an await.
+//!
+//! A broken connection is nobody's error: its requests are sent again when it stands again. What the
+//! caller sees is an answer, a refusal, or [`CallError::TimedOut`] when its time is over.
+//!
+//! Leases and recalls: a reply can overtake a recall that was sent before it, on another connection.
+//! So every response says which recalls had been received when its request was sent
+//! ([`Response::recalls_seen`]), and the cache refuses a lease that a later recall may mean.
+
+mod connection;
+mod dial;
+mod timer;
+
+pub use dial::{ConnectError, Endpoint};
+
+use crate::clock::now;
+use base::limits::{CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, LEASE_TRUST_TIME};
+use base::{BootId, ClusterId, FsError, Principal, RequestId, SessionId, Time};
+use bytes::Bytes;
+use readahead::{Line, LineMemory, LinkEstimator, Sent};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+use wire::frame::Class;
+use wire::message::{
+    AdminReply, AdminRequest, Compound, Notice, Refusal, Reply, Request, Step, StepReply, encode,
+};
+use wire::session::{ClientSession, InFlight, Submission};
+
+/// What the transport tells the volume above it. Called from a connection's task: must not block.
+pub trait Listener: Send + Sync {
+    /// The server says something unasked. Called in the order of arrival, before any reply that
+    /// arrives after it on the same connection.
+    fn on_notice(&self, notice: Notice);
+    /// The main connection stands again. `boot_changed`: unstable writes may be gone and locks must
+    /// be reclaimed; `session_lost`: opens, locks and leases are gone.
+    fn on_connected(&self, boot_changed: bool, session_lost: bool);
+}
+
+/// How a transport behaves.
+#[derive(Clone, Debug)]
+pub struct TransportOptions {
+    /// Within which time every call is answered, if need be with an error.
+    pub request_time_max: Duration,
+    /// Connections to hold; the first is for metadata and demand reads.
+    pub connections: usize,
+    /// What is known of the line from an earlier mount: download, upload.
+    pub line: (Option<LineMemory>, Option<LineMemory>),
+    /// One request in flight and no prediction: the blocking remote procedure call of the paper's
+    /// section 3, for comparison.
+    pub blocking: Option<u64>,
+}
+
+impl Default for TransportOptions {
+    fn default() -> Self {
+        Self {
+            request_time_max: base::limits::REQUEST_TIME_DEFAULT,
+            connections: CONNECTIONS_MAX,
+            line: (None, None),
+            blocking: None,
+        }
+    }
+}
+
+/// Why a call was not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// No answer within the stated time.
+    #[error("the server did not answer in time")]
+    TimedOut,
+    /// The server refused the request as a whole.
+    #[error("refused: {0}")]
+    Refused(#[from] Refusal),
+    /// The server answered something that is no answer to this.
+    #[error("the server's answer makes no sense")]
+    Protocol,
+    /// The transport is being closed.
+    #[error("the session is closed")]
+    Closed,
+    /// A step failed.
+    #[error("{0}")]
+    Failed(#[from] FsError),
+}
+
+impl CallError {
+    /// The nearest answer in the vocabulary of file operations.
+    #[must_use]
+    pub fn to_fs_error(self) -> FsError {
+        match self {
+            Self::TimedOut => FsError::TimedOut,
+            Self::Failed(error) => error,
+            Self::Refused(Refusal::Forbidden | Refusal::ForeignUser) => FsError::AccessDenied,
+            Self::Refused(Refusal::Cancelled) => FsError::Cancelled,
+            Self::Refused(Refusal::NoSession) => FsError::Stale,
+            Self::Refused(Refusal::Overloaded) => FsError::WouldBlock,
+            Self::Refused(_) | Self::Protocol | Self::Closed => FsError::Io,
+        }
+    }
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// How urgent.
+    pub class: Class,
+    /// Data that goes with it.
+    pub payload: Bytes,
+    /// Payload bytes that the reply will have at most.
+    pub reply_bytes: u64,
+    /// Whether to wait without end (locks).
+    pub endless: bool,
+}
+
+impl Call {
+    /// A call without data either way.
+    #[must_use]
+    pub fn metadata() -> Self {
+        Self { class: Class::Metadata, payload: Bytes::new(), reply_bytes: 0, endless: false }
+    }
+
+    /// A call whose reply brings up to `bytes` of data.
+    #[must_use]
+    pub fn read(class: Class, bytes: u64) -> Self {
+        Self { class, payload: Bytes::new(), reply_bytes: bytes, endless: false }
+    }
+
+    /// A call that brings data to the server.
+    #[must_use]
+    pub fn write(payload: Bytes) -> Self {
+        Self { class: Class::Write, payload, reply_bytes: 0, endless: false }
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Response {
+    /// What the server says.
+    pub reply: Reply,
+    /// Data that came with it.
+    pub payload: Bytes,
+    /// How many recalls had been received when the request was queued.
+    pub recalls_seen: u64,
+    /// The run of the server that answered.
+    pub boot: BootId,
+}
+
+/// The results of a compound request.
+#[derive(Debug)]
+pub struct FileResponse {
+    /// Per step, up to and including the first failure.
+    pub results: Vec<Result<StepReply, FsError>>,
+    /// Data that came with them.
+    pub payload: Bytes,
+    /// See [`Response::recalls_seen`].
+    pub recalls_seen: u64,
+    /// The run of the server that answered.
+    pub boot: BootId,
+}
+
+struct Waiter {
+    answer: oneshot::Sender<Result<Response, CallError>>,
+    recalls_seen: u64,
+}
+
+/// What the lock guards.
+struct State {
+    session: ClientSession,
+    waiters: HashMap<RequestId, Waiter>,
+    /// Tokens of the two estimators for requests on the line.
+    sent: HashMap<RequestId, (Option<Sent>, Option<Sent>)>,
+    download: LinkEstimator,
+    upload: LinkEstimator,
+    boot: Option<BootId>,
+    /// Last word from the server.
+    heard_at: Time,
+    closed: bool,
+}
+
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// Wakes the writer of each connection.
+    wake: Vec<Notify>,
+    /// Wakes the timer when an earlier deadline appears.
+    timer: Notify,
+    endpoint: Endpoint,
+    session_id: SessionId,
+    cluster: ClusterId,
+    options: TransportOptions,
+    listener: Mutex<Option<Arc<dyn Listener>>>,
+    recalls: AtomicU64,
+    bytes_received: AtomicU64,
+    bytes_sent: AtomicU64,
+    reconnects: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic happens under this lock")
+    }
+
+    fn wake_all(&self) {
+        self.wake.iter().for_each(Notify::notify_one);
+    }
+}
+
+/// The session with one server. Clones share it.
+#[derive(Clone)]
+pub struct Transport {
+    shared: Arc<Shared>,
+}
+
+/// An answer to wait for. Dropping it does not take the request back; [`Transport::cancel`] does.
+#[derive(Debug)]
+pub struct Pending {
+    id: Option<RequestId>,
+    answer: oneshot::Receiver<Result<Response, CallError>>,
+}
+
+impl Pending {
+    /// The request's id, for [`Transport::cancel`] and [`Transport::promote`].
+    #[must_use]
+    pub fn id(&self) -> Option<RequestId> {
+        self.id
+    }
+
+    /// Waits.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn response(self) -> Result<Response, CallError> {
+        match self.answer.await {
+            Ok(Ok(Response { reply: Reply::Refused(refusal), .. })) => Err(refusal.into()),
+            Ok(answer) => answer,
+            Err(_) => Err(CallError::Closed),
+        }
+    }
+
+    /// Waits for the answer to a compound request.
+    ///
+    /// # Errors
+    /// See [`CallError`]; failed steps are in the results, not here.
+    pub async fn files(self) -> Result<FileResponse, CallError> {
+        let Response { reply, payload, recalls_seen, boot } = self.response().await?;
+        match reply {
+            Reply::Files(reply) => {
+                Ok(FileResponse { results: reply.results, payload, recalls_seen, boot })
+            }
+            _ => Err(CallError::Protocol),
+        }
+    }
+}
+
+/// Figures of a transport at one moment.
+#[derive(Clone, Debug)]
+pub struct TransportFigures {
+    /// Bytes that may be in flight towards the client.
+    pub window_bytes: u64,
+    /// Bytes that may be in flight towards the server.
+    pub upload_window_bytes: u64,
+    /// What is in flight.
+    pub in_flight: InFlight,
+    /// The line as measured.
+    pub line: Line,
+    /// The line towards the server as measured.
+    pub upload_line: Line,
+    /// Bytes received from the sockets.
+    pub bytes_received: u64,
+    /// Bytes given to the sockets.
+    pub bytes_sent: u64,
+    /// How often a connection had to be made again.
+    pub reconnects: u64,
+    /// Whether the main connection stands.
+    pub connected: bool,
+    /// Time since the server was heard.
+    pub silence: Duration,
+}
+
+impl Transport {
+    /// Connects and is welcomed, or says why not. Further connections follow in the background.
+    ///
+    /// # Errors
+    /// [`ConnectError`]; only the first connection is waited for, at most
+    /// [`TransportOptions::request_time_max`].
+    pub async fn connect(
+        endpoint: Endpoint,
+        options: TransportOptions,
+    ) -> Result<Self, ConnectError> {
+        let connections = options.connections.clamp(1, CONNECTIONS_MAX);
+        let session_id = SessionId(dial::random_bytes()?);
+        let first = dial::dial(&endpoint, dial::hello(&endpoint, session_id, 0, None), &options);
+        let first = first.await?;
+        let cap = options.blocking.unwrap_or(CLIENT_BUFFER_BYTES_MAX);
+        let estimator = |memory: Option<LineMemory>| match memory {
+            Some(memory) => LinkEstimator::from_memory(cap, memory),
+            None => LinkEstimator::new(cap),
+        };
+        let state = State {
+            session: ClientSession::new(connections, RequestId(1)),
+            waiters: HashMap::new(),
+            sent: HashMap::new(),
+            download: estimator(options.line.0),
+            upload: estimator(options.line.1),
+            boot: Some(first.welcome.boot),
+            heard_at: now(),
+            closed: false,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            wake: (0..connections).map(|_| Notify::new()).collect(),
+            timer: Notify::new(),
+            endpoint,
+            session_id,
+            cluster: first.welcome.cluster,
+            options,
+            listener: Mutex::new(None),
+            recalls: AtomicU64::new(0),
+            bytes_received: AtomicU64::new(0),
+            bytes_sent: AtomicU64::new(0),
+            reconnects: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+        });
+        connection::spawn_main(Arc::clone(&shared), first);
+        for index in 1..connections {
+            connection::spawn_bulk(Arc::clone(&shared), index);
+        }
+        timer::spawn(&shared);
+        Ok(Self { shared })
+    }
+
+    /// Sets who hears notices and reconnections.
+    pub fn set_listener(&self, listener: Arc<dyn Listener>) {
+        *self.shared.listener.lock().expect("no panic happens under this lock") = Some(listener);
+    }
+
+    /// The cluster that the server belongs to.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterId {
+        self.shared.cluster
+    }
+
+    /// The server's address as the user gave it.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.shared.endpoint
+    }
+
+    /// Queues a request. Never blocks.
+    #[must_use = "somebody should wait for the answer"]
+    pub fn submit(&self, request: &Request, call: Call) -> Pending {
+        self.submit_encoded(encode(request), call)
+    }
+
+    fn submit_encoded(&self, body: Bytes, call: Call) -> Pending {
+        let shared = &self.shared;
+        let (answer, receiver) = oneshot::channel();
+        let deadline =
+            if call.endless { Time::MAX } else { now() + shared.options.request_time_max };
+        let Call { class, payload, reply_bytes, .. } = call;
+        let mut state = shared.lock();
+        if state.closed {
+            let _ = answer.send(Err(CallError::Closed));
+            return Pending { id: None, answer: receiver };
+        }
+        let earliest = state.session.next_deadline();
+        let submission = Submission { class, body, payload, reply_bytes, deadline };
+        let id = match state.session.submit(submission) {
+            Ok(id) => id,
+            Err(_) => {
+                let _ = answer.send(Err(CallError::Refused(Refusal::Overloaded)));
+                return Pending { id: None, answer: receiver };
+            }
+        };
+        let recalls_seen = shared.recalls.load(Ordering::Acquire);
+        state.waiters.insert(id, Waiter { answer, recalls_seen });
+        drop(state);
+        if earliest.is_none_or(|earliest| deadline < earliest) {
+            shared.timer.notify_one();
+        }
+        match class {
+            Class::Metadata => shared.wake[0].notify_one(),
+            _ => shared.wake_all(),
+        }
+        Pending { id: Some(id), answer: receiver }
+    }
+
+    /// Queues steps for a caller.
+    #[must_use = "somebody should wait for the answer"]
+    pub fn submit_steps(&self, who: &Principal, steps: Vec<Step>, call: Call) -> Pending {
+        let settled = self.shared.lock().session.settled();
+        let compound = Compound { who: who.clone(), settled, steps };
+        self.submit_encoded(encode(&Request::Files(compound)), call)
+    }
+
+    /// Carries out one step and waits for its reply.
+    ///
+    /// # Errors
+    /// The step's, or that of the way there.
+    pub async fn step(&self, who: &Principal, step: Step) -> Result<StepReply, CallError> {
+        let mut response = self.submit_steps(who, vec![step], Call::metadata()).files().await?;
+        Ok(response.results.pop().ok_or(CallError::Protocol)??)
+    }
+
+    /// Administers the server.
+    ///
+    /// # Errors
+    /// That of the way there; what the server thinks of it is in the reply.
+    pub async fn admin(&self, request: AdminRequest) -> Result<AdminReply, CallError> {
+        let pending = self.submit(&Request::Admin(request), Call::metadata());
+        match pending.response().await?.reply {
+            Reply::Admin(reply) => Ok(reply),
+            _ => Err(CallError::Protocol),
+        }
+    }
+
+    /// Takes a request back: whoever waits for it is told `Cancelled`.
+    pub fn cancel(&self, id: RequestId) {
+        let mut state = self.shared.lock();
+        state.session.cancel(id);
+        if let Some(waiter) = state.waiters.remove(&id) {
+            let _ = waiter.answer.send(Err(CallError::Refused(Refusal::Cancelled)));
+        }
+        drop(state);
+        self.shared.wake_all();
+    }
+
+    /// Makes a queued prediction a demand.
+    pub fn promote(&self, id: RequestId) {
+        self.shared.lock().session.promote(id, Class::Demand);
+        self.shared.wake_all();
+    }
+
+    /// The line as measured, and how many further bytes may be asked for now: the window less what
+    /// is in flight and queued.
+    #[must_use]
+    pub fn download_room(&self) -> (Line, u64, u64) {
+        let state = self.shared.lock();
+        let queued = state.session.queued_read_bytes();
+        let room = state.download.room_bytes().saturating_sub(queued);
+        (state.download.line(), room, state.download.extent_bytes())
+    }
+
+    /// Whether leases may be believed: the server has been heard of recently.
+    #[must_use]
+    pub fn leases_hold(&self) -> bool {
+        now().since(self.shared.lock().heard_at) < LEASE_TRUST_TIME
+    }
+
+    /// How many recalls have been received.
+    #[must_use]
+    pub fn recalls_seen(&self) -> u64 {
+        self.shared.recalls.load(Ordering::Acquire)
+    }
+
+    /// The run of the server that was last talked to.
+    #[must_use]
+    pub fn boot(&self) -> Option<BootId> {
+        self.shared.lock().boot
+    }
+
+    /// Whether calls are to be made one at a time, and how much each reads.
+    #[must_use]
+    pub fn blocking(&self) -> Option<u64> {
+        self.shared.options.blocking
+    }
+
+    /// What may be remembered of the line for the next mount: download, upload.
+    #[must_use]
+    pub fn line_memory(&self) -> (Option<LineMemory>, Option<LineMemory>) {
+        let state = self.shared.lock();
+        (state.download.remember(), state.upload.remember())
+    }
+
+    /// Figures now.
+    #[must_use]
+    pub fn figures(&self) -> TransportFigures {
+        let state = self.shared.lock();
+        TransportFigures {
+            window_bytes: state.download.window_bytes(),
+            upload_window_bytes: state.upload.window_bytes(),
+            in_flight: state.session.in_flight(),
+            line: state.download.line(),
+            upload_line: state.upload.line(),
+            bytes_received: self.shared.bytes_received.load(Ordering::Relaxed),
+            bytes_sent: self.shared.bytes_sent.load(Ordering::Relaxed),
+            reconnects: self.shared.reconnects.load(Ordering::Relaxed),
+            connected: state.session.is_up(wire::session::ConnectionIndex::MAIN),
+            silence: now().since(state.heard_at),
+        }
+    }
+
+    /// Ends the session at the server, if it answers within `time_max`, and closes all connections.
+    pub async fn close(&self, time_max: Duration) {
+        let pending = self.submit(&Request::EndSession, Call::metadata());
+        let _ = tokio::time::timeout(time_max, pending.response()).await;
+        self.abandon();
+    }
+
+    /// Closes all connections without a word; the server ends the session by itself later.
+    pub fn abandon(&self) {
+        self.shared.ended.store(true, Ordering::Release);
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.session.abort();
+        for (_, waiter) in state.waiters.drain() {
+            let _ = waiter.answer.send(Err(CallError::Closed));
+        }
+        drop(state);
+        self.shared.wake_all();
+        self.shared.timer.notify_one();
+    }
+}

@@ -1,0 +1,50 @@
+//! Time-outs and heartbeats.
+//!
+//! One task per transport. It sleeps until the earliest deadline or the next heartbeat. A heartbeat is
+//! a ping whenever the server has not been heard for the interval, which also renews the leases.
+
+use super::{Call, CallError, Shared, Transport};
+use crate::clock::now;
+use base::limits::HEARTBEAT_INTERVAL;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use wire::message::Request;
+
+pub(super) fn spawn(shared: &Arc<Shared>) {
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        while !shared.ended.load(Ordering::Acquire) {
+            let wait = turn(&shared);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = shared.timer.notified() => {}
+            }
+        }
+    });
+}
+
+/// Does what is due; returns how long nothing will be.
+fn turn(shared: &Arc<Shared>) -> Duration {
+    let now = now();
+    let mut overdue = Vec::new();
+    let mut state = shared.lock();
+    while let Some(id) = state.session.poll_expired(now) {
+        overdue.extend(state.waiters.remove(&id));
+    }
+    let silence = now.since(state.heard_at);
+    let deadline = state.session.next_deadline();
+    let up = state.session.is_up(wire::session::ConnectionIndex::MAIN);
+    let idle = state.session.in_flight().requests == 0;
+    drop(state);
+    for waiter in overdue {
+        let _ = waiter.answer.send(Err(CallError::TimedOut));
+    }
+    if up && idle && silence >= HEARTBEAT_INTERVAL {
+        let transport = Transport { shared: Arc::clone(shared) };
+        // Nobody waits for a heartbeat; its reply alone renews the leases.
+        drop(transport.submit(&Request::Ping, Call::metadata()));
+    }
+    let beat = HEARTBEAT_INTERVAL.saturating_sub(silence).max(HEARTBEAT_INTERVAL / 4);
+    deadline.map_or(beat, |deadline| deadline.since(now).min(beat)).max(Duration::from_millis(1))
+}
