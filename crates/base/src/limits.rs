@@ -71,6 +71,19 @@ pub const LOCK_GRACE_TIME: Duration = Duration::from_secs(10);
 /// How long a session without connections is kept, with its opens and locks.
 pub const SESSION_IDLE_TIME_MAX: Duration = Duration::from_secs(90);
 
+/// Descriptors that one export keeps for inodes that are asked about again and again. More would
+/// crowd out the descriptors of open files (Linux lets a process have 524,288 or 1,048,576).
+pub const EXPORT_DESCRIPTORS_MAX: usize = 16384;
+/// Directories that one export keeps open between the pages of their listings.
+pub const EXPORT_DIRECTORIES_MAX: usize = 256;
+/// How long a directory stays open after its last page. A reader at 100 ms asks for the next page
+/// within a second; a later one costs one more open and seek.
+pub const EXPORT_DIRECTORY_IDLE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Bytes that one copy inside an export moves before it answers: at 1 GB/s a worker is busy for 16 ms.
+pub const COPY_BYTES_MAX: u64 = 16 << 20;
+/// Changes made behind the server's back that one report carries.
+pub const WATCH_CHANGES_MAX: usize = 4096;
+
 /// Default time within which a mount answers, with an error if need be.
 pub const REQUEST_TIME_DEFAULT: Duration = Duration::from_secs(30);
 /// Memory that one mount may hold in read-ahead and in unwritten data.
