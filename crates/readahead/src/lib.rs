@@ -59,8 +59,11 @@
 
 mod budget;
 mod filter;
+mod ledger;
 mod link;
 mod neighbours;
+mod pattern;
+mod stream;
 mod streams;
 
 pub use budget::{Account, Budget};

@@ -1,0 +1,104 @@
+//! Useful throughput and bytes on the wire in the model, at every distance of issue 2's table.
+
+mod common;
+
+use base::Extent;
+use common::{App, GIGABIT, MIB, Outcome, Path, World, calls_of};
+
+const DISTANCES_MILLIS: [u64; 5] = [0, 10, 25, 50, 100];
+
+fn sequential() -> App {
+    App::new(calls_of(Extent::new(0, 1024 * MIB)).collect(), 1024 * MIB)
+}
+
+fn runs(starts: impl Iterator<Item = u64>, len: u64, size: u64) -> App {
+    App::new(
+        starts
+            .flat_map(|start| calls_of(Extent::new(start, len)))
+            .collect(),
+        size,
+    )
+}
+
+fn stride() -> App {
+    runs((0..300).map(|at| at * 9 * MIB), 3 * MIB, 2700 * MIB)
+}
+
+fn reverse() -> App {
+    let calls = calls_of(Extent::new(0, 800 * MIB))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .rev();
+    App::new(calls.collect(), 800 * MIB)
+}
+
+/// Four runs 6 MiB apart, then on by 100 MiB.
+fn nested() -> App {
+    let starts = (0..100).flat_map(|outer| (0..4).map(move |inner| outer * 100 + inner * 6));
+    runs(starts.map(|start| start * MIB), 2 * MIB, 10_000 * MIB)
+}
+
+/// Eight readers in turn, each in its own part of the file.
+fn interleaved() -> App {
+    let calls = (0..800).flat_map(|at| {
+        (0..8u64).map(move |reader| {
+            Extent::new(
+                reader * 131 * MIB + at * common::READ_BYTES,
+                common::READ_BYTES,
+            )
+        })
+    });
+    App::new(calls.collect(), 8 * 131 * MIB)
+}
+
+fn check(name: &str, app: &App) {
+    for rtt_millis in DISTANCES_MILLIS {
+        let outcome = World::new(Path::fixed(rtt_millis, GIGABIT), app.clone()).run();
+        report(name, rtt_millis, &outcome);
+        let steady = outcome.rate_between(0.4, 0.95) / GIGABIT as f64;
+        assert!(
+            steady >= 0.95,
+            "{name} at {rtt_millis} ms: {steady:.3} of the line"
+        );
+        let wire = outcome.wire_per_useful();
+        assert!(
+            wire <= 1.10,
+            "{name} at {rtt_millis} ms: {wire:.3} bytes on the wire per useful"
+        );
+    }
+}
+
+fn report(name: &str, rtt_millis: u64, outcome: &Outcome) {
+    println!(
+        "{name} {rtt_millis} ms: steady {:.3}, whole {:.3}, wire {:.3}, {:?}",
+        outcome.rate_between(0.4, 0.95) / GIGABIT as f64,
+        outcome.rate_between(0.0, 1.0) / GIGABIT as f64,
+        outcome.wire_per_useful(),
+        outcome.tally,
+    );
+}
+
+#[test]
+fn sequential_reading_fills_the_line() {
+    check("sequential", &sequential());
+}
+
+#[test]
+fn a_stride_fills_the_line() {
+    check("stride", &stride());
+}
+
+#[test]
+fn reverse_reading_fills_the_line() {
+    check("reverse", &reverse());
+}
+
+#[test]
+fn a_two_level_stride_fills_the_line() {
+    check("nested", &nested());
+}
+
+#[test]
+fn eight_interleaved_readers_fill_the_line() {
+    check("interleaved", &interleaved());
+}
