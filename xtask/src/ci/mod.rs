@@ -1,0 +1,157 @@
+//! Everything that judges a change, in one command.
+//!
+//! Steps run from cheap to dear and the first failure ends the run, so that a slip in style costs
+//! seconds and not minutes. Each step has a time limit and the whole has a budget of twenty minutes
+//! on two cores; longer suites belong to [`crate::deep`]. The tests' output goes straight to the
+//! terminal, because continuous integration counts cargo's own "test result" lines; other steps
+//! keep quiet unless they fail.
+
+mod steps;
+
+use crate::args::Args;
+use anyhow::{Result, bail};
+use std::time::{Duration, Instant};
+use steps::{STEPS, Step};
+
+/// For all steps together.
+const BUDGET: Duration = Duration::from_secs(20 * 60);
+
+/// How a step ended.
+pub(crate) enum Verdict {
+    Passed,
+    /// With the one-line reason.
+    Skipped(String),
+    /// With the output.
+    Failed(String),
+}
+
+struct Row {
+    name: &'static str,
+    result: String,
+    elapsed: Duration,
+}
+
+/// `cargo xtask ci [STEP...]`
+pub(crate) fn run(args: Args) -> Result<()> {
+    let wanted = args.finish()?;
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|name| STEPS.iter().all(|step| step.name != **name))
+    {
+        let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        bail!("no step {unknown:?}; there are: {}", names.join(" "));
+    }
+    let chosen = STEPS
+        .iter()
+        .filter(|step| wanted.is_empty() || wanted.iter().any(|name| name == step.name));
+    let started = Instant::now();
+    let mut rows = Vec::new();
+    let mut failure = None;
+    for step in chosen {
+        let (row, failed) = run_step(step, BUDGET.saturating_sub(started.elapsed()));
+        rows.push(row);
+        if failed.is_some() {
+            failure = failed;
+            break;
+        }
+    }
+    print!("\n{}", table(&rows, started.elapsed()));
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+fn run_step(step: &Step, left: Duration) -> (Row, Option<anyhow::Error>) {
+    println!("ci: {}", step.name);
+    let started = Instant::now();
+    let verdict = if left.is_zero() {
+        Verdict::Failed(format!("the budget of {} s is used up", BUDGET.as_secs()))
+    } else {
+        (step.work)(step.limit().min(left))
+            .unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")))
+    };
+    let (result, failed) = match verdict {
+        Verdict::Passed => ("passed".to_owned(), None),
+        Verdict::Skipped(why) => (format!("skipped: {why}"), None),
+        Verdict::Failed(output) => {
+            println!("{}", output.trim_end());
+            (
+                "FAILED".to_owned(),
+                Some(anyhow::anyhow!("ci: {} failed", step.name)),
+            )
+        }
+    };
+    (
+        Row {
+            name: step.name,
+            result,
+            elapsed: started.elapsed(),
+        },
+        failed,
+    )
+}
+
+fn table(rows: &[Row], elapsed: Duration) -> String {
+    let mut text = format!("{:<10} {:>8}  result\n", "step", "seconds");
+    for Row {
+        name,
+        result,
+        elapsed,
+    } in rows
+    {
+        text += &format!("{name:<10} {:>8.1}  {result}\n", elapsed.as_secs_f64());
+    }
+    text + &format!(
+        "{:<10} {:>8.1}  of {} s\n",
+        "together",
+        elapsed.as_secs_f64(),
+        BUDGET.as_secs()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_named_once_and_limited() {
+        for (at, step) in STEPS.iter().enumerate() {
+            assert!(
+                STEPS[..at].iter().all(|other| other.name != step.name),
+                "{}",
+                step.name
+            );
+            assert!(step.limit() < BUDGET, "{}", step.name);
+        }
+        assert!(run(Args::new(vec!["fnt".to_owned()])).is_err());
+    }
+
+    #[test]
+    fn a_failing_and_a_skipped_step_are_told_apart() {
+        let step = |work| Step {
+            name: "x",
+            limit_s: 1,
+            work,
+        };
+        let second = Duration::from_secs(1);
+        let fails = step(|_| Ok(Verdict::Failed("broken".into())));
+        let errs = step(|_| anyhow::bail!("broken"));
+        let skips = step(|_| Ok(Verdict::Skipped("no disk".into())));
+        assert!(run_step(&fails, second).1.is_some());
+        assert!(run_step(&errs, second).1.is_some());
+        let (row, failed) = run_step(&skips, second);
+        assert!(failed.is_none());
+        assert_eq!(row.result, "skipped: no disk");
+    }
+
+    #[test]
+    fn no_step_begins_without_time() {
+        let step = Step {
+            name: "x",
+            limit_s: 1,
+            work: |_| Ok(Verdict::Passed),
+        };
+        assert!(run_step(&step, Duration::ZERO).1.is_some());
+    }
+}

@@ -1,0 +1,174 @@
+//! The steps, from cheap to dear.
+
+use super::Verdict;
+use crate::process;
+use crate::{docs, floors, tidy, workspace};
+use anyhow::Result;
+use std::process::Command;
+use std::time::Duration;
+
+/// One step: what it is called, what it may take, what it does with its limit.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) limit_s: u64,
+    pub(crate) work: fn(Duration) -> Result<Verdict>,
+}
+
+impl Step {
+    pub(crate) fn limit(&self) -> Duration {
+        Duration::from_secs(self.limit_s)
+    }
+}
+
+pub(crate) const STEPS: [Step; 9] = [
+    Step {
+        name: "fmt",
+        limit_s: 120,
+        work: fmt,
+    },
+    Step {
+        name: "tidy",
+        limit_s: 60,
+        work: |_| own(tidy::check()),
+    },
+    Step {
+        name: "floors",
+        limit_s: 60,
+        work: |_| own(floors::check()),
+    },
+    Step {
+        name: "clippy",
+        limit_s: 600,
+        work: clippy,
+    },
+    Step {
+        name: "test",
+        limit_s: 900,
+        work: test,
+    },
+    Step {
+        name: "doctest",
+        limit_s: 300,
+        work: doctest,
+    },
+    Step {
+        name: "rustdoc",
+        limit_s: 300,
+        work: rustdoc,
+    },
+    Step {
+        name: "docs",
+        limit_s: 600,
+        work: |limit| own(docs::check(&[], limit)),
+    },
+    Step {
+        name: "bench",
+        limit_s: 240,
+        work: bench,
+    },
+];
+
+/// Workspaces beside the main one, with their own lock files.
+const ASIDE: [&str; 2] = ["bench", "fuzz"];
+
+fn own(result: Result<()>) -> Result<Verdict> {
+    result.map(|()| Verdict::Passed)
+}
+
+fn fmt(limit: Duration) -> Result<Verdict> {
+    let verdict = quiet(workspace::cargo(&["fmt", "--all", "--check"]), limit)?;
+    for directory in ASIDE {
+        let manifest = format!("{directory}/Cargo.toml");
+        if !matches!(verdict, Verdict::Passed) || !workspace::root().join(&manifest).exists() {
+            continue;
+        }
+        let check = ["fmt", "--manifest-path", &manifest, "--all", "--check"];
+        let verdict = quiet(workspace::cargo(&check), limit)?;
+        if !matches!(verdict, Verdict::Passed) {
+            return Ok(verdict);
+        }
+    }
+    Ok(verdict)
+}
+
+fn clippy(limit: Duration) -> Result<Verdict> {
+    let arguments = [
+        "clippy",
+        "--locked",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    quiet(workspace::cargo(&arguments), limit)
+}
+
+fn test(limit: Duration) -> Result<Verdict> {
+    loud(
+        &[
+            "test",
+            "--locked",
+            "--workspace",
+            "--lib",
+            "--bins",
+            "--tests",
+        ],
+        limit,
+    )
+}
+
+fn doctest(limit: Duration) -> Result<Verdict> {
+    loud(&["test", "--locked", "--workspace", "--doc"], limit)
+}
+
+fn rustdoc(limit: Duration) -> Result<Verdict> {
+    let mut command = workspace::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
+    command
+        .arg("--document-private-items")
+        .env("RUSTDOCFLAGS", "-D warnings");
+    quiet(command, limit)
+}
+
+/// The measuring programs compile. They have a dependency tree of their own, so this is done only
+/// as far as the time allows; nothing that users run is in there.
+fn bench(limit: Duration) -> Result<Verdict> {
+    const MANIFEST: &str = "bench/Cargo.toml";
+    if !workspace::root().join(MANIFEST).exists() {
+        return Ok(Verdict::Skipped(format!("{MANIFEST} does not exist")));
+    }
+    let check = [
+        "check",
+        "--locked",
+        "--manifest-path",
+        MANIFEST,
+        "--workspace",
+        "--all-targets",
+    ];
+    let outcome = process::capture(&mut workspace::cargo(&check), limit)?;
+    if !outcome.success && outcome.elapsed >= limit {
+        return Ok(Verdict::Skipped(format!(
+            "not done within {} s",
+            limit.as_secs()
+        )));
+    }
+    Ok(verdict(outcome))
+}
+
+/// Output only upon failure.
+fn quiet(mut command: Command, limit: Duration) -> Result<Verdict> {
+    process::capture(&mut command, limit).map(verdict)
+}
+
+/// Output on the terminal.
+fn loud(arguments: &[&str], limit: Duration) -> Result<Verdict> {
+    process::stream(&mut workspace::cargo(arguments), limit).map(verdict)
+}
+
+fn verdict(outcome: process::Outcome) -> Verdict {
+    if outcome.success {
+        Verdict::Passed
+    } else {
+        Verdict::Failed(format!("{}\n{}", outcome.output.trim_end(), outcome.end))
+    }
+}

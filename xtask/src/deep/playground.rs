@@ -1,0 +1,146 @@
+//! A server, a volume and a mount of our own, for one suite.
+//!
+//! Everything goes through the command line that users have. The volume is the export of a
+//! directory on an ext4 of our own, so that its results can be compared with ext4's.
+
+use super::loop_disk::LoopDisk;
+use crate::process;
+use crate::scratch::Scratch;
+use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// An orderly `umount` writes back what is unwritten.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// A mounted volume. Fields are dropped in this order: the server before the disk that it serves.
+pub(crate) struct Playground {
+    binary: PathBuf,
+    home: PathBuf,
+    mount: PathBuf,
+    server: Server,
+    _disk: LoopDisk,
+    scratch: Scratch,
+}
+
+/// The server's process, killed when dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        process::kill_tree(&mut self.0);
+    }
+}
+
+impl Playground {
+    /// Serves and mounts.
+    pub(crate) fn start(binary: &Path) -> Result<Self> {
+        let scratch = Scratch::new("playground")?;
+        let disk = LoopDisk::new(&scratch)?;
+        let (home, mount) = (scratch.directory("home")?, scratch.directory("mount")?);
+        let export = disk.path().join("export");
+        std::fs::create_dir(&export).with_context(|| export.display().to_string())?;
+        let address = format!("127.0.0.1:{}", free_port()?);
+
+        let log = File::create(scratch.path().join("server.log"))?;
+        let mut server = Command::new(binary);
+        server.args(["server", "--listen", &address, "--init", "--data"]);
+        server
+            .arg(scratch.path().join("srv"))
+            .env("HOME", &home)
+            .stdin(Stdio::null());
+        let child = server
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("azekura server")?;
+        let mut playground = Self {
+            binary: binary.to_owned(),
+            home,
+            mount,
+            server: Server(child),
+            _disk: disk,
+            scratch,
+        };
+        playground.await_server(&address)?;
+
+        let volume = format!("{address}/playground");
+        let mut create = playground.azekura(&["volume", "create", &volume, "--export"]);
+        process::check(create.arg(&export), START_LIMIT)?;
+        let mut mount = playground.azekura(&["mount", &volume]);
+        process::check(mount.arg(&playground.mount), START_LIMIT)?;
+        Ok(playground)
+    }
+
+    /// The mounted directory.
+    pub(crate) fn mount(&self) -> &Path {
+        &self.mount
+    }
+
+    /// Unmounts in order, so that an error in writing back is an error of the suite.
+    pub(crate) fn stop(self) -> Result<()> {
+        process::check(self.azekura(&["umount"]).arg(&self.mount), STOP_LIMIT)?;
+        Ok(())
+    }
+
+    fn azekura(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(arguments).env("HOME", &self.home);
+        command
+    }
+
+    fn await_server(&mut self, address: &str) -> Result<()> {
+        let deadline = Instant::now() + START_LIMIT;
+        while TcpStream::connect(address).is_err() {
+            let ended = self.server.0.try_wait()?;
+            if ended.is_some() || Instant::now() >= deadline {
+                let log = self.scratch.path().join("server.log");
+                let said = std::fs::read_to_string(log).unwrap_or_default();
+                bail!("the server does not listen on {address} ({ended:?})\n{said}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Playground {
+    fn drop(&mut self) {
+        // After `stop` there is nothing left to do here; after a failure this clears the way.
+        for mount in crate::scratch::mounts_beneath(&self.mount).iter().rev() {
+            crate::scratch::unmount(mount);
+        }
+    }
+}
+
+/// A port that was free a moment ago. Somebody else may take it; then the server says so.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox;
+
+    #[test]
+    fn a_server_that_does_not_start_is_an_error_and_leaves_nothing() {
+        if let Some(why) = sandbox::obstacle() {
+            crate::tools::skipped("playground", why);
+            return;
+        }
+        let error = Playground::start(Path::new("/bin/false")).err().unwrap();
+        assert!(error.to_string().contains("does not listen"), "{error:#}");
+        let own = format!("azekura-playground-{}", std::process::id());
+        let left = crate::scratch::mounts_beneath(&std::env::temp_dir());
+        assert!(
+            left.iter()
+                .all(|path| !path.to_string_lossy().contains(&own)),
+            "{left:?}"
+        );
+    }
+}

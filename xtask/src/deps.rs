@@ -1,0 +1,184 @@
+//! `cargo xtask deps TARGET`: Debian packages that a target needs and this machine lacks.
+//!
+//! What is there is found by its programs, not by package names: a machine that has them from
+//! elsewhere is left alone. Packages are installed as root or through `sudo -n`; when neither is
+//! possible, the command for the administrator is printed and the run ends.
+
+use crate::args::Args;
+use crate::process;
+use crate::tools::find;
+use crate::workspace;
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Downloading over a slow line is no failure; hanging for ever is.
+const INSTALL_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// A package, a program by which its presence is known, and what needs it.
+struct Package {
+    name: &'static str,
+    program: &'static str,
+    reason: &'static str,
+}
+
+const fn package(name: &'static str, program: &'static str, reason: &'static str) -> Package {
+    Package {
+        name,
+        program,
+        reason,
+    }
+}
+
+const DEMO: &[Package] = &[package("fuse3", "fusermount3", "mounts")];
+const TEST: &[Package] = &[
+    package("acl", "setfacl", "tests of POSIX ACLs"),
+    package("attr", "setfattr", "tests of extended attributes"),
+    package(
+        "e2fsprogs",
+        "mkfs.ext4",
+        "a small file system that can be filled",
+    ),
+    package("fio", "fio", "examples of the documents"),
+    package("git", "git", "a real application on a mount"),
+    package("iproute2", "ip", "network namespaces"),
+    package("sqlite3", "sqlite3", "a real application on a mount"),
+    package("util-linux", "unshare", "namespaces"),
+];
+const BENCH: &[Package] = &[
+    package("openssh-server", "sshd", "the server of the peer sshfs"),
+    package("rclone", "rclone", "a peer"),
+    package("sshfs", "sshfs", "a peer"),
+];
+const DEEP: &[Package] = &[package(
+    "postgresql",
+    "/usr/lib/postgresql/*/bin/initdb",
+    "a real application on a mount",
+)];
+
+/// Each target with the groups of packages that it needs.
+const TARGETS: [(&str, &[&[Package]]); 4] = [
+    ("demo", &[DEMO]),
+    ("test", &[DEMO, TEST]),
+    ("bench", &[DEMO, TEST, BENCH]),
+    ("deep", &[DEMO, TEST, DEEP]),
+];
+
+/// `cargo xtask deps TARGET [--dry-run]`
+pub(crate) fn run(mut args: Args) -> Result<()> {
+    let target = args
+        .take_word()
+        .context("deps needs a target: demo, test, bench or deep")?;
+    let dry_run = args.take_flag("--dry-run");
+    args.finish_empty()?;
+    let Some((_, groups)) = TARGETS.iter().find(|(name, _)| *name == target) else {
+        bail!("no target {target:?}; there are: demo, test, bench, deep");
+    };
+    let lacking = missing(groups, |program| find(program).is_some());
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = lacking.iter().map(|package| package.name).collect();
+    let reasons: Vec<_> = lacking
+        .iter()
+        .map(|package| format!("{} ({})", package.name, package.reason))
+        .collect();
+    println!("{target} needs Debian packages: {}", reasons.join(", "));
+    if dry_run {
+        return Ok(());
+    }
+    install(&names)
+}
+
+fn missing(
+    groups: &[&'static [Package]],
+    is_there: impl Fn(&str) -> bool,
+) -> Vec<&'static Package> {
+    let packages = groups.iter().flat_map(|group| group.iter());
+    packages
+        .filter(|package| !is_there(package.program))
+        .collect()
+}
+
+fn install(names: &[&str]) -> Result<()> {
+    let remedy = format!("as root: apt-get install {}", names.join(" "));
+    if find("apt-get").is_none() {
+        bail!("there is no apt-get here; install what these Debian packages hold: {names:?}");
+    }
+    let prefix: &[&str] = match (workspace::is_root(), find("sudo").is_some()) {
+        (true, _) => &[],
+        (false, true) => &["sudo", "-n"],
+        (false, false) => bail!("only root can install packages and sudo is missing; {remedy}"),
+    };
+    let arguments = ["install", "--yes", "--no-install-recommends"];
+    let attempt = || -> Result<process::Outcome> {
+        process::capture(apt_get(prefix, &arguments).args(names), INSTALL_LIMIT)
+    };
+    // A fresh machine has no package lists, an old one has stale ones; both need one update.
+    if has_package_lists() && attempt()?.success {
+        return Ok(());
+    }
+    process::check(&mut apt_get(prefix, &["update"]), INSTALL_LIMIT)
+        .with_context(|| remedy.clone())?;
+    attempt()?
+        .check("apt-get install")
+        .with_context(|| remedy)?;
+    Ok(())
+}
+
+fn apt_get(prefix: &[&str], arguments: &[&str]) -> Command {
+    let words = [
+        prefix,
+        &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"],
+        arguments,
+    ]
+    .concat();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+fn has_package_lists() -> bool {
+    let Ok(entries) = std::fs::read_dir(Path::new("/var/lib/apt/lists")) else {
+        return false;
+    };
+    entries
+        .flatten()
+        .any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(groups: &[&'static [Package]], is_there: impl Fn(&str) -> bool) -> Vec<&'static str> {
+        missing(groups, is_there)
+            .iter()
+            .map(|package| package.name)
+            .collect()
+    }
+
+    #[test]
+    fn only_what_is_missing_is_wanted() {
+        assert!(names(&[DEMO, TEST], |_| true).is_empty());
+        assert_eq!(names(&[DEMO, TEST], |program| program != "fio"), ["fio"]);
+        assert_eq!(names(&[DEMO], |_| false), ["fuse3"]);
+    }
+
+    #[test]
+    fn apt_get_runs_as_root_or_through_sudo() {
+        let direct = process::describe(&apt_get(&[], &["update"]));
+        assert_eq!(direct, "env DEBIAN_FRONTEND=noninteractive apt-get update");
+        assert!(
+            process::describe(&apt_get(&["sudo", "-n"], &["update"])).starts_with("sudo -n env")
+        );
+    }
+
+    #[test]
+    fn an_unknown_target_is_refused() {
+        let args = |line: &str| Args::new(line.split(' ').map(str::to_owned).collect());
+        assert!(run(args("dmo")).is_err());
+        assert!(run(args("demo --dry-rum")).is_err());
+    }
+}
