@@ -10,6 +10,8 @@ pub(crate) struct Entry {
     pub(crate) stream: StreamId,
     /// Whether the data arrived.
     pub(crate) fetched: bool,
+    /// Whether the stream had not proven itself when it asked.
+    pub(crate) doubted: bool,
 }
 
 /// Disjoint extents in order, each with the stream that it was fetched for.
@@ -20,7 +22,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Adds `extent`, which overlaps nothing in the ledger.
-    pub(crate) fn insert(&mut self, extent: Extent, stream: StreamId) {
+    pub(crate) fn insert(&mut self, extent: Extent, stream: StreamId, doubted: bool) {
         debug_assert!(
             !self.overlapping(extent).any(|_| true),
             "{extent} is in the ledger"
@@ -31,6 +33,7 @@ impl Ledger {
                 extent,
                 stream,
                 fetched: false,
+                doubted,
             },
         );
     }

@@ -12,8 +12,8 @@
 //! ```text
 //! StartUp   the window grows by every byte answered, so doubles each round, until the rate has
 //!           risen by less than 25 % for three rounds
-//! Cruise    eight rounds each: 1.5 x BDP (probe), 0.9 x BDP (drain: the round that sees the true
-//!           round trip), then six at 1.25 x BDP
+//! Cruise    twelve rounds each: 1.5 x BDP (probe), 0.95 x BDP (drain: the round that sees the true
+//!           round trip), then ten at 1.25 x BDP
 //! ```
 //!
 //! One estimator serves all connections to a server: what overruns a queue is the sum.
@@ -60,7 +60,7 @@ const RATE_SPAN_ROUNDS: u64 = 10;
 /// Round trips differ by this much for reasons of their own (threads, wake-ups).
 const RTT_NOISE: Duration = Duration::from_millis(2);
 /// Rounds of one turn of `Cruise`: one to probe, one to drain, the others even.
-const CRUISE_ROUNDS: u64 = 8;
+const CRUISE_ROUNDS: u64 = 12;
 /// Rounds without growth that end the first start-up. A TCP connection in its own slow start below
 /// may lag for a round or two.
 const START_UP_PATIENCE_ROUNDS: u32 = 3;
@@ -513,7 +513,7 @@ impl LinkEstimator {
         let slack_bytes = 2 * self.extent_bytes();
         let window_bytes = match rounds % CRUISE_ROUNDS {
             0 => (percent(bdp_bytes, 150) + slack_bytes).max(floor_bytes),
-            1 => percent(bdp_bytes, 90).max(WINDOW_BYTES_MIN),
+            1 => percent(bdp_bytes, 95).max(WINDOW_BYTES_MIN),
             _ => (percent(bdp_bytes, 125) + slack_bytes).max(floor_bytes),
         };
         self.set_window(window_bytes);

@@ -62,6 +62,8 @@ pub(crate) struct Stream {
     pub(crate) parent: Option<StreamId>,
     /// Reads since another stream was forked from this one.
     pub(crate) returns: u32,
+    /// Whether the run before got its late read. A second one is another reader, who goes on there.
+    tail_taken: bool,
     ahead: Vec<Extent>,
     ahead_reads: u32,
     plan: VecDeque<Extent>,
@@ -97,6 +99,7 @@ impl Stream {
             own_runs: 1,
             parent: None,
             returns: 0,
+            tail_taken: false,
             ahead: Vec::new(),
             ahead_reads: 0,
             plan: VecDeque::new(),
@@ -178,7 +181,7 @@ impl Stream {
             extent.offset.abs_diff(run.end()) <= PAGE_BYTES && extent.len <= CREDIT_BYTES_MIN
         };
         if self.skipped.iter().any(|&(passed, _)| late(passed))
-            || self.chain.previous.is_some_and(tail)
+            || (self.own_runs > 1 && !self.tail_taken && self.chain.previous.is_some_and(tail))
         {
             return Some(Belonging::Late);
         }
@@ -206,8 +209,9 @@ impl Stream {
                     .chain
                     .previous
                     .is_some_and(|run| extent.offset >= run.offset);
-                if tail && self.own_runs > 1 {
+                if tail {
                     self.chain.extend_previous(extent.end());
+                    self.tail_taken = true;
                 }
             }
             Belonging::Again => {}
@@ -308,6 +312,7 @@ impl Stream {
             }
         }
         self.reads_in_run = 1;
+        self.tail_taken = false;
         let length = self.chain.length(None).map(|guess| guess.bytes);
         if self.plan_length != length || self.plan.is_empty() {
             self.replan();

@@ -41,7 +41,7 @@ mod spending;
 use crate::ledger::{Entry, Ledger};
 use crate::link::Line;
 use crate::pattern::{Chain, Recall};
-use crate::stream::{CREDIT_BYTES_MIN, PAGE_BYTES, REORDER_BYTES, Stream};
+use crate::stream::{Belonging, CREDIT_BYTES_MIN, PAGE_BYTES, REORDER_BYTES, Stream};
 use base::limits::STREAMS_PER_FILE_MAX;
 use base::{Extent, ExtentSet, Time};
 use std::collections::VecDeque;
@@ -164,7 +164,8 @@ pub struct FileStreams {
     cancelled: VecDeque<Extent>,
     appetite: Appetite,
     tally: Tally,
-    /// Wasted by streams without proof.
+    /// Asked for by streams without proof: unread so far, and wasted.
+    doubt_unread_bytes: u64,
     doubt_wasted_bytes: u64,
     /// Allowance for the changes of pattern so far.
     change_bytes: u64,

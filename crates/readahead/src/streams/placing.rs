@@ -1,13 +1,15 @@
 //! Which stream a read belongs to: the part of [`FileStreams`] that listens.
 
 use super::{
-    Advice, CREDIT_BYTES_MIN, CREDIT_INITIAL_BYTES, Chain, Extent, FileStreams, PAGE_BYTES,
-    REORDER_BYTES, STREAMS_PER_FILE_MAX, Stream, StreamId, Time,
+    Advice, Belonging, CREDIT_BYTES_MIN, CREDIT_INITIAL_BYTES, Chain, Extent, FileStreams,
+    PAGE_BYTES, REORDER_BYTES, STREAMS_PER_FILE_MAX, Stream, StreamId, Time,
 };
 
 /// Reads after which a stream that came back is a stream of its own. A single one may be the late
-/// tail of a run that was left.
+/// tail of a run that was left...
 const RETURN_READS: u32 = 2;
+/// ... unless it comes after this many reads of others.
+const RETURN_GAP_READS: u64 = 4;
 /// Credit of a stream whose application promised to read from front to back.
 const CREDIT_BYTES_SEQUENTIAL: u64 = 8 << 20;
 
@@ -27,10 +29,14 @@ impl FileStreams {
         };
         let stream = &mut self.streams[at];
         let run_end_before = stream.chain.run.end();
+        let gap_reads = number - stream.read_number;
         let jump = stream.read(now, number, extent, how, size, &mut self.recall);
         let id = stream.id;
-        if stream.returns >= RETURN_READS {
+        if stream.returns >= RETURN_READS || gap_reads >= RETURN_GAP_READS {
             self.part_forks(id);
+        }
+        if how == Belonging::Extends && gap_reads >= RETURN_GAP_READS {
+            self.presume_sequential(gap_reads);
         }
         self.absorb_neighbours(id, run_end_before);
         if let Some(jump) = jump {
@@ -101,6 +107,18 @@ impl FileStreams {
             if fork.own_runs <= 2 {
                 fork.chain.forget();
                 fork.clear_plan();
+            }
+        }
+    }
+
+    /// One of several interleaved streams goes on where it was: those that were read once since then
+    /// will do the same.
+    fn presume_sequential(&mut self, gap_reads: u64) {
+        let number = self.read_count;
+        for stream in &mut self.streams {
+            if stream.own_runs == 1 && stream.reads_in_run == 1 && !stream.asleep {
+                let recent = number - stream.read_number < gap_reads;
+                stream.reads_in_run += u32::from(recent);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! How much may be fetched for whom, and what is given up: the part of [`FileStreams`] that decides.
 
 use super::{
-    CREDIT_BYTES_MIN, CREDIT_INITIAL_BYTES, DEPTH_BYTES_MIN, DOUBT_SHARE, Entry, Extent, Fetch,
-    FileStreams, HINTED, Line, Stream, Time, UNREAD_TIME_MIN, WASTE_SHARE,
+    Advice, CREDIT_BYTES_MIN, CREDIT_INITIAL_BYTES, DEPTH_BYTES_MIN, DOUBT_SHARE, Entry, Extent,
+    Fetch, FileStreams, HINTED, Line, PAGE_BYTES, Stream, Time, UNREAD_TIME_MIN, WASTE_SHARE,
 };
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl FileStreams {
             }
             let extent = Extent::new(gap.offset, len);
             self.covered.insert(extent);
-            self.ledger.insert(extent, HINTED);
+            self.ledger.insert(extent, HINTED, false);
             self.hint_unread_bytes += len;
             return Some(Fetch {
                 extent,
@@ -62,7 +62,8 @@ impl FileStreams {
         line: &Line,
         room_bytes: u64,
     ) -> Option<Fetch> {
-        let waste_bytes = self.waste_room_bytes(&self.streams[at], line);
+        let doubted = self.is_doubted(&self.streams[at]);
+        let waste_bytes = self.waste_room_bytes(doubted, line);
         let stream = &mut self.streams[at];
         // Above this, credit would only delay the effect of a contradiction.
         stream.credit_bytes = stream
@@ -83,24 +84,29 @@ impl FileStreams {
         let piece = stream.next_piece(&self.covered, size, depth_bytes, unit_bytes)?;
         let extent = if piece.len <= room_bytes {
             piece
-        } else if stream.unread_bytes == 0 {
-            Extent::new(piece.offset, room_bytes)
+        } else if stream.unread_bytes == 0 && room_bytes >= PAGE_BYTES {
+            Extent::new(piece.offset, room_bytes / PAGE_BYTES * PAGE_BYTES)
         } else {
             // Room for a whole request will come soon; half ones only cost more of them.
             return None;
         };
         stream.unread_bytes += extent.len;
         self.tally.unread_bytes += extent.len;
+        self.doubt_unread_bytes += if doubted { extent.len } else { 0 };
         self.covered.insert(extent);
-        self.ledger.insert(extent, stream.id);
+        self.ledger.insert(extent, stream.id, doubted);
         Some(Fetch {
             extent,
             stream: stream.id,
         })
     }
 
+    fn is_doubted(&self, stream: &Stream) -> bool {
+        !stream.is_proven() && self.advice != Some(Advice::Sequential)
+    }
+
     /// Bytes that may still be asked for without breaking a bound, were all unread ones lost.
-    fn waste_room_bytes(&self, stream: &Stream, line: &Line) -> u64 {
+    fn waste_room_bytes(&self, doubted: bool, line: &Line) -> u64 {
         let useful_bytes = self.tally.useful_bytes;
         let allowed_bytes = CREDIT_INITIAL_BYTES
             .saturating_add(useful_bytes / WASTE_SHARE)
@@ -108,17 +114,12 @@ impl FileStreams {
             .saturating_add(self.change_bytes);
         let at_stake_bytes = self.tally.wasted_bytes + self.tally.unread_bytes;
         let room_bytes = allowed_bytes.saturating_sub(at_stake_bytes);
-        if stream.is_proven()
-            || self
-                .advice
-                .is_some_and(|advice| advice == super::Advice::Sequential)
-        {
+        if !doubted {
             return room_bytes;
         }
-        let doubted = self.streams.iter().filter(|stream| !stream.is_proven());
-        let doubt_bytes = doubted.map(|stream| stream.unread_bytes).sum::<u64>();
         let doubt_allowed_bytes = CREDIT_INITIAL_BYTES + useful_bytes / DOUBT_SHARE;
-        room_bytes.min(doubt_allowed_bytes.saturating_sub(self.doubt_wasted_bytes + doubt_bytes))
+        let doubt_stake_bytes = self.doubt_wasted_bytes + self.doubt_unread_bytes;
+        room_bytes.min(doubt_allowed_bytes.saturating_sub(doubt_stake_bytes))
     }
 
     /// The application read what was asked for on a guess.
@@ -130,6 +131,7 @@ impl FileStreams {
         }
         self.tally.hit_bytes += bytes;
         self.tally.unread_bytes -= bytes;
+        self.doubt_unread_bytes -= if entry.doubted { bytes } else { 0 };
         if let Some(at) = self.at(entry.stream) {
             let stream = &mut self.streams[at];
             stream.unread_bytes -= bytes;
@@ -147,13 +149,14 @@ impl FileStreams {
         }
         self.tally.wasted_bytes += bytes;
         self.tally.unread_bytes -= bytes;
+        if entry.doubted {
+            self.doubt_unread_bytes -= bytes;
+            self.doubt_wasted_bytes += bytes;
+        }
         let Some(at) = self.at(entry.stream) else {
             return;
         };
         let stream = &mut self.streams[at];
-        if !stream.is_proven() {
-            self.doubt_wasted_bytes += bytes;
-        }
         stream.unread_bytes -= bytes;
         stream.wasted_bytes += bytes;
         stream.credit_bytes = stream
