@@ -36,19 +36,18 @@ pub enum XattrMode {
 /// Room for most values on the first try: an ACL of 500 entries.
 const VALUE_BYTES_USUAL: usize = 4096;
 
-fn is_served(principal: &Principal, name: &[u8]) -> bool {
+fn is_served(name: &[u8]) -> bool {
     match name {
         b"system.posix_acl_access" | b"system.posix_acl_default" | b"security.capability" => true,
-        _ if name.starts_with(b"user.") => true,
-        _ => name.starts_with(b"trusted.") && principal.uid == 0,
+        _ => name.starts_with(b"user.") || name.starts_with(b"trusted."),
     }
 }
 
-fn check(principal: &Principal, name: &[u8]) -> Result<(), FsError> {
+fn check(name: &[u8]) -> Result<(), FsError> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Err(FsError::Range);
     }
-    if is_served(principal, name) {
+    if is_served(name) {
         Ok(())
     } else {
         Err(FsError::NotSupported)
@@ -68,7 +67,7 @@ impl Export {
         handle: &Handle,
         name: &[u8],
     ) -> Result<Vec<u8>, FsError> {
-        check(principal, name)?;
+        check(name)?;
         let caller = worker.assume(principal)?;
         let pin = self.resolve(&caller, handle)?;
         let path = descriptor_path(&*pin);
@@ -90,7 +89,7 @@ impl Export {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<(), FsError> {
-        check(principal, name)?;
+        check(name)?;
         if value.len() > XATTR_BYTES_MAX {
             return Err(FsError::TooBig);
         }
@@ -120,9 +119,7 @@ impl Export {
         let list = read_growing(XATTR_LIST_BYTES_MAX, |out| {
             rustix::fs::listxattr(&*path, rustix::buffer::spare_capacity(out))
         })?;
-        let names = list
-            .split(|byte| *byte == 0)
-            .filter(|name| is_served(principal, name));
+        let names = list.split(|byte| *byte == 0).filter(|name| is_served(name));
         Ok(names.map(<[u8]>::to_vec).collect())
     }
 
@@ -137,7 +134,7 @@ impl Export {
         handle: &Handle,
         name: &[u8],
     ) -> Result<(), FsError> {
-        check(principal, name)?;
+        check(name)?;
         let caller = worker.assume(principal)?;
         let pin = self.resolve(&caller, handle)?;
         rustix::fs::removexattr(&*descriptor_path(&*pin), name).map_err(fs_error)

@@ -1,0 +1,432 @@
+//! Handles name what they were made for, and nothing else.
+
+use crate::common::{Mounted, Served, is_root, name, options, shell};
+use base::{FileKind, FsError, Handle, Principal, VolumeId};
+use export::{
+    Access, Export, ExportError, ExportOptions, HandleKey, OpenOptions, RenameMode, Worker,
+};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_handle_survives_renames_and_another_opening_of_the_tree() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::temporary();
+    let (root, worker) = (Principal::root(), &served.worker);
+    shell(&format!(
+        "cd {} && mkdir -p a/b && echo text > a/b/file",
+        served.path.display()
+    ));
+    let (file, directory) = (served.find("a/b/file"), served.find("a/b"));
+    let top = served.root();
+    served
+        .export
+        .rename(
+            worker,
+            &root,
+            &top,
+            &name("a"),
+            &top,
+            &name("z"),
+            RenameMode::NoReplace,
+        )
+        .expect("free name");
+    let again = Export::open(&served.path, &options()).expect("exportable");
+    for export in [&served.export, &again] {
+        let found = export
+            .lookup(worker, &root, &directory.handle, &name("file"))
+            .expect("there");
+        assert_eq!(found.handle, file.handle);
+        let attributes = export
+            .attributes(worker, &root, &file.handle)
+            .expect("there");
+        assert_eq!(
+            (attributes.inode, attributes.size),
+            (file.attributes.inode, 5)
+        );
+    }
+    assert_eq!(again.root(), served.export.root());
+}
+
+#[test]
+fn forged_foreign_and_truncated_handles_are_stale() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::temporary();
+    let (root, worker) = (Principal::root(), &served.worker);
+    shell(&format!("echo text > {}/file", served.path.display()));
+    let genuine = served.find("file").handle;
+    let stale = |export: &Export, handle: &Handle| {
+        let answers = [
+            export.attributes(worker, &root, handle).err(),
+            export
+                .open_file(worker, &root, handle, OpenOptions::new(Access::Read))
+                .err(),
+            export.lookup(worker, &root, handle, &name("x")).err(),
+        ];
+        assert_eq!(answers, [Some(FsError::Stale); 3]);
+    };
+    for bit in 0..genuine.as_bytes().len() * 8 {
+        let mut bytes = genuine.as_bytes().to_vec();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        stale(&served.export, &Handle::new(&bytes).unwrap());
+    }
+    for len in 1..genuine.as_bytes().len() {
+        stale(
+            &served.export,
+            &Handle::new(&genuine.as_bytes()[..len]).unwrap(),
+        );
+    }
+    let other_volume = ExportOptions {
+        volume: VolumeId([8; 16]),
+        ..options()
+    };
+    let other_key = ExportOptions {
+        key: HandleKey::new([43; 32]),
+        ..options()
+    };
+    for options in [other_volume, other_key] {
+        let other = Export::open(&served.path, &options).expect("exportable");
+        stale(&other, &genuine);
+        stale(&served.export, other.root());
+    }
+}
+
+#[test]
+fn a_handle_of_a_removed_inode_is_stale_and_never_means_its_successor() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::temporary();
+    let (root, worker) = (Principal::root(), &served.worker);
+    for round in 0..50 {
+        shell(&format!(
+            "cd {} && rm -rf x && echo {round} > x",
+            served.path.display()
+        ));
+        let node = served.find("x");
+        let removed = served
+            .export
+            .unlink(worker, &root, &served.root(), &name("x"))
+            .unwrap();
+        let removed = removed.expect("nobody else changes the name");
+        assert_eq!(
+            (removed.handle, removed.attributes.links),
+            (node.handle.clone(), 0)
+        );
+        // File systems give a freed inode number to the next file; its generation differs.
+        std::fs::create_dir(served.path.join("x")).unwrap();
+        let answer = served.export.attributes(worker, &root, &node.handle);
+        assert_eq!(answer, Err(FsError::Stale));
+    }
+}
+
+#[test]
+fn an_open_file_without_a_name_is_served_until_it_is_closed() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::temporary();
+    let (root, worker, export) = (Principal::root(), &served.worker, &served.export);
+    std::fs::write(served.path.join("x"), "text").unwrap();
+    let handle = served.find("x").handle;
+    let open = OpenOptions::new(Access::ReadWrite);
+    let file = export.open_file(worker, &root, &handle, open).unwrap();
+    export
+        .unlink(worker, &root, &served.root(), &name("x"))
+        .unwrap();
+    assert_eq!(file.attributes().unwrap().links, 0);
+    assert_eq!(export.attributes(worker, &root, &handle).unwrap().size, 4);
+    let change = base::AttributeChange {
+        size: Some(1),
+        mode: Some(0o600),
+        ..Default::default()
+    };
+    let after = export
+        .set_attributes(worker, &root, &handle, &change, Some(&file))
+        .unwrap();
+    assert_eq!((after.size, after.mode, after.links), (1, 0o600, 0));
+    drop(file);
+    assert_eq!(
+        export.attributes(worker, &root, &handle),
+        Err(FsError::Stale)
+    );
+}
+
+#[test]
+fn the_space_of_removed_files_is_free_at_once_or_after_a_sweep() {
+    if !is_root() {
+        return;
+    }
+    let Some(mounted) = Mounted::tmpfs(64 << 20) else {
+        return;
+    };
+    let served = Served::at(&mounted.path);
+    let (root, worker, export) = (Principal::root(), &served.worker, &served.export);
+    let free = || {
+        export
+            .statfs(worker, &root, export.root())
+            .unwrap()
+            .blocks_free
+    };
+    let before = free();
+    let make = |file: &str| {
+        std::fs::write(mounted.path.join(file), vec![1; 8 << 20]).unwrap();
+        served.find(file)
+    };
+    make("unlinked");
+    export
+        .unlink(worker, &root, export.root(), &name("unlinked"))
+        .unwrap();
+    assert_eq!(free(), before, "unlinked by a client");
+
+    make("over");
+    std::fs::write(mounted.path.join("new"), "").unwrap();
+    let renamed = export
+        .rename(
+            worker,
+            &root,
+            export.root(),
+            &name("new"),
+            export.root(),
+            &name("over"),
+            RenameMode::Replace,
+        )
+        .unwrap();
+    assert_eq!(renamed.replaced.map(|node| node.attributes.links), Some(0));
+    assert_eq!(free(), before, "renamed over by a client");
+
+    make("local");
+    std::fs::remove_file(mounted.path.join("local")).unwrap();
+    assert_ne!(free(), before, "the cache still holds it");
+    export.sweep();
+    assert_eq!(free(), before, "removed by another process");
+}
+
+#[test]
+fn more_files_than_descriptors_are_served_within_the_bound() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::temporary();
+    let (root, worker) = (Principal::root(), &served.worker);
+    let export = Export::open(
+        &served.path,
+        &ExportOptions {
+            descriptors_max: 64,
+            ..options()
+        },
+    );
+    let export = export.expect("exportable");
+    let nodes: Vec<_> = (0..1000)
+        .map(|number| {
+            std::fs::write(served.path.join(number.to_string()), number.to_string()).unwrap();
+            export
+                .lookup(worker, &root, export.root(), &name(&number.to_string()))
+                .unwrap()
+        })
+        .collect();
+    for node in nodes.iter().chain(nodes.iter().rev()) {
+        let attributes = export.attributes(worker, &root, &node.handle).unwrap();
+        assert_eq!(attributes.inode, node.attributes.inode);
+        assert!(
+            export.descriptors() <= 64,
+            "{} descriptors",
+            export.descriptors()
+        );
+    }
+}
+
+#[test]
+fn symbolic_links_and_mount_points_lead_nowhere() {
+    if !is_root() {
+        return;
+    }
+    let Some(mounted) = Mounted::tmpfs(1 << 20) else {
+        return;
+    };
+    let served = Served::at(&mounted.path);
+    let (root, worker, export) = (Principal::root(), &served.worker, &served.export);
+    shell(&format!(
+        "cd {} && mkdir sub dir && mount -t tmpfs tmpfs sub && ln -s /etc out && ln -s .. up \
+         && ln -s /proc/self/root magic && ln -s /proc/self/cwd/../.. dir/cwd",
+        mounted.path.display()
+    ));
+    for link in ["out", "up", "magic", "dir/cwd"] {
+        let node = served.find(link);
+        assert_eq!(node.attributes.kind, FileKind::Symlink, "{link}");
+        let below = export.lookup(worker, &root, &node.handle, &name("passwd"));
+        assert_eq!(below.err(), Some(FsError::NotDirectory), "{link}");
+        let open = export.open_file(worker, &root, &node.handle, OpenOptions::new(Access::Read));
+        assert_eq!(open.err(), Some(FsError::Loop), "{link}");
+    }
+    let target = export.read_link(worker, &root, &served.find("magic").handle);
+    assert_eq!(target, Ok(b"/proc/self/root".to_vec()));
+    let across = export.lookup(worker, &root, export.root(), &name("sub"));
+    assert_eq!(across, Err(FsError::CrossDevice));
+    let page = export
+        .read_directory(worker, &root, export.root(), 0, 100, true)
+        .unwrap();
+    let sub = page
+        .entries
+        .iter()
+        .find(|entry| entry.name == name("sub"))
+        .expect("is listed");
+    assert_eq!(
+        (sub.node.clone(), sub.kind),
+        (None, Some(FileKind::Directory))
+    );
+    shell(&format!("umount {}/sub", mounted.path.display()));
+}
+
+#[test]
+fn no_lookup_escapes_while_directories_and_links_change_places() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::temporary();
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("file"), "outside").unwrap();
+    shell(&format!(
+        "cd {} && mkdir -p top/swap && echo inside > top/swap/file && ln -s {} top/link",
+        served.path.display(),
+        outside.path().display()
+    ));
+    let stop = AtomicBool::new(false);
+    let (mut reached, mut refused) = (0, 0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| swap_until(&served.path.join("top"), &stop));
+        }
+        let (root, worker, export) = (Principal::root(), &served.worker, &served.export);
+        let top = served.find("top").handle;
+        let end = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < end {
+            let file = export
+                .lookup(worker, &root, &top, &name("swap"))
+                .and_then(|node| export.lookup(worker, &root, &node.handle, &name("file")));
+            match file {
+                Ok(node) => {
+                    assert_eq!(node.attributes.size, "inside\n".len() as u64, "escaped");
+                    reached += 1;
+                }
+                Err(FsError::NotDirectory) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(
+        reached > 100 && refused > 100,
+        "both happened: {reached} and {refused}"
+    );
+}
+
+fn swap_until(directory: &Path, stop: &AtomicBool) {
+    let flags = rustix::fs::OFlags::PATH;
+    let fd = rustix::fs::open(directory, flags, rustix::fs::Mode::empty()).expect("there");
+    while !stop.load(Ordering::Relaxed) {
+        let exchange = rustix::fs::RenameFlags::EXCHANGE;
+        rustix::fs::renameat_with(&fd, "swap", &fd, "link", exchange).expect("both are there");
+    }
+}
+
+#[test]
+fn a_tree_whose_top_is_gone_answers_with_errors() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::temporary();
+    let (root, worker) = (Principal::root(), &served.worker);
+    let top = served.path.join("top");
+    shell(&format!("mkdir {0} && echo text > {0}/file", top.display()));
+    let export = Export::open(&top, &options()).expect("exportable");
+    let file = export
+        .lookup(worker, &root, export.root(), &name("file"))
+        .unwrap()
+        .handle;
+    std::fs::rename(&top, served.path.join("moved")).unwrap();
+    assert!(export.attributes(worker, &root, &file).is_ok(), "moved");
+    std::fs::remove_dir_all(served.path.join("moved")).unwrap();
+    export.sweep();
+    assert_eq!(export.attributes(worker, &root, &file), Err(FsError::Stale));
+    let lookup = export.lookup(worker, &root, export.root(), &name("file"));
+    assert_eq!(lookup, Err(FsError::NotFound));
+    let made = export.make_directory(worker, &root, export.root(), &name("d"), 0o755, 0);
+    assert_eq!(made, Err(FsError::NotFound));
+    let missing = Export::open(&top, &options()).err();
+    assert!(matches!(missing, Some(ExportError::Open { .. })));
+    let no_handles = Export::open(Path::new("/proc"), &options()).err();
+    assert!(
+        matches!(no_handles, Some(ExportError::Handles { .. })),
+        "{no_handles:?}"
+    );
+}
+
+#[test]
+fn a_thread_has_one_worker_at_a_time() {
+    if !is_root() {
+        return;
+    }
+    let first = Worker::new().expect("the thread's first");
+    assert!(matches!(Worker::new(), Err(ExportError::WorkerExists)));
+    drop(first);
+    Worker::new().expect("the first one is gone");
+}
+
+#[test]
+fn a_process_without_privilege_is_told_what_it_lacks() {
+    if !is_root() {
+        return;
+    }
+    let user = crate::common::LocalUser::new(Principal::alone(2001, 2001));
+    let (worker, export) = user.run(|| {
+        (
+            Worker::new().err(),
+            Export::open(Path::new("/"), &options()).err(),
+        )
+    });
+    for error in [worker, export] {
+        let error = error.expect("not root");
+        assert!(
+            matches!(
+                error,
+                ExportError::Privilege {
+                    capability: "CAP_SETUID"
+                }
+            ),
+            "{error}"
+        );
+        assert!(error.to_string().contains("run the server as root"));
+    }
+}
+
+#[test]
+fn an_identity_that_cannot_be_taken_on_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::temporary();
+    let too_many = Principal::new(1, 1, (0..70_000).collect());
+    for nobody in [
+        Principal::alone(u32::MAX, 0),
+        Principal::alone(0, u32::MAX),
+        too_many,
+    ] {
+        let answer = served
+            .export
+            .attributes(&served.worker, &nobody, &served.root());
+        assert_eq!(answer, Err(FsError::AccessDenied));
+    }
+    let root = Principal::root();
+    assert!(
+        served
+            .export
+            .attributes(&served.worker, &root, &served.root())
+            .is_ok()
+    );
+}
