@@ -1,2 +1,41 @@
-test:
-	cargo test --workspace
+# Two commands: `make demo` shows the system at work, `make test` judges the tree. Both install the
+# Debian packages that they lack (as root or through sudo) and then do their whole job.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test deep bench bootstrap
+
+# rustup's directory, for shells that have not read its environment file.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+XTASK := cargo run --quiet --locked --package xtask --
+# Arguments handed on: make bench NAME=wan ARGS="--rtt 100", make deep ARGS="fsx apps".
+NAME ?= wan
+ARGS ?=
+
+help:
+	@echo "make demo    build, start a server, mount it, copy files, show figures and what to try next"
+	@echo "make test    everything that judges a change, within 20 minutes on 2 cores"
+	@echo "make deep    the long suites, as root: ARGS=\"fsx apps\" chooses"
+	@echo "make bench   measurements over emulated distance: NAME=wan ARGS=\"...\""
+
+# What even the first program needs: a linker. The rest is found out by that program.
+bootstrap:
+	@sh xtask/bootstrap.sh
+
+# The profile is the one that the tests use, so that the tree is compiled once.
+demo: bootstrap
+	@$(XTASK) deps demo
+	cargo build --locked --package azekura
+	@"$${CARGO_TARGET_DIR:-target}/debug/azekura" demo $(ARGS)
+
+test: bootstrap
+	@$(XTASK) deps test
+	@$(XTASK) ci $(ARGS)
+
+deep: bootstrap
+	@$(XTASK) deps deep
+	@$(XTASK) deep $(ARGS)
+
+bench: bootstrap
+	@$(XTASK) deps bench
+	@$(XTASK) bench $(NAME) $(ARGS)
