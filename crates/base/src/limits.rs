@@ -49,6 +49,21 @@ pub const CONNECTION_REQUESTS_MAX: usize = 1024;
 /// Bytes of replies that wait for one connection's socket; no request is begun beyond. A peer that
 /// does not read holds at most this much of the server's memory.
 pub const CONNECTION_REPLY_BYTES_MAX: usize = 32 << 20;
+/// Bytes of requests of one connection that a server has read and not yet carried out. A gigabit at
+/// 100 ms is 12 MB; the client's window is below that on each of its connections.
+pub const CONNECTION_REQUEST_BYTES_MAX: usize = 32 << 20;
+/// Time within which a frame must be complete once its first byte is there: 35 KB/s for the largest
+/// one. Who sends slower holds a buffer for nothing.
+pub const FRAME_TIME_MAX: Duration = Duration::from_secs(60);
+/// Threads that a server begins with: enough to keep two cores busy and a disk besides.
+pub const WORKERS_MIN: usize = 4;
+/// Threads that it adds up to while requests wait for a disk. More than a disk's queue gains nothing.
+pub const WORKERS_MAX: usize = 32;
+/// Requests of one session that change something and whose replies are kept until the client settles
+/// them: all that fits into the queues of its connections.
+pub const REPLIES_KEPT_MAX: usize = CONNECTIONS_MAX * CONNECTION_REQUESTS_MAX;
+/// Sessions of one credential: a quarter of all, so that nobody keeps the others out.
+pub const SESSIONS_PER_CREDENTIAL_MAX: usize = SESSIONS_MAX / 4;
 /// Time a socket may refuse to take a byte before its connection is closed.
 pub const WRITE_STALL_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -60,6 +75,10 @@ pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1500);
 /// When a client stops trusting its leases: earlier than the server drops them, by the drift of two
 /// clocks and the time a reply may have been under way.
 pub const LEASE_TRUST_TIME: Duration = Duration::from_millis(4500);
+/// How long a client that is alive may take to obey a recall, writing back what it answered ahead
+/// included; then its session is ended. Below the time within which a mount answers, so that who
+/// waits for the recall sees a late answer and not an error.
+pub const RECALL_TIME_MAX: Duration = Duration::from_secs(20);
 /// Leases of one session; beyond, the server grants none and the client asks each time.
 pub const LEASES_PER_SESSION_MAX: usize = 1 << 20;
 /// Locks of one session.
@@ -88,11 +107,15 @@ pub const WATCH_CHANGES_MAX: usize = 4096;
 pub const REQUEST_TIME_DEFAULT: Duration = Duration::from_secs(30);
 /// Memory that one mount may hold in read-ahead and in unwritten data.
 pub const CLIENT_BUFFER_BYTES_MAX: u64 = 256 << 20;
+/// Buffers of one mount (1 MiB each) that are kept for the next large write. The kernel has that many
+/// in the air on a fast local reader; more would be idle memory.
+pub const KERNEL_BUFFERS_SPARE_MAX: usize = 16;
 /// Read-ahead streams of one file.
 pub const STREAMS_PER_FILE_MAX: usize = 16;
 
 const _: () = assert!(LEASE_TRUST_TIME.as_millis() + 1000 < LEASE_TIME.as_millis());
 const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 2 < LEASE_TRUST_TIME.as_millis());
+const _: () = assert!(RECALL_TIME_MAX.as_millis() < REQUEST_TIME_DEFAULT.as_millis());
 const _: () = assert!(DATA_BYTES_MAX as usize <= FRAME_PAYLOAD_BYTES_MAX);
 const _: () = assert!(XATTR_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(GROUPS_MAX * 5 < FRAME_BODY_BYTES_MAX / 2);
