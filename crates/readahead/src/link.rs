@@ -10,24 +10,26 @@
 //! request sent after the last round's end is answered.
 //!
 //! ```text
-//! StartUp   the window grows by every byte answered, so doubles each round, until the rate has
-//!           risen by less than 25 % for three rounds
-//! Cruise    twelve rounds each: 1.5 x BDP (probe), 0.95 x BDP (drain: the round that sees the true
-//!           round trip), then ten at 1.25 x BDP
+//! StartUp   the window grows by every byte that was answered without waiting in a queue, so doubles
+//!           each round, until the rate has risen by less than 25 % for three rounds
+//! Cruise    twelve rounds each: two at 1.5 x BDP (probe), one at 0.95 x BDP (drain: it sees the true
+//!           round trip), then nine at 1.25 x BDP
+//! Trial     one round with half the window, when the path seems to be another
 //! ```
 //!
 //! One estimator serves all connections to a server: what overruns a queue is the sum.
 //!
 //! # When the path changes
 //!
-//! A round whose *smallest* round trip cannot be explained by the bytes that were in flight before
-//! its requests says that the path is another one. Which figure changed shows in the spacing of the
-//! replies. Bytes queued behind a slower bottleneck arrive evenly; behind a longer line they arrive
-//! in a burst at the old rate, followed by silence. So if the burst's rate would have emptied the
-//! window in less than half the round trip, the round trip grew: it is believed at once and the
-//! window doubles again. Otherwise the rate fell, and the round's rate replaces the old maximum. A
-//! wrong verdict is mended by the same rule a round later. A shorter round trip is believed at once;
-//! a rate that rises in `Cruise` by a fifth leads back to `StartUp`, for as long as it pays.
+//! With `x` bytes in flight a reply comes after the round trip or after `x / rate`, whichever is
+//! longer. A round in which *every* reply came a quarter later than that says that the path is another
+//! one, but not which figure changed: a longer line and a slower one look the same. So for one round
+//! half the window is used (`Trial`). If the line became slower, the round trips shrink with the
+//! queue, and the rate of that round is the line's. If they stay, the round trip grew: it is believed
+//! at once, and the window doubles again. If they are as before, it was a hiccup.
+//!
+//! A shorter round trip is believed at once. A rate that rises by a fifth in `Cruise`, or in a probe
+//! by half of what the bytes in flight rose by, leads back to `StartUp` for as long as that pays.
 //!
 //! Source: paper section 3.3 (pending requests against delay); Cardwell et al., BBR, for the filters,
 //! the round count and the treatment of application-limited samples.
@@ -36,7 +38,6 @@ use crate::filter::SlidingBest;
 use base::{Rate, Time};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Smallest request for bulk data; also the unit of what a window must hold.
@@ -59,15 +60,17 @@ const RTT_SPAN: Duration = Duration::from_secs(10);
 const RATE_SPAN_ROUNDS: u64 = 10;
 /// Round trips differ by this much for reasons of their own (threads, wake-ups).
 const RTT_NOISE: Duration = Duration::from_millis(2);
-/// Rounds of one turn of `Cruise`: one to probe, one to drain, the others even.
+/// Rounds of one turn of `Cruise`: two to probe, one to drain, the others even. Two, because the
+/// rate follows the window a round later.
 const CRUISE_ROUNDS: u64 = 12;
+/// Round of the turn that drains.
+const DRAIN_ROUND: u64 = 2;
 /// Rounds without growth that end the first start-up. A TCP connection in its own slow start below
 /// may lag for a round or two.
 const START_UP_PATIENCE_ROUNDS: u32 = 3;
-/// Rounds without growth that end a later start-up, entered on a sign of growth.
-const RESTART_PATIENCE_ROUNDS: u32 = 1;
-/// Replies whose spacing tells a burst from an even flow.
-const BURST_REPLIES: usize = 4;
+/// Rounds without growth that end a later start-up, entered on a sign of growth. The rate follows
+/// the window a round later.
+const RESTART_PATIENCE_ROUNDS: u32 = 2;
 
 /// What the client keeps with a request that is in flight and hands back with its reply.
 #[derive(Clone, Copy, Debug)]
@@ -151,15 +154,18 @@ enum Phase {
     Cruise {
         since_round: u64,
     },
+    /// What the round before showed, and the window to go back to.
+    Trial {
+        rtt: Duration,
+        window_bytes: u64,
+    },
 }
 
 /// What one round showed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     rate: u64,
-    burst_rate: u64,
-    rtt: Option<Duration>,
-    /// Whether even the best reply came later than the bytes in flight before it explain.
+    /// Whether even the best reply came later than line and bytes in flight explain.
     unexplained: bool,
     in_flight_bytes_max: u64,
 }
@@ -167,8 +173,6 @@ struct Round {
 impl Round {
     const NEW: Self = Self {
         rate: 0,
-        burst_rate: 0,
-        rtt: None,
         unexplained: true,
         in_flight_bytes_max: 0,
     };
@@ -194,8 +198,8 @@ pub struct LinkEstimator {
     rate_judged: u64,
     rtt_mean: Option<Duration>,
     rtt_deviation: Duration,
-    /// Times and sizes of the last replies.
-    replies: VecDeque<(Time, u64)>,
+    /// The last even round before a probe.
+    reference: Round,
 }
 
 impl LinkEstimator {
@@ -223,7 +227,7 @@ impl LinkEstimator {
             rate_judged: 0,
             rtt_mean: None,
             rtt_deviation: Duration::ZERO,
-            replies: VecDeque::with_capacity(BURST_REPLIES),
+            reference: Round::NEW,
         }
     }
 
@@ -283,16 +287,18 @@ impl LinkEstimator {
         self.delivered_at = now;
         let rtt = now.since(sent.sent_at).saturating_sub(server_time);
         // Judged against the figures before this reply, which is what the reply may contradict.
-        let explained = self.rtt_is_explained(rtt, sent.in_flight_bytes);
+        let explained = self.rtt_is_explained(rtt, &sent);
         self.measure_rtt(now, rtt, server_time);
-        self.measure_rate(now, &sent, bytes);
+        self.measure_rate(now, &sent);
         self.round.unexplained &= !explained;
-        self.round.rtt = Some(self.round.rtt.map_or(rtt, |least| least.min(rtt)));
-        if matches!(self.phase, Phase::StartUp { .. }) && self.window_was_used() {
+        if matches!(self.phase, Phase::StartUp { .. })
+            && self.window_was_used()
+            && rtt <= self.rtt() * 3 / 2 + self.transfer_time(sent.bytes) + RTT_NOISE
+        {
             self.set_window(self.window_bytes.saturating_add(bytes));
         }
         if sent.delivered_bytes >= self.round_end_bytes {
-            self.end_round(now);
+            self.end_round(now, rtt, sent.in_flight_bytes);
         }
     }
 
@@ -300,9 +306,7 @@ impl LinkEstimator {
     /// a loss by the line; a cancelled request is [`on_cancelled`](Self::on_cancelled).
     pub fn on_lost(&mut self, now: Time, sent: Sent) {
         self.on_cancelled(now, sent);
-        self.phase = Phase::Cruise {
-            since_round: self.round_count,
-        };
+        self.resume_cruise(DRAIN_ROUND);
         self.set_window(self.window_bytes / 2);
     }
 
@@ -361,6 +365,17 @@ impl LinkEstimator {
             .map_or(Duration::ZERO, Duration::from_nanos)
     }
 
+    /// How long the line takes for `bytes`, at the rate known; zero while unknown.
+    fn transfer_time(&self, bytes: u64) -> Duration {
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate().max(1));
+        let known = self.rate() > 0;
+        Duration::from_nanos(if known {
+            u64::try_from(nanos).unwrap_or(u64::MAX)
+        } else {
+            0
+        })
+    }
+
     /// What must be in flight for the line not to idle. A server that always needs some time is part
     /// of the pipe, though not of the round trip.
     fn bdp_bytes(&self) -> u64 {
@@ -377,14 +392,14 @@ impl LinkEstimator {
         self.round.in_flight_bytes_max >= percent(self.window_bytes, 75)
     }
 
-    /// Whether a reply came no later than a known line with its queue of our own bytes makes it.
-    fn rtt_is_explained(&self, rtt: Duration, in_flight_bytes: u64) -> bool {
-        let (Some(least), Some(Reverse(rate))) = (self.rtt_min.best(), self.rate_max.best()) else {
+    /// Whether a reply came no later than a known line with our own bytes in flight makes it.
+    fn rtt_is_explained(&self, rtt: Duration, sent: &Sent) -> bool {
+        if self.rate() == 0 {
             return true;
-        };
-        let queue_nanos = u128::from(in_flight_bytes) * 1_000_000_000 / u128::from(rate.max(1));
-        let expected = u128::from(least) + queue_nanos;
-        rtt.as_nanos() <= expected * 5 / 4 + RTT_NOISE.as_nanos()
+        }
+        let alone = self.rtt() + self.transfer_time(sent.bytes);
+        let expected = alone.max(self.transfer_time(sent.in_flight_bytes));
+        rtt <= expected * 5 / 4 + RTT_NOISE
     }
 
     fn measure_rtt(&mut self, now: Time, rtt: Duration, server_time: Duration) {
@@ -396,27 +411,17 @@ impl LinkEstimator {
         self.rtt_mean = Some((mean * 7 + rtt) / 8);
     }
 
-    fn measure_rate(&mut self, now: Time, sent: &Sent, bytes: u64) {
+    fn measure_rate(&mut self, now: Time, sent: &Sent) {
         let elapsed = now.since(sent.delivered_at);
         // Shorter than a round trip it would be a burst, not a rate (BBR, rate sample).
         if elapsed >= self.rtt() {
             let rate = rate_of(self.delivered_bytes - sent.delivered_bytes, elapsed);
             self.round.rate = self.round.rate.max(rate);
         }
-        self.replies.push_back((now, bytes));
-        if self.replies.len() > BURST_REPLIES {
-            self.replies.pop_front();
-        }
-        let (Some(&(first_at, first_bytes)), true) = (self.replies.front(), self.replies.len() > 1)
-        else {
-            return;
-        };
-        let burst_bytes = self.replies.iter().map(|&(_, bytes)| bytes).sum::<u64>() - first_bytes;
-        let burst_rate = rate_of(burst_bytes, now.since(first_at));
-        self.round.burst_rate = self.round.burst_rate.max(burst_rate);
     }
 
-    fn end_round(&mut self, now: Time) {
+    /// The round ends with a reply after `rtt` to a request that made `in_flight_bytes`.
+    fn end_round(&mut self, now: Time, rtt: Duration, in_flight_bytes: u64) {
         let round = std::mem::replace(&mut self.round, Round::NEW);
         let used = round.in_flight_bytes_max >= percent(self.window_bytes, 75);
         self.round.in_flight_bytes_max = self.in_flight_bytes;
@@ -425,8 +430,32 @@ impl LinkEstimator {
         if round.rate == 0 {
             return;
         }
-        if round.unexplained && self.on_changed_path(now, &round) {
-            return;
+        match self.phase {
+            Phase::Trial {
+                rtt: rtt_before,
+                window_bytes,
+            } if round.unexplained => {
+                let rate = rate_of(in_flight_bytes, rtt);
+                self.judge_trial(now, rate, rtt, rtt_before, window_bytes);
+                return;
+            }
+            Phase::Trial { window_bytes, .. } => {
+                self.resume_cruise(DRAIN_ROUND + 1);
+                self.set_window(window_bytes);
+            }
+            Phase::Cruise { .. } if round.unexplained && used => {
+                self.phase = Phase::Trial {
+                    rtt,
+                    window_bytes: self.window_bytes,
+                };
+                self.set_window(self.window_bytes / 2);
+                return;
+            }
+            // With little in flight there was no queue of ours: the line is longer.
+            Phase::Cruise { .. } if round.unexplained => {
+                self.rtt_min.reset(now.as_nanos(), nanos(rtt));
+            }
+            Phase::Cruise { .. } | Phase::StartUp { .. } => {}
         }
         // An application-limited round says only that the line is at least that fast.
         if used || round.rate >= self.rate() {
@@ -437,32 +466,38 @@ impl LinkEstimator {
             self.judge_growth(&round);
         }
         if let Phase::Cruise { since_round } = self.phase {
-            self.cruise(self.round_count - since_round);
+            self.cruise(self.round_count - since_round, &round);
         }
     }
 
-    /// Decides which figure of the path changed; `false` if the window was too little used to tell.
-    fn on_changed_path(&mut self, now: Time, round: &Round) -> bool {
-        let Some(rtt) = round.rtt else { return false };
-        let emptied_bytes = product(round.burst_rate, rtt);
-        let burst = emptied_bytes >= round.in_flight_bytes_max.saturating_mul(2);
-        if burst {
-            self.rtt_min.reset(now.as_nanos(), nanos(rtt));
-            self.rate_max.reset(self.round_count, Reverse(round.rate));
-            self.rate_judged = round.rate;
-            self.restart();
-            return true;
+    /// Decides which figure of the path changed: see the module head. `rtt` and `rate` are of a
+    /// request that was sent during the trial.
+    fn judge_trial(
+        &mut self,
+        now: Time,
+        rate: u64,
+        rtt: Duration,
+        rtt_before: Duration,
+        window_bytes: u64,
+    ) {
+        self.rate_max.reset(self.round_count, Reverse(rate));
+        self.rate_judged = rate;
+        if rtt <= rtt_before * 3 / 4 {
+            self.resume_cruise(DRAIN_ROUND);
+            self.cruise(DRAIN_ROUND, &Round::NEW);
+            return;
         }
-        if round.rate < self.rate() {
-            self.rate_max.reset(self.round_count, Reverse(round.rate));
-            self.rate_judged = round.rate;
-            self.phase = Phase::Cruise {
-                since_round: self.round_count,
-            };
-            self.cruise(2);
-            return true;
-        }
-        false
+        self.rtt_min.reset(now.as_nanos(), nanos(rtt));
+        self.set_window(window_bytes);
+        self.restart();
+    }
+
+    /// Goes on in `Cruise` as if `round` of its turn had come.
+    fn resume_cruise(&mut self, round: u64) {
+        self.phase = Phase::Cruise {
+            since_round: self.round_count.saturating_sub(round),
+        };
+        self.reference = Round::NEW;
     }
 
     fn judge_growth(&mut self, round: &Round) {
@@ -480,20 +515,18 @@ impl LinkEstimator {
                 *still_rounds += 1;
                 if *still_rounds >= *patience_rounds {
                     self.rate_judged = rate;
-                    // Begins with the drain, which takes away the queue of the last doubling.
-                    self.phase = Phase::Cruise {
-                        since_round: self.round_count.saturating_sub(1),
-                    };
+                    // The drain takes away the queue of the last doubling.
+                    self.resume_cruise(DRAIN_ROUND);
                 }
             }
             Phase::Cruise { .. } => {
-                if round.rate >= percent(self.rate_judged, 120) {
-                    self.rate_judged = rate;
+                let grown = round.rate >= percent(self.rate_judged, 120);
+                self.rate_judged = rate;
+                if grown {
                     self.restart();
-                } else {
-                    self.rate_judged = rate;
                 }
             }
+            Phase::Trial { .. } => {}
         }
     }
 
@@ -502,26 +535,48 @@ impl LinkEstimator {
             still_rounds: 0,
             patience_rounds: RESTART_PATIENCE_ROUNDS,
         };
-        self.set_window(self.window_bytes);
     }
 
-    fn cruise(&mut self, rounds: u64) {
+    /// Sets the window for this round of the turn.
+    fn cruise(&mut self, rounds: u64, round: &Round) {
+        let turn = rounds % CRUISE_ROUNDS;
+        match turn {
+            0 => self.reference = *round,
+            DRAIN_ROUND if self.probe_paid(round) => {
+                self.restart();
+                return;
+            }
+            _ => {}
+        }
         let bdp_bytes = self.bdp_bytes();
-        let floor_bytes =
-            product(self.rate(), WINDOW_FLOOR_TIME).clamp(WINDOW_BYTES_MIN, WINDOW_FLOOR_BYTES_MAX);
         // The request that is being transferred is not yet part of what fills the pipe.
         let slack_bytes = 2 * self.extent_bytes();
-        let window_bytes = match rounds % CRUISE_ROUNDS {
-            0 => (percent(bdp_bytes, 150) + slack_bytes).max(floor_bytes),
-            1 => percent(bdp_bytes, 95).max(WINDOW_BYTES_MIN),
-            _ => (percent(bdp_bytes, 125) + slack_bytes).max(floor_bytes),
+        let window_bytes = match turn {
+            0..DRAIN_ROUND => (percent(bdp_bytes, 150) + slack_bytes).max(self.floor_bytes()),
+            DRAIN_ROUND => percent(bdp_bytes, 95),
+            _ => (percent(bdp_bytes, 125) + slack_bytes).max(self.floor_bytes()),
         };
         self.set_window(window_bytes);
     }
 
+    /// Whether more bytes in flight brought more rate: then the line was not full.
+    fn probe_paid(&self, round: &Round) -> bool {
+        let before = &self.reference;
+        let more_bytes = round
+            .in_flight_bytes_max
+            .saturating_sub(before.in_flight_bytes_max);
+        let more_percent = more_bytes.saturating_mul(100) / before.in_flight_bytes_max.max(1);
+        before.rate > 0
+            && more_percent >= 10
+            && round.rate >= percent(before.rate, 100 + more_percent / 2)
+    }
+
+    fn floor_bytes(&self) -> u64 {
+        product(self.rate(), WINDOW_FLOOR_TIME).clamp(WINDOW_BYTES_MIN, WINDOW_FLOOR_BYTES_MAX)
+    }
+
     fn set_window(&mut self, window_bytes: u64) {
-        self.window_bytes = window_bytes
-            .max(WINDOW_BYTES_MIN)
-            .min(self.window_bytes_cap);
+        let least_bytes = WINDOW_BYTES_MIN.max(2 * self.extent_bytes());
+        self.window_bytes = window_bytes.max(least_bytes).min(self.window_bytes_cap);
     }
 }

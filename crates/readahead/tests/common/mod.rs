@@ -3,7 +3,12 @@
 //!
 //! The client holds no cache: what was answered is dropped at once, so that a byte fetched twice
 //! shows on the wire.
-#![expect(dead_code, reason = "each test binary uses its part of the model")]
+#![allow(
+    clippy::allow_attributes,
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test binary uses its part of the model; a panic is a failed test"
+)]
 
 use base::{Extent, ExtentSet, Time};
 use readahead::{FileStreams, LinkEstimator, Sent, Tally};
@@ -11,33 +16,33 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
-pub const KIB: u64 = 1 << 10;
-pub const MIB: u64 = 1 << 20;
+pub(crate) const KIB: u64 = 1 << 10;
+pub(crate) const MIB: u64 = 1 << 20;
 /// Goodput of a gigabit line.
-pub const GIGABIT: u64 = 117_700_000;
+pub(crate) const GIGABIT: u64 = 117_700_000;
 /// One request of the kernel.
-pub const READ_BYTES: u64 = 128 * KIB;
+pub(crate) const READ_BYTES: u64 = 128 * KIB;
 
 /// From a moment on, the line is like this.
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
-    pub from: Time,
-    pub rtt: Duration,
-    pub rate: u64,
+pub(crate) struct Step {
+    pub(crate) from: Time,
+    pub(crate) rtt: Duration,
+    pub(crate) rate: u64,
 }
 
 /// A line whose figures may change.
 #[derive(Clone, Debug)]
-pub struct Path {
-    pub steps: Vec<Step>,
+pub(crate) struct Path {
+    pub(crate) steps: Vec<Step>,
     free_at: Time,
     /// Order of replies is the order of requests, whatever the round trip does.
     last_arrival: Time,
-    pub wire_bytes: u64,
+    pub(crate) wire_bytes: u64,
 }
 
 impl Path {
-    pub fn fixed(rtt_millis: u64, rate: u64) -> Self {
+    pub(crate) fn fixed(rtt_millis: u64, rate: u64) -> Self {
         let rtt = Duration::from_millis(rtt_millis);
         Self::stepping(vec![Step {
             from: Time::ZERO,
@@ -46,7 +51,7 @@ impl Path {
         }])
     }
 
-    pub fn stepping(steps: Vec<Step>) -> Self {
+    pub(crate) fn stepping(steps: Vec<Step>) -> Self {
         Self {
             steps,
             free_at: Time::ZERO,
@@ -55,7 +60,7 @@ impl Path {
         }
     }
 
-    pub fn at(&self, now: Time) -> Step {
+    pub(crate) fn at(&self, now: Time) -> Step {
         *self
             .steps
             .iter()
@@ -66,7 +71,7 @@ impl Path {
 
     /// When the reply to a request for `bytes` sent now will be there. A tenth of a millisecond is
     /// the two ends' own time.
-    pub fn request(&mut self, now: Time, bytes: u64) -> Time {
+    pub(crate) fn request(&mut self, now: Time, bytes: u64) -> Time {
         let step = self.at(now);
         let at_server = now + step.rtt / 2 + Duration::from_micros(100);
         let start = at_server.max(self.free_at);
@@ -82,18 +87,18 @@ impl Path {
 
 /// How the application reads.
 #[derive(Clone, Debug)]
-pub struct App {
-    pub calls: Vec<Extent>,
-    pub file_size: u64,
+pub(crate) struct App {
+    pub(crate) calls: Vec<Extent>,
+    pub(crate) file_size: u64,
     /// Through the page cache: requests of 128 KiB and one ahead of adjoining ones. Otherwise each
     /// call arrives as it is.
-    pub cached: bool,
+    pub(crate) cached: bool,
     /// Bytes per second that the application can process.
-    pub speed: u64,
+    pub(crate) speed: u64,
 }
 
 impl App {
-    pub fn new(calls: Vec<Extent>, file_size: u64) -> Self {
+    pub(crate) fn new(calls: Vec<Extent>, file_size: u64) -> Self {
         Self {
             calls,
             file_size,
@@ -102,7 +107,7 @@ impl App {
         }
     }
 
-    pub fn useful_bytes(&self) -> u64 {
+    pub(crate) fn useful_bytes(&self) -> u64 {
         self.calls.iter().map(|call| call.len).sum()
     }
 }
@@ -145,18 +150,18 @@ enum Event {
 
 /// What a run came to.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    pub wire_bytes: u64,
-    pub useful_bytes: u64,
-    pub tally: Tally,
+pub(crate) struct Outcome {
+    pub(crate) wire_bytes: u64,
+    pub(crate) useful_bytes: u64,
+    pub(crate) tally: Tally,
     /// When how many bytes had been consumed.
-    pub progress: Vec<(Time, u64)>,
-    pub pipe_bytes_max: u64,
+    pub(crate) progress: Vec<(Time, u64)>,
+    pub(crate) pipe_bytes_max: u64,
 }
 
 impl Outcome {
     /// Bytes per second between two fractions of the work.
-    pub fn rate_between(&self, from: f64, to: f64) -> f64 {
+    pub(crate) fn rate_between(&self, from: f64, to: f64) -> f64 {
         let total = self.progress.last().unwrap().1 as f64;
         let at = |part: f64| {
             *self
@@ -170,7 +175,7 @@ impl Outcome {
     }
 
     /// Bytes per second consumed in `[from, to)`.
-    pub fn rate_in(&self, from: Time, to: Time) -> f64 {
+    pub(crate) fn rate_in(&self, from: Time, to: Time) -> f64 {
         let at = |time: Time| {
             self.progress
                 .iter()
@@ -181,17 +186,17 @@ impl Outcome {
         (at(to) - at(from)) as f64 / to.since(from).as_secs_f64()
     }
 
-    pub fn wire_per_useful(&self) -> f64 {
+    pub(crate) fn wire_per_useful(&self) -> f64 {
         self.wire_bytes as f64 / self.useful_bytes as f64
     }
 }
 
-pub struct World {
-    pub path: Path,
+pub(crate) struct World {
+    pub(crate) path: Path,
     app: App,
     kernel: Kernel,
-    pub link: LinkEstimator,
-    pub streams: FileStreams,
+    pub(crate) link: LinkEstimator,
+    pub(crate) streams: FileStreams,
     now: Time,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     sequence: u64,
@@ -206,7 +211,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(path: Path, app: App) -> Self {
+    pub(crate) fn new(path: Path, app: App) -> Self {
         let kernel = Kernel {
             cached: app.cached,
             size: app.file_size,
@@ -243,7 +248,7 @@ impl World {
     }
 
     /// Runs until the application has read everything.
-    pub fn run(mut self) -> Outcome {
+    pub(crate) fn run(mut self) -> Outcome {
         while let Some(Reverse((time, _, event))) = self.events.pop() {
             assert!(
                 time.as_nanos() < 3_600_000_000_000,
@@ -377,7 +382,7 @@ fn intersection(set: &ExtentSet, extent: Extent) -> Vec<Extent> {
 }
 
 /// Calls of 128 KiB through `run`.
-pub fn calls_of(run: Extent) -> impl Iterator<Item = Extent> {
+pub(crate) fn calls_of(run: Extent) -> impl Iterator<Item = Extent> {
     (0..run.len.div_ceil(READ_BYTES)).map(move |at| {
         let start = run.offset + at * READ_BYTES;
         Extent::between(start, run.end().min(start + READ_BYTES))

@@ -1,0 +1,301 @@
+//! The window on a modelled line: how soon it fills a new one, and how soon it is right again after
+//! the line has changed.
+
+mod common;
+
+use base::{Extent, Time};
+use common::{App, GIGABIT, KIB, MIB, Path, Step, calls_of};
+use readahead::{LineMemory, LinkEstimator, Sent};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// A greedy sender: whatever the window allows, it asks for.
+struct Greedy {
+    link: LinkEstimator,
+    path: Path,
+    in_flight: VecDeque<(Time, Sent)>,
+    delivered: Vec<(Time, u64)>,
+    now: Time,
+}
+
+impl Greedy {
+    fn new(link: LinkEstimator, path: Path) -> Self {
+        Self {
+            link,
+            path,
+            in_flight: VecDeque::new(),
+            delivered: Vec::new(),
+            now: Time::ZERO,
+        }
+    }
+
+    fn run_until(&mut self, end: Time) {
+        loop {
+            let extent_bytes = self.link.extent_bytes();
+            while self.link.room_bytes() >= extent_bytes {
+                let sent = self.link.on_sent(self.now, extent_bytes);
+                self.in_flight
+                    .push_back((self.path.request(self.now, extent_bytes), sent));
+            }
+            let Some(&(at, sent)) = self.in_flight.front() else {
+                return;
+            };
+            if at > end {
+                return;
+            }
+            self.in_flight.pop_front();
+            self.now = at;
+            self.link.on_reply(at, sent, sent.bytes(), Duration::ZERO);
+            self.delivered.push((at, sent.bytes()));
+        }
+    }
+
+    /// Share of the line used in `[from, to)`.
+    fn share(&self, from: Time, to: Time, rate: u64) -> f64 {
+        let within = self
+            .delivered
+            .iter()
+            .filter(|(at, _)| (from..to).contains(at));
+        let bytes = within.map(|(_, bytes)| bytes).sum::<u64>();
+        bytes as f64 / to.since(from).as_secs_f64() / rate as f64
+    }
+}
+
+const SLOW: u64 = GIGABIT / 10;
+
+fn millis(millis: u64) -> Time {
+    Time::from_millis(millis)
+}
+
+fn step(from_millis: u64, rtt_millis: u64, rate: u64) -> Step {
+    Step {
+        from: millis(from_millis),
+        rtt: Duration::from_millis(rtt_millis),
+        rate,
+    }
+}
+
+#[test]
+fn a_new_line_is_filled_within_eight_round_trips() {
+    for rtt_millis in [1, 10, 25, 50, 100, 300] {
+        let mut greedy = Greedy::new(
+            LinkEstimator::new(256 * MIB),
+            Path::fixed(rtt_millis, GIGABIT),
+        );
+        let settled = millis(8 * rtt_millis.max(2));
+        let end = settled + Duration::from_millis(20 * rtt_millis + 200);
+        greedy.run_until(end);
+        let share = greedy.share(settled, end, GIGABIT);
+        assert!(share >= 0.95, "{rtt_millis} ms: {share:.3}");
+        let bdp_bytes = GIGABIT * rtt_millis / 1000;
+        let line = greedy.link.line();
+        assert!(
+            line.window_bytes <= bdp_bytes * 3 / 2 + 4 * MIB,
+            "{rtt_millis} ms: a queue of {line:?} for a BDP of {bdp_bytes}"
+        );
+        assert!(
+            line.bdp_bytes() >= bdp_bytes * 9 / 10,
+            "{rtt_millis} ms: {line:?}"
+        );
+    }
+}
+
+/// After each step of round trip or rate the line is full again within ten of its round trips, and
+/// what it holds in queues is soon less than a BDP and the floor.
+#[test]
+fn the_window_is_right_again_ten_round_trips_after_a_step() {
+    let cases: [(&str, Vec<Step>); 6] = [
+        (
+            "round trip 0, 100, 25",
+            vec![
+                step(0, 0, GIGABIT),
+                step(4000, 100, GIGABIT),
+                step(9000, 25, GIGABIT),
+            ],
+        ),
+        (
+            "rate 1000, 100, 1000 at 25 ms",
+            vec![
+                step(0, 25, GIGABIT),
+                step(4000, 25, SLOW),
+                step(9000, 25, GIGABIT),
+            ],
+        ),
+        (
+            "rate 1000, 100, 1000 at 100 ms",
+            vec![
+                step(0, 100, GIGABIT),
+                step(6000, 100, SLOW),
+                step(12000, 100, GIGABIT),
+            ],
+        ),
+        (
+            "rate 1000, 100, 1000 at 0 ms",
+            vec![
+                step(0, 0, GIGABIT),
+                step(4000, 0, SLOW),
+                step(9000, 0, GIGABIT),
+            ],
+        ),
+        (
+            "both at once",
+            vec![
+                step(0, 0, GIGABIT),
+                step(4000, 100, SLOW),
+                step(9000, 25, GIGABIT),
+            ],
+        ),
+        (
+            "round trip 10, 30, 60, 200",
+            vec![
+                step(0, 10, GIGABIT),
+                step(4000, 30, GIGABIT),
+                step(6000, 60, GIGABIT),
+                step(9000, 200, GIGABIT),
+            ],
+        ),
+    ];
+    for (name, steps) in cases {
+        let mut greedy = Greedy::new(LinkEstimator::new(256 * MIB), Path::stepping(steps.clone()));
+        for (at, now) in steps.iter().enumerate() {
+            let end = steps
+                .get(at + 1)
+                .map_or(now.from + Duration::from_secs(5), |next| next.from);
+            // Ten round trips as the line has them; without distance, the ends' own time counts.
+            let settled = now.from + (now.rtt * 10).max(Duration::from_millis(100));
+            let judged = settled + Duration::from_millis(1000);
+            greedy.run_until(judged);
+            let share = greedy.share(settled, judged, now.rate);
+            let line = greedy.link.line();
+            assert!(
+                share >= 0.90,
+                "{name}, from {}: {share:.3}, {line:?}",
+                now.from
+            );
+            greedy.run_until(end);
+            // A turn of probe and drain.
+            let turns = now.rtt * 12 + Duration::from_millis(500);
+            let share = greedy.share(end - turns, end, now.rate);
+            assert!(share >= 0.95, "{name}, from {}, late: {share:.3}", now.from);
+            let bdp_bytes = now.rate * now.rtt.as_millis() as u64 / 1000;
+            let line = greedy.link.line();
+            assert!(
+                line.window_bytes <= bdp_bytes * 7 / 4 + 2 * MIB,
+                "{name}, from {}: {line:?} for a BDP of {bdp_bytes}",
+                now.from
+            );
+        }
+    }
+}
+
+/// A reader on demand waits behind what is queued for the others.
+#[test]
+fn bulk_adds_less_than_half_a_round_trip_to_others() {
+    for rtt_millis in [25, 50, 100] {
+        let mut greedy = Greedy::new(
+            LinkEstimator::new(256 * MIB),
+            Path::fixed(rtt_millis, GIGABIT),
+        );
+        let mut worst = Duration::ZERO;
+        for at in 0..200 {
+            let now = millis(20 * rtt_millis + at * 37);
+            greedy.run_until(now);
+            worst = worst.max(greedy.path.clone().request(now, 4 * KIB).since(now));
+        }
+        let rtt = Duration::from_millis(rtt_millis);
+        assert!(worst <= rtt * 17 / 10, "{rtt_millis} ms: {worst:?}");
+    }
+}
+
+#[test]
+fn the_window_is_never_zero_and_never_above_its_cap() {
+    for cap in [0, 1, 100_000, MIB, 3 * MIB, 256 * MIB] {
+        let mut greedy = Greedy::new(LinkEstimator::new(cap), Path::fixed(50, GIGABIT));
+        for at in 0..100 {
+            greedy.run_until(millis(at * 20));
+            let window_bytes = greedy.link.window_bytes();
+            assert!(
+                (1..=cap.max(1)).contains(&window_bytes),
+                "{window_bytes} of {cap}"
+            );
+            if let Some((_, sent)) = greedy.in_flight.pop_front().filter(|_| at % 7 == 0) {
+                greedy.link.on_lost(greedy.now, sent);
+            }
+        }
+        assert!(greedy.link.in_flight_bytes() <= cap.max(1));
+    }
+}
+
+#[test]
+fn without_distance_the_window_is_not_the_bottleneck() {
+    let rate = 3_000_000_000;
+    let mut greedy = Greedy::new(LinkEstimator::new(256 * MIB), Path::fixed(0, rate));
+    greedy.run_until(millis(500));
+    let share = greedy.share(millis(100), millis(500), rate);
+    assert!(share >= 0.95, "{share:.3}: {:?}", greedy.link.line());
+}
+
+#[test]
+fn a_known_line_is_filled_from_the_first_round_trip_on() {
+    let mut first = Greedy::new(LinkEstimator::new(256 * MIB), Path::fixed(100, GIGABIT));
+    first.run_until(millis(3000));
+    let memory: LineMemory = first.link.remember().unwrap();
+    let link = LinkEstimator::from_memory(256 * MIB, memory);
+    let mut second = Greedy::new(link, Path::fixed(100, GIGABIT));
+    second.run_until(millis(1100));
+    let share = second.share(millis(101), millis(1100), GIGABIT);
+    assert!(share >= 0.90, "{share:.3}");
+}
+
+/// An application that asks for little must not teach the estimator that the line is slow.
+#[test]
+fn a_slow_application_does_not_shrink_the_line() {
+    let mut greedy = Greedy::new(LinkEstimator::new(256 * MIB), Path::fixed(50, GIGABIT));
+    greedy.run_until(millis(2000));
+    let before = greedy.link.line();
+    while let Some((at, sent)) = greedy.in_flight.pop_front() {
+        greedy.link.on_reply(at, sent, sent.bytes(), Duration::ZERO);
+        greedy.now = at;
+    }
+    for _ in 0..40 {
+        let sent = greedy.link.on_sent(greedy.now, 128 * KIB);
+        greedy.now = greedy.path.request(greedy.now, 128 * KIB);
+        greedy
+            .link
+            .on_reply(greedy.now, sent, 128 * KIB, Duration::ZERO);
+    }
+    let after = greedy.link.line();
+    assert!(
+        after.bdp_bytes() >= before.bdp_bytes() * 8 / 10,
+        "{before:?} {after:?}"
+    );
+}
+
+#[test]
+fn the_servers_own_time_is_not_distance() {
+    let mut link = LinkEstimator::new(256 * MIB);
+    let sent = link.on_sent(Time::ZERO, 4096);
+    link.on_reply(millis(90), sent, 4096, Duration::from_millis(70));
+    assert_eq!(link.line().rtt, Duration::from_millis(20));
+}
+
+/// The whole chain, application to line, through the steps of the table.
+#[test]
+fn a_sequential_reader_is_at_full_speed_again_after_steps_of_the_line() {
+    let steps = vec![
+        step(0, 0, GIGABIT),
+        step(4000, 100, GIGABIT),
+        step(9000, 25, GIGABIT),
+        step(12000, 25, SLOW),
+        step(17000, 25, GIGABIT),
+    ];
+    let size = 3000 * MIB;
+    let app = App::new(calls_of(Extent::new(0, size)).collect(), size);
+    let outcome = common::World::new(Path::stepping(steps.clone()), app).run();
+    for now in steps {
+        let settled = now.from + (now.rtt * 10).max(Duration::from_millis(100));
+        let rate = outcome.rate_in(settled, settled + Duration::from_secs(1));
+        let share = rate / now.rate as f64;
+        assert!(share >= 0.90, "from {}: {share:.3}", now.from);
+    }
+}
