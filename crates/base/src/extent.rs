@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// The bytes `offset .. offset + len` of a file, object or device. `offset + len` never overflows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Extent {
     /// First byte.
     pub offset: u64,
@@ -18,13 +20,19 @@ impl Extent {
     #[must_use]
     pub const fn new(offset: u64, len: u64) -> Self {
         let room = u64::MAX - offset;
-        Self { offset, len: if len > room { room } else { len } }
+        Self {
+            offset,
+            len: if len > room { room } else { len },
+        }
     }
 
     /// The run from `start` up to, not including, `end`; empty if `end <= start`.
     #[must_use]
     pub const fn between(start: u64, end: u64) -> Self {
-        Self { offset: start, len: end.saturating_sub(start) }
+        Self {
+            offset: start,
+            len: end.saturating_sub(start),
+        }
     }
 
     /// First byte after the run.
@@ -104,7 +112,9 @@ impl ExtentSet {
 
     /// The runs in order.
     pub fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
-        self.runs.iter().map(|(start, end)| Extent::between(*start, *end))
+        self.runs
+            .iter()
+            .map(|(start, end)| Extent::between(*start, *end))
     }
 
     /// Adds the bytes of `extent`; runs that touch become one.
@@ -171,7 +181,11 @@ impl ExtentSet {
     pub fn missing(&self, extent: Extent) -> Vec<Extent> {
         let mut gaps = Vec::new();
         let mut position = extent.offset;
-        let first = self.runs.range(..=extent.offset).next_back().map_or(extent.offset, |(s, _)| *s);
+        let first = self
+            .runs
+            .range(..=extent.offset)
+            .next_back()
+            .map_or(extent.offset, |(s, _)| *s);
         for (&start, &end) in self.runs.range(first..extent.end().max(first)) {
             if start > position {
                 gaps.push(Extent::between(position, start.min(extent.end())));

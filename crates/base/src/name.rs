@@ -114,13 +114,23 @@ mod tests {
         for bad in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0b", &[b'x'; 256]] {
             assert!(Name::new(bad).is_err(), "{bad:?}");
         }
-        for good in [&b"a"[..], b"...", b".hidden", b"\xff\xfe", "日本".as_bytes(), &[b'x'; 255]] {
+        for good in [
+            &b"a"[..],
+            b"...",
+            b".hidden",
+            b"\xff\xfe",
+            "日本".as_bytes(),
+            &[b'x'; 255],
+        ] {
             assert_eq!(Name::new(good).expect("a legal name").as_bytes(), good);
         }
     }
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(Name::new("a\x1b[2Jb").expect("legal").to_string(), "a\\u{1b}[2Jb");
+        assert_eq!(
+            Name::new("a\x1b[2Jb").expect("legal").to_string(),
+            "a\\u{1b}[2Jb"
+        );
     }
 }

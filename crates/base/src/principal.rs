@@ -18,7 +18,11 @@ impl Principal {
     /// A caller without supplementary groups.
     #[must_use]
     pub fn alone(uid: u32, gid: u32) -> Self {
-        Self { uid, gid, groups: Box::default() }
+        Self {
+            uid,
+            gid,
+            groups: Box::default(),
+        }
     }
 
     /// User 0, group 0, no other groups.
@@ -32,7 +36,11 @@ impl Principal {
     pub fn new(uid: u32, gid: u32, mut groups: Vec<u32>) -> Self {
         groups.sort_unstable();
         groups.dedup();
-        Self { uid, gid, groups: groups.into() }
+        Self {
+            uid,
+            gid,
+            groups: groups.into(),
+        }
     }
 
     /// Whether the caller is in `gid`.

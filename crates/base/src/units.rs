@@ -47,7 +47,9 @@ const UNITS: [(&str, u64); 15] = [
 
 fn parse_units(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let unit = unit.trim().to_ascii_uppercase();
     let multiplier = units.iter().find(|(name, _)| *name == unit)?.1;
@@ -64,11 +66,13 @@ impl FromStr for ByteSize {
     type Err = ParseUnitError;
 
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
-        parse_units(text, &UNITS).map(Self).ok_or_else(|| ParseUnitError {
-            text: text.to_owned(),
-            what: "a size",
-            example: "4096, 300MB or 2GiB",
-        })
+        parse_units(text, &UNITS)
+            .map(Self)
+            .ok_or_else(|| ParseUnitError {
+                text: text.to_owned(),
+                what: "a size",
+                example: "4096, 300MB or 2GiB",
+            })
     }
 }
 
@@ -89,7 +93,9 @@ impl FromStr for Rate {
         match bits {
             Some(bits) => {
                 let prefix = format!("{bits}B");
-                parse_units(&prefix, &UNITS).map(|b| Self(b / 8)).ok_or_else(error)
+                parse_units(&prefix, &UNITS)
+                    .map(|b| Self(b / 8))
+                    .ok_or_else(error)
             }
             None => parse_units(per_second, &UNITS).map(Self).ok_or_else(error),
         }

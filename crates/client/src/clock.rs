@@ -6,7 +6,7 @@ use std::time::Instant;
 
 /// The time now, for every `now` argument of the pure crates.
 #[must_use]
-pub fn now() -> Time {
+pub(crate) fn now() -> Time {
     static START: OnceLock<Instant> = OnceLock::new();
     let nanos = START.get_or_init(Instant::now).elapsed().as_nanos();
     // The origin lies a minute before the first call, so that "a while ago" is always expressible.

@@ -58,8 +58,13 @@ pub enum Class {
 
 impl Class {
     /// All classes, most urgent first.
-    pub const ALL: [Self; 5] =
-        [Self::Metadata, Self::Demand, Self::Write, Self::Prediction, Self::Background];
+    pub const ALL: [Self; 5] = [
+        Self::Metadata,
+        Self::Demand,
+        Self::Write,
+        Self::Prediction,
+        Self::Background,
+    ];
 
     /// Position in [`Self::ALL`].
     #[must_use]
@@ -174,8 +179,9 @@ impl Header {
             8 => FrameKind::Farewell,
             other => return Err(FrameError::Kind(other)),
         };
-        let class =
-            *Class::ALL.get(usize::from(raw.class)).ok_or(FrameError::Class(raw.class))?;
+        let class = *Class::ALL
+            .get(usize::from(raw.class))
+            .ok_or(FrameError::Class(raw.class))?;
         let flags = raw.flags.get();
         if flags & !FLAGS_KNOWN != 0 {
             return Err(FrameError::Flags(flags));
@@ -214,7 +220,11 @@ impl Header {
     /// # Errors
     /// [`FrameError::Checksum`].
     pub fn check_body(&self, body: &[u8]) -> Result<(), FrameError> {
-        assert_eq!(body.len(), self.body_bytes, "the caller read another length");
+        assert_eq!(
+            body.len(),
+            self.body_bytes,
+            "the caller read another length"
+        );
         if crc32c::crc32c_append(self.head_checksum, body) == self.checksum {
             Ok(())
         } else {
@@ -227,7 +237,11 @@ impl Header {
     /// # Errors
     /// [`FrameError::PayloadChecksum`].
     pub fn into_frame(self, body: Bytes, payload: Bytes) -> Result<Frame, FrameError> {
-        assert_eq!(payload.len(), self.payload_bytes, "the caller read another length");
+        assert_eq!(
+            payload.len(),
+            self.payload_bytes,
+            "the caller read another length"
+        );
         if self.flags & FLAG_PAYLOAD_CHECKSUM != 0
             && crc32c::crc32c(&payload) != self.payload_checksum
         {
@@ -249,7 +263,11 @@ impl Frame {
     /// bytes itself.
     #[must_use]
     pub fn encode_header(&self, checksum_payload: bool) -> [u8; HEADER_BYTES] {
-        assert!(self.body.len() <= FRAME_BODY_BYTES_MAX, "body of {} bytes", self.body.len());
+        assert!(
+            self.body.len() <= FRAME_BODY_BYTES_MAX,
+            "body of {} bytes",
+            self.body.len()
+        );
         assert!(
             self.payload.len() <= FRAME_PAYLOAD_BYTES_MAX,
             "payload of {} bytes",
@@ -263,7 +281,11 @@ impl Frame {
         if self.resent {
             flags |= FLAG_RESENT;
         }
-        let payload_checksum = if checksum_payload { crc32c::crc32c(&self.payload) } else { 0 };
+        let payload_checksum = if checksum_payload {
+            crc32c::crc32c(&self.payload)
+        } else {
+            0
+        };
         let mut raw = RawHeader {
             magic: MAGIC,
             kind: self.kind as u8,
@@ -299,7 +321,10 @@ mod tests {
         let header = Header::decode(head.try_into().expect("32 bytes"))?;
         let (body, payload) = rest.split_at(header.body_bytes());
         header.check_body(body)?;
-        header.into_frame(Bytes::copy_from_slice(body), Bytes::copy_from_slice(payload))
+        header.into_frame(
+            Bytes::copy_from_slice(body),
+            Bytes::copy_from_slice(payload),
+        )
     }
 
     fn sample() -> Frame {
@@ -348,7 +373,10 @@ mod tests {
         let mut bytes = [0u8; HEADER_BYTES];
         bytes.copy_from_slice(&encode(&sample())[..HEADER_BYTES]);
         bytes[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(matches!(Header::decode(&bytes), Err(FrameError::TooLarge { .. })));
+        assert!(matches!(
+            Header::decode(&bytes),
+            Err(FrameError::TooLarge { .. })
+        ));
     }
 
     proptest! {

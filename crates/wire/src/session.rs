@@ -143,7 +143,10 @@ impl ClientSession {
     /// every id that the session has used before.
     #[must_use]
     pub fn new(connections: usize, first_id: RequestId) -> Self {
-        assert!((1..=CONNECTIONS_MAX).contains(&connections), "{connections} connections");
+        assert!(
+            (1..=CONNECTIONS_MAX).contains(&connections),
+            "{connections} connections"
+        );
         Self {
             next_id: first_id.0.max(1),
             requests: BTreeMap::new(),
@@ -159,7 +162,10 @@ impl ClientSession {
     #[must_use]
     pub fn in_flight(&self) -> InFlight {
         let queued = self.queues.iter().map(VecDeque::len).sum();
-        InFlight { queued, ..self.in_flight }
+        InFlight {
+            queued,
+            ..self.in_flight
+        }
     }
 
     /// Payload bytes of replies to requests that are queued and not yet sent.
@@ -177,19 +183,27 @@ impl ClientSession {
     /// Whether a request has been sent on a connection that stands and is not answered.
     #[must_use]
     pub fn is_on_line(&self, id: RequestId) -> bool {
-        self.requests.get(&id).is_some_and(|p| matches!(p.state, State::Sent { .. }))
+        self.requests
+            .get(&id)
+            .is_some_and(|p| matches!(p.state, State::Sent { .. }))
     }
 
     /// Payload bytes that the reply to a request will have at most; 0 if it is not known.
     #[must_use]
     pub fn reply_bytes(&self, id: RequestId) -> u64 {
-        self.requests.get(&id).map_or(0, |pending| pending.reply_bytes)
+        self.requests
+            .get(&id)
+            .map_or(0, |pending| pending.reply_bytes)
     }
 
     /// Every request with a smaller id has been answered or given up.
     #[must_use]
     pub fn settled(&self) -> RequestId {
-        self.requests.keys().next().copied().unwrap_or(RequestId(self.next_id))
+        self.requests
+            .keys()
+            .next()
+            .copied()
+            .unwrap_or(RequestId(self.next_id))
     }
 
     /// Queues a request.
@@ -202,7 +216,13 @@ impl ClientSession {
         }
         let id = RequestId(self.next_id);
         self.next_id += 1;
-        let Submission { class, body, payload, reply_bytes, deadline } = submission;
+        let Submission {
+            class,
+            body,
+            payload,
+            reply_bytes,
+            deadline,
+        } = submission;
         self.queues[class.index()].push_back(id);
         if deadline < Time::MAX {
             self.deadlines.insert((deadline, id));
@@ -226,7 +246,9 @@ impl ClientSession {
     /// Makes a waiting request more urgent, if it is not yet sent. A prediction that somebody now
     /// waits for goes in front.
     pub fn promote(&mut self, id: RequestId, class: Class) {
-        let Some(pending) = self.requests.get_mut(&id) else { return };
+        let Some(pending) = self.requests.get_mut(&id) else {
+            return;
+        };
         if pending.class <= class || !matches!(pending.state, State::Queued) {
             return;
         }
@@ -239,7 +261,9 @@ impl ClientSession {
     /// Takes a request back. Not yet sent, it is gone at once; else the server is told, and its
     /// reply, if it still comes, is dropped. Nobody is answered in either case.
     pub fn cancel(&mut self, id: RequestId) {
-        let Some(pending) = self.requests.get_mut(&id) else { return };
+        let Some(pending) = self.requests.get_mut(&id) else {
+            return;
+        };
         self.deadlines.remove(&(pending.deadline, id));
         match pending.state {
             State::Queued => {
@@ -294,13 +318,15 @@ impl ClientSession {
     }
 
     /// A reply arrived. `None` if nobody waits for it: given up, or never asked.
-    pub fn handle_reply(
-        &mut self,
-        connection: ConnectionIndex,
-        id: RequestId,
-    ) -> Option<Answered> {
+    pub fn handle_reply(&mut self, connection: ConnectionIndex, id: RequestId) -> Option<Answered> {
         let pending = self.requests.get(&id)?;
-        let State::Sent { connection: sent_on, at } = pending.state else { return None };
+        let State::Sent {
+            connection: sent_on,
+            at,
+        } = pending.state
+        else {
+            return None;
+        };
         if sent_on != connection.0 {
             return None;
         }
@@ -318,16 +344,27 @@ impl ClientSession {
     /// Moves the accounts by one request: onto `connection`, or off it.
     fn settle(&mut self, connection: usize, pending: &Pending, add: bool) {
         let slot = &mut self.slots[connection];
-        let demand = if pending.class == Class::Demand { pending.reply_bytes } else { 0 };
+        let demand = if pending.class == Class::Demand {
+            pending.reply_bytes
+        } else {
+            0
+        };
         let apply = |account: &mut u64, bytes: u64| {
-            *account = if add { *account + bytes } else { *account - bytes };
+            *account = if add {
+                *account + bytes
+            } else {
+                *account - bytes
+            };
         };
         apply(&mut slot.demand_bytes, demand);
         for account in [&mut slot.in_flight, &mut self.in_flight] {
             apply(&mut account.read_bytes, pending.reply_bytes);
             apply(&mut account.write_bytes, pending.payload.len() as u64);
-            account.requests =
-                if add { account.requests + 1 } else { account.requests - 1 };
+            account.requests = if add {
+                account.requests + 1
+            } else {
+                account.requests - 1
+            };
         }
     }
 
@@ -353,10 +390,20 @@ impl ClientSession {
                 payload: Bytes::new(),
             });
         }
-        let class = Class::ALL.into_iter().find(|class| self.may_take(connection, *class, windows))?;
-        let id = self.queues[class.index()].pop_front().expect("may_take saw one");
-        let mut pending = self.requests.remove(&id).expect("queued requests are known");
-        pending.state = State::Sent { connection: connection.0, at: now };
+        let class = Class::ALL
+            .into_iter()
+            .find(|class| self.may_take(connection, *class, windows))?;
+        let id = self.queues[class.index()]
+            .pop_front()
+            .expect("may_take saw one");
+        let mut pending = self
+            .requests
+            .remove(&id)
+            .expect("queued requests are known");
+        pending.state = State::Sent {
+            connection: connection.0,
+            at: now,
+        };
         self.queued_read_bytes -= pending.reply_bytes;
         self.settle(connection.0, &pending, true);
         let frame = Frame {
@@ -373,7 +420,9 @@ impl ClientSession {
 
     /// Whether the first waiting request of `class` may go on `connection` now.
     fn may_take(&self, connection: ConnectionIndex, class: Class, windows: Windows) -> bool {
-        let Some(id) = self.queues[class.index()].front() else { return false };
+        let Some(id) = self.queues[class.index()].front() else {
+            return false;
+        };
         let pending = &self.requests[id];
         let main_up = self.slots[0].up;
         let bulk_up = self.slots[1..].iter().any(|slot| slot.up);
@@ -394,14 +443,25 @@ impl ClientSession {
         let fits = |bytes: u64, in_flight: u64, window: u64| {
             bytes == 0 || in_flight == 0 || in_flight + bytes <= window
         };
-        fits(pending.reply_bytes, self.in_flight.read_bytes, windows.read_bytes)
-            && fits(pending.payload.len() as u64, self.in_flight.write_bytes, windows.write_bytes)
-            && self.is_least_loaded(connection)
+        fits(
+            pending.reply_bytes,
+            self.in_flight.read_bytes,
+            windows.read_bytes,
+        ) && fits(
+            pending.payload.len() as u64,
+            self.in_flight.write_bytes,
+            windows.write_bytes,
+        ) && self.is_least_loaded(connection)
     }
 
     fn is_least_loaded(&self, connection: ConnectionIndex) -> bool {
         let load = |slot: &Slot| slot.in_flight.read_bytes + slot.in_flight.write_bytes;
-        let least = self.slots[1..].iter().filter(|slot| slot.up).map(load).min().unwrap_or(0);
+        let least = self.slots[1..]
+            .iter()
+            .filter(|slot| slot.up)
+            .map(load)
+            .min()
+            .unwrap_or(0);
         load(&self.slots[connection.0]) <= least + IMBALANCE_BYTES_MAX
     }
 
@@ -423,7 +483,11 @@ impl ClientSession {
 
     /// Gives up every request. Returns those that somebody waits for.
     pub fn abort(&mut self) -> Vec<RequestId> {
-        let waiting = self.requests.iter().filter(|(_, p)| !p.abandoned).map(|(id, _)| *id);
+        let waiting = self
+            .requests
+            .iter()
+            .filter(|(_, p)| !p.abandoned)
+            .map(|(id, _)| *id);
         let waiting = waiting.collect();
         self.requests.clear();
         self.queues.iter_mut().for_each(VecDeque::clear);
@@ -431,7 +495,10 @@ impl ClientSession {
         self.in_flight = InFlight::default();
         self.queued_read_bytes = 0;
         for slot in &mut self.slots {
-            *slot = Slot { up: slot.up, ..Slot::default() };
+            *slot = Slot {
+                up: slot.up,
+                ..Slot::default()
+            };
         }
         waiting
     }
@@ -442,7 +509,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const WINDOWS: Windows = Windows { read_bytes: 4 << 20, write_bytes: 4 << 20 };
+    const WINDOWS: Windows = Windows {
+        read_bytes: 4 << 20,
+        write_bytes: 4 << 20,
+    };
     const BULK: ConnectionIndex = ConnectionIndex(1);
 
     fn read(class: Class, bytes: u64) -> Submission {
@@ -487,7 +557,10 @@ mod tests {
             s.submit(read(Class::Prediction, 1 << 20)).expect("room");
         }
         let bulk = [BULK, ConnectionIndex(2), BULK, ConnectionIndex(2)];
-        let sent: usize = bulk.map(|connection| drain(&mut s, connection).len()).iter().sum();
+        let sent: usize = bulk
+            .map(|connection| drain(&mut s, connection).len())
+            .iter()
+            .sum();
         assert_eq!(sent, 4);
         let demanded = s.submit(read(Class::Demand, 1 << 20)).expect("room");
         assert_eq!(drain(&mut s, ConnectionIndex::MAIN), [demanded]);
@@ -504,8 +577,9 @@ mod tests {
     #[test]
     fn unanswered_requests_of_a_broken_connection_are_sent_again_in_order_and_marked() {
         let mut s = session(2);
-        let ids: Vec<_> =
-            (0..3).map(|_| s.submit(read(Class::Metadata, 0)).expect("room")).collect();
+        let ids: Vec<_> = (0..3)
+            .map(|_| s.submit(read(Class::Metadata, 0)).expect("room"))
+            .collect();
         assert_eq!(drain(&mut s, ConnectionIndex::MAIN), ids);
         assert!(s.handle_reply(ConnectionIndex::MAIN, ids[1]).is_some());
         s.handle_down(ConnectionIndex::MAIN);
@@ -514,7 +588,10 @@ mod tests {
             std::iter::from_fn(|| s.poll_transmit(Time::ZERO, ConnectionIndex::MAIN, WINDOWS))
                 .collect();
         assert!(again.iter().all(|frame| frame.resent));
-        assert_eq!(again.iter().map(|f| f.request).collect::<Vec<_>>(), [ids[0], ids[2]]);
+        assert_eq!(
+            again.iter().map(|f| f.request).collect::<Vec<_>>(),
+            [ids[0], ids[2]]
+        );
     }
 
     #[test]
@@ -523,7 +600,9 @@ mod tests {
         let id = s.submit(read(Class::Prediction, 1 << 20)).expect("room");
         drain(&mut s, BULK);
         s.cancel(id);
-        let frame = s.poll_transmit(Time::ZERO, BULK, WINDOWS).expect("a cancel frame");
+        let frame = s
+            .poll_transmit(Time::ZERO, BULK, WINDOWS)
+            .expect("a cancel frame");
         assert_eq!((frame.kind, frame.request), (FrameKind::Cancel, id));
         assert_eq!(s.in_flight().read_bytes, 1 << 20, "still on the line");
         assert_eq!(s.handle_reply(BULK, id), None);

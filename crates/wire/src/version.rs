@@ -4,9 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A version of frames and messages. Both sides state a span and speak the newest common one.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WireVersion(pub u16);
 
 impl WireVersion {
@@ -40,7 +38,10 @@ mod tests {
     fn the_newest_common_version_is_spoken_or_none() {
         let v = WireVersion;
         assert_eq!(WireVersion::negotiate(v(1), v(1)), Some(v(1)));
-        assert_eq!(WireVersion::negotiate(v(1), v(9)), Some(WireVersion::NEWEST));
+        assert_eq!(
+            WireVersion::negotiate(v(1), v(9)),
+            Some(WireVersion::NEWEST)
+        );
         assert_eq!(WireVersion::negotiate(v(8), v(9)), None);
         assert_eq!(WireVersion::negotiate(v(0), v(0)), None);
         assert_eq!(WireVersion::negotiate(v(9), v(1)), None);

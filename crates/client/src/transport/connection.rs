@@ -57,7 +57,10 @@ async fn keep(shared: &Arc<Shared>, index: usize) {
 
 /// Serves one connection until it breaks.
 async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) {
-    let Dialled { connection, welcome } = dialled;
+    let Dialled {
+        connection,
+        welcome,
+    } = dialled;
     let Connection { reader, writer, .. } = connection;
     let connection = ConnectionIndex(index);
     let boot = welcome.boot;
@@ -66,7 +69,7 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         if state.closed {
             return;
         }
-        state.heard_at = now();
+        shared.on_heard(now());
         let changed = state.boot != Some(boot);
         if index == 0 {
             state.boot = Some(boot);
@@ -95,8 +98,12 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
     shared.wake_all();
 }
 
-fn notify(shared: &Shared, tell: impl FnOnce(&dyn super::Listener)) {
-    let listener = shared.listener.lock().expect("no panic happens under this lock").clone();
+pub(super) fn notify(shared: &Shared, tell: impl FnOnce(&dyn super::Listener)) {
+    let listener = shared
+        .listener
+        .lock()
+        .expect("no panic happens under this lock")
+        .clone();
     if let Some(listener) = listener {
         tell(listener.as_ref());
     }
@@ -111,7 +118,9 @@ async fn receive(
     let mut counted = 0;
     loop {
         let frame = reader.read().await?;
-        shared.bytes_received.fetch_add(reader.bytes_read() - counted, Ordering::Relaxed);
+        shared
+            .bytes_received
+            .fetch_add(reader.bytes_read() - counted, Ordering::Relaxed);
         counted = reader.bytes_read();
         match frame.kind {
             FrameKind::Reply => on_reply(shared, connection, boot, frame),
@@ -133,8 +142,7 @@ async fn receive(
 fn on_notice(shared: &Shared, frame: &Frame) {
     match decode::<Notice>(&frame.body) {
         Ok(notice) => {
-            shared.lock().heard_at = now();
-            shared.recalls.fetch_add(1, Ordering::AcqRel);
+            shared.on_heard(now());
             notify(shared, |listener| listener.on_notice(notice));
         }
         // The recall in it will time out at the server, which then drops the lease; so must we.
@@ -151,14 +159,19 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, boot: BootId, frame: F
     };
     let now = now();
     let mut state = shared.lock();
-    state.heard_at = now;
+    shared.on_heard(now);
     let Some(answered) = state.session.handle_reply(connection, frame.request) else {
         state.settle_link(now, frame.request, None);
         drop(state);
         shared.wake_all();
         return;
     };
-    let outcome = Some((payload_bytes, answered.written_bytes, server_time, answered.resent));
+    let outcome = Some((
+        payload_bytes,
+        answered.written_bytes,
+        server_time,
+        answered.resent,
+    ));
     state.settle_link(now, frame.request, outcome);
     let waiter = state.waiters.remove(&frame.request);
     drop(state);
@@ -189,7 +202,9 @@ impl State {
         id: base::RequestId,
         outcome: Option<(u64, u64, Duration, bool)>,
     ) {
-        let Some((download, upload)) = self.sent.remove(&id) else { return };
+        let Some((download, upload)) = self.sent.remove(&id) else {
+            return;
+        };
         match outcome {
             Some((received, written, server_time, false)) => {
                 if let Some(sent) = download {
@@ -213,8 +228,12 @@ impl State {
     /// After a connection broke: tokens of requests that are not on any line any more.
     fn forget_lost(&mut self) {
         let now = now();
-        let lost: Vec<_> =
-            self.sent.keys().filter(|id| !self.session.is_on_line(**id)).copied().collect();
+        let lost: Vec<_> = self
+            .sent
+            .keys()
+            .filter(|id| !self.session.is_on_line(**id))
+            .copied()
+            .collect();
         for id in lost {
             self.settle_link(now, id, None);
         }
@@ -268,7 +287,9 @@ async fn send(
         }
         if written > 0 {
             writer.flush().await?;
-            shared.bytes_sent.fetch_add(writer.bytes_written() - counted, Ordering::Relaxed);
+            shared
+                .bytes_sent
+                .fetch_add(writer.bytes_written() - counted, Ordering::Relaxed);
             counted = writer.bytes_written();
         } else {
             shared.wake[connection.0].notified().await;

@@ -69,7 +69,9 @@ pub(super) struct Dialled {
 
 pub(super) fn random_bytes<const N: usize>() -> Result<[u8; N], ConnectError> {
     let mut bytes = [0; N];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| ConnectError::Random)?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| ConnectError::Random)?;
     Ok(bytes)
 }
 
@@ -84,7 +86,11 @@ pub(super) fn hello(
         version_max: WireVersion::NEWEST,
         features: Features::OURS,
         session,
-        role: if index == 0 { ConnectionRole::Main } else { ConnectionRole::Bulk },
+        role: if index == 0 {
+            ConnectionRole::Main
+        } else {
+            ConnectionRole::Bulk
+        },
         cluster: Some(endpoint.credential.cluster()),
         last_boot,
         host: endpoint.host.chars().take(64).collect(),
@@ -119,7 +125,10 @@ pub(super) async fn dial(
             Err(_) => last = LinkError::Stalled(time_max),
         }
     }
-    Err(ConnectError::Unreachable { name: endpoint.name.clone(), error: last })
+    Err(ConnectError::Unreachable {
+        name: endpoint.name.clone(),
+        error: last,
+    })
 }
 
 fn opening(kind: FrameKind, body: Bytes) -> Frame {
@@ -138,18 +147,28 @@ async fn greet(
     hello: &Hello,
     mut connection: Connection,
 ) -> Result<Dialled, ConnectError> {
-    let unreachable =
-        |error| ConnectError::Unreachable { name: endpoint.name.clone(), error };
-    let protocol = || ConnectError::Protocol { name: endpoint.name.clone() };
+    let unreachable = |error| ConnectError::Unreachable {
+        name: endpoint.name.clone(),
+        error,
+    };
+    let protocol = || ConnectError::Protocol {
+        name: endpoint.name.clone(),
+    };
     let Connection { reader, writer, .. } = &mut connection;
-    writer.write(opening(FrameKind::Hello, encode(hello))).await.map_err(unreachable)?;
+    writer
+        .write(opening(FrameKind::Hello, encode(hello)))
+        .await
+        .map_err(unreachable)?;
     writer.flush().await.map_err(unreachable)?;
     let frame = reader.read().await.map_err(unreachable)?;
     let welcome: Welcome = match frame.kind {
         FrameKind::Welcome => decode(&frame.body).map_err(|_| protocol())?,
         FrameKind::Farewell => {
             let reason: Farewell = decode(&frame.body).map_err(|_| protocol())?;
-            return Err(ConnectError::Refused { name: endpoint.name.clone(), reason });
+            return Err(ConnectError::Refused {
+                name: endpoint.name.clone(),
+                reason,
+            });
         }
         _ => return Err(protocol()),
     };
@@ -158,8 +177,14 @@ async fn greet(
     }
     if let Some(challenge) = &welcome.challenge {
         let proof = endpoint.credential.sign_proof(challenge, hello.session)?;
-        writer.write(opening(FrameKind::Proof, encode(&proof))).await.map_err(unreachable)?;
+        writer
+            .write(opening(FrameKind::Proof, encode(&proof)))
+            .await
+            .map_err(unreachable)?;
         writer.flush().await.map_err(unreachable)?;
     }
-    Ok(Dialled { connection, welcome })
+    Ok(Dialled {
+        connection,
+        welcome,
+    })
 }

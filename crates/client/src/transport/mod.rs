@@ -42,6 +42,8 @@ pub trait Listener: Send + Sync {
     /// The main connection stands again. `boot_changed`: unstable writes may be gone and locks must
     /// be reclaimed; `session_lost`: opens, locks and leases are gone.
     fn on_connected(&self, boot_changed: bool, session_lost: bool);
+    /// The server has not been heard for so long that no lease may be believed any more.
+    fn on_silence(&self);
 }
 
 /// How a transport behaves.
@@ -122,19 +124,34 @@ impl Call {
     /// A call without data either way.
     #[must_use]
     pub fn metadata() -> Self {
-        Self { class: Class::Metadata, payload: Bytes::new(), reply_bytes: 0, endless: false }
+        Self {
+            class: Class::Metadata,
+            payload: Bytes::new(),
+            reply_bytes: 0,
+            endless: false,
+        }
     }
 
     /// A call whose reply brings up to `bytes` of data.
     #[must_use]
     pub fn read(class: Class, bytes: u64) -> Self {
-        Self { class, payload: Bytes::new(), reply_bytes: bytes, endless: false }
+        Self {
+            class,
+            payload: Bytes::new(),
+            reply_bytes: bytes,
+            endless: false,
+        }
     }
 
     /// A call that brings data to the server.
     #[must_use]
     pub fn write(payload: Bytes) -> Self {
-        Self { class: Class::Write, payload, reply_bytes: 0, endless: false }
+        Self {
+            class: Class::Write,
+            payload,
+            reply_bytes: 0,
+            endless: false,
+        }
     }
 }
 
@@ -178,8 +195,6 @@ struct State {
     download: LinkEstimator,
     upload: LinkEstimator,
     boot: Option<BootId>,
-    /// Last word from the server.
-    heard_at: Time,
     closed: bool,
 }
 
@@ -195,6 +210,8 @@ pub(crate) struct Shared {
     options: TransportOptions,
     listener: Mutex<Option<Arc<dyn Listener>>>,
     recalls: AtomicU64,
+    /// Last word from the server, in nanoseconds of our clock.
+    heard_nanos: AtomicU64,
     bytes_received: AtomicU64,
     bytes_sent: AtomicU64,
     reconnects: AtomicU64,
@@ -204,6 +221,15 @@ pub(crate) struct Shared {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic happens under this lock")
+    }
+
+    /// Last word from the server.
+    fn heard_at(&self) -> Time {
+        Time::from_nanos(self.heard_nanos.load(Ordering::Relaxed))
+    }
+
+    fn on_heard(&self, now: Time) {
+        self.heard_nanos.store(now.as_nanos(), Ordering::Relaxed);
     }
 
     fn wake_all(&self) {
@@ -237,7 +263,10 @@ impl Pending {
     /// See [`CallError`].
     pub async fn response(self) -> Result<Response, CallError> {
         match self.answer.await {
-            Ok(Ok(Response { reply: Reply::Refused(refusal), .. })) => Err(refusal.into()),
+            Ok(Ok(Response {
+                reply: Reply::Refused(refusal),
+                ..
+            })) => Err(refusal.into()),
             Ok(answer) => answer,
             Err(_) => Err(CallError::Closed),
         }
@@ -248,11 +277,19 @@ impl Pending {
     /// # Errors
     /// See [`CallError`]; failed steps are in the results, not here.
     pub async fn files(self) -> Result<FileResponse, CallError> {
-        let Response { reply, payload, recalls_seen, boot } = self.response().await?;
+        let Response {
+            reply,
+            payload,
+            recalls_seen,
+            boot,
+        } = self.response().await?;
         match reply {
-            Reply::Files(reply) => {
-                Ok(FileResponse { results: reply.results, payload, recalls_seen, boot })
-            }
+            Reply::Files(reply) => Ok(FileResponse {
+                results: reply.results,
+                payload,
+                recalls_seen,
+                boot,
+            }),
             _ => Err(CallError::Protocol),
         }
     }
@@ -295,7 +332,11 @@ impl Transport {
     ) -> Result<Self, ConnectError> {
         let connections = options.connections.clamp(1, CONNECTIONS_MAX);
         let session_id = SessionId(dial::random_bytes()?);
-        let first = dial::dial(&endpoint, dial::hello(&endpoint, session_id, 0, None), &options);
+        let first = dial::dial(
+            &endpoint,
+            dial::hello(&endpoint, session_id, 0, None),
+            &options,
+        );
         let first = first.await?;
         let cap = options.blocking.unwrap_or(CLIENT_BUFFER_BYTES_MAX);
         let estimator = |memory: Option<LineMemory>| match memory {
@@ -309,7 +350,6 @@ impl Transport {
             download: estimator(options.line.0),
             upload: estimator(options.line.1),
             boot: Some(first.welcome.boot),
-            heard_at: now(),
             closed: false,
         };
         let shared = Arc::new(Shared {
@@ -322,6 +362,7 @@ impl Transport {
             options,
             listener: Mutex::new(None),
             recalls: AtomicU64::new(0),
+            heard_nanos: AtomicU64::new(now().as_nanos()),
             bytes_received: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
@@ -337,7 +378,11 @@ impl Transport {
 
     /// Sets who hears notices and reconnections.
     pub fn set_listener(&self, listener: Arc<dyn Listener>) {
-        *self.shared.listener.lock().expect("no panic happens under this lock") = Some(listener);
+        *self
+            .shared
+            .listener
+            .lock()
+            .expect("no panic happens under this lock") = Some(listener);
     }
 
     /// The cluster that the server belongs to.
@@ -361,25 +406,51 @@ impl Transport {
     fn submit_encoded(&self, body: Bytes, call: Call) -> Pending {
         let shared = &self.shared;
         let (answer, receiver) = oneshot::channel();
-        let deadline =
-            if call.endless { Time::MAX } else { now() + shared.options.request_time_max };
-        let Call { class, payload, reply_bytes, .. } = call;
+        let deadline = if call.endless {
+            Time::MAX
+        } else {
+            now() + shared.options.request_time_max
+        };
+        let Call {
+            class,
+            payload,
+            reply_bytes,
+            ..
+        } = call;
         let mut state = shared.lock();
         if state.closed {
             let _ = answer.send(Err(CallError::Closed));
-            return Pending { id: None, answer: receiver };
+            return Pending {
+                id: None,
+                answer: receiver,
+            };
         }
         let earliest = state.session.next_deadline();
-        let submission = Submission { class, body, payload, reply_bytes, deadline };
+        let submission = Submission {
+            class,
+            body,
+            payload,
+            reply_bytes,
+            deadline,
+        };
         let id = match state.session.submit(submission) {
             Ok(id) => id,
             Err(_) => {
                 let _ = answer.send(Err(CallError::Refused(Refusal::Overloaded)));
-                return Pending { id: None, answer: receiver };
+                return Pending {
+                    id: None,
+                    answer: receiver,
+                };
             }
         };
         let recalls_seen = shared.recalls.load(Ordering::Acquire);
-        state.waiters.insert(id, Waiter { answer, recalls_seen });
+        state.waiters.insert(
+            id,
+            Waiter {
+                answer,
+                recalls_seen,
+            },
+        );
         drop(state);
         if earliest.is_none_or(|earliest| deadline < earliest) {
             shared.timer.notify_one();
@@ -388,14 +459,21 @@ impl Transport {
             Class::Metadata => shared.wake[0].notify_one(),
             _ => shared.wake_all(),
         }
-        Pending { id: Some(id), answer: receiver }
+        Pending {
+            id: Some(id),
+            answer: receiver,
+        }
     }
 
     /// Queues steps for a caller.
     #[must_use = "somebody should wait for the answer"]
     pub fn submit_steps(&self, who: &Principal, steps: Vec<Step>, call: Call) -> Pending {
         let settled = self.shared.lock().session.settled();
-        let compound = Compound { who: who.clone(), settled, steps };
+        let compound = Compound {
+            who: who.clone(),
+            settled,
+            steps,
+        };
         self.submit_encoded(encode(&Request::Files(compound)), call)
     }
 
@@ -404,7 +482,10 @@ impl Transport {
     /// # Errors
     /// The step's, or that of the way there.
     pub async fn step(&self, who: &Principal, step: Step) -> Result<StepReply, CallError> {
-        let mut response = self.submit_steps(who, vec![step], Call::metadata()).files().await?;
+        let mut response = self
+            .submit_steps(who, vec![step], Call::metadata())
+            .files()
+            .await?;
         Ok(response.results.pop().ok_or(CallError::Protocol)??)
     }
 
@@ -425,7 +506,9 @@ impl Transport {
         let mut state = self.shared.lock();
         state.session.cancel(id);
         if let Some(waiter) = state.waiters.remove(&id) {
-            let _ = waiter.answer.send(Err(CallError::Refused(Refusal::Cancelled)));
+            let _ = waiter
+                .answer
+                .send(Err(CallError::Refused(Refusal::Cancelled)));
         }
         drop(state);
         self.shared.wake_all();
@@ -450,13 +533,18 @@ impl Transport {
     /// Whether leases may be believed: the server has been heard of recently.
     #[must_use]
     pub fn leases_hold(&self) -> bool {
-        now().since(self.shared.lock().heard_at) < LEASE_TRUST_TIME
+        now().since(self.shared.heard_at()) < LEASE_TRUST_TIME
     }
 
     /// How many recalls have been received.
     #[must_use]
     pub fn recalls_seen(&self) -> u64 {
         self.shared.recalls.load(Ordering::Acquire)
+    }
+
+    /// Counts an event that works like a recall of everything; its number.
+    pub(crate) fn next_recall(&self) -> u64 {
+        self.shared.recalls.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// The run of the server that was last talked to.
@@ -469,6 +557,12 @@ impl Transport {
     #[must_use]
     pub fn blocking(&self) -> Option<u64> {
         self.shared.options.blocking
+    }
+
+    /// Within which time every call is answered.
+    #[must_use]
+    pub fn request_time_max(&self) -> Duration {
+        self.shared.options.request_time_max
     }
 
     /// What may be remembered of the line for the next mount: download, upload.
@@ -492,7 +586,7 @@ impl Transport {
             bytes_sent: self.shared.bytes_sent.load(Ordering::Relaxed),
             reconnects: self.shared.reconnects.load(Ordering::Relaxed),
             connected: state.session.is_up(wire::session::ConnectionIndex::MAIN),
-            silence: now().since(state.heard_at),
+            silence: now().since(self.shared.heard_at()),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::{Call, CallError, Shared, Transport};
 use crate::clock::now;
-use base::limits::HEARTBEAT_INTERVAL;
+use base::limits::{HEARTBEAT_INTERVAL, LEASE_TRUST_TIME};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,8 +14,14 @@ use wire::message::Request;
 pub(super) fn spawn(shared: &Arc<Shared>) {
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
+        let mut silent = false;
         while !shared.ended.load(Ordering::Acquire) {
             let wait = turn(&shared);
+            let was_silent = silent;
+            silent = now().since(shared.heard_at()) >= LEASE_TRUST_TIME;
+            if silent && !was_silent {
+                super::connection::notify(&shared, |listener| listener.on_silence());
+            }
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = shared.timer.notified() => {}
@@ -32,7 +38,7 @@ fn turn(shared: &Arc<Shared>) -> Duration {
     while let Some(id) = state.session.poll_expired(now) {
         overdue.extend(state.waiters.remove(&id));
     }
-    let silence = now.since(state.heard_at);
+    let silence = now.since(shared.heard_at());
     let deadline = state.session.next_deadline();
     let up = state.session.is_up(wire::session::ConnectionIndex::MAIN);
     let idle = state.session.in_flight().requests == 0;
@@ -41,10 +47,16 @@ fn turn(shared: &Arc<Shared>) -> Duration {
         let _ = waiter.answer.send(Err(CallError::TimedOut));
     }
     if up && idle && silence >= HEARTBEAT_INTERVAL {
-        let transport = Transport { shared: Arc::clone(shared) };
+        let transport = Transport {
+            shared: Arc::clone(shared),
+        };
         // Nobody waits for a heartbeat; its reply alone renews the leases.
         drop(transport.submit(&Request::Ping, Call::metadata()));
     }
-    let beat = HEARTBEAT_INTERVAL.saturating_sub(silence).max(HEARTBEAT_INTERVAL / 4);
-    deadline.map_or(beat, |deadline| deadline.since(now).min(beat)).max(Duration::from_millis(1))
+    let beat = HEARTBEAT_INTERVAL
+        .saturating_sub(silence)
+        .max(HEARTBEAT_INTERVAL / 4);
+    deadline
+        .map_or(beat, |deadline| deadline.since(now).min(beat))
+        .max(Duration::from_millis(1))
 }

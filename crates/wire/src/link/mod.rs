@@ -162,10 +162,7 @@ pub async fn accept(
 
 /// Takes one half of a connection over any byte stream (tests, tunnels).
 #[must_use]
-pub fn over(
-    stream: impl AsyncRead + AsyncWrite + Send + 'static,
-    peer: SocketAddr,
-) -> Connection {
+pub fn over(stream: impl AsyncRead + AsyncWrite + Send + 'static, peer: SocketAddr) -> Connection {
     let mut connection = join(stream, None, peer);
     connection.encrypted = false;
     connection

@@ -5,6 +5,7 @@ use crate::frame::{Frame, HEADER_BYTES, Header};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::io;
 use std::pin::Pin;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Bytes asked of the socket at once for headers and bodies.
@@ -22,7 +23,11 @@ pub struct FrameReader {
 
 impl FrameReader {
     pub(super) fn new(stream: Pin<Box<dyn AsyncRead + Send>>) -> Self {
-        Self { stream, buffer: BytesMut::with_capacity(BUFFER_BYTES), bytes_read: 0 }
+        Self {
+            stream,
+            buffer: BytesMut::with_capacity(BUFFER_BYTES),
+            bytes_read: 0,
+        }
     }
 
     /// All bytes read from the socket so far.
@@ -46,8 +51,9 @@ impl FrameReader {
         if !self.fill(HEADER_BYTES).await? {
             return Err(LinkError::Closed);
         }
-        let head: [u8; HEADER_BYTES] =
-            self.buffer[..HEADER_BYTES].try_into().expect("a slice of this length");
+        let head: [u8; HEADER_BYTES] = self.buffer[..HEADER_BYTES]
+            .try_into()
+            .expect("a slice of this length");
         let header = Header::decode(&head)?;
         if !self.fill(HEADER_BYTES + header.body_bytes()).await? {
             return Err(cut_off().into());
@@ -59,14 +65,34 @@ impl FrameReader {
         Ok(header.into_frame(body, payload)?)
     }
 
+    /// The next frame, however long it lets itself be awaited; but once its first byte is there, the
+    /// rest must follow within `frame_time_max`.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and [`LinkError::Stalled`].
+    pub async fn read_within(&mut self, frame_time_max: Duration) -> Result<Frame, LinkError> {
+        if !self.fill(1).await? {
+            return Err(LinkError::Closed);
+        }
+        match tokio::time::timeout(frame_time_max, self.read()).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(LinkError::Stalled(frame_time_max)),
+        }
+    }
+
     /// Makes the buffer hold `bytes` bytes. `false` if the stream ends before the first of them.
     async fn fill(&mut self, bytes: usize) -> Result<bool, LinkError> {
         while self.buffer.len() < bytes {
-            self.buffer.reserve((bytes - self.buffer.len()).max(BUFFER_BYTES / 2));
+            self.buffer
+                .reserve((bytes - self.buffer.len()).max(BUFFER_BYTES / 2));
             let count = self.stream.read_buf(&mut self.buffer).await?;
             self.bytes_read += count as u64;
             if count == 0 {
-                return if self.buffer.is_empty() { Ok(false) } else { Err(cut_off().into()) };
+                return if self.buffer.is_empty() {
+                    Ok(false)
+                } else {
+                    Err(cut_off().into())
+                };
             }
         }
         Ok(true)
@@ -89,7 +115,10 @@ impl FrameReader {
         payload.extend_from_slice(&self.buffer.split_to(buffered));
         while payload.len() < bytes {
             let room = bytes - payload.len();
-            let count = self.stream.read_buf(&mut (&mut payload).limit(room)).await?;
+            let count = self
+                .stream
+                .read_buf(&mut (&mut payload).limit(room))
+                .await?;
             self.bytes_read += count as u64;
             if count == 0 {
                 return Err(cut_off().into());
@@ -100,5 +129,8 @@ impl FrameReader {
 }
 
 fn cut_off() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "connection ended within a frame")
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        "connection ended within a frame",
+    )
 }

@@ -42,7 +42,8 @@ impl FrameWriter {
     /// # Errors
     /// The connection is broken, or took no byte for [`WRITE_STALL_TIME_MAX`].
     pub async fn write(&mut self, frame: Frame) -> Result<(), LinkError> {
-        self.gathered.extend_from_slice(&frame.encode_header(self.checksum_payload));
+        self.gathered
+            .extend_from_slice(&frame.encode_header(self.checksum_payload));
         self.gathered.extend_from_slice(&frame.body);
         if frame.payload.len() <= COPY_BYTES_MAX {
             self.gathered.extend_from_slice(&frame.payload);
@@ -76,7 +77,11 @@ impl FrameWriter {
     async fn push(&mut self, mut payload: Bytes) -> Result<(), LinkError> {
         while !self.gathered.is_empty() || !payload.is_empty() {
             let slices = [IoSlice::new(&self.gathered), IoSlice::new(&payload)];
-            let slices = if self.gathered.is_empty() { &slices[1..] } else { &slices[..] };
+            let slices = if self.gathered.is_empty() {
+                &slices[1..]
+            } else {
+                &slices[..]
+            };
             let write = self.stream.write_vectored(slices);
             let count = tokio::time::timeout(WRITE_STALL_TIME_MAX, write)
                 .await

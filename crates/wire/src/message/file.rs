@@ -7,8 +7,8 @@
 
 use base::limits::{COMPOUND_STEPS_MAX, DIRECTORY_ENTRIES_MAX};
 use base::{
-    AttributeChange, Attributes, Extent, FileKind, FileSystemStat, FsError, Handle, LockOwner, Name,
-    OpenId, Principal, RequestId, VolumeId,
+    AttributeChange, Attributes, Extent, FileKind, FileSystemStat, FsError, Handle, LockOwner,
+    Name, OpenId, Principal, RequestId, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 

@@ -10,12 +10,12 @@ mod handshake;
 mod notice;
 
 pub use admin::{
-    AdminError, AdminReply, AdminRequest, CredentialKind, CredentialSummary, JoinTerms, ServerStatus,
-    SessionSummary, VolumeKind, VolumeSummary, WorkerSummary,
+    AdminError, AdminReply, AdminRequest, CredentialKind, CredentialSummary, JoinTerms,
+    ServerStatus, SessionSummary, VolumeKind, VolumeSummary, WorkerSummary,
 };
 pub use file::{
-    Access, AllocateMode, Compound, CompoundReply, Entry, FileRef, Lease, LockKind, LockMode,
-    LockRange, RenameMode, SeekWhat, Step, StepReply, Target, WriteAt, DirectoryEntry,
+    Access, AllocateMode, Compound, CompoundReply, DirectoryEntry, Entry, FileRef, Lease, LockKind,
+    LockMode, LockRange, RenameMode, SeekWhat, Step, StepReply, Target, WriteAt,
 };
 pub use handshake::{ConnectionRole, Farewell, Features, Hello, Proof, Welcome};
 pub use notice::{Notice, Recall, RecallItem};
@@ -31,9 +31,7 @@ pub enum Request {
     /// File operations in order.
     Files(Compound),
     /// These are not cached any more.
-    ReturnLeases(
-        #[serde(deserialize_with = "crate::bounded::list::<4096, _, _>")] Vec<Handle>,
-    ),
+    ReturnLeases(#[serde(deserialize_with = "crate::bounded::list::<4096, _, _>")] Vec<Handle>),
     /// The recall with this number has been obeyed.
     RecallDone(u64),
     /// The session ends: its opens, locks and leases go.
@@ -107,7 +105,9 @@ pub enum Refusal {
 /// Never for the types of this module: none of them has a shape that postcard cannot write.
 #[must_use]
 pub fn encode<T: Serialize>(message: &T) -> bytes::Bytes {
-    postcard::to_stdvec(message).expect("messages are plain data").into()
+    postcard::to_stdvec(message)
+        .expect("messages are plain data")
+        .into()
 }
 
 /// A body that is not the message expected, or has bytes after it.

@@ -1,0 +1,395 @@
+//! What the client knows of the volume's inodes and names, and for how long it may believe it.
+//!
+//! A pure table: no lock, no clock, no I/O. An answer from here is as good as one from the server
+//! exactly while a lease stands: attributes of an inode under the inode's lease, presence or absence
+//! of a name under the directory's. Whether leases may be believed at all (the server has been heard
+//! of recently) is the caller's to check, once per operation.
+//!
+//! Replies and recalls travel on different connections, so a reply that grants a lease can arrive
+//! after the recall of that very lease. [`RecallLog`] remembers recent recalls; a lease is taken only
+//! if its inode was not recalled since the request was queued.
+
+mod directory;
+mod recalls;
+
+pub use directory::{Directory, Listed, Order, Sequence};
+pub use recalls::RecallLog;
+
+use crate::file::File;
+use base::{Attributes, FileKind, Handle, Name, Timestamp};
+use std::collections::HashMap;
+use std::sync::Arc;
+use wire::message::{Entry, Lease};
+
+/// Nodes kept beyond those that the kernel or an open file holds; at about 500 bytes each this is
+/// 128 MiB at most.
+const NODES_IDLE_MAX: usize = 1 << 18;
+/// First inode number shown for files whose number at the server is not known yet; no file system
+/// numbers this high.
+const SYNTHETIC_INODE_FIRST: u64 = 1 << 63;
+
+/// The client's name for an inode, valid as long as somebody holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u64);
+
+impl NodeId {
+    /// The volume's root.
+    pub const ROOT: Self = Self(1);
+}
+
+/// One inode.
+#[derive(Debug)]
+pub struct Node {
+    /// The server's name for it; `None` for a file that has been created ahead and not confirmed.
+    pub handle: Option<Handle>,
+    /// Last known attributes, with what was written here since.
+    pub attributes: Attributes,
+    /// Right to believe them.
+    pub lease: Lease,
+    /// How often the kernel has been told of it and not forgotten it.
+    pub kernel_references: u64,
+    /// Open files and other users in this process.
+    pub pins: u32,
+    /// What is known of its entries.
+    pub directory: Option<Box<Directory>>,
+    /// Its data.
+    pub file: Option<Arc<File>>,
+    /// Extended attributes, present or absent, as of `attributes.changed`.
+    pub xattrs: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Where the link points, once read.
+    pub link_target: Option<Vec<u8>>,
+    /// The inode's `changed` when the kernel last began to fill its page cache.
+    pub kernel_data: Option<Timestamp>,
+    /// Bumped by every recall: what was asked for before is not believed.
+    pub epoch: u64,
+    /// The directory in which it was seen last.
+    pub parent: Option<NodeId>,
+}
+
+impl Node {
+    fn new(handle: Option<Handle>, attributes: Attributes) -> Self {
+        Self {
+            handle,
+            attributes,
+            lease: Lease::None,
+            kernel_references: 0,
+            pins: 0,
+            directory: None,
+            file: None,
+            xattrs: HashMap::new(),
+            link_target: None,
+            kernel_data: None,
+            epoch: 0,
+            parent: None,
+        }
+    }
+
+    /// Whether attributes, and entries of a directory, may be answered from here.
+    #[must_use]
+    pub fn is_leased(&self) -> bool {
+        self.lease != Lease::None
+    }
+
+    fn is_idle(&self) -> bool {
+        self.kernel_references == 0 && self.pins == 0
+    }
+
+    /// The directory part, made if need be.
+    pub fn directory_mut(&mut self) -> &mut Directory {
+        self.directory.get_or_insert_default()
+    }
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct NodeTable {
+    nodes: HashMap<NodeId, Node>,
+    by_handle: HashMap<Handle, NodeId>,
+    next_id: u64,
+    next_synthetic: u64,
+    recalls: RecallLog,
+    /// Where the sweep for idle nodes goes on.
+    sweep: Vec<NodeId>,
+}
+
+impl NodeTable {
+    /// A table with the volume's root.
+    #[must_use]
+    pub fn new(root: &Entry) -> Self {
+        let mut node = Node::new(Some(root.handle.clone()), root.attributes.clone());
+        node.lease = root.lease;
+        node.pins = 1;
+        Self {
+            nodes: HashMap::from([(NodeId::ROOT, node)]),
+            by_handle: HashMap::from([(root.handle.clone(), NodeId::ROOT)]),
+            next_id: NodeId::ROOT.0 + 1,
+            next_synthetic: SYNTHETIC_INODE_FIRST,
+            recalls: RecallLog::default(),
+            sweep: Vec::new(),
+        }
+    }
+
+    /// A node by id.
+    #[must_use]
+    pub fn get(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    /// A node by id.
+    pub fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(&id)
+    }
+
+    /// The node of a handle, if it is known.
+    #[must_use]
+    pub fn find(&self, handle: &Handle) -> Option<NodeId> {
+        self.by_handle.get(handle).copied()
+    }
+
+    /// How many nodes are known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// How many leases are held.
+    #[must_use]
+    pub fn lease_count(&self) -> usize {
+        self.nodes.values().filter(|node| node.is_leased()).count()
+    }
+
+    /// All node ids.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.keys().copied()
+    }
+
+    /// Takes over what a reply says of an inode. `recalls_seen` is that of the response.
+    pub fn apply(&mut self, entry: &Entry, recalls_seen: u64) -> NodeId {
+        let id = match self.by_handle.get(&entry.handle) {
+            Some(id) => *id,
+            None => {
+                let id = self.fresh_id();
+                let node = Node::new(Some(entry.handle.clone()), entry.attributes.clone());
+                self.nodes.insert(id, node);
+                self.by_handle.insert(entry.handle.clone(), id);
+                id
+            }
+        };
+        self.refresh(id, &entry.attributes, entry.lease, recalls_seen);
+        id
+    }
+
+    /// Takes over attributes and a lease for a known node.
+    pub fn refresh(
+        &mut self,
+        id: NodeId,
+        attributes: &Attributes,
+        lease: Lease,
+        recalls_seen: u64,
+    ) {
+        let recalled = self.is_recalled_since(id, recalls_seen);
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        // Under a standing lease a reply with an older state has only been overtaken.
+        if node.is_leased() && (recalled || attributes.changed < node.attributes.changed) {
+            return;
+        }
+        let lease = if recalled { Lease::None } else { lease };
+        if attributes.changed != node.attributes.changed {
+            node.xattrs.clear();
+            node.link_target = None;
+        }
+        let inode = node.attributes.inode;
+        let dirty_size = node.file.as_ref().and_then(|file| file.dirty_size());
+        node.attributes = attributes.clone();
+        if inode >= SYNTHETIC_INODE_FIRST {
+            node.attributes.inode = inode;
+        }
+        if let Some(size) = dirty_size {
+            node.attributes.size = node.attributes.size.max(size);
+        }
+        if lease == Lease::None {
+            node.lease = Lease::None;
+            if let Some(directory) = &mut node.directory {
+                directory.forget_all();
+            }
+        } else if node.lease == Lease::None {
+            // Names learned without a lease are not covered by the new one.
+            if let Some(directory) = &mut node.directory {
+                directory.forget_all();
+            }
+            node.lease = lease;
+        } else {
+            node.lease = node.lease.max(lease);
+        }
+    }
+
+    /// Whether a recall of the inode has been received after `recalls_seen` of them: a reply to a
+    /// request that was queued before must not be believed for longer than the moment.
+    #[must_use]
+    pub fn is_recalled_since(&self, id: NodeId, recalls_seen: u64) -> bool {
+        match self.nodes.get(&id).and_then(|node| node.handle.as_ref()) {
+            Some(handle) => self.recalls.is_recalled_since(handle, recalls_seen),
+            None => true,
+        }
+    }
+
+    /// Makes a node for a file that the server does not know yet.
+    pub fn create_ahead(&mut self, mut attributes: Attributes) -> NodeId {
+        let id = self.fresh_id();
+        attributes.inode = self.next_synthetic;
+        self.next_synthetic += 1;
+        self.nodes.insert(id, Node::new(None, attributes));
+        id
+    }
+
+    /// The server has confirmed a file that was created ahead.
+    pub fn confirm(&mut self, id: NodeId, entry: &Entry, recalls_seen: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.handle = Some(entry.handle.clone());
+            self.by_handle.insert(entry.handle.clone(), id);
+            self.refresh(id, &entry.attributes, entry.lease, recalls_seen);
+        }
+    }
+
+    fn fresh_id(&mut self) -> NodeId {
+        let id = NodeId(self.next_id);
+        self.next_id += 1;
+        self.sweep.push(id);
+        id
+    }
+
+    /// Records that a name leads to a node, or to nothing, if the directory's lease allows it.
+    pub fn set_name(&mut self, parent_id: NodeId, name: &Name, node: Option<NodeId>) {
+        if let Some(parent) = self.nodes.get_mut(&parent_id)
+            && parent.is_leased()
+        {
+            parent.directory_mut().set(name, node);
+        }
+        if let Some(node) = node.and_then(|node| self.nodes.get_mut(&node)) {
+            node.parent = Some(parent_id);
+        }
+    }
+
+    /// What is known of a name: `None` if nothing, `Some(None)` if it does not exist.
+    #[must_use]
+    pub fn name(&self, parent: NodeId, name: &Name) -> Option<Option<NodeId>> {
+        let parent = self.nodes.get(&parent)?;
+        if !parent.is_leased() {
+            return None;
+        }
+        let found = parent.directory.as_ref()?.get(name)?;
+        match found {
+            Some(id) if !self.nodes.contains_key(&id) => None,
+            other => Some(other),
+        }
+    }
+
+    /// A recall has arrived: everything about the inode.
+    pub fn recall(&mut self, handle: &Handle, sequence: u64) -> Option<NodeId> {
+        self.recalls.record(handle, sequence);
+        let id = self.find(handle)?;
+        let node = self.nodes.get_mut(&id)?;
+        node.lease = Lease::None;
+        node.epoch += 1;
+        node.xattrs.clear();
+        node.link_target = None;
+        if let Some(directory) = &mut node.directory {
+            directory.forget_all();
+        }
+        Some(id)
+    }
+
+    /// A recall has arrived: one name of a directory. The lease on the rest stays, but the
+    /// directory's own attributes have changed.
+    pub fn recall_name(&mut self, handle: &Handle, name: &Name, sequence: u64) -> Option<NodeId> {
+        // What a look-up that is under way says of this directory is older than this recall.
+        self.recalls.record(handle, sequence);
+        let id = self.find(handle)?;
+        if let Some(directory) = self.nodes.get_mut(&id).and_then(|n| n.directory.as_mut()) {
+            directory.forget(name);
+        }
+        Some(id)
+    }
+
+    /// The exclusive part of a directory's lease is recalled.
+    pub fn recall_exclusive(&mut self, handle: &Handle) -> Option<NodeId> {
+        let id = self.find(handle)?;
+        let node = self.nodes.get_mut(&id)?;
+        if node.lease == Lease::Exclusive {
+            node.lease = Lease::Read;
+        }
+        Some(id)
+    }
+
+    /// Leases are worth nothing any more (silence, or a new session).
+    pub fn forget_leases(&mut self, sequence: u64) {
+        self.recalls.record_all(sequence);
+        for node in self.nodes.values_mut() {
+            node.lease = Lease::None;
+            node.epoch += 1;
+            node.xattrs.clear();
+            if let Some(directory) = &mut node.directory {
+                directory.forget_all();
+            }
+        }
+    }
+
+    /// The kernel has been told of the node.
+    pub fn reference(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.kernel_references += 1;
+        }
+    }
+
+    /// The kernel forgets `count` references.
+    pub fn unreference(&mut self, id: NodeId, count: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.kernel_references = node.kernel_references.saturating_sub(count);
+        }
+    }
+
+    /// Evicts idle nodes while there are too many; the handles whose leases are to be returned.
+    pub fn evict(&mut self) -> Vec<Handle> {
+        let mut returned = Vec::new();
+        if self.nodes.len() <= NODES_IDLE_MAX {
+            return returned;
+        }
+        let target = NODES_IDLE_MAX - NODES_IDLE_MAX / 8;
+        let mut kept = Vec::new();
+        for id in std::mem::take(&mut self.sweep) {
+            let Some(node) = self.nodes.get(&id) else {
+                continue;
+            };
+            let busy = node.file.as_ref().is_some_and(|file| file.is_busy());
+            if self.nodes.len() <= target || !node.is_idle() || busy || node.handle.is_none() {
+                kept.push(id);
+                continue;
+            }
+            let node = self.nodes.remove(&id).expect("looked up above");
+            let handle = node.handle.expect("checked above");
+            self.by_handle.remove(&handle);
+            if node.lease != Lease::None {
+                returned.push(handle);
+            }
+        }
+        self.sweep = kept;
+        returned
+    }
+
+    /// Takes a node out whose file is gone for good (its creation failed).
+    pub fn discard(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.lease = Lease::None;
+            node.attributes.links = 0;
+        }
+    }
+}
+
+/// Whether a kind has data that is read and written through the server. Pipes, sockets and devices
+/// are the client kernel's own.
+#[must_use]
+pub fn has_data(kind: FileKind) -> bool {
+    kind == FileKind::File
+}

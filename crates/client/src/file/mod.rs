@@ -1,0 +1,170 @@
+//! One file's data at the client: what has been fetched and not yet used, what is under way, what has
+//! been written and is not yet durable.
+//!
+//! [`File`] is shared by all opens of an inode. Its state is one structure behind one lock that is
+//! held for state changes only; the asynchronous work around it is in [`crate::volume`].
+//!
+//! Consumed data is dropped at once: the kernel's page cache has it from then on, and would answer a
+//! second read itself. What is kept here is what the kernel has not asked for yet.
+
+mod completion;
+mod held;
+mod written;
+
+pub use completion::Completion;
+pub use held::Held;
+pub use written::{Piece, PieceState, Written};
+
+use base::{Extent, FsError, OpenId, Principal, RequestId};
+use readahead::{Account, FileStreams};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+/// A request for data that is under way.
+#[derive(Debug)]
+pub struct Fetching {
+    /// The bytes asked for.
+    pub extent: Extent,
+    /// For cancelling and promoting.
+    pub request: Option<RequestId>,
+    /// Whether a reader waits for it, or it is a guess.
+    pub demanded: bool,
+    /// The file's epoch when it was asked for; its data is kept only if it still is this.
+    pub epoch: u64,
+    /// Tells waiting readers.
+    pub completion: Completion,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+pub struct FileState {
+    /// Reading: what will be wanted.
+    pub streams: FileStreams,
+    /// Reading: data that is here.
+    pub held: Held,
+    /// Reading: data that is under way, by offset; extents do not overlap.
+    pub fetching: BTreeMap<u64, Fetching>,
+    /// Bumped whenever data known so far may be wrong.
+    pub epoch: u64,
+    /// Last reader, for whom predictions are asked.
+    pub reader: Option<(Principal, Option<OpenId>)>,
+    /// Writing.
+    pub written: Written,
+    /// Opens at the server, by id, with the caller; to be made again if the server forgets them.
+    pub opens: u32,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct File {
+    state: Mutex<FileState>,
+    /// Woken when a piece of written data changes its state.
+    pub progress: Notify,
+    /// The file's account in the memory budget.
+    pub account: Account,
+}
+
+static NEXT_ACCOUNT: AtomicU64 = AtomicU64::new(1);
+
+impl File {
+    /// A file of which nothing is here.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(FileState {
+                streams: FileStreams::new(),
+                held: Held::default(),
+                fetching: BTreeMap::new(),
+                epoch: 0,
+                reader: None,
+                written: Written::default(),
+                opens: 0,
+            }),
+            progress: Notify::new(),
+            account: Account(NEXT_ACCOUNT.fetch_add(1, Ordering::Relaxed)),
+        })
+    }
+
+    /// Takes the lock.
+    pub fn lock(&self) -> MutexGuard<'_, FileState> {
+        self.state.lock().expect("no panic happens under this lock")
+    }
+
+    /// How long the file is by what was written here and not yet confirmed.
+    #[must_use]
+    pub fn dirty_size(&self) -> Option<u64> {
+        self.lock().written.end()
+    }
+
+    /// Whether anything is here that must not be lost.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        let state = self.lock();
+        state.opens > 0 || !state.written.is_empty() || !state.fetching.is_empty()
+    }
+}
+
+impl FileState {
+    /// What a read of `extent` lacks: neither here nor under way.
+    #[must_use]
+    pub fn missing(&self, extent: Extent) -> Vec<Extent> {
+        let mut missing = Vec::new();
+        for gap in self.held.missing(extent) {
+            let mut position = gap.offset;
+            for fetching in self.fetching_in(gap) {
+                if fetching.extent.offset > position {
+                    missing.push(Extent::between(position, fetching.extent.offset));
+                }
+                position = position.max(fetching.extent.end());
+            }
+            if position < gap.end() {
+                missing.push(Extent::between(position, gap.end()));
+            }
+        }
+        missing
+    }
+
+    /// Requests under way that overlap `extent`, in order.
+    pub fn fetching_in(&self, extent: Extent) -> impl Iterator<Item = &Fetching> {
+        let first = self
+            .fetching
+            .range(..=extent.offset)
+            .next_back()
+            .filter(|(_, fetching)| fetching.extent.overlaps(extent))
+            .map_or(extent.offset, |(offset, _)| *offset);
+        self.fetching
+            .range(first..extent.end().max(first))
+            .map(|(_, fetching)| fetching)
+            .filter(move |fetching| fetching.extent.overlaps(extent))
+    }
+
+    /// Everything known of the contents may be wrong. Returns the bytes freed.
+    pub fn distrust(&mut self) -> u64 {
+        self.epoch += 1;
+        let mut freed = 0;
+        for extent in self.held.clear() {
+            self.streams.on_dropped(extent);
+            freed += extent.len;
+        }
+        freed
+    }
+
+    /// What was known of `extent` is wrong: it has been written here. Returns the bytes freed.
+    pub fn overwrite(&mut self, extent: Extent) -> u64 {
+        let mut freed = 0;
+        for gone in self.held.remove(extent) {
+            self.streams.on_dropped(gone);
+            freed += gone.len;
+        }
+        if self.fetching_in(extent).next().is_some() {
+            // What is under way may hold the old bytes; nothing of it is kept.
+            self.epoch += 1;
+        }
+        freed
+    }
+}
+
+/// What became of data that a reader waits for.
+pub type FetchOutcome = Result<(), FsError>;

@@ -1,0 +1,495 @@
+//! Data that has been written here: gathered, on its way, at the server, durable.
+//!
+//! ```text
+//! write(2) -> gathered -> Waiting -> Sent -> Stored(boot) -> durable (gone from here)
+//!                            ^                  |
+//!                            +---- the server's boot has changed before the commit
+//! ```
+//!
+//! Small adjoining writes are gathered into one piece. Pieces that overlap are never on the line at
+//! the same time, because the line may carry them in any order: the later one waits. A piece is kept
+//! until a commit of the same boot covers it, so that a server that was killed gets it again.
+
+use base::{BootId, Extent, FsError, OpenId, Principal};
+use bytes::{Bytes, BytesMut};
+use std::collections::BTreeMap;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Largest piece: the largest payload of a frame.
+const PIECE_BYTES_MAX: usize = 1 << 20;
+
+/// Where a piece is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PieceState {
+    /// An earlier piece that overlaps it is not at the server yet.
+    Waiting,
+    /// On its way.
+    Sent,
+    /// At the server of this boot, not durable.
+    Stored(BootId),
+}
+
+/// Written data that is sent as one.
+#[derive(Debug)]
+pub struct Piece {
+    /// Where it goes; for an append, where it was expected to land.
+    pub extent: Extent,
+    /// The bytes.
+    pub data: Bytes,
+    /// Who wrote it.
+    pub who: Principal,
+    /// Through which open.
+    pub open: Option<OpenId>,
+    /// Whether it goes to the end, wherever that is.
+    pub append: bool,
+    /// Where it is.
+    pub state: PieceState,
+    /// Its share of the client's memory; goes with it.
+    pub permits: Vec<OwnedSemaphorePermit>,
+}
+
+#[derive(Debug)]
+struct Gathering {
+    offset: u64,
+    data: BytesMut,
+    who: Principal,
+    open: Option<OpenId>,
+    append: bool,
+    permits: Vec<OwnedSemaphorePermit>,
+}
+
+/// One file's written data.
+#[derive(Debug, Default)]
+pub struct Written {
+    gathering: Option<Gathering>,
+    pieces: BTreeMap<u64, Piece>,
+    /// Id of the last piece; the first one has 1.
+    next: u64,
+    /// First error since the last report; the data it concerns is lost.
+    error: Option<FsError>,
+    /// A commit is under way.
+    pub committing: bool,
+    /// Somebody will soon send what is gathered.
+    pub timer_set: bool,
+}
+
+impl Written {
+    /// Whether everything written is durable or reported lost.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.gathering.is_none() && self.pieces.is_empty()
+    }
+
+    /// Whether everything written is at the server, durable or not.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        self.gathering.is_none()
+            && self
+                .pieces
+                .values()
+                .all(|piece| matches!(piece.state, PieceState::Stored(_)))
+    }
+
+    /// Whether bytes of `extent` are not at the server yet.
+    #[must_use]
+    pub fn is_unstored_in(&self, extent: Extent) -> bool {
+        let gathering = self.gathering.as_ref().is_some_and(|gathering| {
+            Extent::new(gathering.offset, gathering.data.len() as u64).overlaps(extent)
+        });
+        gathering
+            || self.pieces.values().any(|piece| {
+                !matches!(piece.state, PieceState::Stored(_)) && piece.extent.overlaps(extent)
+            })
+    }
+
+    /// End of the data that the server may not know of yet.
+    #[must_use]
+    pub fn end(&self) -> Option<u64> {
+        let gathered = self
+            .gathering
+            .as_ref()
+            .map(|g| g.offset + g.data.len() as u64);
+        let pieces = self
+            .pieces
+            .values()
+            .filter(|piece| !matches!(piece.state, PieceState::Stored(_)))
+            .map(|piece| piece.extent.end());
+        pieces.chain(gathered).max()
+    }
+
+    /// Bytes here that are not durable.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let gathered = self.gathering.as_ref().map_or(0, |g| g.data.len() as u64);
+        gathered
+            + self
+                .pieces
+                .values()
+                .map(|piece| piece.extent.len)
+                .sum::<u64>()
+    }
+
+    /// Bytes at the server that are not durable.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        let stored = |piece: &&Piece| matches!(piece.state, PieceState::Stored(_));
+        self.pieces
+            .values()
+            .filter(stored)
+            .map(|piece| piece.extent.len)
+            .sum()
+    }
+
+    /// Takes data from a write. Returns whether something is gathered that a timer should send.
+    pub fn push(
+        &mut self,
+        offset: u64,
+        data: Bytes,
+        who: &Principal,
+        open: Option<OpenId>,
+        append: bool,
+        permits: Vec<OwnedSemaphorePermit>,
+    ) -> bool {
+        let fits = self.gathering.as_ref().is_some_and(|gathering| {
+            gathering.offset + gathering.data.len() as u64 == offset
+                && gathering.open == open
+                && gathering.append == append
+                && gathering.who == *who
+                && gathering.data.len() + data.len() <= PIECE_BYTES_MAX
+        });
+        if !fits {
+            self.seal();
+        }
+        match &mut self.gathering {
+            Some(gathering) => {
+                gathering.data.extend_from_slice(&data);
+                gathering.permits.extend(permits);
+            }
+            None if data.len() >= PIECE_BYTES_MAX / 2 => {
+                self.add(offset, data, who.clone(), open, append, permits);
+                return false;
+            }
+            None => {
+                let mut gathered = BytesMut::with_capacity(data.len().max(64 << 10));
+                gathered.extend_from_slice(&data);
+                let who = who.clone();
+                self.gathering = Some(Gathering {
+                    offset,
+                    data: gathered,
+                    who,
+                    open,
+                    append,
+                    permits,
+                });
+            }
+        }
+        let full = |gathering: &Gathering| gathering.data.len() >= PIECE_BYTES_MAX / 2;
+        if self.gathering.as_ref().is_some_and(full) {
+            self.seal();
+        }
+        self.gathering.is_some()
+    }
+
+    /// Makes what is gathered a piece.
+    pub fn seal(&mut self) {
+        if let Some(Gathering {
+            offset,
+            data,
+            who,
+            open,
+            append,
+            permits,
+        }) = self.gathering.take()
+        {
+            self.add(offset, data.freeze(), who, open, append, permits);
+        }
+    }
+
+    fn add(
+        &mut self,
+        offset: u64,
+        data: Bytes,
+        who: Principal,
+        open: Option<OpenId>,
+        append: bool,
+        permits: Vec<OwnedSemaphorePermit>,
+    ) {
+        let extent = Extent::new(offset, data.len() as u64);
+        let state = PieceState::Waiting;
+        let piece = Piece {
+            extent,
+            data,
+            who,
+            open,
+            append,
+            state,
+            permits,
+        };
+        self.next += 1;
+        self.pieces.insert(self.next, piece);
+    }
+
+    /// The next piece to be sent, marked as sent: waiting, and overlapped by no earlier one that is
+    /// not at the server. Appends go one at a time, since the server decides where each lands.
+    pub fn poll_send(&mut self) -> Option<(u64, &Piece)> {
+        let mut blocked: Vec<Extent> = Vec::new();
+        let mut append_out = false;
+        let mut found = None;
+        for (id, piece) in &self.pieces {
+            match piece.state {
+                PieceState::Stored(_) => {}
+                PieceState::Sent => {
+                    blocked.push(piece.extent);
+                    append_out |= piece.append;
+                }
+                PieceState::Waiting => {
+                    let free = !blocked.iter().any(|extent| extent.overlaps(piece.extent));
+                    if free && !(piece.append && append_out) {
+                        found = Some(*id);
+                        break;
+                    }
+                    blocked.push(piece.extent);
+                    append_out |= piece.append;
+                }
+            }
+        }
+        let id = found?;
+        let piece = self.pieces.get_mut(&id).expect("found above");
+        piece.state = PieceState::Sent;
+        Some((id, piece))
+    }
+
+    /// A piece is at the server.
+    pub fn on_stored(&mut self, id: u64, boot: BootId) {
+        if let Some(piece) = self.pieces.get_mut(&id) {
+            piece.state = PieceState::Stored(boot);
+        }
+    }
+
+    /// A piece could not be stored; its data is lost and the error will be reported.
+    pub fn on_failed(&mut self, id: u64, error: FsError) {
+        self.pieces.remove(&id);
+        self.error.get_or_insert(error);
+    }
+
+    /// The server runs anew: what was stored before and not committed is sent again. An append that
+    /// was stored keeps its place.
+    pub fn on_boot(&mut self, boot: BootId) -> bool {
+        let mut any = false;
+        for piece in self.pieces.values_mut() {
+            if matches!(piece.state, PieceState::Stored(old) if old != boot) {
+                piece.state = PieceState::Waiting;
+                piece.append = false;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Pieces that a commit sent now will cover: all that are stored. Pass the result to
+    /// [`Self::on_committed`].
+    #[must_use]
+    pub fn stored(&self) -> Vec<u64> {
+        let stored = |piece: &Piece| matches!(piece.state, PieceState::Stored(_));
+        self.pieces
+            .iter()
+            .filter(|(_, piece)| stored(piece))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// A commit in `boot` has succeeded: what it covered and was stored in that boot is durable.
+    pub fn on_committed(&mut self, covered: &[u64], boot: BootId) {
+        for id in covered {
+            if self
+                .pieces
+                .get(id)
+                .is_some_and(|piece| piece.state == PieceState::Stored(boot))
+            {
+                self.pieces.remove(id);
+            }
+        }
+    }
+
+    /// A commit has failed: what it covered is in doubt for good.
+    pub fn on_commit_failed(&mut self, covered: &[u64]) {
+        for id in covered {
+            self.pieces.remove(id);
+        }
+    }
+
+    /// Whether everything that is stored was stored in `boot`.
+    #[must_use]
+    pub fn is_all_of(&self, boot: BootId) -> bool {
+        self.pieces
+            .values()
+            .all(|piece| piece.state == PieceState::Stored(boot))
+    }
+
+    /// Who wrote the oldest piece.
+    #[must_use]
+    pub fn writer(&self) -> Option<Principal> {
+        self.pieces.values().next().map(|piece| piece.who.clone())
+    }
+
+    /// Whether an error waits to be reported.
+    #[must_use]
+    pub fn has_error(&self) -> bool {
+        self.error.is_some()
+    }
+
+    /// Keeps an error for the next report.
+    pub fn set_error(&mut self, error: FsError) {
+        self.error.get_or_insert(error);
+    }
+
+    /// The first error since the last report.
+    pub fn take_error(&mut self) -> Option<FsError> {
+        self.error.take()
+    }
+
+    /// Where a piece landed; whether that is elsewhere than expected (an append).
+    pub fn on_moved(&mut self, id: u64, offset: u64) -> bool {
+        let Some(piece) = self.pieces.get_mut(&id) else {
+            return false;
+        };
+        let moved = piece.extent.offset != offset;
+        piece.extent = Extent::new(offset, piece.extent.len);
+        moved
+    }
+
+    /// All bytes from 0 on, if they are here without gap and at most `bytes_max`: the contents of a
+    /// file created ahead. The pieces are taken out.
+    pub fn take_contents(
+        &mut self,
+        bytes_max: usize,
+    ) -> Option<(Bytes, Vec<OwnedSemaphorePermit>)> {
+        self.seal();
+        let mut contents = BytesMut::new();
+        for piece in self.pieces.values() {
+            if piece.extent.offset != contents.len() as u64
+                || contents.len() + piece.data.len() > bytes_max
+            {
+                return None;
+            }
+            contents.extend_from_slice(&piece.data);
+        }
+        let permits = std::mem::take(&mut self.pieces)
+            .into_values()
+            .flat_map(|piece| piece.permits);
+        Some((contents.freeze(), permits.collect()))
+    }
+
+    /// Contents that reached the server of `boot` by another way; kept until they are durable.
+    pub fn add_stored(
+        &mut self,
+        data: Bytes,
+        who: Principal,
+        boot: BootId,
+        permits: Vec<OwnedSemaphorePermit>,
+    ) {
+        if data.is_empty() {
+            return;
+        }
+        let extent = Extent::new(0, data.len() as u64);
+        let state = PieceState::Stored(boot);
+        let piece = Piece {
+            extent,
+            data,
+            who,
+            open: None,
+            append: false,
+            state,
+            permits,
+        };
+        // Before all that was written since; ids begin at 1, so there is room.
+        self.next = self.next.max(1);
+        let first = self.pieces.keys().next().copied().unwrap_or(self.next);
+        self.pieces.insert(first - 1, piece);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOT: BootId = BootId([1; 16]);
+
+    fn push(written: &mut Written, offset: u64, len: usize) {
+        let data = Bytes::from(vec![7; len]);
+        written.push(offset, data, &Principal::root(), None, false, Vec::new());
+    }
+
+    fn send_all(written: &mut Written) -> Vec<(u64, Extent)> {
+        let mut sent = Vec::new();
+        while let Some((id, piece)) = written.poll_send() {
+            sent.push((id, piece.extent));
+        }
+        sent
+    }
+
+    #[test]
+    fn adjoining_small_writes_become_one_piece() {
+        let mut written = Written::default();
+        for at in 0..8 {
+            push(&mut written, at * 4096, 4096);
+        }
+        assert_eq!(written.end(), Some(32768));
+        written.seal();
+        assert_eq!(send_all(&mut written), [(1, Extent::new(0, 32768))]);
+    }
+
+    #[test]
+    fn overlapping_pieces_are_never_on_the_line_together() {
+        let mut written = Written::default();
+        push(&mut written, 0, 100);
+        push(&mut written, 50, 100);
+        push(&mut written, 500, 10);
+        written.seal();
+        assert_eq!(
+            send_all(&mut written),
+            [(1, Extent::new(0, 100)), (3, Extent::new(500, 10))]
+        );
+        written.on_stored(1, BOOT);
+        assert_eq!(send_all(&mut written), [(2, Extent::new(50, 100))]);
+    }
+
+    #[test]
+    fn what_an_old_boot_stored_is_sent_again_in_order() {
+        let mut written = Written::default();
+        push(&mut written, 0, 100);
+        push(&mut written, 50, 100);
+        written.seal();
+        for id in 1..3 {
+            send_all(&mut written);
+            written.on_stored(id, BOOT);
+        }
+        assert!(written.is_stored());
+        let new = BootId([2; 16]);
+        assert!(written.on_boot(new));
+        assert_eq!(send_all(&mut written), [(1, Extent::new(0, 100))]);
+        written.on_stored(1, new);
+        assert_eq!(send_all(&mut written), [(2, Extent::new(50, 100))]);
+        written.on_committed(&[1, 2], BOOT);
+        assert!(
+            !written.is_empty(),
+            "a commit of the old boot covers nothing of the new one"
+        );
+        written.on_stored(2, new);
+        let covered = written.stored();
+        written.on_committed(&covered, new);
+        assert!(written.is_empty());
+    }
+
+    #[test]
+    fn an_error_is_reported_once() {
+        let mut written = Written::default();
+        push(&mut written, 0, 10);
+        written.seal();
+        send_all(&mut written);
+        written.on_failed(1, FsError::NoSpace);
+        assert_eq!(written.take_error(), Some(FsError::NoSpace));
+        assert_eq!(written.take_error(), None);
+        assert!(written.is_empty());
+    }
+}

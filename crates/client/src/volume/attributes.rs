@@ -1,0 +1,302 @@
+//! Attributes, extended attributes, link targets, figures of the file system.
+
+use super::{View, Volume};
+use crate::cache::NodeId;
+use crate::transport::FileResponse;
+use base::{AttributeChange, Attributes, FileSystemStat, FsError, OpenId, Principal, SetTime};
+use wire::message::{Lease, Step, StepReply};
+
+/// Extended attributes remembered per inode; more are asked for each time.
+const XATTRS_KEPT_MAX: usize = 16;
+/// Longest value remembered: ACLs and capabilities, not payloads.
+const XATTR_KEPT_BYTES_MAX: usize = 4096;
+
+impl Volume {
+    /// Attributes, if they may be believed.
+    #[must_use]
+    pub fn attributes_cached(&self, node: NodeId) -> Option<View> {
+        if !self.transport.leases_hold() {
+            return None;
+        }
+        let nodes = self.nodes();
+        let known = nodes.get(node)?;
+        (known.is_leased() || known.handle.is_none()).then(|| View {
+            node,
+            attributes: known.attributes.clone(),
+            attributes_leased: known.is_leased(),
+            name_leased: false,
+        })
+    }
+
+    /// Attributes.
+    ///
+    /// # Errors
+    /// `Stale` if the inode is gone, or the server's.
+    pub async fn attributes(&self, who: &Principal, node: NodeId) -> Result<View, FsError> {
+        if let Some(view) = self.attributes_cached(node) {
+            return Ok(view);
+        }
+        let step = Step::Attributes {
+            target: self.target(node).await?,
+        };
+        let (reply, response) = self.step(who, step).await?;
+        self.take_attributes(node, reply, &response)?;
+        self.view(node)
+    }
+
+    /// Takes over the attributes in a reply that brings them.
+    pub(super) fn take_attributes(
+        &self,
+        node: NodeId,
+        reply: StepReply,
+        response: &FileResponse,
+    ) -> Result<(), FsError> {
+        let StepReply::Attributes { attributes, lease } = reply else {
+            return Err(FsError::Io);
+        };
+        self.nodes()
+            .refresh(node, &attributes, lease, response.recalls_seen);
+        Ok(())
+    }
+
+    /// Takes over attributes that came without a lease of their own: the standing one stays.
+    pub(super) fn note_attributes(&self, node: NodeId, attributes: &Attributes, recalls_seen: u64) {
+        let mut nodes = self.nodes();
+        let lease = nodes.get(node).map_or(Lease::None, |node| node.lease);
+        nodes.refresh(node, attributes, lease, recalls_seen);
+    }
+
+    /// Changes attributes.
+    ///
+    /// # Errors
+    /// The server's, for this caller; also of earlier writes if the size changes.
+    pub async fn set_attributes(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        change: AttributeChange,
+        open: Option<OpenId>,
+    ) -> Result<View, FsError> {
+        let handle = self.nodes().get(node).ok_or(FsError::Stale)?.handle.clone();
+        if handle.is_none() && self.change_ahead(node, &change) {
+            return self.view(node);
+        }
+        let target = self.target(node).await?;
+        let file = self.nodes().get(node).and_then(|node| node.file.clone());
+        if let Some(file) = &file {
+            // Written data must land before the size, and before a time that it would overwrite.
+            self.drain(node, file).await?;
+        }
+        let size = change.size;
+        let open = if size.is_some() {
+            self.open_at_server(node, open).await
+        } else {
+            None
+        };
+        let step = Step::SetAttributes {
+            target,
+            change,
+            open,
+        };
+        let (reply, response) = self.step(who, step).await?;
+        if let (Some(file), Some(_)) = (&file, size) {
+            let freed = file.lock().distrust();
+            self.budget().on_freed(file.account, freed);
+        }
+        self.take_attributes(node, reply, &response)?;
+        self.view(node)
+    }
+
+    /// Where a symbolic link points.
+    ///
+    /// # Errors
+    /// `Invalid` if it is none, or the server's.
+    pub async fn read_link(&self, who: &Principal, node: NodeId) -> Result<Vec<u8>, FsError> {
+        if self.transport.leases_hold()
+            && let Some(known) = self.nodes().get(node)
+            && known.is_leased()
+            && let Some(target) = &known.link_target
+        {
+            return Ok(target.clone());
+        }
+        let (reply, _) = self
+            .step(
+                who,
+                Step::ReadLink {
+                    target: self.target(node).await?,
+                },
+            )
+            .await?;
+        let StepReply::LinkTarget(target) = reply else {
+            return Err(FsError::Io);
+        };
+        if let Some(known) = self.nodes().get_mut(node)
+            && known.is_leased()
+        {
+            known.link_target = Some(target.clone());
+        }
+        Ok(target)
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// `NoData` if there is none, or the server's.
+    pub async fn xattr(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        name: &[u8],
+    ) -> Result<Vec<u8>, FsError> {
+        if self.transport.leases_hold()
+            && let Some(known) = self.nodes().get(node)
+            && known.is_leased()
+            && let Some(value) = known.xattrs.get(name)
+        {
+            return value.clone().ok_or(FsError::NoData);
+        }
+        let epoch = self.nodes().get(node).ok_or(FsError::Stale)?.epoch;
+        let step = Step::GetXattr {
+            target: self.target(node).await?,
+            name: name.to_vec(),
+        };
+        let value = match self.step(who, step).await {
+            Ok((StepReply::Xattr(value), _)) => Some(value),
+            Ok(_) => return Err(FsError::Io),
+            Err(FsError::NoData) => None,
+            Err(error) => return Err(error),
+        };
+        if let Some(known) = self.nodes().get_mut(node)
+            && known.is_leased()
+            && known.epoch == epoch
+            && known.xattrs.len() < XATTRS_KEPT_MAX
+            && value.as_ref().is_none_or(|value| value.len() <= XATTR_KEPT_BYTES_MAX)
+            // What one caller may not see must not be remembered for those who may, nor the reverse;
+            // these two name spaces are readable by all who reach the inode.
+            && (name.starts_with(b"system.") || name.starts_with(b"security."))
+        {
+            known.xattrs.insert(name.to_vec(), value.clone());
+        }
+        value.ok_or(FsError::NoData)
+    }
+
+    /// Sets an extended attribute. `create`: `Some(true)` it must be new, `Some(false)` it must exist.
+    ///
+    /// # Errors
+    /// The server's, for this caller.
+    pub async fn set_xattr(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        create: Option<bool>,
+    ) -> Result<(), FsError> {
+        let target = self.target(node).await?;
+        let (name, value) = (name.to_vec(), value.to_vec());
+        let step = Step::SetXattr {
+            target,
+            name,
+            value,
+            create,
+        };
+        self.xattr_changed(who, node, step).await
+    }
+
+    /// Takes an extended attribute away.
+    ///
+    /// # Errors
+    /// The server's, for this caller.
+    pub async fn remove_xattr(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        name: &[u8],
+    ) -> Result<(), FsError> {
+        let step = Step::RemoveXattr {
+            target: self.target(node).await?,
+            name: name.to_vec(),
+        };
+        self.xattr_changed(who, node, step).await
+    }
+
+    async fn xattr_changed(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        step: Step,
+    ) -> Result<(), FsError> {
+        let outcome = self.step(who, step).await;
+        if let Some(known) = self.nodes().get_mut(node) {
+            known.xattrs.clear();
+        }
+        let (reply, response) = outcome?;
+        self.take_attributes(node, reply, &response)?;
+        // An ACL changes mode bits that the kernel keeps.
+        self.tell_attributes(node);
+        Ok(())
+    }
+
+    /// Names of the extended attributes, each ended by a NUL.
+    ///
+    /// # Errors
+    /// The server's, for this caller.
+    pub async fn xattr_names(&self, who: &Principal, node: NodeId) -> Result<Vec<u8>, FsError> {
+        let step = Step::ListXattrs {
+            target: self.target(node).await?,
+        };
+        match self.step(who, step).await? {
+            (StepReply::XattrNames(names), _) => Ok(names),
+            _ => Err(FsError::Io),
+        }
+    }
+
+    /// Figures of the file system.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn stat_file_system(
+        &self,
+        who: &Principal,
+        node: NodeId,
+    ) -> Result<FileSystemStat, FsError> {
+        let step = Step::StatFileSystem {
+            target: self.target(node).await?,
+        };
+        match self.step(who, step).await? {
+            (StepReply::FileSystem(stat), _) => Ok(stat),
+            _ => Err(FsError::Io),
+        }
+    }
+
+    pub(super) fn tell_attributes(&self, node: NodeId) {
+        if let Some(invalidate) = self.invalidate.get() {
+            invalidate.attributes(node);
+        }
+    }
+
+    pub(super) fn tell_data(&self, node: NodeId) {
+        if let Some(invalidate) = self.invalidate.get() {
+            invalidate.data(node);
+        }
+    }
+}
+
+/// The time that a change stands for, by the client's own clock where it says "now".
+pub(super) fn resolve(time: SetTime, now: base::Timestamp) -> base::Timestamp {
+    match time {
+        SetTime::Now => now,
+        SetTime::To(time) => time,
+    }
+}
+
+/// The wall clock, for times of files that exist only here so far.
+pub(super) fn wall_clock() -> base::Timestamp {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    base::Timestamp {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanos: since.subsec_nanos(),
+    }
+}

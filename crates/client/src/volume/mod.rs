@@ -1,0 +1,378 @@
+//! A volume as a mount or a program uses it.
+//!
+//! [`Volume`] answers file operations, from what is known under leases where possible and from the
+//! server where not. All operations are given the caller's identity, for which the server judges.
+//! Answers out of the cache are given to any caller: the kernel has judged its search and open
+//! permissions by the leased attributes before it asks (see `docs/semantics.md`).
+//!
+//! Locks: the node table, the memory budget and each file's state have a lock of their own, held for
+//! state changes and never over an await. Order where two are needed: table, then file, then budget.
+//!
+//! | file | operations |
+//! |---|---|
+//! | `names` | look-up, listing, what is listed ahead |
+//! | `attributes` | attributes, extended attributes, links, file system figures |
+//! | `open` | open, close, small files ahead |
+//! | `read` | reading: demand, prediction, cancellation |
+//! | `write` | write-behind, commit, replay |
+//! | `space` | allocation, holes, copies within the server |
+//! | `change` | creating, removing, renaming |
+//! | `locks` | advisory locks |
+//! | `recall` | leases that the server takes back, reconnection |
+
+mod attributes;
+mod change;
+mod locks;
+mod names;
+mod open;
+mod read;
+mod recall;
+mod space;
+mod write;
+
+pub use change::Creation;
+pub use names::{Listing, ListingEntry};
+pub use open::OpenFile;
+pub use read::Pieces;
+
+use crate::cache::{NodeId, NodeTable};
+use crate::clock::now;
+use crate::file::File;
+use crate::transport::{Call, CallError, FileResponse, Transport};
+use base::limits::CLIENT_BUFFER_BYTES_MAX;
+use base::{Attributes, FsError, Handle, OpenId, Principal, VolumeId};
+use readahead::Budget;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use tokio::sync::Semaphore;
+use wire::message::{Step, StepReply, Target};
+
+/// Unit in which memory for written data is counted, so that a count fits a semaphore.
+const WRITE_MEMORY_UNIT: u64 = 4096;
+
+/// Who keeps answers of ours and must be told when they stop being true: the kernel, through the
+/// mount. None of these may block.
+pub trait Invalidate: Send + Sync {
+    /// No cached name may be believed without asking again.
+    fn names(&self);
+    /// The attributes of an inode may have changed.
+    fn attributes(&self, node: NodeId);
+    /// The data of an inode may have changed.
+    fn data(&self, node: NodeId);
+}
+
+/// An inode as the caller of an operation gets it.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Its name here.
+    pub node: NodeId,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Whether they may be believed until they are invalidated.
+    pub attributes_leased: bool,
+    /// Whether the name that led here may be believed until names are invalidated.
+    pub name_leased: bool,
+}
+
+/// What was counted since the volume was attached.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Bytes asked for by readers.
+    pub read_bytes: AtomicU64,
+    /// Of these, bytes that were here or under way when asked for.
+    pub hit_bytes: AtomicU64,
+    /// Bytes fetched and dropped unread.
+    pub wasted_bytes: AtomicU64,
+    /// Bytes written by applications.
+    pub written_bytes: AtomicU64,
+    /// Look-ups.
+    pub lookups: AtomicU64,
+    /// Look-ups answered from here.
+    pub lookup_hits: AtomicU64,
+    /// Recalls obeyed.
+    pub recalls: AtomicU64,
+    /// Creations answered ahead.
+    pub created_ahead: AtomicU64,
+}
+
+/// See the module's head.
+pub struct Volume {
+    transport: Transport,
+    id: VolumeId,
+    name: String,
+    read_only: bool,
+    nodes: Mutex<NodeTable>,
+    budget: Mutex<Budget>,
+    write_memory: Arc<Semaphore>,
+    write_memory_units: u64,
+    invalidate: OnceLock<Arc<dyn Invalidate>>,
+    next_open: AtomicU64,
+    locks: Mutex<locks::HeldLocks>,
+    opens: Mutex<std::collections::HashMap<OpenId, open::OpenAtServer>>,
+    ahead: change::Ahead,
+    /// A commit of everything is due.
+    group_commit: AtomicBool,
+    counters: Counters,
+    this: Weak<Self>,
+}
+
+impl Volume {
+    /// Enters the volume `name`.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown volume, otherwise what the server or the way there says.
+    pub async fn attach(transport: Transport, name: &str) -> Result<Arc<Self>, CallError> {
+        let step = Step::Attach {
+            volume: name.to_owned(),
+        };
+        let reply = transport.step(&Principal::root(), step).await?;
+        let StepReply::Attached {
+            volume,
+            root,
+            read_only,
+        } = reply
+        else {
+            return Err(CallError::Protocol);
+        };
+        let write_memory_units = CLIENT_BUFFER_BYTES_MAX / 2 / WRITE_MEMORY_UNIT;
+        let this = Arc::new_cyclic(|this| Self {
+            transport: transport.clone(),
+            id: volume,
+            name: name.to_owned(),
+            read_only,
+            nodes: Mutex::new(NodeTable::new(&root)),
+            budget: Mutex::new(Budget::new(CLIENT_BUFFER_BYTES_MAX)),
+            write_memory: Arc::new(Semaphore::new(write_memory_units as usize)),
+            write_memory_units,
+            invalidate: OnceLock::new(),
+            next_open: AtomicU64::new(1),
+            locks: Mutex::default(),
+            opens: Mutex::default(),
+            ahead: change::Ahead::default(),
+            group_commit: AtomicBool::new(false),
+            counters: Counters::default(),
+            this: this.clone(),
+        });
+        transport.set_listener(Arc::new(recall::Ear::new(&this)));
+        Ok(this)
+    }
+
+    /// Sets who is told of invalid answers; once, before the first operation.
+    pub fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
+        let _ = self.invalidate.set(invalidate);
+    }
+
+    /// The session below.
+    #[must_use]
+    pub fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the server refuses every change of it.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Bytes of read-ahead held or under way.
+    #[must_use]
+    pub fn buffered_bytes(&self) -> u64 {
+        self.budget().held_bytes()
+    }
+
+    /// Bytes written here that are not durable at the server.
+    #[must_use]
+    pub fn unwritten_bytes(&self) -> u64 {
+        let files: Vec<Arc<File>> = self.files();
+        files.iter().map(|file| file.lock().written.bytes()).sum()
+    }
+
+    /// Nodes known and leases held.
+    #[must_use]
+    pub fn cache_size(&self) -> (usize, usize) {
+        let nodes = self.nodes();
+        (nodes.len(), nodes.lease_count())
+    }
+
+    fn files(&self) -> Vec<Arc<File>> {
+        let nodes = self.nodes();
+        nodes
+            .ids()
+            .filter_map(|id| nodes.get(id)?.file.clone())
+            .collect()
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, NodeTable> {
+        self.nodes.lock().expect("no panic happens under this lock")
+    }
+
+    fn budget(&self) -> MutexGuard<'_, Budget> {
+        self.budget
+            .lock()
+            .expect("no panic happens under this lock")
+    }
+
+    fn arc(&self) -> Arc<Self> {
+        self.this
+            .upgrade()
+            .expect("a method runs on a living volume")
+    }
+
+    fn fresh_open(&self) -> OpenId {
+        OpenId(self.next_open.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The file of a node, made if need be.
+    fn file(&self, node: NodeId) -> Result<Arc<File>, FsError> {
+        let mut nodes = self.nodes();
+        let node = nodes.get_mut(node).ok_or(FsError::Stale)?;
+        if !crate::cache::has_data(node.attributes.kind) {
+            return Err(FsError::Invalid);
+        }
+        Ok(Arc::clone(node.file.get_or_insert_with(File::new)))
+    }
+
+    /// The server's name for a node; waits for a file created ahead.
+    async fn handle(&self, node: NodeId) -> Result<Handle, FsError> {
+        let known = self.nodes().get(node).ok_or(FsError::Stale)?.handle.clone();
+        match known {
+            Some(handle) => Ok(handle),
+            None => self.settle(node).await,
+        }
+    }
+
+    async fn target(&self, node: NodeId) -> Result<Target, FsError> {
+        Ok(Target::Handle(self.handle(node).await?))
+    }
+
+    /// Carries out steps; an error of any of them is the outcome.
+    async fn steps(
+        &self,
+        who: &Principal,
+        steps: Vec<Step>,
+        call: Call,
+    ) -> Result<(Vec<StepReply>, FileResponse), FsError> {
+        let count = steps.len();
+        let pending = self.transport.submit_steps(who, steps, call);
+        let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
+        let mut replies = Vec::with_capacity(count);
+        for result in std::mem::take(&mut response.results) {
+            replies.push(result?);
+        }
+        if replies.len() < count {
+            return Err(FsError::Io);
+        }
+        Ok((replies, response))
+    }
+
+    /// Carries out one step.
+    async fn step(
+        &self,
+        who: &Principal,
+        step: Step,
+    ) -> Result<(StepReply, FileResponse), FsError> {
+        let (mut replies, response) = self.steps(who, vec![step], Call::metadata()).await?;
+        Ok((replies.pop().expect("as many as steps"), response))
+    }
+
+    /// What the table says of a node.
+    fn view(&self, node: NodeId) -> Result<View, FsError> {
+        let hold = self.transport.leases_hold();
+        let nodes = self.nodes();
+        let known = nodes.get(node).ok_or(FsError::Stale)?;
+        Ok(View {
+            node,
+            attributes: known.attributes.clone(),
+            attributes_leased: hold && known.is_leased(),
+            name_leased: false,
+        })
+    }
+
+    /// The kernel has been told of a node.
+    pub fn reference(&self, node: NodeId) {
+        self.nodes().reference(node);
+    }
+
+    /// The kernel forgets references.
+    pub fn forget(&self, forgotten: &[(NodeId, u64)]) {
+        let mut nodes = self.nodes();
+        for (node, count) in forgotten {
+            nodes.unreference(*node, *count);
+        }
+        let returned = nodes.evict();
+        drop(nodes);
+        self.return_leases(returned);
+    }
+
+    fn return_leases(&self, mut handles: Vec<Handle>) {
+        while !handles.is_empty() {
+            let rest = handles.split_off(handles.len().min(4096));
+            let request = wire::message::Request::ReturnLeases(handles);
+            drop(self.transport.submit(&request, Call::metadata()));
+            handles = rest;
+        }
+    }
+
+    fn count_hit(&self, extent_bytes: u64, hit_bytes: u64) {
+        self.counters
+            .read_bytes
+            .fetch_add(extent_bytes, Ordering::Relaxed);
+        self.counters
+            .hit_bytes
+            .fetch_add(hit_bytes, Ordering::Relaxed);
+    }
+
+    /// Waits until everything written is durable, or says what was lost.
+    ///
+    /// # Errors
+    /// The first error of any file.
+    pub async fn sync(&self, who: &Principal) -> Result<(), FsError> {
+        self.settle_all().await?;
+        let mut outcome = Ok(());
+        let ids: Vec<(NodeId, Arc<File>)> = {
+            let nodes = self.nodes();
+            let with_file = |id| Some((id, nodes.get(id)?.file.clone()?));
+            nodes.ids().filter_map(with_file).collect()
+        };
+        for (node, file) in ids {
+            if !file.lock().written.is_empty() {
+                outcome = outcome.and(self.commit(who, node, None, false).await);
+            }
+        }
+        let target = self.target(NodeId::ROOT).await?;
+        let synced = self.step(who, Step::SyncFileSystem { target }).await;
+        outcome.and(synced.map(|_| ()))
+    }
+
+    /// Ends the session: writes everything back, within `time_max`, and closes.
+    ///
+    /// # Errors
+    /// What could not be written.
+    pub async fn detach(&self, time_max: std::time::Duration) -> Result<(), FsError> {
+        let begun = now();
+        let synced = tokio::time::timeout(time_max, self.sync(&Principal::root())).await;
+        let left = time_max.saturating_sub(now().since(begun));
+        self.transport
+            .close(left.min(std::time::Duration::from_secs(2)))
+            .await;
+        synced.unwrap_or(Err(FsError::TimedOut))
+    }
+}

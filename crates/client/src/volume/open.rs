@@ -1,0 +1,380 @@
+//! Opening and closing, and small files ahead.
+//!
+//! A file opened only for reading under a lease is opened here alone: the lease says that nobody
+//! changes it, and the kernel has judged the caller by leased attributes. Everything else is opened at
+//! the server. When the lease is recalled, files that were opened here alone are opened at the server
+//! before the recall is obeyed, so that a file that somebody else removes can be read on.
+
+use super::Volume;
+use crate::cache::NodeId;
+use crate::file::File;
+use crate::transport::Call;
+use base::limits::INLINE_BYTES_MAX;
+use base::{FileKind, FsError, Handle, OpenId, Principal, Timestamp};
+use bytes::Bytes;
+use std::sync::Arc;
+use wire::frame::Class;
+use wire::message::{Access, Step, StepReply};
+
+/// Contents in one request for small files.
+const FETCH_BYTES_MAX: u64 = base::limits::FRAME_PAYLOAD_BYTES_MAX as u64;
+/// Small files fetched ahead at once, whatever the window.
+const FILES_AHEAD_MAX: usize = 2048;
+
+/// An open file.
+#[derive(Clone, Debug)]
+pub struct OpenFile {
+    /// The inode.
+    pub node: NodeId,
+    /// Its id in the session.
+    pub open: OpenId,
+    /// What it may do.
+    pub access: Access,
+    /// Whether writes go to the end.
+    pub append: bool,
+    /// Who opened it.
+    pub who: Principal,
+    /// Whether what the kernel has of the file's data is still true.
+    pub keep_data: bool,
+}
+
+/// An open that the server knows, or must be told of.
+#[derive(Clone, Debug)]
+pub(super) struct OpenAtServer {
+    pub(super) node: NodeId,
+    pub(super) access: Access,
+    pub(super) who: Principal,
+    /// Whether the server knows it in this boot.
+    pub(super) known: bool,
+}
+
+impl Volume {
+    /// Opens a file that exists.
+    ///
+    /// # Errors
+    /// The server's, for this caller.
+    pub async fn open(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        access: Access,
+        truncate: bool,
+        append: bool,
+    ) -> Result<OpenFile, FsError> {
+        let file = self.file(node)?;
+        let open = self.fresh_open();
+        let here = !access.writes() && !truncate && self.opens_here(node);
+        if !here {
+            let target = self.target(node).await?;
+            if truncate {
+                self.drain(node, &file).await?;
+            }
+            let step = Step::Open {
+                target,
+                open,
+                access,
+                truncate,
+            };
+            let (reply, response) = self.step(who, step).await?;
+            if truncate {
+                let freed = file.lock().distrust();
+                self.budget().on_freed(file.account, freed);
+            }
+            self.take_attributes(node, reply, &response)?;
+        }
+        self.register(who, node, open, access, !here);
+        file.lock().opens += 1;
+        let keep_data = self.pin(node);
+        if !access.writes() {
+            self.fetch_neighbours(who, node);
+        }
+        Ok(OpenFile {
+            node,
+            open,
+            access,
+            append,
+            who: who.clone(),
+            keep_data,
+        })
+    }
+
+    fn opens_here(&self, node: NodeId) -> bool {
+        if !self.transport.leases_hold() {
+            return false;
+        }
+        self.nodes()
+            .get(node)
+            .is_some_and(|node| node.is_leased() || node.handle.is_none())
+    }
+
+    pub(super) fn register(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        open: OpenId,
+        access: Access,
+        known: bool,
+    ) {
+        let entry = OpenAtServer {
+            node,
+            access,
+            who: who.clone(),
+            known,
+        };
+        self.opens
+            .lock()
+            .expect("no panic happens under this lock")
+            .insert(open, entry);
+    }
+
+    /// Notes an open; whether the kernel's data of the file is still true.
+    pub(super) fn pin(&self, node: NodeId) -> bool {
+        let mut nodes = self.nodes();
+        let Some(known) = nodes.get_mut(node) else {
+            return false;
+        };
+        known.pins += 1;
+        let changed: Timestamp = known.attributes.changed;
+        let keep = known.kernel_data == Some(changed);
+        known.kernel_data = Some(changed);
+        keep
+    }
+
+    /// The open's id, if the server knows it; opened on the spot if it is only known here.
+    pub(super) async fn open_at_server(
+        &self,
+        node: NodeId,
+        open: Option<OpenId>,
+    ) -> Option<OpenId> {
+        let open = open?;
+        let entry = {
+            let opens = self.opens.lock().expect("no panic happens under this lock");
+            opens.get(&open).cloned()
+        }?;
+        if entry.known {
+            return Some(open);
+        }
+        let target = self.target(node).await.ok()?;
+        let step = Step::Open {
+            target,
+            open,
+            access: entry.access,
+            truncate: false,
+        };
+        self.step(&entry.who, step).await.ok()?;
+        let mut opens = self.opens.lock().expect("no panic happens under this lock");
+        opens.get_mut(&open)?.known = true;
+        Some(open)
+    }
+
+    /// The open's id if the server knows it; without asking.
+    pub(super) fn open_known(&self, open: Option<OpenId>) -> Option<OpenId> {
+        let opens = self.opens.lock().expect("no panic happens under this lock");
+        open.filter(|open| opens.get(open).is_some_and(|entry| entry.known))
+    }
+
+    /// An application closes one of its descriptors: everything written so far is at the server
+    /// when this returns.
+    ///
+    /// # Errors
+    /// What became of the writes; told once.
+    pub async fn flush(&self, open: &OpenFile) -> Result<(), FsError> {
+        let file = self.file(open.node)?;
+        if open.access.writes() && !self.is_ahead(open.node) {
+            self.drain(open.node, &file).await?;
+        }
+        Ok(())
+    }
+
+    /// The last descriptor of an open is closed.
+    pub fn release(&self, open: &OpenFile) {
+        let known = {
+            let mut opens = self.opens.lock().expect("no panic happens under this lock");
+            opens.remove(&open.open).is_some_and(|entry| entry.known)
+        };
+        if let Some(node) = self.nodes().get_mut(open.node) {
+            node.pins = node.pins.saturating_sub(1);
+        }
+        if let Ok(file) = self.file(open.node) {
+            let last = {
+                let mut state = file.lock();
+                state.opens -= 1;
+                state.opens == 0
+            };
+            if last {
+                self.closed(open, &file);
+            }
+        }
+        if known {
+            let step = Step::Close { open: open.open };
+            drop(
+                self.transport
+                    .submit_steps(&open.who, vec![step], Call::metadata()),
+            );
+        }
+    }
+
+    /// Nobody has the file open any more.
+    fn closed(&self, open: &OpenFile, file: &Arc<File>) {
+        self.stop_reading(file);
+        if self.is_ahead(open.node) {
+            self.send_ahead(open.node);
+        } else if !file.lock().written.is_empty() {
+            self.commit_all_soon();
+        }
+    }
+
+    /// A small file's contents came along with something else.
+    pub(super) fn keep_contents(&self, node: NodeId, contents: Bytes, recalls_seen: u64) {
+        let Ok(file) = self.file(node) else { return };
+        {
+            let nodes = self.nodes();
+            let Some(known) = nodes.get(node) else { return };
+            let whole = known.attributes.size == contents.len() as u64;
+            if !whole || !known.is_leased() || recalls_seen > self.transport.recalls_seen() {
+                return;
+            }
+        }
+        let bytes = contents.len() as u64;
+        let mut state = file.lock();
+        if bytes == 0 || !state.written.is_empty() || state.held.bytes() > 0 {
+            return;
+        }
+        if self.budget().room_bytes(crate::clock::now(), file.account) < bytes {
+            return;
+        }
+        let freed = state.held.insert(0, contents);
+        state.streams.on_demanded(base::Extent::new(0, bytes));
+        let mut budget = self.budget();
+        budget.on_taken(file.account, bytes);
+        budget.on_freed(file.account, freed);
+    }
+
+    /// A file of a directory is opened: if files are opened in order, fetch the next ones' contents.
+    fn fetch_neighbours(&self, who: &Principal, node: NodeId) {
+        let (line, room, _) = self.transport.download_room();
+        let wanted: Vec<(NodeId, Handle, u64)> = {
+            let mut nodes = self.nodes();
+            let Some(parent) = nodes.get(node).and_then(|node| node.parent) else {
+                return;
+            };
+            let Some(directory) = nodes
+                .get_mut(parent)
+                .and_then(|parent| parent.directory.as_mut())
+            else {
+                return;
+            };
+            directory.opens = directory.opens.saturating_add(1);
+            let Some(order) = directory.order() else {
+                return;
+            };
+            let sequence = &order.files;
+            let Some((listed, sorted)) = sequence.position.get(&node) else {
+                return;
+            };
+            directory.neighbours.on_open(*listed, *sorted);
+            let count = sequence.listed.len();
+            let mean = u64::from(INLINE_BYTES_MAX) / 8;
+            let ahead = (line.window_bytes.max(room) / mean).clamp(8, FILES_AHEAD_MAX as u64);
+            let picked = match directory.neighbours.next_files(count, ahead as usize) {
+                Some((readahead::Order::Listed, range)) => &sequence.listed[range],
+                Some((readahead::Order::Sorted, range)) => &sequence.sorted[range],
+                None => return,
+            };
+            picked
+                .iter()
+                .filter_map(|node| self.fetchable(&nodes, *node))
+                .collect()
+        };
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        for (node, handle, size) in wanted {
+            if bytes + size > FETCH_BYTES_MAX && !batch.is_empty() {
+                self.fetch_small(who, std::mem::take(&mut batch), bytes);
+                bytes = 0;
+            }
+            bytes += size;
+            batch.push((node, handle));
+        }
+        if !batch.is_empty() {
+            self.fetch_small(who, batch, bytes);
+        }
+    }
+
+    fn fetchable(
+        &self,
+        nodes: &crate::cache::NodeTable,
+        node: NodeId,
+    ) -> Option<(NodeId, Handle, u64)> {
+        let known = nodes.get(node)?;
+        let size = known.attributes.size;
+        let small = known.attributes.kind == FileKind::File
+            && size > 0
+            && size <= u64::from(INLINE_BYTES_MAX);
+        let cached = known.kernel_data == Some(known.attributes.changed)
+            || known
+                .file
+                .as_ref()
+                .is_some_and(|file| file.lock().held.bytes() > 0);
+        (small && !cached).then(|| known.handle.clone().map(|handle| (node, handle, size)))?
+    }
+
+    /// Fetches the contents of small files in the background.
+    fn fetch_small(&self, who: &Principal, batch: Vec<(NodeId, Handle)>, bytes: u64) {
+        let (this, who) = (self.arc(), who.clone());
+        let (nodes, handles): (Vec<NodeId>, Vec<Handle>) = batch.into_iter().unzip();
+        // Readers that come before the contents wait for them instead of asking again.
+        let completions: Vec<_> = nodes
+            .iter()
+            .map(|node| self.announce_contents(*node))
+            .collect();
+        tokio::spawn(async move {
+            let step = Step::Fetch {
+                handles,
+                bytes_max: INLINE_BYTES_MAX,
+            };
+            let call = Call::read(Class::Prediction, bytes);
+            let outcome = this.steps(&who, vec![step], call).await;
+            if let Ok((mut replies, response)) = outcome
+                && let Some(StepReply::Contents { files }) = replies.pop()
+            {
+                let mut at = 0;
+                for (node, found) in nodes.iter().zip(files) {
+                    let Some((len, attributes, lease)) = found else {
+                        continue;
+                    };
+                    let end = (at + len as usize).min(response.payload.len());
+                    // A copy: one small file must not keep a megabyte alive.
+                    let contents = Bytes::copy_from_slice(&response.payload[at..end]);
+                    at = end;
+                    this.nodes()
+                        .refresh(*node, &attributes, lease, response.recalls_seen);
+                    this.keep_contents(*node, contents, response.recalls_seen);
+                }
+            }
+            for (node, completion) in nodes.iter().zip(completions) {
+                this.contents_arrived(*node, completion);
+            }
+        });
+    }
+
+    /// Looks up and reads ahead what a program says it will need.
+    ///
+    /// # Errors
+    /// `Stale` or `Invalid` for a node that is no file.
+    pub fn will_read(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        extents: &[base::Extent],
+    ) -> Result<(), FsError> {
+        let file = self.file(node)?;
+        {
+            let mut state = file.lock();
+            state.streams.will_read(extents);
+            state.reader.get_or_insert((who.clone(), None));
+        }
+        self.pump(node, &file);
+        Ok(())
+    }
+}

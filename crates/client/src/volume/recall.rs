@@ -1,0 +1,179 @@
+//! Leases that the server takes back, silence, and reconnection.
+//!
+//! A recall is obeyed in two parts. At once, before any later frame of the connection is looked at:
+//! the table forgets, so that nothing is answered from here any more. Then, in a task: the kernel is
+//! told, creations answered ahead are sent, opens that only we know of are made at the server; after
+//! that the server hears that it is done.
+
+use super::Volume;
+use crate::cache::NodeId;
+use crate::transport::{Call, Listener};
+use base::{BootId, Principal};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use wire::message::{Notice, Recall, RecallItem, Request};
+
+/// Hears what the transport says, for a volume that may be gone.
+pub(super) struct Ear {
+    volume: Weak<Volume>,
+}
+
+impl Ear {
+    pub(super) fn new(volume: &Arc<Volume>) -> Self {
+        Self {
+            volume: Arc::downgrade(volume),
+        }
+    }
+}
+
+impl Listener for Ear {
+    fn on_notice(&self, notice: Notice) {
+        if let Some(volume) = self.volume.upgrade() {
+            match notice {
+                Notice::Recall { id, items } => volume.on_recall(id, &items),
+            }
+        }
+    }
+
+    fn on_connected(&self, boot_changed: bool, session_lost: bool) {
+        if let Some(volume) = self.volume.upgrade() {
+            volume.on_connected(boot_changed, session_lost);
+        }
+    }
+
+    fn on_silence(&self) {
+        if let Some(volume) = self.volume.upgrade() {
+            tracing::warn!(volume = %volume.name, "the server is silent; cached answers are dropped");
+            volume.forget_leases();
+        }
+    }
+}
+
+impl Volume {
+    fn on_recall(&self, id: u64, items: &[RecallItem]) {
+        let sequence = self.transport.next_recall();
+        self.counters.recalls.fetch_add(1, Ordering::Relaxed);
+        let mut gone = Vec::new();
+        let mut settle = Vec::new();
+        for RecallItem { handle, what } in items {
+            match what {
+                Recall::Everything => {
+                    let node = self.nodes().recall(handle, sequence);
+                    gone.extend(node);
+                    settle.extend(node);
+                }
+                Recall::Entry(name) => {
+                    let node = self.nodes().recall_name(handle, name, sequence);
+                    if let Some(node) = node {
+                        self.tell_attributes(node);
+                    }
+                }
+                Recall::Exclusive => settle.extend(self.nodes().recall_exclusive(handle)),
+            }
+        }
+        for node in &gone {
+            self.distrust_data(*node);
+        }
+        // Names first: the kernel must not reach by an old name what it then finds new.
+        if let Some(invalidate) = self.invalidate.get() {
+            invalidate.names();
+            for node in &gone {
+                invalidate.attributes(*node);
+                invalidate.data(*node);
+            }
+        }
+        let this = self.arc();
+        tokio::spawn(async move {
+            for node in settle {
+                // What is refused is reported to whoever syncs; the recall is obeyed all the same.
+                let _ = this.settle_directory(node).await;
+            }
+            for node in gone {
+                let _ = this.keep_open(node).await;
+            }
+            let done = this
+                .transport
+                .submit(&Request::RecallDone(id), Call::metadata());
+            drop(done);
+        });
+    }
+
+    /// What is held of a file's data may be old.
+    fn distrust_data(&self, node: NodeId) {
+        let file = self.nodes().get(node).and_then(|node| node.file.clone());
+        if let Some(file) = file {
+            let freed = file.lock().distrust();
+            self.budget().on_freed(file.account, freed);
+        }
+    }
+
+    /// Nothing that is known here may be believed any more.
+    fn forget_leases(&self) {
+        let sequence = self.transport.next_recall();
+        let nodes: Vec<NodeId> = {
+            let mut nodes = self.nodes();
+            nodes.forget_leases(sequence);
+            nodes.ids().collect()
+        };
+        for node in &nodes {
+            self.distrust_data(*node);
+        }
+        let Some(invalidate) = self.invalidate.get() else {
+            return;
+        };
+        invalidate.names();
+        for node in nodes {
+            invalidate.attributes(node);
+        }
+    }
+
+    fn on_connected(&self, boot_changed: bool, session_lost: bool) {
+        // Recalls may have been missed while the line was cut.
+        self.forget_leases();
+        if session_lost || boot_changed {
+            let mut opens = self.opens.lock().expect("no panic happens under this lock");
+            opens.values_mut().for_each(|open| open.known = false);
+        }
+        let boot: Option<BootId> = self.transport.boot();
+        if boot_changed && let Some(boot) = boot {
+            tracing::warn!(volume = %self.name, "the server has been restarted");
+            self.replay(boot);
+        }
+        if session_lost || boot_changed {
+            let this = self.arc();
+            tokio::spawn(async move {
+                this.reclaim_locks().await;
+                this.reopen().await;
+            });
+        }
+    }
+
+    /// Opens at the server again what was open for writing there, so that rights that were checked
+    /// at the open stay as they were.
+    async fn reopen(&self) {
+        let opens: Vec<_> = {
+            let opens = self.opens.lock().expect("no panic happens under this lock");
+            let writing = opens.iter().filter(|(_, open)| open.access.writes());
+            writing.map(|(id, open)| (open.node, *id)).collect()
+        };
+        for (node, open) in opens {
+            if !self.is_ahead(node) {
+                self.open_at_server(node, Some(open)).await;
+            }
+        }
+    }
+
+    /// Commits everything of the volume once, a little later, so that memory for unstable data comes
+    /// back. One flush of the server's file system serves all files.
+    pub(super) fn commit_all_soon(&self) {
+        if self.group_commit.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let this = self.arc();
+        tokio::spawn(async move {
+            this.until_group_commit().await;
+            this.group_commit.store(false, Ordering::Release);
+            this.commit_all(&Principal::root()).await;
+        });
+    }
+}

@@ -1,0 +1,100 @@
+//! Space: allocation, holes, and copies within the server.
+
+use super::Volume;
+use crate::cache::NodeId;
+use base::{Extent, FsError, OpenId, Principal};
+use wire::message::{AllocateMode, FileRef, SeekWhat, Step, StepReply};
+
+impl Volume {
+    /// Allocates, frees or zeroes space.
+    ///
+    /// # Errors
+    /// The server's, for this caller, or of earlier writes.
+    pub async fn allocate(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        open: Option<OpenId>,
+        mode: AllocateMode,
+        extent: Extent,
+    ) -> Result<(), FsError> {
+        let file_ref = self.settled_file(node, open).await?;
+        let step = Step::Allocate {
+            file: file_ref,
+            mode,
+            extent,
+        };
+        let (reply, response) = self.step(who, step).await?;
+        self.distrust(node)?;
+        self.take_attributes(node, reply, &response)?;
+        self.tell_attributes(node);
+        Ok(())
+    }
+
+    /// The next data or hole at or after `offset`.
+    ///
+    /// # Errors
+    /// `NoSuchAddress` past the end, or the server's.
+    pub async fn seek(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        open: Option<OpenId>,
+        offset: u64,
+        what: SeekWhat,
+    ) -> Result<u64, FsError> {
+        let file = self.settled_file(node, open).await?;
+        match self.step(who, Step::Seek { file, offset, what }).await? {
+            (StepReply::Position(position), _) => Ok(position),
+            _ => Err(FsError::Io),
+        }
+    }
+
+    /// Copies between two files without the data leaving the server; how much was copied.
+    ///
+    /// # Errors
+    /// The server's, for this caller, or of earlier writes.
+    pub async fn copy_range(
+        &self,
+        who: &Principal,
+        source: (NodeId, Option<OpenId>, u64),
+        target: (NodeId, Option<OpenId>, u64),
+        bytes: u64,
+    ) -> Result<u64, FsError> {
+        let step = Step::CopyRange {
+            source: self.settled_file(source.0, source.1).await?,
+            source_offset: source.2,
+            target: self.settled_file(target.0, target.1).await?,
+            target_offset: target.2,
+            bytes,
+        };
+        let (reply, response) = self.step(who, step).await?;
+        let StepReply::Written {
+            bytes, attributes, ..
+        } = reply
+        else {
+            return Err(FsError::Io);
+        };
+        self.distrust(target.0)?;
+        self.note_attributes(target.0, &attributes, response.recalls_seen);
+        self.tell_attributes(target.0);
+        self.tell_data(target.0);
+        Ok(bytes)
+    }
+
+    /// A file whose written data is all at the server, for a step that depends on it.
+    async fn settled_file(&self, node: NodeId, open: Option<OpenId>) -> Result<FileRef, FsError> {
+        let file = self.file(node)?;
+        let target = self.target(node).await?;
+        self.drain(node, &file).await?;
+        let open = self.open_at_server(node, open).await;
+        Ok(FileRef { target, open })
+    }
+
+    fn distrust(&self, node: NodeId) -> Result<(), FsError> {
+        let file = self.file(node)?;
+        let freed = file.lock().distrust();
+        self.budget().on_freed(file.account, freed);
+        Ok(())
+    }
+}

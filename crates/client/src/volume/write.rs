@@ -1,0 +1,478 @@
+//! Writing: answered when the data is here, stored in the background, durable by commit.
+//!
+//! What a caller is promised: after a write, that reads here see it; after a close, that the server
+//! has it and everybody's next open sees it; after a commit, that it survives the server's machine.
+//! Until the commit the data stays here and is sent again if the server has been restarted.
+
+use super::Volume;
+use super::attributes::wall_clock;
+use crate::cache::NodeId;
+use crate::clock::now;
+use crate::file::File;
+use crate::transport::{Call, CallError, FileResponse};
+use base::{BootId, Extent, FsError, OpenId, Principal};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use wire::message::{FileRef, Step, StepReply, Target, WriteAt};
+
+/// How long small writes are gathered before they are sent.
+const GATHER_TIME: Duration = Duration::from_millis(2);
+/// Stored bytes of one file that are committed without being asked, so that memory comes back while
+/// the writer goes on.
+const COMMIT_BYTES: u64 = 32 << 20;
+/// How long data of closed files stays here at most before it is made durable.
+const GROUP_COMMIT_TIME: Duration = Duration::from_secs(5);
+/// How often memory is looked at meanwhile.
+const GROUP_COMMIT_LOOK_TIME: Duration = Duration::from_millis(250);
+
+impl Volume {
+    /// Takes written data. Returns as soon as it is safe in memory; waits only for memory.
+    ///
+    /// # Errors
+    /// That of an earlier write of the file, once.
+    pub async fn write(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        open: Option<OpenId>,
+        offset: u64,
+        data: Bytes,
+        append: bool,
+    ) -> Result<(), FsError> {
+        let file = self.file(node)?;
+        if let Some(error) = file.lock().written.take_error() {
+            return Err(error);
+        }
+        let len = data.len() as u64;
+        let permits = self.write_permits(&file, node, len).await?;
+        self.accept(who, node, &file, open, offset, data, append, permits);
+        Ok(())
+    }
+
+    /// Takes written data if no waiting is needed; gives it back otherwise.
+    ///
+    /// # Errors
+    /// The data, untouched.
+    pub fn try_write(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        open: Option<OpenId>,
+        offset: u64,
+        data: Bytes,
+        append: bool,
+    ) -> Result<(), Bytes> {
+        let Ok(file) = self.file(node) else {
+            return Err(data);
+        };
+        let units = self.units(data.len() as u64);
+        let Ok(permit) = Arc::clone(&self.write_memory).try_acquire_many_owned(units) else {
+            return Err(data);
+        };
+        if file.lock().written.has_error() {
+            return Err(data);
+        }
+        self.accept(who, node, &file, open, offset, data, append, vec![permit]);
+        Ok(())
+    }
+
+    fn units(&self, bytes: u64) -> u32 {
+        let units = bytes
+            .div_ceil(super::WRITE_MEMORY_UNIT)
+            .min(self.write_memory_units);
+        u32::try_from(units).unwrap_or(u32::MAX)
+    }
+
+    /// Waits for memory, committing what holds it.
+    async fn write_permits(
+        &self,
+        file: &Arc<File>,
+        node: NodeId,
+        bytes: u64,
+    ) -> Result<Vec<OwnedSemaphorePermit>, FsError> {
+        let units = self.units(bytes);
+        let wanted = Arc::clone(&self.write_memory);
+        if let Ok(permit) = wanted.try_acquire_many_owned(units) {
+            return Ok(vec![permit]);
+        }
+        self.relieve(file, node);
+        let wanted = Arc::clone(&self.write_memory).acquire_many_owned(units);
+        match tokio::time::timeout(self.transport.request_time_max(), wanted).await {
+            Ok(Ok(permit)) => Ok(vec![permit]),
+            Ok(Err(_)) => Err(FsError::Io),
+            Err(_) => Err(FsError::TimedOut),
+        }
+    }
+
+    /// Memory is short: send what is gathered anywhere and commit what is stored.
+    fn relieve(&self, file: &Arc<File>, node: NodeId) {
+        self.commit_in_background(node, file);
+        let others: Vec<(NodeId, Arc<File>)> = {
+            let nodes = self.nodes();
+            let with_file = |id| Some((id, nodes.get(id)?.file.clone()?));
+            nodes.ids().filter_map(with_file).collect()
+        };
+        for (node, file) in others {
+            if !file.lock().written.is_empty() {
+                self.commit_in_background(node, &file);
+            }
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one write, all of them in use"
+    )]
+    fn accept(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        file: &Arc<File>,
+        open: Option<OpenId>,
+        offset: u64,
+        data: Bytes,
+        append: bool,
+        permits: Vec<OwnedSemaphorePermit>,
+    ) {
+        let extent = Extent::new(offset, data.len() as u64);
+        self.counters
+            .written_bytes
+            .fetch_add(extent.len, Ordering::Relaxed);
+        {
+            let mut nodes = self.nodes();
+            if let Some(known) = nodes.get_mut(node) {
+                let time = wall_clock();
+                known.attributes.size = known.attributes.size.max(extent.end());
+                known.attributes.modified = time;
+                known.attributes.changed = known.attributes.changed.max(time);
+                known.kernel_data = Some(known.attributes.changed);
+            }
+        }
+        let timer = {
+            let mut state = file.lock();
+            let freed = state.overwrite(extent);
+            self.budget().on_freed(file.account, freed);
+            let gathers = state.written.push(offset, data, who, open, append, permits);
+            let timer = gathers && !state.written.timer_set;
+            state.written.timer_set |= timer;
+            timer
+        };
+        if self.is_ahead(node) {
+            self.grown_ahead(node, file);
+            return;
+        }
+        if timer {
+            let (this, file) = (self.arc(), Arc::clone(file));
+            tokio::spawn(async move {
+                tokio::time::sleep(GATHER_TIME).await;
+                {
+                    let mut state = file.lock();
+                    state.written.timer_set = false;
+                    state.written.seal();
+                }
+                this.send_written(node, &file);
+            });
+        }
+        self.send_written(node, file);
+    }
+
+    /// Sends every piece that may go now.
+    pub(super) fn send_written(&self, node: NodeId, file: &Arc<File>) {
+        let handle = {
+            let nodes = self.nodes();
+            nodes.get(node).and_then(|node| node.handle.clone())
+        };
+        let Some(handle) = handle else { return };
+        loop {
+            let (id, step, call, who) = {
+                let mut state = file.lock();
+                let Some((id, piece)) = state.written.poll_send() else {
+                    break;
+                };
+                let at = if piece.append {
+                    WriteAt::End
+                } else {
+                    WriteAt::Offset(piece.extent.offset)
+                };
+                let target = Target::Handle(handle.clone());
+                let file_ref = FileRef {
+                    target,
+                    open: self.open_known(piece.open),
+                };
+                let step = Step::Write {
+                    file: file_ref,
+                    at,
+                    bytes: piece.data.len() as u32,
+                };
+                (id, step, Call::write(piece.data.clone()), piece.who.clone())
+            };
+            let pending = self.transport.submit_steps(&who, vec![step], call);
+            let (this, file) = (self.arc(), Arc::clone(file));
+            tokio::spawn(async move {
+                let outcome = pending.files().await.map_err(CallError::to_fs_error);
+                this.stored(node, &file, id, outcome);
+            });
+        }
+    }
+
+    /// A piece has been answered.
+    fn stored(
+        &self,
+        node: NodeId,
+        file: &Arc<File>,
+        id: u64,
+        outcome: Result<FileResponse, FsError>,
+    ) {
+        let outcome = outcome.and_then(|response| {
+            match response.results.into_iter().next().ok_or(FsError::Io)? {
+                Ok(StepReply::Written {
+                    offset, attributes, ..
+                }) => Ok((offset, attributes, response.recalls_seen, response.boot)),
+                Ok(_) => Err(FsError::Io),
+                Err(error) => Err(error),
+            }
+        });
+        let (mut settled, mut commit) = (None, false);
+        {
+            let mut state = file.lock();
+            match outcome {
+                Ok((offset, attributes, recalls_seen, boot)) => {
+                    state.written.on_stored(id, boot);
+                    if state.written.on_moved(id, offset) {
+                        settled = Some((attributes.clone(), recalls_seen, true));
+                    } else if state.written.is_stored() {
+                        settled = Some((attributes, recalls_seen, false));
+                    }
+                    let stored = state.written.stored_bytes();
+                    commit = stored >= COMMIT_BYTES && !state.written.committing;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "written data could not be stored");
+                    state.written.on_failed(id, error);
+                }
+            }
+        }
+        file.progress.notify_waiters();
+        if let Some((attributes, recalls_seen, moved)) = settled {
+            self.note_attributes(node, &attributes, recalls_seen);
+            if let Some(known) = self.nodes().get_mut(node) {
+                known.kernel_data = (!moved).then_some(known.attributes.changed);
+            }
+            if moved {
+                // The kernel cached the bytes where they did not land.
+                self.tell_data(node);
+            }
+            self.tell_attributes(node);
+        }
+        self.send_written(node, file);
+        if commit {
+            self.commit_in_background(node, file);
+        }
+    }
+
+    /// Waits until everything written to a file is at the server.
+    ///
+    /// # Errors
+    /// The first error of its writes, once.
+    pub(super) async fn drain(&self, node: NodeId, file: &Arc<File>) -> Result<(), FsError> {
+        if self.is_ahead(node) {
+            self.settle(node).await?;
+        }
+        file.lock().written.seal();
+        self.send_written(node, file);
+        let begun = now();
+        loop {
+            let progress = file.progress.notified();
+            tokio::pin!(progress);
+            // Registered before the look, so that no wake-up is lost between the two.
+            progress.as_mut().enable();
+            {
+                let mut state = file.lock();
+                if let Some(error) = state.written.take_error() {
+                    return Err(error);
+                }
+                if state.written.is_stored() {
+                    return Ok(());
+                }
+            }
+            // Each piece has its own time-out; this one only bounds a long queue of them.
+            let limit = self.transport.request_time_max() * 4;
+            let left = limit.saturating_sub(now().since(begun));
+            if tokio::time::timeout(left, progress).await.is_err() {
+                return Err(FsError::TimedOut);
+            }
+        }
+    }
+
+    /// Waits until nothing of `extent` is only here, so that the server can be asked for it.
+    pub(super) async fn store_overlapping(
+        &self,
+        node: NodeId,
+        file: &Arc<File>,
+        extent: Extent,
+    ) -> Result<(), FsError> {
+        if !file.lock().written.is_unstored_in(extent) {
+            return Ok(());
+        }
+        self.drain(node, file).await
+    }
+
+    /// Makes everything written to a file durable.
+    ///
+    /// # Errors
+    /// The first error of its writes or of the server's flush, once.
+    pub async fn commit(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        open: Option<OpenId>,
+        data_only: bool,
+    ) -> Result<(), FsError> {
+        let file = self.file(node)?;
+        loop {
+            self.drain(node, &file).await?;
+            let boot = self.commit_once(who, node, &file, open, data_only).await?;
+            let durable = {
+                let state = file.lock();
+                state.written.stored().is_empty() || state.written.is_all_of(boot)
+            };
+            if durable {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One commit of what is stored now; the boot in which it happened.
+    async fn commit_once(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        file: &Arc<File>,
+        open: Option<OpenId>,
+        data_only: bool,
+    ) -> Result<BootId, FsError> {
+        let target = self.target(node).await?;
+        let covered = file.lock().written.stored();
+        let file_ref = FileRef {
+            target,
+            open: self.open_known(open),
+        };
+        let step = Step::Commit {
+            file: file_ref,
+            data_only,
+        };
+        let outcome = self.step(who, step).await;
+        match outcome {
+            Ok((reply, response)) => {
+                file.lock().written.on_committed(&covered, response.boot);
+                if let StepReply::Attributes { attributes, lease } = reply {
+                    let settled = file.lock().written.is_stored();
+                    if settled {
+                        self.nodes()
+                            .refresh(node, &attributes, lease, response.recalls_seen);
+                    }
+                }
+                Ok(response.boot)
+            }
+            Err(FsError::TimedOut) => Err(FsError::TimedOut),
+            Err(error) => {
+                // The server's flush failed: what it covered may be lost, and no later success can
+                // say otherwise.
+                file.lock().written.on_commit_failed(&covered);
+                Err(error)
+            }
+        }
+    }
+
+    /// Commits without anybody waiting; an error stays with the file for the next who asks.
+    fn commit_in_background(&self, node: NodeId, file: &Arc<File>) {
+        let who = {
+            let mut state = file.lock();
+            if state.written.committing || state.written.is_empty() {
+                return;
+            }
+            state.written.seal();
+            state.written.committing = true;
+            state
+                .reader
+                .as_ref()
+                .map_or_else(Principal::root, |(who, _)| who.clone())
+        };
+        self.send_written(node, file);
+        let (this, file) = (self.arc(), Arc::clone(file));
+        tokio::spawn(async move {
+            let who = file.lock().written.writer().unwrap_or(who);
+            let outcome = this.commit_once(&who, node, &file, None, true).await;
+            let mut state = file.lock();
+            state.written.committing = false;
+            if let Err(error) = outcome {
+                state.written.set_error(error);
+            }
+            drop(state);
+            file.progress.notify_waiters();
+        });
+    }
+
+    /// The server runs anew: what it may have lost is sent again.
+    pub(super) fn replay(&self, boot: BootId) {
+        let files: Vec<(NodeId, Arc<File>)> = {
+            let nodes = self.nodes();
+            let with_file = |id| Some((id, nodes.get(id)?.file.clone()?));
+            nodes.ids().filter_map(with_file).collect()
+        };
+        for (node, file) in files {
+            let again = file.lock().written.on_boot(boot);
+            if again {
+                self.send_written(node, &file);
+            }
+        }
+    }
+
+    /// Waits until a group commit pays: some seconds, or less if memory runs short.
+    pub(super) async fn until_group_commit(&self) {
+        let begun = now();
+        while now().since(begun) < GROUP_COMMIT_TIME {
+            tokio::time::sleep(GROUP_COMMIT_LOOK_TIME).await;
+            if (self.write_memory.available_permits() as u64) < self.write_memory_units / 2 {
+                return;
+            }
+        }
+    }
+
+    /// Makes everything durable that is stored now, by one flush of the server's file system.
+    pub(super) async fn commit_all(&self, who: &Principal) {
+        let files: Vec<(Arc<File>, Vec<u64>)> = self
+            .files()
+            .into_iter()
+            .map(|file| {
+                let stored = file.lock().written.stored();
+                (file, stored)
+            })
+            .filter(|(_, stored)| !stored.is_empty())
+            .collect();
+        if files.is_empty() {
+            return;
+        }
+        let Ok(target) = self.target(NodeId::ROOT).await else {
+            return;
+        };
+        let outcome = self.step(who, Step::SyncFileSystem { target }).await;
+        for (file, covered) in files {
+            let mut state = file.lock();
+            match &outcome {
+                Ok((_, response)) => state.written.on_committed(&covered, response.boot),
+                // The data stays here and is tried again with the next commit.
+                Err(FsError::TimedOut) => {}
+                Err(error) => {
+                    state.written.on_commit_failed(&covered);
+                    state.written.set_error(*error);
+                }
+            }
+            drop(state);
+            file.progress.notify_waiters();
+        }
+    }
+}
