@@ -133,7 +133,10 @@ impl LinkArgs {
         Ok(LinkOptions {
             settings,
             seed: self.seed,
-            tuning: TcpTuning { buffer_bytes_max },
+            tuning: TcpTuning {
+                buffer_bytes_max,
+                forgets_paths: true,
+            },
         })
     }
 

@@ -35,6 +35,12 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Bytes of the IP packets that left on the wire, as a packet capture counts them. With full
+    /// segments they are 1.036 of the payload.
+    pub fn ip_bytes(&self) -> u64 {
+        self.wire_bytes - self.wire_segments * crate::frame::ETHERNET_BYTES
+    }
+
     /// Mean lateness of a delivery in microseconds: how well the machine kept up.
     pub fn late_us_mean(&self) -> f64 {
         if self.delivered_packets == 0 {

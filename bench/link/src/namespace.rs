@@ -20,6 +20,9 @@ use crate::{LinkError, sys};
 pub struct TcpTuning {
     /// Ceiling of the self-tuned send and receive buffers, in bytes.
     pub buffer_bytes_max: Option<u64>,
+    /// Whether a connection starts without what earlier ones learnt about the path, so that runs
+    /// do not depend on those before them.
+    pub forgets_paths: bool,
 }
 
 /// An open network namespace.
@@ -108,6 +111,9 @@ fn tune(tuning: TcpTuning) -> std::io::Result<()> {
     let ipv6 = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
     if std::path::Path::new(ipv6).exists() {
         std::fs::write(ipv6, "1")?;
+    }
+    if tuning.forgets_paths {
+        std::fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1")?;
     }
     if let Some(bytes) = tuning.buffer_bytes_max {
         std::fs::write(

@@ -31,6 +31,7 @@ fn alone() -> Option<MutexGuard<'static, ()>> {
 fn link(commands: &[&str]) -> Link {
     let tuning = TcpTuning {
         buffer_bytes_max: Some(64 << 20),
+        forgets_paths: true,
     };
     let mut options = LinkOptions {
         seed: 1,
@@ -38,9 +39,11 @@ fn link(commands: &[&str]) -> Link {
         ..LinkOptions::default()
     };
     for command in commands {
-        options.settings.apply(&command.parse().unwrap());
+        options
+            .settings
+            .apply(&command.parse().expect("the tests' commands are valid"));
     }
-    Link::start(&options).unwrap()
+    Link::start(&options).expect("why_not found no reason")
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! Which charts a run makes: the paper's Figures 4 and 6, small files, and the steps.
+
+use crate::plan::Figure;
+use crate::results::{Measurement, Results, ideal_mb_per_s};
+use crate::svg::{self, Chart, Scale, Series};
+
+/// All charts for which there are figures.
+pub(crate) fn document(results: &Results) -> String {
+    let mut charts = Vec::new();
+    if results.kind == "wan" {
+        let rate = Figure::SteadyRate.unit();
+        charts.extend(over_rtt(
+            results,
+            "seq",
+            "Sequential read",
+            rate,
+            Scale::Linear,
+        ));
+        charts.extend(over_rtt(
+            results,
+            "stride",
+            "Stride: read 3 MiB, skip 6 MiB",
+            rate,
+            Scale::Linear,
+        ));
+        let seconds = Figure::Seconds.unit();
+        charts.extend(over_rtt(
+            results,
+            "small",
+            "2,000 files of 8 KiB, one after another",
+            seconds,
+            Scale::Log,
+        ));
+        charts.extend(over_rtt(
+            results,
+            "walk",
+            "Walk of 10,100 entries",
+            seconds,
+            Scale::Log,
+        ));
+        charts.extend(steps(results));
+    }
+    svg::document(&charts)
+}
+
+fn condition_line(results: &Results) -> String {
+    let c = &results.conditions;
+    format!(
+        "{} Mbit/s, {}, median of {}, kernel {}",
+        c.rate_mbit, c.queue, c.repeats, c.kernel
+    )
+}
+
+/// One operation over the round trip, a line per system.
+fn over_rtt(results: &Results, op: &str, title: &str, unit: &str, y_scale: Scale) -> Option<Chart> {
+    let mut series: Vec<Series> = Vec::new();
+    for summary in results.summary.iter().filter(|summary| summary.op == op) {
+        let Some(median) = summary.median else {
+            continue;
+        };
+        let point = (summary.rtt_ms, median);
+        match series
+            .iter_mut()
+            .find(|series| series.name == summary.system)
+        {
+            Some(line) => line.points.push(point),
+            None => series.push(Series {
+                name: summary.system.clone(),
+                points: vec![point],
+                has_dots: true,
+            }),
+        }
+    }
+    for line in &mut series {
+        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    let is_rate = unit.ends_with("B/s");
+    let ideal = ideal_mb_per_s(results.conditions.rate_mbit * 1e6);
+    (!series.is_empty()).then(|| Chart {
+        title: title.to_owned(),
+        subtitle: condition_line(results),
+        x_label: "round-trip time, ms".to_owned(),
+        y_label: if is_rate {
+            format!("{unit}, steady")
+        } else {
+            format!("{unit} (log)")
+        },
+        y_scale,
+        series,
+        ideal: is_rate.then(|| (ideal, format!("line {ideal:.1}"))),
+        marks: Vec::new(),
+    })
+}
+
+/// The rate over time while the link changes: of each system, the repeat in the middle.
+fn steps(results: &Results) -> Option<Chart> {
+    let mut series: Vec<Series> = Vec::new();
+    let mut marks = Vec::new();
+    let runs: Vec<&Measurement> = results
+        .measurements
+        .iter()
+        .filter(|m| m.op == "steps" && !m.rate_line.is_empty())
+        .collect();
+    for run in &runs {
+        if series.iter().any(|series| series.name == run.system) {
+            continue;
+        }
+        let mut own: Vec<&&Measurement> = runs.iter().filter(|m| m.system == run.system).collect();
+        own.sort_by_key(|m| m.done);
+        let middle = own[own.len() / 2];
+        series.push(Series {
+            name: middle.system.clone(),
+            points: middle.rate_line.clone(),
+            has_dots: false,
+        });
+        marks = middle
+            .steps
+            .iter()
+            .map(|s| (s.at_s, format!("{} ms, {} Mbit/s", s.rtt_ms, s.rate_mbit)))
+            .collect();
+    }
+    let ideal = ideal_mb_per_s(results.conditions.rate_mbit * 1e6);
+    (!series.is_empty()).then(|| Chart {
+        title: "One sequential read while the link changes".to_owned(),
+        subtitle: condition_line(results),
+        x_label: "seconds".to_owned(),
+        y_label: "MB/s over 200 ms".to_owned(),
+        y_scale: Scale::Linear,
+        series,
+        ideal: Some((ideal, format!("line {ideal:.1}"))),
+        marks,
+    })
+}

@@ -1,0 +1,284 @@
+//! Results as a Markdown table, kept between markers in a document.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::plan::{self, Scale};
+use crate::results::{Results, Summary};
+
+/// Replaces what stands between the markers of this kind, or appends markers and table.
+pub(crate) fn replace_in(path: &Path, kind: &str, table: &str) -> anyhow::Result<()> {
+    let (begin, end) = (
+        format!("<!-- bench {kind}: begin -->"),
+        format!("<!-- bench {kind}: end -->"),
+    );
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let block = format!("{begin}\n{table}\n{end}");
+    let replaced = match (text.find(&begin), text.find(&end)) {
+        (Some(from), Some(to)) if from < to => {
+            format!("{}{block}{}", &text[..from], &text[to + end.len()..])
+        }
+        _ => format!("{text}{block}\n"),
+    };
+    std::fs::write(path, replaced).with_context(|| format!("writing {}", path.display()))
+}
+
+/// The table with its conditions.
+pub(crate) fn table(results: &Results) -> String {
+    let mut out = conditions(results);
+    if results.kind == "loopback" {
+        loopback(&mut out, results)
+    } else {
+        wan(&mut out, results)
+    }
+    for skipped in &results.skipped {
+        let _ = writeln!(out, "skipped: {}: {}", skipped.what, skipped.why);
+    }
+    out
+}
+
+fn conditions(results: &Results) -> String {
+    let c = &results.conditions;
+    let loads = || results.measurements.iter().map(|m| m.load1);
+    let late = results
+        .measurements
+        .iter()
+        .map(|m| m.link_late_us)
+        .fold(0.0, f64::max);
+    let mut out = format!(
+        "{}, kernel {}, {}, {} MiB; median of {}{}; load average {:.1} to {:.1} (the run itself \
+         included)",
+        c.date,
+        c.kernel,
+        c.cpus,
+        c.memory_mib,
+        c.repeats,
+        if c.is_quick { ", quick sizes" } else { "" },
+        loads().fold(f64::INFINITY, f64::min).min(999.0),
+        loads().fold(0.0, f64::max),
+    );
+    if results.kind == "wan" {
+        let _ = write!(
+            out,
+            "; link {} Mbit/s, {}, loss {}, real-time threads: {}, mean lateness of a run up to \
+             {late:.0} us; TCP: {}",
+            c.rate_mbit,
+            c.queue,
+            c.loss,
+            if c.is_real_time { "yes" } else { "NO" },
+            c.tcp
+        );
+    }
+    out.push_str(".\n");
+    for note in &c.notes {
+        let _ = writeln!(out, "{note}");
+    }
+    out.push('\n');
+    for (name, about) in &c.systems {
+        let _ = writeln!(out, "* {name}: {about}");
+    }
+    out.push('\n');
+    out
+}
+
+/// Systems in the order in which they were measured.
+fn systems(results: &Results) -> Vec<&str> {
+    let mut seen = BTreeSet::new();
+    let names = results.measurements.iter().map(|m| m.system.as_str());
+    names.filter(|name| seen.insert(*name)).collect()
+}
+
+fn wan(out: &mut String, results: &Results) {
+    let rtts = &results.conditions.rtts_ms;
+    let heads: Vec<String> = rtts.iter().map(|rtt| format!("{rtt} ms")).collect();
+    let _ = writeln!(
+        out,
+        "| operation | system | {} | wire ratio at {} |\n| --- | --- |{} --- |",
+        heads.join(" | "),
+        heads.last().map_or("", String::as_str),
+        " --- |".repeat(rtts.len())
+    );
+    let scale = Scale {
+        is_quick: results.conditions.is_quick,
+    };
+    for op in plan::ops(&[], scale).unwrap_or_default() {
+        if op.name == "steps" {
+            continue;
+        }
+        for system in systems(results) {
+            let found: Vec<Option<&Summary>> = rtts
+                .iter()
+                .map(|rtt| results.find(op.name, system, *rtt))
+                .collect();
+            if found.iter().all(Option::is_none) {
+                continue;
+            }
+            let cells: Vec<String> = found.iter().map(|found| cell(*found)).collect();
+            let wire = found
+                .last()
+                .copied()
+                .flatten()
+                .and_then(|last| last.ip_bytes_per_useful);
+            let _ = writeln!(
+                out,
+                "| {}, {} | {system} | {} | {} |",
+                op.title,
+                op.figure.unit(),
+                cells.join(" | "),
+                wire.map(|ratio| format!("{ratio:.2}")).unwrap_or_default()
+            );
+        }
+    }
+    out.push_str(
+        "\n`~` extrapolated from the part done within the time cap; `!` returned before the data \
+         was at the server: not comparable; in brackets for rates: whole, mount and start \
+         included; for latencies: 99th percentile.\n\n",
+    );
+    steps(out, results);
+}
+
+fn cell(summary: Option<&Summary>) -> String {
+    let Some(summary) = summary else {
+        return String::new();
+    };
+    let Some(median) = summary.median else {
+        return "failed".to_owned();
+    };
+    let digits = if median < 10.0 { 2 } else { 1 };
+    let mut cell = format!("{median:.digits$}");
+    if summary.is_capped && summary.unit == "s" {
+        cell.insert(0, '~');
+    }
+    if summary.is_durable == Some(false) {
+        cell.push('!');
+    }
+    let beside = if summary.unit == "ms" {
+        summary.p99_ms
+    } else {
+        summary.whole_mb_per_s
+    };
+    if let Some(beside) = beside {
+        let _ = write!(cell, " ({beside:.1})");
+    }
+    if summary.errors > 0 {
+        let _ = write!(cell, ", {} failed", summary.errors);
+    }
+    cell
+}
+
+/// Recovery of each system after each step, from the run in the middle.
+fn steps(out: &mut String, results: &Results) {
+    let of = |system: &str| {
+        let mut runs: Vec<_> = results
+            .measurements
+            .iter()
+            .filter(|m| m.op == "steps" && m.system == system && !m.steps.is_empty())
+            .collect();
+        runs.sort_by_key(|m| m.done);
+        runs.get(runs.len() / 2).copied()
+    };
+    let Some(heads) = systems(results).into_iter().find_map(of) else {
+        return;
+    };
+    let _ = write!(out, "| one read while the link changes |");
+    for step in heads.steps.iter().skip(1) {
+        let _ = write!(out, " to {} ms, {} Mbit/s |", step.rtt_ms, step.rate_mbit);
+    }
+    let _ = writeln!(out, "\n| --- |{}", " --- |".repeat(heads.steps.len() - 1));
+    for system in systems(results) {
+        let Some(run) = of(system) else { continue };
+        let _ = write!(out, "| {system} |");
+        for step in run.steps.iter().skip(1) {
+            let recovery = match (step.recovery_rtts, step.recovery_s) {
+                (Some(rtts), _) => format!("{rtts:.1} RTT"),
+                (None, Some(seconds)) => format!("{seconds:.2} s"),
+                (None, None) => "never".to_owned(),
+            };
+            let _ = write!(
+                out,
+                " {recovery}, settled {:.0} % |",
+                step.settled_share * 100.0
+            );
+        }
+        out.push('\n');
+    }
+    out.push_str(
+        "\nTime until 90 % of the line's goodput is reached again, and the share of it in the \
+         second half of the phase.\n",
+    );
+}
+
+fn loopback(out: &mut String, results: &Results) {
+    let rows = [
+        ("seq", "sequential read, GB/s"),
+        ("create", "create, 1 process, files/s"),
+        ("create8", "create, 8 processes, own directories, files/s"),
+        ("stat", "stat, cold, files/s"),
+        ("list", "readdir + stat, cold, files/s"),
+        ("unlink", "unlink, files/s"),
+    ];
+    let systems = systems(results);
+    let _ = writeln!(
+        out,
+        "| no link | {} |\n| --- |{}",
+        systems.join(" | "),
+        " --- |".repeat(systems.len())
+    );
+    for (op, title) in rows {
+        let cells: Vec<String> = systems
+            .iter()
+            .map(|system| match results.find(op, system, 0.0) {
+                None => String::new(),
+                Some(Summary { median: None, .. }) => "failed".to_owned(),
+                Some(Summary {
+                    median: Some(median),
+                    ..
+                }) if op == "seq" => format!("{median:.2}"),
+                Some(Summary {
+                    median: Some(median),
+                    ..
+                }) => format!("{median:.0}"),
+            })
+            .collect();
+        let _ = writeln!(out, "| {title} | {} |", cells.join(" | "));
+    }
+    let cpu: Vec<String> = systems
+        .iter()
+        .map(|system| {
+            let found = results
+                .find("seq", system, 0.0)
+                .and_then(|summary| summary.cpu_s_per_gb);
+            found
+                .map(|seconds| format!("{seconds:.2}"))
+                .unwrap_or_default()
+        })
+        .collect();
+    let _ = writeln!(
+        out,
+        "| sequential read, CPU s/GB, client + server | {} |",
+        cpu.join(" | ")
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_replaces_only_what_is_between_its_markers() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("performance.md");
+        std::fs::write(&path, "# Head\n").unwrap();
+        replace_in(&path, "wan", "old").unwrap();
+        std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + "tail\n").unwrap();
+        replace_in(&path, "wan", "new").unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(
+            text,
+            "# Head\n<!-- bench wan: begin -->\nnew\n<!-- bench wan: end -->\ntail\n"
+        );
+    }
+}

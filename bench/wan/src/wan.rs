@@ -1,0 +1,174 @@
+//! The comparison over a link: round trips, operations, repeats, systems, in this nesting.
+//!
+//! Within a repeat the systems take turns, and the order rotates, so that a slow minute of the
+//! machine hits all alike.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::bail;
+use azlink::{Link, LinkOptions, LinkSettings, TcpTuning};
+
+use crate::cli::WanArgs;
+use crate::measure::measure;
+use crate::plan::{Scale, ops};
+use crate::results::{Measurement, Results, Skipped};
+use crate::site::{Ends, Programs, Site};
+use crate::systems::{System, systems};
+use crate::{charts, conditions, dataset, markdown};
+
+/// Runs everything and writes results after each measurement.
+pub(crate) fn run(args: &WanArgs, programs: Programs) -> anyhow::Result<()> {
+    let scale = Scale {
+        is_quick: args.quick,
+    };
+    let ops = ops(&args.ops, scale)?;
+    let all = systems(&args.systems, &programs)?;
+    let link = Link::start(&link_options(args)?)?;
+    let mut conditions = conditions::of_machine(&all);
+    conditions::note_link(&mut conditions, &link, &args.tcp_buffer);
+    conditions.is_quick = args.quick;
+    conditions.repeats = args.repeats();
+    conditions.rtts_ms = args.rtts.clone();
+    let mut results = Results::new("wan", conditions);
+    let (present, skipped) = sort_out(all);
+    results.skipped = skipped;
+    if present.is_empty() {
+        bail!("skipped: none of the systems is here");
+    }
+    let mut site = Site::new(Ends::Link(link), programs)?;
+    eprintln!("making {} MiB of data", scale.big_bytes() >> 20);
+    dataset::make(&site.data(), scale.big_bytes())?;
+
+    // Steps bring their own round trips: one round is enough.
+    let first_rtt_ms = args.rtts.first().copied().unwrap_or(0.0);
+    for &rtt_ms in &args.rtts {
+        set_rtt(&site, rtt_ms);
+        for op in &ops {
+            if op.name == "steps" && rtt_ms != first_rtt_ms {
+                continue;
+            }
+            for repeat in 0..args.repeats() {
+                for index in 0..present.len() {
+                    let system = &present[(index + repeat as usize) % present.len()];
+                    if op.writes && system.is_read_only() {
+                        continue;
+                    }
+                    let rtt_ms = if op.name == "steps" { 0.0 } else { rtt_ms };
+                    let one = measure(&mut site, system.as_ref(), op, scale, rtt_ms, repeat);
+                    report(&one);
+                    results.add(one);
+                    save(&results, args.json.as_deref())?;
+                }
+            }
+        }
+    }
+    site.stop_servers();
+    finish(&results, args.svg.as_deref(), args.markdown.as_deref())
+}
+
+/// Charts and table of a finished run.
+pub(crate) fn finish(
+    results: &Results,
+    svg: Option<&Path>,
+    document: Option<&Path>,
+) -> anyhow::Result<()> {
+    if let Some(path) = svg {
+        std::fs::write(path, charts::document(results))?;
+    }
+    let table = markdown::table(results);
+    match document {
+        Some(path) => markdown::replace_in(path, &results.kind, &table),
+        None => {
+            println!("{table}");
+            Ok(())
+        }
+    }
+}
+
+pub(crate) fn save(results: &Results, json: Option<&Path>) -> anyhow::Result<()> {
+    json.map_or(Ok(()), |path| results.save(path))
+}
+
+/// Systems that can take part, and the others with their reasons.
+pub(crate) fn sort_out(all: Vec<Box<dyn System>>) -> (Vec<Box<dyn System>>, Vec<Skipped>) {
+    let mut present = Vec::new();
+    let mut skipped = Vec::new();
+    for system in all {
+        match system.why_not() {
+            None => present.push(system),
+            Some(why) => {
+                eprintln!("skipped: {}: {why}", system.name());
+                skipped.push(Skipped {
+                    what: system.name().to_owned(),
+                    why,
+                });
+            }
+        }
+    }
+    (present, skipped)
+}
+
+fn link_options(args: &WanArgs) -> anyhow::Result<LinkOptions> {
+    let mut settings = LinkSettings::default();
+    settings.apply(&format!("rate {}", args.rate).parse()?);
+    settings.apply(&format!("loss {}", args.loss).parse()?);
+    let buffer_bytes_max = match args.tcp_buffer.as_str() {
+        "kernel" => None,
+        size => Some(azlink::units::size(size)?),
+    };
+    let tuning = TcpTuning {
+        buffer_bytes_max,
+        forgets_paths: true,
+    };
+    Ok(LinkOptions {
+        settings,
+        seed: 1,
+        tuning,
+    })
+}
+
+fn set_rtt(site: &Site, rtt_ms: f64) {
+    if let Some(link) = site.link() {
+        link.apply(&azlink::Command::Rtt(Duration::from_secs_f64(rtt_ms / 1e3)));
+    }
+}
+
+/// One line per measurement, as it comes.
+pub(crate) fn report(m: &Measurement) {
+    let value = match (m.value, &m.error) {
+        (Some(value), _) => format!("{value:.2} {}", m.unit),
+        (None, Some(error)) => format!("failed: {error}"),
+        (None, None) => "not reached".to_owned(),
+    };
+    let capped = if m.is_capped {
+        format!(" (capped at {}/{})", m.done, m.total)
+    } else {
+        String::new()
+    };
+    let durable = if m.is_durable == Some(false) {
+        " NOT DURABLE at fsync"
+    } else {
+        ""
+    };
+    let wire = m
+        .ip_bytes_per_useful
+        .map(|ratio| format!(", wire {ratio:.2}"))
+        .unwrap_or_default();
+    let whole = m
+        .whole_mb_per_s
+        .map(|rate| format!(", whole {rate:.1}"))
+        .unwrap_or_default();
+    eprintln!(
+        "{:>6} ms  {:<12} {:<16} {value}{capped}{durable}{whole}{wire}, {:.1} s, cpu {:.1}+{:.1} s, \
+         late {:.0} us, load {:.1}",
+        m.rtt_ms,
+        m.op,
+        m.system,
+        m.seconds,
+        m.cpu_client_s,
+        m.cpu_server_s,
+        m.link_late_us,
+        m.load1
+    );
+}
