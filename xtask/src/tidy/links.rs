@@ -1,5 +1,6 @@
 //! Relative links in Markdown lead somewhere: to a file of the project and, after `#`, to a heading
-//! in it. Links to other sites are not followed, so that the check needs no network.
+//! in it. So do the documents that comments in the code refer to. Links to other sites are not
+//! followed, so that the check needs no network.
 
 use super::Finding;
 use crate::tree::{File, Tree};
@@ -15,7 +16,26 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             }
         }
     }
+    for file in tree.rust().filter(|file| !file.path.starts_with("xtask/")) {
+        for (number, line) in file
+            .lines()
+            .filter(|(_, line)| line.trim_start().starts_with("//"))
+        {
+            for path in documents(line).filter(|path| !tree.contains(path)) {
+                findings.push(Finding::new(file, number, format!("{path} does not exist")));
+            }
+        }
+    }
     findings
+}
+
+/// Paths of documents in a comment.
+fn documents(comment: &str) -> impl Iterator<Item = &str> {
+    let words =
+        comment.split(|c: char| !c.is_alphanumeric() && !matches!(c, '/' | '.' | '-' | '_'));
+    // A full stop at the end belongs to the sentence.
+    let words = words.map(|word| word.trim_end_matches('.'));
+    words.filter(|word| word.starts_with("docs/") && word.ends_with(".md"))
 }
 
 /// What is wrong with a link's target, if anything.
@@ -114,6 +134,15 @@ mod tests {
             crate::tidy::found(check, &[("docs/page.md", text), OTHER]),
             expected
         );
+    }
+
+    #[test]
+    fn comments_refer_to_documents_that_exist() {
+        let code = "//! Drawn in `docs/other.md`.\n/// See docs/gone.md.\nlet x = \"docs/no.md\";\n\
+                    // and (docs/gone.md)\n";
+        let path = "crates/a/src/lib.rs";
+        let found = crate::tidy::found(check, &[(path, code), OTHER]);
+        assert_eq!(found, [format!("{path}:2"), format!("{path}:4")]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod leftovers;
 mod length;
 mod links;
 mod text;
+mod witnesses;
 mod workplace;
 
 use crate::args::Args;
@@ -53,7 +54,7 @@ impl fmt::Display for Finding {
 /// A name and a judge.
 type Rule = (&'static str, fn(&Tree) -> Vec<Finding>);
 
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 11] = [
     ("length", length::check),
     ("functions", functions::check),
     ("text", text::check),
@@ -64,6 +65,7 @@ const RULES: [Rule; 10] = [
     ("formats", formats::check),
     ("error-pages", error_pages::check),
     ("links", links::check),
+    ("witnesses", witnesses::check),
 ];
 
 /// `cargo xtask tidy`
