@@ -7,7 +7,7 @@ use crate::svg::{self, Chart, Scale, Series};
 /// All charts for which there are figures.
 pub(crate) fn document(results: &Results) -> String {
     let mut charts = Vec::new();
-    if results.kind == "wan" {
+    {
         let rate = Figure::SteadyRate.unit();
         charts.extend(over_rtt(
             results,
@@ -86,6 +86,7 @@ fn over_rtt(results: &Results, op: &str, title: &str, unit: &str, y_scale: Scale
             format!("{unit} (log)")
         },
         y_scale,
+        y_cut: None,
         series,
         ideal: is_rate.then(|| (ideal, format!("line {ideal:.1}"))),
         marks: Vec::new(),
@@ -116,7 +117,7 @@ fn steps(results: &Results) -> Option<Chart> {
         marks = middle
             .steps
             .iter()
-            .map(|s| (s.at_s, format!("{} ms, {} Mbit/s", s.rtt_ms, s.rate_mbit)))
+            .map(|s| (s.at_s, format!("{} ms\n{} Mbit", s.rtt_ms, s.rate_mbit)))
             .collect();
     }
     let ideal = ideal_mb_per_s(results.conditions.rate_mbit * 1e6);
@@ -124,7 +125,8 @@ fn steps(results: &Results) -> Option<Chart> {
         title: "One sequential read while the link changes".to_owned(),
         subtitle: condition_line(results),
         x_label: "seconds".to_owned(),
-        y_label: "MB/s over 200 ms".to_owned(),
+        y_label: "MB/s over 200 ms, bursts cut off".to_owned(),
+        y_cut: Some(1.5 * ideal),
         y_scale: Scale::Linear,
         series,
         ideal: Some((ideal, format!("line {ideal:.1}"))),

@@ -111,9 +111,6 @@ pub(crate) struct LoopbackArgs {
     /// Where to write all results.
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
-    /// Where to write the charts.
-    #[arg(long)]
-    pub(crate) svg: Option<PathBuf>,
     /// Document whose marked part becomes the table; printed when absent.
     #[arg(long)]
     pub(crate) markdown: Option<PathBuf>,
@@ -179,7 +176,7 @@ impl Cli {
                 Ok(ExitCode::SUCCESS)
             }
             Some(Verb::Loopback(args)) => {
-                check(&[&args.json, &args.svg, &args.markdown])?;
+                check(&[&args.json, &args.markdown])?;
                 contained(|| loopback::run(&args, args.programs.prepare(&args.systems)?))
             }
             None => {

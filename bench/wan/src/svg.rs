@@ -39,10 +39,12 @@ pub(crate) struct Chart {
     pub(crate) x_label: String,
     pub(crate) y_label: String,
     pub(crate) y_scale: Scale,
+    /// Values above are drawn at this height; the label of the axis has to say so.
+    pub(crate) y_cut: Option<f64>,
     pub(crate) series: Vec<Series>,
     /// A horizontal line with its name.
     pub(crate) ideal: Option<(f64, String)>,
-    /// Vertical lines with their names.
+    /// Vertical lines with their names, which may have several lines of text.
     pub(crate) marks: Vec<(f64, String)>,
 }
 
@@ -60,11 +62,16 @@ impl Plane {
         let x_max = points().map(|(x, _)| *x).fold(1.0, f64::max);
         let ideal = chart.ideal.as_ref().map_or(0.0, |(y, _)| *y);
         let y_top = points().map(|(_, y)| *y).fold(ideal, f64::max).max(1e-9);
+        let y_top = chart.y_cut.map_or(y_top, |cut| y_top.min(cut));
         match chart.y_scale {
             Scale::Linear => Self {
                 x_max,
                 y_min: 0.0,
-                y_max: y_top * 1.08,
+                y_max: if chart.y_cut.is_some() {
+                    y_top
+                } else {
+                    y_top * 1.08
+                },
                 y_scale: Scale::Linear,
             },
             Scale::Log => {
@@ -89,6 +96,7 @@ impl Plane {
     }
 
     fn y(&self, value: f64) -> f64 {
+        let value = value.min(self.y_max);
         let share = match self.y_scale {
             Scale::Linear => (value - self.y_min) / (self.y_max - self.y_min),
             Scale::Log => {
@@ -247,13 +255,18 @@ fn marks(out: &mut String, chart: &Chart, plane: &Plane) {
         let x = plane.x(*value);
         let _ = writeln!(
             out,
-            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{bottom}\" stroke=\"#bbb\" \
-             stroke-dasharray=\"2 3\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#666\" font-size=\"10\">{}</text>",
-            x + 4.0,
-            TOP - 4.0,
-            escape(name)
+            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{bottom}\" stroke=\"#aaa\" \
+             stroke-dasharray=\"2 3\"/>"
         );
+        for (index, text) in name.lines().enumerate() {
+            let _ = writeln!(
+                out,
+                "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"#666\" font-size=\"10\">{}</text>",
+                x + 4.0,
+                TOP + 4.0 + 12.0 * index as f64,
+                escape(text)
+            );
+        }
     }
 }
 
@@ -368,6 +381,7 @@ mod tests {
             x_label: "RTT, ms".to_owned(),
             y_label: "s".to_owned(),
             y_scale: Scale::Log,
+            y_cut: None,
             series: vec![series("sshfs", 30.0), series("rclone-http", 900.0)],
             ideal: None,
             marks: vec![(50.0, "step".to_owned())],

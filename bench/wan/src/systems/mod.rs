@@ -58,6 +58,8 @@ pub(crate) fn systems(
             other => anyhow::bail!("unknown system `{other}`"),
         }
     }
+    let mut seen = std::collections::BTreeSet::new();
+    found.retain(|system| seen.insert(system.name()));
     Ok(found)
 }
 

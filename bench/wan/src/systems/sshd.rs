@@ -25,6 +25,9 @@ pub(crate) fn start(site: &Site) -> anyhow::Result<Running> {
     let temp = site.temp();
     let host_key = temp.join("host_key");
     for key in [&host_key, &client_key(site)] {
+        if key.exists() {
+            continue;
+        }
         let mut keygen = Command::new("ssh-keygen");
         keygen
             .args(["-q", "-t", "ed25519", "-N", "", "-f"])
