@@ -27,7 +27,4 @@ pub trait Handler: Send + Sync {
     /// interrupt overtakes its request, the session tells it again after `handle`. So it may also
     /// be told twice, and of a request that was answered before.
     fn interrupt(&self, unique: Unique);
-
-    /// The mount has ended in good order; nothing follows. Not called when it was aborted.
-    fn destroy(&self) {}
 }

@@ -145,8 +145,9 @@ pub(crate) fn negotiate(device: &Arc<Device>, wishes: &Wishes) -> Result<Agreeme
 }
 
 fn agree(offer: &InitOffer, wishes: &Wishes) -> (Agreement, InitOut) {
-    // Without these the sizes below mean nothing; every kernel of MINOR_MIN has them.
-    let needed = InitFlags::BIG_WRITES | InitFlags::MAX_PAGES;
+    // Without the first two the sizes below mean nothing, and the third tells an abort from an
+    // unmount. Every kernel of MINOR_MIN has them.
+    let needed = InitFlags::BIG_WRITES | InitFlags::MAX_PAGES | InitFlags::ABORT_ERROR;
     let mut flags = offer.flags & (wishes.flags | needed);
     if flags.bits() >> 32 != 0 {
         flags |= InitFlags::INIT_EXT;

@@ -207,14 +207,27 @@ impl MountPoint {
     }
 
     /// Breaks the connection: whoever waits for an answer gets an error at once, and so does all
-    /// that follows. The mount itself stays and must still be taken off.
+    /// that follows. This ends what [`MountPoint::unmount`] would wait for.
+    ///
+    /// The kernel's list of connections does it for the user who mounted. Where that list is not
+    /// mounted, root can force it, which takes the mount off as well.
     ///
     /// # Errors
-    /// [`UnmountError::System`] if the mount is gone, or the kernel's list of connections is not
-    /// mounted or not ours to write.
+    /// [`UnmountError::System`] if neither is possible; [`UnmountError::Refused`] for root.
     pub fn abort(&self) -> Result<(), UnmountError> {
         let path = self.control("abort");
-        fs::write(&path, "1").map_err(|source| UnmountError::System { path, source })
+        let Err(source) = fs::write(&path, "1") else {
+            return Ok(());
+        };
+        let mounted = self.is_mounted().unwrap_or(false);
+        if source.kind() != io::ErrorKind::NotFound || !mounted {
+            return Err(UnmountError::System { path, source });
+        }
+        let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+        rustix::mount::unmount(&self.path, flags).map_err(|errno| UnmountError::Refused {
+            path: self.path.clone(),
+            errno,
+        })
     }
 
     /// Requests that wait for an answer or to be read, if the kernel tells.

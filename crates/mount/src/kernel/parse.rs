@@ -281,3 +281,6 @@ fn security_label(cursor: &mut Cursor<'_>) -> Result<SecurityLabel, Flaw> {
         value: cursor.data(size)?,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -272,3 +272,6 @@ fn send(device: &Device, unique: Unique, error: i32, body: &[IoSlice<'_>]) -> De
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

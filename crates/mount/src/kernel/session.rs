@@ -48,8 +48,8 @@ pub enum SessionError {
 pub enum SessionEnd {
     /// By unmounting.
     Unmounted,
-    /// By [`MountPoint::abort`], or by the kernel, which may limit how long requests take. Only
-    /// with [`ABORT_ERROR`](super::InitFlags::ABORT_ERROR); without it this is taken for the other.
+    /// By [`MountPoint::abort`], or by the kernel, which may limit how long requests take. What was
+    /// left of the mount was detached.
     Aborted,
 }
 
@@ -159,9 +159,13 @@ impl Session {
                 }
             }
         }
+        // The kernel may end the connection of a mount that still stands. It takes a mount off its
+        // list before it ends the connection, so asking at once tells the two apart.
         if matches!(outcome, Ok(SessionEnd::Unmounted)) {
-            self.ended = true;
-            shared.handler.destroy();
+            match self.mount_point.is_mounted() {
+                Ok(true) => outcome = Ok(SessionEnd::Aborted),
+                Ok(false) | Err(_) => self.ended = true,
+            }
         }
         outcome
     }
