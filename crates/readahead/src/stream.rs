@@ -18,8 +18,10 @@ use std::collections::VecDeque;
 pub(crate) const PAGE_BYTES: u64 = 4096;
 /// How far out of order the kernel's requests arrive.
 pub(crate) const REORDER_BYTES: u64 = 1 << 20;
-/// Credit of a stream of which nothing is known: one request.
-pub(crate) const CREDIT_BYTES_MIN: u64 = 128 << 10;
+/// Credit of a stream of which nothing is known: two requests.
+pub(crate) const CREDIT_BYTES_MIN: u64 = 256 << 10;
+/// Smallest request on a guess that is not itself the end of something.
+pub(crate) const PIECE_BYTES_MIN: u64 = 128 << 10;
 /// Credit at the second and third adjoining read of a first run.
 const CREDIT_BYTES_ADJOINING: [u64; 2] = [512 << 10, 1 << 20];
 /// Used bytes after which a stream counts as proven, if few were wasted.
@@ -178,7 +180,7 @@ impl Stream {
             Extent::new(passed.offset, passed.len.saturating_add(PAGE_BYTES)).covers(extent)
         };
         let tail = |run: Extent| {
-            extent.offset.abs_diff(run.end()) <= PAGE_BYTES && extent.len <= CREDIT_BYTES_MIN
+            extent.offset.abs_diff(run.end()) <= PAGE_BYTES && extent.len <= PIECE_BYTES_MIN
         };
         if self.skipped.iter().any(|&(passed, _)| late(passed))
             || (self.own_runs > 1 && !self.tail_taken && self.chain.previous.is_some_and(tail))
@@ -380,7 +382,7 @@ impl Stream {
         // Longer than ever before: by a quarter each time while it may still end as the others did,
         // by doubling where lengths tell nothing.
         let growth = if length.alike { run.len / 4 } else { run.len };
-        begun_from(run.len.saturating_add(growth.max(CREDIT_BYTES_MIN)))
+        begun_from(run.len.saturating_add(growth.max(PIECE_BYTES_MIN)))
     }
 
     /// Whether it has anything to fetch on a guess.

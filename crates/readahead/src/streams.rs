@@ -41,7 +41,9 @@ mod spending;
 use crate::ledger::{Entry, Ledger};
 use crate::link::Line;
 use crate::pattern::{Chain, Recall};
-use crate::stream::{Belonging, CREDIT_BYTES_MIN, PAGE_BYTES, REORDER_BYTES, Stream};
+use crate::stream::{
+    Belonging, CREDIT_BYTES_MIN, PAGE_BYTES, PIECE_BYTES_MIN, REORDER_BYTES, Stream,
+};
 use base::limits::STREAMS_PER_FILE_MAX;
 use base::{Extent, ExtentSet, Time};
 use std::collections::VecDeque;
@@ -62,6 +64,8 @@ const HINTS_MAX: usize = 65536;
 const THINK_TIME_MAX: Duration = Duration::from_millis(250);
 /// Used bytes over which the consumption is averaged.
 const APPETITE_BYTES: u64 = 8 << 20;
+/// Used bytes before which nothing is said about consumption.
+const APPETITE_BYTES_MIN: u64 = 1 << 20;
 /// Unread data lives at least this long after its stream was last read.
 const UNREAD_TIME_MIN: Duration = Duration::from_secs(5);
 /// Whose extents are hinted.
@@ -140,8 +144,11 @@ impl Appetite {
         }
     }
 
-    /// Bytes that the application consumes in `time`, at most.
+    /// Bytes that the application consumes in `time`, at most; without limit while that is unknown.
     fn horizon_bytes(&self, time: Duration) -> u64 {
+        if self.bytes < APPETITE_BYTES_MIN {
+            return u64::MAX;
+        }
         let nanos = self.think_time.as_nanos().max(1);
         u64::try_from(u128::from(self.bytes) * time.as_nanos() / nanos).unwrap_or(u64::MAX)
     }
@@ -219,12 +226,11 @@ impl FileStreams {
         let mut turns: Vec<usize> = (0..self.streams.len())
             .filter(|&at| self.streams[at].is_active(number) && self.streams[at].has_goal(size))
             .collect();
-        let share_bytes =
-            (self.depth_bytes(line) / turns.len().max(1) as u64).max(2 * CREDIT_BYTES_MIN);
         turns.sort_by_key(|&at| self.streams[at].unread_bytes);
+        let count = turns.len().max(1) as u64;
         turns
             .into_iter()
-            .find_map(|at| self.poll_stream(at, size, share_bytes, line, room_bytes))
+            .find_map(|at| self.poll_stream(at, size, count, line, room_bytes))
     }
 
     /// What to give up, unread: cancel the request if it is under way, else free the buffer.

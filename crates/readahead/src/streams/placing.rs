@@ -32,13 +32,15 @@ impl FileStreams {
         let gap_reads = number - stream.read_number;
         let jump = stream.read(now, number, extent, how, size, &mut self.recall);
         let id = stream.id;
-        if stream.returns >= RETURN_READS || gap_reads >= RETURN_GAP_READS {
+        // Before forks are parted: a run's front that came late is a fork too.
+        let returns = stream.returns;
+        self.absorb_neighbours(id, run_end_before);
+        if returns >= RETURN_READS || gap_reads >= RETURN_GAP_READS {
             self.part_forks(id);
         }
         if how == Belonging::Extends && gap_reads >= RETURN_GAP_READS {
             self.presume_sequential(gap_reads);
         }
-        self.absorb_neighbours(id, run_end_before);
         if let Some(jump) = jump {
             self.fork(now, jump, size);
         }
@@ -128,6 +130,8 @@ impl FileStreams {
     fn absorb_neighbours(&mut self, id: StreamId, end_before: u64) {
         while let Some(at) = self.at(id) {
             let run = self.streams[at].chain.run;
+            // A planned run may begin anywhere.
+            let end_before = end_before.max(run.offset);
             if run.end() <= end_before {
                 return;
             }

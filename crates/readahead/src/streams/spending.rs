@@ -2,7 +2,8 @@
 
 use super::{
     Advice, CREDIT_BYTES_MIN, CREDIT_INITIAL_BYTES, DEPTH_BYTES_MIN, DOUBT_SHARE, Entry, Extent,
-    Fetch, FileStreams, HINTED, Line, PAGE_BYTES, Stream, Time, UNREAD_TIME_MIN, WASTE_SHARE,
+    Fetch, FileStreams, HINTED, Line, PAGE_BYTES, PIECE_BYTES_MIN, Stream, Time, UNREAD_TIME_MIN,
+    WASTE_SHARE,
 };
 use std::time::Duration;
 
@@ -58,10 +59,11 @@ impl FileStreams {
         &mut self,
         at: usize,
         size: u64,
-        share_bytes: u64,
+        turns: u64,
         line: &Line,
         room_bytes: u64,
     ) -> Option<Fetch> {
+        let share_bytes = (self.depth_bytes(line) / turns).max(2 * PIECE_BYTES_MIN);
         let doubted = self.is_doubted(&self.streams[at]);
         let waste_bytes = self.waste_room_bytes(doubted, line);
         let stream = &mut self.streams[at];
@@ -69,7 +71,12 @@ impl FileStreams {
         stream.credit_bytes = stream
             .credit_bytes
             .min(line.window_bytes.max(CREDIT_BYTES_MIN) * 2);
-        let depth_bytes = stream.credit_bytes.min(share_bytes);
+        let mut depth_bytes = stream.credit_bytes.min(share_bytes);
+        if doubted {
+            // The small allowance is for all of them.
+            let fair_bytes = CREDIT_INITIAL_BYTES / turns;
+            depth_bytes = depth_bytes.min(fair_bytes.max(PIECE_BYTES_MIN));
+        }
         let room_bytes = depth_bytes
             .saturating_sub(stream.unread_bytes)
             .min(waste_bytes)
@@ -78,13 +85,13 @@ impl FileStreams {
             return None;
         }
         // Four requests at least within the credit, so that they flow while it grows.
-        let even_bytes = (stream.credit_bytes / 4).max(CREDIT_BYTES_MIN);
+        let even_bytes = (stream.credit_bytes / 4).max(PIECE_BYTES_MIN);
         let unit_bytes = line.extent_bytes.min(1 << even_bytes.ilog2());
         stream.extend_plan(depth_bytes.saturating_add(unit_bytes), size, &self.recall);
         let piece = stream.next_piece(&self.covered, size, depth_bytes, unit_bytes)?;
         let extent = if piece.len <= room_bytes {
             piece
-        } else if stream.unread_bytes == 0 && room_bytes >= PAGE_BYTES {
+        } else if stream.unread_bytes == 0 && room_bytes >= PIECE_BYTES_MIN / 2 {
             Extent::new(piece.offset, room_bytes / PAGE_BYTES * PAGE_BYTES)
         } else {
             // Room for a whole request will come soon; half ones only cost more of them.
