@@ -59,15 +59,22 @@ pub(crate) struct WanArgs {
     #[arg(long, value_delimiter = ',')]
     pub(crate) ops: Vec<String>,
     /// Round-trip times in milliseconds.
-    #[arg(long, value_delimiter = ',', default_value = "0,10,25,50,100")]
+    #[arg(long, value_delimiter = ',', default_value = "0,25,100")]
     pub(crate) rtts: Vec<f64>,
-    /// Systems: azekura, azekura-blocking, sshfs (two rows), sshfs-tuned, sshfs-ra16, rclone (two
+    /// Systems: azekura, azekura-blocking (seq and stride only), sshfs (two rows), sshfs-tuned, sshfs-ra16, rclone (two
     /// rows), rclone-http, rclone-sftp.
-    #[arg(long, value_delimiter = ',', default_value = "azekura,sshfs,rclone")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "azekura,azekura-blocking,sshfs,rclone"
+    )]
     pub(crate) systems: Vec<String>,
     /// Repeats of everything [default: 5, with --quick 1].
     #[arg(long)]
     repeat: Option<u32>,
+    /// Seconds after which a workload stops and is extrapolated [default: 15, with --quick 8].
+    #[arg(long)]
+    cap: Option<u64>,
     /// Wire rate of both directions.
     #[arg(long, default_value = "1000Mbit")]
     pub(crate) rate: String,
@@ -131,6 +138,10 @@ pub(crate) struct ProgramArgs {
 }
 
 impl WanArgs {
+    pub(crate) fn cap(&self) -> Duration {
+        Duration::from_secs(self.cap.unwrap_or(if self.quick { 8 } else { 15 }))
+    }
+
     pub(crate) fn repeats(&self) -> u32 {
         self.repeat.unwrap_or(if self.quick { 1 } else { 5 })
     }

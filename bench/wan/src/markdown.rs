@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::plan::{self, Scale};
+use crate::plan;
 use crate::results::{Results, Summary};
 
 /// Replaces what stands between the markers of this kind, or appends markers and table.
@@ -101,10 +102,7 @@ fn wan(out: &mut String, results: &Results) {
         heads.last().map_or("", String::as_str),
         " --- |".repeat(rtts.len())
     );
-    let scale = Scale {
-        is_quick: results.conditions.is_quick,
-    };
-    for op in plan::ops(&[], scale).unwrap_or_default() {
+    for op in plan::ops(&[], Duration::ZERO).unwrap_or_default() {
         if op.name == "steps" {
             continue;
         }
@@ -162,6 +160,9 @@ fn cell(summary: Option<&Summary>) -> String {
     };
     if let Some(beside) = beside {
         let _ = write!(cell, " ({beside:.1})");
+    }
+    if let Some(bulk) = summary.beside_mb_per_s {
+        let _ = write!(cell, ", bulk {bulk:.0} MB/s");
     }
     if summary.errors > 0 {
         let _ = write!(cell, ", {} failed", summary.errors);

@@ -43,11 +43,6 @@ impl Scale {
     pub(crate) fn big_bytes(self) -> u64 {
         self.of(3072 * MIB, 1536 * MIB)
     }
-
-    /// Time after which a workload stops and its figure is extrapolated.
-    fn cap(self) -> Duration {
-        Duration::from_secs(self.of(30, 8))
-    }
 }
 
 /// What the figure of an operation is made of.
@@ -83,11 +78,12 @@ pub(crate) struct Op {
     pub(crate) title: &'static str,
     pub(crate) figure: Figure,
     pub(crate) writes: bool,
+    /// Time after which the workload stops and its figure is extrapolated.
     pub(crate) cap: Duration,
 }
 
 /// The operations named, or all.
-pub(crate) fn ops(names: &[String], scale: Scale) -> anyhow::Result<Vec<Op>> {
+pub(crate) fn ops(names: &[String], cap: Duration) -> anyhow::Result<Vec<Op>> {
     if let Some(unknown) = names.iter().find(|name| !NAMES.contains(&name.as_str())) {
         bail!(
             "unknown operation `{unknown}`; there are {}",
@@ -98,11 +94,11 @@ pub(crate) fn ops(names: &[String], scale: Scale) -> anyhow::Result<Vec<Op>> {
     Ok(NAMES
         .into_iter()
         .filter(wanted)
-        .map(|name| op(name, scale))
+        .map(|name| op(name, cap))
         .collect())
 }
 
-fn op(name: &'static str, scale: Scale) -> Op {
+fn op(name: &'static str, cap: Duration) -> Op {
     let (title, figure) = match name {
         "seq" => ("sequential read", Figure::SteadyRate),
         "stride" => ("stride 3 + 6 MiB", Figure::SteadyRate),
@@ -125,7 +121,7 @@ fn op(name: &'static str, scale: Scale) -> Op {
         title,
         figure,
         writes,
-        cap: scale.cap(),
+        cap,
     }
 }
 

@@ -101,6 +101,8 @@ pub(crate) struct Summary {
     pub(crate) first_byte_s: Option<f64>,
     pub(crate) ip_bytes_per_useful: Option<f64>,
     pub(crate) p99_ms: Option<f64>,
+    /// Rate of what ran beside calls whose latency is the figure.
+    pub(crate) beside_mb_per_s: Option<f64>,
     pub(crate) cpu_s_per_gb: Option<f64>,
     pub(crate) is_capped: bool,
     pub(crate) is_durable: Option<bool>,
@@ -193,6 +195,7 @@ fn summarise(group: &[&Measurement]) -> Summary {
         first_byte_s: middle(&|m| m.first_byte_s),
         ip_bytes_per_useful: middle(&|m| m.ip_bytes_per_useful),
         p99_ms: middle(&|m| m.latency.map(|latency| latency.p99_ms)),
+        beside_mb_per_s: middle(&|m| m.steady_mb_per_s.filter(|_| m.unit == "ms")),
         cpu_s_per_gb: middle(&|m| {
             (m.unit.ends_with("B/s"))
                 .then(|| (m.cpu_client_s + m.cpu_server_s) / m.done as f64 * 1e9)

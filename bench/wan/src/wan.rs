@@ -11,7 +11,7 @@ use azlink::{Link, LinkOptions, LinkSettings, TcpTuning};
 
 use crate::cli::WanArgs;
 use crate::measure::measure;
-use crate::plan::{Scale, ops};
+use crate::plan::{Op, Scale, ops};
 use crate::results::{Measurement, Results, Skipped};
 use crate::site::{Ends, Programs, Site};
 use crate::systems::{System, systems};
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &WanArgs, programs: Programs) -> anyhow::Result<()> {
     let scale = Scale {
         is_quick: args.quick,
     };
-    let ops = ops(&args.ops, scale)?;
+    let ops = ops(&args.ops, args.cap())?;
     let all = systems(&args.systems, &programs)?;
     let link = Link::start(&link_options(args)?)?;
     let mut conditions = conditions::of_machine(&all);
@@ -40,31 +40,53 @@ pub(crate) fn run(args: &WanArgs, programs: Programs) -> anyhow::Result<()> {
     eprintln!("making {} MiB of data", scale.big_bytes() >> 20);
     dataset::make(&site.data(), scale.big_bytes())?;
 
-    // Steps bring their own round trips: one round is enough.
-    let first_rtt_ms = args.rtts.first().copied().unwrap_or(0.0);
-    for &rtt_ms in &args.rtts {
-        set_rtt(&site, rtt_ms);
-        for op in &ops {
-            if op.name == "steps" && rtt_ms != first_rtt_ms {
-                continue;
-            }
-            for repeat in 0..args.repeats() {
-                for index in 0..present.len() {
-                    let system = &present[(index + repeat as usize) % present.len()];
-                    if op.writes && system.is_read_only() {
-                        continue;
-                    }
-                    let rtt_ms = if op.name == "steps" { 0.0 } else { rtt_ms };
-                    let one = measure(&mut site, system.as_ref(), op, scale, rtt_ms, repeat);
-                    report(&one);
-                    results.add(one);
-                    save(&results, args.json.as_deref())?;
-                }
-            }
-        }
+    let runs = schedule(args, &ops, &present);
+    eprintln!(
+        "{} measurements of up to {} s each",
+        runs.len(),
+        args.cap().as_secs()
+    );
+    for (index, run) in runs.iter().enumerate() {
+        set_rtt(&site, run.rtt_ms);
+        let one = measure(&mut site, run.system, run.op, scale, run.rtt_ms, run.repeat);
+        eprint!("[{}/{}] ", index + 1, runs.len());
+        report(&one);
+        results.add(one);
+        save(&results, args.json.as_deref())?;
     }
     site.stop_servers();
     finish(&results, args.svg.as_deref(), args.markdown.as_deref())
+}
+
+/// One measurement to be made.
+struct Run<'a> {
+    rtt_ms: f64,
+    op: &'a Op,
+    repeat: u32,
+    system: &'a dyn System,
+}
+
+fn schedule<'a>(args: &WanArgs, ops: &'a [Op], present: &'a [Box<dyn System>]) -> Vec<Run<'a>> {
+    let mut runs = Vec::new();
+    for (round, &rtt_ms) in args.rtts.iter().enumerate() {
+        // Steps bring their own round trips: the first round is enough for them.
+        for op in ops.iter().filter(|op| op.name != "steps" || round == 0) {
+            let rtt_ms = if op.name == "steps" { 0.0 } else { rtt_ms };
+            for repeat in 0..args.repeats() {
+                let turns = (0..present.len()).map(|turn| (turn + repeat as usize) % present.len());
+                let systems = turns.map(|index| present[index].as_ref()).filter(|system| {
+                    system.takes_part(op.name) && !(op.writes && system.is_read_only())
+                });
+                runs.extend(systems.map(|system| Run {
+                    rtt_ms,
+                    op,
+                    repeat,
+                    system,
+                }));
+            }
+        }
+    }
+    runs
 }
 
 /// Charts and table of a finished run.

@@ -75,6 +75,10 @@ impl System for Azekura {
         None
     }
 
+    fn takes_part(&self, op: &str) -> bool {
+        !self.is_blocking || matches!(op, "seq" | "stride")
+    }
+
     fn server(&self) -> Option<ServerKind> {
         Some(ServerKind::Azekura)
     }

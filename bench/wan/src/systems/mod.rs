@@ -32,6 +32,10 @@ pub(crate) trait System {
     fn is_read_only(&self) -> bool {
         false
     }
+    /// False for operations in which a variant cannot differ from its base.
+    fn takes_part(&self, _op: &str) -> bool {
+        true
+    }
     fn mount(&self, site: &Site) -> anyhow::Result<Mounted>;
 }
 

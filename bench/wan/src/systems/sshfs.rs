@@ -63,6 +63,10 @@ impl System for Sshfs {
         sshd::why_not()
     }
 
+    fn takes_part(&self, op: &str) -> bool {
+        self.read_ahead_kib.is_none() || !matches!(op, "walk" | "small" | "write" | "create")
+    }
+
     fn server(&self) -> Option<ServerKind> {
         Some(ServerKind::Sshd)
     }
