@@ -3,3 +3,4 @@
 //! [`kernel`] speaks FUSE with Linux and knows nothing about volumes.
 
 pub mod kernel;
+pub mod remote;

@@ -34,6 +34,7 @@ pub use change::Creation;
 pub use names::{Listing, ListingEntry};
 pub use open::OpenFile;
 pub use read::Pieces;
+pub use readahead::Advice as ReadAdvice;
 
 use crate::cache::{NodeId, NodeTable};
 use crate::clock::now;
@@ -304,6 +305,34 @@ impl Volume {
             attributes_leased: hold && known.is_leased(),
             name_leased: false,
         })
+    }
+
+    /// A node under a name that a listing showed.
+    #[must_use]
+    pub fn view_of_name(&self, parent: NodeId, name: &base::Name, node: NodeId) -> Option<View> {
+        let hold = self.transport.leases_hold();
+        let nodes = self.nodes();
+        let known = nodes.get(node)?;
+        Some(View {
+            node,
+            attributes: known.attributes.clone(),
+            attributes_leased: hold && (known.is_leased() || known.handle.is_none()),
+            name_leased: hold && nodes.name(parent, name) == Some(Some(node)),
+        })
+    }
+
+    /// The inode number that applications see.
+    #[must_use]
+    pub fn inode(&self, node: NodeId) -> Option<u64> {
+        self.nodes().get(node).map(|node| node.attributes.inode)
+    }
+
+    /// The inode number of the directory in which a node was seen last.
+    #[must_use]
+    pub fn parent_inode(&self, node: NodeId) -> Option<u64> {
+        let nodes = self.nodes();
+        let parent = nodes.get(node)?.parent?;
+        nodes.get(parent).map(|node| node.attributes.inode)
     }
 
     /// The kernel has been told of a node.

@@ -98,6 +98,40 @@ impl Volume {
         })
     }
 
+    /// Opens a file for reading, if nobody needs to be asked.
+    #[must_use]
+    pub fn open_cached(&self, who: &Principal, node: NodeId) -> Option<OpenFile> {
+        if !self.opens_here(node) {
+            return None;
+        }
+        let file = self.file(node).ok()?;
+        let (open, access) = (self.fresh_open(), Access::Read);
+        self.register(who, node, open, access, false);
+        file.lock().opens += 1;
+        let keep_data = self.pin(node);
+        self.fetch_neighbours(who, node);
+        Some(OpenFile {
+            node,
+            open,
+            access,
+            append: false,
+            who: who.clone(),
+            keep_data,
+        })
+    }
+
+    /// Whether closing a descriptor has nothing to wait for and nothing to report.
+    #[must_use]
+    pub fn is_clean(&self, open: &OpenFile) -> bool {
+        if !open.access.writes() || self.is_ahead(open.node) {
+            return true;
+        }
+        self.file(open.node).is_ok_and(|file| {
+            let state = file.lock();
+            state.written.is_stored() && !state.written.has_error()
+        })
+    }
+
     fn opens_here(&self, node: NodeId) -> bool {
         if !self.transport.leases_hold() {
             return false;
@@ -356,6 +390,17 @@ impl Volume {
                 this.contents_arrived(*node, completion);
             }
         });
+    }
+
+    /// Takes a program's advice about how it will read a file.
+    ///
+    /// # Errors
+    /// `Stale` or `Invalid` for a node that is no file.
+    pub fn advise(&self, node: NodeId, advice: readahead::Advice) -> Result<(), FsError> {
+        let file = self.file(node)?;
+        file.lock().streams.advise(advice);
+        self.pump(node, &file);
+        Ok(())
     }
 
     /// Looks up and reads ahead what a program says it will need.

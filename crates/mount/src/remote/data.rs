@@ -1,0 +1,317 @@
+//! Open files: open, read, write, close, space.
+
+use super::names::Part;
+use super::{Call, RemoteFs};
+use crate::kernel::{CopyFileRange, FOpenFlags, Fh, Opened, Read, Release, Whence, Write};
+use base::{Extent, LockOwner, Principal};
+use bytes::Bytes;
+use client::volume::{Creation, OpenFile, View};
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+use std::sync::Arc;
+use wire::message::{Access, AllocateMode, LockKind, SeekWhat};
+
+fn access(flags: OFlags) -> Access {
+    if flags.contains(OFlags::RDWR) {
+        Access::ReadWrite
+    } else if flags.contains(OFlags::WRONLY) {
+        Access::Write
+    } else {
+        Access::Read
+    }
+}
+
+fn opened(file: &OpenFile, fh: Fh) -> Opened {
+    let flags = if file.keep_data {
+        FOpenFlags::KEEP_CACHE
+    } else {
+        FOpenFlags::empty()
+    };
+    Opened::new(fh, flags)
+}
+
+/// Which space operation a combination of flags is.
+fn allocate_mode(flags: FallocateFlags) -> Option<AllocateMode> {
+    const KEEP: FallocateFlags = FallocateFlags::KEEP_SIZE;
+    const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE;
+    const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE;
+    if flags.is_empty() {
+        Some(AllocateMode::Extend)
+    } else if flags == KEEP {
+        Some(AllocateMode::KeepSize)
+    } else if flags == PUNCH | KEEP {
+        Some(AllocateMode::PunchHole)
+    } else if flags == ZERO {
+        Some(AllocateMode::ZeroRange)
+    } else if flags == ZERO | KEEP {
+        Some(AllocateMode::ZeroRangeKeepSize)
+    } else {
+        None
+    }
+}
+
+impl RemoteFs {
+    pub(super) fn open(&self, mut call: Call, flags: OFlags) {
+        let who = call.who();
+        let (access, truncate) = (access(flags), flags.contains(OFlags::TRUNC));
+        let append = flags.contains(OFlags::APPEND);
+        if !access.writes()
+            && !truncate
+            && let Some(file) = self.volume.open_cached(&who, call.node)
+        {
+            return self.part().answer_opened(call, file);
+        }
+        call.answer.wait(None);
+        let (volume, this) = (Arc::clone(&self.volume), self.part());
+        self.runtime.spawn(async move {
+            match volume.open(&who, call.node, access, truncate, append).await {
+                Ok(file) => this.answer_opened(call, file),
+                Err(error) => call.answer.fail(error),
+            }
+        });
+    }
+
+    pub(super) fn create(&self, call: Call, name: &Bytes, mode: u16, umask: u16, flags: OFlags) {
+        let Some((mut call, name)) = Self::name(call, name) else {
+            return;
+        };
+        let who = call.who();
+        let append = flags.contains(OFlags::APPEND);
+        let creation = Creation {
+            parent: call.node,
+            name,
+            mode,
+            umask,
+        };
+        if let Some((view, file)) =
+            self.volume
+                .try_create_ahead(&who, &creation, access(flags), append)
+        {
+            return self.part().answer_created(call, &view, file);
+        }
+        call.answer.wait(None);
+        let (volume, this) = (Arc::clone(&self.volume), self.part());
+        self.runtime.spawn(async move {
+            let (exclusive, truncate) =
+                (flags.contains(OFlags::EXCL), flags.contains(OFlags::TRUNC));
+            let made = volume
+                .create(&who, &creation, exclusive, access(flags), truncate, append)
+                .await;
+            match made {
+                Ok((view, file)) => this.answer_created(call, &view, file),
+                Err(error) => call.answer.fail(error),
+            }
+        });
+    }
+
+    pub(super) fn read(&self, mut call: Call, read: Read) {
+        let Some(file) = self.handles.file(read.fh) else {
+            return call.answer.error(Errno::BADF);
+        };
+        let extent = Extent::new(read.offset, u64::from(read.size));
+        let open = Some(file.open);
+        if let Some(pieces) = self.volume.read_cached(file.node, open, &file.who, extent) {
+            return call.answer.data(&pieces);
+        }
+        call.answer.wait(None);
+        let volume = Arc::clone(&self.volume);
+        self.runtime.spawn(async move {
+            match volume.read(&file.who, file.node, open, extent).await {
+                Ok(pieces) => call.answer.data(&pieces),
+                Err(error) => call.answer.fail(error),
+            }
+        });
+    }
+
+    pub(super) fn write(&self, mut call: Call, write: Write) {
+        let Some(file) = self.handles.file(write.fh) else {
+            return call.answer.error(Errno::BADF);
+        };
+        // Pages written back by the kernel have no caller; they were dirtied through this open.
+        let who = if write.from_cache {
+            file.who.clone()
+        } else {
+            self.writer(&call, &file)
+        };
+        let append = write.flags.contains(OFlags::APPEND) && !write.from_cache;
+        let (open, bytes) = (Some(file.open), write.data.len() as u32);
+        let taken = self
+            .volume
+            .try_write(&who, file.node, open, write.offset, write.data, append);
+        let data = match taken {
+            Ok(()) => return call.answer.written(bytes),
+            Err(data) => data,
+        };
+        call.answer.wait(None);
+        let volume = Arc::clone(&self.volume);
+        self.runtime.spawn(async move {
+            match volume
+                .write(&who, file.node, open, write.offset, data, append)
+                .await
+            {
+                Ok(()) => call.answer.written(bytes),
+                Err(error) => call.answer.fail(error),
+            }
+        });
+    }
+
+    /// Who writes: it decides whether set-id bits are dropped. Mostly who opened.
+    fn writer(&self, call: &Call, file: &OpenFile) -> Principal {
+        if file.who.uid == call.uid && file.who.gid == call.gid {
+            file.who.clone()
+        } else {
+            call.who()
+        }
+    }
+
+    pub(super) fn flush(&self, mut call: Call, fh: Fh, owner: LockOwner) {
+        let Some(file) = self.handles.file(fh) else {
+            return call.answer.error(Errno::BADF);
+        };
+        let locks = self.volume.holds_lock(file.node, LockKind::Posix, owner);
+        if !locks && self.volume.is_clean(&file) {
+            return call.answer.done();
+        }
+        call.answer.wait(None);
+        let volume = Arc::clone(&self.volume);
+        self.runtime.spawn(async move {
+            let flushed = volume.flush(&file).await;
+            let released = volume
+                .release_locks(&file.who, file.node, LockKind::Posix, owner)
+                .await;
+            call.answer.outcome(flushed.and(released));
+        });
+    }
+
+    pub(super) fn release(&self, call: Call, release: Release) {
+        if let Some(file) = self.handles.remove(release.fh) {
+            if release.flock_unlock
+                && self
+                    .volume
+                    .holds_lock(file.node, LockKind::Flock, release.lock_owner)
+            {
+                let (volume, file) = (Arc::clone(&self.volume), Arc::clone(&file));
+                let owner = release.lock_owner;
+                self.runtime.spawn(async move {
+                    // The server releases it with the session if this does not get through.
+                    let _ = volume
+                        .release_locks(&file.who, file.node, LockKind::Flock, owner)
+                        .await;
+                });
+            }
+            self.volume.release(&file);
+        }
+        call.answer.done();
+    }
+
+    pub(super) fn fsync(&self, mut call: Call, fh: Fh, data_only: bool) {
+        let Some(file) = self.handles.file(fh) else {
+            return call.answer.error(Errno::BADF);
+        };
+        call.answer.wait(None);
+        let volume = Arc::clone(&self.volume);
+        self.runtime.spawn(async move {
+            let outcome = volume
+                .commit(&file.who, file.node, Some(file.open), data_only)
+                .await;
+            call.answer.outcome(outcome);
+        });
+    }
+
+    pub(super) fn fallocate(
+        &self,
+        mut call: Call,
+        fh: Fh,
+        offset: u64,
+        length: u64,
+        flags: FallocateFlags,
+    ) {
+        let Some(file) = self.handles.file(fh) else {
+            return call.answer.error(Errno::BADF);
+        };
+        let Some(mode) = allocate_mode(flags) else {
+            return call.answer.error(Errno::OPNOTSUPP);
+        };
+        let who = call.who();
+        call.answer.wait(None);
+        let volume = Arc::clone(&self.volume);
+        self.runtime.spawn(async move {
+            let extent = Extent::new(offset, length);
+            let outcome = volume
+                .allocate(&who, file.node, Some(file.open), mode, extent)
+                .await;
+            call.answer.outcome(outcome);
+        });
+    }
+
+    pub(super) fn lseek(&self, mut call: Call, fh: Fh, offset: u64, whence: Whence) {
+        let Some(file) = self.handles.file(fh) else {
+            return call.answer.error(Errno::BADF);
+        };
+        call.answer.wait(None);
+        let volume = Arc::clone(&self.volume);
+        self.runtime.spawn(async move {
+            let open = Some(file.open);
+            let found = match whence {
+                Whence::End => volume
+                    .attributes(&file.who, file.node)
+                    .await
+                    .map(|view| view.attributes.size.saturating_add(offset)),
+                Whence::Data => {
+                    volume
+                        .seek(&file.who, file.node, open, offset, SeekWhat::Data)
+                        .await
+                }
+                Whence::Hole => {
+                    volume
+                        .seek(&file.who, file.node, open, offset, SeekWhat::Hole)
+                        .await
+                }
+            };
+            match found {
+                Ok(offset) => call.answer.offset(offset),
+                Err(error) => call.answer.fail(error),
+            }
+        });
+    }
+
+    pub(super) fn copy_file_range(&self, mut call: Call, copy: CopyFileRange) {
+        let (Some(source), Some(target)) = (
+            self.handles.file(copy.fh_in),
+            self.handles.file(copy.fh_out),
+        ) else {
+            return call.answer.error(Errno::BADF);
+        };
+        let who = call.who();
+        call.answer.wait(None);
+        let volume = Arc::clone(&self.volume);
+        self.runtime.spawn(async move {
+            let source = (source.node, Some(source.open), copy.offset_in);
+            let target = (target.node, Some(target.open), copy.offset_out);
+            match volume.copy_range(&who, source, target, copy.length).await {
+                Ok(bytes) => call.answer.copied(bytes, copy.wide),
+                Err(error) => call.answer.fail(error),
+            }
+        });
+    }
+}
+
+impl Part {
+    fn answer_opened(&self, call: Call, file: OpenFile) {
+        let fh = self.handles.insert_file(file.clone());
+        if !call.answer.opened(&opened(&file, fh)) {
+            self.handles.remove(fh);
+            self.volume.release(&file);
+        }
+    }
+
+    fn answer_created(&self, call: Call, view: &View, file: OpenFile) {
+        self.volume.reference(view.node);
+        let fh = self.handles.insert_file(file.clone());
+        if !call.answer.created(&self.entry(view), &opened(&file, fh)) {
+            self.handles.remove(fh);
+            self.volume.release(&file);
+            self.volume.forget(&[(view.node, 1)]);
+        }
+    }
+}

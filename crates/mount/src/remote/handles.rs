@@ -1,0 +1,92 @@
+//! What the kernel's file handles stand for.
+
+use crate::kernel::Fh;
+use client::volume::{Listing, OpenFile};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// An open directory: its entries as they were when it was read from the start.
+#[derive(Debug, Default)]
+pub(super) struct OpenDirectory {
+    listing: Mutex<Option<Listing>>,
+}
+
+impl OpenDirectory {
+    pub(super) fn listing(&self) -> Option<Listing> {
+        self.listing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(super) fn set_listing(&self, listing: Listing) {
+        *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = Some(listing);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Handle {
+    File(Arc<OpenFile>),
+    Directory(Arc<OpenDirectory>),
+}
+
+/// All open files and directories of a mount.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    next: AtomicU64,
+    open: RwLock<HashMap<u64, Handle>>,
+}
+
+impl Handles {
+    fn insert(&self, handle: Handle) -> Fh {
+        let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        self.open
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(number, handle);
+        Fh(number)
+    }
+
+    fn get(&self, fh: Fh) -> Option<Handle> {
+        self.open
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&fh.0)
+            .cloned()
+    }
+
+    pub(super) fn insert_file(&self, file: OpenFile) -> Fh {
+        self.insert(Handle::File(Arc::new(file)))
+    }
+
+    pub(super) fn insert_directory(&self) -> Fh {
+        self.insert(Handle::Directory(Arc::default()))
+    }
+
+    pub(super) fn file(&self, fh: Fh) -> Option<Arc<OpenFile>> {
+        match self.get(fh) {
+            Some(Handle::File(file)) => Some(file),
+            _ => None,
+        }
+    }
+
+    pub(super) fn directory(&self, fh: Fh) -> Option<Arc<OpenDirectory>> {
+        match self.get(fh) {
+            Some(Handle::Directory(directory)) => Some(directory),
+            _ => None,
+        }
+    }
+
+    pub(super) fn remove(&self, fh: Fh) -> Option<Arc<OpenFile>> {
+        match self
+            .open
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&fh.0)
+        {
+            Some(Handle::File(file)) => Some(file),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Telling the kernel what is not true any more.
+
+use crate::kernel::{NodeId, Notifier, NotifyError};
+use client::volume::Invalidate;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+/// Inodes whose pages wait to be dropped. When more do, their files' next opens drop them.
+const PAGES_QUEUE_MAX: usize = 4096;
+
+/// Passes invalidations on to the kernel.
+pub(super) struct ToKernel {
+    notifier: Notifier,
+    /// Dropping pages waits for reads of these pages that are under way, so a thread does it that
+    /// answers none.
+    pages: SyncSender<u64>,
+}
+
+impl ToKernel {
+    pub(super) fn new(notifier: Notifier) -> Self {
+        let (pages, queue) = sync_channel(PAGES_QUEUE_MAX);
+        let dropper = notifier.clone();
+        let thread = std::thread::Builder::new().name("drop-pages".to_owned());
+        if let Err(error) = thread.spawn(move || drop_pages(&dropper, &queue)) {
+            // Opens still drop pages that are old; only files that stay open show them longer.
+            tracing::error!(%error, "no thread to drop pages");
+        }
+        Self { notifier, pages }
+    }
+
+    fn tell(outcome: Result<(), NotifyError>) {
+        match outcome {
+            Ok(()) | Err(NotifyError::Unknown | NotifyError::Gone | NotifyError::Unsupported) => {}
+            Err(NotifyError::Refused(errno)) => {
+                tracing::warn!(%errno, "the kernel refused an invalidation");
+            }
+        }
+    }
+}
+
+fn drop_pages(notifier: &Notifier, queue: &Receiver<u64>) {
+    while let Ok(node) = queue.recv() {
+        ToKernel::tell(notifier.inval_inode(NodeId(node), 0, 0));
+    }
+}
+
+impl Invalidate for ToKernel {
+    fn names(&self) {
+        Self::tell(self.notifier.inc_epoch());
+    }
+
+    fn attributes(&self, node: client::cache::NodeId) {
+        Self::tell(self.notifier.inval_inode(NodeId(node.0), -1, 0));
+    }
+
+    fn data(&self, node: client::cache::NodeId) {
+        if let Err(TrySendError::Full(node)) = self.pages.try_send(node.0) {
+            tracing::debug!(node, "too many files to drop pages of at once");
+        }
+    }
+}

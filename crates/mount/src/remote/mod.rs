@@ -1,0 +1,300 @@
+//! A volume as a file system of the machine.
+//!
+//! ```text
+//! FUSE thread -> RemoteFs::handle -> answered here, from what is known under leases
+//!                                 -> or a task: Volume's operation, then the answer
+//! ```
+//!
+//! The FUSE threads never wait for the network. What is known (names, attributes, data fetched ahead)
+//! is answered on the spot; the rest becomes a task that owns the [`Answer`].
+//!
+//! Permissions: the kernel judges every caller by mode and ACL (`default_permissions`, `POSIX_ACL`),
+//! which it keeps only as long as the lease stands; the server judges again whatever reaches it. So
+//! what is answered from here is never more than the caller may have.
+//!
+//! What the kernel keeps is dropped through [`invalidate`] when a lease goes: names by raising the
+//! epoch, which takes no lock in the kernel and so cannot wait for a request that waits for us;
+//! attributes without touching pages; pages from a thread of its own.
+
+mod answer;
+mod attributes;
+mod caller;
+mod convert;
+mod data;
+mod errno;
+mod handles;
+mod invalidate;
+mod locks;
+mod names;
+mod status;
+mod xattr;
+
+use crate::kernel::{
+    Forget, Handler, InitFlags, MountMethod, MountOptions, MountPoint, Operation, Replier, Request,
+    Session, SessionEnd, SessionError, Unique, Wishes,
+};
+use answer::{Answer, Waiting};
+use client::cache::NodeId;
+use client::volume::Volume;
+use handles::Handles;
+use rustix::io::Errno;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the kernel may keep what is under a lease; it is told when the lease goes.
+const LEASED: Duration = Duration::from_secs(3600);
+
+/// How a volume is mounted.
+#[derive(Clone, Debug)]
+pub struct MountConfig {
+    /// What `mount` and `df` show as the source: `ADDR/VOLUME`.
+    pub source: String,
+    /// Users other than the one who mounts may enter.
+    pub allow_other: bool,
+    /// No change.
+    pub read_only: bool,
+    /// Set-id bits count. Root only.
+    pub suid: bool,
+    /// Device files work. Root only.
+    pub dev: bool,
+    /// Programs can be run.
+    pub exec: bool,
+    /// Threads that read requests.
+    pub threads: usize,
+}
+
+/// A mounted volume that does not answer yet.
+pub struct RemoteMount {
+    session: Session,
+    handler: Arc<RemoteFs>,
+    threads: usize,
+}
+
+impl RemoteMount {
+    /// Mounts `volume` on `path`. Requests wait until [`Self::run`].
+    ///
+    /// # Errors
+    /// [`SessionError`]: what stands in the way of mounting; nothing stays mounted.
+    pub fn mount(
+        volume: Arc<Volume>,
+        path: &Path,
+        config: &MountConfig,
+        runtime: tokio::runtime::Handle,
+    ) -> Result<Self, SessionError> {
+        let options = MountOptions {
+            fs_name: config.source.clone(),
+            subtype: "azekura".to_owned(),
+            allow_other: config.allow_other,
+            default_permissions: true,
+            read_only: config.read_only || volume.is_read_only(),
+            suid: config.suid,
+            dev: config.dev,
+            exec: config.exec,
+            max_read_bytes: None,
+            method: MountMethod::default(),
+        };
+        let wishes = Wishes {
+            flags: InitFlags::ASYNC_READ
+                | InitFlags::POSIX_LOCKS
+                | InitFlags::FLOCK_LOCKS
+                | InitFlags::ATOMIC_O_TRUNC
+                | InitFlags::BIG_WRITES
+                | InitFlags::DONT_MASK
+                | InitFlags::DO_READDIRPLUS
+                | InitFlags::ASYNC_DIO
+                | InitFlags::PARALLEL_DIROPS
+                | InitFlags::HANDLE_KILLPRIV_V2
+                | InitFlags::POSIX_ACL
+                | InitFlags::MAX_PAGES
+                | InitFlags::CACHE_SYMLINKS
+                | InitFlags::SETXATTR_EXT
+                | InitFlags::INIT_EXT,
+            max_write_bytes: base::limits::DATA_BYTES_MAX,
+            // The kernel's read-ahead blurs the pattern; ours does the work. This is its default.
+            max_readahead_bytes: 128 << 10,
+            max_background: 256,
+            congestion_threshold: 192,
+        };
+        let session = Session::mount(path, &options, &wishes)?;
+        let notifier = session.notifier();
+        let handler = Arc::new(RemoteFs {
+            epoch: notifier.inc_epoch().is_ok(),
+            volume: Arc::clone(&volume),
+            runtime,
+            handles: Arc::default(),
+            waiting: Waiting::default(),
+            source: config.source.clone(),
+        });
+        volume.set_invalidate(Arc::new(invalidate::ToKernel::new(notifier)));
+        Ok(Self {
+            session,
+            handler,
+            threads: config.threads.max(1),
+        })
+    }
+
+    /// Where it is mounted, to unmount or abort it from elsewhere.
+    #[must_use]
+    pub fn mount_point(&self) -> &MountPoint {
+        self.session.mount_point()
+    }
+
+    /// Answers until the volume is unmounted.
+    ///
+    /// # Errors
+    /// [`SessionError`] of threads or the device.
+    pub fn run(self) -> Result<SessionEnd, SessionError> {
+        self.session.run(self.threads, self.handler)
+    }
+}
+
+/// See the module's head.
+struct RemoteFs {
+    volume: Arc<Volume>,
+    runtime: tokio::runtime::Handle,
+    handles: Arc<Handles>,
+    waiting: Waiting,
+    source: String,
+    /// Whether the kernel drops all names on request. Without, it keeps none.
+    epoch: bool,
+}
+
+/// A request on its way to an answer.
+struct Call {
+    node: NodeId,
+    uid: u32,
+    gid: u32,
+    pid: u32,
+    answer: Answer,
+}
+
+impl Handler for RemoteFs {
+    fn handle(&self, request: Request, replier: Replier) {
+        let Request {
+            node,
+            uid,
+            gid,
+            pid,
+            operation,
+            ..
+        } = request;
+        let answer = self.waiting.answer(replier, pid);
+        let call = Call {
+            node: NodeId(node.0),
+            uid,
+            gid,
+            pid,
+            answer,
+        };
+        // What is answered here may still begin work that goes on in tasks.
+        let _guard = self.runtime.enter();
+        self.dispatch(call, operation);
+    }
+
+    fn forget(&self, forgets: &[Forget]) {
+        let forgotten: Vec<(NodeId, u64)> = forgets
+            .iter()
+            .map(|forget| (NodeId(forget.node.0), forget.lookups))
+            .collect();
+        self.volume.forget(&forgotten);
+    }
+
+    fn interrupt(&self, unique: Unique) {
+        self.waiting.interrupt(unique, &self.runtime);
+    }
+}
+
+impl RemoteFs {
+    fn dispatch(&self, call: Call, operation: Operation) {
+        match operation {
+            Operation::Lookup { name } => self.lookup(call, &name),
+            Operation::GetAttr { .. } => self.get_attr(call),
+            Operation::Statx { .. } => self.statx(call),
+            Operation::SetAttr(change) => self.set_attr(call, change),
+            Operation::ReadLink => self.read_link(call),
+            Operation::StatFs => self.stat_fs(call),
+            Operation::Read(read) => self.read(call, read),
+            Operation::Write(write) => self.write(call, write),
+            Operation::Open { flags, .. } => self.open(call, flags),
+            Operation::Create {
+                name,
+                mode,
+                umask,
+                flags,
+                ..
+            } => {
+                self.create(call, &name, mode, umask, flags);
+            }
+            Operation::Release(release) => self.release(call, release),
+            Operation::Flush { fh, lock_owner } => self.flush(call, fh, lock_owner),
+            Operation::Fsync { fh, data_only } => self.fsync(call, fh, data_only),
+            Operation::Fallocate {
+                fh,
+                offset,
+                length,
+                mode,
+            } => {
+                self.fallocate(call, fh, offset, length, mode);
+            }
+            Operation::Lseek { fh, offset, whence } => self.lseek(call, fh, offset, whence),
+            Operation::CopyFileRange(copy) => self.copy_file_range(call, copy),
+            Operation::OpenDir { .. } => self.open_dir(call),
+            Operation::ReadDir(page) => self.read_dir(call, page, false),
+            Operation::ReadDirPlus(page) => self.read_dir(call, page, true),
+            Operation::ReleaseDir { fh, .. } => {
+                self.handles.remove(fh);
+                call.answer.done();
+            }
+            Operation::FsyncDir { .. } => self.fsync_dir(call),
+            Operation::GetXattr { name, size } => self.get_xattr(call, name, size),
+            Operation::ListXattr { size } => self.list_xattr(call, size),
+            Operation::SetXattr {
+                name, value, flags, ..
+            } => {
+                self.set_xattr(call, name, value, flags);
+            }
+            Operation::RemoveXattr { name } => self.remove_xattr(call, name),
+            Operation::GetLk(lock) => self.get_lock(call, lock),
+            Operation::SetLk { lock, wait } => self.set_lock(call, lock, wait),
+            Operation::SyncFs => self.sync_fs(call),
+            change => self.change(call, change),
+        }
+    }
+
+    /// Operations that make, move or remove entries; the rest is not supported.
+    fn change(&self, call: Call, operation: Operation) {
+        match operation {
+            Operation::MkDir { name, mode, umask } => self.mkdir(call, &name, mode, umask),
+            Operation::MkNod {
+                name,
+                kind,
+                mode,
+                rdev,
+                umask,
+            } => {
+                self.mknod(call, &name, kind, mode, umask, rdev);
+            }
+            Operation::Symlink { name, target } => self.symlink(call, &name, target),
+            Operation::Link { target, name } => self.link(call, target, &name),
+            Operation::Unlink { name } => self.remove(call, &name, false),
+            Operation::RmDir { name } => self.remove(call, &name, true),
+            Operation::Rename {
+                name,
+                new_parent,
+                new_name,
+                flags,
+            } => {
+                self.rename(call, &name, new_parent, &new_name, flags);
+            }
+            Operation::TmpFile { .. } => call.answer.error(Errno::OPNOTSUPP),
+            _ => call.answer.error(Errno::NOSYS),
+        }
+    }
+
+    fn sync_fs(&self, call: Call) {
+        let (volume, who) = (Arc::clone(&self.volume), call.who());
+        self.runtime
+            .spawn(async move { call.answer.outcome(volume.sync(&who).await) });
+    }
+}

@@ -1,0 +1,92 @@
+//! The figures of a mount, as JSON. The schema is in `docs/reference/json.md`.
+
+use super::RemoteFs;
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Serialize)]
+struct Status<'a> {
+    source: &'a str,
+    volume: &'a str,
+    server: &'a str,
+    version: &'a str,
+    pid: u32,
+    connected: bool,
+    silence_millis: u64,
+    reconnects: u64,
+    window_bytes: u64,
+    upload_window_bytes: u64,
+    in_flight_bytes: u64,
+    upload_in_flight_bytes: u64,
+    requests_in_flight: usize,
+    requests_queued: usize,
+    rtt_micros: u64,
+    download_bytes_per_second: u64,
+    upload_bytes_per_second: u64,
+    bytes_received: u64,
+    bytes_sent: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+    hit_rate: f64,
+    wasted_bytes: u64,
+    buffered_bytes: u64,
+    unwritten_bytes: u64,
+    lookups: u64,
+    lookup_hit_rate: f64,
+    nodes: usize,
+    leases: usize,
+    recalls: u64,
+    created_ahead: u64,
+}
+
+fn rate(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        1.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+impl RemoteFs {
+    /// Figures now.
+    pub(super) fn status(&self) -> String {
+        let figures = self.volume.transport().figures();
+        let counters = self.volume.counters();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (nodes, leases) = self.volume.cache_size();
+        let status = Status {
+            source: &self.source,
+            volume: self.volume.name(),
+            server: &self.volume.transport().endpoint().name,
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            connected: figures.connected,
+            silence_millis: figures.silence.as_millis() as u64,
+            reconnects: figures.reconnects,
+            window_bytes: figures.window_bytes,
+            upload_window_bytes: figures.upload_window_bytes,
+            in_flight_bytes: figures.in_flight.read_bytes,
+            upload_in_flight_bytes: figures.in_flight.write_bytes,
+            requests_in_flight: figures.in_flight.requests,
+            requests_queued: figures.in_flight.queued,
+            rtt_micros: figures.line.rtt.as_micros() as u64,
+            download_bytes_per_second: figures.line.rate.0,
+            upload_bytes_per_second: figures.upload_line.rate.0,
+            bytes_received: figures.bytes_received,
+            bytes_sent: figures.bytes_sent,
+            read_bytes: count(&counters.read_bytes),
+            written_bytes: count(&counters.written_bytes),
+            hit_rate: rate(count(&counters.hit_bytes), count(&counters.read_bytes)),
+            wasted_bytes: count(&counters.wasted_bytes),
+            buffered_bytes: self.volume.buffered_bytes(),
+            unwritten_bytes: self.volume.unwritten_bytes(),
+            lookups: count(&counters.lookups),
+            lookup_hit_rate: rate(count(&counters.lookup_hits), count(&counters.lookups)),
+            nodes,
+            leases,
+            recalls: count(&counters.recalls),
+            created_ahead: count(&counters.created_ahead),
+        };
+        serde_json::to_string(&status).expect("figures are plain data")
+    }
+}
