@@ -67,6 +67,15 @@ fn prepare_mounts() -> anyhow::Result<()> {
     )
     .context("mounting a tmpfs on /run")?;
     std::fs::create_dir(GROUND)?;
+    // Through this, a connection to a client that hangs can be ended. Without it, ending the
+    // client has to do; kernels without FUSE have nothing to end.
+    let _ = mount(
+        "fusectl",
+        "/sys/fs/fuse/connections",
+        "fusectl",
+        MountFlags::empty(),
+        None,
+    );
     // The private sshd wants this directory, which a system without its service lacks.
     std::fs::create_dir(Path::new("/run/sshd")).context("making /run/sshd")
 }
