@@ -8,7 +8,7 @@
 //! * [`floors`]: which crate may import which, and which must stay pure
 //! * [`docs`]: runs the examples of the documents
 //! * [`deep`]: file system suites and real applications on a mount
-//! * [`bench`]: measurements over emulated distance
+//! * [`mod@bench`]: measurements over emulated distance
 //! * [`deps`]: Debian packages that a target needs
 //!
 //! This program is compiled first on a fresh machine, so it depends on two small crates and on no

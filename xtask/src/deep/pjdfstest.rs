@@ -19,6 +19,10 @@ const VERSION: &str = "0.2.2";
 /// Seconds are usual on an idle machine, 90 s were seen on a busy one.
 const RUN_LIMIT: Duration = Duration::from_secs(9 * 60);
 
+/// Where both file systems are seen in turn, in this suite's own mount namespace: the paths are the
+/// same, and short enough for sockets, whose names have at most 107 bytes.
+const PLACE: &str = "/mnt";
+
 /// Two users that every Debian has, instead of new ones. The features are Linux's; remounting is
 /// left out, because it would change a mount that is not ours.
 const CONFIGURATION: &str = r#"
@@ -89,17 +93,16 @@ struct Verdict {
 
 type Verdicts = BTreeMap<String, Verdict>;
 
+/// Runs the tests on `directory`, seen at [`PLACE`].
 fn run_on(directory: &Path, second: &Path, configuration: &Path) -> Result<Verdicts> {
+    let mut bind = Command::new("mount");
+    process::check(bind.arg("--bind").arg(directory).arg(PLACE), RUN_LIMIT)?;
     let mut command = Command::new(install::path("pjdfstest"));
-    command
-        .arg("-c")
-        .arg(configuration)
-        .arg("-p")
-        .arg(directory)
-        .arg("-s")
-        .arg(second)
-        .env("NO_COLOR", "1");
-    let outcome = process::capture(&mut command, RUN_LIMIT)?;
+    command.arg("-c").arg(configuration).args(["-p", PLACE]);
+    command.arg("-s").arg(second).env("NO_COLOR", "1");
+    let outcome = process::capture(&mut command, RUN_LIMIT);
+    process::check(Command::new("umount").arg(PLACE), RUN_LIMIT)?;
+    let outcome = outcome?;
     let verdicts = parse(&outcome.output);
     // Failed tests give a failing exit status; a run that did not finish gives no summary.
     if !outcome.output.contains("Summary") || verdicts.is_empty() {
