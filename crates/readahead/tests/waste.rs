@@ -240,6 +240,40 @@ impl Client {
     }
 }
 
+/// Reads in order until the stream has earned a deep window, then leaves it, again and again, on a
+/// line whose window is more than two BDP: what it left unread must fit the allowance all the same.
+fn leave_streams_at_their_deepest(reads_per_stream: &[u64]) -> Tally {
+    let window_bytes = 4 * MIB;
+    let line = Line {
+        rtt: Duration::from_millis(10),
+        rtt_deviation: Duration::ZERO,
+        rate: Rate(GIGABIT / 10),
+        window_bytes,
+        extent_bytes: 128 * KIB,
+    };
+    let size = 100_000 * MIB;
+    let mut streams = FileStreams::new();
+    let mut now = Time::ZERO;
+    for (stream, reads) in (0u64..).zip(reads_per_stream) {
+        // Ever longer jumps: no stride to be found.
+        let start = stream * stream * 67 * MIB;
+        for at in 0..*reads {
+            now = now + Duration::from_micros(100);
+            let read = Extent::new(start + at * READ_BYTES, READ_BYTES);
+            streams.on_read(now, read, size);
+            streams.on_demanded(read);
+            while let Some(fetch) = streams.poll_fetch(now, &line, 64 * MIB) {
+                streams.on_fetched(now, fetch.extent);
+            }
+            while streams.poll_cancel(now).is_some() {}
+            streams.on_used(now, read);
+            streams.on_dropped(read);
+            assert_bound(streams.tally(), window_bytes);
+        }
+    }
+    streams.tally()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
@@ -258,4 +292,19 @@ proptest! {
             assert_bound(client.streams.tally(), client.pipe_bytes_max);
         }
     }
+
+    #[test]
+    fn streams_left_at_their_deepest_stay_within_the_bound(
+        reads_per_stream in prop::collection::vec(20..100u64, 1..35)
+    ) {
+        leave_streams_at_their_deepest(&reads_per_stream);
+    }
+}
+
+/// The bound is not met by fetching nothing: the same reader is served ahead of its reads.
+#[test]
+fn a_reader_that_leaves_is_still_served_ahead() {
+    let tally = leave_streams_at_their_deepest(&[300; 30]);
+    assert!(tally.hit_bytes * 10 >= tally.useful_bytes * 9, "{tally:?}");
+    assert!(tally.pattern_changes >= 25, "{tally:?}");
 }
