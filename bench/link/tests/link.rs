@@ -190,7 +190,10 @@ fn the_program_runs_a_command_and_takes_everything_along_when_killed() {
         .unwrap();
     assert_eq!(status.code(), Some(7));
 
+    // A kill leaves the control socket's file, so that it needs a directory of its own.
+    let temp = tempfile::tempdir().unwrap();
     let mut outer = Command::new(azlink)
+        .env("TMPDIR", temp.path())
         .args(["run", "--", "sh", "-c", "echo $$; exec sleep 60"])
         .stdout(Stdio::piped())
         .spawn()

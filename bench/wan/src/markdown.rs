@@ -133,7 +133,7 @@ fn wan(out: &mut String, results: &Results) {
     out.push_str(
         "\n`~` extrapolated from the part done within the time cap; `!` returned before the data \
          was at the server: not comparable; in brackets for rates: whole, mount and start \
-         included; for latencies: 99th percentile.\n\n",
+         included, and first byte after open; for latencies: 99th percentile.\n\n",
     );
     steps(out, results);
 }
@@ -160,6 +160,9 @@ fn cell(summary: Option<&Summary>) -> String {
     };
     if let Some(beside) = beside {
         let _ = write!(cell, " ({beside:.1})");
+    }
+    if let Some(first_s) = summary.first_byte_s.filter(|_| summary.op == "seq") {
+        let _ = write!(cell, ", first {:.0} ms", first_s * 1e3);
     }
     if let Some(bulk) = summary.beside_mb_per_s {
         let _ = write!(cell, ", bulk {bulk:.0} MB/s");
