@@ -126,8 +126,8 @@ pub(crate) struct LoopbackArgs {
 /// Where the systems' programs are.
 #[derive(Debug, Args)]
 pub(crate) struct ProgramArgs {
-    /// The azekura program.
-    #[arg(long, default_value = "target/release/azekura")]
+    /// The azekura program; `cargo xtask bench` names the one it built.
+    #[arg(long, env = "AZEKURA", default_value = "target/release/azekura")]
     azekura: PathBuf,
     /// The rclone program; found, or built when the installed one is too old, when absent.
     #[arg(long)]
