@@ -16,7 +16,8 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The run of `len` bytes at `offset`, cut short where it would pass the end of the address space.
+    /// The run of `len` bytes at `offset`, cut short where it would pass the end of the address
+    /// space.
     #[must_use]
     pub const fn new(offset: u64, len: u64) -> Self {
         let room = u64::MAX - offset;

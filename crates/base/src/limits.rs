@@ -25,8 +25,8 @@ pub const FRAME_BODY_BYTES_MAX: usize = 1 << 20;
 pub const FRAME_PAYLOAD_BYTES_MAX: usize = 1 << 20;
 /// Largest piece of file data in one request or reply.
 pub const DATA_BYTES_MAX: u32 = 1 << 20;
-/// Steps in one compound request: enough for a path of 64 components, small enough for one turn of a
-/// worker.
+/// Steps in one compound request: enough for a path of 64 components, small enough for one turn of
+/// a worker.
 pub const COMPOUND_STEPS_MAX: usize = 64;
 /// Directory entries in one reply.
 pub const DIRECTORY_ENTRIES_MAX: usize = 4096;
@@ -57,10 +57,11 @@ pub const CONNECTION_REQUEST_BYTES_MAX: usize = 32 << 20;
 pub const FRAME_TIME_MAX: Duration = Duration::from_secs(60);
 /// Threads that a server begins with: enough to keep two cores busy and a disk besides.
 pub const WORKERS_MIN: usize = 4;
-/// Threads that it adds up to while requests wait for a disk. More than a disk's queue gains nothing.
+/// Threads that it adds up to while requests wait for a disk. More than a disk's queue gains
+/// nothing.
 pub const WORKERS_MAX: usize = 32;
-/// Requests of one session that change something and whose replies are kept until the client settles
-/// them: all that fits into the queues of its connections.
+/// Requests of one session that change something and whose replies are kept until the client
+/// settles them: all that fits into the queues of its connections.
 pub const REPLIES_KEPT_MAX: usize = CONNECTIONS_MAX * CONNECTION_REQUESTS_MAX;
 /// Sessions of one credential: a quarter of all, so that nobody keeps the others out.
 pub const SESSIONS_PER_CREDENTIAL_MAX: usize = SESSIONS_MAX / 4;
@@ -79,6 +80,8 @@ pub const LEASE_TRUST_TIME: Duration = Duration::from_millis(4500);
 /// included; then its session is ended. Below the time within which a mount answers, so that who
 /// waits for the recall sees a late answer and not an error.
 pub const RECALL_TIME_MAX: Duration = Duration::from_secs(20);
+/// Items of one recall. More make several.
+pub const RECALL_ITEMS_MAX: usize = 1024;
 /// Leases of one session; beyond, the server grants none and the client asks each time.
 pub const LEASES_PER_SESSION_MAX: usize = 1 << 20;
 /// Locks of one session.
@@ -98,7 +101,8 @@ pub const EXPORT_DIRECTORIES_MAX: usize = 256;
 /// How long a directory stays open after its last page. A reader at 100 ms asks for the next page
 /// within a second; a later one costs one more open and seek.
 pub const EXPORT_DIRECTORY_IDLE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Bytes that one copy inside an export moves before it answers: at 1 GB/s a worker is busy for 16 ms.
+/// Bytes that one copy inside an export moves before it answers: at 1 GB/s a worker is busy for 16
+/// ms.
 pub const COPY_BYTES_MAX: u64 = 16 << 20;
 /// Changes made behind the server's back that one report carries.
 pub const WATCH_CHANGES_MAX: usize = 4096;
@@ -107,8 +111,8 @@ pub const WATCH_CHANGES_MAX: usize = 4096;
 pub const REQUEST_TIME_DEFAULT: Duration = Duration::from_secs(30);
 /// Memory that one mount may hold in read-ahead and in unwritten data.
 pub const CLIENT_BUFFER_BYTES_MAX: u64 = 256 << 20;
-/// Buffers of one mount (1 MiB each) that are kept for the next large write. The kernel has that many
-/// in the air on a fast local reader; more would be idle memory.
+/// Buffers of one mount (1 MiB each) that are kept for the next large write. The kernel has that
+/// many in the air on a fast local reader; more would be idle memory.
 pub const KERNEL_BUFFERS_SPARE_MAX: usize = 16;
 /// Read-ahead streams of one file.
 pub const STREAMS_PER_FILE_MAX: usize = 16;

@@ -7,9 +7,9 @@
 //! * [`cache`] and [`file`]: what is known here and for how long it is true. Pure structures.
 //! * [`volume`]: file operations, joining the two.
 //!
-//! One read passes [`volume::Volume::read_cached`] (on the caller's own thread, no await, if the data
-//! is here) or [`volume::Volume::read`]; one write is answered when it is safe in memory and is
-//! durable after [`volume::Volume::commit`].
+//! One read passes [`volume::Volume::read_cached`] (on the caller's own thread, no await, if the
+//! data is here) or [`volume::Volume::read`]; one write is answered when it is safe in memory and
+//! is durable after [`volume::Volume::commit`].
 
 pub mod cache;
 mod clock;

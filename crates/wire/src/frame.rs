@@ -1,8 +1,8 @@
 //! Frames: what travels on a connection.
 //!
 //! A frame is a fixed header, a body (one postcard message) and a payload (raw file data). Body and
-//! header share one checksum, the payload has its own, which is left out under TLS, where every byte
-//! is authenticated already. Payloads stay apart so that file data never passes through the
+//! header share one checksum, the payload has its own, which is left out under TLS, where every
+//! byte is authenticated already. Payloads stay apart so that file data never passes through the
 //! serializer: it goes from the socket into the buffer that the application reads.
 //!
 //! The bytes are drawn in `docs/formats/wire.md`.
@@ -126,8 +126,8 @@ pub struct Header {
     head_checksum: u32,
 }
 
-/// Why bytes are not a frame. Each of them ends the connection: after a bad frame nothing tells where
-/// the next one begins.
+/// Why bytes are not a frame. Each of them ends the connection: after a bad frame nothing tells
+/// where the next one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The peer speaks something else, or frames have slipped.
@@ -381,7 +381,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_header_is_read_or_refused(bytes in any::<[u8; HEADER_BYTES]>(), aim in any::<bool>()) {
+        fn any_header_is_read_or_refused(
+            bytes in any::<[u8; HEADER_BYTES]>(),
+            aim in any::<bool>(),
+        ) {
             let mut bytes = bytes;
             if aim {
                 bytes[..4].copy_from_slice(&MAGIC);

@@ -1,8 +1,8 @@
 //! The client's side of a session: many requests in flight over several connections.
 //!
-//! The session decides which request goes next on which connection, which reply belongs to what, what
-//! must be sent again after a connection broke, and what has waited too long. It has no sockets and
-//! no clock; a driver asks it:
+//! The session decides which request goes next on which connection, which reply belongs to what,
+//! what must be sent again after a connection broke, and what has waited too long. It has no
+//! sockets and no clock; a driver asks it:
 //!
 //! * in: [`ClientSession::submit`], [`ClientSession::cancel`], [`ClientSession::promote`],
 //!   [`ClientSession::handle_up`], [`ClientSession::handle_down`], [`ClientSession::handle_reply`]
@@ -11,9 +11,9 @@
 //!
 //! Connection 0 is the main one: metadata and demand reads go there and nothing else while a bulk
 //! connection stands, so that no long transfer is ever in front of somebody who waits. Bulk classes
-//! are spread over the others, each time on one of the least loaded. Bytes in flight are bounded over
-//! *all* connections together, by two windows (towards the client, towards the server) that the
-//! caller derives from the measured link: independent windows would overrun the line's queue.
+//! are spread over the others, each time on one of the least loaded. Bytes in flight are bounded
+//! over *all* connections together, by two windows (towards the client, towards the server) that
+//! the caller derives from the measured link: independent windows would overrun the line's queue.
 //! Metadata and demand are not held back by the window, because somebody waits for them and their
 //! number is bounded by those who wait; they are counted all the same.
 //!
@@ -30,7 +30,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// before; this bounds small ones.
 pub const REQUESTS_MAX: usize = 65536;
 /// How much more than the least loaded bulk connection another may have in flight and still take a
-/// request: one full extent, so that a slow connection is passed over but a steady one is not starved.
+/// request: one full extent, so that a slow connection is passed over but a steady one is not
+/// starved.
 const IMBALANCE_BYTES_MAX: u64 = 1 << 20;
 /// Demand bytes in flight on the main connection beyond which bulk connections help.
 const MAIN_DEMAND_BYTES_MAX: u64 = 512 << 10;

@@ -1,13 +1,13 @@
 //! What the client knows of the volume's inodes and names, and for how long it may believe it.
 //!
 //! A pure table: no lock, no clock, no I/O. An answer from here is as good as one from the server
-//! exactly while a lease stands: attributes of an inode under the inode's lease, presence or absence
-//! of a name under the directory's. Whether leases may be believed at all (the server has been heard
-//! of recently) is the caller's to check, once per operation.
+//! exactly while a lease stands: attributes of an inode under the inode's lease, presence or
+//! absence of a name under the directory's. Whether leases may be believed at all (the server has
+//! been heard of recently) is the caller's to check, once per operation.
 //!
 //! Replies and recalls travel on different connections, so a reply that grants a lease can arrive
-//! after the recall of that very lease. [`RecallLog`] remembers recent recalls; a lease is taken only
-//! if its inode was not recalled since the request was queued.
+//! after the recall of that very lease. [`RecallLog`] remembers recent recalls; a lease is taken
+//! only if its inode was not recalled since the request was queued.
 
 mod directory;
 mod recalls;

@@ -3,8 +3,8 @@
 use base::Handle;
 use std::collections::{HashMap, VecDeque};
 
-/// Recalls remembered. One is forgotten only when this many later ones have come; requests older than
-/// that are refused their leases wholesale.
+/// Recalls remembered. One is forgotten only when this many later ones have come; requests older
+/// than that are refused their leases wholesale.
 const RECALLS_MAX: usize = 8192;
 
 /// Which inodes have been recalled recently, by the number of the recall.
@@ -37,8 +37,8 @@ impl RecallLog {
         self.floor = self.floor.max(sequence);
     }
 
-    /// Whether a lease on `handle`, granted to a request that was queued when `recalls_seen` recalls
-    /// had been received, may have been recalled meanwhile.
+    /// Whether a lease on `handle`, granted to a request that was queued when `recalls_seen`
+    /// recalls had been received, may have been recalled meanwhile.
     #[must_use]
     pub fn is_recalled_since(&self, handle: &Handle, recalls_seen: u64) -> bool {
         recalls_seen < self.floor

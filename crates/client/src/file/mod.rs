@@ -1,11 +1,11 @@
-//! One file's data at the client: what has been fetched and not yet used, what is under way, what has
-//! been written and is not yet durable.
+//! One file's data at the client: what has been fetched and not yet used, what is under way, what
+//! has been written and is not yet durable.
 //!
 //! [`File`] is shared by all opens of an inode. Its state is one structure behind one lock that is
 //! held for state changes only; the asynchronous work around it is in [`crate::volume`].
 //!
-//! Consumed data is dropped at once: the kernel's page cache has it from then on, and would answer a
-//! second read itself. What is kept here is what the kernel has not asked for yet.
+//! Consumed data is dropped at once: the kernel's page cache has it from then on, and would answer
+//! a second read itself. What is kept here is what the kernel has not asked for yet.
 
 mod completion;
 mod held;

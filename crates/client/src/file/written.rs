@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Small adjoining writes are gathered into one piece. Pieces that overlap are never on the line at
-//! the same time, because the line may carry them in any order: the later one waits. A piece is kept
-//! until a commit of the same boot covers it, so that a server that was killed gets it again.
+//! the same time, because the line may carry them in any order: the later one waits. A piece is
+//! kept until a commit of the same boot covers it, so that a server that was killed gets it again.
 
 use base::{BootId, Extent, FsError, OpenId, Principal};
 use bytes::{Bytes, BytesMut};

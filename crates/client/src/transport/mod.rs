@@ -5,11 +5,11 @@
 //! The session, the two link estimators and the table of waiters are one structure behind one lock
 //! that is held for a few hundred nanoseconds and never over an await.
 //!
-//! A broken connection is nobody's error: its requests are sent again when it stands again. What the
-//! caller sees is an answer, a refusal, or [`CallError::TimedOut`] when its time is over.
+//! A broken connection is nobody's error: its requests are sent again when it stands again. What
+//! the caller sees is an answer, a refusal, or [`CallError::TimedOut`] when its time is over.
 //!
-//! Leases and recalls: a reply can overtake a recall that was sent before it, on another connection.
-//! So every response says which recalls had been received when its request was sent
+//! Leases and recalls: a reply can overtake a recall that was sent before it, on another
+//! connection. So every response says which recalls had been received when its request was sent
 //! ([`Response::recalls_seen`]), and the cache refuses a lease that a later recall may mean.
 
 mod connection;

@@ -1,7 +1,7 @@
 //! Time-outs and heartbeats.
 //!
-//! One task per transport. It sleeps until the earliest deadline or the next heartbeat. A heartbeat is
-//! a ping whenever the server has not been heard for the interval, which also renews the leases.
+//! One task per transport. It sleeps until the earliest deadline or the next heartbeat. A heartbeat
+//! is a ping whenever the server has not been heard for the interval, which also renews the leases.
 
 use super::{Call, CallError, Shared, Transport};
 use crate::clock::now;

@@ -171,8 +171,8 @@ impl Volume {
             && known.epoch == epoch
             && known.xattrs.len() < XATTRS_KEPT_MAX
             && value.as_ref().is_none_or(|value| value.len() <= XATTR_KEPT_BYTES_MAX)
-            // What one caller may not see must not be remembered for those who may, nor the reverse;
-            // these two name spaces are readable by all who reach the inode.
+            // What one caller may not see must not be remembered for those who may, nor the
+            // reverse; these two name spaces are readable by all who reach the inode.
             && (name.starts_with(b"system.") || name.starts_with(b"security."))
         {
             known.xattrs.insert(name.to_vec(), value.clone());
@@ -180,7 +180,8 @@ impl Volume {
         value.ok_or(FsError::NoData)
     }
 
-    /// Sets an extended attribute. `create`: `Some(true)` it must be new, `Some(false)` it must exist.
+    /// Sets an extended attribute. `create`: `Some(true)` it must be new, `Some(false)` it must
+    /// exist.
     ///
     /// # Errors
     /// The server's, for this caller.

@@ -1,8 +1,8 @@
 //! Advisory locks, held at the server.
 //!
-//! What this session holds is remembered here for two reasons: a server that has been restarted must
-//! be told, and a wait that is broken off may have been granted at that very moment, in which case
-//! the lock must be put back to what it was.
+//! What this session holds is remembered here for two reasons: a server that has been restarted
+//! must be told, and a wait that is broken off may have been granted at that very moment, in which
+//! case the lock must be put back to what it was.
 
 use super::Volume;
 use crate::cache::NodeId;
@@ -157,8 +157,8 @@ impl Volume {
         }
     }
 
-    /// Taking a lock is also asking for what others wrote under it: without a lease, what is here may
-    /// be old.
+    /// Taking a lock is also asking for what others wrote under it: without a lease, what is here
+    /// may be old.
     fn refresh_under_lock(&self, node: NodeId) {
         let leased = self.transport.leases_hold()
             && self.nodes().get(node).is_some_and(|node| node.is_leased());

@@ -5,8 +5,9 @@
 //! Answers out of the cache are given to any caller: the kernel has judged its search and open
 //! permissions by the leased attributes before it asks (see `docs/semantics.md`).
 //!
-//! Locks: the node table, the memory budget and each file's state have a lock of their own, held for
-//! state changes and never over an await. Order where two are needed: table, then file, then budget.
+//! Locks: the node table, the memory budget and each file's state have a lock of their own, held
+//! for state changes and never over an await. Order where two are needed: table, then file, then
+//! budget.
 //!
 //! | file | operations |
 //! |---|---|
@@ -17,9 +18,11 @@
 //! | `write` | write-behind, commit, replay |
 //! | `space` | allocation, holes, copies within the server |
 //! | `change` | creating, removing, renaming |
+//! | `ahead` | creations answered before the server knows |
 //! | `locks` | advisory locks |
 //! | `recall` | leases that the server takes back, reconnection |
 
+mod ahead;
 mod attributes;
 mod change;
 mod locks;
@@ -110,7 +113,7 @@ pub struct Volume {
     next_open: AtomicU64,
     locks: Mutex<locks::HeldLocks>,
     opens: Mutex<std::collections::HashMap<OpenId, open::OpenAtServer>>,
-    ahead: change::Ahead,
+    ahead: ahead::Ahead,
     /// A commit of everything is due.
     group_commit: AtomicBool,
     counters: Counters,
@@ -149,7 +152,7 @@ impl Volume {
             next_open: AtomicU64::new(1),
             locks: Mutex::default(),
             opens: Mutex::default(),
-            ahead: change::Ahead::default(),
+            ahead: ahead::Ahead::default(),
             group_commit: AtomicBool::new(false),
             counters: Counters::default(),
             this: this.clone(),

@@ -1,9 +1,9 @@
 //! Opening and closing, and small files ahead.
 //!
 //! A file opened only for reading under a lease is opened here alone: the lease says that nobody
-//! changes it, and the kernel has judged the caller by leased attributes. Everything else is opened at
-//! the server. When the lease is recalled, files that were opened here alone are opened at the server
-//! before the recall is obeyed, so that a file that somebody else removes can be read on.
+//! changes it, and the kernel has judged the caller by leased attributes. Everything else is opened
+//! at the server. When the lease is recalled, files that were opened here alone are opened at the
+//! server before the recall is obeyed, so that a file that somebody else removes can be read on.
 
 use super::Volume;
 use crate::cache::NodeId;
@@ -284,7 +284,8 @@ impl Volume {
         budget.on_freed(file.account, freed);
     }
 
-    /// A file of a directory is opened: if files are opened in order, fetch the next ones' contents.
+    /// A file of a directory is opened: if files are opened in order, fetch the next ones'
+    /// contents.
     fn fetch_neighbours(&self, who: &Principal, node: NodeId) {
         let (line, room, _) = self.transport.download_room();
         let wanted: Vec<(NodeId, Handle, u64)> = {

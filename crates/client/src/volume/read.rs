@@ -1,8 +1,8 @@
 //! Reading: what an application waits for, and what it will probably want.
 //!
-//! A read asks the server only for bytes that are neither here nor under way, at once and as demand.
-//! Then predictions are asked for, as many as the window and the memory allow. A prediction that a
-//! reader waits for becomes a demand if it is still queued.
+//! A read asks the server only for bytes that are neither here nor under way, at once and as
+//! demand. Then predictions are asked for, as many as the window and the memory allow. A prediction
+//! that a reader waits for becomes a demand if it is still queued.
 
 use super::Volume;
 use crate::cache::NodeId;
@@ -120,8 +120,8 @@ impl Volume {
         self.read_through(who, open, target, extent).await
     }
 
-    /// Asks for what is missing of `wanted`; all that must be waited for, and whether its failure is
-    /// the reader's.
+    /// Asks for what is missing of `wanted`; all that must be waited for, and whether its failure
+    /// is the reader's.
     #[expect(
         clippy::too_many_arguments,
         reason = "the parts of one read, all of them in use"
@@ -294,8 +294,8 @@ impl Volume {
         budget.on_freed(file.account, freed);
     }
 
-    /// Asks for what will probably be wanted, as far as window and memory allow, and takes back what
-    /// will not.
+    /// Asks for what will probably be wanted, as far as window and memory allow, and takes back
+    /// what will not.
     pub(super) fn pump(&self, node: NodeId, file: &Arc<File>) {
         if self.transport.blocking().is_some() {
             return;

@@ -1,9 +1,9 @@
 //! Leases that the server takes back, silence, and reconnection.
 //!
 //! A recall is obeyed in two parts. At once, before any later frame of the connection is looked at:
-//! the table forgets, so that nothing is answered from here any more. Then, in a task: the kernel is
-//! told, creations answered ahead are sent, opens that only we know of are made at the server; after
-//! that the server hears that it is done.
+//! the table forgets, so that nothing is answered from here any more. Then, in a task: the kernel
+//! is told, creations answered ahead are sent, opens that only we know of are made at the server;
+//! after that the server hears that it is done.
 
 use super::Volume;
 use crate::cache::NodeId;
@@ -43,7 +43,7 @@ impl Listener for Ear {
 
     fn on_silence(&self) {
         if let Some(volume) = self.volume.upgrade() {
-            tracing::warn!(volume = %volume.name, "the server is silent; cached answers are dropped");
+            tracing::warn!(volume = %volume.name, "silent server; cached answers are dropped");
             volume.forget_leases();
         }
     }
@@ -163,8 +163,8 @@ impl Volume {
         }
     }
 
-    /// Commits everything of the volume once, a little later, so that memory for unstable data comes
-    /// back. One flush of the server's file system serves all files.
+    /// Commits everything of the volume once, a little later, so that memory for unstable data
+    /// comes back. One flush of the server's file system serves all files.
     pub(super) fn commit_all_soon(&self) {
         if self.group_commit.swap(true, Ordering::AcqRel) {
             return;

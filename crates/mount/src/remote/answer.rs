@@ -1,8 +1,8 @@
 //! Answering exactly once, although the caller may give up first.
 //!
-//! An operation owns an [`Answer`]. When a signal comes for the caller, the answer is taken away and
-//! given as EINTR: at once for waits that POSIX lets a signal end (locks), and for everything else
-//! when the caller is dying, so that a process that waits for a dead server can be killed. The
+//! An operation owns an [`Answer`]. When a signal comes for the caller, the answer is taken away
+//! and given as EINTR: at once for waits that POSIX lets a signal end (locks), and for everything
+//! else when the caller is dying, so that a process that waits for a dead server can be killed. The
 //! operation goes on and finds that nobody waits; what it made for the caller alone it must undo.
 
 use super::errno::errno;

@@ -5,12 +5,12 @@
 //!                                 -> or a task: Volume's operation, then the answer
 //! ```
 //!
-//! The FUSE threads never wait for the network. What is known (names, attributes, data fetched ahead)
-//! is answered on the spot; the rest becomes a task that owns the [`Answer`].
+//! The FUSE threads never wait for the network. What is known (names, attributes, data fetched
+//! ahead) is answered on the spot; the rest becomes a task that owns the [`Answer`].
 //!
-//! Permissions: the kernel judges every caller by mode and ACL (`default_permissions`, `POSIX_ACL`),
-//! which it keeps only as long as the lease stands; the server judges again whatever reaches it. So
-//! what is answered from here is never more than the caller may have.
+//! Permissions: the kernel judges every caller by mode and ACL (`default_permissions`,
+//! `POSIX_ACL`), which it keeps only as long as the lease stands; the server judges again whatever
+//! reaches it. So what is answered from here is never more than the caller may have.
 //!
 //! What the kernel keeps is dropped through [`invalidate`] when a lease goes: names by raising the
 //! epoch, which takes no lock in the kernel and so cannot wait for a request that waits for us;

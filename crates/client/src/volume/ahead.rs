@@ -1,0 +1,436 @@
+//! Creations answered ahead.
+//!
+//! In a directory that the server has leased to this session alone and whose names are all known, a
+//! new file needs nobody's leave: the kernel has judged the caller by leased attributes, the name
+//! is known to be free, and nobody else looks. Such a creation is answered at once. The file's
+//! contents are gathered until it is closed (or grows, or a moment passes) and then sent with the
+//! creation in one request. Whatever else is done with the file first waits until the server has
+//! it.
+//!
+//! A creation that the server then refuses (no space, a quota) is reported by the next fsync of the
+//! file or of its directory, by a sync of the volume, and in the log.
+
+use super::attributes::{resolve, wall_clock};
+use super::change::{Creation, forget_name};
+use super::{OpenFile, View, Volume};
+use crate::cache::NodeId;
+use crate::file::Completion;
+use crate::transport::{Call, CallError, FileResponse};
+use base::limits::INLINE_BYTES_MAX;
+use base::{AttributeChange, Attributes, FileKind, FsError, Handle, Name, Principal, mode};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use wire::frame::Class;
+use wire::message::{Access, Entry, Lease, Step, StepReply};
+
+/// Files that may exist only here at once.
+const AHEAD_MAX: usize = 4096;
+/// How long a file that stays open may exist only here.
+const AHEAD_TIME_MAX: Duration = Duration::from_millis(50);
+
+/// A file that the server does not know yet.
+#[derive(Debug)]
+struct AheadFile {
+    parent: NodeId,
+    parent_handle: Handle,
+    name: Name,
+    who: Principal,
+    mode: u16,
+    umask: u16,
+    change: AttributeChange,
+    sent: bool,
+    completion: Completion,
+}
+
+/// All files that the server does not know yet, and what became of refused ones.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    files: Mutex<HashMap<NodeId, AheadFile>>,
+    /// Errors of refused creations by directory, for its next fsync.
+    pub(super) errors: Mutex<HashMap<NodeId, FsError>>,
+}
+
+impl Ahead {
+    fn files(&self) -> MutexGuard<'_, HashMap<NodeId, AheadFile>> {
+        self.files.lock().expect("no panic happens under this lock")
+    }
+}
+
+impl Volume {
+    /// Answers a creation ahead, if it may be.
+    #[must_use]
+    pub fn try_create_ahead(
+        &self,
+        who: &Principal,
+        creation: &Creation,
+        access: Access,
+        append: bool,
+    ) -> Option<(View, OpenFile)> {
+        let Creation {
+            parent,
+            name,
+            mode,
+            umask,
+        } = creation;
+        if !self.transport.leases_hold() || self.ahead.files().len() >= AHEAD_MAX {
+            return None;
+        }
+        let mut nodes = self.nodes();
+        let known = nodes.get_mut(*parent)?;
+        if known.lease != Lease::Exclusive {
+            return None;
+        }
+        let parent_handle = known.handle.clone()?;
+        if known.directory.as_ref()?.get(name)?.is_some() {
+            return None;
+        }
+        let attributes = new_attributes(who, &known.attributes, *mode, *umask);
+        known.attributes.modified = attributes.modified;
+        known.attributes.changed = attributes.changed;
+        let node = nodes.create_ahead(attributes.clone());
+        nodes.set_name(*parent, name, Some(node));
+        drop(nodes);
+        let file = AheadFile {
+            parent: *parent,
+            parent_handle,
+            name: name.clone(),
+            who: who.clone(),
+            mode: *mode,
+            umask: *umask,
+            change: AttributeChange::default(),
+            sent: false,
+            completion: Completion::default(),
+        };
+        self.ahead.files().insert(node, file);
+        self.counters.created_ahead.fetch_add(1, Ordering::Relaxed);
+        let open = self.fresh_open();
+        self.register(who, node, open, access, false);
+        if let Ok(file) = self.file(node) {
+            file.lock().opens += 1;
+        }
+        self.pin(node);
+        self.send_later(node);
+        let view = View {
+            node,
+            attributes,
+            attributes_leased: true,
+            name_leased: true,
+        };
+        let open = OpenFile {
+            node,
+            open,
+            access,
+            append,
+            who: who.clone(),
+            keep_data: true,
+        };
+        Some((view, open))
+    }
+
+    fn send_later(&self, node: NodeId) {
+        let this = self.arc();
+        tokio::spawn(async move {
+            tokio::time::sleep(AHEAD_TIME_MAX).await;
+            this.send_ahead(node);
+        });
+    }
+
+    /// Whether a file exists only here.
+    pub(super) fn is_ahead(&self, node: NodeId) -> bool {
+        self.ahead.files().contains_key(&node)
+    }
+
+    /// Attributes of a file that exists only here are changed here, unless it is on its way.
+    pub(super) fn change_ahead(&self, node: NodeId, change: &AttributeChange) -> bool {
+        if change.size.is_some() {
+            return false;
+        }
+        let mut files = self.ahead.files();
+        let Some(file) = files.get_mut(&node).filter(|file| !file.sent) else {
+            return false;
+        };
+        let pending = &mut file.change;
+        pending.mode = change.mode.or(pending.mode);
+        pending.uid = change.uid.or(pending.uid);
+        pending.gid = change.gid.or(pending.gid);
+        pending.accessed = change.accessed.or(pending.accessed);
+        pending.modified = change.modified.or(pending.modified);
+        drop(files);
+        let now = wall_clock();
+        if let Some(known) = self.nodes().get_mut(node) {
+            let attributes = &mut known.attributes;
+            attributes.mode = change.mode.unwrap_or(attributes.mode);
+            attributes.uid = change.uid.unwrap_or(attributes.uid);
+            attributes.gid = change.gid.unwrap_or(attributes.gid);
+            let accessed = change.accessed.map(|time| resolve(time, now));
+            attributes.accessed = accessed.unwrap_or(attributes.accessed);
+            let modified = change.modified.map(|time| resolve(time, now));
+            attributes.modified = modified.unwrap_or(attributes.modified);
+            attributes.changed = now;
+        }
+        true
+    }
+
+    /// A file that exists only here has got data: too much of it is sent at once.
+    pub(super) fn grown_ahead(&self, node: NodeId, file: &crate::file::File) {
+        if file.lock().written.bytes() > u64::from(INLINE_BYTES_MAX) {
+            self.send_ahead(node);
+        }
+    }
+
+    /// Sends a file that exists only here, if that has not been done.
+    pub(super) fn send_ahead(&self, node: NodeId) {
+        let Ok(file) = self.file(node) else { return };
+        let (step, who) = {
+            let mut files = self.ahead.files();
+            let Some(ahead) = files.get_mut(&node).filter(|ahead| !ahead.sent) else {
+                return;
+            };
+            ahead.sent = true;
+            let step = Step::CreateFile {
+                parent: wire::message::Target::Handle(ahead.parent_handle.clone()),
+                name: ahead.name.clone(),
+                mode: ahead.mode,
+                umask: ahead.umask,
+                change: ahead.change.clone(),
+                bytes: 0,
+            };
+            (step, ahead.who.clone())
+        };
+        let contents = file.lock().written.take_contents(INLINE_BYTES_MAX as usize);
+        let (payload, permits) = contents.unwrap_or_default();
+        let step = match step {
+            Step::CreateFile {
+                parent,
+                name,
+                mode,
+                umask,
+                change,
+                ..
+            } => {
+                let bytes = payload.len() as u32;
+                Step::CreateFile {
+                    parent,
+                    name,
+                    mode,
+                    umask,
+                    change,
+                    bytes,
+                }
+            }
+            other => other,
+        };
+        let call = Call {
+            class: Class::Write,
+            payload: payload.clone(),
+            ..Call::metadata()
+        };
+        let pending = self.transport.submit_steps(&who, vec![step], call);
+        let this = self.arc();
+        tokio::spawn(async move {
+            let outcome = pending.files().await.map_err(CallError::to_fs_error);
+            this.created(node, outcome, payload, permits);
+        });
+    }
+
+    /// The server has answered a creation that was answered ahead.
+    fn created(
+        &self,
+        node: NodeId,
+        outcome: Result<FileResponse, FsError>,
+        contents: Bytes,
+        permits: Vec<OwnedSemaphorePermit>,
+    ) {
+        let outcome =
+            outcome.and_then(
+                |mut response| match response.results.pop().ok_or(FsError::Io)? {
+                    Ok(StepReply::Created {
+                        entry,
+                        parent,
+                        parent_lease,
+                        ..
+                    }) => Ok((
+                        entry,
+                        parent,
+                        parent_lease,
+                        response.recalls_seen,
+                        response.boot,
+                    )),
+                    Ok(_) => Err(FsError::Io),
+                    Err(error) => Err(error),
+                },
+            );
+        let Some(ahead) = self.ahead.files().remove(&node) else {
+            return;
+        };
+        let outcome = match outcome {
+            Ok((entry, parent, parent_lease, seen, boot)) => {
+                self.confirm_ahead(node, &ahead, &entry, &parent, parent_lease, seen);
+                if let Ok(file) = self.file(node) {
+                    let mut state = file.lock();
+                    state
+                        .written
+                        .add_stored(contents, ahead.who.clone(), boot, permits);
+                    drop(state);
+                    self.send_written(node, &file);
+                    self.commit_all_soon();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.refuse_ahead(node, &ahead, error);
+                Err(error)
+            }
+        };
+        ahead.completion.set(outcome);
+    }
+
+    fn confirm_ahead(
+        &self,
+        node: NodeId,
+        ahead: &AheadFile,
+        entry: &Entry,
+        parent: &Attributes,
+        parent_lease: Lease,
+        seen: u64,
+    ) {
+        let mut nodes = self.nodes();
+        let local = nodes.get(node).map(|known| known.attributes.clone());
+        nodes.confirm(node, entry, seen);
+        nodes.refresh(ahead.parent, parent, parent_lease, seen);
+        let changed = nodes.get(node).is_some_and(|known| {
+            local.as_ref().is_none_or(|local| {
+                (local.mode, local.uid, local.gid, local.size)
+                    != (
+                        known.attributes.mode,
+                        known.attributes.uid,
+                        known.attributes.gid,
+                        known.attributes.size,
+                    )
+            })
+        });
+        if let Some(known) = nodes.get_mut(node) {
+            // The kernel's pages are what was written here.
+            known.kernel_data = Some(known.attributes.changed);
+        }
+        drop(nodes);
+        if changed {
+            self.tell_attributes(node);
+        }
+    }
+
+    fn refuse_ahead(&self, node: NodeId, ahead: &AheadFile, error: FsError) {
+        tracing::error!(name = %ahead.name, %error, "the server refused a file created ahead");
+        let mut nodes = self.nodes();
+        nodes.discard(node);
+        forget_name(&mut nodes, ahead.parent, &ahead.name);
+        drop(nodes);
+        if let Ok(file) = self.file(node) {
+            file.lock().written.set_error(error);
+        }
+        let mut errors = self
+            .ahead
+            .errors
+            .lock()
+            .expect("no panic happens under this lock");
+        errors.entry(ahead.parent).or_insert(error);
+        drop(errors);
+        if let Some(invalidate) = self.invalidate.get() {
+            invalidate.names();
+        }
+    }
+
+    /// Waits until the server knows a file; its handle.
+    ///
+    /// # Errors
+    /// Why the server refused it.
+    pub(super) async fn settle(&self, node: NodeId) -> Result<Handle, FsError> {
+        self.send_ahead(node);
+        let completion = self
+            .ahead
+            .files()
+            .get(&node)
+            .map(|ahead| ahead.completion.clone());
+        if let Some(completion) = completion {
+            completion.wait().await?;
+        }
+        let nodes = self.nodes();
+        nodes
+            .get(node)
+            .and_then(|node| node.handle.clone())
+            .ok_or(FsError::Stale)
+    }
+
+    /// Waits until the server knows every file of a directory.
+    ///
+    /// # Errors
+    /// The first refusal.
+    pub(super) async fn settle_directory(&self, directory: NodeId) -> Result<(), FsError> {
+        self.settle_where(|ahead| ahead.parent == directory).await
+    }
+
+    /// Waits until the server knows every file.
+    ///
+    /// # Errors
+    /// The first refusal, now or since the last time.
+    pub(super) async fn settle_all(&self) -> Result<(), FsError> {
+        let settled = self.settle_where(|_| true).await;
+        let mut errors = self
+            .ahead
+            .errors
+            .lock()
+            .expect("no panic happens under this lock");
+        let refused = errors.drain().next().map(|(_, error)| error);
+        refused.map_or(settled, Err)
+    }
+
+    async fn settle_where(&self, wanted: impl Fn(&AheadFile) -> bool) -> Result<(), FsError> {
+        let nodes: Vec<NodeId> = {
+            let files = self.ahead.files();
+            files
+                .iter()
+                .filter(|(_, ahead)| wanted(ahead))
+                .map(|(node, _)| *node)
+                .collect()
+        };
+        for node in &nodes {
+            self.send_ahead(*node);
+        }
+        let mut outcome = Ok(());
+        for node in nodes {
+            outcome = outcome.and(self.settle(node).await.map(|_| ()));
+        }
+        outcome
+    }
+}
+
+/// The attributes of a file that `who` makes in `parent`, as the server will find them.
+fn new_attributes(who: &Principal, parent: &Attributes, mode: u16, umask: u16) -> Attributes {
+    let now = wall_clock();
+    let inherits = parent.mode & mode::SETGID != 0;
+    let gid = if inherits { parent.gid } else { who.gid };
+    let mut bits = mode & !umask & mode::ALL;
+    if bits & mode::SETGID != 0 && who.uid != 0 && !who.is_member(gid) {
+        bits &= !mode::SETGID;
+    }
+    Attributes {
+        kind: FileKind::File,
+        mode: bits,
+        links: 1,
+        uid: who.uid,
+        gid,
+        inode: 0,
+        device: 0,
+        size: 0,
+        blocks: 0,
+        block_size: parent.block_size,
+        accessed: now,
+        modified: now,
+        changed: now,
+        created: Some(now),
+    }
+}
