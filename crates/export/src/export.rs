@@ -85,6 +85,8 @@ pub struct Export {
     top: OwnedFd,
     root: Handle,
     file_system: (u32, u32),
+    /// The mount in which the top lies, as name_to_handle_at(2) numbers it.
+    pub(crate) mount: u64,
     pub(crate) seal: Seal,
     pub(crate) cache: DescriptorCache,
     pub(crate) directories: OpenDirectories,
@@ -105,10 +107,10 @@ impl Export {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
         // A file system can have handles and yet not find an inode by them.
-        let kernel = sys::name_to_handle(top.as_fd())
-            .and_then(|kernel| {
+        let (kernel, mount) = sys::name_to_handle_in(top.as_fd(), c".")
+            .and_then(|(kernel, mount)| {
                 sys::open_by_handle(top.as_fd(), &kernel, PIN_FLAGS.bits().cast_signed())?;
-                Ok(kernel)
+                Ok((kernel, mount))
             })
             .map_err(|e| ExportError::Handles {
                 path: path.to_owned(),
@@ -121,6 +123,7 @@ impl Export {
             root: seal.close(&kernel),
             top,
             file_system,
+            mount,
             seal,
             cache: DescriptorCache::new(descriptors_max),
             directories: OpenDirectories::default(),
@@ -191,11 +194,18 @@ impl Export {
         }
     }
 
+    /// Refuses a directory of another file system: a Btrfs subvolume has inode numbers of its own
+    /// without being a mount.
+    pub(crate) fn check_device(&self, stat: &Stat) -> Result<(), FsError> {
+        let same = stat.file_system == self.file_system;
+        if same || stat.attributes.kind != FileKind::Directory {
+            Ok(())
+        } else {
+            Err(FsError::CrossDevice)
+        }
+    }
+
     /// Handle and attributes of the inode behind `fd`.
-    ///
-    /// # Errors
-    /// [`FsError::CrossDevice`] for a directory of another file system (a Btrfs subvolume has inode
-    /// numbers of its own without being a mount).
     pub(crate) fn describe(&self, fd: impl AsFd) -> Result<Node, FsError> {
         let fd = fd.as_fd();
         let Stat {

@@ -4,6 +4,7 @@ use crate::errno::fs_error;
 use base::{Attributes, FileKind, FsError, Timestamp, mode};
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp};
+use std::ffi::CStr;
 
 /// The kind of inode that the kernel's type means.
 pub(crate) fn kind_of(file_type: FileType) -> Option<FileKind> {
@@ -43,6 +44,15 @@ pub(crate) fn stat(fd: impl AsFd) -> Result<Stat, FsError> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let statx = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, mask).map_err(fs_error)?;
     convert(&statx)
+}
+
+/// Asks for everything about what `name` means in a directory (a symbolic link means itself), and for
+/// the number of the mount in which that lies.
+pub(crate) fn stat_in(directory: impl AsFd, name: &CStr) -> Result<(Stat, u64), FsError> {
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let statx = rustix::fs::statx(directory, name, flags, mask).map_err(fs_error)?;
+    Ok((convert(&statx)?, statx.stx_mnt_id))
 }
 
 fn convert(statx: &Statx) -> Result<Stat, FsError> {

@@ -41,6 +41,35 @@ impl KernelHandle {
         self.kind
     }
 
+    /// The inode number in the handle, for the layouts of ext4, tmpfs, XFS and Btrfs.
+    pub(crate) fn inode(&self) -> Option<u64> {
+        let bytes = self.as_bytes();
+        let word = |at: usize| {
+            let word = bytes.get(at..)?.first_chunk()?;
+            #[expect(
+                clippy::host_endian_bytes,
+                reason = "the kernel speaks the machine's order"
+            )]
+            Some(u64::from(u32::from_ne_bytes(*word)))
+        };
+        let long = |at: usize| {
+            let long = bytes.get(at..)?.first_chunk()?;
+            #[expect(
+                clippy::host_endian_bytes,
+                reason = "the kernel speaks the machine's order"
+            )]
+            Some(u64::from_ne_bytes(*long))
+        };
+        match (self.kind, bytes.len()) {
+            // Number and generation.
+            (1, 8) => word(0),
+            // Generation, then the number's lower and upper half.
+            (1, 12) => Some(word(4)? | word(8)? << 32),
+            (0x81, 12) | (0x4d, 20) => long(0),
+            _ => None,
+        }
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..(self.len as usize).min(KERNEL_HANDLE_BYTES_MAX)]
     }
@@ -68,24 +97,37 @@ fn owned(result: c_int) -> Result<OwnedFd, Errno> {
 
 /// The kernel's handle of the inode behind `fd`, which may be an `O_PATH` descriptor.
 pub(crate) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<KernelHandle, Errno> {
+    handle_at(fd, c"", libc::AT_EMPTY_PATH).map(|(handle, _)| handle)
+}
+
+/// The kernel's handle of what `name` means in a directory (a symbolic link means itself), and the
+/// number of the mount in which that lies.
+pub(crate) fn name_to_handle_in(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+) -> Result<(KernelHandle, u64), Errno> {
+    handle_at(directory, name, 0)
+}
+
+fn handle_at(fd: BorrowedFd<'_>, name: &CStr, flags: c_int) -> Result<(KernelHandle, u64), Errno> {
     let mut handle = KernelHandle {
         len: KERNEL_HANDLE_BYTES_MAX as u32,
         kind: 0,
         bytes: [0; KERNEL_HANDLE_BYTES_MAX],
     };
-    let mut mount_id: c_int = 0;
+    let mut mount: c_int = 0;
     // SAFETY: `handle` has the layout of `struct file_handle` with `len` bytes of room behind the
-    // head; the path is a NUL-terminated empty string; both outlive the call.
+    // head; the path is NUL-terminated; both outlive the call.
     let result = unsafe {
         libc::name_to_handle_at(
             fd.as_raw_fd(),
-            c"".as_ptr(),
+            name.as_ptr(),
             (&raw mut handle).cast(),
-            &raw mut mount_id,
-            libc::AT_EMPTY_PATH,
+            &raw mut mount,
+            flags,
         )
     };
-    check(c_long::from(result)).map(|_| handle)
+    check(c_long::from(result)).map(|_| (handle, u64::from(mount.cast_unsigned())))
 }
 
 /// Opens the inode with this handle in the file system that `mount` lies in. Needs

@@ -5,7 +5,7 @@
 //! that user altogether ([`LocalUser`]) and names things by path; the served side walks by handle
 //! and name as the same user. Neither knows what the right answer is: the kernel gives it.
 
-use crate::common::{LocalUser, Mounted, Served, is_root, name, open_to_all, shell};
+use crate::common::{LocalUser, Mounted, Served, ext4, is_root, name, shell};
 use base::{AttributeChange, FileKind, FsError, Principal, SetTime, Timestamp};
 use export::{Access, Create, OpenOptions, RenameMode, Rights, XattrMode};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags};
@@ -746,6 +746,7 @@ struct Sides<'a> {
     tree: &'a Served,
     root: LocalUser,
     locals: Vec<LocalUser>,
+    sets: usize,
     cases: usize,
     differences: Vec<String>,
     /// How many cases ended in each answer, to see that the table is worth something.
@@ -754,16 +755,18 @@ struct Sides<'a> {
 
 impl Sides<'_> {
     fn compare_all(&mut self, directory: &str, file: &str) {
-        let top = self.tree.path.clone();
+        self.sets += 1;
+        let set = format!("set{}", self.sets);
+        let top = self.tree.path.join(&set);
         shell(&format!(
-            "cd {} && rm -rf model && mkdir model && cd model && mkdir d e && chmod 777 e && cd d \
-             && mkdir s && ln -s ../f l && printf text > f && chown 2001:3001 f s . && \
-             setfattr -n user.there -v yes f && {file}; cd .. && {directory}",
+            "mkdir -p {0}/model && cd {0}/model && mkdir d e && chmod 777 e && cd d \
+             && mkdir s && ln -s ../f l && printf text > f && chown 2001:3001 f s . \
+             && setfattr -n user.there -v yes f && {file}; cd .. && {directory}",
             top.display()
         ));
-        let sides = operations().len() * self.locals.len();
+        let cases = operations().len() * self.locals.len();
         self.root.run(move || {
-            for case in 0..sides {
+            for case in 0..cases {
                 copy(&top.join("model"), &top.join(format!("l{case}")));
                 copy(&top.join("model"), &top.join(format!("s{case}")));
             }
@@ -771,30 +774,25 @@ impl Sides<'_> {
         let mut case = 0;
         for user in 0..self.locals.len() {
             for op in operations() {
-                self.compare(op, user, case, &format!("{directory} / {file}"));
+                let sides = [format!("{set}/l{case}"), format!("{set}/s{case}")];
+                self.compare(op, user, sides, &format!("{directory} / {file}"));
                 case += 1;
             }
         }
-        shell(&format!(
-            "cd {} && rm -rf model l* s*",
-            self.tree.path.display()
-        ));
     }
 
-    fn compare(&mut self, op: Op, user: usize, case: usize, setup: &str) {
-        let (local_path, served_top) =
-            (self.tree.path.join(format!("l{case}")), format!("s{case}"));
+    fn compare(&mut self, op: Op, user: usize, [local, served_top]: [String; 2], setup: &str) {
+        let (local_path, served_path) =
+            (self.tree.path.join(local), self.tree.path.join(&served_top));
         let base = local_path.clone();
         let who = self.locals[user].principal.clone();
         let local = self.locals[user].run(move || locally(op, &base));
         let through = served(op, self.tree, &served_top, &who);
         self.cases += 1;
         self.refused += usize::from(local.is_err());
-        let served_path = self.tree.path.join(&served_top);
         // The test's own thread is whoever the worker acted for last.
-        let (a, b) = self
-            .root
-            .run(move || (describe(&local_path), describe(&served_path)));
+        let describe_both = move || (describe(&local_path), describe(&served_path));
+        let (a, b) = self.root.run(describe_both);
         if local != through || a != b {
             let trees: Vec<_> = a.iter().zip(&b).filter(|(a, b)| a != b).collect();
             self.differences.push(format!(
@@ -813,6 +811,7 @@ fn compare_on(tree: &Served, tables: &[(&[&str], &[&str])]) {
         tree,
         root,
         locals,
+        sets: 0,
         cases: 0,
         differences: Vec::new(),
         refused: 0,
@@ -845,17 +844,31 @@ fn compare_on(tree: &Served, tables: &[(&[&str], &[&str])]) {
 }
 
 #[test]
-fn every_operation_is_judged_as_locally_on_the_disk() {
+fn every_operation_is_judged_as_locally_on_ext4() {
     if !is_root() {
         return;
     }
-    let tree = Served::temporary();
-    // Every directory with one file, every file in two directories: the pairs that interact.
+    // Every directory with one file, every file in one directory: the pairs that interact.
     let tables = [
         (DIRECTORIES, &FILES[..1]),
         (&DIRECTORIES[2..3], &FILES[1..]),
     ];
-    compare_on(&tree, &tables);
+    let Some(mounted) = ext4() else { return };
+    compare_on(&Served::at(&mounted.path), &tables);
+}
+
+#[test]
+fn every_operation_is_judged_as_locally_on_xfs() {
+    if !is_root() {
+        return;
+    }
+    let Some(mounted) = Mounted::image("mkfs.xfs", &["-q"], 512 << 20, "noatime") else {
+        return;
+    };
+    compare_on(
+        &Served::at(&mounted.path),
+        &[(&DIRECTORIES[3..4], &FILES[2..3])],
+    );
 }
 
 #[test]
@@ -866,7 +879,6 @@ fn every_operation_is_judged_as_locally_on_tmpfs() {
     let Some(mounted) = Mounted::tmpfs(256 << 20) else {
         return;
     };
-    open_to_all(&mounted.path);
     let tree = Served::at(&mounted.path);
     compare_on(&tree, &[(&DIRECTORIES[4..5], &FILES[4..7])]);
 }

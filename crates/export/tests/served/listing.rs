@@ -1,6 +1,6 @@
 //! Paged listings.
 
-use crate::common::{Mounted, Served, is_root, name};
+use crate::common::{Mounted, Served, ext4, is_root, name};
 use base::{FileKind, FsError, Name, Principal};
 use export::{DirectoryEntry, Export, Worker};
 use std::collections::{HashMap, HashSet};
@@ -32,8 +32,10 @@ fn ten_thousand_entries_come_once_each_in_pages_of_any_size() {
     if !is_root() {
         return;
     }
-    let served = Served::temporary();
+    let Some(mounted) = ext4() else { return };
+    let served = Served::at(&mounted.path);
     let (root, worker, export) = (Principal::root(), &served.worker, &served.export);
+    std::fs::remove_dir(mounted.path.join("lost+found")).unwrap();
     let inodes: HashMap<Name, u64> = (0..10_000)
         .map(|number| {
             use std::os::unix::fs::MetadataExt;
@@ -111,11 +113,12 @@ fn is_stable_under_change(served: &Served) {
 }
 
 #[test]
-fn a_changing_directory_is_listed_without_gaps_on_the_disk() {
+fn a_changing_directory_is_listed_without_gaps_on_ext4() {
     if !is_root() {
         return;
     }
-    is_stable_under_change(&Served::temporary());
+    let Some(mounted) = ext4() else { return };
+    is_stable_under_change(&Served::at(&mounted.path));
 }
 
 #[test]
@@ -206,4 +209,49 @@ fn the_right_to_list_is_judged_for_each_caller_at_each_opening() {
     let file = served.find("0").handle;
     let on_file = export.read_directory(worker, &Principal::root(), &file, 0, 4, true);
     assert_eq!(on_file, Err(FsError::NotDirectory));
+}
+
+#[test]
+fn attributes_and_handle_of_an_entry_are_of_one_inode() {
+    if !is_root() {
+        return;
+    }
+    let Some(mounted) = Mounted::tmpfs(16 << 20) else {
+        return;
+    };
+    let served = Served::at(&mounted.path);
+    for number in 0..64 {
+        std::fs::write(mounted.path.join(number.to_string()), vec![0; number]).unwrap();
+    }
+    let stop = AtomicBool::new(false);
+    let mut mixed = HashSet::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let exchange = rustix::fs::RenameFlags::EXCHANGE;
+            let top = std::fs::File::open(&mounted.path).unwrap();
+            for number in (0..63)
+                .cycle()
+                .take_while(|_| !stop.load(Ordering::Relaxed))
+            {
+                let (a, b) = (number.to_string(), (number + 1).to_string());
+                rustix::fs::renameat_with(&top, a, &top, b, exchange).unwrap();
+            }
+        });
+        let root = Principal::root();
+        let mut inode_of = HashMap::new();
+        for _ in 0..1500 {
+            for entry in list(&served.export, &served.worker, &root, 4096, true) {
+                let node = entry.node.expect("no entry is removed");
+                let inode = node.attributes.inode;
+                if *inode_of.entry(node.handle).or_insert(inode) != inode {
+                    mixed.insert(inode);
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(
+        mixed.is_empty(),
+        "handles with attributes of two inodes: {mixed:?}"
+    );
 }
