@@ -197,3 +197,123 @@ impl Budget {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Takes all the room an account is given, in requests of 128 KiB.
+    fn fill(budget: &mut Budget, now: Time, account: Account, wanted_bytes: u64) -> u64 {
+        let mut taken_bytes = 0;
+        while taken_bytes < wanted_bytes && budget.room_bytes(now, account) >= 128 << 10 {
+            budget.on_taken(account, 128 << 10);
+            taken_bytes += 128 << 10;
+        }
+        taken_bytes
+    }
+
+    fn reclaim_all(budget: &mut Budget, now: Time) {
+        while let Some((account, bytes)) = budget.poll_reclaim(now) {
+            budget.on_freed(account, bytes.min(budget.account_bytes(account)));
+        }
+    }
+
+    #[test]
+    fn one_file_alone_may_fill_nearly_three_quarters() {
+        let mut budget = Budget::new(256 * MIB);
+        let taken_bytes = fill(&mut budget, Time::ZERO, Account(1), u64::MAX);
+        assert!(
+            (160 * MIB..=240 * MIB).contains(&taken_bytes),
+            "{taken_bytes}"
+        );
+        assert!(budget.demand_room_bytes() >= 16 * MIB);
+    }
+
+    #[test]
+    fn five_hundred_streaming_files_all_get_their_floor_within_the_limit() {
+        let mut budget = Budget::new(256 * MIB);
+        let mut now = Time::ZERO;
+        for round in 0..50 {
+            now = Time::from_millis(round * 20);
+            for file in 0..500 {
+                let account = Account(file);
+                fill(&mut budget, now, account, MIB);
+                let used_bytes = budget.account_bytes(account).min(256 << 10);
+                budget.on_used(account, used_bytes);
+                budget.on_freed(account, used_bytes);
+                assert!(budget.held_bytes() <= 256 * MIB);
+            }
+            reclaim_all(&mut budget, now);
+        }
+        let floors = (0..500).filter(|&file| {
+            fill(&mut budget, now, Account(file), MIB);
+            budget.account_bytes(Account(file)) >= 128 << 10
+        });
+        assert_eq!(floors.count(), 500);
+    }
+
+    #[test]
+    fn memory_moves_from_a_file_that_sleeps_to_one_that_reads() {
+        let mut budget = Budget::new(64 * MIB);
+        fill(&mut budget, Time::ZERO, Account(1), u64::MAX);
+        let before_bytes = budget.account_bytes(Account(1));
+        let mut now = Time::ZERO;
+        for step in 0..100 {
+            now = Time::from_millis(step * 100);
+            fill(&mut budget, now, Account(2), u64::MAX);
+            let used_bytes = budget.account_bytes(Account(2)).min(MIB);
+            budget.on_used(Account(2), used_bytes);
+            reclaim_all(&mut budget, now);
+        }
+        assert!(budget.account_bytes(Account(1)) < before_bytes * 3 / 4);
+        assert!(budget.account_bytes(Account(2)) > budget.account_bytes(Account(1)));
+        assert!(budget.held_bytes() <= 64 * MIB, "at {now}");
+    }
+
+    #[test]
+    fn an_account_without_memory_or_use_is_forgotten() {
+        let mut budget = Budget::new(64 * MIB);
+        for file in 0..10_000 {
+            let now = Time::from_millis(file);
+            budget.room_bytes(now, Account(file));
+        }
+        assert!(
+            budget.accounts.len() < 200,
+            "{} accounts",
+            budget.accounts.len()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_limit_holds_whatever_happens(
+            acts in prop::collection::vec((0u64..6, 0u8..4, 0u64..20 * MIB, 0u64..3000), 1..300)
+        ) {
+            let mut budget = Budget::new(64 * MIB);
+            let mut now = Time::ZERO;
+            for (file, act, bytes, millis) in acts {
+                let account = Account(file);
+                now = now + Duration::from_millis(millis);
+                match act {
+                    0 => {
+                        let room_bytes = budget.room_bytes(now, account);
+                        budget.on_taken(account, bytes.min(room_bytes));
+                    }
+                    1 => budget.on_taken(account, bytes.min(budget.demand_room_bytes())),
+                    2 => {
+                        budget.on_used(account, bytes);
+                        let freed_bytes = bytes.min(budget.account_bytes(account));
+                        budget.on_freed(account, freed_bytes);
+                    }
+                    _ => reclaim_all(&mut budget, now),
+                }
+                prop_assert!(budget.held_bytes() <= 64 * MIB);
+                let sum = (0..6).map(|file| budget.account_bytes(Account(file))).sum::<u64>();
+                prop_assert_eq!(sum, budget.held_bytes());
+            }
+        }
+    }
+}

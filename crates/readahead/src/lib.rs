@@ -33,15 +33,15 @@
 //! One reply:
 //!
 //! ```text
-//! link.on_reply(now, sent, bytes, server_time)   or link.on_lost(now, sent): exactly one per `sent`
+//! link.on_reply(now, sent, bytes, server_time)   or link.on_lost, link.on_cancelled: one per `sent`
 //! streams.on_fetched(now, extent)                or streams.on_dropped(extent) if it failed
 //! poll_fetch as above                            a reply makes room in the window
 //! ```
 //!
 //! When a buffer leaves memory: `streams.on_dropped(extent)` and `budget.on_freed(account, bytes)`.
 //! After [`FileStreams::poll_cancel`] the extent counts as dropped already: the client cancels the
-//! request if it is under way, frees the buffer if it is not, and gives the bytes back to the
-//! budget. A timer at [`FileStreams::next_timeout`] calls `poll_cancel`.
+//! request if it is under way (`link.on_cancelled`), frees the buffer if it is not, and gives the
+//! bytes back to the budget. A timer at [`FileStreams::next_timeout`] calls `poll_cancel`.
 //! [`Budget::poll_reclaim`] names the file that holds too much: pass it to
 //! [`FileStreams::reclaim`] and take the extents from `poll_cancel`.
 //!

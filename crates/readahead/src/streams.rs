@@ -168,6 +168,7 @@ pub struct FileStreams {
     ledger: Ledger,
     hints: VecDeque<Extent>,
     hint_unread_bytes: u64,
+    /// Given up, but the client does not know yet. Covered until it does.
     cancelled: VecDeque<Extent>,
     appetite: Appetite,
     tally: Tally,
@@ -200,6 +201,7 @@ impl FileStreams {
         for entry in self.ledger.take(extent) {
             self.count_hit(entry);
         }
+        self.keep(extent);
         if self.advice == Some(Advice::Random) {
             return;
         }
@@ -233,7 +235,8 @@ impl FileStreams {
             .find_map(|at| self.poll_stream(at, size, count, line, room_bytes))
     }
 
-    /// What to give up, unread: cancel the request if it is under way, else free the buffer.
+    /// What to give up, unread: cancel the request if it is under way, else free the buffer. It may
+    /// be a part of what was asked for in one request. Never what a read waits for.
     pub fn poll_cancel(&mut self, now: Time) -> Option<Extent> {
         for at in 0..self.streams.len() {
             if self
@@ -243,7 +246,9 @@ impl FileStreams {
                 self.give_up_stream(at);
             }
         }
-        self.cancelled.pop_front()
+        let extent = self.cancelled.pop_front()?;
+        self.covered.remove(extent);
+        Some(extent)
     }
 
     /// When [`poll_cancel`](Self::poll_cancel) should be called next, if nothing else happens.
@@ -273,6 +278,7 @@ impl FileStreams {
     /// until its next read.
     pub fn on_dropped(&mut self, extent: Extent) {
         self.covered.remove(extent);
+        self.keep(extent);
         for entry in self.ledger.take(extent) {
             self.count_waste(entry);
             if let Some(at) = self.at(entry.stream) {

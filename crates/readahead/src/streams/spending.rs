@@ -175,10 +175,28 @@ impl FileStreams {
     /// Gives up what of `extent` is unread; `poll_cancel` will name it.
     pub(super) fn give_up(&mut self, extent: Extent) {
         for entry in self.ledger.take(extent) {
-            self.covered.remove(entry.extent);
             self.cancelled.push_back(entry.extent);
             self.count_waste(entry);
         }
+    }
+
+    /// Takes `extent` out of what the client will be told to give up: it is read now, or gone.
+    pub(super) fn keep(&mut self, extent: Extent) {
+        if !self
+            .cancelled
+            .iter()
+            .any(|given_up| given_up.overlaps(extent))
+        {
+            return;
+        }
+        let rest = |given_up: Extent| {
+            let before = Extent::between(given_up.offset, extent.offset.min(given_up.end()));
+            let after = Extent::between(extent.end().max(given_up.offset), given_up.end());
+            [before, after]
+                .into_iter()
+                .filter(|piece| !piece.is_empty())
+        };
+        self.cancelled = self.cancelled.drain(..).flat_map(rest).collect();
     }
 
     /// Gives up all that a stream has unread; it sleeps until it is read again.
