@@ -68,6 +68,8 @@ const APPETITE_BYTES: u64 = 8 << 20;
 const APPETITE_BYTES_MIN: u64 = 1 << 20;
 /// Unread data lives at least this long after its stream was last read.
 const UNREAD_TIME_MIN: Duration = Duration::from_secs(5);
+/// Hinted data that nobody reads lives this long after the last hint was of use.
+const HINT_TIME_MAX: Duration = Duration::from_secs(60);
 /// Whose extents are hinted.
 const HINTED: StreamId = StreamId(0);
 
@@ -168,6 +170,8 @@ pub struct FileStreams {
     ledger: Ledger,
     hints: VecDeque<Extent>,
     hint_unread_bytes: u64,
+    /// When a hint was last fetched or of use.
+    hinted_at: Time,
     /// Given up, but the client does not know yet. Covered until it does.
     cancelled: VecDeque<Extent>,
     appetite: Appetite,
@@ -199,6 +203,9 @@ impl FileStreams {
         self.read_count += 1;
         self.tally.useful_bytes += extent.len;
         for entry in self.ledger.take(extent) {
+            if entry.stream == HINTED {
+                self.hinted_at = now;
+            }
             self.count_hit(entry);
         }
         self.keep(extent);
@@ -218,9 +225,10 @@ impl FileStreams {
     /// What to fetch now, the most urgent first; `None` when nothing is worth it or `room_bytes` is
     /// too little. The extent counts as asked for from this call on. Hints come before guesses; of
     /// the streams, the one with the least unread data is the most urgent.
-    pub fn poll_fetch(&mut self, _now: Time, line: &Line, room_bytes: u64) -> Option<Fetch> {
+    pub fn poll_fetch(&mut self, now: Time, line: &Line, room_bytes: u64) -> Option<Fetch> {
         self.line = Some(*line);
         if let Some(fetch) = self.poll_hint(line, room_bytes) {
+            self.hinted_at = now;
             return Some(fetch);
         }
         let size = self.size?;
@@ -246,6 +254,9 @@ impl FileStreams {
                 self.give_up_stream(at);
             }
         }
+        if self.hints_expire_at().is_some_and(|at| at <= now) {
+            self.give_up_hinted();
+        }
         let extent = self.cancelled.pop_front()?;
         self.covered.remove(extent);
         Some(extent)
@@ -257,10 +268,11 @@ impl FileStreams {
         if !self.cancelled.is_empty() {
             return Some(Time::ZERO);
         }
-        self.streams
+        let streams = self
+            .streams
             .iter()
-            .filter_map(|stream| self.expires_at(stream))
-            .min()
+            .filter_map(|stream| self.expires_at(stream));
+        streams.chain(self.hints_expire_at()).min()
     }
 
     /// The data of `extent` arrived, asked for on demand or on a guess.
@@ -289,7 +301,7 @@ impl FileStreams {
     }
 
     /// Memory is short: give up unread data of about `bytes` bytes that has arrived, that of the
-    /// stream longest not read first. Take the extents from [`poll_cancel`](Self::poll_cancel).
+    /// stream longest not read first, what was hinted last. Take the extents from [`poll_cancel`](Self::poll_cancel).
     pub fn reclaim(&mut self, bytes: u64) {
         let mut order: Vec<(u64, StreamId)> = self
             .streams
@@ -297,6 +309,7 @@ impl FileStreams {
             .map(|stream| (stream.read_number, stream.id))
             .collect();
         order.sort_unstable();
+        order.push((u64::MAX, HINTED));
         let mut left_bytes = bytes;
         for (_, id) in order {
             let mut held: Vec<Entry> = self.ledger.of(id).filter(|entry| entry.fetched).collect();

@@ -188,6 +188,54 @@ fn the_window_is_right_again_ten_round_trips_after_a_step() {
     }
 }
 
+/// On a busy machine replies come in bursts, after pauses of many milliseconds.
+#[test]
+fn a_receiver_that_stalls_does_not_mislead_the_window() {
+    for rtt_millis in [0, 5, 25, 100] {
+        for (every, length) in [(50, 5), (200, 15), (1000, 60)] {
+            let mut path = Path::fixed(rtt_millis, GIGABIT);
+            path.stall = Some((Duration::from_millis(every), Duration::from_millis(length)));
+            let mut greedy = Greedy::new(LinkEstimator::new(256 * MIB), path);
+            let bdp_bytes = GIGABIT * rtt_millis / 1000;
+            let mut largest = 0;
+            for at in 0..900 {
+                greedy.run_until(millis(1000 + at * 10));
+                if at > 100 {
+                    largest = largest.max(greedy.link.window_bytes());
+                }
+            }
+            let share = greedy.share(millis(2000), millis(10_000), GIGABIT);
+            let what = format!("{rtt_millis} ms, {length} in {every}: {share:.3}, {largest}");
+            // While it sleeps longer than the window lasts, the line must idle.
+            assert!(share >= 0.90, "{what}, {:?}", greedy.link.line());
+            assert!(
+                largest <= bdp_bytes * 5 / 2 + 5 * MIB,
+                "{what} for a BDP of {bdp_bytes}"
+            );
+        }
+    }
+}
+
+/// A cold connection gives a hundredth of the line at first.
+#[test]
+fn the_window_follows_a_transport_in_its_own_slow_start() {
+    for rtt_millis in [10, 50, 100] {
+        let mut path = Path::fixed(rtt_millis, GIGABIT);
+        path.slow_start_bytes = Some(14_600);
+        let mut greedy = Greedy::new(LinkEstimator::new(256 * MIB), path);
+        // The transport itself needs ten round trips at 100 ms.
+        let settled = millis(16 * rtt_millis);
+        let end = settled + Duration::from_millis(20 * rtt_millis);
+        greedy.run_until(end);
+        let share = greedy.share(settled, end, GIGABIT);
+        assert!(
+            share >= 0.90,
+            "{rtt_millis} ms: {share:.3}, {:?}",
+            greedy.link.line()
+        );
+    }
+}
+
 /// A reader on demand waits behind what is queued for the others.
 #[test]
 fn bulk_adds_less_than_half_a_round_trip_to_others() {

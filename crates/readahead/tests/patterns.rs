@@ -411,6 +411,32 @@ fn hints_are_fetched_first_and_in_their_order() {
 }
 
 #[test]
+fn hinted_data_that_nobody_reads_makes_room_again() {
+    let mut client = Client::new(SIZE);
+    client.streams.will_read(&[Extent::new(0, 100 * MIB)]);
+    client.fetch();
+    let before = client.fetched.bytes();
+    assert!(
+        (14 * MIB..=21 * MIB).contains(&before),
+        "one and a half windows: {before}"
+    );
+    client.streams.reclaim(2 * MIB);
+    client.fetch();
+    assert!(
+        client.cancelled.bytes() >= 2 * MIB,
+        "memory pressure takes hinted data too"
+    );
+    client.now = client.streams.next_timeout().unwrap();
+    client.fetch();
+    assert!(client.cancelled.bytes() >= before);
+    client.fetch();
+    assert!(
+        client.fetched.bytes() > before,
+        "the next hints have their turn"
+    );
+}
+
+#[test]
 fn advice_is_obeyed() {
     let front = |reads: u64| (0..reads).map(|at| Extent::new(at * READ, READ));
     let mut client = Client::new(SIZE);

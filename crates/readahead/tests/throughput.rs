@@ -96,3 +96,52 @@ fn a_two_level_stride_fills_the_line() {
 fn eight_interleaved_readers_fill_the_line() {
     check("interleaved", &interleaved());
 }
+
+/// The horizon: an application slower than the line never waits, and little is held for it.
+#[test]
+fn a_slow_reader_is_served_in_time_with_little_memory() {
+    for rtt_millis in [10, 100] {
+        let speed = 20_000_000;
+        let size = 400 * MIB;
+        let calls = calls_of(Extent::new(0, size)).collect();
+        let app = App {
+            speed,
+            ..App::new(calls, size)
+        };
+        let outcome = World::new(Path::fixed(rtt_millis, GIGABIT), app).run();
+        let rate = outcome.rate_between(0.4, 0.95);
+        assert!(rate >= 0.98 * speed as f64, "{rtt_millis} ms: {rate}");
+        let horizon_bytes = speed * rtt_millis / 1000;
+        let most_bytes = horizon_bytes * 2 + MIB;
+        assert!(
+            outcome.unread_bytes_max <= most_bytes,
+            "{} bytes",
+            outcome.unread_bytes_max
+        );
+    }
+}
+
+/// Runs that vary by a tenth cost a stall when one is longer than guessed, but not the line.
+#[test]
+fn a_stride_with_varying_runs_uses_most_of_the_line() {
+    let mut state = 9u64;
+    let mut vary = move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) % 5
+    };
+    let run = |at: u64, len: u64| calls_of(Extent::new(at * 9 * MIB, len * common::READ_BYTES));
+    let calls: Vec<Extent> = (0..400).flat_map(|at| run(at, 22 + vary())).collect();
+    for (rtt_millis, least) in [(0, 0.88), (10, 0.86), (25, 0.86), (50, 0.85), (100, 0.83)] {
+        let app = App::new(calls.clone(), 3600 * MIB);
+        let outcome = World::new(Path::fixed(rtt_millis, GIGABIT), app).run();
+        let rate = outcome.rate_between(0.4, 0.95) / GIGABIT as f64;
+        let asked = outcome.tally.useful_bytes as f64;
+        let wire = outcome.wire_bytes as f64 / asked;
+        assert!(
+            rate >= least && wire <= 1.10,
+            "{rtt_millis} ms: {rate:.3}, wire {wire:.3}"
+        );
+    }
+}

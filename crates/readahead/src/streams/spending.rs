@@ -2,8 +2,8 @@
 
 use super::{
     Advice, CREDIT_BYTES_MIN, CREDIT_INITIAL_BYTES, DEPTH_BYTES_MIN, DOUBT_SHARE, Entry, Extent,
-    Fetch, FileStreams, HINTED, Line, PAGE_BYTES, PIECE_BYTES_MIN, Stream, Time, UNREAD_TIME_MIN,
-    WASTE_SHARE,
+    Fetch, FileStreams, HINT_TIME_MAX, HINTED, Line, PAGE_BYTES, PIECE_BYTES_MIN, Stream, Time,
+    UNREAD_TIME_MIN, WASTE_SHARE,
 };
 use std::time::Duration;
 
@@ -11,6 +11,21 @@ use std::time::Duration;
 /// too small to matter.
 fn pipe_bytes(line: &Line) -> u64 {
     line.bdp_bytes().saturating_mul(2).max(line.window_bytes)
+}
+
+/// The part of `piece` to ask for when there is room for `room_bytes`. Much less than the advised
+/// `unit_bytes` is worth a request only for a stream that has none: room for more will come.
+fn fitting(piece: Extent, unit_bytes: u64, room_bytes: u64, has_none: bool) -> Option<Extent> {
+    if piece.len <= room_bytes {
+        return Some(piece);
+    }
+    let least_bytes = if has_none {
+        PIECE_BYTES_MIN / 2
+    } else {
+        unit_bytes / 4
+    };
+    let fits = room_bytes >= least_bytes.max(PAGE_BYTES);
+    fits.then(|| Extent::new(piece.offset, room_bytes / PAGE_BYTES * PAGE_BYTES))
 }
 
 impl FileStreams {
@@ -36,15 +51,16 @@ impl FileStreams {
                 self.hints.pop_front();
                 continue;
             };
-            let len = gap.len.min(line.extent_bytes);
+            let piece = Extent::new(gap.offset, gap.len.min(line.extent_bytes));
             let depth_bytes = line.window_bytes.saturating_mul(3) / 2;
-            if len > room_bytes || self.hint_unread_bytes + len > depth_bytes.max(len) {
-                return None;
-            }
-            let extent = Extent::new(gap.offset, len);
+            let left_bytes = depth_bytes.saturating_sub(self.hint_unread_bytes);
+            let room_bytes = room_bytes.min(left_bytes);
+            let extent = fitting(piece, line.extent_bytes, room_bytes, false)?;
             self.covered.insert(extent);
             self.ledger.insert(extent, HINTED, false);
-            self.hint_unread_bytes += len;
+            self.hint_unread_bytes += extent.len;
+            // Each byte once: what nobody came for is not fetched again.
+            self.hints[0] = Extent::between(extent.end(), hint.end());
             return Some(Fetch {
                 extent,
                 stream: HINTED,
@@ -89,14 +105,7 @@ impl FileStreams {
         let unit_bytes = line.extent_bytes.min(1 << even_bytes.ilog2());
         stream.extend_plan(depth_bytes.saturating_add(unit_bytes), size, &self.recall);
         let piece = stream.next_piece(&self.covered, size, depth_bytes, unit_bytes)?;
-        let extent = if piece.len <= room_bytes {
-            piece
-        } else if stream.unread_bytes == 0 && room_bytes >= PIECE_BYTES_MIN / 2 {
-            Extent::new(piece.offset, room_bytes / PAGE_BYTES * PAGE_BYTES)
-        } else {
-            // Room for a whole request will come soon; half ones only cost more of them.
-            return None;
-        };
+        let extent = fitting(piece, unit_bytes, room_bytes, stream.unread_bytes == 0)?;
         stream.unread_bytes += extent.len;
         self.tally.unread_bytes += extent.len;
         self.doubt_unread_bytes += if doubted { extent.len } else { 0 };
@@ -203,6 +212,18 @@ impl FileStreams {
     pub(super) fn give_up_stream(&mut self, at: usize) {
         self.streams[at].asleep = true;
         let unread: Vec<Entry> = self.ledger.of(self.streams[at].id).collect();
+        for entry in unread {
+            self.give_up(entry.extent);
+        }
+    }
+
+    pub(super) fn hints_expire_at(&self) -> Option<Time> {
+        (self.hint_unread_bytes > 0).then(|| self.hinted_at + HINT_TIME_MAX)
+    }
+
+    /// Gives up hinted data that nobody came for, so that later hints find room.
+    pub(super) fn give_up_hinted(&mut self) {
+        let unread: Vec<Entry> = self.ledger.of(HINTED).collect();
         for entry in unread {
             self.give_up(entry.extent);
         }

@@ -38,6 +38,10 @@ pub(crate) struct Path {
     free_at: Time,
     /// Order of replies is the order of requests, whatever the round trip does.
     last_arrival: Time,
+    /// Every so long, the receiver sleeps for so long, as on a busy machine.
+    pub(crate) stall: Option<(Duration, Duration)>,
+    /// Congestion window of the transport below, which doubles each round trip from this.
+    pub(crate) slow_start_bytes: Option<u64>,
     pub(crate) wire_bytes: u64,
 }
 
@@ -56,6 +60,8 @@ impl Path {
             steps,
             free_at: Time::ZERO,
             last_arrival: Time::ZERO,
+            stall: None,
+            slow_start_bytes: None,
             wire_bytes: 0,
         }
     }
@@ -75,7 +81,12 @@ impl Path {
         let step = self.at(now);
         let at_server = now + step.rtt / 2 + Duration::from_micros(100);
         let start = at_server.max(self.free_at);
-        let rate = self.at(start).rate;
+        let mut rate = self.at(start).rate;
+        if let Some(bytes) = self.slow_start_bytes {
+            let rtt_nanos = step.rtt.as_nanos().max(1) as u64;
+            let doublings = (start.as_nanos() / rtt_nanos).min(14);
+            rate = rate.min((bytes << doublings) * 1_000_000_000 / rtt_nanos);
+        }
         self.free_at = start + Duration::from_nanos(bytes * 1_000_000_000 / rate);
         self.wire_bytes += bytes;
         self.last_arrival = self
@@ -157,6 +168,8 @@ pub(crate) struct Outcome {
     /// When how many bytes had been consumed.
     pub(crate) progress: Vec<(Time, u64)>,
     pub(crate) pipe_bytes_max: u64,
+    /// Most bytes asked for on a guess and not used yet, in the second half of the work.
+    pub(crate) unread_bytes_max: u64,
 }
 
 impl Outcome {
@@ -224,6 +237,7 @@ impl World {
             tally: Tally::default(),
             progress: vec![(Time::ZERO, 0)],
             pipe_bytes_max: 0,
+            unread_bytes_max: 0,
         };
         let mut world = Self {
             path,
@@ -329,6 +343,10 @@ impl World {
                 "under way already: {fetch:?}"
             );
             self.send(fetch.extent);
+        }
+        if 2 * self.next_call > self.app.calls.len() {
+            let unread_bytes = self.streams.tally().unread_bytes;
+            self.outcome.unread_bytes_max = self.outcome.unread_bytes_max.max(unread_bytes);
         }
         while let Some(extent) = self.streams.poll_cancel(self.now) {
             // A cancelled request still crosses the line here: the dearest case.
