@@ -1,1 +1,67 @@
-//! (head to be written)
+//! The server of a cluster. Its role in this version: volumes that are exports.
+//!
+//! # Design
+//!
+//! ```text
+//! socket -> connection (reader task) -> pool (threads) -> steps -> export
+//!        <- connection (writer task) <- link (outbox)  <-
+//! ```
+//! Sockets are tokio tasks; file operations block and run on threads of their own ([`pool`]), each with
+//! the identity of the caller it works for. A request carries everything it holds with it, permits
+//! included, from the socket to the socket; where it must wait for a client (a recall, a lock), it is
+//! parked whole and no thread waits.
+//!
+//! What the server promises, and where:
+//!
+//! * *Nobody believes what has changed* ([`lease`]): a change is answered only when every client that
+//!   caches what it changed has let go.
+//! * *Nothing runs twice* ([`memory`], [`journal`]): a request that is sent again after a broken
+//!   connection, or after a crash of the server, is answered and not repeated.
+//! * *Nobody speaks for others* ([`judge`]): a user's credential is one uid with the groups that this
+//!   machine knows.
+//! * *Nobody costs more than his bound* ([`link`], `base::limits`): requests, replies, handshakes,
+//!   sessions, locks, leases.
+//! * *An error never turns into an acknowledgement* ([`volume`]): a file whose fsync failed is not
+//!   called durable again.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `server` | starting, accepting, stopping |
+//! | `connection`, `link` | one connection: handshake, frames; where its replies wait |
+//! | `pool` | threads and the order of requests |
+//! | `steps` | carrying requests out |
+//! | `session`, `opens`, `memory` | what one client has here |
+//! | `lease`, `watch` | who caches what; changes behind the server's back |
+//! | `locks` | advisory locks |
+//! | `journal` | what must not run twice, over a crash |
+//! | `volume` | exports, handles on the wire |
+//! | `judge` | for whom the server acts |
+//! | `data` | the data directory |
+//! | `admin`, `background`, `reaper` | administration, visible work, what time does |
+
+mod admin;
+mod background;
+mod buffers;
+mod clock;
+mod connection;
+mod core;
+mod data;
+mod error;
+mod journal;
+mod judge;
+mod lease;
+mod link;
+mod locks;
+mod memory;
+mod opens;
+mod pool;
+mod reaper;
+mod server;
+mod session;
+mod steps;
+mod volume;
+mod watch;
+
+pub use data::DataError;
+pub use error::ServerError;
+pub use server::{InitOutcome, RunningServer, Server, ServerConfig};

@@ -1,0 +1,311 @@
+//! Administration: volumes, credentials, status. Blocking: small files are written and made durable.
+
+use crate::core::Core;
+use crate::data::{VolumeRecord, new_volume_id};
+use crate::volume::summary;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+use wire::identity::ClientVerifier;
+use wire::message::{
+    AdminError, AdminReply, AdminRequest, CredentialKind, Farewell, Refusal, Reply, ServerStatus,
+    SessionSummary, VolumeKind, VolumeSummary, WorkerSummary,
+};
+
+use crate::data::RegistryError;
+
+/// Longest validity of a join string, in seconds: a week.
+const JOIN_SECONDS_MAX: u32 = 7 * 86_400;
+/// Longest name of a volume.
+const VOLUME_NAME_BYTES_MAX: usize = 63;
+
+type Outcome = Result<AdminReply, (AdminError, String)>;
+
+/// Answers an administrator, or anybody who asks for the status.
+pub(crate) fn answer(core: &Arc<Core>, kind: CredentialKind, request: AdminRequest) -> Reply {
+    let is_admin = kind == CredentialKind::Admin;
+    if !is_admin && request != AdminRequest::Status {
+        return Reply::Refused(Refusal::Forbidden);
+    }
+    let outcome = match request {
+        AdminRequest::Status => Ok(AdminReply::Status(status(core, is_admin))),
+        AdminRequest::VolumeList => Ok(AdminReply::Volumes(core.volumes.summaries())),
+        AdminRequest::VolumeShow { name } => show(core, &name),
+        AdminRequest::VolumeCreate {
+            name,
+            kind,
+            dry_run,
+        } => create_volume(core, &name, &kind, dry_run),
+        AdminRequest::VolumeDelete { name, dry_run } => delete_volume(core, &name, dry_run),
+        AdminRequest::JoinCreate(terms) => {
+            let seconds = terms.seconds_valid.clamp(1, JOIN_SECONDS_MAX);
+            let secret = core
+                .registry()
+                .add_join(terms.kind, seconds, SystemTime::now());
+            secret.map(AdminReply::JoinSecret).map_err(|e| failure(&e))
+        }
+        AdminRequest::CredentialList => Ok(AdminReply::Credentials(core.registry().credentials())),
+        AdminRequest::CredentialRevoke { serial, dry_run } => revoke(core, &serial, dry_run),
+    };
+    Reply::Admin(outcome.unwrap_or_else(|(code, message)| AdminReply::Failed { code, message }))
+}
+
+fn failure(error: &RegistryError) -> (AdminError, String) {
+    let code = match error {
+        RegistryError::Exists => AdminError::Exists,
+        RegistryError::NotFound => AdminError::NotFound,
+        RegistryError::Limit(_) => AdminError::InUse,
+        RegistryError::Data(_) => AdminError::Io,
+    };
+    (code, error.to_string())
+}
+
+fn invalid(why: impl Into<String>) -> (AdminError, String) {
+    (AdminError::Invalid, why.into())
+}
+
+fn show(core: &Core, name: &str) -> Outcome {
+    find(core, name).map(|volume| AdminReply::Volumes(vec![volume]))
+}
+
+fn find(core: &Core, name: &str) -> Result<VolumeSummary, (AdminError, String)> {
+    let mut volumes = core.volumes.summaries();
+    volumes.retain(|v| v.name == name);
+    volumes
+        .pop()
+        .ok_or_else(|| (AdminError::NotFound, format!("there is no volume {name:?}")))
+}
+
+fn create_volume(core: &Arc<Core>, name: &str, kind: &VolumeKind, dry_run: bool) -> Outcome {
+    let VolumeKind::Export { path, read_only } = kind;
+    check_name(name)?;
+    let path = check_path(core.data.path(), Path::new(path))?;
+    if core.registry().volume(name).is_some() {
+        return Err((
+            AdminError::Exists,
+            format!("there is a volume {name:?} already"),
+        ));
+    }
+    let mut id = new_volume_id();
+    while !core.volumes.is_free(id) {
+        id = new_volume_id();
+    }
+    let record = VolumeRecord {
+        id,
+        name: name.to_owned(),
+        path,
+        read_only: *read_only,
+    };
+    // Opened before it is recorded: what cannot be served is refused now, with its reason.
+    let opened = crate::volume::Volume::open(&record, &core.data.handle_key);
+    opened.map_err(|e| invalid(e.to_string()))?;
+    if !dry_run {
+        core.registry()
+            .add_volume(record.clone())
+            .map_err(|e| failure(&e))?;
+        if let Some(volume) = core.volumes.add(&record, &core.data.handle_key) {
+            crate::watch::start(core, &volume);
+        }
+        tracing::info!(name, path = %record.path.display(), "volume created");
+    }
+    Ok(AdminReply::Volumes(vec![summary(&record, None)]))
+}
+
+fn check_name(name: &str) -> Result<(), (AdminError, String)> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
+    let begins = name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    if begins && name.len() <= VOLUME_NAME_BYTES_MAX && name.chars().all(allowed) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "a volume's name has 1 to {VOLUME_NAME_BYTES_MAX} of a-z 0-9 - _ . and begins with a letter \
+         or digit"
+    )))
+}
+
+/// The directory's real path. It must exist, and neither contain the data directory nor lie in it:
+/// the server's keys would be served.
+fn check_path(data: &Path, path: &Path) -> Result<PathBuf, (AdminError, String)> {
+    if !path.is_absolute() {
+        return Err(invalid("the path must be absolute"));
+    }
+    let real = path
+        .canonicalize()
+        .map_err(|e| invalid(format!("{}: {e}", path.display())))?;
+    let metadata = real
+        .metadata()
+        .map_err(|e| invalid(format!("{}: {e}", real.display())))?;
+    if !metadata.is_dir() {
+        return Err(invalid(format!("{} is not a directory", real.display())));
+    }
+    if real.to_str().is_none() {
+        return Err(invalid("the path is not UTF-8"));
+    }
+    let data = data
+        .canonicalize()
+        .map_err(|e| (AdminError::Io, e.to_string()))?;
+    // By identity, not by name: a bind mount has another name for the same directory.
+    let identity = |p: &Path| p.metadata().map(|m| (m.dev(), m.ino())).ok();
+    let contains = |outer: &Path, inner: &Path| {
+        let wanted = identity(outer);
+        inner.ancestors().any(|a| identity(a) == wanted)
+    };
+    if contains(&real, &data) || contains(&data, &real) {
+        return Err(invalid(format!(
+            "{} overlaps the server's data directory; export a directory beside it",
+            real.display()
+        )));
+    }
+    Ok(real)
+}
+
+fn delete_volume(core: &Core, name: &str, dry_run: bool) -> Outcome {
+    let volume = find(core, name)?;
+    let users = core
+        .sessions
+        .list()
+        .into_iter()
+        .filter(|s| s.uses(volume.id))
+        .count();
+    if users > 0 {
+        let message = format!("{users} sessions use it; unmount it there first");
+        return Err((AdminError::InUse, message));
+    }
+    if !dry_run {
+        let record = core
+            .registry()
+            .remove_volume(name)
+            .map_err(|e| failure(&e))?;
+        core.volumes.remove(record.id);
+        tracing::info!(name, "volume deleted; its files stay");
+    }
+    Ok(AdminReply::Done)
+}
+
+fn revoke(core: &Arc<Core>, serial: &str, dry_run: bool) -> Outcome {
+    let serial = serial.to_ascii_lowercase();
+    if !core.registry().has_credential(&serial) {
+        return Err((
+            AdminError::NotFound,
+            format!("there is no credential {serial:?}"),
+        ));
+    }
+    if !dry_run {
+        let outcome = core.registry().revoke(&serial);
+        // Whatever the disk said: from now on, nobody works with it.
+        for session in core.sessions.list() {
+            if session.peer.serial == serial {
+                core.end_session(&session, Some(&Farewell::Unauthenticated));
+            }
+        }
+        outcome.map_err(|e| failure(&e))?;
+        tracing::info!(serial, "credential revoked");
+    }
+    Ok(AdminReply::Done)
+}
+
+/// Gives a client without a credential one, for a join secret.
+pub(crate) fn enrol(core: &Core, secret: &[u8; 32], signing_request: &[u8], label: &str) -> Reply {
+    let now = SystemTime::now();
+    // Signed first: a request that cannot be signed must not use the secret up. Which kind the
+    // secret is for is known only once it is taken, so the trial is for the least there is.
+    let trial = core
+        .data
+        .authority
+        .issue(CredentialKind::Host, label, signing_request, now);
+    if trial.is_err() {
+        return Reply::Refused(Refusal::Malformed);
+    }
+    let mut registry = core.registry();
+    let kind = match registry.take_join(secret, now) {
+        Ok(kind) => kind,
+        Err(RegistryError::NotFound) => return Reply::Refused(Refusal::JoinString),
+        Err(error) => {
+            tracing::error!(%error, "cannot use a join secret up");
+            return Reply::Refused(Refusal::Overloaded);
+        }
+    };
+    let issued = core
+        .data
+        .authority
+        .issue(kind, label, signing_request, now)
+        .and_then(|cert| {
+            let verifier: &ClientVerifier = &core.verifier;
+            let chain = std::slice::from_ref(&cert);
+            let peer = verifier.verify(chain, rustls::pki_types::UnixTime::now())?;
+            Ok((cert, peer))
+        });
+    let (certificate, peer) = match issued {
+        Ok(issued) => issued,
+        Err(error) => {
+            tracing::error!(%error, "cannot issue a credential");
+            return Reply::Refused(Refusal::Overloaded);
+        }
+    };
+    if let Err(error) = registry.add_credential(&peer.serial, kind, &peer.label, now) {
+        tracing::error!(%error, "cannot record a credential");
+        return Reply::Refused(Refusal::Overloaded);
+    }
+    tracing::info!(
+        label = peer.label,
+        serial = peer.serial,
+        ?kind,
+        "client enrolled"
+    );
+    Reply::Enrolled {
+        certificate: certificate.to_vec(),
+    }
+}
+
+/// How the server is.
+pub(crate) fn status(core: &Core, with_sessions: bool) -> ServerStatus {
+    let (waiting, threads, done) = core.pool.figures();
+    let mut workers = core.background.summaries();
+    workers.push(WorkerSummary {
+        name: "requests".to_owned(),
+        state: format!("{threads} threads, {waiting} requests waiting"),
+        progress: done,
+    });
+    ServerStatus {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        cluster: core.data.authority.cluster(),
+        boot: core.data.boot,
+        seconds_up: core.clock.now().since(base::Time::ZERO).as_secs(),
+        volumes: core.volumes.summaries(),
+        sessions: if with_sessions {
+            sessions(core)
+        } else {
+            Vec::new()
+        },
+        workers,
+    }
+}
+
+fn sessions(core: &Core) -> Vec<SessionSummary> {
+    let now = core.clock.now();
+    let mut list: Vec<SessionSummary> = Vec::new();
+    for session in core.sessions.list() {
+        let links = session.links();
+        let (bytes_sent, bytes_received) = session.bytes();
+        list.push(SessionSummary {
+            host: session.host.clone(),
+            address: links
+                .first()
+                .map(|l| l.peer.to_string())
+                .unwrap_or_default(),
+            kind: session.peer.kind,
+            connections: u32::try_from(links.len()).unwrap_or(u32::MAX),
+            opens: session.opens.len() as u64,
+            locks: core.locks.count(session.key) as u64,
+            leases: core.caching.count(session.key) as u64,
+            requests: session.requests.load(Ordering::Relaxed),
+            bytes_read: bytes_sent,
+            bytes_written: bytes_received,
+            seconds_idle: now.since(session.heard()).as_secs(),
+        });
+    }
+    list.sort_by(|a, b| a.host.cmp(&b.host).then_with(|| a.address.cmp(&b.address)));
+    list
+}

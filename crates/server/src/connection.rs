@@ -1,0 +1,558 @@
+//! One connection: handshake, reading requests, writing replies.
+//!
+//! Two tasks. The reader decodes frames and hands requests to the pool, all that one read from the
+//! socket brought at once. The writer sends replies as they come, the most urgent first. Nothing is
+//! answered before the client is authenticated, but a request to enrol on a connection that said it is
+//! for that. Whatever cannot be read as a message, or comes out of order, ends the connection.
+
+use crate::admin;
+use crate::core::Core;
+use crate::link::{Destination, Link, Next};
+use crate::memory::Arrival;
+use crate::pool::Turn;
+use crate::session::Session;
+use crate::steps::{Execution, Incoming, changes, payload_bytes};
+use base::RequestId;
+use base::limits::{FRAME_TIME_MAX, HANDSHAKE_TIME_MAX};
+use bytes::Bytes;
+use rustls::pki_types::UnixTime;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use wire::frame::{Class, Frame, FrameKind};
+use wire::identity::Peer;
+use wire::link::{Connection, FrameReader, FrameWriter, LinkError};
+use wire::message::{
+    ConnectionRole, Farewell, Features, Hello, Notice, Proof, Refusal, Reply, Request, Welcome,
+    decode, encode,
+};
+use wire::version::WireVersion;
+
+/// Time that a last frame gets to reach a peer that may not read.
+const FAREWELL_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Why a connection ends.
+enum End {
+    /// Say this first.
+    Farewell(Farewell),
+    /// The connection is broken, or the peer has gone.
+    Link(LinkError),
+    /// The peer said farewell, or everything is said.
+    Quiet,
+}
+
+impl From<LinkError> for End {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Frame(error) => {
+                tracing::debug!(%error, "not a frame");
+                Self::Farewell(Farewell::Protocol)
+            }
+            other => Self::Link(other),
+        }
+    }
+}
+
+impl From<Farewell> for End {
+    fn from(farewell: Farewell) -> Self {
+        Self::Farewell(farewell)
+    }
+}
+
+fn frame<T: serde::Serialize>(kind: FrameKind, request: RequestId, message: &T) -> Frame {
+    Frame {
+        kind,
+        class: Class::Metadata,
+        resent: false,
+        request,
+        body: encode(message),
+        payload: Bytes::new(),
+    }
+}
+
+/// Serves one connection to its end. `permit` counts it as not yet authenticated.
+pub(crate) async fn serve(core: Arc<Core>, connection: Connection, permit: OwnedSemaphorePermit) {
+    let Connection {
+        mut reader,
+        mut writer,
+        peer_certificates,
+        encrypted,
+        peer,
+    } = connection;
+    let handshake = Handshake {
+        core: &core,
+        peer,
+        encrypted,
+        certificates: &peer_certificates,
+    };
+    let deadline =
+        tokio::time::timeout(HANDSHAKE_TIME_MAX, handshake.run(&mut reader, &mut writer));
+    match deadline.await {
+        Ok(Ok(Some((session, link)))) => {
+            drop(permit);
+            run(&core, session, link, reader, writer).await;
+        }
+        Ok(Ok(None)) => end(writer, None).await,
+        Ok(Err(End::Farewell(farewell))) => {
+            tracing::info!(%peer, %farewell, "connection refused");
+            end(writer, Some(farewell)).await;
+        }
+        Ok(Err(End::Link(error))) => tracing::debug!(%peer, %error, "connection lost"),
+        Ok(Err(End::Quiet)) | Err(_) => {}
+    }
+}
+
+async fn end(mut writer: FrameWriter, farewell: Option<Farewell>) {
+    let finish = async {
+        if let Some(farewell) = farewell {
+            writer
+                .write(frame(FrameKind::Farewell, RequestId(0), &farewell))
+                .await?;
+        }
+        writer.finish().await
+    };
+    // The peer may be gone, or not reading; it has been told as far as it can be.
+    let _ = tokio::time::timeout(FAREWELL_TIME_MAX, finish).await;
+}
+
+struct Handshake<'c> {
+    core: &'c Arc<Core>,
+    peer: SocketAddr,
+    encrypted: bool,
+    certificates: &'c [rustls::pki_types::CertificateDer<'static>],
+}
+
+impl Handshake<'_> {
+    /// Greets and authenticates. `None` after an enrolment, which is all that its connection is for.
+    async fn run(
+        &self,
+        reader: &mut FrameReader,
+        writer: &mut FrameWriter,
+    ) -> Result<Option<(Arc<Session>, Arc<Link>)>, End> {
+        let hello: Hello = expect(reader, FrameKind::Hello).await?;
+        let version = WireVersion::negotiate(hello.version_min, hello.version_max).ok_or(
+            Farewell::Version {
+                min: WireVersion::OLDEST,
+                max: WireVersion::NEWEST,
+            },
+        )?;
+        let cluster = self.core.data.authority.cluster();
+        if hello.cluster.is_some_and(|wanted| wanted != cluster) {
+            return Err(Farewell::Cluster.into());
+        }
+        let challenge = (!self.encrypted).then(crate::data::random);
+        let welcome = Welcome {
+            version,
+            features: Features::OURS.common(hello.features),
+            cluster,
+            boot: self.core.data.boot,
+            session_known: self.core.sessions.contains(hello.session),
+            challenge,
+        };
+        if hello.role == ConnectionRole::Enrolment {
+            greet(writer, &welcome).await?;
+            self.enrol(reader, writer).await?;
+            return Ok(None);
+        }
+        if let Some(challenge) = &challenge {
+            greet(writer, &welcome).await?;
+            let proof: Proof = expect(reader, FrameKind::Proof).await?;
+            let peer =
+                self.core
+                    .verifier
+                    .verify_proof(&proof, challenge, hello.session, UnixTime::now());
+            return Ok(Some(self.join(&hello, peer)?));
+        }
+        let peer = self
+            .core
+            .verifier
+            .verify(self.certificates, UnixTime::now());
+        // The session is joined first: what the welcome says of it must stay true.
+        let joined = self.join(&hello, peer)?;
+        if let Err(end) = greet(writer, &welcome).await {
+            leave(self.core, &joined.0, &joined.1);
+            return Err(end);
+        }
+        Ok(Some(joined))
+    }
+
+    fn join(
+        &self,
+        hello: &Hello,
+        peer: Result<Peer, wire::identity::IdentityError>,
+    ) -> Result<(Arc<Session>, Arc<Link>), End> {
+        let peer = peer.map_err(|error| {
+            tracing::info!(address = %self.peer, %error, "a client is not authenticated");
+            Farewell::Unauthenticated
+        })?;
+        if !self.core.registry().is_valid(&peer.serial) {
+            tracing::info!(address = %self.peer, serial = peer.serial, "credential is not valid");
+            return Err(Farewell::Unauthenticated.into());
+        }
+        let core = self.core;
+        let session = core
+            .sessions
+            .open(hello.session, &peer, &hello.host, &core.clock)?;
+        let link = Link::new(core.next_link(), self.peer, hello.role, &core.pool);
+        session.join(&link)?;
+        // A credential revoked at this moment may not have seen this connection.
+        if !core.registry().is_valid(&peer.serial) {
+            core.end_session(&session, Some(&Farewell::Unauthenticated));
+            return Err(Farewell::Unauthenticated.into());
+        }
+        if hello.role == ConnectionRole::Main {
+            core.caching.resend(&session);
+        }
+        Ok((session, link))
+    }
+
+    async fn enrol(&self, reader: &mut FrameReader, writer: &mut FrameWriter) -> Result<(), End> {
+        let frame_in = reader.read().await?;
+        if frame_in.kind != FrameKind::Request || !frame_in.payload.is_empty() {
+            return Err(Farewell::Protocol.into());
+        }
+        let request = decode(&frame_in.body).map_err(|_| Farewell::Protocol)?;
+        let Request::Enrol {
+            secret,
+            signing_request,
+            label,
+        } = request
+        else {
+            return Err(Farewell::Unauthenticated.into());
+        };
+        let reply = if self.encrypted {
+            let core = self.core.clone();
+            let work = move || admin::enrol(&core, &secret, &signing_request, &label);
+            let outcome = tokio::task::spawn_blocking(work).await;
+            outcome.unwrap_or(Reply::Refused(Refusal::Overloaded))
+        } else {
+            // The secret has just crossed the line in the clear; it is worth nothing here.
+            Reply::Refused(Refusal::Forbidden)
+        };
+        writer
+            .write(frame(FrameKind::Reply, frame_in.request, &reply))
+            .await?;
+        writer.flush().await?;
+        Ok(())
+    }
+}
+
+async fn greet(writer: &mut FrameWriter, welcome: &Welcome) -> Result<(), End> {
+    writer
+        .write(frame(FrameKind::Welcome, RequestId(0), welcome))
+        .await?;
+    writer.flush().await?;
+    Ok(())
+}
+
+/// Reads the one message that may come now.
+async fn expect<T>(reader: &mut FrameReader, kind: FrameKind) -> Result<T, End>
+where
+    T: for<'de> serde::Deserialize<'de>,
+{
+    let frame = reader.read().await?;
+    if frame.kind != kind || !frame.payload.is_empty() {
+        // A request before the proof, on a plain connection, among others.
+        return Err(Farewell::Protocol.into());
+    }
+    Ok(decode(&frame.body).map_err(|_| Farewell::Protocol)?)
+}
+
+async fn run(
+    core: &Arc<Core>,
+    session: Arc<Session>,
+    link: Arc<Link>,
+    reader: FrameReader,
+    writer: FrameWriter,
+) {
+    tracing::info!(
+        host = session.host,
+        address = %link.peer,
+        role = ?link.role,
+        "connected"
+    );
+    let sending = tokio::spawn(send(core.clone(), session.clone(), link.clone(), writer));
+    let mut receiver = Receiver {
+        core: core.clone(),
+        session: session.clone(),
+        link: link.clone(),
+        reader,
+    };
+    let outcome = tokio::select! {
+        outcome = receiver.run() => outcome,
+        () = link.closing() => End::Quiet,
+    };
+    let farewell = match outcome {
+        End::Farewell(farewell) => {
+            tracing::warn!(host = session.host, address = %link.peer, %farewell, "connection ended");
+            Some(farewell)
+        }
+        End::Link(error) => {
+            tracing::debug!(host = session.host, %error, "connection lost");
+            None
+        }
+        End::Quiet => None,
+    };
+    link.close(farewell);
+    leave(core, &session, &link);
+    if sending.await.is_err() {
+        tracing::error!("a connection's writer ended by a panic");
+    }
+}
+
+fn leave(core: &Core, session: &Session, link: &Arc<Link>) {
+    link.close(None);
+    session.leave(link);
+    core.pool.close(link.key);
+}
+
+/// The writing side: replies and notices, the most urgent first, then the farewell.
+async fn send(core: Arc<Core>, session: Arc<Session>, link: Arc<Link>, mut writer: FrameWriter) {
+    let farewell = loop {
+        if link.role == ConnectionRole::Main
+            && !link.is_closed()
+            && let Some(notice) = core.caching.next_notice(&session)
+        {
+            if writer
+                .write(frame::<Notice>(FrameKind::Notice, RequestId(0), &notice))
+                .await
+                .is_err()
+            {
+                break None;
+            }
+            continue;
+        }
+        match link.next() {
+            Next::Frame(outgoing) => {
+                let (frame, permits) = outgoing.split();
+                let payload = frame.payload.clone();
+                let written = writer.write(frame).await;
+                drop(permits);
+                if written.is_err() {
+                    break None;
+                }
+                core.buffers.put(payload);
+            }
+            Next::Farewell(farewell) => break farewell,
+            Next::Idle => {
+                if writer.flush().await.is_err() {
+                    break None;
+                }
+                link.count_sent(writer.bytes_written());
+                link.wait().await;
+            }
+        }
+    };
+    link.count_sent(writer.bytes_written());
+    link.close(None);
+    end(writer, farewell).await;
+}
+
+/// The reading side.
+struct Receiver {
+    core: Arc<Core>,
+    session: Arc<Session>,
+    link: Arc<Link>,
+    reader: FrameReader,
+}
+
+impl Receiver {
+    async fn run(&mut self) -> End {
+        let mut batch = Vec::new();
+        loop {
+            let frame = match self.next_frame(&mut batch).await {
+                Ok(frame) => frame,
+                Err(error) => return error.into(),
+            };
+            self.session.hear(self.core.clock.now());
+            self.link.count_received(self.reader.bytes_read());
+            let outcome = match frame.kind {
+                FrameKind::Request => self.request(frame, &mut batch).await,
+                FrameKind::Cancel => {
+                    // What waits in the batch must be where cancelling looks for it.
+                    self.core.pool.push(batch.drain(..));
+                    self.cancel(frame.request);
+                    Ok(())
+                }
+                FrameKind::Farewell => Err(End::Quiet),
+                _ => Err(Farewell::Protocol.into()),
+            };
+            if let Err(end) = outcome {
+                return end;
+            }
+        }
+    }
+
+    /// The next frame. If the socket must be waited for, what has been read so far goes to work.
+    async fn next_frame(&mut self, batch: &mut Vec<Turn>) -> Result<Frame, LinkError> {
+        let mut read = pin!(self.reader.read_within(FRAME_TIME_MAX));
+        let at_once = poll_fn(|context| match read.as_mut().poll(context) {
+            Poll::Ready(frame) => Poll::Ready(Some(frame)),
+            Poll::Pending => Poll::Ready(None),
+        });
+        match at_once.await {
+            Some(frame) => frame,
+            None => {
+                if !batch.is_empty() {
+                    self.core.pool.push(batch.drain(..));
+                }
+                read.await
+            }
+        }
+    }
+
+    async fn request(&mut self, frame: Frame, batch: &mut Vec<Turn>) -> Result<(), End> {
+        let arrived = Instant::now();
+        let bytes = frame.body.len() + frame.payload.len();
+        let request = decode::<Request>(&frame.body).map_err(|_| Farewell::Protocol)?;
+        let permit = take(&self.core, self.link.requests.clone(), 1, batch).await?;
+        let to = Destination::new(self.link.clone(), permit);
+        let compound = match request {
+            Request::Files(compound) => compound,
+            other if frame.payload.is_empty() => {
+                return self.other(frame.request, frame.class, other, to);
+            }
+            _ => return Err(Farewell::Protocol.into()),
+        };
+        if payload_bytes(&compound) != Some(frame.payload.len()) {
+            return Err(Farewell::Protocol.into());
+        }
+        let bytes_permit = take(&self.core, self.link.request_bytes.clone(), bytes, batch).await?;
+        let settled = compound.settled;
+        let remembered = changes(&compound);
+        let mut incoming = Incoming {
+            session: self.session.clone(),
+            to,
+            id: frame.request,
+            class: frame.class,
+            resent: frame.resent,
+            arrived,
+            compound,
+            payload: frame.payload,
+            bytes_permit: Some(bytes_permit),
+        };
+        if remembered {
+            match self
+                .session
+                .memory()
+                .arrive(incoming.id, settled, incoming.to.clone())
+            {
+                Arrival::New(to) => incoming.to = to,
+                Arrival::Answered(to, frame) => {
+                    to.send(frame, None);
+                    return Ok(());
+                }
+                Arrival::Running | Arrival::Settled => return Ok(()),
+                Arrival::Full(to) => {
+                    to.send(self.reply(&incoming, Refusal::Overloaded), None);
+                    return Ok(());
+                }
+            }
+        } else {
+            self.session.memory().settle(settled);
+        }
+        self.core.journal.settle(self.session.id, settled);
+        batch.push(Execution::new(&self.core, incoming, remembered));
+        Ok(())
+    }
+
+    fn reply(&self, incoming: &Incoming, refusal: Refusal) -> Frame {
+        Frame {
+            class: incoming.class,
+            ..frame(FrameKind::Reply, incoming.id, &Reply::Refused(refusal))
+        }
+    }
+
+    /// Requests that touch no file are answered here, but for administration.
+    fn other(
+        &self,
+        id: RequestId,
+        class: Class,
+        request: Request,
+        to: Destination,
+    ) -> Result<(), End> {
+        let reply = match request {
+            Request::Ping => Reply::Done,
+            Request::ReturnLeases(handles) => {
+                self.core.caching.give_back(&self.session, &handles);
+                Reply::Done
+            }
+            Request::RecallDone(recall) => {
+                self.core.caching.obeyed(&self.session, recall);
+                Reply::Done
+            }
+            Request::EndSession => {
+                to.send(
+                    Frame {
+                        class,
+                        ..frame(FrameKind::Reply, id, &Reply::Done)
+                    },
+                    None,
+                );
+                let (core, session) = (self.core.clone(), self.session.clone());
+                tokio::spawn(async move {
+                    // The reply gets a moment to leave before the connections close.
+                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    core.end_session(&session, None);
+                });
+                return Ok(());
+            }
+            Request::Admin(request) => {
+                let (core, session) = (self.core.clone(), self.session.clone());
+                tokio::task::spawn_blocking(move || {
+                    let reply = admin::answer(&core, session.peer.kind, request);
+                    to.send(
+                        Frame {
+                            class,
+                            ..frame(FrameKind::Reply, id, &reply)
+                        },
+                        None,
+                    );
+                });
+                return Ok(());
+            }
+            Request::Enrol { .. } => Reply::Refused(Refusal::Forbidden),
+            Request::Files(_) => unreachable!("handled by the caller"),
+        };
+        to.send(
+            Frame {
+                class,
+                ..frame(FrameKind::Reply, id, &reply)
+            },
+            None,
+        );
+        Ok(())
+    }
+
+    fn cancel(&self, id: RequestId) {
+        match self.core.pool.cancel(self.link.key, id) {
+            Some(turn) => turn.cancel(),
+            None => self
+                .core
+                .locks
+                .cancel(self.session.key, id, &self.core.pool),
+        }
+    }
+}
+
+/// Takes permits; while it waits for them, what has been read so far goes to work.
+async fn take(
+    core: &Core,
+    semaphore: Arc<Semaphore>,
+    count: usize,
+    batch: &mut Vec<Turn>,
+) -> Result<OwnedSemaphorePermit, End> {
+    let count = u32::try_from(count).expect("a frame is at most 2 MiB");
+    if let Ok(permit) = semaphore.clone().try_acquire_many_owned(count) {
+        return Ok(permit);
+    }
+    core.pool.push(batch.drain(..));
+    semaphore
+        .acquire_many_owned(count)
+        .await
+        .map_err(|_| End::Quiet)
+}

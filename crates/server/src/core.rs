@@ -1,0 +1,74 @@
+//! What all parts of a server share.
+//!
+//! One value, made at the start and shared by reference count. Each part guards its own state; none is
+//! locked while a system call on a served file runs, and no two are locked at once but in the order
+//! sessions, leases, locks, pool.
+
+use crate::background::Background;
+use crate::buffers::Buffers;
+use crate::clock::Clock;
+use crate::data::{DataDirectory, Registry};
+use crate::journal::Journal;
+use crate::judge::Judge;
+use crate::lease::Caching;
+use crate::link::LinkKey;
+use crate::locks::Locks;
+use crate::pool::Pool;
+use crate::session::{Session, Sessions};
+use crate::volume::Volumes;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::identity::ClientVerifier;
+use wire::message::Farewell;
+
+/// A server's parts.
+pub(crate) struct Core {
+    pub(crate) data: DataDirectory,
+    pub(crate) registry: Mutex<Registry>,
+    pub(crate) volumes: Volumes,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) caching: Caching,
+    pub(crate) locks: Locks,
+    pub(crate) journal: Journal,
+    pub(crate) judge: Judge,
+    pub(crate) buffers: Buffers,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) clock: Clock,
+    pub(crate) verifier: ClientVerifier,
+    pub(crate) background: Background,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) last_link: AtomicU64,
+    /// Whether the disk says that locks are held.
+    pub(crate) locks_noted: AtomicBool,
+}
+
+impl Core {
+    pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a new connection.
+    pub(crate) fn next_link(&self) -> LinkKey {
+        LinkKey(self.last_link.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// A lock was granted: should this run end suddenly, the next one gives its holder time to take
+    /// it again.
+    pub(crate) fn note_locks(&self) {
+        if !self.locks_noted.swap(true, Ordering::AcqRel) {
+            self.data.mark_locks(true);
+        }
+    }
+
+    /// Ends a session: its connections, opens, locks and leases go.
+    pub(crate) fn end_session(&self, session: &Arc<Session>, why: Option<&Farewell>) {
+        if !session.end(why) {
+            return;
+        }
+        self.sessions.remove(session);
+        self.locks.end_session(session.key, &self.pool);
+        drop(session.opens.take_all());
+        self.caching.end_session(session.key);
+        tracing::info!(host = session.host, key = session.key.0, "session ended");
+    }
+}

@@ -1,0 +1,243 @@
+//! The data directory: what a server keeps between runs.
+//!
+//! Drawn in `docs/formats/server-data.md`. Small state lies in TOML files, each with its format's
+//! version and a checksum in the first line, replaced whole ([`file`]); secrets are readable for the
+//! owner alone. A lock file keeps two servers from one directory. Nothing here is on the path of a
+//! file operation.
+
+mod error;
+pub(crate) mod file;
+mod registry;
+
+pub use error::DataError;
+pub(crate) use registry::{Registry, RegistryError, VolumeRecord};
+
+use base::{BootId, ClusterId, VolumeId};
+use export::HandleKey;
+use ring::rand::{SecureRandom, SystemRandom};
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use wire::identity::{Authority, Credential};
+use wire::message::CredentialKind;
+
+/// Identity of the cluster and its authority's certificate; written last by `init`, so its presence
+/// says that the rest is complete.
+#[derive(Serialize, Deserialize)]
+struct ClusterFile {
+    cluster: String,
+    authority: String,
+}
+
+/// Secrets.
+#[derive(Serialize, Deserialize)]
+struct SecretFile {
+    authority_key: String,
+    handle_key: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct BootFile {
+    boots: u64,
+}
+
+/// A data directory in use by this process.
+pub(crate) struct DataDirectory {
+    path: PathBuf,
+    /// Locked for as long as it is open.
+    _lock: File,
+    pub(crate) authority: Authority,
+    pub(crate) handle_key: HandleKey,
+    pub(crate) server: Credential,
+    pub(crate) boot: BootId,
+}
+
+impl DataDirectory {
+    /// Makes a new cluster in `path`, which may exist if it is empty. Returns the administrator's
+    /// credential.
+    pub(crate) fn init(path: &Path) -> Result<(ClusterId, Credential), DataError> {
+        let io_error = |source| DataError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(io_error)?;
+        let _lock = lock(path)?;
+        if path.join("cluster.toml").exists() {
+            return Err(DataError::Initialised(path.to_owned()));
+        }
+        let others = fs::read_dir(path)
+            .map_err(io_error)?
+            .filter_map(Result::ok)
+            .any(|entry| !OURS.iter().any(|name| entry.file_name() == *name));
+        if others {
+            return Err(DataError::NotEmpty(path.to_owned()));
+        }
+        let cluster = ClusterId(random());
+        let now = SystemTime::now();
+        let authority = Authority::create(cluster)?;
+        authority.issue_server()?.save(&path.join("server"))?;
+        let admin = authority.issue_local(CredentialKind::Admin, "server --init", now)?;
+        let secrets = SecretFile {
+            authority_key: authority.key_pem(),
+            handle_key: to_hex(&random::<32>()),
+        };
+        file::write(path, "secrets", 1, &secrets)?;
+        file::write(path, "boot", 1, &BootFile { boots: 0 })?;
+        Registry::init(path, &admin, now)?;
+        let cluster_file = ClusterFile {
+            cluster: to_hex(&cluster.0),
+            authority: authority.certificate_pem(),
+        };
+        file::write(path, "cluster", 1, &cluster_file)?;
+        Ok((cluster, admin))
+    }
+
+    /// Opens the directory for a run of the server and counts the run.
+    pub(crate) fn open(path: &Path) -> Result<(Self, Registry), DataError> {
+        if !path.join("cluster.toml").exists() {
+            return Err(DataError::NotInitialised(path.to_owned()));
+        }
+        let lock = lock(path)?;
+        let cluster: ClusterFile = file::read(path, "cluster", 1)?;
+        let secrets: SecretFile = file::read(path, "secrets", 1)?;
+        let authority = Authority::load(&cluster.authority, &secrets.authority_key)?;
+        let damaged = |name: &str| DataError::Damaged {
+            path: path.join(name),
+            why: "a value has the wrong form".to_owned(),
+        };
+        if from_hex::<16>(&cluster.cluster) != Some(authority.cluster().0) {
+            return Err(damaged("cluster.toml"));
+        }
+        let handle_key = from_hex(&secrets.handle_key).ok_or_else(|| damaged("secrets.toml"))?;
+        let boot: BootFile = file::read(path, "boot", 1)?;
+        let boots = boot.boots + 1;
+        file::write(path, "boot", 1, &BootFile { boots })?;
+        let registry = Registry::open(path)?;
+        let directory = Self {
+            path: path.to_owned(),
+            _lock: lock,
+            authority,
+            handle_key: HandleKey::new(handle_key),
+            server: Credential::load(&path.join("server"))?,
+            boot: boot_id(boots),
+        };
+        Ok((directory, registry))
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Notes on disk whether sessions hold locks, so that the next run knows whether anybody may
+    /// want to reclaim some.
+    pub(crate) fn mark_locks(&self, held: bool) {
+        let path = self.path.join("locks-held");
+        let outcome = if held {
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(&path)
+                .map(drop)
+        } else {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                other => other,
+            }
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(path = %path.display(), %error, "cannot note whether locks are held");
+        }
+    }
+
+    /// Whether the run before this one left locks behind.
+    pub(crate) fn had_locks(&self) -> bool {
+        self.path.join("locks-held").exists()
+    }
+}
+
+/// Every name at the top of a data directory.
+const OURS: [&str; 9] = [
+    "lock",
+    "server",
+    "secrets.toml",
+    "boot.toml",
+    "volumes.toml",
+    "credentials.toml",
+    "joins.toml",
+    "journal.0",
+    "journal.1",
+];
+
+fn lock(path: &Path) -> Result<File, DataError> {
+    let file_path = path.join("lock");
+    let io_error = |source| DataError::Io {
+        path: file_path.clone(),
+        source,
+    };
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&file_path)
+        .map_err(io_error)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(DataError::InUse(path.to_owned())),
+        Err(errno) => Err(io_error(errno.into())),
+    }
+}
+
+/// The count first, so that the runs of a server are in order for whoever reads a log; random bytes
+/// behind it, so that a directory restored from a backup does not repeat a run.
+fn boot_id(boots: u64) -> BootId {
+    let mut id: [u8; 16] = random();
+    #[expect(
+        clippy::big_endian_bytes,
+        reason = "an identity is read as digits, high ones first"
+    )]
+    id[..8].copy_from_slice(&boots.to_be_bytes());
+    BootId(id)
+}
+
+/// Random bytes of the operating system.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .expect("Linux has had getrandom(2) since 3.17");
+    bytes
+}
+
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    if text.len() != 2 * N || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// A fresh identity for a volume.
+pub(crate) fn new_volume_id() -> VolumeId {
+    VolumeId(random())
+}
+
+#[cfg(test)]
+mod tests;

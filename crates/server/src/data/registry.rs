@@ -1,0 +1,346 @@
+//! What administrators change: volumes, credentials, join secrets.
+//!
+//! Kept in memory and written through; a change is durable before it is answered.
+
+use super::{DataError, file, from_hex, random, to_hex};
+use base::VolumeId;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use wire::identity::{ClientVerifier, Credential};
+use wire::message::{CredentialKind, CredentialSummary};
+
+/// Volumes of one server.
+const VOLUMES_MAX: usize = 4096;
+/// Credentials that one server remembers having issued.
+const CREDENTIALS_MAX: usize = 65536;
+/// Join secrets that are good at one time.
+const JOINS_MAX: usize = 1024;
+
+/// A volume as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VolumeRecord {
+    pub(crate) id: VolumeId,
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) read_only: bool,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct VolumesFile {
+    #[serde(default)]
+    volume: Vec<VolumeEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct VolumeEntry {
+    id: String,
+    name: String,
+    path: String,
+    read_only: bool,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct CredentialsFile {
+    #[serde(default)]
+    credential: Vec<CredentialEntry>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct CredentialEntry {
+    serial: String,
+    kind: String,
+    label: String,
+    issued: i64,
+    revoked: bool,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct JoinsFile {
+    #[serde(default)]
+    join: Vec<JoinEntry>,
+}
+
+/// A join secret is stored as its digest: who reads the file cannot use it.
+#[derive(Serialize, Deserialize)]
+struct JoinEntry {
+    digest: String,
+    kind: String,
+    expires: i64,
+}
+
+/// Why a change of the registry is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RegistryError {
+    #[error("the name is taken")]
+    Exists,
+    #[error("there is none of that name")]
+    NotFound,
+    #[error("there are too many ({0} at most)")]
+    Limit(usize),
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+/// Volumes, credentials and join secrets.
+pub(crate) struct Registry {
+    directory: PathBuf,
+    volumes: Vec<VolumeRecord>,
+    credentials: Vec<CredentialEntry>,
+    joins: Vec<JoinEntry>,
+}
+
+impl Registry {
+    pub(super) fn init(
+        directory: &Path,
+        admin: &Credential,
+        now: SystemTime,
+    ) -> Result<(), DataError> {
+        let peer = ClientVerifier::new(admin)?.verify(
+            std::slice::from_ref(admin.certificate()),
+            rustls::pki_types::UnixTime::now(),
+        )?;
+        let first = CredentialEntry {
+            serial: peer.serial,
+            kind: kind_text(peer.kind),
+            label: peer.label,
+            issued: unix_seconds(now),
+            revoked: false,
+        };
+        file::write(directory, "volumes", 1, &VolumesFile::default())?;
+        file::write(
+            directory,
+            "credentials",
+            1,
+            &CredentialsFile {
+                credential: vec![first],
+            },
+        )?;
+        file::write(directory, "joins", 1, &JoinsFile::default())
+    }
+
+    pub(super) fn open(directory: &Path) -> Result<Self, DataError> {
+        let volumes: VolumesFile = file::read(directory, "volumes", 1)?;
+        let credentials: CredentialsFile = file::read(directory, "credentials", 1)?;
+        let joins: JoinsFile = file::read(directory, "joins", 1)?;
+        let damaged = || DataError::Damaged {
+            path: directory.join("volumes.toml"),
+            why: "a volume's id".to_owned(),
+        };
+        let volumes = volumes.volume.into_iter().map(|v| {
+            Ok(VolumeRecord {
+                id: VolumeId(from_hex(&v.id).ok_or_else(damaged)?),
+                name: v.name,
+                path: PathBuf::from(v.path),
+                read_only: v.read_only,
+            })
+        });
+        Ok(Self {
+            directory: directory.to_owned(),
+            volumes: volumes.collect::<Result<_, DataError>>()?,
+            credentials: credentials.credential,
+            joins: joins.join,
+        })
+    }
+
+    pub(crate) fn volumes(&self) -> &[VolumeRecord] {
+        &self.volumes
+    }
+
+    pub(crate) fn volume(&self, name: &str) -> Option<&VolumeRecord> {
+        self.volumes.iter().find(|v| v.name == name)
+    }
+
+    pub(crate) fn add_volume(&mut self, record: VolumeRecord) -> Result<(), RegistryError> {
+        if self.volume(&record.name).is_some() {
+            return Err(RegistryError::Exists);
+        }
+        if self.volumes.len() >= VOLUMES_MAX {
+            return Err(RegistryError::Limit(VOLUMES_MAX));
+        }
+        self.volumes.push(record);
+        if let Err(error) = self.write_volumes() {
+            self.volumes.pop();
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove_volume(&mut self, name: &str) -> Result<VolumeRecord, RegistryError> {
+        let place = self.volumes.iter().position(|v| v.name == name);
+        let place = place.ok_or(RegistryError::NotFound)?;
+        let record = self.volumes.remove(place);
+        if let Err(error) = self.write_volumes() {
+            self.volumes.insert(place, record);
+            return Err(error.into());
+        }
+        Ok(record)
+    }
+
+    fn write_volumes(&self) -> Result<(), DataError> {
+        let volume = self.volumes.iter().map(|v| VolumeEntry {
+            id: v.id.to_string(),
+            name: v.name.clone(),
+            path: v.path.to_string_lossy().into_owned(),
+            read_only: v.read_only,
+        });
+        file::write(
+            &self.directory,
+            "volumes",
+            1,
+            &VolumesFile {
+                volume: volume.collect(),
+            },
+        )
+    }
+
+    pub(crate) fn credentials(&self) -> Vec<CredentialSummary> {
+        let summary = |c: &CredentialEntry| {
+            Some(CredentialSummary {
+                serial: c.serial.clone(),
+                kind: kind_of(&c.kind)?,
+                label: c.label.clone(),
+                issued: c.issued,
+                revoked: c.revoked,
+            })
+        };
+        self.credentials.iter().filter_map(summary).collect()
+    }
+
+    /// Whether a credential is one that was issued and not revoked. Deny by default: a certificate
+    /// that the authority signed but the list does not know is refused like a revoked one.
+    pub(crate) fn is_valid(&self, serial: &str) -> bool {
+        self.credentials
+            .iter()
+            .any(|c| c.serial == serial && !c.revoked)
+    }
+
+    pub(crate) fn has_credential(&self, serial: &str) -> bool {
+        self.credentials.iter().any(|c| c.serial == serial)
+    }
+
+    pub(crate) fn add_credential(
+        &mut self,
+        serial: &str,
+        kind: CredentialKind,
+        label: &str,
+        now: SystemTime,
+    ) -> Result<(), RegistryError> {
+        if self.credentials.len() >= CREDENTIALS_MAX {
+            return Err(RegistryError::Limit(CREDENTIALS_MAX));
+        }
+        self.credentials.push(CredentialEntry {
+            serial: serial.to_owned(),
+            kind: kind_text(kind),
+            label: label.to_owned(),
+            issued: unix_seconds(now),
+            revoked: false,
+        });
+        if let Err(error) = self.write_credentials() {
+            self.credentials.pop();
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn revoke(&mut self, serial: &str) -> Result<(), RegistryError> {
+        let entry = self.credentials.iter_mut().find(|c| c.serial == serial);
+        // In memory first and whatever the disk says: a credential that was to be revoked is not
+        // used again in this run.
+        entry.ok_or(RegistryError::NotFound)?.revoked = true;
+        Ok(self.write_credentials()?)
+    }
+
+    fn write_credentials(&self) -> Result<(), DataError> {
+        let state = CredentialsFile {
+            credential: self.credentials.clone(),
+        };
+        file::write(&self.directory, "credentials", 1, &state)
+    }
+
+    /// Makes a join secret that is good once until `expires`.
+    pub(crate) fn add_join(
+        &mut self,
+        kind: CredentialKind,
+        seconds_valid: u32,
+        now: SystemTime,
+    ) -> Result<[u8; 32], RegistryError> {
+        let now = unix_seconds(now);
+        self.joins.retain(|j| j.expires > now);
+        if self.joins.len() >= JOINS_MAX {
+            return Err(RegistryError::Limit(JOINS_MAX));
+        }
+        let secret = random();
+        let expires = now.saturating_add(i64::from(seconds_valid));
+        self.joins.push(JoinEntry {
+            digest: digest(&secret),
+            kind: kind_text(kind),
+            expires,
+        });
+        self.write_joins()?;
+        Ok(secret)
+    }
+
+    /// Uses a join secret up. It is gone from the disk before anything is issued for it.
+    pub(crate) fn take_join(
+        &mut self,
+        secret: &[u8; 32],
+        now: SystemTime,
+    ) -> Result<CredentialKind, RegistryError> {
+        let now = unix_seconds(now);
+        let wanted = digest(secret);
+        let place = self
+            .joins
+            .iter()
+            .position(|j| j.digest == wanted && j.expires > now);
+        let join = self.joins.remove(place.ok_or(RegistryError::NotFound)?);
+        self.write_joins()?;
+        kind_of(&join.kind).ok_or(RegistryError::NotFound)
+    }
+
+    fn write_joins(&self) -> Result<(), DataError> {
+        let join = self.joins.iter().map(|j| JoinEntry {
+            digest: j.digest.clone(),
+            kind: j.kind.clone(),
+            expires: j.expires,
+        });
+        file::write(
+            &self.directory,
+            "joins",
+            1,
+            &JoinsFile {
+                join: join.collect(),
+            },
+        )
+    }
+}
+
+fn digest(secret: &[u8; 32]) -> String {
+    to_hex(ring::digest::digest(&ring::digest::SHA256, secret).as_ref())
+}
+
+fn kind_text(kind: CredentialKind) -> String {
+    match kind {
+        CredentialKind::Admin => "admin".to_owned(),
+        CredentialKind::Host => "host".to_owned(),
+        CredentialKind::User { uid } => format!("user:{uid}"),
+    }
+}
+
+fn kind_of(text: &str) -> Option<CredentialKind> {
+    match text {
+        "admin" => Some(CredentialKind::Admin),
+        "host" => Some(CredentialKind::Host),
+        other => {
+            let uid = other.strip_prefix("user:")?.parse().ok()?;
+            Some(CredentialKind::User { uid })
+        }
+    }
+}
+
+fn unix_seconds(time: SystemTime) -> i64 {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        Err(_) => 0,
+    }
+}

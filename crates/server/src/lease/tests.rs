@@ -1,0 +1,297 @@
+//! The two pure structures.
+
+use super::recall::Recalls;
+use super::table::LeaseTable;
+use crate::session::SessionKey;
+use base::{Handle, Name, Time};
+use proptest::prelude::*;
+use std::collections::HashMap;
+use wire::message::{Lease, Recall, RecallItem};
+
+const A: SessionKey = SessionKey(1);
+const B: SessionKey = SessionKey(2);
+
+fn handle(number: u8) -> Handle {
+    Handle::new(&[number + 1]).unwrap()
+}
+
+fn at(seconds: u64) -> Time {
+    Time::from_secs(100 + seconds)
+}
+
+fn item(number: u8) -> RecallItem {
+    RecallItem {
+        handle: handle(number),
+        what: Recall::Everything,
+    }
+}
+
+#[test]
+fn a_directory_is_leased_alone_until_somebody_else_comes() {
+    let mut table = LeaseTable::default();
+    let d = handle(0);
+    assert_eq!(
+        table.grant(A, &d, Lease::Exclusive, at(0)),
+        Lease::Exclusive
+    );
+    // A plain look does not take away what the session has.
+    assert_eq!(table.grant(A, &d, Lease::Read, at(0)), Lease::Exclusive);
+    // Without a contest nobody gets in.
+    assert_eq!(table.grant(B, &d, Lease::Read, at(0)), Lease::None);
+    assert_eq!(
+        table.contest(Some(A), &d, at(0)),
+        None,
+        "the holder does not contest itself"
+    );
+    assert_eq!(table.contest(Some(B), &d, at(0)), Some(A));
+    assert_eq!(table.contest(Some(B), &d, at(0)), None);
+    assert_eq!(table.held(A, &d), Lease::Read);
+    // Before B has been served, A must not get it back.
+    assert_eq!(table.grant(A, &d, Lease::Exclusive, at(1)), Lease::Read);
+    assert_eq!(table.grant(B, &d, Lease::Exclusive, at(1)), Lease::Read);
+    // B stays away, and after a while A is alone again.
+    table.give_back(B, &d, at(1));
+    assert_eq!(table.grant(A, &d, Lease::Exclusive, at(1)), Lease::Read);
+    assert_eq!(
+        table.grant(A, &d, Lease::Exclusive, at(9)),
+        Lease::Exclusive
+    );
+    assert_eq!(table.exclusives(), 1);
+}
+
+#[test]
+fn a_file_that_somebody_else_writes_is_leased_to_nobody_but_the_writer() {
+    let mut table = LeaseTable::default();
+    let f = handle(0);
+    table.add_writer(A, &f);
+    table.add_writer(A, &f);
+    assert_eq!(table.grant(B, &f, Lease::Read, at(0)), Lease::None);
+    assert_eq!(table.grant(A, &f, Lease::Read, at(0)), Lease::Read);
+    table.remove_writer(A, &f, at(0));
+    assert_eq!(
+        table.grant(B, &f, Lease::Read, at(0)),
+        Lease::None,
+        "one open is left"
+    );
+    table.remove_writer(A, &f, at(0));
+    assert_eq!(table.grant(B, &f, Lease::Read, at(0)), Lease::Read);
+}
+
+#[test]
+fn a_change_is_noticed_by_who_looked_before_it_and_leased_after_it() {
+    let mut table = LeaseTable::default();
+    let then = table.moment();
+    assert!(!table.changed_since(&handle(0), then));
+    table.change_inode(Some(A), &handle(0), at(0));
+    table.change_entry(Some(A), &handle(1));
+    assert!(table.changed_since(&handle(0), then) && table.changed_since(&handle(1), then));
+    assert!(
+        !table.changed_since(&handle(2), then),
+        "unconcerned inodes stay believable"
+    );
+    assert!(!table.changed_since(&handle(0), table.moment()));
+    let then = table.moment();
+    for _ in 0..5000 {
+        table.change_inode(None, &handle(3), at(0));
+    }
+    assert!(
+        table.changed_since(&handle(2), then),
+        "what is forgotten counts as changed"
+    );
+    let then = table.moment();
+    table.note_change_of_all();
+    assert!(table.changed_since(&handle(2), then));
+}
+
+#[test]
+fn a_wait_ends_when_every_session_has_obeyed() {
+    let mut recalls = Recalls::default();
+    let tokens = [
+        recalls.add(A, item(0), at(0)),
+        recalls.add(B, item(0), at(0)),
+    ];
+    assert_eq!(recalls.wait(&[], "nobody"), Some("nobody"));
+    assert_eq!(recalls.wait(&tokens, "both"), None);
+    assert!(recalls.obeyed(A, 1).is_empty(), "it has not been sent yet");
+    let (a, _) = recalls.next_notice(A).unwrap();
+    let (b, _) = recalls.next_notice(B).unwrap();
+    assert!(recalls.next_notice(A).is_none());
+    assert!(recalls.obeyed(A, a).is_empty());
+    assert!(recalls.obeyed(A, a).is_empty(), "once is once");
+    assert_eq!(recalls.obeyed(B, b), ["both"]);
+    assert!(!recalls.is_recalling());
+    assert_eq!(recalls.wait(&tokens, "late"), Some("late"));
+}
+
+#[test]
+fn recalls_gather_until_they_are_sent_and_are_sent_again_on_a_new_connection() {
+    let mut recalls = Recalls::<()>::default();
+    let first = recalls.add(A, item(0), at(0));
+    assert_eq!(
+        recalls.add(A, item(0), at(0)),
+        first,
+        "the same thing twice is one item"
+    );
+    assert_eq!(recalls.add(A, item(1), at(0)), first);
+    let entry = RecallItem {
+        handle: handle(1),
+        what: Recall::Entry(Name::new("x").unwrap()),
+    };
+    assert_eq!(recalls.add(A, entry, at(0)), first);
+    let (id, items) = recalls.next_notice(A).unwrap();
+    assert_eq!(items.len(), 3);
+    let second = recalls.add(A, item(2), at(0));
+    assert_ne!(second, first, "what was sent does not grow");
+    recalls.resend(A);
+    assert_eq!(recalls.next_notice(A).unwrap().0, id);
+    assert_eq!(recalls.next_notice(A).unwrap().1, [item(2)]);
+}
+
+#[test]
+fn a_vanished_session_holds_nobody_up_and_its_old_answers_mean_nothing() {
+    let mut recalls = Recalls::default();
+    let token = recalls.add(A, item(0), at(0));
+    recalls.wait(&[token], 1);
+    let (old, _) = recalls.next_notice(A).unwrap();
+    assert_eq!(recalls.drop_session(A), [1]);
+    let token = recalls.add(A, item(0), at(0));
+    recalls.wait(&[token], 2);
+    recalls.next_notice(A).unwrap();
+    assert!(recalls.obeyed(A, old).is_empty());
+}
+
+#[test]
+fn batches_are_bounded() {
+    let mut recalls = Recalls::<()>::default();
+    for number in 0..3000u32 {
+        let handle = Handle::new(&number.to_le_bytes()).unwrap();
+        recalls.add(
+            A,
+            RecallItem {
+                handle,
+                what: Recall::Everything,
+            },
+            at(0),
+        );
+    }
+    let sizes: Vec<_> = std::iter::from_fn(|| recalls.next_notice(A))
+        .map(|(_, items)| items.len())
+        .collect();
+    assert_eq!(sizes, [1024, 1024, 952]);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Look {
+        session: u32,
+        handle: u8,
+        exclusive: bool,
+    },
+    Change {
+        session: u32,
+        handle: u8,
+    },
+    ChangeEntry {
+        session: u32,
+        handle: u8,
+    },
+    GiveBack {
+        session: u32,
+        handle: u8,
+    },
+    Open {
+        session: u32,
+        handle: u8,
+    },
+    End(u32),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let place = (1..4u32, 0..4u8);
+    let op = prop_oneof![
+        6 => (place.clone(), any::<bool>())
+            .prop_map(|((session, handle), exclusive)| Op::Look { session, handle, exclusive }),
+        3 => place.clone().prop_map(|(session, handle)| Op::Change { session, handle }),
+        2 => place.clone().prop_map(|(session, handle)| Op::ChangeEntry { session, handle }),
+        1 => place.clone().prop_map(|(session, handle)| Op::GiveBack { session, handle }),
+        1 => place.prop_map(|(session, handle)| Op::Open { session, handle }),
+        1 => (1..4u32).prop_map(Op::End),
+    ];
+    prop::collection::vec(op, 0..80)
+}
+
+proptest! {
+    /// Sessions cache versions of inodes as the leases allow; after every answered change nobody
+    /// believes an old version, and nobody shares what somebody has alone.
+    #[test]
+    fn nobody_believes_what_has_changed(ops in ops()) {
+        let mut table = LeaseTable::default();
+        let mut version: HashMap<u8, u64> = HashMap::new();
+        let mut caches: HashMap<(u32, u8), (u64, Lease)> = HashMap::new();
+        let mut writers: Vec<(u32, u8)> = Vec::new();
+        let mut clock = 0;
+        for op in ops {
+            clock += 1;
+            let now = at(clock);
+            match op {
+                Op::Look { session, handle: h, exclusive } => {
+                    if let Some(holder) = table.contest(Some(SessionKey(session)), &handle(h), now) {
+                        let cached = caches.get_mut(&(holder.0, h)).expect("a holder caches");
+                        prop_assert_eq!(cached.1, Lease::Exclusive);
+                        cached.1 = Lease::Read;
+                    }
+                    let wanted = if exclusive { Lease::Exclusive } else { Lease::Read };
+                    let lease = table.grant(SessionKey(session), &handle(h), wanted, now);
+                    if lease > Lease::None {
+                        let now = version.get(&h).copied().unwrap_or(0);
+                        caches.insert((session, h), (now, lease));
+                    }
+                }
+                Op::Change { session, handle: h } => {
+                    *version.entry(h).or_default() += 1;
+                    for holder in table.change_inode(Some(SessionKey(session)), &handle(h), now) {
+                        prop_assert!(caches.remove(&(holder.0, h)).is_some());
+                    }
+                    if let Some(own) = caches.get_mut(&(session, h)) {
+                        own.0 += 1;
+                    }
+                }
+                Op::ChangeEntry { session, handle: h } => {
+                    *version.entry(h).or_default() += 1;
+                    for holder in table.change_entry(Some(SessionKey(session)), &handle(h)) {
+                        // It drops the entry and asks again under the lease that stays.
+                        caches.get_mut(&(holder.0, h)).expect("a holder caches").0 += 1;
+                    }
+                    if let Some(own) = caches.get_mut(&(session, h)) {
+                        own.0 += 1;
+                    }
+                }
+                Op::GiveBack { session, handle: h } => {
+                    table.give_back(SessionKey(session), &handle(h), now);
+                    caches.remove(&(session, h));
+                }
+                Op::Open { session, handle: h } => {
+                    table.add_writer(SessionKey(session), &handle(h));
+                    writers.push((session, h));
+                }
+                Op::End(session) => {
+                    table.drop_session(SessionKey(session), true, now);
+                    caches.retain(|(s, _), _| *s != session);
+                    writers.retain(|(s, _)| *s != session);
+                }
+            }
+            for ((session, h), (seen, lease)) in &caches {
+                prop_assert_eq!(*seen, version.get(h).copied().unwrap_or(0), "{:?} believes", session);
+                prop_assert_eq!(table.held(SessionKey(*session), &handle(*h)), *lease);
+                let sharers = caches.keys().filter(|(_, other)| other == h).count();
+                prop_assert!(*lease != Lease::Exclusive || sharers == 1);
+            }
+            for session in 1..4 {
+                let held = caches.keys().filter(|(s, _)| *s == session).count();
+                prop_assert_eq!(table.count(SessionKey(session)), held);
+            }
+            let alone = caches.values().filter(|(_, l)| *l == Lease::Exclusive).count();
+            prop_assert_eq!(table.exclusives(), alone);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a session remembers of requests that must not run twice.
+//!
+//! A client whose connection broke sends again what was not answered. The first copy may have run,
+//! may be running, or may still lie in a dead socket and arrive after the second. So every request
+//! that changes something is noted by its id when it arrives, whichever copy that is, and its reply
+//! is kept until the client says that it has it ([`Compound::settled`]).
+//!
+//! [`Compound::settled`]: wire::message::Compound
+
+use crate::link::Destination;
+use base::RequestId;
+use base::limits::REPLIES_KEPT_MAX;
+use std::collections::BTreeMap;
+use wire::frame::Frame;
+
+/// What to do with a request that has arrived.
+pub(crate) enum Arrival {
+    /// It is the first copy: carry it out. Its reply goes through [`Memory::finish`].
+    New(Destination),
+    /// It has been answered: here is the answer.
+    Answered(Destination, Frame),
+    /// It is being carried out; the reply will go to where this copy came from.
+    Running,
+    /// The client has said that it needs no answer any more.
+    Settled,
+    /// There are too many that the client has not settled.
+    Full(Destination),
+}
+
+enum Remembered {
+    Running(Destination),
+    Done(Frame),
+}
+
+/// Requests of one session that change something and are not settled.
+#[derive(Default)]
+pub(crate) struct Memory {
+    requests: BTreeMap<RequestId, Remembered>,
+    settled: RequestId,
+}
+
+impl Memory {
+    /// Notes a request. `to` is where its reply goes.
+    pub(crate) fn arrive(&mut self, id: RequestId, settled: RequestId, to: Destination) -> Arrival {
+        self.settle(settled);
+        if id < self.settled {
+            return Arrival::Settled;
+        }
+        let is_full = self.requests.len() >= REPLIES_KEPT_MAX;
+        match self.requests.get_mut(&id) {
+            Some(Remembered::Running(destination)) => {
+                *destination = to;
+                Arrival::Running
+            }
+            Some(Remembered::Done(frame)) => Arrival::Answered(to, frame.clone()),
+            None if is_full => Arrival::Full(to),
+            None => {
+                self.requests.insert(id, Remembered::Running(to.clone()));
+                Arrival::New(to)
+            }
+        }
+    }
+
+    /// Forgets what the client has settled. Returns whether that is news.
+    pub(crate) fn settle(&mut self, settled: RequestId) -> bool {
+        if settled <= self.settled {
+            return false;
+        }
+        self.settled = settled;
+        // What still runs stays: its end must find its place.
+        while let Some(first) = self.requests.first_entry() {
+            if *first.key() >= settled || matches!(first.get(), Remembered::Running(_)) {
+                break;
+            }
+            first.remove();
+        }
+        true
+    }
+
+    /// Keeps the reply of a request and says where it goes.
+    pub(crate) fn finish(&mut self, id: RequestId, frame: &Frame) -> Option<Destination> {
+        let before = if id < self.settled {
+            self.requests.remove(&id)
+        } else {
+            self.requests.insert(id, Remembered::Done(frame.clone()))
+        };
+        match before {
+            Some(Remembered::Running(destination)) => Some(destination),
+            Some(Remembered::Done(_)) | None => None,
+        }
+    }
+
+    /// Forgets a request that was taken back before it began.
+    pub(crate) fn forget(&mut self, id: RequestId) {
+        if matches!(self.requests.get(&id), Some(Remembered::Running(_))) {
+            self.requests.remove(&id);
+        }
+    }
+
+    /// How many requests are remembered.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+}

@@ -1,0 +1,198 @@
+//! Open files of a session.
+//!
+//! The client numbers them, so that it need not wait for an open. An open that the server does not
+//! know (it has restarted, or the first request that mentions it overtook the open) is made on the
+//! spot, for the caller, for what the request needs. An owner whom the mode bits no longer allow what
+//! they allowed when he opened the file gets it nevertheless: git(1) writes through an open of a file
+//! that it made with mode 0444, and a restart of the server must not make that an error. The owner
+//! could change the mode anyway.
+
+use crate::volume::Volume;
+use base::limits::OPENS_PER_SESSION_MAX;
+use base::{FsError, Handle, OpenId, Principal};
+use export::{Access, OpenFile, OpenOptions, Worker};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One open file: up to one descriptor for each of reading and writing.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub(crate) volume: Arc<Volume>,
+    /// The handle as the client knows it.
+    pub(crate) handle: Handle,
+    read: Option<Arc<OpenFile>>,
+    write: Option<Arc<OpenFile>>,
+    /// Whether the client has said what it is open for; one made on the spot learns as it is used.
+    is_explicit: bool,
+}
+
+/// What a request wants to do with an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Read,
+    Write,
+    /// Only that it is this inode: durability, attributes.
+    Any,
+}
+
+impl Opened {
+    pub(crate) fn new(volume: Arc<Volume>, handle: Handle, file: OpenFile) -> Self {
+        let mut opened = Self {
+            volume,
+            handle,
+            read: None,
+            write: None,
+            is_explicit: true,
+        };
+        opened.add(Arc::new(file));
+        opened
+    }
+
+    fn add(&mut self, file: Arc<OpenFile>) {
+        if !matches!(file.access(), Access::Write) {
+            self.read = Some(file.clone());
+        }
+        if matches!(file.access(), Access::Write | Access::ReadWrite) {
+            self.write = Some(file);
+        }
+    }
+
+    pub(crate) fn file(&self, what: Use) -> Option<&Arc<OpenFile>> {
+        match what {
+            Use::Read => self.read.as_ref(),
+            Use::Write => self.write.as_ref(),
+            Use::Any => self.write.as_ref().or(self.read.as_ref()),
+        }
+    }
+
+    pub(crate) fn writes(&self) -> bool {
+        self.write.is_some()
+    }
+}
+
+/// Open files by number.
+#[derive(Default)]
+pub(crate) struct Opens(Mutex<HashMap<OpenId, Opened>>);
+
+impl Opens {
+    /// The descriptor with which `open` does `what`, if it is known and of this file.
+    ///
+    /// # Errors
+    /// [`FsError::BadOpen`] if the number means another file, or the file is not open for this.
+    pub(crate) fn get(
+        &self,
+        open: OpenId,
+        handle: &Handle,
+        what: Use,
+    ) -> Result<Option<Arc<OpenFile>>, FsError> {
+        match self.lock().get(&open) {
+            Some(opened) if opened.handle != *handle => Err(FsError::BadOpen),
+            Some(opened) => match opened.file(what) {
+                None if opened.is_explicit => Err(FsError::BadOpen),
+                file => Ok(file.cloned()),
+            },
+            None => Ok(None),
+        }
+    }
+
+    /// Notes an open file. Returns what had the number before, and whether the session now has the
+    /// file open for writing through this number for the first time.
+    ///
+    /// # Errors
+    /// [`FsError::TooManyOpen`].
+    pub(crate) fn put(&self, open: OpenId, opened: Opened) -> Result<Option<Opened>, FsError> {
+        let mut table = self.lock();
+        if table.len() >= OPENS_PER_SESSION_MAX && !table.contains_key(&open) {
+            return Err(FsError::TooManyOpen);
+        }
+        Ok(table.insert(open, opened))
+    }
+
+    /// Adds a descriptor to an open that may be known already. Returns whether the open could not
+    /// write before and can now.
+    pub(crate) fn merge(
+        &self,
+        open: OpenId,
+        volume: &Arc<Volume>,
+        handle: &Handle,
+        file: &Arc<OpenFile>,
+    ) -> Result<bool, FsError> {
+        let mut table = self.lock();
+        if table.len() >= OPENS_PER_SESSION_MAX && !table.contains_key(&open) {
+            return Err(FsError::TooManyOpen);
+        }
+        let opened = table.entry(open).or_insert_with(|| Opened {
+            volume: volume.clone(),
+            handle: handle.clone(),
+            read: None,
+            write: None,
+            is_explicit: false,
+        });
+        if opened.handle != *handle {
+            return Err(FsError::BadOpen);
+        }
+        let wrote = opened.writes();
+        opened.add(file.clone());
+        Ok(!wrote && opened.writes())
+    }
+
+    /// Forgets an open.
+    pub(crate) fn take(&self, open: OpenId) -> Option<Opened> {
+        self.lock().remove(&open)
+    }
+
+    /// Forgets all.
+    pub(crate) fn take_all(&self) -> Vec<Opened> {
+        std::mem::take(&mut *self.lock()).into_values().collect()
+    }
+
+    /// Whether the session has this file open.
+    pub(crate) fn has(&self, handle: &Handle) -> bool {
+        self.lock().values().any(|opened| opened.handle == *handle)
+    }
+
+    /// A descriptor of this file, whatever it is open for.
+    pub(crate) fn any(&self, handle: &Handle) -> Option<Arc<OpenFile>> {
+        let table = self.lock();
+        let opened = table.values().find(|opened| opened.handle == *handle)?;
+        opened.file(Use::Any).cloned()
+    }
+
+    /// Whether the session has a file of this volume open.
+    pub(crate) fn uses(&self, volume: &Volume) -> bool {
+        self.lock()
+            .values()
+            .any(|opened| opened.volume.id == volume.id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<OpenId, Opened>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Opens a file for the caller; for its owner also against the mode bits.
+pub(crate) fn open_again(
+    volume: &Volume,
+    worker: &Worker,
+    who: &Principal,
+    handle: &Handle,
+    access: Access,
+) -> Result<OpenFile, FsError> {
+    let options = OpenOptions::new(access);
+    match volume.export.open_file(worker, who, handle, options) {
+        Err(FsError::AccessDenied) => {
+            let attributes = volume.export.attributes(worker, who, handle)?;
+            if attributes.uid != who.uid {
+                return Err(FsError::AccessDenied);
+            }
+            volume
+                .export
+                .open_file(worker, &Principal::root(), handle, options)
+        }
+        other => other,
+    }
+}

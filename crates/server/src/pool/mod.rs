@@ -1,0 +1,321 @@
+//! The pool: threads that carry requests out.
+//!
+//! File operations block; they run on threads of their own, each with an [`export::Worker`] that takes
+//! on callers' identities. A few threads serve a busy page cache best; many are needed when a disk or
+//! a hung mount holds them. So the pool starts small, and a supervisor adds threads while requests
+//! wait although the processors have time to spare, or while all threads have been busy with one
+//! request each for long. Surplus threads leave after a while.
+//!
+//! Less urgent classes may not take all threads ([`queue`]), so whatever hangs below predictions or
+//! writes, look-ups go on.
+
+mod queue;
+
+use crate::link::LinkKey;
+use base::RequestId;
+use base::limits::{WORKERS_MAX, WORKERS_MIN};
+use export::{ExportError, Worker};
+use queue::{Queued, Queues};
+use rustix::time::{ClockId, clock_gettime};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub(crate) use queue::Queued as QueuedTask;
+
+/// How often the supervisor looks while requests wait.
+const SUPERVISE_INTERVAL: Duration = Duration::from_millis(5);
+/// A thread that has worked on one request for so long is taken to be blocked.
+const BLOCKED_TIME: Duration = Duration::from_millis(20);
+/// How long a surplus thread stays without work.
+const SURPLUS_TIME: Duration = Duration::from_secs(10);
+/// Share of the processors' time below which waiting requests mean blocked threads.
+const BUSY_SHARE: f64 = 0.7;
+
+/// A piece of work.
+pub(crate) trait Task: Queued + 'static {
+    /// Carries it out. It replies by itself, or is parked until something else makes it go on.
+    fn run(self: Box<Self>, worker: &Worker);
+    /// Answers that it was taken back before it began.
+    fn cancel(self: Box<Self>);
+}
+
+pub(crate) type Turn = Box<dyn Task>;
+
+impl Queued for Turn {
+    fn class(&self) -> wire::frame::Class {
+        (**self).class()
+    }
+
+    fn link(&self) -> LinkKey {
+        (**self).link()
+    }
+
+    fn request(&self) -> RequestId {
+        (**self).request()
+    }
+
+    fn has_room(&self) -> bool {
+        (**self).has_room()
+    }
+}
+
+struct State {
+    queues: Queues<Turn>,
+    threads: Vec<Option<JoinHandle<()>>>,
+    alive: usize,
+    idle: usize,
+    stopping: bool,
+}
+
+/// The threads and their queue.
+pub(crate) struct Pool {
+    state: Mutex<State>,
+    work: Condvar,
+    supervise: Condvar,
+    /// When the thread in each place began its present request, in nanoseconds from `since`; 0 for
+    /// none.
+    begun: [AtomicU64; WORKERS_MAX],
+    since: Instant,
+    done: AtomicU64,
+    threads_min: usize,
+}
+
+impl Pool {
+    /// Starts the pool with `threads_min` threads.
+    ///
+    /// # Errors
+    /// [`ExportError`] if the process may not act for callers.
+    pub(crate) fn start(threads_min: usize) -> Result<Arc<Self>, ExportError> {
+        let threads_min = threads_min.clamp(WORKERS_MIN.min(2), WORKERS_MAX);
+        let pool = Arc::new(Self {
+            state: Mutex::new(State {
+                queues: Queues::new(),
+                threads: (0..WORKERS_MAX).map(|_| None).collect(),
+                alive: 0,
+                idle: 0,
+                stopping: false,
+            }),
+            work: Condvar::new(),
+            supervise: Condvar::new(),
+            begun: [const { AtomicU64::new(0) }; WORKERS_MAX],
+            since: Instant::now(),
+            done: AtomicU64::new(0),
+            threads_min,
+        });
+        // A first worker on a thread of its own tells whether the process has the rights.
+        std::thread::spawn(|| Worker::new().map(drop))
+            .join()
+            .unwrap_or(Ok(()))?;
+        let mut state = pool.lock();
+        for _ in 0..threads_min {
+            pool.spawn(&mut state);
+        }
+        drop(state);
+        let supervisor = pool.clone();
+        std::thread::Builder::new()
+            .name("supervisor".to_owned())
+            .spawn(move || supervisor.supervise())
+            .map_err(|source| ExportError::Thread {
+                step: "start the supervisor",
+                source,
+            })?;
+        Ok(pool)
+    }
+
+    /// Queues tasks.
+    pub(crate) fn push(&self, tasks: impl IntoIterator<Item = Turn>) {
+        let mut state = self.lock();
+        let mut added = 0;
+        for task in tasks {
+            state.queues.push(task);
+            added += 1;
+        }
+        self.notify(&state, added);
+    }
+
+    /// Queues a task that was parked: it goes before all others, because it holds things.
+    pub(crate) fn push_resumed(&self, task: Turn) {
+        let mut state = self.lock();
+        state.queues.push_resumed(task);
+        self.notify(&state, 1);
+    }
+
+    fn notify(&self, state: &State, added: usize) {
+        for _ in 0..added.min(state.idle) {
+            self.work.notify_one();
+        }
+        if added > state.idle {
+            self.supervise.notify_one();
+        }
+    }
+
+    /// Takes a queued request back; `None` if it has begun or never came.
+    pub(crate) fn cancel(&self, link: LinkKey, request: RequestId) -> Option<Turn> {
+        self.lock().queues.cancel(link, request)
+    }
+
+    /// Drops everything that is queued for a closed connection.
+    pub(crate) fn close(&self, link: LinkKey) {
+        let dropped = self.lock().queues.close(link);
+        drop(dropped);
+    }
+
+    /// A connection has room for replies again.
+    pub(crate) fn resume(&self, link: LinkKey) {
+        let mut state = self.lock();
+        let resumed = state.queues.resume(link);
+        self.notify(&state, resumed);
+    }
+
+    /// Requests that wait, threads, requests done.
+    pub(crate) fn figures(&self) -> (usize, usize, u64) {
+        let state = self.lock();
+        (
+            state.queues.len(),
+            state.alive,
+            self.done.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Lets the threads finish what they are at, and drops what waits. A thread that hangs in the
+    /// kernel is left behind after `time_max`.
+    pub(crate) fn stop(&self, time_max: Duration) {
+        let mut state = self.lock();
+        state.stopping = true;
+        let dropped = std::mem::replace(&mut state.queues, Queues::new());
+        let threads: Vec<_> = state.threads.iter_mut().filter_map(Option::take).collect();
+        drop(state);
+        drop(dropped);
+        self.work.notify_all();
+        self.supervise.notify_all();
+        let deadline = Instant::now() + time_max;
+        for thread in threads {
+            while !thread.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if thread.is_finished() && thread.join().is_err() {
+                tracing::error!("a worker thread ended by a panic");
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spawn(self: &Arc<Self>, state: &mut State) {
+        let free = |t: &Option<JoinHandle<()>>| t.as_ref().is_none_or(JoinHandle::is_finished);
+        let Some(place) = state.threads.iter().position(free) else {
+            return;
+        };
+        let pool = self.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{place}"))
+            .spawn(move || match Worker::new() {
+                Ok(worker) => pool.work(place, &worker),
+                Err(error) => {
+                    tracing::error!(%error, "a worker thread cannot work");
+                    pool.lock().alive -= 1;
+                }
+            });
+        match thread {
+            Ok(thread) => {
+                state.threads[place] = Some(thread);
+                state.alive += 1;
+            }
+            Err(error) => tracing::error!(%error, "cannot start a worker thread"),
+        }
+    }
+
+    fn work(&self, place: usize, worker: &Worker) {
+        let mut state = self.lock();
+        let mut idle_since = Instant::now();
+        loop {
+            if state.stopping {
+                break;
+            }
+            let alive = state.alive;
+            if let Some((task, class)) = state.queues.take(alive) {
+                drop(state);
+                let now = self.since.elapsed().as_nanos() as u64;
+                self.begun[place].store(now.max(1), Ordering::Relaxed);
+                let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| task.run(worker)));
+                if outcome.is_err() {
+                    // The message has gone to standard error. The request stays without a reply,
+                    // its client asks again, and everybody else is served.
+                    tracing::error!("a request ended by a panic");
+                }
+                self.begun[place].store(0, Ordering::Relaxed);
+                self.done.fetch_add(1, Ordering::Relaxed);
+                state = self.lock();
+                if state.queues.end(class) && state.idle > 0 {
+                    // The class was at its bound; somebody else may go on with it.
+                    self.work.notify_one();
+                }
+                idle_since = Instant::now();
+                continue;
+            }
+            let surplus = state.alive > self.threads_min;
+            if surplus && idle_since.elapsed() >= SURPLUS_TIME {
+                break;
+            }
+            state.idle += 1;
+            let woken = self.work.wait_timeout(state, SURPLUS_TIME);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state.idle -= 1;
+        }
+        state.alive -= 1;
+    }
+
+    /// Adds threads while it helps.
+    fn supervise(self: Arc<Self>) {
+        let mut before = (Instant::now(), cpu_time());
+        let mut state = self.lock();
+        loop {
+            while !state.stopping && (state.queues.is_empty() || state.idle > 0) {
+                state = self
+                    .supervise
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+                before = (Instant::now(), cpu_time());
+            }
+            if state.stopping {
+                return;
+            }
+            let woken = self.supervise.wait_timeout(state, SUPERVISE_INTERVAL);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            if before.0.elapsed() < SUPERVISE_INTERVAL {
+                continue;
+            }
+            let now = (Instant::now(), cpu_time());
+            let spent = now.1.saturating_sub(before.1).as_secs_f64();
+            let passed = (now.0 - before.0).as_secs_f64();
+            before = now;
+            let waits = !state.queues.is_empty() && state.idle == 0;
+            let spare = spent < passed * BUSY_SHARE * processors();
+            if waits && state.alive < WORKERS_MAX && (spare || self.all_blocked(state.alive)) {
+                self.spawn(&mut state);
+            }
+        }
+    }
+
+    fn all_blocked(&self, alive: usize) -> bool {
+        let now = self.since.elapsed().as_nanos() as u64;
+        let blocked = |begun: &AtomicU64| {
+            let begun = begun.load(Ordering::Relaxed);
+            begun != 0 && now.saturating_sub(begun) > BLOCKED_TIME.as_nanos() as u64
+        };
+        self.begun.iter().filter(|begun| blocked(begun)).count() >= alive
+    }
+}
+
+fn processors() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64)
+}
+
+fn cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+}

@@ -1,0 +1,74 @@
+//! What time does: ends silent sessions, gives up on recalls, ends the time for reclaiming locks.
+
+use crate::core::Core;
+use base::Time;
+use base::limits::SESSION_IDLE_TIME_MAX;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use wire::message::Farewell;
+
+/// How late a time-out may be noticed.
+const TICK: Duration = Duration::from_millis(100);
+/// Ticks between looks at what is slow to change.
+const SLOW_TICKS: u64 = 10;
+/// How long no lock must be held before the mark on the disk is taken back.
+const LOCKS_QUIET_TIME: Duration = Duration::from_secs(10);
+
+/// Runs for as long as the server.
+pub(crate) async fn run(core: Arc<Core>) {
+    let task = core.background.add("sessions");
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut locks_held = core.clock.now();
+    for count in 0u64.. {
+        ticks.tick().await;
+        if core.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        let now = core.clock.now();
+        core.locks.tick(now, &core.pool);
+        if core.caching.is_recalling() {
+            for session in core.caching.expire() {
+                tracing::warn!(host = session.host, "a client does not obey a recall");
+                core.end_session(&session, Some(&Farewell::Protocol));
+            }
+        }
+        if count % SLOW_TICKS == 0 {
+            let ended = end_silent(&core, now);
+            task.add(ended);
+            task.set_state(format!("{} sessions", core.sessions.len()));
+            core.caching.sweep();
+            note_locks(&core, now, &mut locks_held);
+        }
+    }
+}
+
+/// Ends sessions that have no connection and have not been heard for long.
+fn end_silent(core: &Core, now: Time) -> u64 {
+    let mut ended = 0;
+    for session in core.sessions.list() {
+        let silent = now.since(session.heard()) > SESSION_IDLE_TIME_MAX;
+        if silent && session.links().is_empty() {
+            core.end_session(&session, None);
+            ended += 1;
+        }
+    }
+    ended
+}
+
+fn note_locks(core: &Arc<Core>, now: Time, held: &mut Time) {
+    if !core.locks.is_empty() {
+        *held = now;
+    } else if now.since(*held) > LOCKS_QUIET_TIME && core.locks_noted.load(Ordering::Acquire) {
+        let core = core.clone();
+        tokio::task::spawn_blocking(move || {
+            core.data.mark_locks(false);
+            core.locks_noted.store(false, Ordering::Release);
+            // A lock granted in between found the mark still there and did not make it.
+            if !core.locks.is_empty() {
+                core.note_locks();
+            }
+        });
+    }
+}

@@ -1,0 +1,348 @@
+//! Starting, accepting, stopping.
+
+use crate::background::Background;
+use crate::buffers::Buffers;
+use crate::clock::Clock;
+use crate::connection;
+use crate::core::Core;
+use crate::data::DataDirectory;
+use crate::error::ServerError;
+use crate::journal::Journal;
+use crate::judge::Judge;
+use crate::lease::Caching;
+use crate::locks::Locks;
+use crate::pool::Pool;
+use crate::session::Sessions;
+use crate::volume::Volumes;
+use crate::{admin, reaper, watch};
+use base::limits::{
+    CONNECTIONS_MAX, CONNECTIONS_PENDING_MAX, HANDSHAKE_TIME_MAX, SESSIONS_MAX, WORKERS_MIN,
+};
+use base::{BootId, ClusterId};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+use wire::identity::{ClientVerifier, Credential, Fingerprint, server_config};
+use wire::message::{Farewell, ServerStatus};
+
+/// Connections of a server, the unauthenticated included.
+const CONNECTIONS_ALL_MAX: usize = SESSIONS_MAX * CONNECTIONS_MAX + CONNECTIONS_PENDING_MAX;
+/// Waiting connections that the kernel keeps for us.
+const BACKLOG: u32 = 1024;
+/// First byte of a TLS handshake record; a frame begins with a letter.
+const TLS_FIRST_BYTE: u8 = 22;
+/// How long a failing accept waits before the next: descriptors may come free.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long stopping waits for what is being carried out.
+const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What a server is started with.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Its data directory, made by [`Server::init`].
+    pub data_dir: PathBuf,
+    /// Where it listens; port 0 for any.
+    pub listen: SocketAddr,
+    /// Whether clients may also connect without TLS. They still prove who they are, but everything
+    /// they send and get can be read and changed on the way.
+    pub plain: bool,
+    /// Worker threads to begin with; more are added when requests wait for disks.
+    pub workers: usize,
+}
+
+impl ServerConfig {
+    /// With TLS and the usual number of threads.
+    #[must_use]
+    pub fn new(data_dir: impl Into<PathBuf>, listen: SocketAddr) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            listen,
+            plain: false,
+            workers: WORKERS_MIN,
+        }
+    }
+}
+
+/// What a new cluster begins with.
+#[derive(Debug)]
+pub struct InitOutcome {
+    /// Its identity.
+    pub cluster: ClusterId,
+    /// The administrator's credential. It is kept nowhere else.
+    pub admin: Credential,
+}
+
+/// A server of a cluster.
+#[derive(Debug)]
+pub struct Server;
+
+/// A server at work. Dropping it stops it the hard way; [`Self::shutdown`] says farewell first.
+pub struct RunningServer {
+    core: Arc<Core>,
+    address: SocketAddr,
+    stop: Arc<Notify>,
+    accepting: Option<JoinHandle<()>>,
+    reaping: JoinHandle<()>,
+}
+
+impl Server {
+    /// Makes a new cluster in `data_dir`, which must be empty or not exist.
+    ///
+    /// # Errors
+    /// [`ServerError::Data`].
+    pub fn init(data_dir: &Path) -> Result<InitOutcome, ServerError> {
+        let (cluster, admin) = DataDirectory::init(data_dir)?;
+        Ok(InitOutcome { cluster, admin })
+    }
+
+    /// Starts a server within the calling tokio runtime.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub async fn start(config: ServerConfig) -> Result<RunningServer, ServerError> {
+        let opening = config.clone();
+        let opened = tokio::task::spawn_blocking(move || open(&opening)).await;
+        let core = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        let tls = server_config(&core.data.server, &core.verifier)?;
+        let listen_error = |source| ServerError::Listen {
+            address: config.listen,
+            source,
+        };
+        let listener = listen(config.listen).map_err(listen_error)?;
+        let address = listener.local_addr().map_err(listen_error)?;
+        if config.plain && !address.ip().is_loopback() {
+            tracing::warn!(%address, "connections without TLS can be read and changed on the way");
+        }
+        let stop = Arc::new(Notify::new());
+        let accept = Accept {
+            core: core.clone(),
+            tls,
+            plain: config.plain,
+            pending: Arc::new(Semaphore::new(CONNECTIONS_PENDING_MAX)),
+            all: Arc::new(AtomicUsize::new(0)),
+        };
+        let accepting = tokio::spawn(accept.run(listener, stop.clone()));
+        let reaping = tokio::spawn(reaper::run(core.clone()));
+        tracing::info!(%address, cluster = %core.data.authority.cluster(), "serving");
+        Ok(RunningServer {
+            core,
+            address,
+            stop,
+            accepting: Some(accepting),
+            reaping,
+        })
+    }
+}
+
+/// Everything that blocks: files, keys, exports.
+fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
+    let (data, registry) = DataDirectory::open(&config.data_dir)?;
+    let clock = Clock::start();
+    let sessions = Arc::new(Sessions::default());
+    let volumes = Volumes::default();
+    for record in registry.volumes() {
+        volumes.add(record, &data.handle_key);
+    }
+    let had_locks = data.had_locks();
+    let journal = Journal::open(data.path(), &volumes)?;
+    let core = Arc::new(Core {
+        verifier: ClientVerifier::new(&data.server)?,
+        registry: Mutex::new(registry),
+        caching: Caching::new(sessions.clone(), clock),
+        locks: Locks::new(had_locks, clock.now()),
+        journal,
+        judge: Judge::default(),
+        buffers: Buffers::default(),
+        pool: Pool::start(config.workers)?,
+        background: Background::default(),
+        stopping: AtomicBool::new(false),
+        last_link: AtomicU64::new(0),
+        locks_noted: AtomicBool::new(had_locks),
+        data,
+        volumes,
+        sessions,
+        clock,
+    });
+    for volume in core.volumes.list() {
+        watch::start(&core, &volume);
+    }
+    Ok(core)
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        tokio::net::TcpSocket::new_v4()?
+    } else {
+        tokio::net::TcpSocket::new_v6()?
+    };
+    // A restarted server takes its port again while old connections linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+struct Accept {
+    core: Arc<Core>,
+    tls: Arc<rustls::ServerConfig>,
+    plain: bool,
+    pending: Arc<Semaphore>,
+    all: Arc<AtomicUsize>,
+}
+
+impl Accept {
+    async fn run(self, listener: TcpListener, stop: Arc<Notify>) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = stop.notified() => return,
+            };
+            match accepted {
+                Ok((stream, peer)) => self.admit(stream, peer),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Begins to serve a connection if there is room for one more that is not authenticated; else
+    /// it is closed at once, before it costs anything.
+    fn admit(&self, stream: TcpStream, peer: SocketAddr) {
+        let Ok(permit) = self.pending.clone().try_acquire_owned() else {
+            tracing::warn!(%peer, "too many connections that are not authenticated");
+            return;
+        };
+        if self.all.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_ALL_MAX {
+            self.all.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let (core, tls, all) = (self.core.clone(), self.tls.clone(), self.all.clone());
+        let plain = self.plain;
+        tokio::spawn(async move {
+            serve(core, stream, peer, tls, plain, permit).await;
+            all.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+async fn serve(
+    core: Arc<Core>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Arc<rustls::ServerConfig>,
+    plain: bool,
+    permit: OwnedSemaphorePermit,
+) {
+    let mut tls = Some(tls);
+    if plain {
+        // Both kinds come to one port; the first byte tells which it is.
+        let mut first = [0];
+        let peek = tokio::time::timeout(HANDSHAKE_TIME_MAX, stream.peek(&mut first));
+        match peek.await {
+            Ok(Ok(1)) if first[0] == TLS_FIRST_BYTE => {}
+            Ok(Ok(1)) => tls = None,
+            _ => return,
+        }
+    }
+    match wire::link::accept(stream, peer, tls).await {
+        Ok(connection) => connection::serve(core, connection, permit).await,
+        Err(error) => tracing::debug!(%peer, %error, "no connection"),
+    }
+}
+
+impl RunningServer {
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its cluster.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterId {
+        self.core.data.authority.cluster()
+    }
+
+    /// This run.
+    #[must_use]
+    pub fn boot(&self) -> BootId {
+        self.core.data.boot
+    }
+
+    /// What a join string pins.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.core.data.authority.fingerprint()
+    }
+
+    /// How it is, sessions included.
+    #[must_use]
+    pub fn status(&self) -> ServerStatus {
+        admin::status(&self.core, true)
+    }
+
+    /// Stops: accepts nobody any more, says farewell to everybody, finishes what is being carried
+    /// out, within seconds.
+    pub async fn shutdown(mut self) {
+        self.stop_accepting().await;
+        for session in self.core.sessions.list() {
+            for link in session.links() {
+                link.close(Some(Farewell::Stopping));
+            }
+        }
+        let core = self.core.clone();
+        let stopped = tokio::task::spawn_blocking(move || {
+            core.pool.stop(STOP_TIME_MAX);
+            // What nobody holds when the server stops in order, nobody can want back.
+            if core.locks.is_empty() {
+                core.data.mark_locks(false);
+            }
+        });
+        if stopped.await.is_err() {
+            tracing::error!("stopping the workers ended by a panic");
+        }
+        // Farewells are on their way; connections end by themselves within moments.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        tracing::info!("stopped");
+    }
+
+    async fn stop_accepting(&mut self) {
+        self.core.stopping.store(true, Ordering::Release);
+        self.stop.notify_one();
+        self.reaping.abort();
+        if let Some(accepting) = self.accepting.take()
+            && accepting.await.is_err()
+        {
+            tracing::error!("accepting connections ended by a panic");
+        }
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        self.core.stopping.store(true, Ordering::Release);
+        self.reaping.abort();
+        if let Some(accepting) = &self.accepting {
+            accepting.abort();
+        }
+        for session in self.core.sessions.list() {
+            session.end(None);
+        }
+        self.core.pool.stop(Duration::ZERO);
+    }
+}
+
+impl std::fmt::Debug for RunningServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunningServer")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,265 @@
+//! Sessions: what one mounted client has at the server, over all its connections.
+//!
+//! A session belongs to the credential that opened it. It outlives its connections by
+//! [`SESSION_IDLE_TIME_MAX`], with its opens, locks, leases and remembered replies, so that a line
+//! that was cut for a while costs the applications nothing but the wait.
+
+use crate::clock::Clock;
+use crate::lease::RecallOutbox;
+use crate::link::Link;
+use crate::memory::Memory;
+use crate::opens::Opens;
+use base::limits::{CONNECTIONS_MAX, SESSIONS_MAX, SESSIONS_PER_CREDENTIAL_MAX};
+use base::{SessionId, Time, VolumeId};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use wire::identity::Peer;
+use wire::message::{ConnectionRole, Farewell};
+
+/// A session's number within this run: what tables are keyed by. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SessionKey(pub(crate) u32);
+
+/// One client.
+pub(crate) struct Session {
+    pub(crate) key: SessionKey,
+    pub(crate) id: SessionId,
+    /// The credential that it belongs to.
+    pub(crate) peer: Peer,
+    /// Name of the client's machine, as it says.
+    pub(crate) host: String,
+    pub(crate) opens: Opens,
+    memory: Mutex<Memory>,
+    pub(crate) recalls: RecallOutbox,
+    links: Mutex<Links>,
+    /// When a frame of it was last read, in nanoseconds of the server's clock.
+    heard: AtomicU64,
+    ended: AtomicBool,
+    /// Volumes that it has entered.
+    volumes: Mutex<HashSet<VolumeId>>,
+    /// Requests being worked on.
+    pub(crate) requests: AtomicU64,
+    /// Bytes of connections that are closed.
+    past_bytes_sent: AtomicU64,
+    past_bytes_received: AtomicU64,
+}
+
+#[derive(Default)]
+struct Links {
+    main: Option<Arc<Link>>,
+    bulk: Vec<Arc<Link>>,
+}
+
+impl Session {
+    /// Notes that the client lives.
+    pub(crate) fn hear(&self, now: Time) {
+        self.heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// What it remembers of requests.
+    pub(crate) fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the client was last heard.
+    pub(crate) fn heard(&self) -> Time {
+        Time::from_nanos(self.heard.load(Ordering::Relaxed))
+    }
+
+    /// Whether the session has ended; what is still under way for it must leave nothing behind.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// The connection that carries notices.
+    pub(crate) fn main(&self) -> Option<Arc<Link>> {
+        self.lock().main.clone()
+    }
+
+    /// All connections.
+    pub(crate) fn links(&self) -> Vec<Arc<Link>> {
+        let links = self.lock();
+        links.main.iter().chain(&links.bulk).cloned().collect()
+    }
+
+    /// Adds an authenticated connection; a second main one replaces the first.
+    ///
+    /// # Errors
+    /// [`Farewell::Overloaded`] if there are too many, or the session has ended meanwhile.
+    pub(crate) fn join(&self, link: &Arc<Link>) -> Result<(), Farewell> {
+        let mut links = self.lock();
+        if self.has_ended() {
+            return Err(Farewell::Overloaded);
+        }
+        if link.role == ConnectionRole::Main {
+            if let Some(old) = links.main.replace(link.clone()) {
+                drop(links);
+                old.close(Some(Farewell::Replaced));
+            }
+            return Ok(());
+        }
+        if links.bulk.len() + 1 >= CONNECTIONS_MAX {
+            return Err(Farewell::Overloaded);
+        }
+        links.bulk.push(link.clone());
+        Ok(())
+    }
+
+    /// Takes a closed connection out.
+    pub(crate) fn leave(&self, link: &Arc<Link>) {
+        let mut links = self.lock();
+        if links
+            .main
+            .as_ref()
+            .is_some_and(|main| Arc::ptr_eq(main, link))
+        {
+            links.main = None;
+        }
+        links.bulk.retain(|other| !Arc::ptr_eq(other, link));
+        drop(links);
+        let (sent, received) = link.bytes();
+        self.past_bytes_sent.fetch_add(sent, Ordering::Relaxed);
+        self.past_bytes_received
+            .fetch_add(received, Ordering::Relaxed);
+    }
+
+    /// Bytes sent and received, over all connections so far.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let past = (
+            self.past_bytes_sent.load(Ordering::Relaxed),
+            self.past_bytes_received.load(Ordering::Relaxed),
+        );
+        self.links()
+            .iter()
+            .map(|l| l.bytes())
+            .fold(past, |a, b| (a.0 + b.0, a.1 + b.1))
+    }
+
+    /// Notes that it has entered a volume.
+    pub(crate) fn attach(&self, volume: VolumeId) {
+        self.volumes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(volume);
+    }
+
+    /// Whether it has entered a volume.
+    pub(crate) fn uses(&self, volume: VolumeId) -> bool {
+        self.volumes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&volume)
+    }
+
+    /// Closes all connections for good. Returns whether this call ended the session.
+    pub(crate) fn end(&self, why: Option<&Farewell>) -> bool {
+        let mut links = self.lock();
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let closed: Vec<_> = links
+            .main
+            .take()
+            .into_iter()
+            .chain(links.bulk.drain(..))
+            .collect();
+        drop(links);
+        for link in closed {
+            link.close(why.cloned());
+        }
+        true
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Links> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All sessions of a server.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    table: RwLock<HashMap<SessionId, Arc<Session>>>,
+    last_key: AtomicU32,
+}
+
+impl Sessions {
+    /// Whether there is such a session; what a welcome tells.
+    pub(crate) fn contains(&self, id: SessionId) -> bool {
+        self.read().contains_key(&id)
+    }
+
+    /// Finds or makes the session `id` for the bearer of a credential.
+    ///
+    /// # Errors
+    /// [`Farewell::ForeignSession`], [`Farewell::Overloaded`].
+    pub(crate) fn open(
+        &self,
+        id: SessionId,
+        peer: &Peer,
+        host: &str,
+        clock: &Clock,
+    ) -> Result<Arc<Session>, Farewell> {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = table.get(&id) {
+            session.hear(clock.now());
+            return if session.peer.serial == peer.serial {
+                Ok(session.clone())
+            } else {
+                Err(Farewell::ForeignSession)
+            };
+        }
+        let own = table
+            .values()
+            .filter(|s| s.peer.serial == peer.serial)
+            .count();
+        if table.len() >= SESSIONS_MAX || own >= SESSIONS_PER_CREDENTIAL_MAX {
+            return Err(Farewell::Overloaded);
+        }
+        let session = Arc::new(Session {
+            key: SessionKey(self.last_key.fetch_add(1, Ordering::Relaxed) + 1),
+            id,
+            peer: peer.clone(),
+            host: host.to_owned(),
+            opens: Opens::default(),
+            memory: Mutex::default(),
+            recalls: RecallOutbox::default(),
+            links: Mutex::default(),
+            heard: AtomicU64::new(clock.now().as_nanos()),
+            ended: AtomicBool::new(false),
+            volumes: Mutex::default(),
+            requests: AtomicU64::new(0),
+            past_bytes_sent: AtomicU64::new(0),
+            past_bytes_received: AtomicU64::new(0),
+        });
+        table.insert(id, session.clone());
+        Ok(session)
+    }
+
+    /// All sessions.
+    pub(crate) fn list(&self) -> Vec<Arc<Session>> {
+        self.read().values().cloned().collect()
+    }
+
+    /// The session with this number.
+    pub(crate) fn by_key(&self, key: SessionKey) -> Option<Arc<Session>> {
+        self.read().values().find(|s| s.key == key).cloned()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.read().len()
+    }
+
+    /// Forgets a session that has ended.
+    pub(crate) fn remove(&self, session: &Session) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        if table.get(&session.id).is_some_and(|s| s.key == session.key) {
+            table.remove(&session.id);
+        }
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<SessionId, Arc<Session>>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}

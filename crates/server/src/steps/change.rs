@@ -1,0 +1,105 @@
+//! Attributes and extended attributes.
+
+use super::{Execution, Place, Stop};
+use crate::lease::Change;
+use crate::opens::Use;
+use base::{AttributeChange, FsError, OpenId};
+use export::{Worker, XattrMode};
+use wire::message::{Lease, Step, StepReply, Target};
+
+impl Execution {
+    pub(super) fn change(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
+        match step {
+            Step::SetAttributes {
+                target,
+                change,
+                open,
+            } => self.set_attributes(worker, target, change, *open),
+            Step::SetXattr {
+                target,
+                name,
+                value,
+                create,
+            } => {
+                let place = self.changing(target)?;
+                self.contest([&place.outer])?;
+                let mode = match create {
+                    None => XattrMode::Set,
+                    Some(true) => XattrMode::Create,
+                    Some(false) => XattrMode::Replace,
+                };
+                let export = &place.volume.export;
+                export.set_xattr(worker, &self.who, &place.inner, name, value, mode)?;
+                self.changed_inode(worker, place)
+            }
+            Step::RemoveXattr { target, name } => {
+                let place = self.changing(target)?;
+                self.contest([&place.outer])?;
+                place
+                    .volume
+                    .export
+                    .remove_xattr(worker, &self.who, &place.inner, name)?;
+                self.changed_inode(worker, place)
+            }
+            _ => unreachable!("the dispatcher sends only these here"),
+        }
+    }
+
+    fn set_attributes(
+        &mut self,
+        worker: &Worker,
+        target: &Target,
+        change: &AttributeChange,
+        open: Option<OpenId>,
+    ) -> Result<StepReply, Stop> {
+        let place = self.changing(target)?;
+        self.contest([&place.outer])?;
+        let file = match open {
+            // Through an open only the size is judged differently; an unknown open is no reason to
+            // make one for a change of mode.
+            Some(open) if change.size.is_some() => {
+                Some(self.file(worker, &place, Some(open), Use::Write)?)
+            }
+            Some(open) => self
+                .session
+                .opens
+                .get(open, &place.outer, Use::Write)
+                .ok()
+                .flatten(),
+            None => None,
+        };
+        let export = &place.volume.export;
+        let outcome =
+            export.set_attributes(worker, &self.who, &place.inner, change, file.as_deref());
+        // A change of several parts that fails half way has changed something.
+        self.changed(&[Change::Inode(place.outer.clone())]);
+        outcome?;
+        self.answer_attributes(worker, place)
+    }
+
+    fn changed_inode(&mut self, worker: &Worker, place: Place) -> Result<StepReply, Stop> {
+        self.changed(&[Change::Inode(place.outer.clone())]);
+        self.answer_attributes(worker, place)
+    }
+
+    /// The attributes as they are now, with a lease.
+    pub(super) fn answer_attributes(
+        &mut self,
+        worker: &Worker,
+        place: Place,
+    ) -> Result<StepReply, Stop> {
+        let lease = self.grant(&place, Lease::Read);
+        let attributes = self.attributes_of(worker, &place)?;
+        self.note(place.outer);
+        Ok(StepReply::Attributes { attributes, lease })
+    }
+
+    /// Whether a step's target may be changed at all.
+    pub(super) fn writable(place: &Place) -> Result<(), FsError> {
+        if place.volume.read_only {
+            Err(FsError::ReadOnly)
+        } else {
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Open files: data, space, durability.
+
+use super::look::use_of;
+use super::{Execution, Place, Stop};
+use crate::lease::Change;
+use crate::opens::{Opened, Use, open_again};
+use base::limits::DATA_BYTES_MAX;
+use base::{Extent, FsError, OpenId, Principal};
+use export::{Access, OpenFile, OpenOptions, Worker};
+use std::sync::Arc;
+use wire::message::{
+    self, AllocateMode, CredentialKind, FileRef, Lease, SeekWhat, Step, StepReply, Target, WriteAt,
+};
+
+impl Execution {
+    pub(super) fn data(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
+        match step {
+            Step::Open {
+                target,
+                open,
+                access,
+                truncate,
+            } => self.open(worker, target, *open, *access, *truncate),
+            Step::Close { open } => {
+                if let Some(opened) = self.session.opens.take(*open)
+                    && opened.writes()
+                {
+                    self.core
+                        .caching
+                        .writes(&self.session, &opened.handle, false);
+                }
+                Ok(StepReply::Done)
+            }
+            Step::Read {
+                file,
+                offset,
+                bytes,
+            } => self.read(worker, file, *offset, *bytes),
+            Step::Write { file, at, bytes } => self.write(worker, file, *at, *bytes),
+            Step::Commit { file, data_only } => self.commit(worker, file, *data_only),
+            Step::Allocate { file, mode, extent } => self.allocate(worker, file, *mode, *extent),
+            Step::Seek { file, offset, what } => {
+                let (_, file) = self.file_ref(worker, file, Use::Any)?;
+                let position = match what {
+                    SeekWhat::Data => file.seek_data(*offset)?,
+                    SeekWhat::Hole => file.seek_hole(*offset)?,
+                };
+                Ok(StepReply::Position(position))
+            }
+            Step::CopyRange {
+                source,
+                source_offset,
+                target,
+                target_offset,
+                bytes,
+            } => {
+                let from = Extent::new(*source_offset, *bytes);
+                self.copy_range(worker, source, from, target, *target_offset)
+            }
+            Step::SyncDirectory { target } => {
+                let place = self.target(target)?;
+                place
+                    .volume
+                    .export
+                    .sync_directory(worker, &self.who, &place.inner)?;
+                Ok(StepReply::Done)
+            }
+            Step::SyncFileSystem { target } => {
+                let place = self.target(target)?;
+                place.volume.export.sync_all()?;
+                Ok(StepReply::Done)
+            }
+            _ => unreachable!("the dispatcher sends only these here"),
+        }
+    }
+
+    /// The descriptor for a file: that of the open, one made on the spot for an open that is not
+    /// known, or one for this step alone.
+    pub(super) fn file(
+        &self,
+        worker: &Worker,
+        place: &Place,
+        open: Option<OpenId>,
+        what: Use,
+    ) -> Result<Arc<OpenFile>, FsError> {
+        let access = match what {
+            Use::Read | Use::Any => Access::Read,
+            Use::Write => Access::Write,
+        };
+        let Some(open) = open else {
+            let options = OpenOptions::new(access);
+            let export = &place.volume.export;
+            return Ok(Arc::new(export.open_file(
+                worker,
+                &self.who,
+                &place.inner,
+                options,
+            )?));
+        };
+        if let Some(file) = self.session.opens.get(open, &place.outer, what)? {
+            return Ok(file);
+        }
+        let file = open_again(&place.volume, worker, &self.who, &place.inner, access)?;
+        let file = Arc::new(file);
+        if self
+            .session
+            .opens
+            .merge(open, &place.volume, &place.outer, &file)?
+        {
+            self.core.caching.writes(&self.session, &place.outer, true);
+        }
+        Ok(file)
+    }
+
+    fn file_ref(
+        &self,
+        worker: &Worker,
+        file: &FileRef,
+        what: Use,
+    ) -> Result<(Place, Arc<OpenFile>), FsError> {
+        let place = self.target(&file.target)?;
+        if what == Use::Write {
+            Self::writable(&place)?;
+        }
+        let file = self.file(worker, &place, file.open, what)?;
+        Ok((place, file))
+    }
+
+    fn open(
+        &mut self,
+        worker: &Worker,
+        target: &Target,
+        open: OpenId,
+        access: message::Access,
+        truncate: bool,
+    ) -> Result<StepReply, Stop> {
+        let place = self.target(target)?;
+        if access.writes() || truncate {
+            Self::writable(&place)?;
+        }
+        let options = OpenOptions {
+            truncate,
+            ..OpenOptions::new(export_access(access))
+        };
+        let export = &place.volume.export;
+        let opened = match export.open_file(worker, &self.who, &place.inner, options) {
+            // A program that may be run but not read: the client's kernel has judged that, where it
+            // acts for all users; it must read the program to run it.
+            Err(FsError::AccessDenied)
+                if access == message::Access::Read
+                    && !matches!(self.session.peer.kind, CredentialKind::User { .. }) =>
+            {
+                let options = OpenOptions::new(Access::Execute);
+                export.open_file(worker, &self.who, &place.inner, options)
+            }
+            other => other,
+        };
+        if truncate {
+            self.changed(&[Change::Inode(place.outer.clone())]);
+        }
+        self.put_open(open, &place, opened?)?;
+        self.answer_attributes(worker, place)
+    }
+
+    /// Notes an open file under its number.
+    pub(super) fn put_open(
+        &self,
+        open: OpenId,
+        place: &Place,
+        file: OpenFile,
+    ) -> Result<(), FsError> {
+        let opened = Opened::new(place.volume.clone(), place.outer.clone(), file);
+        let writes = opened.writes();
+        let before = self.session.opens.put(open, opened)?;
+        if writes {
+            self.core.caching.writes(&self.session, &place.outer, true);
+        }
+        if let Some(before) = before
+            && before.writes()
+        {
+            self.core
+                .caching
+                .writes(&self.session, &before.handle, false);
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        worker: &Worker,
+        file: &FileRef,
+        offset: u64,
+        bytes: u32,
+    ) -> Result<StepReply, Stop> {
+        let (_, file) = self.file_ref(worker, file, Use::Read)?;
+        let wanted = bytes.min(DATA_BYTES_MAX) as usize;
+        let room = wanted.min(self.payload_left());
+        self.reserve(room);
+        let read = file.read_at(offset, room, &mut self.out)?;
+        Ok(StepReply::Data {
+            bytes: u32::try_from(read).expect("at most a frame's payload"),
+            end_of_file: read < room,
+        })
+    }
+
+    fn write(
+        &mut self,
+        worker: &Worker,
+        file: &FileRef,
+        at: WriteAt,
+        bytes: u32,
+    ) -> Result<StepReply, Stop> {
+        // The step's part of the payload is its own whether it succeeds or not.
+        let data = self.payload.split_to(bytes as usize);
+        let (place, file) = self.file_ref(worker, file, Use::Write)?;
+        let outcome = match at {
+            WriteAt::Offset(offset) => file.write_at(worker, &self.who, offset, &data),
+            WriteAt::End => self.append(worker, &place, &file, &data)?,
+        };
+        self.changed(&[Change::Inode(place.outer.clone())]);
+        let written = outcome?;
+        let attributes = file.attributes()?;
+        self.note(place.outer);
+        Ok(StepReply::Written {
+            offset: written.offset,
+            bytes: written.bytes as u64,
+            attributes,
+        })
+    }
+
+    fn commit(
+        &mut self,
+        worker: &Worker,
+        file: &FileRef,
+        data_only: bool,
+    ) -> Result<StepReply, Stop> {
+        let place = self.target(&file.target)?;
+        if place.volume.is_poisoned(&place.outer) {
+            return Err(FsError::Io.into());
+        }
+        let known = match file.open {
+            Some(open) => self.session.opens.get(open, &place.outer, Use::Any)?,
+            None => None,
+        };
+        // Durability takes no permission beyond having the handle; the descriptor reads nothing.
+        let file = match known.or_else(|| self.session.opens.any(&place.outer)) {
+            Some(file) => file,
+            None => {
+                let options = OpenOptions::new(Access::Read);
+                let root = Principal::root();
+                Arc::new(
+                    place
+                        .volume
+                        .export
+                        .open_file(worker, &root, &place.inner, options)?,
+                )
+            }
+        };
+        if let Err(error) = file.sync(data_only) {
+            tracing::error!(
+                volume = place.volume.name,
+                %error,
+                "a file could not be made durable; it is refused until the server is restarted"
+            );
+            place.volume.poison(&place.outer);
+            return Err(error.into());
+        }
+        let lease = self.grant(&place, Lease::Read);
+        let attributes = file.attributes()?;
+        self.note(place.outer);
+        Ok(StepReply::Attributes { attributes, lease })
+    }
+
+    fn allocate(
+        &mut self,
+        worker: &Worker,
+        file: &FileRef,
+        mode: AllocateMode,
+        extent: Extent,
+    ) -> Result<StepReply, Stop> {
+        let (place, file) = self.file_ref(worker, file, Use::Write)?;
+        let mode = match mode {
+            AllocateMode::Extend => export::AllocateMode::Extend,
+            AllocateMode::KeepSize => export::AllocateMode::KeepSize,
+            AllocateMode::PunchHole => export::AllocateMode::PunchHole,
+            AllocateMode::ZeroRange => export::AllocateMode::Zero,
+            AllocateMode::ZeroRangeKeepSize => export::AllocateMode::ZeroKeepSize,
+        };
+        let outcome = file.allocate(worker, &self.who, mode, extent);
+        self.changed(&[Change::Inode(place.outer.clone())]);
+        outcome?;
+        let lease = self.grant(&place, Lease::Read);
+        let attributes = file.attributes()?;
+        self.note(place.outer);
+        Ok(StepReply::Attributes { attributes, lease })
+    }
+
+    fn copy_range(
+        &mut self,
+        worker: &Worker,
+        source: &FileRef,
+        from: Extent,
+        target: &FileRef,
+        offset: u64,
+    ) -> Result<StepReply, Stop> {
+        let (_, source) = self.file_ref(worker, source, Use::Read)?;
+        let (place, target) = self.file_ref(worker, target, Use::Write)?;
+        let outcome = source.copy_range(worker, &self.who, from, &target, offset);
+        self.changed(&[Change::Inode(place.outer.clone())]);
+        let bytes = outcome?;
+        let attributes = target.attributes()?;
+        self.note(place.outer);
+        Ok(StepReply::Written {
+            offset,
+            bytes,
+            attributes,
+        })
+    }
+
+    /// Opens a file that this request has just made or found, under the number that the client gave.
+    pub(super) fn open_made(
+        &self,
+        worker: &Worker,
+        place: &Place,
+        open: OpenId,
+        access: message::Access,
+    ) -> Result<(), FsError> {
+        if self
+            .session
+            .opens
+            .get(open, &place.outer, use_of(access))?
+            .is_some()
+        {
+            return Ok(());
+        }
+        let access = export_access(access);
+        let file = open_again(&place.volume, worker, &self.who, &place.inner, access)?;
+        self.put_open(open, place, file)
+    }
+}
+
+pub(super) fn export_access(access: message::Access) -> Access {
+    match access {
+        message::Access::Read => Access::Read,
+        message::Access::Write => Access::Write,
+        message::Access::ReadWrite => Access::ReadWrite,
+    }
+}

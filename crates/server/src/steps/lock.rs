@@ -1,0 +1,121 @@
+//! Locks.
+
+use super::{Execution, LockWait, Place, StepOutcome, Stop};
+use crate::locks::{Answer, Owner};
+use base::FsError;
+use export::{Rights, Worker};
+use wire::message::{LockMode, LockRange, Step, StepReply};
+
+impl Execution {
+    pub(super) fn locks(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
+        match step {
+            Step::Lock {
+                target,
+                lock,
+                wait,
+                reclaim,
+            } => {
+                match std::mem::replace(&mut self.lock, LockWait::None) {
+                    LockWait::Granted => return Ok(StepReply::Done),
+                    LockWait::Cancelled => return Err(FsError::Interrupted.into()),
+                    LockWait::None => {}
+                }
+                let place = self.target(target)?;
+                if lock.mode != LockMode::Unlock {
+                    self.may_lock(worker, &place)?;
+                }
+                self.lock_now(&place, lock, *wait, *reclaim)
+            }
+            Step::TestLock { target, lock } => {
+                let place = self.target(target)?;
+                let standing = self.core.locks.test(&place.outer, self.owner(lock), lock);
+                Ok(StepReply::Lock(standing))
+            }
+            Step::ReleaseLocks {
+                target,
+                owner,
+                kind,
+            } => {
+                let place = self.target(target)?;
+                let owner = Owner {
+                    session: self.session.key,
+                    owner: *owner,
+                };
+                self.core
+                    .locks
+                    .release(&place.outer, owner, *kind, &self.core.pool);
+                Ok(StepReply::Done)
+            }
+            _ => unreachable!("the dispatcher sends only these here"),
+        }
+    }
+
+    fn owner(&self, lock: &LockRange) -> Owner {
+        Owner {
+            session: self.session.key,
+            owner: lock.owner,
+        }
+    }
+
+    fn lock_now(
+        &self,
+        place: &Place,
+        lock: &LockRange,
+        wait: bool,
+        reclaim: bool,
+    ) -> Result<StepReply, Stop> {
+        if lock.extent.is_empty() {
+            return Err(FsError::Invalid.into());
+        }
+        let core = &self.core;
+        let owner = self.owner(lock);
+        let now = core.clock.now();
+        match core
+            .locks
+            .lock(&place.outer, owner, lock, wait, reclaim, now, &core.pool)
+        {
+            Answer::Granted => {
+                core.note_locks();
+                Ok(StepReply::Done)
+            }
+            Answer::Conflict => Err(FsError::WouldBlock.into()),
+            Answer::Deadlock => Err(FsError::Deadlock.into()),
+            Answer::Limit => Err(FsError::NoLocks.into()),
+            Answer::Waiting(ticket) => Err(Stop::Outcome(StepOutcome::AfterLock(ticket))),
+            Answer::Grace => Err(Stop::Outcome(StepOutcome::AfterGrace)),
+        }
+    }
+
+    /// A lock needs an open file, and that needed a permission. Where the server does not know the
+    /// open (none was sent, or it has restarted), the permission is asked again.
+    fn may_lock(&self, worker: &Worker, place: &Place) -> Result<(), FsError> {
+        if self.session.opens.has(&place.outer) {
+            return Ok(());
+        }
+        let export = &place.volume.export;
+        // Any open file takes any flock(2), and the client's kernel has judged the mode of a POSIX
+        // lock; what is asked here is whether the caller could have the file open at all.
+        let read = Rights {
+            read: true,
+            ..Rights::default()
+        };
+        let write = Rights {
+            write: true,
+            ..Rights::default()
+        };
+        let allowed = [read, write].into_iter().any(|wanted| {
+            export
+                .check_access(worker, &self.who, &place.inner, wanted)
+                .is_ok()
+        });
+        if allowed {
+            return Ok(());
+        }
+        let attributes = export.attributes(worker, &self.who, &place.inner)?;
+        if attributes.uid == self.who.uid {
+            Ok(())
+        } else {
+            Err(FsError::AccessDenied)
+        }
+    }
+}

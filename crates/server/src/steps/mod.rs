@@ -1,0 +1,571 @@
+//! Carrying a compound request out.
+//!
+//! An [`Execution`] owns everything that belongs to one request: its permits, its steps, what they have
+//! found, the reply so far. It runs on a worker thread until it is done or must wait for somebody: for
+//! recalls before a step, for a lock. Then it is parked whole and later goes on where it was, on any
+//! thread; no thread waits.
+//!
+//! | file | steps |
+//! |---|---|
+//! | `look` | what changes nothing: look-ups, listings, attributes, small files |
+//! | `data` | opens, reads, writes, space, durability, copies |
+//! | `change` | attributes, extended attributes |
+//! | `names` | creations, links, removals, renames |
+//! | `lock` | locks |
+
+mod change;
+mod data;
+mod lock;
+mod look;
+mod names;
+
+use crate::core::Core;
+use crate::lease::{Change, Moment, Token};
+use crate::link::{Destination, LinkKey, ReplyBytes};
+use crate::locks::Ticket;
+use crate::pool::{QueuedTask, Task};
+use crate::session::{Session, SessionKey};
+use crate::volume::Volume;
+use base::limits::{DATA_BYTES_MAX, FRAME_BODY_BYTES_MAX, FRAME_PAYLOAD_BYTES_MAX};
+use base::{FsError, Handle, Principal, RequestId};
+use bytes::{Bytes, BytesMut};
+use export::{Node, Worker};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use tokio::sync::OwnedSemaphorePermit;
+use wire::frame::{Class, Frame, FrameKind};
+use wire::message::{
+    Compound, CompoundReply, Entry, Lease, Refusal, Reply, Step, StepReply, Target, encode,
+};
+
+/// Room in a reply's body for everything but the steps that measure themselves.
+const SMALL_REPLY_BYTES: usize = 1024;
+
+/// A request as it came.
+pub(crate) struct Incoming {
+    pub(crate) session: Arc<Session>,
+    pub(crate) to: Destination,
+    pub(crate) id: RequestId,
+    pub(crate) class: Class,
+    pub(crate) resent: bool,
+    pub(crate) arrived: Instant,
+    pub(crate) compound: Compound,
+    pub(crate) payload: Bytes,
+    pub(crate) bytes_permit: Option<OwnedSemaphorePermit>,
+}
+
+/// A request being carried out.
+pub(crate) struct Execution {
+    core: Arc<Core>,
+    session: Arc<Session>,
+    to: Destination,
+    id: RequestId,
+    class: Class,
+    resent: bool,
+    remembered: bool,
+    arrived: Instant,
+    _bytes_permit: Option<OwnedSemaphorePermit>,
+    reply_bytes: Option<ReplyBytes>,
+    who: Principal,
+    is_judged: bool,
+    /// Steps not carried out yet; the present one is out of its place while it runs.
+    steps: Vec<Option<Step>>,
+    next: usize,
+    /// What is left of the request's payload.
+    payload: Bytes,
+    results: Vec<Result<StepReply, FsError>>,
+    /// What each step found or made.
+    found: Vec<Option<Handle>>,
+    out: BytesMut,
+    body_left: usize,
+    /// Recalls that must be obeyed before the reply goes.
+    tokens: Vec<Token>,
+    /// Whether the lock that the present step waited for is there.
+    lock: LockWait,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LockWait {
+    None,
+    Granted,
+    Cancelled,
+}
+
+/// What became of a step.
+enum StepOutcome {
+    /// This, to go into the reply.
+    Done(Result<StepReply, FsError>),
+    /// It must be tried again when these are obeyed.
+    AfterRecalls(Vec<Token>),
+    /// It goes on when this lock is there.
+    AfterLock(Ticket),
+    /// It goes on when the time for reclaiming locks is over.
+    AfterGrace,
+    /// The whole request gets another answer.
+    Refused(Refusal),
+}
+
+impl From<Result<StepReply, FsError>> for StepOutcome {
+    fn from(result: Result<StepReply, FsError>) -> Self {
+        Self::Done(result)
+    }
+}
+
+/// A step that failed, or cannot be done yet.
+enum Stop {
+    Error(FsError),
+    Outcome(StepOutcome),
+}
+
+impl From<FsError> for Stop {
+    fn from(error: FsError) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Whether a request changes anything, so that it must not run twice.
+pub(crate) fn changes(compound: &Compound) -> bool {
+    compound.steps.iter().any(|step| {
+        !matches!(
+            step,
+            Step::Attach { .. }
+                | Step::Lookup { .. }
+                | Step::Attributes { .. }
+                | Step::ReadLink { .. }
+                | Step::Open {
+                    truncate: false,
+                    ..
+                }
+                | Step::Read { .. }
+                | Step::Seek { .. }
+                | Step::ReadDirectory { .. }
+                | Step::Fetch { .. }
+                | Step::StatFileSystem { .. }
+                | Step::GetXattr { .. }
+                | Step::ListXattrs { .. }
+                | Step::TestLock { .. }
+        )
+    })
+}
+
+/// The bytes of payload that the steps say they have; `None` if a step says too much.
+pub(crate) fn payload_bytes(compound: &Compound) -> Option<usize> {
+    compound
+        .steps
+        .iter()
+        .try_fold(0usize, |sum, step| match step {
+            Step::Write { bytes, .. } | Step::CreateFile { bytes, .. } => {
+                Some(sum + *bytes as usize).filter(|sum| *sum <= FRAME_PAYLOAD_BYTES_MAX)
+            }
+            _ => Some(sum),
+        })
+}
+
+/// Bytes that the reply may have.
+fn reply_estimate<'s>(steps: impl Iterator<Item = &'s Step>) -> usize {
+    let bytes = steps.map(|step| match step {
+        Step::Read { bytes, .. } => (*bytes).min(DATA_BYTES_MAX) as usize,
+        Step::Lookup {
+            inline_bytes_max, ..
+        } => (*inline_bytes_max).min(DATA_BYTES_MAX) as usize,
+        Step::Fetch { .. } => FRAME_PAYLOAD_BYTES_MAX,
+        Step::ReadDirectory { entries_max, .. } => *entries_max as usize * 256,
+        _ => 256,
+    });
+    bytes
+        .sum::<usize>()
+        .min(FRAME_PAYLOAD_BYTES_MAX + FRAME_BODY_BYTES_MAX)
+}
+
+impl Execution {
+    /// Prepares a request. `remembered` says whether the session's memory knows it.
+    pub(crate) fn new(core: &Arc<Core>, incoming: Incoming, remembered: bool) -> Box<Self> {
+        let Incoming {
+            session,
+            to,
+            id,
+            class,
+            resent,
+            arrived,
+            compound,
+            payload,
+            bytes_permit,
+        } = incoming;
+        session.requests.fetch_add(1, Ordering::Relaxed);
+        Box::new(Self {
+            core: core.clone(),
+            session,
+            to,
+            id,
+            class,
+            resent,
+            remembered,
+            arrived,
+            _bytes_permit: bytes_permit,
+            reply_bytes: None,
+            who: compound.who,
+            is_judged: false,
+            results: Vec::with_capacity(compound.steps.len()),
+            found: Vec::with_capacity(compound.steps.len()),
+            steps: compound.steps.into_iter().map(Some).collect(),
+            next: 0,
+            payload,
+            out: BytesMut::new(),
+            body_left: FRAME_BODY_BYTES_MAX - SMALL_REPLY_BYTES,
+            tokens: Vec::new(),
+            lock: LockWait::None,
+        })
+    }
+
+    /// Whose it is.
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Answers a request that was taken back before it began.
+    fn cancel(self) {
+        if self.remembered {
+            self.session.memory().forget(self.id);
+        }
+        let frame = self.frame(&Reply::Refused(Refusal::Cancelled), Bytes::new());
+        self.to.send(frame, None);
+    }
+
+    /// Whether it is this request.
+    pub(crate) fn is(&self, session: SessionKey, id: RequestId) -> bool {
+        self.session.key == session && self.id == id
+    }
+
+    /// The lock is there; to be followed by being queued again.
+    pub(crate) fn lock_granted(&mut self) {
+        self.lock = LockWait::Granted;
+    }
+
+    /// The client does not want to wait for the lock any more.
+    pub(crate) fn lock_cancelled(&mut self) {
+        self.lock = LockWait::Cancelled;
+    }
+
+    fn work(mut self: Box<Self>, worker: &Worker) {
+        if self.session.has_ended() {
+            return;
+        }
+        if !self.is_judged {
+            let claimed = std::mem::replace(&mut self.who, Principal::root());
+            match self.core.judge.judge(self.session.peer.kind, claimed) {
+                Ok(who) => self.who = who,
+                Err(refusal) => return self.refuse(refusal),
+            }
+            self.is_judged = true;
+        }
+        while let Some(step) = self.steps.get_mut(self.next).and_then(Option::take) {
+            let core = self.core.clone();
+            match self.step(worker, &step) {
+                StepOutcome::Done(result) => {
+                    let failed = result.is_err();
+                    self.results.push(result);
+                    self.found.resize(self.results.len(), None);
+                    self.next += 1;
+                    if failed {
+                        break;
+                    }
+                    continue;
+                }
+                StepOutcome::AfterRecalls(tokens) => {
+                    self.steps[self.next] = Some(step);
+                    let pool = core.pool.clone();
+                    core.caching
+                        .wait(&tokens, Box::new(move || pool.push_resumed(self)));
+                }
+                StepOutcome::AfterLock(ticket) => {
+                    self.steps[self.next] = Some(step);
+                    core.locks.park(ticket, self, &core.pool);
+                }
+                StepOutcome::AfterGrace => {
+                    self.steps[self.next] = Some(step);
+                    core.locks
+                        .park_for_grace(self, &core.pool, core.clock.now());
+                }
+                StepOutcome::Refused(refusal) => self.refuse(refusal),
+            }
+            return;
+        }
+        self.finish();
+    }
+
+    fn step(&mut self, worker: &Worker, step: &Step) -> StepOutcome {
+        let outcome = match step {
+            Step::Attach { .. }
+            | Step::Lookup { .. }
+            | Step::Attributes { .. }
+            | Step::ReadLink { .. }
+            | Step::ReadDirectory { .. }
+            | Step::Fetch { .. }
+            | Step::StatFileSystem { .. }
+            | Step::GetXattr { .. }
+            | Step::ListXattrs { .. } => self.look(worker, step),
+            Step::Open { .. }
+            | Step::Close { .. }
+            | Step::Read { .. }
+            | Step::Write { .. }
+            | Step::Commit { .. }
+            | Step::Allocate { .. }
+            | Step::Seek { .. }
+            | Step::CopyRange { .. }
+            | Step::SyncDirectory { .. }
+            | Step::SyncFileSystem { .. } => self.data(worker, step),
+            Step::SetAttributes { .. } | Step::SetXattr { .. } | Step::RemoveXattr { .. } => {
+                self.change(worker, step)
+            }
+            Step::Create { .. }
+            | Step::CreateFile { .. }
+            | Step::MakeDirectory { .. }
+            | Step::MakeNode { .. }
+            | Step::MakeSymlink { .. }
+            | Step::Link { .. }
+            | Step::Remove { .. }
+            | Step::RemoveDirectory { .. }
+            | Step::Rename { .. } => self.names(worker, step),
+            Step::Lock { .. } | Step::TestLock { .. } | Step::ReleaseLocks { .. } => {
+                self.locks(worker, step)
+            }
+        };
+        match outcome {
+            Ok(reply) => StepOutcome::Done(Ok(reply)),
+            Err(Stop::Error(error)) => StepOutcome::Done(Err(error)),
+            Err(Stop::Outcome(outcome)) => outcome,
+        }
+    }
+
+    /// The inode that a step means: its volume, the client's handle and the export's.
+    fn target(&self, target: &Target) -> Result<Place, FsError> {
+        let outer = match target {
+            Target::Handle(handle) => handle.clone(),
+            // A step that found nothing, or comes later, is nobody's target.
+            Target::Result(n) => self
+                .found
+                .get(usize::from(*n))
+                .cloned()
+                .flatten()
+                .ok_or(FsError::Invalid)?,
+        };
+        self.place(outer)
+    }
+
+    fn place(&self, outer: Handle) -> Result<Place, FsError> {
+        let (volume, inner) = self.core.volumes.by_handle(&outer)?;
+        Ok(Place {
+            volume,
+            outer,
+            inner,
+        })
+    }
+
+    /// As [`Self::target`], for a step that changes it.
+    fn changing(&self, target: &Target) -> Result<Place, FsError> {
+        let place = self.target(target)?;
+        if place.volume.read_only {
+            Err(FsError::ReadOnly)
+        } else {
+            Ok(place)
+        }
+    }
+
+    /// Notes what the present step found, for later steps.
+    fn note(&mut self, handle: Handle) {
+        self.found.resize(self.results.len(), None);
+        self.found.push(Some(handle));
+    }
+
+    /// Makes sure that nobody else has one of these directories alone.
+    fn contest<const N: usize>(&self, directories: [&Handle; N]) -> Result<(), Stop> {
+        let tokens = self
+            .core
+            .caching
+            .contest(&self.session, directories.into_iter());
+        if tokens.is_empty() {
+            Ok(())
+        } else {
+            Err(Stop::Outcome(StepOutcome::AfterRecalls(tokens)))
+        }
+    }
+
+    /// Records a lease before the state is read.
+    fn grant(&self, place: &Place, wanted: Lease) -> Lease {
+        if !place.volume.is_watched() {
+            return Lease::None;
+        }
+        self.core.caching.grant(&self.session, &place.outer, wanted)
+    }
+
+    /// Something has changed: whoever caches it hears of it before this request is answered.
+    fn changed(&mut self, changes: &[Change]) {
+        self.tokens
+            .extend(self.core.caching.changed(Some(&self.session), changes));
+    }
+
+    /// Makes an entry of what was found or made after `then`. The lease is recorded, and if the inode
+    /// has changed since `then`, its attributes are read again under the lease.
+    fn entry(
+        &self,
+        worker: &Worker,
+        volume: &Volume,
+        node: Node,
+        wanted: Lease,
+        then: Moment,
+    ) -> Result<Entry, FsError> {
+        let handle = volume.outer(&node.handle);
+        let (lease, fresh) = self.grant_found(volume, &handle, wanted, then);
+        let attributes = if fresh {
+            node.attributes
+        } else {
+            volume.export.attributes(worker, &self.who, &node.handle)?
+        };
+        Ok(Entry {
+            handle,
+            attributes,
+            lease,
+        })
+    }
+
+    /// Records a lease; `false` beside it: what was read of the inode since `then` must be read
+    /// again.
+    fn grant_found(
+        &self,
+        volume: &Volume,
+        handle: &Handle,
+        wanted: Lease,
+        then: Moment,
+    ) -> (Lease, bool) {
+        if !volume.is_watched() {
+            return (Lease::None, true);
+        }
+        let found = std::iter::once((handle, wanted));
+        self.core.caching.grant_found(&self.session, found, then)[0]
+    }
+
+    /// Takes room in the reply's body.
+    fn take_body(&mut self, bytes: usize) -> Result<(), FsError> {
+        self.body_left = self.body_left.checked_sub(bytes).ok_or(FsError::Overflow)?;
+        Ok(())
+    }
+
+    /// Bytes that still fit into the reply's payload.
+    fn payload_left(&self) -> usize {
+        FRAME_PAYLOAD_BYTES_MAX - self.out.len()
+    }
+
+    /// Room for `bytes` more in the reply's payload.
+    fn reserve(&mut self, bytes: usize) {
+        if self.out.capacity() == 0 {
+            self.out = self.core.buffers.take(bytes);
+        }
+        self.out.reserve(bytes);
+    }
+
+    fn frame(&self, reply: &Reply, payload: Bytes) -> Frame {
+        Frame {
+            kind: FrameKind::Reply,
+            class: self.class,
+            resent: false,
+            request: self.id,
+            body: encode(reply),
+            payload,
+        }
+    }
+
+    fn refuse(self: Box<Self>, refusal: Refusal) {
+        let frame = self.frame(&Reply::Refused(refusal), Bytes::new());
+        self.deliver(frame);
+    }
+
+    /// Answers as soon as everything that must be recalled is.
+    fn finish(mut self: Box<Self>) {
+        let core = self.core.clone();
+        let tokens = std::mem::take(&mut self.tokens);
+        if tokens.is_empty() {
+            return self.reply();
+        }
+        core.caching.wait(&tokens, Box::new(move || self.reply()));
+    }
+
+    fn reply(mut self: Box<Self>) {
+        let micros = u32::try_from(self.arrived.elapsed().as_micros()).unwrap_or(u32::MAX);
+        let results = std::mem::take(&mut self.results);
+        let reply = Reply::Files(CompoundReply {
+            results,
+            server_micros: micros,
+        });
+        let payload = std::mem::take(&mut self.out).freeze();
+        let frame = self.frame(&reply, payload);
+        assert!(
+            frame.body.len() <= FRAME_BODY_BYTES_MAX,
+            "steps measured their replies wrongly"
+        );
+        self.deliver(frame);
+    }
+
+    fn deliver(mut self: Box<Self>, frame: Frame) {
+        let mut bytes = self.reply_bytes.take();
+        if let Some(bytes) = &mut bytes {
+            bytes.resize(frame.wire_bytes());
+        }
+        let to = if self.remembered {
+            self.core.journal.finished(self.session.id, self.id);
+            self.session.memory().finish(self.id, &frame)
+        } else {
+            Some(self.to.clone())
+        };
+        // The connection may have been lost and taken up again meanwhile: the reply goes to where
+        // the request came from last.
+        if let Some(to) = to {
+            to.send(frame, bytes);
+        }
+    }
+}
+
+/// An inode: its volume, the client's handle, the export's.
+struct Place {
+    volume: Arc<Volume>,
+    outer: Handle,
+    inner: Handle,
+}
+
+impl Drop for Execution {
+    fn drop(&mut self) {
+        self.session.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl QueuedTask for Execution {
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    fn link(&self) -> LinkKey {
+        self.to.link.key
+    }
+
+    fn request(&self) -> RequestId {
+        self.id
+    }
+
+    fn has_room(&self) -> bool {
+        self.to.link.has_room()
+    }
+}
+
+impl Task for Execution {
+    fn run(mut self: Box<Self>, worker: &Worker) {
+        if self.reply_bytes.is_none() {
+            let estimate = reply_estimate(self.steps.iter().flatten());
+            self.reply_bytes = Some(self.to.link.charge(estimate));
+        }
+        self.work(worker);
+    }
+
+    fn cancel(self: Box<Self>) {
+        (*self).cancel();
+    }
+}

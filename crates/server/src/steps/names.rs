@@ -1,0 +1,608 @@
+//! Names: creations, links, removals, renames, and appends, which share with them that they must not
+//! run twice.
+//!
+//! Each goes through [`Execution::once`]: what the journal knows of an earlier copy of the request
+//! decides whether it runs at all, and an intent is on record before it does.
+
+use super::data::export_access;
+use super::{Execution, Place, StepOutcome, Stop};
+use crate::journal::{Intent, Past};
+use crate::lease::{Change, Moment};
+use base::{AttributeChange, FileKind, FsError, Name, OpenId};
+use export::{Access, Create, Node, OpenFile, OpenOptions, Worker, Written};
+use wire::message::{self, Lease, Refusal, RenameMode, Step, StepReply, Target};
+
+/// What a name is made into.
+enum Making<'s> {
+    Directory {
+        mode: u16,
+        umask: u16,
+    },
+    Node {
+        kind: FileKind,
+        mode: u16,
+        umask: u16,
+        device: u64,
+    },
+    Symlink {
+        target: &'s [u8],
+    },
+}
+
+impl Execution {
+    pub(super) fn names(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
+        match step {
+            Step::Create {
+                parent,
+                name,
+                mode,
+                umask,
+                exclusive,
+                open,
+            } => {
+                let how = Create {
+                    mode: *mode,
+                    umask: *umask,
+                    exclusive: *exclusive,
+                    open: OpenOptions::new(Access::Read),
+                };
+                self.create(worker, parent, name, how, *open)
+            }
+            Step::CreateFile {
+                parent,
+                name,
+                mode,
+                umask,
+                change,
+                bytes,
+            } => {
+                let how = Create {
+                    mode: *mode,
+                    umask: *umask,
+                    exclusive: true,
+                    open: OpenOptions::new(Access::Write),
+                };
+                self.create_file(worker, parent, name, how, change, *bytes)
+            }
+            Step::MakeDirectory {
+                parent,
+                name,
+                mode,
+                umask,
+            } => {
+                let making = Making::Directory {
+                    mode: *mode,
+                    umask: *umask,
+                };
+                self.make(worker, parent, name, &making)
+            }
+            Step::MakeNode {
+                parent,
+                name,
+                kind,
+                mode,
+                umask,
+                device,
+            } => {
+                let making = Making::Node {
+                    kind: *kind,
+                    mode: *mode,
+                    umask: *umask,
+                    device: *device,
+                };
+                self.make(worker, parent, name, &making)
+            }
+            Step::MakeSymlink {
+                parent,
+                name,
+                link_target,
+            } => self.make(
+                worker,
+                parent,
+                name,
+                &Making::Symlink {
+                    target: link_target,
+                },
+            ),
+            Step::Link {
+                target,
+                parent,
+                name,
+            } => self.link(worker, target, parent, name),
+            Step::Remove { parent, name } => self.remove(worker, parent, name, false),
+            Step::RemoveDirectory { parent, name } => self.remove(worker, parent, name, true),
+            Step::Rename {
+                parent,
+                name,
+                to_parent,
+                to_name,
+                mode,
+            } => self.rename(worker, (parent, name), (to_parent, to_name), *mode),
+            _ => unreachable!("the dispatcher sends only these here"),
+        }
+    }
+
+    /// Runs `act`, which must not run twice, unless an earlier copy of this request ran it.
+    fn once<T>(
+        &mut self,
+        worker: &Worker,
+        intent: impl FnOnce(&Self) -> Intent,
+        act: impl FnOnce(&mut Self) -> Result<T, FsError>,
+        redo: impl FnOnce(&mut Self, Past) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        let core = self.core.clone();
+        let key = (self.session.id, self.id, self.next);
+        match core.journal.past(key) {
+            Past::NotDone => {}
+            Past::Unknown => {
+                return Err(Stop::Outcome(StepOutcome::Refused(Refusal::OutcomeUnknown)));
+            }
+            Past::Failed(error) => return Err(error.into()),
+            past => return redo(self, past),
+        }
+        let _ = worker;
+        core.journal.begin(key, &intent(self));
+        let outcome = act(self);
+        core.journal.end(key, outcome.as_ref().err().copied());
+        Ok(outcome?)
+    }
+
+    fn create(
+        &mut self,
+        worker: &Worker,
+        parent: &Target,
+        name: &Name,
+        mut how: Create,
+        open: Option<(OpenId, message::Access, bool)>,
+    ) -> Result<StepReply, Stop> {
+        let parent = self.changing(parent)?;
+        self.contest([&parent.outer])?;
+        let parent_lease = self.grant(&parent, Lease::Exclusive);
+        let then = self.core.caching.moment();
+        if let Some((_, access, truncate)) = open {
+            how.open = OpenOptions {
+                truncate,
+                ..OpenOptions::new(export_access(access))
+            };
+        }
+        let made = self.once(
+            worker,
+            |this| Intent::make(&parent.outer, name, FileKind::File, this.who.uid),
+            |this| this.create_now(worker, &parent, name, &how, open.is_some()),
+            |this, _| {
+                let node = parent
+                    .volume
+                    .export
+                    .lookup(worker, &this.who, &parent.inner, name)?;
+                Ok((node, None, true))
+            },
+        );
+        let (node, file, new) = made?;
+        let place = self.place_of(&parent, &node);
+        if new {
+            self.changed(&[Change::Entry(parent.outer.clone(), name.clone())]);
+        } else if open.is_some_and(|(_, _, truncate)| truncate) {
+            self.changed(&[Change::Inode(place.outer.clone())]);
+        }
+        if let Some((open, access, _)) = open {
+            match file {
+                Some(file) => self.put_open(open, &place, file)?,
+                None => self.open_made(worker, &place, open, access)?,
+            }
+        }
+        self.created(worker, &parent, node, new, parent_lease, then, Lease::Read)
+    }
+
+    fn create_now(
+        &self,
+        worker: &Worker,
+        parent: &Place,
+        name: &Name,
+        how: &Create,
+        opens: bool,
+    ) -> Result<(Node, Option<OpenFile>, bool), FsError> {
+        let export = &parent.volume.export;
+        if opens {
+            let made = export.create(worker, &self.who, &parent.inner, name, how)?;
+            return Ok((made.node, Some(made.file), made.created));
+        }
+        let kind = FileKind::File;
+        let (mode, umask) = (how.mode, how.umask);
+        match export.make_node(worker, &self.who, &parent.inner, name, kind, mode, umask, 0) {
+            Ok(node) => Ok((node, None, true)),
+            Err(FsError::Exists) if !how.exclusive => Ok((
+                export.lookup(worker, &self.who, &parent.inner, name)?,
+                None,
+                false,
+            )),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_file(
+        &mut self,
+        worker: &Worker,
+        parent: &Target,
+        name: &Name,
+        how: Create,
+        change: &AttributeChange,
+        bytes: u32,
+    ) -> Result<StepReply, Stop> {
+        let data = self.payload.split_to(bytes as usize);
+        let parent = self.changing(parent)?;
+        self.contest([&parent.outer])?;
+        let parent_lease = self.grant(&parent, Lease::Exclusive);
+        let then = self.core.caching.moment();
+        let node = self.once(
+            worker,
+            |this| Intent::make(&parent.outer, name, FileKind::File, this.who.uid),
+            |this| {
+                let export = &parent.volume.export;
+                let made = export.create(worker, &this.who, &parent.inner, name, &how)?;
+                this.fill(worker, &parent, made.node, &made.file, change, &data)
+            },
+            |this, past| this.fill_again(worker, &parent, name, change, &data, &past),
+        )?;
+        self.changed(&[Change::Entry(parent.outer.clone(), name.clone())]);
+        self.created(worker, &parent, node, true, parent_lease, then, Lease::Read)
+    }
+
+    /// Puts contents and attributes into a file that was just made.
+    fn fill(
+        &self,
+        worker: &Worker,
+        parent: &Place,
+        node: Node,
+        file: &OpenFile,
+        change: &AttributeChange,
+        data: &[u8],
+    ) -> Result<Node, FsError> {
+        let mut done = 0;
+        while done < data.len() {
+            let written = file.write_at(worker, &self.who, done as u64, &data[done..])?;
+            if written.bytes == 0 {
+                return Err(FsError::Io);
+            }
+            done += written.bytes;
+        }
+        let attributes = if change.is_empty() {
+            file.attributes()?
+        } else {
+            let export = &parent.volume.export;
+            export.set_attributes(worker, &self.who, &node.handle, change, Some(file))?
+        };
+        Ok(Node { attributes, ..node })
+    }
+
+    /// The server was killed after it had made the file, maybe before its contents were in. They go
+    /// in now, if nobody has touched it since.
+    fn fill_again(
+        &self,
+        worker: &Worker,
+        parent: &Place,
+        name: &Name,
+        change: &AttributeChange,
+        data: &[u8],
+        past: &Past,
+    ) -> Result<Node, Stop> {
+        let export = &parent.volume.export;
+        let node = export.lookup(worker, &self.who, &parent.inner, name)?;
+        if let Past::Answered = past {
+            return Ok(node);
+        }
+        if let Past::Done { changed, .. } = past
+            && *changed != Some(node.attributes.changed)
+        {
+            return Err(Stop::Outcome(StepOutcome::Refused(Refusal::OutcomeUnknown)));
+        }
+        let place = self.place_of(parent, &node);
+        let file = crate::opens::open_again(
+            &place.volume,
+            worker,
+            &self.who,
+            &place.inner,
+            Access::Write,
+        )?;
+        file.truncate(worker, &self.who, 0)?;
+        Ok(self.fill(worker, parent, node, &file, change, data)?)
+    }
+
+    fn make(
+        &mut self,
+        worker: &Worker,
+        parent: &Target,
+        name: &Name,
+        making: &Making<'_>,
+    ) -> Result<StepReply, Stop> {
+        let parent = self.changing(parent)?;
+        self.contest([&parent.outer])?;
+        let parent_lease = self.grant(&parent, Lease::Exclusive);
+        let then = self.core.caching.moment();
+        let (kind, lease) = match making {
+            // Nobody else can know a directory that is only now made.
+            Making::Directory { .. } => (FileKind::Directory, Lease::Exclusive),
+            Making::Node { kind, .. } => (*kind, Lease::Read),
+            Making::Symlink { .. } => (FileKind::Symlink, Lease::Read),
+        };
+        let node = self.once(
+            worker,
+            |this| Intent::make(&parent.outer, name, kind, this.who.uid),
+            |this| this.make_now(worker, &parent, name, making),
+            |this, _| {
+                Ok(parent
+                    .volume
+                    .export
+                    .lookup(worker, &this.who, &parent.inner, name)?)
+            },
+        )?;
+        self.changed(&[Change::Entry(parent.outer.clone(), name.clone())]);
+        self.created(worker, &parent, node, true, parent_lease, then, lease)
+    }
+
+    fn make_now(
+        &self,
+        worker: &Worker,
+        parent: &Place,
+        name: &Name,
+        making: &Making<'_>,
+    ) -> Result<Node, FsError> {
+        let (export, at) = (&parent.volume.export, &parent.inner);
+        match *making {
+            Making::Directory { mode, umask } => {
+                export.make_directory(worker, &self.who, at, name, mode, umask)
+            }
+            Making::Node {
+                kind,
+                mode,
+                umask,
+                device,
+            } => export.make_node(worker, &self.who, at, name, kind, mode, umask, device),
+            Making::Symlink { target } => export.make_symlink(worker, &self.who, at, name, target),
+        }
+    }
+
+    fn link(
+        &mut self,
+        worker: &Worker,
+        target: &Target,
+        parent: &Target,
+        name: &Name,
+    ) -> Result<StepReply, Stop> {
+        let target = self.target(target)?;
+        let parent = self.changing(parent)?;
+        if target.volume.id != parent.volume.id {
+            return Err(FsError::CrossDevice.into());
+        }
+        self.contest([&parent.outer])?;
+        let parent_lease = self.grant(&parent, Lease::Exclusive);
+        let then = self.core.caching.moment();
+        let node = self.once(
+            worker,
+            |_| Intent::Link {
+                parent: parent.outer.clone(),
+                name: name.clone(),
+                target: target.outer.clone(),
+            },
+            |this| {
+                let export = &parent.volume.export;
+                export.link(worker, &this.who, &target.inner, &parent.inner, name)
+            },
+            |this, _| {
+                Ok(parent
+                    .volume
+                    .export
+                    .lookup(worker, &this.who, &parent.inner, name)?)
+            },
+        )?;
+        self.changed(&[
+            Change::Entry(parent.outer.clone(), name.clone()),
+            Change::Inode(target.outer.clone()),
+        ]);
+        self.created(worker, &parent, node, true, parent_lease, then, Lease::Read)
+    }
+
+    fn remove(
+        &mut self,
+        worker: &Worker,
+        parent: &Target,
+        name: &Name,
+        directory: bool,
+    ) -> Result<StepReply, Stop> {
+        let parent = self.changing(parent)?;
+        self.contest([&parent.outer])?;
+        let victim = self.peek(worker, &parent, name);
+        if let Some(victim) = victim.as_ref().filter(|_| directory) {
+            // Somebody may have created in it ahead of being asked; then it is not empty.
+            self.contest([&parent.volume.outer(&victim.handle)])?;
+        }
+        let outer = victim.as_ref().map(|v| parent.volume.outer(&v.handle));
+        let gone = self.once(
+            worker,
+            |_| Intent::Remove {
+                parent: parent.outer.clone(),
+                name: name.clone(),
+                victim: outer.clone(),
+            },
+            |this| {
+                let export = &parent.volume.export;
+                if directory {
+                    export.remove_directory(worker, &this.who, &parent.inner, name)
+                } else {
+                    export.unlink(worker, &this.who, &parent.inner, name)
+                }
+            },
+            |_, _| Ok(None),
+        )?;
+        let mut changes = vec![Change::Entry(parent.outer.clone(), name.clone())];
+        let removed = gone.as_ref().map(|node| parent.volume.outer(&node.handle));
+        changes.extend(removed.or(outer).map(Change::Inode));
+        let then = self.core.caching.moment();
+        self.changed(&changes);
+        let left = gone.filter(|node| node.attributes.links > 0 && !directory);
+        let entry = match left {
+            Some(node) => Some(self.entry(worker, &parent.volume, node, Lease::Read, then)?),
+            None => None,
+        };
+        let parent = self.attributes_of(worker, &parent)?;
+        Ok(StepReply::Removed { parent, entry })
+    }
+
+    fn rename(
+        &mut self,
+        worker: &Worker,
+        (parent, name): (&Target, &Name),
+        (to_parent, to_name): (&Target, &Name),
+        mode: RenameMode,
+    ) -> Result<StepReply, Stop> {
+        let (from, to) = (self.changing(parent)?, self.changing(to_parent)?);
+        if from.volume.id != to.volume.id {
+            return Err(FsError::CrossDevice.into());
+        }
+        self.contest([&from.outer, &to.outer])?;
+        let moved = self.peek(worker, &from, name);
+        let replaced = self.peek(worker, &to, to_name);
+        let directory = |n: &&Node| n.attributes.kind == FileKind::Directory;
+        if let Some(replaced) = replaced.as_ref().filter(directory) {
+            self.contest([&to.volume.outer(&replaced.handle)])?;
+        }
+        let outer = |node: &Option<Node>| node.as_ref().map(|n| from.volume.outer(&n.handle));
+        let before = [outer(&moved), outer(&replaced)];
+        let renamed = self.once(
+            worker,
+            |_| Intent::Rename {
+                parent: from.outer.clone(),
+                name: name.clone(),
+                to_parent: to.outer.clone(),
+                to_name: to_name.clone(),
+                exchange: mode == RenameMode::Exchange,
+                moved: before[0].clone(),
+                replaced: before[1].clone(),
+            },
+            |this| {
+                let export = &from.volume.export;
+                let mode = match mode {
+                    RenameMode::Replace => export::RenameMode::Replace,
+                    RenameMode::NoReplace => export::RenameMode::NoReplace,
+                    RenameMode::Exchange => export::RenameMode::Exchange,
+                };
+                export.rename(
+                    worker,
+                    &this.who,
+                    &from.inner,
+                    name,
+                    &to.inner,
+                    to_name,
+                    mode,
+                )
+            },
+            |_, _| {
+                Ok(export::Renamed {
+                    moved: None,
+                    replaced: None,
+                })
+            },
+        )?;
+        let mut changes = vec![
+            Change::Entry(from.outer.clone(), name.clone()),
+            Change::Entry(to.outer.clone(), to_name.clone()),
+        ];
+        let after = [outer(&renamed.moved), outer(&renamed.replaced)];
+        let concerned = before.into_iter().zip(after).filter_map(|(b, a)| a.or(b));
+        changes.extend(concerned.map(Change::Inode));
+        let then = self.core.caching.moment();
+        self.changed(&changes);
+        let node = match renamed.moved {
+            Some(node) => node,
+            None => to
+                .volume
+                .export
+                .lookup(worker, &self.who, &to.inner, to_name)?,
+        };
+        let entry = self.entry(worker, &to.volume, node, Lease::Read, then)?;
+        self.note(entry.handle.clone());
+        let parent = self.attributes_of(worker, &from)?;
+        let to_parent = self.attributes_of(worker, &to)?;
+        Ok(StepReply::Renamed {
+            parent,
+            to_parent,
+            entry,
+        })
+    }
+
+    /// Appends, once.
+    pub(super) fn append(
+        &mut self,
+        worker: &Worker,
+        place: &Place,
+        file: &OpenFile,
+        data: &[u8],
+    ) -> Result<Result<Written, FsError>, Stop> {
+        let size = file.attributes()?.size;
+        let outcome = self.once(
+            worker,
+            |_| Intent::Append {
+                file: place.outer.clone(),
+                size,
+                bytes: data.len() as u64,
+            },
+            |this| file.append(worker, &this.who, data),
+            |_, past| match past {
+                Past::Done {
+                    written: Some((offset, bytes)),
+                    ..
+                } => {
+                    let bytes = usize::try_from(bytes).map_err(|_| FsError::Overflow)?;
+                    Ok(Written { offset, bytes })
+                }
+                _ => Err(Stop::Outcome(StepOutcome::Refused(Refusal::OutcomeUnknown))),
+            },
+        );
+        match outcome {
+            Ok(written) => Ok(Ok(written)),
+            Err(Stop::Error(error)) => Ok(Err(error)),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// What has a name now, if the caller may know.
+    fn peek(&self, worker: &Worker, parent: &Place, name: &Name) -> Option<Node> {
+        parent
+            .volume
+            .export
+            .lookup(worker, &self.who, &parent.inner, name)
+            .ok()
+    }
+
+    fn place_of(&self, parent: &Place, node: &Node) -> Place {
+        Place {
+            volume: parent.volume.clone(),
+            outer: parent.volume.outer(&node.handle),
+            inner: node.handle.clone(),
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "they are the fields of the reply"
+    )]
+    fn created(
+        &mut self,
+        worker: &Worker,
+        parent: &Place,
+        node: Node,
+        new: bool,
+        parent_lease: Lease,
+        then: Moment,
+        wanted: Lease,
+    ) -> Result<StepReply, Stop> {
+        let entry = self.entry(worker, &parent.volume, node, wanted, then)?;
+        self.note(entry.handle.clone());
+        let parent = self.attributes_of(worker, parent)?;
+        Ok(StepReply::Created {
+            entry,
+            new,
+            parent,
+            parent_lease,
+        })
+    }
+}

@@ -1,0 +1,201 @@
+//! Volumes at work.
+//!
+//! *Handles on the wire* are the export's with four bytes of the volume's identity before them, so
+//! that a request finds its volume without asking each:
+//!
+//! ```text
+//! offset  bytes  meaning
+//!      0      4  first bytes of the volume's identity, unique within a server
+//!      4      n  the export's handle, authenticated by itself
+//! ```
+//! The tag needs no authentication of its own: a handle under another volume's tag is refused by that
+//! volume's seal.
+
+use crate::data::VolumeRecord;
+use base::limits::HANDLE_BYTES_MAX;
+use base::{FsError, Handle, VolumeId};
+use export::{Export, ExportError, ExportOptions, HandleKey};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use wire::message::{VolumeKind, VolumeSummary};
+
+const TAG_BYTES: usize = 4;
+
+/// First bytes of a volume's identity, as they stand in handles.
+pub(crate) type Tag = [u8; TAG_BYTES];
+
+/// The tag of a volume.
+pub(crate) fn tag(id: VolumeId) -> Tag {
+    id.0[..TAG_BYTES]
+        .try_into()
+        .expect("an identity is longer than a tag")
+}
+
+/// An export at work.
+pub(crate) struct Volume {
+    pub(crate) id: VolumeId,
+    tag: Tag,
+    pub(crate) name: String,
+    pub(crate) read_only: bool,
+    pub(crate) export: Export,
+    /// Whether changes behind the server's back are reported. Without, nobody may cache.
+    watched: AtomicBool,
+    /// Files whose fsync has failed in this run: nobody knows what of them is on the disk, so none
+    /// of them is ever called durable again (PostgreSQL's lesson of 2018).
+    poisoned: Mutex<HashSet<Handle>>,
+    has_poisoned: AtomicBool,
+}
+
+impl Volume {
+    pub(crate) fn open(record: &VolumeRecord, key: &HandleKey) -> Result<Self, ExportError> {
+        let options = ExportOptions::new(record.id, key.clone());
+        Ok(Self {
+            id: record.id,
+            tag: tag(record.id),
+            name: record.name.clone(),
+            read_only: record.read_only,
+            export: Export::open(&record.path, &options)?,
+            watched: AtomicBool::new(false),
+            poisoned: Mutex::default(),
+            has_poisoned: AtomicBool::new(false),
+        })
+    }
+
+    /// The handle that clients know, for the export's.
+    pub(crate) fn outer(&self, handle: &Handle) -> Handle {
+        let inner = handle.as_bytes();
+        let mut bytes = [0; HANDLE_BYTES_MAX];
+        bytes[..TAG_BYTES].copy_from_slice(&self.tag);
+        bytes[TAG_BYTES..TAG_BYTES + inner.len()].copy_from_slice(inner);
+        Handle::new(&bytes[..TAG_BYTES + inner.len()]).expect("an export's handles leave room")
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_watched(&self, watched: bool) {
+        self.watched.store(watched, Ordering::Release);
+    }
+
+    pub(crate) fn poison(&self, handle: &Handle) {
+        self.poisoned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(handle.clone());
+        self.has_poisoned.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_poisoned(&self, handle: &Handle) -> bool {
+        self.has_poisoned.load(Ordering::Acquire)
+            && self
+                .poisoned
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .contains(handle)
+    }
+}
+
+/// A volume, or why it cannot be served.
+struct Served {
+    record: VolumeRecord,
+    volume: Result<Arc<Volume>, String>,
+}
+
+/// All volumes of a server.
+#[derive(Default)]
+pub(crate) struct Volumes(RwLock<HashMap<Tag, Served>>);
+
+impl Volumes {
+    /// Opens a recorded volume; trouble is kept with it and shown.
+    pub(crate) fn add(&self, record: &VolumeRecord, key: &HandleKey) -> Option<Arc<Volume>> {
+        let volume = Volume::open(record, key)
+            .map(Arc::new)
+            .map_err(|e| e.to_string());
+        if let Err(why) = &volume {
+            tracing::warn!(volume = record.name, why, "a volume cannot be served");
+        }
+        let opened = volume.as_ref().ok().cloned();
+        self.write().insert(
+            tag(record.id),
+            Served {
+                record: record.clone(),
+                volume,
+            },
+        );
+        opened
+    }
+
+    pub(crate) fn remove(&self, id: VolumeId) {
+        self.write().remove(&tag(id));
+    }
+
+    /// Whether a new identity's tag is free.
+    pub(crate) fn is_free(&self, id: VolumeId) -> bool {
+        !self.read().contains_key(&tag(id))
+    }
+
+    /// The volume called `name`.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], or [`FsError::Io`] for one that cannot be served.
+    pub(crate) fn by_name(&self, name: &str) -> Result<Arc<Volume>, FsError> {
+        let table = self.read();
+        let served = table
+            .values()
+            .find(|s| s.record.name == name)
+            .ok_or(FsError::NotFound)?;
+        served.volume.clone().map_err(|_| FsError::Io)
+    }
+
+    /// The volume of a client's handle, and the export's handle in it.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`], or [`FsError::Io`] for a volume that cannot be served.
+    pub(crate) fn by_handle(&self, handle: &Handle) -> Result<(Arc<Volume>, Handle), FsError> {
+        let (tag, inner) = handle
+            .as_bytes()
+            .split_first_chunk::<TAG_BYTES>()
+            .ok_or(FsError::Stale)?;
+        let inner = Handle::new(inner).ok_or(FsError::Stale)?;
+        let table = self.read();
+        let served = table.get(tag).ok_or(FsError::Stale)?;
+        Ok((served.volume.clone().map_err(|_| FsError::Io)?, inner))
+    }
+
+    pub(crate) fn list(&self) -> Vec<Arc<Volume>> {
+        self.read()
+            .values()
+            .filter_map(|s| s.volume.clone().ok())
+            .collect()
+    }
+
+    pub(crate) fn summaries(&self) -> Vec<VolumeSummary> {
+        let summary = |s: &Served| summary(&s.record, s.volume.as_ref().err().cloned());
+        let mut list: Vec<_> = self.read().values().map(summary).collect();
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<Tag, Served>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Tag, Served>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A volume in a list.
+pub(crate) fn summary(record: &VolumeRecord, trouble: Option<String>) -> VolumeSummary {
+    VolumeSummary {
+        id: record.id,
+        name: record.name.clone(),
+        kind: VolumeKind::Export {
+            path: record.path.to_string_lossy().into_owned(),
+            read_only: record.read_only,
+        },
+        trouble,
+    }
+}
