@@ -1,9 +1,9 @@
 //! Memory of read-ahead, shared over all files of a mount.
 //!
-//! A byte of memory is worth the reads it will answer. A file that consumes twice as fast as another
-//! needs twice the bytes ahead for the same time without stall, so equal marginal utility (hits per
-//! byte held) means shares in proportion to consumption. The budget keeps for each account a score,
-//! the bytes used lately (halved every two seconds), and grants:
+//! A byte of memory is worth the reads it will answer. A file that consumes twice as fast as
+//! another needs twice the bytes ahead for the same time without stall, so equal marginal utility
+//! (hits per byte held) means shares in proportion to consumption. The budget keeps for each
+//! account a score, the bytes used lately (halved every two seconds), and grants:
 //!
 //! ```text
 //! share = floor + (half of the budget) x score / sum of scores
@@ -11,14 +11,15 @@
 //! ```
 //!
 //! While a quarter of the memory is free, an account may go beyond its share; when more than seven
-//! eighths are taken, the accounts above their share with the fewest hits per byte are asked to give
-//! back. A sixteenth is kept for reads on demand, which ask [`Budget::demand_room_bytes`].
+//! eighths are taken, the accounts above their share with the fewest hits per byte are asked to
+//! give back. A sixteenth is kept for reads on demand, which ask [`Budget::demand_room_bytes`].
 //!
 //! Bytes count from request to release, in flight and held alike: what is under way will need a
-//! buffer. If every byte is announced by [`Budget::on_taken`] within the room that was named, the sum
-//! never exceeds the limit.
+//! buffer. If every byte is announced by [`Budget::on_taken`] within the room that was named, the
+//! sum never exceeds the limit.
 //!
-//! Source: Gill and Bathen, AMP (FAST 2007): wasted read-ahead has no utility, so depth follows use.
+//! Source: Gill and Bathen, AMP (FAST 2007): wasted read-ahead has no utility, so depth follows
+//! use.
 
 use base::Time;
 use std::collections::BTreeMap;
@@ -26,8 +27,8 @@ use std::time::Duration;
 
 /// Time in which a score halves: several round trips of any line, less than a user's patience.
 const SCORE_HALF_LIFE: Duration = Duration::from_secs(2);
-/// Shares are computed anew after this time; also how long an account that was asked to give back is
-/// left alone.
+/// Shares are computed anew after this time; also how long an account that was asked to give back
+/// is left alone.
 const BALANCE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Who holds memory: one per file, numbered by the client.

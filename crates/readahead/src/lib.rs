@@ -6,10 +6,10 @@
 //!
 //! | noun | one per | says |
 //! |---|---|---|
-//! | [`LinkEstimator`] | server and direction (download, upload) | how many bytes may be in flight, how large one request should be |
-//! | [`FileStreams`] | file, whatever the number of descriptors | which extents to fetch next, which to give up |
+//! | [`LinkEstimator`] | server and direction | how many bytes may be in flight, in what pieces |
+//! | [`FileStreams`] | file, not descriptor | which extents to fetch next, which to give up |
 //! | [`Budget`] | mount | how much memory one file may fill |
-//! | [`Neighbours`] | directory that is being read | which files to fetch whole, which directories to list ahead |
+//! | [`Neighbours`] | directory | which files to fetch whole, which directories to list |
 //!
 //! # Call order
 //!
@@ -17,9 +17,9 @@
 //!
 //! ```text
 //! streams.on_read(now, extent, file_size)        as soon as the request arrives, before its data
-//! streams.on_demanded(missing)                   for every part that the client now asks the server
-//! let sent = link.on_sent(now, missing.len)      for, and neither holds nor awaits; demand is sent
-//!                                                at once, whatever the window says
+//! streams.on_demanded(missing)                   for every part that the client neither holds nor
+//! let sent = link.on_sent(now, missing.len)      awaits, and now asks for; demand is sent at
+//!                                                once, whatever the window says
 //! loop {                                         predicted fetches queue behind demand
 //!     let room = link.room_bytes().min(budget.room_bytes(now, account));
 //!     let Some(fetch) = streams.poll_fetch(now, &link.line(), room) else { break };
@@ -33,7 +33,7 @@
 //! One reply:
 //!
 //! ```text
-//! link.on_reply(now, sent, bytes, server_time)   or link.on_lost, link.on_cancelled: one per `sent`
+//! link.on_reply(now, sent, bytes, server_time)   or on_lost, or on_cancelled: one per `sent`
 //! streams.on_fetched(now, extent)                or streams.on_dropped(extent) if it failed
 //! poll_fetch as above                            a reply makes room in the window
 //! ```
@@ -47,8 +47,9 @@
 //!
 //! # What is guaranteed
 //!
-//! * The window is never zero and never above its cap. It is about the bandwidth-delay product (BDP)
-//!   of the measured link, and is right again within ten round trips after the path has changed.
+//! * The window is never zero and never above its cap. It is about the bandwidth-delay product
+//!   (BDP) of the measured link, and is right again within ten round trips after the path has
+//!   changed.
 //! * No fetch passes the end of the file, overlaps what is under way or held, or exceeds `room`.
 //! * For *every* sequence of reads: bytes fetched on a guess and never used are at most 10 % of the
 //!   useful bytes + 2 BDP per change of pattern + [`CREDIT_INITIAL_BYTES`] (`tests/waste.rs`).

@@ -10,10 +10,11 @@
 //! request sent after the last round's end is answered.
 //!
 //! ```text
-//! StartUp   the window grows by every byte that was answered without waiting in a queue, so doubles
-//!           each round, until the rate has risen by less than 25 % for three rounds
-//! Cruise    twelve rounds each: two at 1.5 x BDP (probe), one at 0.95 x BDP (drain: it sees the true
-//!           round trip), then nine at 1.25 x BDP
+//! StartUp   the window grows by every byte that was answered without waiting in a queue, so
+//!           doubles each round, until the rate has risen by less than 25 % for three rounds
+//! Cruise    twelve rounds each: two at 1.5 x BDP (probe), one below the BDP (drain: it sees
+//!           the true round trip; while that falls, each further round drains by a quarter),
+//!           then nine at 1.25 x BDP
 //! Trial     one round with half the window, when the path seems to be another
 //! ```
 //!
@@ -22,17 +23,18 @@
 //! # When the path changes
 //!
 //! With `x` bytes in flight a reply comes after the round trip or after `x / rate`, whichever is
-//! longer. A round in which *every* reply came a quarter later than that says that the path is another
-//! one, but not which figure changed: a longer line and a slower one look the same. So for one round
-//! half the window is used (`Trial`). If the line became slower, the round trips shrink with the
-//! queue, and the rate of that round is the line's. If they stay, the round trip grew: it is believed
-//! at once, and the window doubles again. If they are as before, it was a hiccup.
+//! longer. A round in which *every* reply came a quarter later than that says that the path is
+//! another one, but not which figure changed: a longer line and a slower one look the same. So for
+//! one round half the window is used (`Trial`). If the line became slower, the round trips shrink
+//! with the queue, and the rate of that round is the line's. If they stay, the round trip grew: it
+//! is believed at once, and the window doubles again. If they are as before, it was a hiccup.
 //!
-//! A shorter round trip is believed at once. A rate that rises by a fifth in `Cruise`, or in a probe
-//! by half of what the bytes in flight rose by, leads back to `StartUp` for as long as that pays.
+//! A shorter round trip is believed as soon as it is seen, at the next drain at the latest. A rate
+//! that rises by a fifth in `Cruise`, or in a probe by half of what the bytes in flight rose by,
+//! leads back to `StartUp` for as long as that pays.
 //!
-//! Source: paper section 3.3 (pending requests against delay); Cardwell et al., BBR, for the filters,
-//! the round count and the treatment of application-limited samples.
+//! Source: paper section 3.3 (pending requests against delay); Cardwell et al., BBR, for the
+//! filters, the round count and the treatment of application-limited samples.
 
 use crate::filter::SlidingBest;
 use base::{Rate, Time};
@@ -51,8 +53,8 @@ const WINDOW_BYTES_INITIAL: u64 = 1 << 20;
 const WINDOW_BYTES_MIN: u64 = 2 * EXTENT_BYTES_MIN;
 /// Upper end of the floor of the window. Above, a memory copy is the bottleneck, not the window.
 const WINDOW_FLOOR_BYTES_MAX: u64 = 4 << 20;
-/// The floor in time: how late the two ends' threads may run without the line falling idle. Costs as
-/// much delay for a request on demand, so it is no larger than need be.
+/// The floor in time: how late the two ends' threads may run without the line falling idle. Costs
+/// as much delay for a request on demand, so it is no larger than need be.
 const WINDOW_FLOOR_TIME: Duration = Duration::from_millis(8);
 /// How long a round trip is remembered as the smallest.
 const RTT_SPAN: Duration = Duration::from_secs(10);
@@ -65,6 +67,7 @@ const RTT_NOISE: Duration = Duration::from_millis(2);
 const CRUISE_ROUNDS: u64 = 12;
 /// Round of the turn that drains.
 const DRAIN_ROUND: u64 = 2;
+const FIRST_EVEN_ROUND: u64 = DRAIN_ROUND + 1;
 /// Rounds without growth that end the first start-up. A TCP connection in its own slow start below
 /// may lag for a round or two.
 const START_UP_PATIENCE_ROUNDS: u32 = 3;
@@ -200,6 +203,8 @@ pub struct LinkEstimator {
     rtt_deviation: Duration,
     /// The last even round before a probe.
     reference: Round,
+    /// The smallest round trip before the drain.
+    drain_rtt: Duration,
 }
 
 impl LinkEstimator {
@@ -228,6 +233,7 @@ impl LinkEstimator {
             rtt_mean: None,
             rtt_deviation: Duration::ZERO,
             reference: Round::NEW,
+            drain_rtt: Duration::ZERO,
         }
     }
 
@@ -279,8 +285,8 @@ impl LinkEstimator {
         }
     }
 
-    /// A request was answered: `bytes` really came (fewer at the end of a file), and the server says
-    /// that it worked on it for `server_time`.
+    /// A request was answered: `bytes` really came (fewer at the end of a file), and the server
+    /// says that it worked on it for `server_time`.
     pub fn on_reply(&mut self, now: Time, sent: Sent, bytes: u64, server_time: Duration) {
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(sent.bytes);
         self.delivered_bytes = self.delivered_bytes.saturating_add(bytes);
@@ -378,8 +384,8 @@ impl LinkEstimator {
         })
     }
 
-    /// What must be in flight for the line not to idle. A server that always needs some time is part
-    /// of the pipe, though not of the round trip.
+    /// What must be in flight for the line not to idle. A server that always needs some time is
+    /// part of the pipe, though not of the round trip.
     fn bdp_bytes(&self) -> u64 {
         let server_time = self
             .server_time_min
@@ -442,7 +448,7 @@ impl LinkEstimator {
                 return;
             }
             Phase::Trial { window_bytes, .. } => {
-                self.resume_cruise(DRAIN_ROUND + 1);
+                self.resume_cruise(FIRST_EVEN_ROUND);
                 self.set_window(window_bytes);
             }
             Phase::Cruise { .. } if round.unexplained && used => {
@@ -544,18 +550,28 @@ impl LinkEstimator {
         let turn = rounds % CRUISE_ROUNDS;
         match turn {
             0 => self.reference = *round,
+            // Our own queue hid how short the line is.
+            FIRST_EVEN_ROUND if self.rtt() < self.drain_rtt * 97 / 100 => {
+                self.resume_cruise(DRAIN_ROUND);
+                self.drain_rtt = self.rtt();
+                self.set_window(percent(self.bdp_bytes(), 75) + self.extent_bytes());
+                return;
+            }
             DRAIN_ROUND if self.probe_paid(round) => {
                 self.restart();
                 return;
             }
             _ => {}
         }
+        if turn == DRAIN_ROUND {
+            self.drain_rtt = self.rtt();
+        }
         let bdp_bytes = self.bdp_bytes();
         // The request that is being transferred is not yet part of what fills the pipe.
         let slack_bytes = 2 * self.extent_bytes();
         let window_bytes = match turn {
             0..DRAIN_ROUND => (percent(bdp_bytes, 150) + slack_bytes).max(self.floor_bytes()),
-            DRAIN_ROUND => percent(bdp_bytes, 95),
+            DRAIN_ROUND => percent(bdp_bytes, 88) + self.extent_bytes(),
             _ => (percent(bdp_bytes, 125) + slack_bytes).max(self.floor_bytes()),
         };
         self.set_window(window_bytes);

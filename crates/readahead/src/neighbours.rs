@@ -2,11 +2,11 @@
 //!
 //! Programs that walk a tree take the entries either as the server listed them or sorted by name.
 //! The client gives each entry's index in both orders; the one in which the last two steps went
-//! forward by one is the one that the program follows. A step may leave out a few entries (a program
-//! that wants `*.c`). After two steps the next `k` entries are named, once each; `k` is twice the
-//! steps made so far, up to what the caller allows, and nothing after a step that contradicts. So the
-//! number under way triples each round trip, and a program that stops early costs at most twice the
-//! fetches that it made use of, and four.
+//! forward by one is the one that the program follows. A step may leave out a few entries (a
+//! program that wants `*.c`). After two steps the next `k` entries are named, once each; `k` is
+//! twice the steps made so far, up to what the caller allows, and nothing after a step that
+//! contradicts. So the number under way triples each round trip, and a program that stops early
+//! costs at most twice the fetches that it made use of, and four.
 //!
 //! Source: the paper measures one large file (section 3.1); over distance small files suffer more.
 
@@ -118,8 +118,8 @@ impl Neighbours {
     }
 
     /// The file with these indexes was opened. Both count the directory's *files* alone, from zero:
-    /// `listed` as the server listed them, `sorted` by name. Returns `false` if that contradicts the
-    /// files named so far: those not opened yet will hardly be used.
+    /// `listed` as the server listed them, `sorted` by name. Returns `false` if that contradicts
+    /// the files named so far: those not opened yet will hardly be used.
     pub fn on_open(&mut self, listed: usize, sorted: usize) -> bool {
         self.files.on_step(listed, sorted)
     }

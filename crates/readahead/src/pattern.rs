@@ -1,15 +1,15 @@
 //! Where the next run of reads will start and how long it will be.
 //!
 //! A run is a stretch of adjoining reads. What matters is the distance from one run's start to the
-//! next (delta) and the run's length; a [`Chain`] keeps both for the last runs of one stream. Deltas
-//! are kept as groups of equal ones, so a stride is one group whatever its length, and a two-level
-//! stride is `(inner, n) (outer, 1) (inner, n) (outer, 1) ...`. The next delta is guessed by the
-//! first of these that has an opinion:
+//! next (delta) and the run's length; a [`Chain`] keeps both for the last runs of one stream.
+//! Deltas are kept as groups of equal ones, so a stride is one group whatever its length, and a
+//! two-level stride is `(inner, n) (outer, 1) (inner, n) (outer, 1) ...`. The next delta is guessed
+//! by the first of these that has an opinion:
 //!
-//! 1. *Group match*: the earlier place whose groups agree longest with the latest ones; what followed
-//!    there follows here. Covers constant and reverse strides, nesting, and any periodic order. The
-//!    beginning of the chain agrees with anything, so the second inner group is known to end where
-//!    the first did.
+//! 1. *Group match*: the earlier place whose groups agree longest with the latest ones; what
+//!    followed there follows here. Covers constant and reverse strides, nesting, and any periodic
+//!    order. The beginning of the chain agrees with anything, so the second inner group is known to
+//!    end where the first did.
 //! 2. *Two equal deltas* (three runs): the same again.
 //! 3. *First jump after a stride*: the inner stride again, from the new place.
 //! 4. *Recall*: an earlier pass had the same two deltas in a row; see [`Recall`].
@@ -18,8 +18,8 @@
 //! Lengths are guessed from runs that began with the same delta. They may vary: the guess is the
 //! longest of them that would have fetched at most [`TAIL_WASTE_PERCENT`] too much.
 //!
-//! Source: paper section 4 and figure 5 (stride detection); Maruf and Chowdhury, Leap (ATC 2020), for
-//! the majority over doubling windows.
+//! Source: paper section 4 and figure 5 (stride detection); Maruf and Chowdhury, Leap (ATC 2020),
+//! for the majority over doubling windows.
 
 use base::Extent;
 use std::collections::{BTreeMap, VecDeque};
@@ -140,8 +140,8 @@ impl Chain {
         self.whole &= push_group(&mut self.groups, delta);
     }
 
-    /// How long a run is that begins with `delta`, the current one by default; `None` before one run
-    /// is complete.
+    /// How long a run is that begins with `delta`, the current one by default; `None` before one
+    /// run is complete.
     pub(crate) fn length(&self, delta: Option<i64>) -> Option<LengthGuess> {
         let delta = delta.or(self.deltas.back().copied());
         let same = self

@@ -1,10 +1,10 @@
 //! One stream of reads: the run it is in, the runs it plans, and the credit it has earned.
 //!
 //! A read belongs to a stream if it extends its run, begins a run that it planned, or lies a little
-//! ahead of or behind its run (requests arrive out of order within [`REORDER_BYTES`]). What a stream
-//! wants next is the rest of its run, as far as the length is known, then the runs of its plan; never
-//! the gaps between them. A gap that costs less than the line's delay would be tempting, but it would
-//! break the bound on waste.
+//! ahead of or behind its run (requests arrive out of order within [`REORDER_BYTES`]). What a
+//! stream wants next is the rest of its run, as far as the length is known, then the runs of its
+//! plan; never the gaps between them. A gap that costs less than the line's delay would be
+//! tempting, but it would break the bound on waste.
 //!
 //! Credit is the number of bytes that may be unread: small at first, it grows by two for each byte
 //! that was used, so triples each round trip, and falls to a quarter when a prediction fails.
@@ -190,8 +190,8 @@ impl Stream {
         (within && near).then_some(Belonging::Again)
     }
 
-    /// Takes a read that belongs here. Returns a run that the readers have turned out to have jumped
-    /// to, if a hole of the current run was never filled.
+    /// Takes a read that belongs here. Returns a run that the readers have turned out to have
+    /// jumped to, if a hole of the current run was never filled.
     pub(crate) fn read(
         &mut self,
         now: Time,
@@ -465,7 +465,8 @@ impl Stream {
         joined
     }
 
-    /// The first part of `gap` that was not read ahead of its turn: such bytes may be used and gone.
+    /// The first part of `gap` that was not read ahead of its turn: such bytes may be used and
+    /// gone.
     fn without_ahead(&self, gap: Extent) -> Option<Extent> {
         let mut gap = gap;
         let mut pieces = self.ahead.clone();

@@ -2,12 +2,13 @@
 //!
 //! # From reads to fetches
 //!
-//! Each read is placed: it belongs to a stream (see [`crate::stream`]) or is a *jump*. A jump forks:
-//! the new stream takes over a copy of the history of the one it came from, because a pattern is the
-//! sequence of jumps; the old stream waits. Whichever is read next was the right one. If the readers
-//! return to the old stream, two streams are interleaved and the fork forgets the other's history;
-//! if they stay away, the old stream is *contradicted*: what it has under way is cancelled, and its
-//! credit falls to a quarter. What has arrived already stays a while, since dropping it saves nothing.
+//! Each read is placed: it belongs to a stream (see [`crate::stream`]) or is a *jump*. A jump
+//! forks: the new stream takes over a copy of the history of the one it came from, because a
+//! pattern is the sequence of jumps; the old stream waits. Whichever is read next was the right
+//! one. If the readers return to the old stream, two streams are interleaved and the fork forgets
+//! the other's history; if they stay away, the old stream is *contradicted*: what it has under way
+//! is cancelled, and its credit falls to a quarter. What has arrived already stays a while, since
+//! dropping it saves nothing.
 //!
 //! # How far ahead
 //!
@@ -16,21 +17,22 @@
 //! ```
 //!
 //! shared by the streams that are in turn. Consumption is measured over the time in which the
-//! application had its data and was not waiting, so an application faster than the line is given the
-//! whole window, and a slow one no more than it can use (the horizon of Patterson's TIP).
+//! application had its data and was not waiting, so an application faster than the line is given
+//! the whole window, and a slow one no more than it can use (the horizon of Patterson's TIP).
 //!
 //! # The bound on waste
 //!
-//! Before an extent is asked for on a guess, all that is unread is taken as lost, and the extent with
-//! it. It is asked for only if even then
+//! Before an extent is asked for on a guess, all that is unread is taken as lost, and the extent
+//! with it. It is asked for only if even then
 //!
 //! ```text
-//! wasted <= useful / 10 + pipe x (1 + changes) + CREDIT_INITIAL_BYTES     pipe = max(2 BDP, window)
+//! wasted <= useful / 10 + pipe x (1 + changes) + CREDIT_INITIAL_BYTES
+//! pipe    = max(2 BDP, window)
 //! ```
 //!
-//! where a change is a contradiction of a stream that had proven itself. The bound therefore holds for
-//! every sequence of reads. Streams that are not proven share a far smaller allowance, 4 % of the
-//! useful bytes beyond the initial credit, which keeps random access cheap.
+//! where a change is a contradiction of a stream that had proven itself. The bound therefore holds
+//! for every sequence of reads. Streams that are not proven share a far smaller allowance, 4 % of
+//! the useful bytes beyond the initial credit, which keeps random access cheap.
 //!
 //! Source: paper section 4; Patterson et al., informed prefetching (SOSP 1995), for the horizon and
 //! the hints.
@@ -301,7 +303,8 @@ impl FileStreams {
     }
 
     /// Memory is short: give up unread data of about `bytes` bytes that has arrived, that of the
-    /// stream longest not read first, what was hinted last. Take the extents from [`poll_cancel`](Self::poll_cancel).
+    /// stream longest not read first, what was hinted last. Take the extents from
+    /// [`poll_cancel`](Self::poll_cancel).
     pub fn reclaim(&mut self, bytes: u64) {
         let mut order: Vec<(u64, StreamId)> = self
             .streams

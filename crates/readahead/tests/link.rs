@@ -100,91 +100,95 @@ fn a_new_line_is_filled_within_eight_round_trips() {
     }
 }
 
-/// After each step of round trip or rate the line is full again within ten of its round trips, and
-/// what it holds in queues is soon less than a BDP and the floor.
+/// Full again within ten of its round trips after each step, and what is in flight is soon less
+/// than two BDP and the floor.
+fn check_steps(name: &str, steps: &[Step]) {
+    let mut greedy = Greedy::new(
+        LinkEstimator::new(256 * MIB),
+        Path::stepping(steps.to_vec()),
+    );
+    for (at, now) in steps.iter().enumerate() {
+        let next = steps.get(at + 1).map(|next| next.from);
+        let end = next.unwrap_or(now.from + Duration::from_secs(5));
+        // Ten round trips as the line has them; without distance, the ends' own time counts.
+        let settled = now.from + (now.rtt * 10).max(Duration::from_millis(100));
+        let judged = settled + Duration::from_millis(1000);
+        greedy.run_until(judged);
+        let share = greedy.share(settled, judged, now.rate);
+        let what = format!("{name}, from {}, {:?}", now.from, greedy.link.line());
+        assert!(share >= 0.90, "{what}: {share:.3}");
+        greedy.run_until(end);
+        // A turn of probe and drain.
+        let turn = now.rtt * 12 + Duration::from_millis(500);
+        let share = greedy.share(end - turn, end, now.rate);
+        let what = format!("{name}, late from {}, {:?}", now.from, greedy.link.line());
+        assert!(share >= 0.95, "{what}: {share:.3}");
+        let bdp_bytes = now.rate * now.rtt.as_millis() as u64 / 1000;
+        assert!(
+            greedy.link.window_bytes() <= bdp_bytes * 7 / 4 + 2 * MIB,
+            "{what}"
+        );
+    }
+}
+
 #[test]
-fn the_window_is_right_again_ten_round_trips_after_a_step() {
-    let cases: [(&str, Vec<Step>); 6] = [
-        (
-            "round trip 0, 100, 25",
-            vec![
-                step(0, 0, GIGABIT),
-                step(4000, 100, GIGABIT),
-                step(9000, 25, GIGABIT),
-            ],
-        ),
-        (
-            "rate 1000, 100, 1000 at 25 ms",
-            vec![
-                step(0, 25, GIGABIT),
-                step(4000, 25, SLOW),
-                step(9000, 25, GIGABIT),
-            ],
-        ),
-        (
-            "rate 1000, 100, 1000 at 100 ms",
-            vec![
-                step(0, 100, GIGABIT),
-                step(6000, 100, SLOW),
-                step(12000, 100, GIGABIT),
-            ],
-        ),
-        (
-            "rate 1000, 100, 1000 at 0 ms",
-            vec![
-                step(0, 0, GIGABIT),
-                step(4000, 0, SLOW),
-                step(9000, 0, GIGABIT),
-            ],
-        ),
-        (
-            "both at once",
-            vec![
-                step(0, 0, GIGABIT),
-                step(4000, 100, SLOW),
-                step(9000, 25, GIGABIT),
-            ],
-        ),
-        (
-            "round trip 10, 30, 60, 200",
-            vec![
-                step(0, 10, GIGABIT),
-                step(4000, 30, GIGABIT),
-                step(6000, 60, GIGABIT),
-                step(9000, 200, GIGABIT),
-            ],
-        ),
-    ];
-    for (name, steps) in cases {
-        let mut greedy = Greedy::new(LinkEstimator::new(256 * MIB), Path::stepping(steps.clone()));
-        for (at, now) in steps.iter().enumerate() {
-            let end = steps
-                .get(at + 1)
-                .map_or(now.from + Duration::from_secs(5), |next| next.from);
-            // Ten round trips as the line has them; without distance, the ends' own time counts.
-            let settled = now.from + (now.rtt * 10).max(Duration::from_millis(100));
-            let judged = settled + Duration::from_millis(1000);
-            greedy.run_until(judged);
-            let share = greedy.share(settled, judged, now.rate);
-            let line = greedy.link.line();
-            assert!(
-                share >= 0.90,
-                "{name}, from {}: {share:.3}, {line:?}",
-                now.from
-            );
-            greedy.run_until(end);
-            // A turn of probe and drain.
-            let turns = now.rtt * 12 + Duration::from_millis(500);
-            let share = greedy.share(end - turns, end, now.rate);
-            assert!(share >= 0.95, "{name}, from {}, late: {share:.3}", now.from);
-            let bdp_bytes = now.rate * now.rtt.as_millis() as u64 / 1000;
-            let line = greedy.link.line();
-            assert!(
-                line.window_bytes <= bdp_bytes * 7 / 4 + 2 * MIB,
-                "{name}, from {}: {line:?} for a BDP of {bdp_bytes}",
-                now.from
-            );
-        }
+fn the_window_is_right_again_ten_round_trips_after_the_distance_steps() {
+    check_steps(
+        "0, 100, 25 ms",
+        &[
+            step(0, 0, GIGABIT),
+            step(4000, 100, GIGABIT),
+            step(9000, 25, GIGABIT),
+        ],
+    );
+    let growing = [(0, 10), (4000, 30), (6000, 60), (9000, 200)];
+    check_steps(
+        "10 to 200 ms",
+        &growing.map(|(from, rtt)| step(from, rtt, GIGABIT)),
+    );
+}
+
+#[test]
+fn the_window_is_right_again_ten_round_trips_after_the_rate_steps() {
+    for rtt in [0, 10, 25, 50, 100] {
+        let steps = [
+            step(0, rtt, GIGABIT),
+            step(6000, rtt, SLOW),
+            step(12_000, rtt, GIGABIT),
+        ];
+        check_steps(&format!("rate 1000, 100, 1000 at {rtt} ms"), &steps);
+    }
+}
+
+#[test]
+fn the_window_is_right_again_ten_round_trips_after_both_step() {
+    check_steps(
+        "both at once",
+        &[
+            step(0, 0, GIGABIT),
+            step(4000, 100, SLOW),
+            step(9000, 25, GIGABIT),
+        ],
+    );
+}
+
+/// Where in its turn the estimator is when the line changes must not matter.
+#[test]
+fn no_moment_for_a_step_is_a_bad_one() {
+    for offset in 0..60 {
+        let at = 4000 + offset * 7;
+        let steps = [
+            step(0, 0, GIGABIT),
+            step(at, 100, GIGABIT),
+            step(at + 5000, 25, GIGABIT),
+        ];
+        check_steps(&format!("offset {offset}"), &steps);
+        let steps = [
+            step(0, 25, GIGABIT),
+            step(at, 25, SLOW),
+            step(at + 5000, 25, GIGABIT),
+        ];
+        check_steps(&format!("rate, offset {offset}"), &steps);
     }
 }
 

@@ -97,8 +97,8 @@ impl FileStreams {
             .or(Some(latest))
     }
 
-    /// The readers came back to stream `id`: what was forked from it is another stream, interleaved,
-    /// whose pattern does not include this one's.
+    /// The readers came back to stream `id`: what was forked from it is another stream,
+    /// interleaved, whose pattern does not include this one's.
     fn part_forks(&mut self, id: StreamId) {
         for fork in self
             .streams
@@ -113,8 +113,8 @@ impl FileStreams {
         }
     }
 
-    /// One of several interleaved streams goes on where it was: those that were read once since then
-    /// will do the same.
+    /// One of several interleaved streams goes on where it was: those that were read once since
+    /// then will do the same.
     fn presume_sequential(&mut self, gap_reads: u64) {
         let number = self.read_count;
         for stream in &mut self.streams {

@@ -1,4 +1,5 @@
-//! How much may be fetched for whom, and what is given up: the part of [`FileStreams`] that decides.
+//! How much may be fetched for whom, and what is given up: the part of [`FileStreams`] that
+//! decides.
 
 use super::{
     Advice, CREDIT_BYTES_MIN, CREDIT_INITIAL_BYTES, DEPTH_BYTES_MIN, DOUBT_SHARE, Entry, Extent,
