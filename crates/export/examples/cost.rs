@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Takes root and a directory to work in; what it makes there it removes. Each figure is processor
-//! time of the calling thread (the disk's is not the export's), the best of five rounds, for the same
-//! caller throughout; "two callers" alternates between two users, so that each operation begins with
-//! a change of identity.
+//! time of the calling thread (the disk's is not the export's), the best of five rounds, for the
+//! same caller throughout; "two callers" alternates between two users, so that each operation
+//! begins with a change of identity.
 
 #![expect(clippy::print_stdout, reason = "it prints a table")]
 
@@ -93,9 +93,9 @@ impl Bench {
         bare(&top.join(format!("round-{}", ROUNDS - 1)), &self.names)
     }
 
-    /// Creates all files in a directory per round, then removes them again but for the last; returns
-    /// that directory. (ext4 looks long for an inode that was not freed a moment ago, so creating and
-    /// removing in turns would measure that.)
+    /// Creates all files in a directory per round, then removes them again but for the last;
+    /// returns that directory. (ext4 looks long for an inode that was not freed a moment ago, so
+    /// creating and removing in turns would measure that.)
     fn create(&self) -> Result<Handle, Failure> {
         let open = OpenOptions::new(Access::Write);
         let how = Create {

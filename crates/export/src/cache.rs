@@ -1,8 +1,8 @@
 //! A bounded cache of `O_PATH` descriptors by handle.
 //!
-//! Sharded, so that workers seldom meet at a lock; each shard is a clock (second-chance) list: a hit
-//! costs one flag, and a scan over many files that are each asked for once pushes out what was not
-//! used since the hand last came by, not the directories that are used all the time.
+//! Sharded, so that workers seldom meet at a lock; each shard is a clock (second-chance) list: a
+//! hit costs one flag, and a scan over many files that are each asked for once pushes out what was
+//! not used since the hand last came by, not the directories that are used all the time.
 //!
 //! Only genuine handles are put in, and a hit compares all bytes of the handle, so a hit needs no
 //! further check of the authentication code. For the same reason the last eight bytes of a handle

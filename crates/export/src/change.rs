@@ -2,11 +2,11 @@
 //!
 //! Linux has no call that changes several attributes at once, and callers rarely want it: chmod,
 //! chown, truncate and utimensat come one at a time. When a request has several (an open that
-//! truncates, an archiver that restores), they are made in the order in which each survives the next:
-//! size first (it drops set-uid bits and moves the times), then owner (it drops set-uid bits), then
-//! mode, then times. Before the first, a request of several parts is refused if the caller does not
-//! own the inode and a part is for owners only; so it does not fail half way for a reason that was
-//! there at the start.
+//! truncates, an archiver that restores), they are made in the order in which each survives the
+//! next: size first (it drops set-uid bits and moves the times), then owner (it drops set-uid
+//! bits), then mode, then times. Before the first, a request of several parts is refused if the
+//! caller does not own the inode and a part is for owners only; so it does not fail half way for a
+//! reason that was there at the start.
 
 use crate::errno::fs_error;
 use crate::export::Export;

@@ -1,18 +1,19 @@
 //! Paged listings.
 //!
-//! A page goes on where the last one ended by the file system's own cookie (`d_off`), which keeps its
-//! meaning while entries come and go: whatever is there throughout is listed exactly once. Between
-//! pages the open directory is kept, per caller, because the right to list was judged for the caller
-//! who opened it; without it (too many, too long ago, server restarted) the next page opens the
-//! directory again and seeks.
+//! A page goes on where the last one ended by the file system's own cookie (`d_off`), which keeps
+//! its meaning while entries come and go: whatever is there throughout is listed exactly once.
+//! Between pages the open directory is kept, per caller, because the right to list was judged for
+//! the caller who opened it; without it (too many, too long ago, server restarted) the next page
+//! opens the directory again and seeks.
 //!
-//! With attributes, an entry takes two look-ups by name, one for the handle and one for the attributes,
-//! and another process may put another inode there in between. A client would then keep one inode's
-//! attributes under another's handle. So the inode number in the handle, whose place is known for the
-//! usual file systems, must be that of the attributes. (The number alone could be that of a successor
-//! under the same number; but then the handle, which was taken first, is stale for ever, and whoever
-//! uses it learns that.) Where the numbers differ or the place is not known, the entry is held by a
-//! descriptor while both are taken; that costs 3.9 us an entry instead of 2.9.
+//! With attributes, an entry takes two look-ups by name, one for the handle and one for the
+//! attributes, and another process may put another inode there in between. A client would then keep
+//! one inode's attributes under another's handle. So the inode number in the handle, whose place is
+//! known for the usual file systems, must be that of the attributes. (The number alone could be
+//! that of a successor under the same number; but then the handle, which was taken first, is stale
+//! for ever, and whoever uses it learns that.) Where the numbers differ or the place is not known,
+//! the entry is held by a descriptor while both are taken; that costs 3.9 us an entry instead of
+//! 2.9.
 
 use crate::cache::Pin;
 use crate::errno::fs_error;
@@ -107,8 +108,8 @@ impl OpenDirectories {
 }
 
 impl Export {
-    /// Lists a directory from `cookie` on (0 for the beginning, else that of the last entry seen), at
-    /// most `entries_max` entries; with `plus` each with its handle and attributes.
+    /// Lists a directory from `cookie` on (0 for the beginning, else that of the last entry seen),
+    /// at most `entries_max` entries; with `plus` each with its handle and attributes.
     ///
     /// # Errors
     /// [`FsError::NotDirectory`], [`FsError::AccessDenied`] if the caller may not list it; else the

@@ -29,7 +29,8 @@ const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
 pub(crate) const PIN_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// `RESOLVE_BENEATH` reports a component that is renamed into another directory during the look-up
-/// like a mount point, so an answer that a look-up crosses file systems is believed at the third time.
+/// like a mount point, so an answer that a look-up crosses file systems is believed at the third
+/// time.
 const LOOKUP_TRIES: usize = 3;
 
 /// What an export is opened with.
@@ -64,7 +65,8 @@ pub struct Node {
     pub attributes: Attributes,
 }
 
-/// What a caller wants to be allowed, as in access(2). All false asks only whether the inode is there.
+/// What a caller wants to be allowed, as in access(2). All false asks only whether the inode is
+/// there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// To read a file or list a directory.
@@ -78,8 +80,8 @@ pub struct Rights {
 /// A directory tree, served by handle. See the crate's head.
 ///
 /// Every method may be called from any number of threads at once, each with its own [`Worker`].
-/// Common errors: [`FsError::Stale`] for a handle that is not one of this volume's or whose inode is
-/// gone, [`FsError::AccessDenied`] if the caller's identity cannot be taken on, and whatever the
+/// Common errors: [`FsError::Stale`] for a handle that is not one of this volume's or whose inode
+/// is gone, [`FsError::AccessDenied`] if the caller's identity cannot be taken on, and whatever the
 /// kernel answers to the caller.
 pub struct Export {
     top: OwnedFd,
@@ -93,8 +95,8 @@ pub struct Export {
 }
 
 impl Export {
-    /// Opens the tree below the directory `path`, which may itself lie behind symbolic links. Raises
-    /// the process's limit of open files as far as it may.
+    /// Opens the tree below the directory `path`, which may itself lie behind symbolic links.
+    /// Raises the process's limit of open files as far as it may.
     ///
     /// # Errors
     /// [`ExportError`] names what is missing: the directory, root's rights, or persistent handles.
@@ -426,7 +428,8 @@ impl Export {
         Ok(target)
     }
 
-    /// Size and use of the file system, as they apply at this inode (a project quota can show here).
+    /// Size and use of the file system, as they apply at this inode (a project quota can show
+    /// here).
     ///
     /// # Errors
     /// See [`Export`].

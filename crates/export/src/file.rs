@@ -1,9 +1,9 @@
 //! Open files: data, space, durability, copies.
 //!
 //! An open file carries the right that was judged when it was opened, as a descriptor does for a
-//! local process; chmod afterwards takes nothing away. Reading therefore needs no identity. Whatever
-//! changes the file is done as the caller, because the kernel looks at who writes: set-uid bits fall
-//! unless root writes, reserved blocks and quotas are the writer's affair.
+//! local process; chmod afterwards takes nothing away. Reading therefore needs no identity.
+//! Whatever changes the file is done as the caller, because the kernel looks at who writes: set-uid
+//! bits fall unless root writes, reserved blocks and quotas are the writer's affair.
 //!
 //! The descriptor's file position is used by appending and by searching for holes only, and those
 //! take turns at it; reads and writes name their offsets.
@@ -42,7 +42,8 @@ pub struct OpenOptions {
     pub access: Access,
     /// Cut to nothing first.
     pub truncate: bool,
-    /// Every write goes to the end. A file with the append-only attribute opens for writing only so.
+    /// Every write goes to the end. A file with the append-only attribute opens for writing only
+    /// so.
     pub append: bool,
 }
 
@@ -73,8 +74,8 @@ impl OpenOptions {
 pub struct Written {
     /// Offset of the first byte; not the one asked for if the file is open for appending.
     pub offset: u64,
-    /// How many bytes were written. Fewer than asked for only if the next byte meets an error, which
-    /// the next call will report.
+    /// How many bytes were written. Fewer than asked for only if the next byte meets an error,
+    /// which the next call will report.
     pub bytes: usize,
 }
 
@@ -134,12 +135,12 @@ impl OpenFile {
         Ok(stat(&self.fd)?.attributes)
     }
 
-    /// Reads up to `len_max` bytes at `offset` behind what `out` already holds; fewer only at the end
-    /// of the file. Returns how many.
+    /// Reads up to `len_max` bytes at `offset` behind what `out` already holds; fewer only at the
+    /// end of the file. Returns how many.
     ///
     /// # Errors
-    /// [`FsError::BadOpen`] if the file is not open for reading; [`FsError::Io`] and its kin only if
-    /// nothing was read before the error.
+    /// [`FsError::BadOpen`] if the file is not open for reading; [`FsError::Io`] and its kin only
+    /// if nothing was read before the error.
     pub fn read_at(
         &self,
         offset: u64,
@@ -191,8 +192,8 @@ impl OpenFile {
         Ok(Written { offset, bytes })
     }
 
-    /// Writes `data` at the end of the file in one piece, wherever that is when the kernel holds the
-    /// file's lock, and tells where it landed.
+    /// Writes `data` at the end of the file in one piece, wherever that is when the kernel holds
+    /// the file's lock, and tells where it landed.
     ///
     /// # Errors
     /// The kernel's answer to the caller.
@@ -203,9 +204,9 @@ impl OpenFile {
         data: &[u8],
     ) -> Result<Written, FsError> {
         let _caller = worker.assume(principal)?;
-        // With the offset -1 the write moves the file position behind its last byte. The position is
-        // this descriptor's alone, so under the lock it tells where this write ended, whoever else
-        // appends meanwhile.
+        // With the offset -1 the write moves the file position behind its last byte. The position
+        // is this descriptor's alone, so under the lock it tells where this write ended, whoever
+        // else appends meanwhile.
         let _turn = self.position.lock().unwrap_or_else(PoisonError::into_inner);
         let write = || {
             let data = [IoSlice::new(data)];
@@ -302,9 +303,9 @@ impl OpenFile {
         retry_on_intr(sync).map_err(fs_error)
     }
 
-    /// Copies `from` of this file to `offset` of `to`, without moving the bytes through this process
-    /// where the kernel can. Copies at most [`COPY_BYTES_MAX`] a call and returns how many bytes it
-    /// was; zero at the end of this file. The caller goes on from there.
+    /// Copies `from` of this file to `offset` of `to`, without moving the bytes through this
+    /// process where the kernel can. Copies at most [`COPY_BYTES_MAX`] a call and returns how many
+    /// bytes it was; zero at the end of this file. The caller goes on from there.
     ///
     /// # Errors
     /// [`FsError::Invalid`] if the runs overlap in one file; else the kernel's.

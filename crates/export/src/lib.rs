@@ -2,8 +2,8 @@
 //!
 //! # Design
 //!
-//! **No path ever crosses the border.** A request names an inode by [`base::Handle`] and at most one
-//! component below it by [`base::Name`]. A handle carries the kernel's own file handle under an
+//! **No path ever crosses the border.** A request names an inode by [`base::Handle`] and at most
+//! one component below it by [`base::Name`]. A handle carries the kernel's own file handle under an
 //! authentication code (`seal`), so it survives renames and restarts of the server, never comes to
 //! mean another file, and cannot be made up. A component is looked up with `openat2`, which refuses
 //! symbolic links, magic links and mount points; `..` is not a [`base::Name`]. So there is nothing
@@ -14,20 +14,20 @@
 //! local process would make. Modes, POSIX ACLs, sticky and set-gid directories, the dropping of
 //! set-uid bits, quotas, reserved blocks and each error number are those of the file system itself.
 //! Nothing in this crate decides for a caller, with three exceptions that only deny: names of
-//! extended attributes that are not served ([`Export::get_xattr`]), opens of anything but
-//! regular files ([`Export::open_file`]), and a combined change of attributes whose parts would not all
-//! be allowed ([`Export::set_attributes`]).
+//! extended attributes that are not served ([`Export::get_xattr`]), opens of anything but regular
+//! files ([`Export::open_file`]), and a combined change of attributes whose parts would not all be
+//! allowed ([`Export::set_attributes`]).
 //!
 //! What a handle cannot carry is the search permission of the directories above it: as with NFS,
 //! who holds a handle got it by a look-up that was judged, and may go on using it. The same holds
 //! for an inode that somebody moves out of the exported tree within its file system: its handle
 //! stays good, as an open descriptor would.
 //!
-//! **Descriptors, bounded.** An inode in use is an `O_PATH` descriptor in a bounded cache; any other
-//! is opened by its handle in a microsecond or two. `O_PATH` descriptors carry no rights: files are
-//! opened for reading or writing through `/proc/thread-self/fd`, where the kernel judges the open
-//! for the calling thread like any other. A descriptor of a deleted inode would keep its space
-//! occupied, so removal drops it and [`Export::sweep`] finds those removed by others.
+//! **Descriptors, bounded.** An inode in use is an `O_PATH` descriptor in a bounded cache; any
+//! other is opened by its handle in a microsecond or two. `O_PATH` descriptors carry no rights:
+//! files are opened for reading or writing through `/proc/thread-self/fd`, where the kernel judges
+//! the open for the calling thread like any other. A descriptor of a deleted inode would keep its
+//! space occupied, so removal drops it and [`Export::sweep`] finds those removed by others.
 //!
 //! **Blocking calls.** Every method is a handful of system calls on the calling thread; the server
 //! owns the threads. Reads of an open file need no identity, because the right to read was judged

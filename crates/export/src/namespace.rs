@@ -1,10 +1,10 @@
 //! Names: create, make, link, remove, rename.
 //!
-//! Every change is one system call in the parent directory, as the caller. What the caller gets back
-//! beside the kernel's answer are the inodes concerned, because a server must call back what clients
-//! hold of them: the new one, the one that lost a name, the one that was renamed. They are looked up
-//! right before a removal and right after a making; another process of this machine that changes the
-//! same name in between is reported by [`Watch`](crate::Watch), not here.
+//! Every change is one system call in the parent directory, as the caller. What the caller gets
+//! back beside the kernel's answer are the inodes concerned, because a server must call back what
+//! clients hold of them: the new one, the one that lost a name, the one that was renamed. They are
+//! looked up right before a removal and right after a making; another process of this machine that
+//! changes the same name in between is reported by [`Watch`](crate::Watch), not here.
 
 use crate::cache::Pin;
 use crate::errno::fs_error;
@@ -87,8 +87,8 @@ impl Export {
         let caller = worker.assume(principal)?;
         let directory = self.resolve(&caller, parent)?;
         caller.set_umask(how.umask);
-        // Making and opening are tried apart: a plain O_CREAT would not tell which it was, and would
-        // wait at a pipe or wake up a device that lies there.
+        // Making and opening are tried apart: a plain O_CREAT would not tell which it was, and
+        // would wait at a pipe or wake up a device that lies there.
         let flags = how.open.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let make = || {
             let make =
@@ -163,8 +163,8 @@ impl Export {
         })
     }
 
-    /// Makes an inode of any kind but directory and symbolic link. Devices are for root only, as the
-    /// kernel judges.
+    /// Makes an inode of any kind but directory and symbolic link. Devices are for root only, as
+    /// the kernel judges.
     ///
     /// # Errors
     /// [`FsError::Invalid`] for the two kinds that have a method of their own; else the kernel's.

@@ -8,10 +8,10 @@
 //!    5+n     16  BLAKE3 of everything before under the volume's key, cut to 16 bytes
 //! ```
 //!
-//! The volume is not written into the handle but into the key: each volume has its own, derived from
-//! the server's. A handle of another volume fails just as a forged one does, and the 8 or 16 bytes
-//! are saved in every directory entry that crosses the line. `root` may open any inode of a file
-//! system by guessing its number; the code is what keeps a client from doing so.
+//! The volume is not written into the handle but into the key: each volume has its own, derived
+//! from the server's. A handle of another volume fails just as a forged one does, and the 8 or 16
+//! bytes are saved in every directory entry that crosses the line. `root` may open any inode of a
+//! file system by guessing its number; the code is what keeps a client from doing so.
 
 use crate::sys::{KERNEL_HANDLE_BYTES_MAX, KernelHandle};
 use base::{FsError, Handle, VolumeId, limits::HANDLE_BYTES_MAX};

@@ -46,8 +46,8 @@ pub(crate) fn stat(fd: impl AsFd) -> Result<Stat, FsError> {
     convert(&statx)
 }
 
-/// Asks for everything about what `name` means in a directory (a symbolic link means itself), and for
-/// the number of the mount in which that lies.
+/// Asks for everything about what `name` means in a directory (a symbolic link means itself), and
+/// for the number of the mount in which that lies.
 pub(crate) fn stat_in(directory: impl AsFd, name: &CStr) -> Result<(Stat, u64), FsError> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;

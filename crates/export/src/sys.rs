@@ -138,7 +138,8 @@ pub(crate) fn open_by_handle(
     flags: c_int,
 ) -> Result<OwnedFd, Errno> {
     let mut handle = handle.clone();
-    // SAFETY: `handle` has the layout of `struct file_handle` and `len` valid bytes behind the head.
+    // SAFETY: `handle` has the layout of `struct file_handle` and `len` valid bytes behind the
+    // head.
     owned(unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut handle).cast(), flags) })
 }
 
@@ -181,8 +182,8 @@ pub(crate) fn truncate(path: &CStr, size: u64) -> Result<(), Errno> {
     check(c_long::from(unsafe { libc::truncate(path.as_ptr(), size) })).map(drop)
 }
 
-/// Reads up to `len_max` bytes at `offset` behind the contents of `out`, without zeroing them first.
-/// Returns how many bytes came; zero means end of file.
+/// Reads up to `len_max` bytes at `offset` behind the contents of `out`, without zeroing them
+/// first. Returns how many bytes came; zero means end of file.
 pub(crate) fn read_at(
     fd: BorrowedFd<'_>,
     offset: u64,

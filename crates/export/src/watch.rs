@@ -1,14 +1,14 @@
 //! Changes that others make to the exported file system.
 //!
 //! A server that lets clients cache must learn when another process of its machine changes a file.
-//! fanotify(7) marks the whole file system (marks per directory would cost memory per directory) and
-//! reports the kernel's file handle of what changed, and for names the directory's handle and the
-//! name: just what clients' leases are kept under. Events of this process are left out; it knows
-//! what it does.
+//! fanotify(7) marks the whole file system (marks per directory would cost memory per directory)
+//! and reports the kernel's file handle of what changed, and for names the directory's handle and
+//! the name: just what clients' leases are kept under. Events of this process are left out; it
+//! knows what it does.
 //!
 //! Reports concern the whole file system, also what lies outside the exported tree. Their handles
-//! are good, so they are for comparing with handles that clients hold, never for sending to one that
-//! does not.
+//! are good, so they are for comparing with handles that clients hold, never for sending to one
+//! that does not.
 //!
 //! Not reported, because the kernel does not: writes through a shared memory mapping, and what a
 //! network or cluster file system changes on other machines. The kernel's queue is bounded (16,384

@@ -4,11 +4,12 @@
 //! supplementary groups and capabilities (credentials(7)). A [`Worker`] owns those of its thread.
 //! [`Worker::assume`] makes them the caller's; equal callers one after another cost a comparison.
 //!
-//! *Capabilities.* Leaving fsuid 0, the kernel drops the capabilities that override file permissions
-//! but keeps the others, and some of those matter too: `CAP_SYS_RESOURCE` lets its holder use a file
-//! system's reserved blocks and pass quotas, `CAP_SYS_ADMIN` opens the `trusted` attributes,
-//! `CAP_SETFCAP` gives programs capabilities. For a caller who is not root a worker therefore keeps
-//! only the two that it needs to become someone else. For uid 0 it has all that the server has.
+//! *Capabilities.* Leaving fsuid 0, the kernel drops the capabilities that override file
+//! permissions but keeps the others, and some of those matter too: `CAP_SYS_RESOURCE` lets its
+//! holder use a file system's reserved blocks and pass quotas, `CAP_SYS_ADMIN` opens the `trusted`
+//! attributes, `CAP_SETFCAP` gives programs capabilities. For a caller who is not root a worker
+//! therefore keeps only the two that it needs to become someone else. For uid 0 it has all that the
+//! server has.
 //!
 //! *Failure.* If a step fails, the thread's identity counts as unknown, the request is refused with
 //! [`FsError::AccessDenied`], and the next one begins from nothing. No request ever runs with the

@@ -80,8 +80,8 @@ pub(crate) fn open_to_all(path: &Path) {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that is a user in every respect, as a process of that user would be: real, effective and
-/// saved ids, groups, no capabilities, its own umask.
+/// A thread that is a user in every respect, as a process of that user would be: real, effective
+/// and saved ids, groups, no capabilities, its own umask.
 pub(crate) struct LocalUser {
     pub(crate) principal: Principal,
     jobs: mpsc::Sender<Job>,
@@ -146,7 +146,14 @@ impl Mounted {
 
     /// A file system in an image of `bytes`, made by `mkfs` with `arguments`.
     pub(crate) fn image(mkfs: &str, arguments: &[&str], bytes: u64, options: &str) -> Option<Self> {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        // In memory, where there is such a place: nothing here is to outlive the test.
+        let memory = Path::new("/dev/shm");
+        let place = if memory.is_dir() {
+            memory.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        let directory = tempfile::tempdir_in(place).expect("a temporary directory");
         let image = directory.path().join("image");
         let file = std::fs::File::create(&image).expect("own directory");
         file.set_len(bytes).expect("sparse");
@@ -201,8 +208,8 @@ pub(crate) fn shell(script: &str) {
 }
 
 /// Whether `holds` comes true within two seconds. Inodes and space become free with a delay that is
-/// not the export's: a program that another test starts has every descriptor of this process for the
-/// moment between fork and exec.
+/// not the export's: a program that another test starts has every descriptor of this process for
+/// the moment between fork and exec.
 pub(crate) fn eventually(holds: impl Fn() -> bool) -> bool {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(2);
     while std::time::Instant::now() < end {

@@ -1,7 +1,7 @@
 //! Open files: reading, writing, appending, space, holes, copies.
 
 use crate::common::{Mounted, Served, is_root, name};
-use base::{Extent, FsError, Handle, Principal};
+use base::{Extent, FsError, Principal};
 use bytes::BytesMut;
 use export::{Access, AllocateMode, Create, Created, Export, OpenFile, OpenOptions, Worker};
 
@@ -130,17 +130,25 @@ fn appends_from_all_sides_land_where_they_say() {
         return;
     }
     let served = Served::temporary();
-    drop(create(&served.export, &served.worker, "log", true));
+    let shared = create(&served.export, &served.worker, "log", true);
     let handle = served.find("log").handle;
     let (export, path) = (&served.export, served.path.join("log"));
+    // Two threads share an open file; two have one each, of which one is open for appending.
+    let open = |append| {
+        let options = OpenOptions {
+            append,
+            ..OpenOptions::new(Access::Write)
+        };
+        export
+            .open_file(&served.worker, &Principal::root(), &handle, options)
+            .unwrap()
+    };
+    let (own, other) = (open(true), open(false));
     let landed = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..4u8)
-            .map(|who| {
-                scope.spawn({
-                    let handle = handle.clone();
-                    move || appender(export, &handle, who)
-                })
-            })
+        let workers: Vec<_> = [&shared, &shared, &own, &other]
+            .into_iter()
+            .enumerate()
+            .map(|(who, file)| scope.spawn(move || append_lines(file, who)))
             .collect();
         // A local process appends, too.
         scope.spawn(move || {
@@ -163,13 +171,8 @@ fn appends_from_all_sides_land_where_they_say() {
     }
 }
 
-fn appender(export: &Export, handle: &Handle, who: u8) -> Vec<(u64, Vec<u8>)> {
+fn append_lines(file: &OpenFile, who: usize) -> Vec<(u64, Vec<u8>)> {
     let (root, worker) = (Principal::root(), Worker::new().unwrap());
-    let options = OpenOptions {
-        append: who.is_multiple_of(2),
-        ..OpenOptions::new(Access::Write)
-    };
-    let file = export.open_file(&worker, &root, handle, options).unwrap();
     let lines = (0..500).map(|number| {
         let line = format!("{who}: line {number}\n").into_bytes();
         let written = file.append(&worker, &root, &line).unwrap();

@@ -248,6 +248,51 @@ fn more_files_than_descriptors_are_served_within_the_bound() {
     }
 }
 
+/// Set in the process that the next test starts; the limit of open files is a process's.
+const CHILD: &str = "EXPORT_TEST_FEW_DESCRIPTORS";
+
+#[test]
+fn a_process_out_of_descriptors_drops_some_and_goes_on() {
+    if !is_root() {
+        return;
+    }
+    if std::env::var_os(CHILD).is_none() {
+        let test = "handles::a_process_out_of_descriptors_drops_some_and_goes_on";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = child
+            .args(["--exact", test])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+        return;
+    }
+    let served = Served::temporary();
+    let (root, worker, export) = (Principal::root(), &served.worker, &served.export);
+    let few = rustix::process::Rlimit {
+        current: Some(100),
+        maximum: Some(100),
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
+    for number in 0..500 {
+        std::fs::write(served.path.join(number.to_string()), "text").unwrap();
+        let node = export
+            .lookup(worker, &root, export.root(), &name(&number.to_string()))
+            .unwrap();
+        let options = OpenOptions::new(Access::Read);
+        export
+            .open_file(worker, &root, &node.handle, options)
+            .unwrap();
+        export.forget(&node.handle);
+        export.attributes(worker, &root, &node.handle).unwrap();
+    }
+    assert!(export.descriptors() < 100);
+}
+
 #[test]
 fn symbolic_links_and_mount_points_lead_nowhere() {
     if !is_root() {
@@ -259,8 +304,9 @@ fn symbolic_links_and_mount_points_lead_nowhere() {
     let served = Served::at(&mounted.path);
     let (root, worker, export) = (Principal::root(), &served.worker, &served.export);
     shell(&format!(
-        "cd {} && mkdir sub dir && mount -t tmpfs tmpfs sub && ln -s /etc out && ln -s .. up \
-         && ln -s /proc/self/root magic && ln -s /proc/self/cwd/../.. dir/cwd",
+        "cd {} && mkdir sub dir bound && touch file bound-file && mount -t tmpfs tmpfs sub \
+         && mount --bind dir bound && mount --bind file bound-file && ln -s /etc out \
+         && ln -s .. up && ln -s /proc/self/root magic && ln -s /proc/self/cwd/../.. dir/cwd",
         mounted.path.display()
     ));
     for link in ["out", "up", "magic", "dir/cwd"] {
@@ -273,21 +319,19 @@ fn symbolic_links_and_mount_points_lead_nowhere() {
     }
     let target = export.read_link(worker, &root, &served.find("magic").handle);
     assert_eq!(target, Ok(b"/proc/self/root".to_vec()));
-    let across = export.lookup(worker, &root, export.root(), &name("sub"));
-    assert_eq!(across, Err(FsError::CrossDevice));
     let page = export
         .read_directory(worker, &root, export.root(), 0, 100, true)
         .unwrap();
-    let sub = page
-        .entries
-        .iter()
-        .find(|entry| entry.name == name("sub"))
-        .expect("is listed");
-    assert_eq!(
-        (sub.node.clone(), sub.kind),
-        (None, Some(FileKind::Directory))
-    );
-    shell(&format!("umount {}/sub", mounted.path.display()));
+    for mount in ["sub", "bound", "bound-file"] {
+        let across = export.lookup(worker, &root, export.root(), &name(mount));
+        assert_eq!(across, Err(FsError::CrossDevice), "{mount}");
+        let entry = page.entries.iter().find(|entry| entry.name == name(mount));
+        assert!(entry.expect("is listed").node.is_none(), "{mount}");
+    }
+    shell(&format!(
+        "cd {} && umount sub bound bound-file",
+        mounted.path.display()
+    ));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! A real tree, real users, the real kernel. Takes root; skips with one line otherwise.
 
 #[cfg(test)]
+mod change;
+#[cfg(test)]
 mod common;
 #[cfg(test)]
 mod data;
