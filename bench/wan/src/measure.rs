@@ -213,9 +213,7 @@ fn figure(op: &Op, m: &Measurement, outcome: &Outcome) -> Option<f64> {
     match op.figure {
         Figure::SteadyRate => m.steady_mb_per_s,
         Figure::WholeRate => m.read_mb_per_s,
-        Figure::Seconds => {
-            Some(outcome.seconds * outcome.total as f64 / outcome.done.max(1) as f64)
-        }
+        Figure::Seconds => Some(outcome.whole_s()),
         Figure::Latency => m.latency.map(|latency| latency.median_ms),
         Figure::Recovery => {
             let stepped = m.steps.iter().skip(1).filter(|step| step.rtt_ms > 0.0);

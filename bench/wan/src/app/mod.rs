@@ -94,6 +94,8 @@ pub(crate) struct Outcome {
     pub(crate) done: u64,
     pub(crate) total: u64,
     pub(crate) seconds: f64,
+    /// Time within `seconds` that does not grow with what is done, as a listing beforehand.
+    pub(crate) setup_s: f64,
     /// CLOCK_MONOTONIC at the start.
     pub(crate) start_s: f64,
     /// From open to the first data.
@@ -114,6 +116,12 @@ pub(crate) struct Outcome {
 impl Outcome {
     pub(crate) fn is_capped(&self) -> bool {
         self.done < self.total
+    }
+
+    /// Seconds for everything, had there been no cap.
+    pub(crate) fn whole_s(&self) -> f64 {
+        let share_done = self.done.max(1) as f64 / self.total.max(1) as f64;
+        self.setup_s + (self.seconds - self.setup_s) / share_done
     }
 }
 
@@ -194,4 +202,26 @@ pub(crate) fn run(workload: &Workload, cap: Duration) -> Outcome {
     }
     outcome.cpu_s = crate::cpu::of_process("self").unwrap_or(0.0);
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capped_run_is_extrapolated_without_its_setup() {
+        let outcome = Outcome {
+            done: 10,
+            total: 100,
+            seconds: 8.0,
+            setup_s: 6.0,
+            ..Outcome::default()
+        };
+        assert_eq!(outcome.whole_s(), 26.0);
+        let whole = Outcome {
+            done: 100,
+            ..outcome
+        };
+        assert_eq!(whole.whole_s(), 8.0);
+    }
 }

@@ -59,6 +59,7 @@ pub(crate) fn small(
     if names.len() as u64 != files {
         bail!("found {} of {files} files", names.len());
     }
+    outcome.setup_s = clock.elapsed_s();
     let mut content = Vec::with_capacity(file_bytes as usize);
     for name in names {
         content.clear();
