@@ -63,6 +63,13 @@ pub const WORKERS_MAX: usize = 32;
 /// Requests of one session that change something and whose replies are kept until the client
 /// settles them: all that fits into the queues of its connections.
 pub const REPLIES_KEPT_MAX: usize = CONNECTIONS_MAX * CONNECTION_REQUESTS_MAX;
+/// Bytes of each of the two files in which a server notes what must not run twice: about 40,000 steps
+/// until the other one is begun.
+pub const JOURNAL_BYTES_MAX: u64 = 8 << 20;
+/// Steps noted there that clients have not settled.
+pub const JOURNAL_ENTRIES_MAX: usize = 16384;
+/// How long such a note outlives the server's run: longer than any client goes on asking.
+pub const JOURNAL_AGE_MAX: Duration = Duration::from_secs(3600);
 /// Sessions of one credential: a quarter of all, so that nobody keeps the others out.
 pub const SESSIONS_PER_CREDENTIAL_MAX: usize = SESSIONS_MAX / 4;
 /// Time a socket may refuse to take a byte before its connection is closed.

@@ -197,7 +197,12 @@ impl Handshake<'_> {
         let session = core
             .sessions
             .open(hello.session, &peer, &hello.host, &core.clock)?;
-        let link = Link::new(core.next_link(), self.peer, hello.role, &core.pool);
+        let link = Link::new(
+            core.next_link(),
+            self.peer,
+            hello.role,
+            Arc::downgrade(&core.pool),
+        );
         session.join(&link)?;
         // A credential revoked at this moment may not have seen this connection.
         if !core.registry().is_valid(&peer.serial) {
@@ -429,13 +434,13 @@ impl Receiver {
             to,
             id: frame.request,
             class: frame.class,
-            resent: frame.resent,
             arrived,
             compound,
             payload: frame.payload,
             bytes_permit: Some(bytes_permit),
         };
         if remembered {
+            self.core.journal.settle(self.session.id, settled);
             match self
                 .session
                 .memory()
@@ -455,7 +460,6 @@ impl Receiver {
         } else {
             self.session.memory().settle(settled);
         }
-        self.core.journal.settle(self.session.id, settled);
         batch.push(Execution::new(&self.core, incoming, remembered));
         Ok(())
     }

@@ -113,7 +113,7 @@ impl Link {
         key: LinkKey,
         peer: SocketAddr,
         role: ConnectionRole,
-        pool: &Arc<Pool>,
+        pool: Weak<Pool>,
     ) -> Arc<Self> {
         Arc::new(Self {
             key,
@@ -129,7 +129,7 @@ impl Link {
             request_bytes: Arc::new(Semaphore::new(CONNECTION_REQUEST_BYTES_MAX)),
             bytes_sent: AtomicU64::new(0),
             bytes_received: AtomicU64::new(0),
-            pool: Arc::downgrade(pool),
+            pool,
         })
     }
 

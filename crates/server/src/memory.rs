@@ -96,10 +96,83 @@ impl Memory {
             self.requests.remove(&id);
         }
     }
+}
 
-    /// How many requests are remembered.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.requests.len()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::{Link, LinkKey};
+    use crate::pool::Pool;
+    use std::sync::{Arc, Weak};
+    use tokio::sync::Semaphore;
+    use wire::frame::{Class, FrameKind};
+    use wire::message::ConnectionRole;
+
+    fn to(key: u64) -> Destination {
+        let pool: Weak<Pool> = Weak::new();
+        let address = "127.0.0.1:1".parse().unwrap();
+        let link = Link::new(LinkKey(key), address, ConnectionRole::Main, pool);
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        Destination::new(link, permit)
+    }
+
+    fn frame(id: u64) -> Frame {
+        Frame {
+            kind: FrameKind::Reply,
+            class: Class::Metadata,
+            resent: false,
+            request: RequestId(id),
+            body: bytes::Bytes::from_static(b"answer"),
+            payload: bytes::Bytes::new(),
+        }
+    }
+
+    fn arrive(memory: &mut Memory, id: u64, settled: u64, link: u64) -> Arrival {
+        memory.arrive(RequestId(id), RequestId(settled), to(link))
+    }
+
+    #[test]
+    fn a_second_copy_is_answered_and_not_repeated() {
+        let mut memory = Memory::default();
+        assert!(matches!(arrive(&mut memory, 5, 0, 1), Arrival::New(_)));
+        assert!(matches!(arrive(&mut memory, 5, 0, 2), Arrival::Running));
+        // The answer goes to where the request came from last.
+        let to = memory.finish(RequestId(5), &frame(5)).unwrap();
+        assert_eq!(to.link.key, LinkKey(2));
+        let Arrival::Answered(to, again) = arrive(&mut memory, 5, 0, 3) else {
+            panic!()
+        };
+        assert_eq!((to.link.key, again), (LinkKey(3), frame(5)));
+    }
+
+    #[test]
+    fn a_copy_that_arrives_after_the_client_is_satisfied_is_dropped() {
+        let mut memory = Memory::default();
+        assert!(matches!(arrive(&mut memory, 5, 0, 1), Arrival::New(_)));
+        memory.finish(RequestId(5), &frame(5));
+        assert!(matches!(arrive(&mut memory, 7, 6, 1), Arrival::New(_)));
+        assert!(matches!(arrive(&mut memory, 5, 0, 1), Arrival::Settled));
+        assert_eq!(memory.requests.len(), 1);
+        // Settled while it still runs: its end leaves nothing behind.
+        memory.settle(RequestId(9));
+        assert!(memory.finish(RequestId(7), &frame(7)).is_some());
+        assert!(memory.requests.is_empty());
+    }
+
+    #[test]
+    fn a_client_that_settles_nothing_is_held_to_a_bound() {
+        let mut memory = Memory::default();
+        for id in 1..=REPLIES_KEPT_MAX as u64 {
+            assert!(matches!(arrive(&mut memory, id, 0, 1), Arrival::New(_)));
+        }
+        assert!(matches!(
+            arrive(&mut memory, 1 << 40, 0, 1),
+            Arrival::Full(_)
+        ));
+        memory.forget(RequestId(3));
+        assert!(matches!(
+            arrive(&mut memory, 1 << 40, 0, 1),
+            Arrival::New(_)
+        ));
     }
 }

@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// One open file: up to one descriptor for each of reading and writing.
 #[derive(Clone)]
 pub(crate) struct Opened {
-    pub(crate) volume: Arc<Volume>,
+    /// Kept so that the export stays while a file of it is open.
+    _volume: Arc<Volume>,
     /// The handle as the client knows it.
     pub(crate) handle: Handle,
     read: Option<Arc<OpenFile>>,
@@ -38,7 +39,7 @@ pub(crate) enum Use {
 impl Opened {
     pub(crate) fn new(volume: Arc<Volume>, handle: Handle, file: OpenFile) -> Self {
         let mut opened = Self {
-            volume,
+            _volume: volume,
             handle,
             read: None,
             write: None,
@@ -122,7 +123,7 @@ impl Opens {
             return Err(FsError::TooManyOpen);
         }
         let opened = table.entry(open).or_insert_with(|| Opened {
-            volume: volume.clone(),
+            _volume: volume.clone(),
             handle: handle.clone(),
             read: None,
             write: None,
@@ -156,13 +157,6 @@ impl Opens {
         let table = self.lock();
         let opened = table.values().find(|opened| opened.handle == *handle)?;
         opened.file(Use::Any).cloned()
-    }
-
-    /// Whether the session has a file of this volume open.
-    pub(crate) fn uses(&self, volume: &Volume) -> bool {
-        self.lock()
-            .values()
-            .any(|opened| opened.volume.id == volume.id)
     }
 
     pub(crate) fn len(&self) -> usize {

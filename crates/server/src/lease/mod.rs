@@ -110,11 +110,6 @@ impl Caching {
             .collect()
     }
 
-    /// What the session holds already.
-    pub(crate) fn held(&self, session: &Session, handle: &Handle) -> Lease {
-        self.lock().table.held(session.key, handle)
-    }
-
     /// The session is about to use these directories; the tokens say whom to wait for.
     pub(crate) fn contest<'h>(
         &self,

@@ -155,6 +155,7 @@ impl LeaseTable {
     }
 
     /// What `session` holds on an inode.
+    #[cfg(test)]
     pub(crate) fn held(&self, session: SessionKey, handle: &Handle) -> Lease {
         let holders = self
             .inodes

@@ -185,7 +185,7 @@ impl Pool {
     pub(crate) fn stop(&self, time_max: Duration) {
         let mut state = self.lock();
         state.stopping = true;
-        let dropped = std::mem::replace(&mut state.queues, Queues::new());
+        let dropped = state.queues.clear();
         let threads: Vec<_> = state.threads.iter_mut().filter_map(Option::take).collect();
         drop(state);
         drop(dropped);

@@ -59,6 +59,18 @@ impl<T: Queued> Queues<T> {
         self.len == 0
     }
 
+    /// Takes everything out that waits.
+    pub(super) fn clear(&mut self) -> Vec<T> {
+        let mut dropped: Vec<T> = self.resumed.drain(..).collect();
+        for queue in &mut self.classes {
+            queue.ring.clear();
+            queue.stalled.clear();
+            dropped.extend(queue.requests.drain().flat_map(|(_, own)| own));
+        }
+        self.len = 0;
+        dropped
+    }
+
     pub(super) fn push(&mut self, element: T) {
         let link = element.link();
         let queue = &mut self.classes[element.class().index()];

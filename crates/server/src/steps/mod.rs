@@ -48,7 +48,6 @@ pub(crate) struct Incoming {
     pub(crate) to: Destination,
     pub(crate) id: RequestId,
     pub(crate) class: Class,
-    pub(crate) resent: bool,
     pub(crate) arrived: Instant,
     pub(crate) compound: Compound,
     pub(crate) payload: Bytes,
@@ -62,7 +61,6 @@ pub(crate) struct Execution {
     to: Destination,
     id: RequestId,
     class: Class,
-    resent: bool,
     remembered: bool,
     arrived: Instant,
     _bytes_permit: Option<OwnedSemaphorePermit>,
@@ -186,7 +184,6 @@ impl Execution {
             to,
             id,
             class,
-            resent,
             arrived,
             compound,
             payload,
@@ -199,7 +196,6 @@ impl Execution {
             to,
             id,
             class,
-            resent,
             remembered,
             arrived,
             _bytes_permit: bytes_permit,
@@ -512,7 +508,6 @@ impl Execution {
             bytes.resize(frame.wire_bytes());
         }
         let to = if self.remembered {
-            self.core.journal.finished(self.session.id, self.id);
             self.session.memory().finish(self.id, &frame)
         } else {
             Some(self.to.clone())

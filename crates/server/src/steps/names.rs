@@ -6,8 +6,9 @@
 
 use super::data::export_access;
 use super::{Execution, Place, StepOutcome, Stop};
-use crate::journal::{Intent, Past};
+use crate::journal::{Act, Done, Intent, Key, Past};
 use crate::lease::{Change, Moment};
+use crate::opens::open_again;
 use base::{AttributeChange, FileKind, FsError, Name, OpenId};
 use export::{Access, Create, Node, OpenFile, OpenOptions, Worker, Written};
 use wire::message::{self, Lease, Refusal, RenameMode, Step, StepReply, Target};
@@ -122,29 +123,43 @@ impl Execution {
         }
     }
 
-    /// Runs `act`, which must not run twice, unless an earlier copy of this request ran it.
+    /// Runs `act`, which must not run twice, unless an earlier copy of this request ran it; then
+    /// `redo` makes its answer up again. `describe` says what of the outcome goes on record.
     fn once<T>(
         &mut self,
-        worker: &Worker,
-        intent: impl FnOnce(&Self) -> Intent,
-        act: impl FnOnce(&mut Self) -> Result<T, FsError>,
-        redo: impl FnOnce(&mut Self, Past) -> Result<T, Stop>,
+        act: Act,
+        run: impl FnOnce(&mut Self) -> Result<T, FsError>,
+        describe: impl FnOnce(&T) -> Done,
+        redo: impl FnOnce(&mut Self, Done) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
         let core = self.core.clone();
-        let key = (self.session.id, self.id, self.next);
-        match core.journal.past(key) {
-            Past::NotDone => {}
-            Past::Unknown => {
-                return Err(Stop::Outcome(StepOutcome::Refused(Refusal::OutcomeUnknown)));
+        let key = Key {
+            session: self.session.id,
+            request: self.id,
+            step: u8::try_from(self.next).expect("a request has at most 64 steps"),
+        };
+        match core.journal.begin(key, Intent::new(act))? {
+            Past::NotDone => {
+                let outcome = run(self);
+                let record = outcome.as_ref().map(describe).map_err(|error| *error);
+                core.journal.end(key, record);
+                Ok(outcome?)
             }
-            Past::Failed(error) => return Err(error.into()),
-            past => return redo(self, past),
+            Past::Done(done) => redo(self, done),
+            Past::Failed(error) => Err(error.into()),
+            Past::Unknown => Err(unknown()),
         }
-        let _ = worker;
-        core.journal.begin(key, &intent(self));
-        let outcome = act(self);
-        core.journal.end(key, outcome.as_ref().err().copied());
-        Ok(outcome?)
+    }
+
+    /// The inode that an earlier copy of this request made, as it is now.
+    fn made_before(&self, worker: &Worker, parent: &Place, done: Done) -> Result<Node, Stop> {
+        let place = self.place(done.handle.ok_or_else(unknown)?)?;
+        let export = &parent.volume.export;
+        let attributes = export.attributes(worker, &self.who, &place.inner)?;
+        Ok(Node {
+            handle: place.inner,
+            attributes,
+        })
     }
 
     fn create(
@@ -165,19 +180,13 @@ impl Execution {
                 ..OpenOptions::new(export_access(access))
             };
         }
-        let made = self.once(
-            worker,
-            |this| Intent::make(&parent.outer, name, FileKind::File, this.who.uid),
+        let outer = |node: &Node| parent.volume.outer(&node.handle);
+        let (node, file, new) = self.once(
+            make(&parent, name, FileKind::File, self.who.uid, false),
             |this| this.create_now(worker, &parent, name, &how, open.is_some()),
-            |this, _| {
-                let node = parent
-                    .volume
-                    .export
-                    .lookup(worker, &this.who, &parent.inner, name)?;
-                Ok((node, None, true))
-            },
-        );
-        let (node, file, new) = made?;
+            |(node, ..)| Done::inode(outer(node)),
+            |this, done| Ok((this.made_before(worker, &parent, done)?, None, true)),
+        )?;
         let place = self.place_of(&parent, &node);
         if new {
             self.changed(&[Change::Entry(parent.outer.clone(), name.clone())]);
@@ -228,20 +237,27 @@ impl Execution {
         change: &AttributeChange,
         bytes: u32,
     ) -> Result<StepReply, Stop> {
-        let data = self.payload.split_to(bytes as usize);
         let parent = self.changing(parent)?;
         self.contest([&parent.outer])?;
+        // Only now: a step that had to wait for a recall begins again from its start.
+        let data = self.payload.split_to(bytes as usize);
         let parent_lease = self.grant(&parent, Lease::Exclusive);
         let then = self.core.caching.moment();
+        let outer = |node: &Node| parent.volume.outer(&node.handle);
         let node = self.once(
-            worker,
-            |this| Intent::make(&parent.outer, name, FileKind::File, this.who.uid),
+            make(&parent, name, FileKind::File, self.who.uid, true),
             |this| {
                 let export = &parent.volume.export;
                 let made = export.create(worker, &this.who, &parent.inner, name, &how)?;
-                this.fill(worker, &parent, made.node, &made.file, change, &data)
+                let filled = this.fill(worker, &parent, made.node, &made.file, change, &data);
+                if filled.is_err() {
+                    // All or nothing: a full disk leaves no file with half of its contents.
+                    export.unlink(worker, &this.who, &parent.inner, name).ok();
+                }
+                filled
             },
-            |this, past| this.fill_again(worker, &parent, name, change, &data, &past),
+            |node| Done::inode(outer(node)),
+            |this, done| this.fill_again(worker, &parent, change, &data, done),
         )?;
         self.changed(&[Change::Entry(parent.outer.clone(), name.clone())]);
         self.created(worker, &parent, node, true, parent_lease, then, Lease::Read)
@@ -274,35 +290,26 @@ impl Execution {
         Ok(Node { attributes, ..node })
     }
 
-    /// The server was killed after it had made the file, maybe before its contents were in. They go
-    /// in now, if nobody has touched it since.
+    /// An earlier copy of this request made the file, and if the server was killed on the way, the
+    /// contents may not be in. They go in now, if nobody has touched the file since.
     fn fill_again(
         &self,
         worker: &Worker,
         parent: &Place,
-        name: &Name,
         change: &AttributeChange,
         data: &[u8],
-        past: &Past,
+        done: Done,
     ) -> Result<Node, Stop> {
-        let export = &parent.volume.export;
-        let node = export.lookup(worker, &self.who, &parent.inner, name)?;
-        if let Past::Answered = past {
+        let unfilled = done.unfilled;
+        let node = self.made_before(worker, parent, done)?;
+        let Some(unfilled) = unfilled else {
             return Ok(node);
+        };
+        if unfilled != node.attributes.changed {
+            return Err(unknown());
         }
-        if let Past::Done { changed, .. } = past
-            && *changed != Some(node.attributes.changed)
-        {
-            return Err(Stop::Outcome(StepOutcome::Refused(Refusal::OutcomeUnknown)));
-        }
-        let place = self.place_of(parent, &node);
-        let file = crate::opens::open_again(
-            &place.volume,
-            worker,
-            &self.who,
-            &place.inner,
-            Access::Write,
-        )?;
+        let volume = &parent.volume;
+        let file = open_again(volume, worker, &self.who, &node.handle, Access::Write)?;
         file.truncate(worker, &self.who, 0)?;
         Ok(self.fill(worker, parent, node, &file, change, data)?)
     }
@@ -324,16 +331,12 @@ impl Execution {
             Making::Node { kind, .. } => (*kind, Lease::Read),
             Making::Symlink { .. } => (FileKind::Symlink, Lease::Read),
         };
+        let outer = |node: &Node| parent.volume.outer(&node.handle);
         let node = self.once(
-            worker,
-            |this| Intent::make(&parent.outer, name, kind, this.who.uid),
+            make(&parent, name, kind, self.who.uid, false),
             |this| this.make_now(worker, &parent, name, making),
-            |this, _| {
-                Ok(parent
-                    .volume
-                    .export
-                    .lookup(worker, &this.who, &parent.inner, name)?)
-            },
+            |node| Done::inode(outer(node)),
+            |this, done| this.made_before(worker, &parent, done),
         )?;
         self.changed(&[Change::Entry(parent.outer.clone(), name.clone())]);
         self.created(worker, &parent, node, true, parent_lease, then, lease)
@@ -376,23 +379,20 @@ impl Execution {
         self.contest([&parent.outer])?;
         let parent_lease = self.grant(&parent, Lease::Exclusive);
         let then = self.core.caching.moment();
+        let act = Act::Link {
+            parent: parent.outer.clone(),
+            name: name.clone(),
+            target: target.outer.clone(),
+        };
+        let outer = |node: &Node| parent.volume.outer(&node.handle);
         let node = self.once(
-            worker,
-            |_| Intent::Link {
-                parent: parent.outer.clone(),
-                name: name.clone(),
-                target: target.outer.clone(),
-            },
+            act,
             |this| {
                 let export = &parent.volume.export;
                 export.link(worker, &this.who, &target.inner, &parent.inner, name)
             },
-            |this, _| {
-                Ok(parent
-                    .volume
-                    .export
-                    .lookup(worker, &this.who, &parent.inner, name)?)
-            },
+            |node| Done::inode(outer(node)),
+            |this, done| this.made_before(worker, &parent, done),
         )?;
         self.changed(&[
             Change::Entry(parent.outer.clone(), name.clone()),
@@ -416,13 +416,13 @@ impl Execution {
             self.contest([&parent.volume.outer(&victim.handle)])?;
         }
         let outer = victim.as_ref().map(|v| parent.volume.outer(&v.handle));
+        let act = Act::Remove {
+            parent: parent.outer.clone(),
+            name: name.clone(),
+            victim: outer.clone(),
+        };
         let gone = self.once(
-            worker,
-            |_| Intent::Remove {
-                parent: parent.outer.clone(),
-                name: name.clone(),
-                victim: outer.clone(),
-            },
+            act,
             |this| {
                 let export = &parent.volume.export;
                 if directory {
@@ -431,6 +431,7 @@ impl Execution {
                     export.unlink(worker, &this.who, &parent.inner, name)
                 }
             },
+            |_| Done::default(),
             |_, _| Ok(None),
         )?;
         let mut changes = vec![Change::Entry(parent.outer.clone(), name.clone())];
@@ -467,17 +468,17 @@ impl Execution {
         }
         let outer = |node: &Option<Node>| node.as_ref().map(|n| from.volume.outer(&n.handle));
         let before = [outer(&moved), outer(&replaced)];
+        let act = Act::Rename {
+            parent: from.outer.clone(),
+            name: name.clone(),
+            to_parent: to.outer.clone(),
+            to_name: to_name.clone(),
+            exchange: mode == RenameMode::Exchange,
+            moved: before[0].clone(),
+            replaced: before[1].clone(),
+        };
         let renamed = self.once(
-            worker,
-            |_| Intent::Rename {
-                parent: from.outer.clone(),
-                name: name.clone(),
-                to_parent: to.outer.clone(),
-                to_name: to_name.clone(),
-                exchange: mode == RenameMode::Exchange,
-                moved: before[0].clone(),
-                replaced: before[1].clone(),
-            },
+            act,
             |this| {
                 let export = &from.volume.export;
                 let mode = match mode {
@@ -495,6 +496,7 @@ impl Execution {
                     mode,
                 )
             },
+            |_| Done::default(),
             |_, _| {
                 Ok(export::Renamed {
                     moved: None,
@@ -538,23 +540,22 @@ impl Execution {
         data: &[u8],
     ) -> Result<Result<Written, FsError>, Stop> {
         let size = file.attributes()?.size;
+        let act = Act::Append {
+            file: place.outer.clone(),
+            size,
+            bytes: data.len() as u64,
+        };
         let outcome = self.once(
-            worker,
-            |_| Intent::Append {
-                file: place.outer.clone(),
-                size,
-                bytes: data.len() as u64,
-            },
+            act,
             |this| file.append(worker, &this.who, data),
-            |_, past| match past {
-                Past::Done {
-                    written: Some((offset, bytes)),
-                    ..
-                } => {
-                    let bytes = usize::try_from(bytes).map_err(|_| FsError::Overflow)?;
-                    Ok(Written { offset, bytes })
-                }
-                _ => Err(Stop::Outcome(StepOutcome::Refused(Refusal::OutcomeUnknown))),
+            |written| Done {
+                written: Some((written.offset, written.bytes as u64)),
+                ..Done::default()
+            },
+            |_, done| {
+                let (offset, bytes) = done.written.ok_or_else(unknown)?;
+                let bytes = usize::try_from(bytes).map_err(|_| FsError::Overflow)?;
+                Ok(Written { offset, bytes })
             },
         );
         match outcome {
@@ -604,5 +605,20 @@ impl Execution {
             parent,
             parent_lease,
         })
+    }
+}
+
+/// The answer when nobody can tell whether an earlier copy of the request ran.
+fn unknown() -> Stop {
+    Stop::Outcome(StepOutcome::Refused(Refusal::OutcomeUnknown))
+}
+
+fn make(parent: &Place, name: &Name, kind: FileKind, uid: u32, fills: bool) -> Act {
+    Act::Make {
+        parent: parent.outer.clone(),
+        name: name.clone(),
+        kind,
+        uid,
+        fills,
     }
 }

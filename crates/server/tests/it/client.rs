@@ -4,6 +4,7 @@ use base::{FsError, Handle, Name, Principal, RequestId, SessionId};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use wire::frame::{Class, Frame, FrameKind};
 use wire::identity::{Credential, Enrolment, JoinString, client_config, enrol_config, server_name};
@@ -25,6 +26,7 @@ pub(crate) enum Mode {
 
 /// Why a connection was not made, or ended.
 #[derive(Debug)]
+#[expect(dead_code, reason = "shown when a test fails")]
 pub(crate) enum Ended {
     Farewell(Farewell),
     Link(LinkError),
@@ -33,9 +35,7 @@ pub(crate) enum Ended {
 pub(crate) struct Client {
     pub(crate) connection: Connection,
     pub(crate) welcome: Welcome,
-    pub(crate) session: SessionId,
     pub(crate) who: Principal,
-    pub(crate) next_id: u64,
     pub(crate) settled: u64,
     /// Replies that came while another was awaited.
     pub(crate) replies: HashMap<RequestId, (Reply, Bytes)>,
@@ -128,9 +128,7 @@ impl Client {
         Ok(Self {
             connection,
             welcome,
-            session,
             who: Principal::root(),
-            next_id: 1,
             settled: 0,
             replies: HashMap::new(),
             notices: Vec::new(),
@@ -169,9 +167,10 @@ impl Client {
         (reply, connection.peer_certificates)
     }
 
+    /// A number that no request of any session has had.
     pub(crate) fn new_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
+        static LAST: AtomicU64 = AtomicU64::new(1);
+        LAST.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Sends a request and does not wait.

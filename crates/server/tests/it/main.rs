@@ -2,6 +2,10 @@
 //!
 //! Exports act for callers, which takes root: elsewhere every test says that it is skipped.
 
+mod access;
 mod client;
 mod files;
+mod hostile;
+mod leases;
+mod sessions;
 mod world;

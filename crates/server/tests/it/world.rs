@@ -1,13 +1,12 @@
 //! A cluster with one exported directory, gone when the test is over.
 
 use crate::client::{Client, Mode};
-use base::{Principal, SessionId};
+use base::SessionId;
 use server::{RunningServer, Server, ServerConfig};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
-use wire::identity::{Authority, Credential, Enrolment, JoinString, client_config};
+use wire::identity::{Authority, Credential, Enrolment, JoinString};
 use wire::message::{
     AdminReply, AdminRequest, ConnectionRole, CredentialKind, JoinTerms, Reply, Request, VolumeKind,
 };
@@ -183,13 +182,4 @@ impl World {
             .issue_local(CredentialKind::Admin, "x", SystemTime::now())
             .unwrap()
     }
-
-    pub(crate) fn tls(&self, credential: &Credential) -> Arc<rustls::ClientConfig> {
-        client_config(credential).unwrap()
-    }
-}
-
-/// The caller for whom most tests ask.
-pub(crate) fn root() -> Principal {
-    Principal::root()
 }

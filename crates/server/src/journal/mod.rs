@@ -1,0 +1,268 @@
+//! What must not run twice, over a crash of the server.
+//!
+//! A creation, removal, rename or append that is sent again after a reconnection is answered from the
+//! session's memory ([`crate::memory`]). That memory dies with the process. So each such step leaves an
+//! *intent* here before it runs, with what is needed to tell from the tree whether it ran, and its
+//! *end* afterwards. Both are plain writes into the page cache, a microsecond each: they survive
+//! `kill -9`, and a machine that loses power loses them together with the unsynced changes that they
+//! speak of.
+//!
+//! At the start, every intent without an end is resolved against the tree at once, before any client
+//! can change anything ([`resolve`]). A step that is sent again then finds its verdict: it ran (and its
+//! answer is made up again), it did not (and runs now), or nobody can tell, and the client is told
+//! just that. Two open intents about one name are not told apart.
+//!
+//! The log is two files used in turns ([`ring`]); what clients have settled is not carried over.
+
+mod record;
+mod resolve;
+mod ring;
+
+pub(crate) use record::{Act, Done, Intent, Key};
+
+use crate::data::DataError;
+use crate::volume::Volumes;
+use base::limits::{JOURNAL_AGE_MAX, JOURNAL_ENTRIES_MAX};
+use base::{FsError, RequestId, SessionId};
+use record::{Record, State};
+use ring::Ring;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// What is known of an earlier copy of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Past {
+    /// It has not run.
+    NotDone,
+    /// It ran.
+    Done(Done),
+    /// It ran and failed.
+    Failed(FsError),
+    /// Nobody can tell.
+    Unknown,
+}
+
+struct Entry {
+    intent: Intent,
+    state: State,
+}
+
+type Entries = HashMap<SessionId, BTreeMap<(RequestId, u8), Entry>>;
+
+struct Inner {
+    ring: Ring,
+    entries: Entries,
+    count: usize,
+}
+
+/// The journal of a server.
+pub(crate) struct Journal(Mutex<Inner>);
+
+impl Journal {
+    /// Reads what the runs before left behind, resolves it, and begins anew with what is still open.
+    ///
+    /// # Errors
+    /// [`DataError::Io`].
+    pub(crate) fn open(directory: &Path, volumes: &Volumes) -> Result<Self, DataError> {
+        let (mut ring, records) = Ring::open(directory)?;
+        let mut entries = Entries::new();
+        for record in records {
+            apply(&mut entries, record);
+        }
+        drop_old(&mut entries, unix_time());
+        resolve_all(&mut entries, volumes);
+        let count = entries.values().map(BTreeMap::len).sum();
+        ring.begin(records_of(&entries))?;
+        Ok(Self(Mutex::new(Inner {
+            ring,
+            entries,
+            count,
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A step is about to run. Unless the answer is [`Past::NotDone`] it must not.
+    ///
+    /// # Errors
+    /// [`FsError::Io`] if the intent cannot be written; [`FsError::NoMemory`] if there are too many
+    /// that clients have not settled.
+    pub(crate) fn begin(&self, key: Key, intent: Intent) -> Result<Past, FsError> {
+        let mut inner = self.lock();
+        let past = inner
+            .entries
+            .get(&key.session)
+            .and_then(|e| e.get(&(key.request, key.step)));
+        match past.map(|entry| &entry.state) {
+            None | Some(State::NotDone) => {}
+            Some(State::Done(done)) => return Ok(Past::Done(done.clone())),
+            Some(State::Failed(error)) => return Ok(Past::Failed(*error)),
+            // Begun and not ended in this run: a step whose worker died in the middle.
+            Some(State::Unknown | State::Begun) => return Ok(Past::Unknown),
+        }
+        if inner.count >= JOURNAL_ENTRIES_MAX {
+            return Err(FsError::NoMemory);
+        }
+        let entry = Entry {
+            intent,
+            state: State::Begun,
+        };
+        let record = Record::Intent {
+            key,
+            intent: entry.intent.clone(),
+        };
+        inner.write(&record)?;
+        let session = inner.entries.entry(key.session).or_default();
+        if session.insert((key.request, key.step), entry).is_none() {
+            inner.count += 1;
+        }
+        Ok(Past::NotDone)
+    }
+
+    /// A step has run.
+    pub(crate) fn end(&self, key: Key, outcome: Result<Done, FsError>) {
+        let state = match outcome {
+            Ok(done) => State::Done(done),
+            Err(error) => State::Failed(error),
+        };
+        let mut inner = self.lock();
+        if let Err(error) = inner.write(&Record::End {
+            key,
+            state: state.clone(),
+        }) {
+            // The step has run and will be answered; should the server be killed before the client
+            // has the answer, the tree will have to tell.
+            tracing::error!(%error, "cannot write to the journal");
+        }
+        let session = inner.entries.get_mut(&key.session);
+        if let Some(entry) = session.and_then(|e| e.get_mut(&(key.request, key.step))) {
+            entry.state = state;
+        }
+    }
+
+    /// The client has all answers to requests before `settled`.
+    pub(crate) fn settle(&self, session: SessionId, settled: RequestId) {
+        let mut inner = self.lock();
+        let Some(entries) = inner.entries.get_mut(&session) else {
+            return;
+        };
+        let before = entries.len();
+        while let Some(first) = entries.first_entry() {
+            if first.key().0 >= settled {
+                break;
+            }
+            first.remove();
+        }
+        let gone = before - entries.len();
+        if entries.is_empty() {
+            inner.entries.remove(&session);
+        }
+        inner.count -= gone;
+    }
+}
+
+impl Inner {
+    fn write(&mut self, record: &Record) -> Result<(), FsError> {
+        if self.ring.is_full() {
+            drop_old(&mut self.entries, unix_time());
+            self.count = self.entries.values().map(BTreeMap::len).sum();
+            self.ring
+                .begin(records_of(&self.entries))
+                .map_err(|error| {
+                    tracing::error!(%error, "cannot begin the journal's next file");
+                    FsError::Io
+                })?;
+        }
+        self.ring.append(record).map_err(|error| {
+            tracing::error!(%error, "cannot write to the journal");
+            FsError::Io
+        })
+    }
+}
+
+fn apply(entries: &mut Entries, record: Record) {
+    match record {
+        Record::Intent { key, intent } => {
+            let entry = Entry {
+                intent,
+                state: State::Begun,
+            };
+            entries
+                .entry(key.session)
+                .or_default()
+                .insert((key.request, key.step), entry);
+        }
+        Record::End { key, state } => {
+            let session = entries.get_mut(&key.session);
+            if let Some(entry) = session.and_then(|e| e.get_mut(&(key.request, key.step))) {
+                entry.state = state;
+            }
+        }
+    }
+}
+
+/// Forgets what no client will ask about any more.
+fn drop_old(entries: &mut Entries, now: Duration) {
+    for session in entries.values_mut() {
+        session.retain(|_, entry| {
+            let age = now.saturating_sub(Duration::from_secs(entry.intent.unix_seconds()));
+            age < JOURNAL_AGE_MAX || entry.state == State::Begun
+        });
+    }
+    entries.retain(|_, session| !session.is_empty());
+}
+
+fn records_of(entries: &Entries) -> impl Iterator<Item = Record> {
+    entries.iter().flat_map(|(session, entries)| {
+        entries.iter().flat_map(|((request, step), entry)| {
+            let key = Key {
+                session: *session,
+                request: *request,
+                step: *step,
+            };
+            let intent = Record::Intent {
+                key,
+                intent: entry.intent.clone(),
+            };
+            let end = (entry.state != State::Begun).then(|| Record::End {
+                key,
+                state: entry.state.clone(),
+            });
+            std::iter::once(intent).chain(end)
+        })
+    })
+}
+
+/// Gives every open intent a verdict.
+fn resolve_all(entries: &mut Entries, volumes: &Volumes) {
+    let open: Vec<&mut Entry> = entries
+        .values_mut()
+        .flat_map(BTreeMap::values_mut)
+        .filter(|entry| entry.state == State::Begun)
+        .collect();
+    if open.is_empty() {
+        return;
+    }
+    tracing::info!(
+        count = open.len(),
+        "looking what became of interrupted requests"
+    );
+    let intents: Vec<Intent> = open.iter().map(|entry| entry.intent.clone()).collect();
+    let verdicts = resolve::resolve(&intents, volumes);
+    for (entry, verdict) in open.into_iter().zip(verdicts) {
+        entry.state = verdict;
+    }
+}
+
+fn unix_time() -> Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

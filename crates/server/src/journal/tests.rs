@@ -1,0 +1,378 @@
+//! Crashes between an intent, its execution and its end, against a real tree.
+
+use super::*;
+use crate::data::{VolumeRecord, new_volume_id};
+use crate::volume::Volume;
+use base::{FileKind, Handle, Name, Principal};
+use export::{HandleKey, Worker};
+use proptest::prelude::*;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const SESSION: SessionId = SessionId([7; 16]);
+
+struct World {
+    directory: tempfile::TempDir,
+    tree: PathBuf,
+    volumes: Volumes,
+    volume: Arc<Volume>,
+}
+
+impl World {
+    /// `None` where exports cannot work.
+    fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: exports need root");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let tree = directory.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        let record = VolumeRecord {
+            id: new_volume_id(),
+            name: "lab".to_owned(),
+            path: tree.clone(),
+            read_only: false,
+        };
+        let volumes = Volumes::default();
+        let volume = volumes.add(&record, &HandleKey::new([1; 32])).unwrap();
+        Some(Self {
+            directory,
+            tree,
+            volumes,
+            volume,
+        })
+    }
+
+    fn journal(&self) -> Journal {
+        Journal::open(self.directory.path(), &self.volumes).unwrap()
+    }
+
+    fn root(&self) -> Handle {
+        self.volume.outer(self.volume.export.root())
+    }
+
+    /// The handle of a name; on a thread of its own, as workers are.
+    fn handle(&self, text: &str) -> Option<Handle> {
+        let find = || {
+            let worker = Worker::new().unwrap();
+            let export = &self.volume.export;
+            let found = export.lookup(&worker, &Principal::root(), export.root(), &name(text));
+            found.ok().map(|node| self.volume.outer(&node.handle))
+        };
+        std::thread::scope(|scope| scope.spawn(find).join().unwrap())
+    }
+
+    /// What a step of this request finds after a restart.
+    fn past(&self, request: u64) -> Past {
+        self.journal()
+            .begin(key(request), remove(&self.root(), "probe", None))
+            .unwrap()
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn key(request: u64) -> Key {
+    Key {
+        session: SESSION,
+        request: RequestId(request),
+        step: 0,
+    }
+}
+
+fn make(parent: &Handle, text: &str, uid: u32) -> Intent {
+    let (parent, name) = (parent.clone(), name(text));
+    Intent::new(Act::Make {
+        parent,
+        name,
+        kind: FileKind::File,
+        uid,
+        fills: false,
+    })
+}
+
+fn remove(parent: &Handle, text: &str, victim: Option<Handle>) -> Intent {
+    Intent::new(Act::Remove {
+        parent: parent.clone(),
+        name: name(text),
+        victim,
+    })
+}
+
+fn begin(world: &World, intents: Vec<Intent>) {
+    let journal = world.journal();
+    for (request, intent) in intents.into_iter().enumerate() {
+        assert_eq!(
+            journal.begin(key(request as u64), intent),
+            Ok(Past::NotDone)
+        );
+    }
+}
+
+#[test]
+fn a_creation_is_told_from_one_that_did_not_happen() {
+    let Some(world) = World::new() else { return };
+    std::fs::write(world.tree.join("old"), "").unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    let root = world.root();
+    begin(
+        &world,
+        vec![
+            make(&root, "made", 0),
+            make(&root, "never", 0),
+            make(&root, "old", 0),
+            make(&root, "foreign", 55),
+        ],
+    );
+    std::fs::write(world.tree.join("made"), "").unwrap();
+    std::fs::write(world.tree.join("foreign"), "").unwrap();
+    let made = Done::inode(world.handle("made").unwrap());
+    let pasts: Vec<_> = (0..4).map(|request| world.past(request)).collect();
+    assert_eq!(
+        pasts,
+        [
+            Past::Done(made),
+            Past::NotDone,
+            Past::NotDone,
+            Past::NotDone
+        ]
+    );
+}
+
+#[test]
+fn a_verdict_once_given_stands_whatever_happens_to_the_tree() {
+    let Some(world) = World::new() else { return };
+    begin(
+        &world,
+        vec![make(&world.root(), "a", 0), make(&world.root(), "b", 0)],
+    );
+    std::fs::write(world.tree.join("a"), "").unwrap();
+    drop(world.journal());
+    // Somebody else removes the one and makes the other after the restart.
+    std::fs::remove_file(world.tree.join("a")).unwrap();
+    std::fs::write(world.tree.join("b"), "").unwrap();
+    drop(world.journal());
+    let journal = world.journal();
+    let probe = || remove(&world.root(), "probe", None);
+    assert!(matches!(journal.begin(key(0), probe()), Ok(Past::Done(_))));
+    assert_eq!(journal.begin(key(1), probe()), Ok(Past::NotDone));
+}
+
+#[test]
+fn removals_renames_links_and_appends_are_told_apart() {
+    let Some(world) = World::new() else { return };
+    for file in [
+        "gone", "stays", "from", "unmoved", "x", "y", "target", "log", "quiet", "cut",
+    ] {
+        std::fs::write(world.tree.join(file), "12345").unwrap();
+    }
+    let root = world.root();
+    let handle = |text: &str| world.handle(text);
+    let rename = |from: &str, to: &str, exchange| {
+        Intent::new(Act::Rename {
+            parent: root.clone(),
+            name: name(from),
+            to_parent: root.clone(),
+            to_name: name(to),
+            exchange,
+            moved: handle(from),
+            replaced: handle(to),
+        })
+    };
+    let append = |file: &str, bytes| {
+        Intent::new(Act::Append {
+            file: handle(file).unwrap(),
+            size: 5,
+            bytes,
+        })
+    };
+    let link = |text: &str| {
+        Intent::new(Act::Link {
+            parent: root.clone(),
+            name: name(text),
+            target: handle("target").unwrap(),
+        })
+    };
+    let (from, x) = (handle("from").unwrap(), handle("x").unwrap());
+    std::thread::sleep(Duration::from_millis(20));
+    begin(
+        &world,
+        vec![
+            remove(&root, "gone", handle("gone")),
+            remove(&root, "stays", handle("stays")),
+            remove(&root, "missing", None),
+            rename("from", "to", false),
+            rename("unmoved", "anywhere", false),
+            rename("x", "y", true),
+            append("log", 3),
+            append("quiet", 3),
+            append("cut", 3),
+            link("linked"),
+            link("unlinked"),
+        ],
+    );
+    std::fs::remove_file(world.tree.join("gone")).unwrap();
+    std::fs::rename(world.tree.join("from"), world.tree.join("to")).unwrap();
+    let flags = rustix::fs::RenameFlags::EXCHANGE;
+    let cwd = rustix::fs::CWD;
+    rustix::fs::renameat_with(cwd, world.tree.join("x"), cwd, world.tree.join("y"), flags).unwrap();
+    std::fs::write(world.tree.join("log"), "1234567").unwrap();
+    std::fs::write(world.tree.join("cut"), "1").unwrap();
+    std::fs::hard_link(world.tree.join("target"), world.tree.join("linked")).unwrap();
+    let target = handle("target").unwrap();
+    let pasts: Vec<_> = (0..11).map(|request| world.past(request)).collect();
+    assert_eq!(
+        pasts,
+        [
+            Past::Done(Done::default()),
+            Past::NotDone,
+            Past::NotDone,
+            Past::Done(Done::inode(from)),
+            Past::NotDone,
+            Past::Done(Done::inode(x)),
+            Past::Done(Done {
+                written: Some((5, 2)),
+                ..Done::default()
+            }),
+            Past::NotDone,
+            Past::Unknown,
+            Past::Done(Done::inode(target)),
+            Past::NotDone,
+        ]
+    );
+}
+
+#[test]
+fn two_interrupted_steps_about_one_name_are_not_told_apart() {
+    let Some(world) = World::new() else { return };
+    let root = world.root();
+    begin(
+        &world,
+        vec![
+            make(&root, "a", 0),
+            make(&root, "a", 0),
+            make(&root, "b", 0),
+        ],
+    );
+    std::fs::write(world.tree.join("a"), "").unwrap();
+    let pasts: Vec<_> = (0..3).map(|request| world.past(request)).collect();
+    assert_eq!(pasts, [Past::Unknown, Past::Unknown, Past::NotDone]);
+}
+
+#[test]
+fn ended_steps_are_answered_and_settled_ones_forgotten() {
+    let Some(world) = World::new() else { return };
+    let root = world.root();
+    let journal = world.journal();
+    for request in 0..4 {
+        assert_eq!(
+            journal.begin(key(request), make(&root, "n", 0)),
+            Ok(Past::NotDone)
+        );
+    }
+    let done = Done::inode(root.clone());
+    journal.end(key(0), Ok(done.clone()));
+    journal.end(key(1), Err(FsError::Exists));
+    journal.end(key(2), Ok(done.clone()));
+    journal.end(key(3), Ok(done.clone()));
+    let again = |journal: &Journal, request| journal.begin(key(request), make(&root, "n", 0));
+    assert_eq!(again(&journal, 1), Ok(Past::Failed(FsError::Exists)));
+    drop(journal);
+    let journal = world.journal();
+    assert_eq!(again(&journal, 0), Ok(Past::Done(done.clone())));
+    assert_eq!(again(&journal, 1), Ok(Past::Failed(FsError::Exists)));
+    journal.settle(SESSION, RequestId(3));
+    assert_eq!(journal.lock().count, 1);
+    assert_eq!(again(&journal, 3), Ok(Past::Done(done)));
+    journal.settle(SESSION, RequestId(9));
+    assert!(journal.lock().entries.is_empty());
+}
+
+#[test]
+fn the_files_are_used_in_turns_and_what_is_open_is_carried_over() {
+    let Some(world) = World::new() else { return };
+    let root = world.root();
+    let journal = world.journal();
+    assert_eq!(
+        journal.begin(key(1), make(&root, "first", 0)),
+        Ok(Past::NotDone)
+    );
+    journal.end(key(1), Ok(Done::inode(root.clone())));
+    let first = journal.lock().ring.sequence();
+    let mut request = 1000;
+    while journal.lock().ring.sequence() < first + 3 {
+        request += 1;
+        let key = Key {
+            session: SessionId([8; 16]),
+            ..key(request)
+        };
+        journal.begin(key, make(&root, "n", 0)).unwrap();
+        journal.end(key, Err(FsError::Exists));
+        journal.settle(SessionId([8; 16]), RequestId(request));
+    }
+    for file in ["journal.0", "journal.1"] {
+        let length = std::fs::metadata(world.directory.path().join(file))
+            .unwrap()
+            .len();
+        assert!(length <= base::limits::JOURNAL_BYTES_MAX, "{length}");
+    }
+    drop(journal);
+    assert_eq!(world.past(1), Past::Done(Done::inode(root)));
+}
+
+#[test]
+fn a_torn_tail_is_the_end_of_the_log() {
+    let Some(world) = World::new() else { return };
+    let root = world.root();
+    begin(&world, vec![make(&root, "a", 0), make(&root, "b", 0)]);
+    std::fs::write(world.tree.join("a"), "").unwrap();
+    std::fs::write(world.tree.join("b"), "").unwrap();
+    // The journal was opened once, so its records are in the second file, the intents last.
+    let path = world.directory.path().join("journal.1");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let end = bytes.iter().rposition(|b| *b != 0).unwrap();
+    bytes[end - 1] ^= 0xff;
+    std::fs::write(&path, bytes).unwrap();
+    assert!(matches!(world.past(0), Past::Done(_)));
+    assert_eq!(world.past(1), Past::NotDone, "its intent was not on record");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever lies in the files, opening does not panic, and what is read was written.
+    #[test]
+    fn damaged_files_give_fewer_records_never_others(
+        flips in prop::collection::vec((0usize..4096, any::<u8>()), 1..8),
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let volumes = Volumes::default();
+        let root = Handle::new(&[1, 2, 3, 4, 5]).unwrap();
+        let journal = Journal::open(directory.path(), &volumes).unwrap();
+        for request in 0..20 {
+            journal.begin(key(request), make(&root, "n", 0)).unwrap();
+            journal.end(key(request), Err(FsError::Exists));
+        }
+        drop(journal);
+        let path = directory.path().join("journal.1");
+        let mut bytes = std::fs::read(&path).unwrap();
+        for (place, value) in flips {
+            bytes[place] = value;
+        }
+        std::fs::write(&path, bytes).unwrap();
+        match Journal::open(directory.path(), &volumes) {
+            Ok(journal) => {
+                for entry in journal.lock().entries.values().flat_map(BTreeMap::values) {
+                    prop_assert!(matches!(
+                        entry.state,
+                        State::Failed(FsError::Exists) | State::Unknown
+                    ));
+                }
+            }
+            Err(error) => prop_assert!(matches!(error, DataError::Format { .. }), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! Sessions over lost connections and restarts; nothing runs twice.
+
+use crate::client::{Client, Mode, frame, name};
+use crate::files::{at, create, file, made, write};
+use crate::world::{World, is_root, new_session};
+use base::{Extent, FsError, LockOwner, OpenId, RequestId};
+use bytes::Bytes;
+use wire::frame::FrameKind;
+use wire::message::{
+    Access, CompoundReply, ConnectionRole, FileRef, LockKind, LockMode, LockRange, Refusal, Reply,
+    Request, Step, StepReply, Target, WriteAt,
+};
+
+fn lock(owner: u64, mode: LockMode) -> LockRange {
+    LockRange {
+        kind: LockKind::Posix,
+        mode,
+        extent: Extent::new(0, 10),
+        owner: LockOwner(owner),
+        pid: 1,
+    }
+}
+
+async fn resend(client: &mut Client, id: u64, request: &Request, payload: &Bytes) -> Reply {
+    let mut again = frame(FrameKind::Request, id, request);
+    again.resent = true;
+    again.payload = payload.clone();
+    client.send_frame(again).await;
+    client.reply(id).await.unwrap().0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opens_and_locks_outlive_the_connection() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let session = new_session();
+    let role = ConnectionRole::Main;
+    let mut client = world
+        .client_as(&world.admin, session, role, Mode::Tls)
+        .await;
+    assert!(!client.welcome.session_known);
+    let root = client.attach().await.handle;
+    let a = made(&client.step(create(&root, "a", Some(1))).await);
+    let take = |owner, wait| Step::Lock {
+        target: at(&a),
+        lock: lock(owner, LockMode::Exclusive),
+        wait,
+        reclaim: false,
+    };
+    assert_eq!(client.step(take(1, false)).await, Ok(StepReply::Done));
+    std::fs::remove_file(world.tree.join("a")).unwrap();
+    drop(client);
+
+    let mut other = world.client().await;
+    other.attach().await;
+    let mut client = world
+        .client_as(&world.admin, session, role, Mode::Tls)
+        .await;
+    assert!(client.welcome.session_known);
+    // The file has no name any more; only an open that stands can write to it.
+    let (results, _) = client
+        .steps_with(vec![write(&a, Some(1), 0, 3)], Bytes::from_static(b"abc"))
+        .await;
+    assert!(
+        matches!(results[0], Ok(StepReply::Written { bytes: 3, .. })),
+        "{results:?}"
+    );
+    assert_eq!(client.step(take(2, false)).await, Err(FsError::WouldBlock));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_sent_twice_runs_once() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let session = new_session();
+    let role = ConnectionRole::Main;
+    let mut client = world
+        .client_as(&world.admin, session, role, Mode::Tls)
+        .await;
+    let root = client.attach().await.handle;
+    let a = made(&client.step(create(&root, "a", Some(1))).await);
+    let append = Step::Write {
+        file: file(&a, Some(1)),
+        at: WriteAt::End,
+        bytes: 4,
+    };
+    let request = client.compound(vec![append]);
+    let payload = Bytes::from_static(b"1234");
+    let id = client.new_id();
+    let mut first = frame(FrameKind::Request, id, &request);
+    first.payload = payload.clone();
+    client.send_frame(first).await;
+    let (answer, _) = client.reply(id).await.unwrap();
+    for _ in 0..3 {
+        drop(client);
+        client = world
+            .client_as(&world.admin, session, role, Mode::Tls)
+            .await;
+        assert_eq!(resend(&mut client, id, &request, &payload).await, answer);
+    }
+    assert_eq!(std::fs::read(world.tree.join("a")).unwrap(), b"1234");
+    // A copy that a dead socket delivers late, without the mark.
+    let mut late = frame(FrameKind::Request, id, &request);
+    late.payload = payload.clone();
+    client.send_frame(late).await;
+    assert_eq!(client.reply(id).await.unwrap().0, answer);
+    assert_eq!(std::fs::read(world.tree.join("a")).unwrap(), b"1234");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_reply_a_restart_swallowed_is_answered_and_not_repeated() {
+    if !is_root() {
+        return;
+    }
+    let mut world = World::new().await;
+    let session = new_session();
+    let role = ConnectionRole::Main;
+    let mut client = world
+        .client_as(&world.admin, session, role, Mode::Tls)
+        .await;
+    let root = client.attach().await.handle;
+    let target = made(&client.step(create(&root, "target", Some(1))).await);
+    let gone = made(&client.step(create(&root, "gone", None)).await);
+    client.settled = client.new_id();
+    let (from, parent) = (name("from"), at(&root));
+    client.step(create(&root, "from", None)).await.unwrap();
+    let rename = Step::Rename {
+        parent: parent.clone(),
+        name: from,
+        to_parent: parent.clone(),
+        to_name: name("to"),
+        mode: wire::message::RenameMode::NoReplace,
+    };
+    let content = Bytes::from_static(b"content");
+    let requests = [
+        (vec![create(&root, "made", Some(7))], Bytes::new()),
+        (
+            vec![Step::CreateFile {
+                parent: parent.clone(),
+                name: name("whole"),
+                mode: 0o600,
+                umask: 0,
+                change: base::AttributeChange::default(),
+                bytes: 7,
+            }],
+            content,
+        ),
+        (
+            vec![Step::MakeDirectory {
+                parent: parent.clone(),
+                name: name("d"),
+                mode: 0o755,
+                umask: 0,
+            }],
+            Bytes::new(),
+        ),
+        (
+            vec![Step::Link {
+                target: at(&target),
+                parent: parent.clone(),
+                name: name("link"),
+            }],
+            Bytes::new(),
+        ),
+        (
+            vec![Step::Remove {
+                parent: parent.clone(),
+                name: name("gone"),
+            }],
+            Bytes::new(),
+        ),
+        (vec![rename], Bytes::new()),
+        (
+            vec![Step::Write {
+                file: file(&target, Some(1)),
+                at: WriteAt::End,
+                bytes: 3,
+            }],
+            Bytes::from_static(b"abc"),
+        ),
+    ];
+    let mut sent = Vec::new();
+    for (steps, payload) in requests {
+        let id = client.new_id();
+        let request = client.compound(steps);
+        let mut first = frame(FrameKind::Request, id, &request);
+        first.payload = payload.clone();
+        client.send_frame(first).await;
+        let (answer, _) = client.reply(id).await.unwrap();
+        sent.push((id, request, payload, answer));
+    }
+    // As if none of the replies had arrived.
+    drop(client);
+    world.restart().await;
+    let mut client = world
+        .client_as(&world.admin, session, role, Mode::Tls)
+        .await;
+    assert!(!client.welcome.session_known);
+    let first = |reply: &Reply| match reply {
+        Reply::Files(CompoundReply { results, .. }) => results[0].clone(),
+        other => panic!("{other:?}"),
+    };
+    for (id, request, payload, before) in &sent {
+        let again = resend(&mut client, *id, request, payload).await;
+        match (first(before), first(&again)) {
+            (
+                Ok(StepReply::Created {
+                    entry: a,
+                    new: true,
+                    ..
+                }),
+                Ok(StepReply::Created {
+                    entry: b,
+                    new: true,
+                    ..
+                }),
+            ) => {
+                assert_eq!(a.handle, b.handle);
+            }
+            (Ok(StepReply::Removed { .. }), Ok(StepReply::Removed { .. })) => {}
+            (Ok(StepReply::Renamed { entry: a, .. }), Ok(StepReply::Renamed { entry: b, .. })) => {
+                assert_eq!(a.handle, b.handle);
+            }
+            (
+                Ok(StepReply::Written {
+                    offset: a,
+                    bytes: n,
+                    ..
+                }),
+                Ok(StepReply::Written {
+                    offset: b,
+                    bytes: m,
+                    ..
+                }),
+            ) => {
+                assert_eq!((a, n), (b, m));
+            }
+            other => panic!("{id}: {other:?}"),
+        }
+    }
+    assert_eq!(std::fs::read(world.tree.join("target")).unwrap(), b"abc");
+    assert_eq!(std::fs::read(world.tree.join("whole")).unwrap(), b"content");
+    assert_eq!(std::fs::read_dir(&world.tree).unwrap().count(), 6);
+    let _ = gone;
+    // The open that the first copy made is there again, for whoever goes on with it.
+    let made = client.lookup(&root, "made").await.unwrap().handle;
+    let (results, _) = client
+        .steps_with(vec![write(&made, Some(7), 0, 1)], Bytes::from_static(b"x"))
+        .await;
+    assert!(results[0].is_ok(), "{results:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_goes_on_writing_after_a_restart_whatever_the_mode_says() {
+    if !is_root() {
+        return;
+    }
+    let mut world = World::new().await;
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&world.tree, PermissionsExt::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(world.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let session = new_session();
+    let role = ConnectionRole::Main;
+    let mut client = world
+        .client_as(&world.admin, session, role, Mode::Tls)
+        .await;
+    client.who = base::Principal::alone(1001, 1001);
+    let root = client.attach().await.handle;
+    // As git(1) makes its objects: not writable for anybody, but through this open.
+    let step = Step::Create {
+        parent: at(&root),
+        name: name("object"),
+        mode: 0o444,
+        umask: 0,
+        exclusive: true,
+        open: Some((OpenId(1), Access::ReadWrite, false)),
+    };
+    let a = made(&client.step(step).await);
+    drop(client);
+    world.restart().await;
+    let mut client = world
+        .client_as(&world.admin, session, role, Mode::Tls)
+        .await;
+    client.who = base::Principal::alone(1001, 1001);
+    let put = |open| vec![write(&a, open, 0, 2)];
+    let (results, _) = client
+        .steps_with(put(Some(1)), Bytes::from_static(b"ab"))
+        .await;
+    assert!(results[0].is_ok(), "{results:?}");
+    let (results, _) = client
+        .steps_with(put(None), Bytes::from_static(b"ab"))
+        .await;
+    assert_eq!(
+        results,
+        [Err(FsError::AccessDenied)],
+        "without an open the mode counts"
+    );
+    client.who = base::Principal::alone(1002, 1002);
+    let (results, _) = client
+        .steps_with(put(Some(2)), Bytes::from_static(b"ab"))
+        .await;
+    assert_eq!(
+        results,
+        [Err(FsError::AccessDenied)],
+        "others have no such right"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_wait_are_cancelled_and_go_with_their_session() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let mut first = world.client().await;
+    let mut second = world.client().await;
+    let root = first.attach().await.handle;
+    let a = made(&first.step(create(&root, "a", None)).await);
+    let take = |owner, wait| Step::Lock {
+        target: at(&a),
+        lock: lock(owner, LockMode::Exclusive),
+        wait,
+        reclaim: false,
+    };
+    assert_eq!(first.step(take(1, true)).await, Ok(StepReply::Done));
+    assert_eq!(second.step(take(1, false)).await, Err(FsError::WouldBlock));
+    let test = Step::TestLock {
+        target: at(&a),
+        lock: lock(1, LockMode::Shared),
+    };
+    let held = second.step(test).await;
+    assert_eq!(
+        held,
+        Ok(StepReply::Lock(Some(lock(1, LockMode::Exclusive))))
+    );
+
+    let waits = second.send_steps(vec![take(1, true)]).await;
+    second.call(&Request::Ping).await;
+    let cancel = wire::frame::Frame {
+        body: Bytes::new(),
+        ..frame(FrameKind::Cancel, waits, &())
+    };
+    second.send_frame(cancel).await;
+    let (reply, _) = second.reply(waits).await.unwrap();
+    let Reply::Files(CompoundReply { results, .. }) = reply else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(results, [Err(FsError::Interrupted)]);
+
+    let waits = second.send_steps(vec![take(1, true)]).await;
+    first.call(&Request::Ping).await;
+    first.call(&Request::EndSession).await;
+    let (reply, _) = second.reply(waits).await.unwrap();
+    let Reply::Files(CompoundReply { results, .. }) = reply else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(results, [Ok(StepReply::Done)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadlock_over_two_clients_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let mut first = world.client().await;
+    let mut second = world.client().await;
+    let root = first.attach().await.handle;
+    let a = made(&first.step(create(&root, "a", None)).await);
+    let b = made(&first.step(create(&root, "b", None)).await);
+    let take = |target: &base::Handle| Step::Lock {
+        target: at(target),
+        lock: lock(1, LockMode::Exclusive),
+        wait: true,
+        reclaim: false,
+    };
+    assert!(first.step(take(&a)).await.is_ok());
+    assert!(second.step(take(&b)).await.is_ok());
+    let waits = first.send_steps(vec![take(&b)]).await;
+    first.call(&Request::Ping).await;
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    assert_eq!(second.step(take(&a)).await, Err(FsError::Deadlock));
+    let release = Step::ReleaseLocks {
+        target: at(&b),
+        owner: LockOwner(1),
+        kind: LockKind::Posix,
+    };
+    assert!(second.step(release).await.is_ok());
+    first.reply(waits).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_locks_are_first_for_those_who_had_them() {
+    if !is_root() {
+        return;
+    }
+    let mut world = World::new().await;
+    let session = new_session();
+    let role = ConnectionRole::Main;
+    let mut holder = world
+        .client_as(&world.admin, session, role, Mode::Tls)
+        .await;
+    let root = holder.attach().await.handle;
+    let a = made(&holder.step(create(&root, "a", None)).await);
+    let take = |reclaim, wait| Step::Lock {
+        target: at(&a),
+        lock: lock(1, LockMode::Exclusive),
+        wait,
+        reclaim,
+    };
+    assert!(holder.step(take(false, false)).await.is_ok());
+    world.restart().await;
+    let mut thief = world.client().await;
+    assert_eq!(
+        thief.step(take(false, false)).await,
+        Err(FsError::WouldBlock)
+    );
+    let waits = thief.send_steps(vec![take(false, true)]).await;
+    let mut holder = world
+        .client_as(&world.admin, session, role, Mode::Tls)
+        .await;
+    assert_eq!(holder.step(take(true, false)).await, Ok(StepReply::Done));
+    let unlock = Step::Lock {
+        target: at(&a),
+        lock: lock(1, LockMode::Unlock),
+        wait: false,
+        reclaim: false,
+    };
+    assert_eq!(holder.step(unlock).await, Ok(StepReply::Done));
+    let (reply, _) = thief.reply(waits).await.unwrap();
+    let Reply::Files(CompoundReply { results, .. }) = reply else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(results, [Ok(StepReply::Done)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_has_not_begun_can_be_taken_back() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let mut client = world.client().await;
+    let root = client.attach().await.handle;
+    let a = made(&client.step(create(&root, "a", None)).await);
+    std::fs::write(world.tree.join("a"), vec![1; 8 << 20]).unwrap();
+    let mut sent = Vec::new();
+    for n in 0..200u64 {
+        let id = client.new_id();
+        let step = Step::Read {
+            file: FileRef {
+                target: Target::Handle(a.clone()),
+                open: None,
+            },
+            offset: n * 4096,
+            bytes: 1 << 20,
+        };
+        let request = client.compound(vec![step]);
+        let mut out = frame(FrameKind::Request, id, &request);
+        out.class = wire::frame::Class::Prediction;
+        client.connection.writer.write(out).await.unwrap();
+        sent.push(id);
+    }
+    for id in &sent {
+        let mut cancel = frame(FrameKind::Cancel, *id, &());
+        cancel.body = Bytes::new();
+        client.connection.writer.write(cancel).await.unwrap();
+    }
+    client.connection.writer.flush().await.unwrap();
+    let mut cancelled = 0;
+    for id in sent {
+        match client.reply(id).await.unwrap().0 {
+            Reply::Refused(Refusal::Cancelled) => cancelled += 1,
+            Reply::Files(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(cancelled >= 20, "only {cancelled} of 200 were taken back");
+    let _ = RequestId(0);
+}
