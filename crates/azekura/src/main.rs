@@ -1,1 +1,40 @@
-fn main() {}
+//! The binary `azekura`: command line, configuration, wiring. No logic of the file system is here.
+//!
+//! * `cli/`: one file per command, each a struct of its arguments with `run`
+//! * [`config`]: directories, settings, credentials; the only place that reads the environment
+//! * [`errors`]: what a user is told; every failure has a code with a page in `docs/errors/`
+//! * [`address`], [`connect`], [`enrol`]: from words on the command line to a session with a server
+//! * [`mounts`]: the mounts of this machine, seen from outside
+//! * [`copy`]: trees copied between this machine and volumes
+//! * [`output`], [`progress`], [`logging`], [`notify`]: what is said, where and to whom
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage. 3 is kept for refusals that come with a
+//! counter-offer.
+
+mod address;
+mod cli;
+mod config;
+mod connect;
+mod copy;
+mod enrol;
+mod errors;
+mod logging;
+mod mounts;
+mod notify;
+mod output;
+mod progress;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::run(std::env::args_os()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let exit_code = failure.exit_code();
+            if failure.is_trouble() {
+                output::note(failure);
+            }
+            exit_code
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! `azekura cp`.
+
+use crate::address::{Address, FileAddress, Location, VolumeAddress};
+use crate::config::Config;
+use crate::connect::{WayArgs, connect, runtime};
+use crate::copy::{Directory, Plan, Settings, Source, Target, Tree, copy};
+use crate::errors::{Code, Failure, Result, plain_io};
+use crate::output;
+use base::{FileKind, Name};
+use client::transport::TransportOptions;
+use client::volume::Volume;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Copy files between this machine and volumes, without a mount
+///
+/// A path on this machine is written as usual, a file of a volume as HOST:PORT/VOLUME:/PATH.
+/// When the command returns, everything is safe at the target's server. Symbolic links within a
+/// copied directory are copied as links; pipes, sockets and devices are not copied.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  azekura cp photos/first.raw 127.0.0.1:7700/photos:/third.raw
+  azekura cp -r -p ./results far.example:7700/lab:/
+  azekura cp -r -p --continue ./results far.example:7700/lab:/     # the rest, after an interruption")]
+pub(super) struct Cp {
+    /// Sources and, last, the target
+    #[arg(value_name = "PATH", required = true, num_args = 2..)]
+    locations: Vec<Location>,
+    /// Copy directories with everything below them
+    #[arg(short, long)]
+    recursive: bool,
+    /// Keep owner, mode and times
+    #[arg(short, long)]
+    preserve: bool,
+    /// Skip files whose size and time of change are at the target already
+    #[arg(long = "continue", requires = "preserve")]
+    resume: bool,
+    /// Say what would be copied, without copying
+    #[arg(long)]
+    dry_run: bool,
+    /// Print a summary as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    way: WayArgs,
+}
+
+/// Volumes that this command is in, each by one session.
+struct Volumes<'a> {
+    config: &'a Config,
+    way: &'a WayArgs,
+    open: Vec<(VolumeAddress, Arc<Volume>)>,
+}
+
+impl Cp {
+    pub(super) fn run(self, config: &Config) -> Result<()> {
+        runtime()?.block_on(async {
+            let mut volumes = Volumes {
+                config,
+                way: &self.way,
+                open: Vec::new(),
+            };
+            let outcome = self.copy(&mut volumes).await;
+            volumes.close().await;
+            outcome
+        })
+    }
+
+    async fn copy(&self, volumes: &mut Volumes<'_>) -> Result<()> {
+        let (target, sources) = self
+            .locations
+            .split_last()
+            .expect("clap demands two or more");
+        let mut found = Vec::new();
+        for source in sources {
+            let source = volumes.source(source, self.recursive).await;
+            found.push(source?);
+        }
+        let target = volumes.target(target, &mut found).await?;
+        let plan = Plan::make(found, self.recursive).await?;
+        if self.dry_run {
+            let (files, directories) = plan.count();
+            let bytes = output::size(plan.bytes);
+            let files = output::count(files as u64, "file");
+            let directories = output::count(directories as u64, "directory");
+            return output::line(format_args!(
+                "would copy {files} of {bytes} and {directories}"
+            ));
+        }
+        let settings = Settings {
+            preserve: self.preserve,
+            resume: self.resume,
+        };
+        let copied = copy(plan, target, settings).await?;
+        if self.json {
+            output::json(&copied.to_json())?;
+        } else {
+            output::note(copied.summary());
+        }
+        if copied.failed > 0 {
+            let message = format!("not copied: {}", output::count(copied.failed, "file"));
+            return Err(Failure::new(Code::CopyIncomplete, message));
+        }
+        Ok(())
+    }
+}
+
+impl Volumes<'_> {
+    async fn enter(&mut self, address: &VolumeAddress) -> Result<Arc<Volume>> {
+        if let Some((_, volume)) = self.open.iter().find(|(known, _)| known == address) {
+            return Ok(Arc::clone(volume));
+        }
+        let server: &Address = &address.server;
+        let options = TransportOptions {
+            line: self.config.line(server),
+            ..TransportOptions::default()
+        };
+        let transport = connect(self.config, server, self.way, options).await?;
+        let volume = Volume::attach(transport, &address.volume)
+            .await
+            .map_err(|error| super::mount::enter_failed(address, error))?;
+        self.open.push((address.clone(), Arc::clone(&volume)));
+        Ok(volume)
+    }
+
+    async fn close(self) {
+        for (address, volume) in self.open {
+            let line = volume.transport().line_memory();
+            if let Err(failure) = self.config.save_line(&address.server, line) {
+                tracing::debug!("cannot remember the line: {}", failure.message());
+            }
+            // Everything was made durable before, or has been reported.
+            volume.transport().close(Duration::from_secs(1)).await;
+        }
+    }
+
+    async fn source(&mut self, location: &Location, recursive: bool) -> Result<Source> {
+        let missing = || Failure::new(Code::FileNotFound, format!("there is no {location}"));
+        let (tree, parent, name, target_name) = match location {
+            Location::Local(path) => {
+                let (directory, name, target_name) = split_local(path, recursive)?;
+                let (tree, root) = Tree::local(&directory).await?;
+                (tree, root, name, target_name)
+            }
+            Location::Remote(FileAddress { volume, path }) => {
+                let Some((name, above)) = path.split_last() else {
+                    return self.whole_volume(volume).await;
+                };
+                let (tree, root) = Tree::remote(self.enter(volume).await?)?;
+                let parent = descend(&tree, root, above).await?.ok_or_else(missing)?;
+                (tree, parent, name.clone(), name.clone())
+            }
+        };
+        let (meta, directory) = tree.lookup(&parent, &name).await?.ok_or_else(missing)?;
+        Ok(Source {
+            tree,
+            parent,
+            name,
+            target_name,
+            meta,
+            directory,
+        })
+    }
+
+    /// A volume's root has no name in a directory; at the target it gets the volume's.
+    async fn whole_volume(&mut self, address: &VolumeAddress) -> Result<Source> {
+        let volume = self.enter(address).await?;
+        let who = crate::connect::principal()?;
+        let view = volume.attributes(&who, client::cache::NodeId::ROOT).await?;
+        let name = Name::new(&address.volume)
+            .map_err(|error| Failure::new(Code::Invalid, error.to_string()))?;
+        let (tree, root) = Tree::remote(volume)?;
+        Ok(Source {
+            tree,
+            parent: root.clone(),
+            name: name.clone(),
+            target_name: name,
+            meta: crate::copy::meta_of(&view.attributes),
+            directory: root,
+        })
+    }
+
+    /// Finds the target. If it is a directory, everything goes into it; if it is not, the one source
+    /// gets its name.
+    async fn target(&mut self, location: &Location, sources: &mut [Source]) -> Result<Target> {
+        let (tree, parent, name) = match location {
+            Location::Local(path) => {
+                if path.is_dir() {
+                    let (tree, directory) = Tree::local(path).await?;
+                    return Ok(Target { tree, directory });
+                }
+                let (directory, name, _) = split_local(path, true)?;
+                let (tree, root) = Tree::local(&directory).await?;
+                (tree, root, name)
+            }
+            Location::Remote(FileAddress { volume, path }) => {
+                let (tree, root) = Tree::remote(self.enter(volume).await?)?;
+                let Some((name, above)) = path.split_last() else {
+                    return Ok(Target {
+                        tree,
+                        directory: root,
+                    });
+                };
+                let missing = || {
+                    let message = format!("the directory for {location} does not exist");
+                    Failure::new(Code::FileNotFound, message)
+                };
+                let parent = descend(&tree, root, above).await?.ok_or_else(missing)?;
+                (tree, parent, name.clone())
+            }
+        };
+        if let Some((meta, directory)) = tree.lookup(&parent, &name).await?
+            && meta.kind == FileKind::Directory
+        {
+            return Ok(Target { tree, directory });
+        }
+        let [source] = sources else {
+            let message = format!("{location} is no directory, and there are several sources");
+            return Err(Failure::new(Code::Invalid, message).hint("make it, or copy one at a time"));
+        };
+        source.target_name = name;
+        Ok(Target {
+            tree,
+            directory: parent,
+        })
+    }
+}
+
+/// Goes down from `root`; `None` where the way does not exist.
+async fn descend(tree: &Tree, root: Directory, names: &[Name]) -> Result<Option<Directory>> {
+    let mut at = root;
+    for name in names {
+        match tree.lookup(&at, name).await? {
+            Some((meta, below)) if meta.kind == FileKind::Directory => at = below,
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(at))
+}
+
+/// A path of this machine as a directory, a name in it, and the name that the user wrote. A link
+/// that is named as a source is followed, except in a recursive copy.
+fn split_local(path: &Path, keep_link: bool) -> Result<(PathBuf, Name, Name)> {
+    let failed = |error: std::io::Error| {
+        let code = match error.kind() {
+            std::io::ErrorKind::NotFound => Code::FileNotFound,
+            std::io::ErrorKind::PermissionDenied => Code::FileDenied,
+            _ => Code::FileFailed,
+        };
+        Failure::new(code, format!("{}: {}", path.display(), plain_io(&error)))
+    };
+    let no_name = || {
+        let message = format!("{} has no name that could be copied", path.display());
+        Failure::new(Code::Invalid, message)
+    };
+    // `.` and `..` have no last name of their own.
+    let named = match path.file_name() {
+        Some(_) => path.to_owned(),
+        None => path.canonicalize().map_err(failed)?,
+    };
+    let name = |path: &Path| {
+        let name = path.file_name().ok_or_else(no_name)?;
+        Name::new(name.as_encoded_bytes())
+            .map_err(|error| Failure::new(Code::Invalid, error.to_string()))
+    };
+    let target_name = name(&named)?;
+    let real = if keep_link || !named.is_symlink() {
+        named
+    } else {
+        named.canonicalize().map_err(failed)?
+    };
+    let parent = match real.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
+        Some(parent) => parent.to_owned(),
+        None => return Err(no_name()),
+    };
+    Ok((parent, name(&real)?, target_name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_a_directory_and_a_name() {
+        let split = |path: &str| {
+            let (directory, name, _) = split_local(Path::new(path), true).expect(path);
+            (directory.to_string_lossy().into_owned(), name.to_string())
+        };
+        let pair = |directory: &str, name: &str| (directory.to_owned(), name.to_owned());
+        assert_eq!(split("file"), pair(".", "file"));
+        assert_eq!(split("a/b/"), pair("a", "b"));
+        assert_eq!(split("/x"), pair("/", "x"));
+        assert!(split_local(Path::new("/"), true).is_err());
+        let here = std::env::current_dir().expect("it exists");
+        let name = here
+            .file_name()
+            .expect("tests do not run in /")
+            .to_string_lossy()
+            .into_owned();
+        assert_eq!(split(".").1, name);
+    }
+
+    #[test]
+    fn a_named_link_is_followed_but_keeps_its_name() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        std::fs::write(scratch.path().join("file"), "x").expect("room on the disk");
+        let link = scratch.path().join("link");
+        std::os::unix::fs::symlink("file", &link).expect("room on the disk");
+        let (_, name, target_name) = split_local(&link, false).expect("it is there");
+        assert_eq!(
+            (name.to_string(), target_name.to_string()),
+            ("file".into(), "link".into())
+        );
+        let (_, name, _) = split_local(&link, true).expect("it is there");
+        assert_eq!(name.to_string(), "link");
+    }
+}

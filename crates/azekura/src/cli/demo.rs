@@ -1,0 +1,219 @@
+//! `azekura demo`: a server, a volume and a mount on this machine, with real files going through.
+//!
+//! Everything is done by the command line that users have, in a temporary directory with a
+//! configuration of its own, and taken away at the end, also after a failure or Ctrl-C.
+
+mod files;
+mod scene;
+
+use crate::errors::{Code, Failure, Result};
+use crate::output::{self, rate, size, span};
+use crate::progress::Progress;
+use files::{Picked, pick};
+use scene::Scene;
+use serde_json::{Value, json};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+/// Files that go through: some tens of megabytes, of this machine's own.
+const BYTES: u64 = 48 << 20;
+
+/// See it work: serve, mount, copy files in, read them back, on this machine
+///
+/// Starts a server on a free port of the loopback address and mounts a volume of it, in a temporary
+/// directory. Needs root, or fusermount3.
+#[derive(Debug, clap::Args)]
+pub(super) struct Demo {
+    /// End after the figures and clean up, instead of waiting for Enter
+    #[arg(long)]
+    once: bool,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+    /// Leave the temporary directory with the copied files behind
+    #[arg(long)]
+    keep: bool,
+}
+
+/// What was measured.
+struct Figures {
+    files: usize,
+    bytes: u64,
+    write: Duration,
+    read: Duration,
+    round_trip: Duration,
+}
+
+/// Whether the user wants it to end.
+#[derive(Clone, Default)]
+struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    fn check(&self) -> Result<()> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(Failure::new(Code::Interrupted, "interrupted").hint("all is cleaned up"));
+        }
+        Ok(())
+    }
+}
+
+impl Demo {
+    pub(super) fn run(self) -> Result<()> {
+        let (sender, events) = mpsc::channel();
+        let stop = Stop::default();
+        let _runtime = watch_signals(stop.clone(), sender.clone())?;
+        let mut scene = Scene::set(self.keep)?;
+        self.say(format_args!(
+            "server     {} in {}",
+            scene.address(),
+            scene.path().display()
+        ));
+        scene.mount()?;
+        let mount = scene.mount_point();
+        self.say(format_args!(
+            "mount      {}/demo on {}",
+            scene.address(),
+            mount.display()
+        ));
+        let figures = measure(&mut scene, &stop)?;
+        if self.json {
+            output::json(&figures.to_json())?;
+        } else {
+            output::write(&figures.page())?;
+        }
+        if !self.once {
+            output::write(&next(&scene))?;
+            std::thread::spawn(move || {
+                let mut line = String::new();
+                // Enter, the end of the input and an error all mean: enough.
+                let _ = io::stdin().read_line(&mut line);
+                let _ = sender.send(());
+            });
+            let _ = events.recv();
+        }
+        scene.clear()
+    }
+
+    /// Says how far it is; with `--json`, only the figures are said.
+    fn say(&self, text: std::fmt::Arguments<'_>) {
+        if !self.json {
+            output::note(text);
+        }
+    }
+}
+
+/// Notes a signal, and ends the waiting for Enter.
+fn watch_signals(stop: Stop, sender: mpsc::Sender<()>) -> Result<tokio::runtime::Runtime> {
+    let runtime = crate::connect::runtime()?;
+    let mut signals = runtime.block_on(async { super::server::Signals::new() })?;
+    runtime.spawn(async move {
+        signals.wait().await;
+        stop.0.store(true, Ordering::Relaxed);
+        let _ = sender.send(());
+    });
+    Ok(runtime)
+}
+
+/// Copies files in until they are safe at the server, mounts anew so that nothing is cached here,
+/// and reads every byte back.
+fn measure(scene: &mut Scene, stop: &Stop) -> Result<Figures> {
+    let picked = pick(BYTES);
+    if picked.is_empty() {
+        return Err(Failure::new(
+            Code::Local,
+            "there are no readable files below /usr",
+        ));
+    }
+    let bytes = picked.iter().map(|file| file.bytes).sum();
+    let progress = Progress::bytes("writing", bytes);
+    let begun = Instant::now();
+    for file in &picked {
+        stop.check()?;
+        file.copy_to(&scene.mount_point())?;
+        progress.add(file.bytes);
+    }
+    scene.sync()?;
+    let write = begun.elapsed();
+    progress.finish();
+
+    scene.remount()?;
+    let progress = Progress::bytes("reading back", bytes);
+    let mut read = Duration::ZERO;
+    for file in &picked {
+        stop.check()?;
+        read += file.verify(&scene.mount_point())?;
+        progress.add(file.bytes);
+    }
+    progress.finish();
+    Ok(Figures {
+        files: picked.len(),
+        bytes,
+        write,
+        read,
+        round_trip: scene.round_trip()?,
+    })
+}
+
+impl Figures {
+    fn to_json(&self) -> Value {
+        let per_second = |time: Duration| self.files as f64 / time.as_secs_f64();
+        json!({
+            "files": self.files,
+            "bytes": self.bytes,
+            "verified": true,
+            "write_seconds": self.write.as_secs_f64(),
+            "write_bytes_per_second": rate(self.bytes, self.write).0,
+            "write_files_per_second": per_second(self.write),
+            "read_seconds": self.read.as_secs_f64(),
+            "read_bytes_per_second": rate(self.bytes, self.read).0,
+            "read_files_per_second": per_second(self.read),
+            "rtt_micros": u64::try_from(self.round_trip.as_micros()).unwrap_or(u64::MAX),
+        })
+    }
+
+    fn page(&self) -> String {
+        let line = |what: &str, time: Duration| {
+            let files = self.files as f64 / time.as_secs_f64();
+            let rate = rate(self.bytes, time);
+            format!("{what:<10} {rate}, {files:.0} files/s ({})\n", span(time))
+        };
+        format!(
+            "files      {} of this machine, {}\n{}{}round trip {}\nverified   every byte\n",
+            self.files,
+            size(self.bytes),
+            line("written", self.write),
+            line("read back", self.read),
+            span(self.round_trip),
+        )
+    }
+}
+
+/// What to try while it runs.
+fn next(scene: &Scene) -> String {
+    let (address, mount) = (scene.address(), scene.mount_point());
+    let (mount, export) = (mount.display(), scene.export());
+    let config = scene.config();
+    format!(
+        "\nIt goes on until you press Enter. In another terminal:\n\
+         \n  export AZEKURA_CONFIG_DIR={}\
+         \n  ls {mount}                            # the volume\
+         \n  ls {}                         # the same files at the server\
+         \n  azekura top {mount}                   # window, in flight, hits\
+         \n  azekura status {address}              # the server's view\
+         \n  azekura cp -r /etc {address}/demo:/   # without a mount\
+         \n  azekura doctor {mount}\n\n",
+        config.display(),
+        export.display(),
+    )
+}
+
+/// Whether a file's bytes are others than they were.
+fn mismatch(file: &Picked, at: u64) -> Failure {
+    let name = output::plain(&file.name.to_string_lossy());
+    Failure::new(
+        Code::Mismatch,
+        format!("{name} differs from its original at byte {at}"),
+    )
+}

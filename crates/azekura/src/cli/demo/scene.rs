@@ -1,0 +1,218 @@
+//! What the demonstration plays on: a directory, a server, a mount, and their end.
+
+use crate::errors::{Code, Context, Failure, Result};
+use crate::mounts::Mounted;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Time for the server to come up, also on a machine that is busy.
+const START_TIME_MAX: Duration = Duration::from_secs(30);
+/// Time for the server to end in order.
+const END_TIME_MAX: Duration = Duration::from_secs(10);
+/// Time for the mount to answer about itself.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+const VOLUME: &str = "demo";
+
+/// See the module's head. Dropping it ends everything.
+pub(super) struct Scene {
+    program: PathBuf,
+    directory: Option<TempDir>,
+    path: PathBuf,
+    keep: bool,
+    server: Option<Child>,
+    address: String,
+}
+
+impl Scene {
+    /// Makes the directory, starts the server, makes the volume.
+    pub(super) fn set(keep: bool) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("azekura-demo-").tempdir();
+        let directory = directory.context("no temporary directory")?;
+        let mut scene = Self {
+            program: std::env::current_exe().context("cannot find this program")?,
+            path: directory.path().to_owned(),
+            directory: Some(directory),
+            keep,
+            server: None,
+            address: String::new(),
+        };
+        for below in ["export", "mnt"] {
+            let path = scene.path.join(below);
+            std::fs::create_dir(&path).context(path.display())?;
+        }
+        scene.start_server()?;
+        let volume = scene.volume();
+        let export = scene.export();
+        scene.run(&["volume", "create", &volume, "--export"], &export)?;
+        Ok(scene)
+    }
+
+    fn start_server(&mut self) -> Result<()> {
+        let mut command = self.command();
+        command.args([
+            "server",
+            "--listen",
+            "127.0.0.1:0",
+            "--init",
+            "--with-parent",
+            "--data",
+        ]);
+        command.arg(self.path.join("srv")).stdout(Stdio::piped());
+        // Ctrl-C is for the demonstration, which then ends the server in order.
+        command.process_group(0);
+        let mut server = command.spawn().context("cannot start the server")?;
+        let pipe = server.stdout.take();
+        self.server = Some(server);
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            if let Some(pipe) = pipe {
+                // An error reads like an end: the server is gone.
+                let _ = BufReader::new(pipe).read_line(&mut line);
+            }
+            let _ = sender.send(line);
+        });
+        let line = receiver.recv_timeout(START_TIME_MAX).unwrap_or_default();
+        let address = line
+            .split_once("ready on ")
+            .and_then(|(_, rest)| rest.split(',').next());
+        let address = address.ok_or_else(|| {
+            Failure::new(Code::Local, "the server did not start; it says why above")
+        })?;
+        self.address = address.to_owned();
+        Ok(())
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .env("AZEKURA_CONFIG_DIR", self.config())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command of ours; what it says, it says itself.
+    fn run(&self, words: &[&str], path: &Path) -> Result<()> {
+        let mut command = self.command();
+        let status = command.args(words).arg(path).stdout(Stdio::null()).status();
+        if status.context("cannot run this program")?.success() {
+            return Ok(());
+        }
+        let message = format!(
+            "azekura {} failed",
+            words.first().copied().unwrap_or_default()
+        );
+        Err(Failure::new(Code::Local, message).hint("the reason is above"))
+    }
+
+    pub(super) fn mount(&mut self) -> Result<()> {
+        self.run(&["mount", &self.volume()], &self.mount_point())
+    }
+
+    /// Mounts anew: nothing is cached in the client or the kernel.
+    pub(super) fn remount(&mut self) -> Result<()> {
+        self.run(&["umount"], &self.mount_point())?;
+        self.mount()
+    }
+
+    /// Waits until everything is safe at the server.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.run(&["sync"], &self.mount_point())
+    }
+
+    /// The line's round trip as the mount measured it.
+    pub(super) fn round_trip(&self) -> Result<Duration> {
+        let status = Mounted::at(&self.mount_point())?.status(ANSWER_TIME_MAX)?;
+        let micros = status
+            .get("rtt_micros")
+            .and_then(Value::as_u64)
+            .unwrap_or(0);
+        Ok(Duration::from_micros(micros))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn mount_point(&self) -> PathBuf {
+        self.path.join("mnt")
+    }
+
+    pub(super) fn export(&self) -> PathBuf {
+        self.path.join("export")
+    }
+
+    pub(super) fn config(&self) -> PathBuf {
+        self.path.join("config")
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn volume(&self) -> String {
+        format!("{}/{VOLUME}", self.address)
+    }
+
+    /// Ends it in order.
+    ///
+    /// # Errors
+    /// If something does not end; what can be ended, is.
+    pub(super) fn clear(mut self) -> Result<()> {
+        let unmounted = self.unmount();
+        self.end_server();
+        if let Some(directory) = self.directory.take() {
+            if self.keep {
+                let kept = directory.keep();
+                crate::output::note(format_args!("kept       {}", kept.display()));
+            } else {
+                let path = directory.path().to_owned();
+                directory.close().context(path.display())?;
+            }
+        }
+        unmounted
+    }
+
+    fn unmount(&self) -> Result<()> {
+        let point = self.mount_point();
+        if Mounted::at(&point).is_err() {
+            return Ok(());
+        }
+        self.run(&["umount"], &point)
+            .or_else(|failure| self.run(&["umount", "--force"], &point).and(Err(failure)))
+    }
+
+    fn end_server(&mut self) {
+        let Some(mut server) = self.server.take() else {
+            return;
+        };
+        if let Some(pid) = Pid::from_raw(server.id().cast_signed()) {
+            // It may have ended by itself.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let deadline = Instant::now() + END_TIME_MAX;
+        while Instant::now() < deadline {
+            if !matches!(server.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = server.kill();
+        let _ = server.wait();
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // After a failure. There is nobody left to tell about another one.
+        let _ = self.unmount();
+        self.end_server();
+    }
+}

@@ -1,0 +1,141 @@
+//! The way to a server: name, port, credential, handshake, version, round trip.
+
+use super::Check;
+use crate::address::Address;
+use crate::config::Config;
+use crate::connect::{WayArgs, endpoint, resolve};
+use crate::errors::{Code, Failure, plain_io};
+use crate::output::span;
+use base::Rate;
+use client::transport::{Transport, TransportOptions};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use wire::message::{AdminReply, AdminRequest};
+
+/// How long a connection is waited for.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+/// Questions asked to measure the round trip; the fastest counts.
+const ROUNDS: usize = 3;
+
+/// All checks of the way to `server`. The first one that fails ends them: the rest would only say
+/// the same again.
+pub(super) async fn checks(config: &Config, server: &Address, way: &WayArgs) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let addresses = match resolve(server).await {
+        Ok(addresses) => addresses,
+        Err(failure) => {
+            checks.push(Check::failure("name", &failure));
+            return checks;
+        }
+    };
+    let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    checks.push(Check::good(
+        "name",
+        format!("{server} is {}", shown.join(", ")),
+    ));
+    match reach(server, &addresses).await {
+        Ok(check) => checks.push(check),
+        Err(check) => {
+            checks.push(check);
+            return checks;
+        }
+    }
+    let credential = match config.credential(server, &addresses) {
+        Ok(credential) => credential,
+        Err(failure) => {
+            checks.push(Check::failure("credential", &failure));
+            return checks;
+        }
+    };
+    checks.push(Check::good(
+        "credential",
+        format!("for cluster {}", credential.cluster()),
+    ));
+    if let Err(failure) = session(config, server, way, &mut checks).await {
+        checks.push(Check::failure("session", &failure));
+        return checks;
+    }
+    checks.extend(line(config, server));
+    checks
+}
+
+async fn reach(server: &Address, addresses: &[SocketAddr]) -> Result<Check, Check> {
+    let name = "port";
+    let begun = Instant::now();
+    let connecting = tokio::time::timeout(CONNECT_TIME_MAX, TcpStream::connect(addresses)).await;
+    let advice = format!(
+        "is the server running (azekura server --listen {server})? does a firewall let port {} \
+         through?",
+        server.port
+    );
+    match connecting {
+        Ok(Ok(_)) => Ok(Check::good(
+            name,
+            format!("answers in {}", span(begun.elapsed())),
+        )),
+        Ok(Err(error)) => Err(Check::failed(name, plain_io(&error), advice)),
+        Err(_) => {
+            let found = format!("no answer within {}", span(CONNECT_TIME_MAX));
+            Err(Check::failed(name, found, advice))
+        }
+    }
+}
+
+async fn session(
+    config: &Config,
+    server: &Address,
+    way: &WayArgs,
+    checks: &mut Vec<Check>,
+) -> Result<(), Failure> {
+    let plain = config.is_plain(server, way.plain);
+    let endpoint = endpoint(config, server, plain).await?;
+    let options = TransportOptions {
+        connections: 1,
+        request_time_max: config.timeout(server, way.timeout),
+        ..TransportOptions::default()
+    };
+    let begun = Instant::now();
+    let transport = Transport::connect(endpoint, options).await?;
+    let how = if plain { "without TLS" } else { "TLS 1.3" };
+    checks.push(Check::good(
+        "session",
+        format!("{how}, set up in {}", span(begun.elapsed())),
+    ));
+    let outcome = ask(&transport, checks).await;
+    transport.close(Duration::from_secs(1)).await;
+    outcome
+}
+
+async fn ask(transport: &Transport, checks: &mut Vec<Check>) -> Result<(), Failure> {
+    let mut fastest = Duration::MAX;
+    let mut version = String::new();
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        match transport.admin(AdminRequest::Status).await? {
+            AdminReply::Status(status) => version = status.version,
+            _ => return Err(Failure::new(Code::Protocol, "the answer is no status")),
+        }
+        fastest = fastest.min(begun.elapsed());
+    }
+    checks.push(Check::good("round trip", span(fastest)));
+    let ours = env!("CARGO_PKG_VERSION");
+    checks.push(if version == ours {
+        Check::good("server version", version)
+    } else {
+        let advice = "both sides work together; the newer one's features need the newer one";
+        Check::warning("server version", format!("{version}, here {ours}"), advice)
+    });
+    Ok(())
+}
+
+/// The line as the last mount measured it.
+fn line(config: &Config, server: &Address) -> Option<Check> {
+    let download = config.line(server).0?;
+    let round_trip = span(Duration::from_nanos(download.rtt_nanos));
+    let rate = Rate(download.rate_bytes_per_second);
+    Some(Check::good(
+        "line, last mount",
+        format!("{rate}, round trip {round_trip}"),
+    ))
+}

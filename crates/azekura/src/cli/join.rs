@@ -1,0 +1,143 @@
+//! `azekura join create`.
+
+use crate::address::Address;
+use crate::config::{Config, Span};
+use crate::connect::{WayArgs, admin, resolve, runtime, unexpected_reply};
+use crate::errors::{Code, Failure, Result};
+use crate::output;
+use serde_json::json;
+use std::time::{Duration, SystemTime};
+use wire::identity::{Fingerprint, JoinString};
+use wire::message::{AdminReply, AdminRequest, CredentialKind, JoinTerms};
+
+/// Let other machines and users in
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Join {
+    Create(Create),
+}
+
+impl Join {
+    pub(super) fn run(self, config: &Config) -> Result<()> {
+        let Self::Create(command) = self;
+        command.run(config)
+    }
+}
+
+/// Make a join string, with which one client can enrol once
+///
+/// Hand it over on a way that nobody else reads: whoever has it first gets the credential.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  azekura join create 127.0.0.1:7700 --kind user:1000 --for 1h")]
+pub(super) struct Create {
+    /// HOST:PORT
+    #[arg(value_name = "ADDR")]
+    server: Address,
+    /// For whom the credential speaks: host (all users of a machine), user:UID (one user), admin
+    #[arg(long, default_value = "host", value_parser = parse_kind)]
+    kind: CredentialKind,
+    /// How long it can be used
+    #[arg(long = "for", value_name = "TIME", default_value = "10m")]
+    valid: Span,
+    /// Check that this user may do it, without doing it
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    way: WayArgs,
+}
+
+impl Create {
+    fn run(self, config: &Config) -> Result<()> {
+        let Self {
+            server, kind, way, ..
+        } = &self;
+        let runtime = runtime()?;
+        if self.dry_run {
+            // Only an administrator may see credentials; nothing else is checked beforehand.
+            runtime.block_on(admin(config, server, way, AdminRequest::CredentialList))?;
+            return output::line("a join string could be made");
+        }
+        let seconds_valid = u32::try_from(self.valid.0.as_secs().max(1)).map_err(|_| {
+            Failure::new(Code::Invalid, "a join string cannot be valid for so long")
+                .hint("hours or days are enough for --for")
+        })?;
+        let terms = JoinTerms {
+            kind: *kind,
+            seconds_valid,
+        };
+        let reply =
+            runtime.block_on(admin(config, server, way, AdminRequest::JoinCreate(terms)))?;
+        let AdminReply::JoinSecret(secret) = reply else {
+            return Err(unexpected_reply(server));
+        };
+        let addresses = runtime.block_on(resolve(server))?;
+        let credential = config.credential(server, &addresses)?;
+        let join = JoinString {
+            fingerprint: Fingerprint::of(credential.authority()),
+            secret,
+        };
+        let until = until(Duration::from_secs(u64::from(seconds_valid)));
+        if self.json {
+            let join = join.to_string();
+            let kind = show_kind(*kind);
+            return output::json(&json!({
+                "address": server.to_string(), "join_string": join, "kind": kind, "until": until,
+            }));
+        }
+        output::line(format_args!("{join}"))?;
+        output::note(format_args!(
+            "good for one {} credential until {until}; there: azekura login {server} -",
+            show_kind(*kind)
+        ));
+        Ok(())
+    }
+}
+
+fn until(valid: Duration) -> String {
+    let end = SystemTime::now() + valid;
+    let seconds = end
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
+    output::moment(i64::try_from(seconds).unwrap_or(i64::MAX))
+}
+
+fn parse_kind(text: &str) -> Result<CredentialKind, String> {
+    match text {
+        "host" => Ok(CredentialKind::Host),
+        "admin" => Ok(CredentialKind::Admin),
+        _ => text
+            .strip_prefix("user:")
+            .and_then(|uid| uid.parse().ok())
+            .map(|uid| CredentialKind::User { uid })
+            .ok_or_else(|| {
+                "it is host, admin or user:UID with a number, as in user:1000".to_owned()
+            }),
+    }
+}
+
+/// As `--kind` takes it.
+pub(super) fn show_kind(kind: CredentialKind) -> String {
+    match kind {
+        CredentialKind::Admin => "admin".to_owned(),
+        CredentialKind::Host => "host".to_owned(),
+        CredentialKind::User { uid } => format!("user:{uid}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_written_as_they_are_read() {
+        for text in ["host", "admin", "user:1000"] {
+            assert_eq!(parse_kind(text).map(show_kind).as_deref(), Ok(text));
+        }
+        for bad in ["", "root", "user:", "user:aya", "user:-1"] {
+            assert!(parse_kind(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The commands, one file each.
+//!
+//! Every reading command takes `--json`, every changing command `--dry-run`. Under the names
+//! `mount.azekura` and `mount.fuse.azekura` the program takes the arguments that mount(8) gives to
+//! its helpers, for lines in fstab.
+
+mod completions;
+mod cp;
+mod credential;
+mod demo;
+mod doctor;
+mod join;
+mod login;
+mod ls;
+mod man;
+mod mount;
+mod mount_helper;
+mod server;
+mod status;
+mod sync;
+mod top;
+mod umount;
+mod volume;
+
+use crate::config::Config;
+use crate::errors::Result;
+use crate::logging;
+use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::Path;
+
+/// A file system for networks with distance: serve a directory, mount it elsewhere, at the speed of
+/// the line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "azekura",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  azekura demo                                     see it work
+  azekura server --data ./srv --listen 127.0.0.1:7700 --init
+  azekura volume create 127.0.0.1:7700/photos --export ./photos
+  azekura mount 127.0.0.1:7700/photos mnt/photos
+  azekura umount mnt/photos
+
+Exit codes: 0 done, 1 failed, 2 wrong usage. Errors carry a code with a page in docs/errors/."
+)]
+struct Arguments {
+    /// Say more about what happens; twice for details (RUST_LOG goes before it)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Server(server::Server),
+    #[command(subcommand)]
+    Volume(volume::Volume),
+    Mount(mount::Mount),
+    Umount(umount::Umount),
+    Cp(cp::Cp),
+    Ls(ls::Ls),
+    Sync(sync::Sync),
+    Top(top::Top),
+    Status(status::Status),
+    Doctor(doctor::Doctor),
+    Demo(demo::Demo),
+    Login(login::Login),
+    #[command(subcommand)]
+    Join(join::Join),
+    #[command(subcommand)]
+    Credential(credential::Credential),
+    MountHelper(mount_helper::MountHelper),
+    Completions(completions::Completions),
+    Man(man::Man),
+}
+
+/// Runs the command that `arguments` describe.
+///
+/// # Errors
+/// What the user is to be told. Wrong usage ends the process with exit code 2.
+pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    if is_mount_helper(arguments.first()) {
+        arguments.insert(1, "mount-helper".into());
+    }
+    let Arguments { verbose, command } = Arguments::parse_from(arguments);
+    // A mount in the background logs to a file and says so itself.
+    if !matches!(command, Command::Mount(_) | Command::MountHelper(_)) {
+        logging::to_stderr(verbose);
+    }
+    match command {
+        Command::Completions(command) => command.run(),
+        Command::Man(command) => command.run(),
+        command => with_config(command, &Config::load()?, verbose),
+    }
+}
+
+fn with_config(command: Command, config: &Config, verbose: u8) -> Result<()> {
+    match command {
+        Command::Server(command) => command.run(config),
+        Command::Volume(command) => command.run(config),
+        Command::Mount(command) => command.run(config, verbose),
+        Command::MountHelper(command) => command.run(config, verbose),
+        Command::Umount(command) => command.run(),
+        Command::Cp(command) => command.run(config),
+        Command::Ls(command) => command.run(config),
+        Command::Sync(command) => command.run(),
+        Command::Top(command) => command.run(),
+        Command::Status(command) => command.run(config),
+        Command::Doctor(command) => command.run(config),
+        Command::Demo(command) => command.run(),
+        Command::Login(command) => command.run(config),
+        Command::Join(command) => command.run(config),
+        Command::Credential(command) => command.run(config),
+        Command::Completions(command) => command.run(),
+        Command::Man(command) => command.run(),
+    }
+}
+
+/// Whether mount(8) calls us as its helper.
+fn is_mount_helper(program: Option<&OsString>) -> bool {
+    let name = program.and_then(|program| Path::new(program).file_name());
+    name.is_some_and(|name| name == "mount.azekura" || name == "mount.fuse.azekura")
+}
+
+/// The whole command line, for completions and manual pages.
+fn definition() -> clap::Command {
+    Arguments::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn the_helper_is_known_by_its_name() {
+        let is_helper = |name: &str| is_mount_helper(Some(&name.into()));
+        assert!(is_helper("/sbin/mount.azekura") && is_helper("mount.fuse.azekura"));
+        assert!(!is_helper("/usr/bin/azekura") && !is_mount_helper(None));
+    }
+
+    /// What changes something can be tried without changing it, and what reads can be read by
+    /// programs.
+    #[test]
+    fn changing_commands_have_dry_run_and_reading_commands_json() {
+        let definition = definition();
+        let has = |path: &[&str], flag: &str| {
+            let command = path.iter().fold(&definition, |command, name| {
+                command
+                    .find_subcommand(name)
+                    .expect("a command of the list")
+            });
+            command
+                .get_arguments()
+                .any(|argument| argument.get_long() == Some(flag))
+        };
+        let changing: [&[&str]; 9] = [
+            &["server"],
+            &["volume", "create"],
+            &["volume", "delete"],
+            &["mount"],
+            &["umount"],
+            &["cp"],
+            &["login"],
+            &["join", "create"],
+            &["credential", "revoke"],
+        ];
+        let reading: [&[&str]; 8] = [
+            &["volume", "list"],
+            &["volume", "show"],
+            &["ls"],
+            &["top"],
+            &["status"],
+            &["doctor"],
+            &["credential", "list"],
+            &["demo"],
+        ];
+        for path in changing {
+            assert!(has(path, "dry-run"), "{path:?}");
+        }
+        for path in reading {
+            assert!(has(path, "json"), "{path:?}");
+        }
+    }
+}

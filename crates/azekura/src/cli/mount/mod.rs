@@ -1,0 +1,227 @@
+//! `azekura mount`.
+//!
+//! A mount is a process of its own. The command starts it (the same program again, with
+//! `--foreground`, a session of its own and a pipe), waits until it is ready, and returns; what goes
+//! wrong before comes back through the pipe and is reported as if it had happened here. Starting the
+//! program again instead of forking keeps threads out of the question.
+
+mod background;
+mod options;
+mod process;
+
+pub(super) use options::Options;
+
+use crate::address::VolumeAddress;
+use crate::config::{Config, Span};
+use crate::connect::{WayArgs, connect, runtime};
+use crate::errors::{Code, Failure, Result, plain_io};
+use crate::mounts::Mounted;
+use crate::{logging, output};
+use base::ByteSize;
+use client::transport::TransportOptions;
+use client::volume::Volume;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Mount a volume on a directory; returns when it is ready
+///
+/// Requests that the server does not answer within --timeout end with an error; the mount goes on
+/// and works again when the server does.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Options of -o: ro, rw, allow_other, suid, nosuid, dev, nodev, exec, noexec, plain, timeout=TIME,
+log=FILE. Set-id bits and device files do not count unless root asks for suid or dev. Options for
+others (_netdev, nofail, x-systemd...) are accepted and left to them.
+
+Examples:
+  azekura mount far.example:7700/genomes mnt/g --read-only --timeout 10s
+  far.example:7700/genomes /mnt/g azekura ro,_netdev,nofail 0 0      # in /etc/fstab")]
+pub(super) struct Mount {
+    /// HOST:PORT/VOLUME
+    #[arg(value_name = "ADDR/VOLUME")]
+    volume: VolumeAddress,
+    /// An existing directory
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Refuse every change
+    #[arg(long)]
+    read_only: bool,
+    /// Let users other than this one in; not root needs user_allow_other in /etc/fuse.conf
+    #[arg(long)]
+    allow_other: bool,
+    /// Options as in fstab, separated by commas
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<Options>,
+    /// Stay in the foreground and log to standard error
+    #[arg(long)]
+    foreground: bool,
+    /// File for what the mount has to say in the background
+    /// [default: ~/.local/state/azekura/mount-DIR.log]
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Check that the volume could be mounted, without mounting it
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    way: WayArgs,
+    /// One request in flight with a buffer of this size, to compare with
+    #[arg(long, value_name = "SIZE", hide = true)]
+    blocking: Option<ByteSize>,
+    /// Tell the process that started this one when the mount is ready
+    #[arg(long, hide = true, requires = "foreground")]
+    report: bool,
+}
+
+/// What is to be mounted where and how, with everything decided.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) volume: VolumeAddress,
+    /// Absolute.
+    pub(super) directory: PathBuf,
+    pub(super) options: Options,
+    pub(super) blocking: Option<ByteSize>,
+    pub(super) verbose: u8,
+}
+
+impl Mount {
+    pub(super) fn run(self, config: &Config, verbose: u8) -> Result<()> {
+        let mut options = Options {
+            read_only: self.read_only,
+            allow_other: self.allow_other,
+            plain: self.way.plain,
+            ..Options::default()
+        };
+        for more in self.options {
+            options.merge(more);
+        }
+        options.timeout = self.way.timeout.or(options.timeout);
+        options.log = self.log.or(options.log);
+        let plan = Plan {
+            volume: self.volume,
+            directory: self.directory,
+            options,
+            blocking: self.blocking,
+            verbose,
+        };
+        match (self.report, self.foreground, self.dry_run) {
+            (true, ..) => process::run_reporting(plan, config),
+            (_, _, true) => {
+                logging::to_stderr(verbose);
+                plan.check(config)
+            }
+            (_, true, _) => {
+                logging::to_stderr(verbose);
+                process::run(&plan.prepared()?, config, || Ok(()))
+            }
+            _ => {
+                logging::to_stderr(verbose);
+                plan.start(config)
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// Starts the mount in the background and waits until it is ready.
+    ///
+    /// # Errors
+    /// What kept it from getting ready.
+    pub(super) fn start(self, config: &Config) -> Result<()> {
+        let mut plan = self.prepared()?;
+        let log = match plan.options.log.take() {
+            Some(log) => {
+                std::path::absolute(&log).map_err(|error| Failure::local(log.display(), error))?
+            }
+            None => config.mount_log(&plan.directory)?,
+        };
+        plan.options.log = Some(log);
+        let limit = background::ready_time_max(plan.timeout(config));
+        background::start(&plan, limit)
+    }
+
+    /// Checks the directory and makes its path absolute.
+    pub(super) fn prepared(mut self) -> Result<Self> {
+        self.directory = mount_point(&self.directory)?;
+        Ok(self)
+    }
+
+    /// Says whether it could be mounted.
+    fn check(self, config: &Config) -> Result<()> {
+        let plan = self.prepared()?;
+        runtime()?.block_on(async {
+            let volume = plan.attach(config).await?;
+            volume
+                .detach(Duration::from_secs(1))
+                .await
+                .map_err(Failure::from)
+        })?;
+        let directory = plan.directory.display();
+        output::line(format_args!(
+            "{} could be mounted on {directory}",
+            plan.volume
+        ))
+    }
+
+    fn timeout(&self, config: &Config) -> Duration {
+        config.timeout(&self.volume.server, self.options.timeout)
+    }
+
+    /// Connects and enters the volume.
+    async fn attach(&self, config: &Config) -> Result<std::sync::Arc<Volume>> {
+        let VolumeAddress { server, volume } = &self.volume;
+        let way = WayArgs {
+            plain: self.options.plain,
+            timeout: self.options.timeout.map(|Span(time)| Span(time)),
+        };
+        let options = TransportOptions {
+            line: config.line(server),
+            blocking: self.blocking.map(|ByteSize(bytes)| bytes),
+            ..TransportOptions::default()
+        };
+        let transport = connect(config, server, &way, options).await?;
+        Volume::attach(transport, volume)
+            .await
+            .map_err(|error| enter_failed(&self.volume, error))
+    }
+}
+
+/// What it means that a volume could not be entered.
+pub(super) fn enter_failed(volume: &VolumeAddress, error: client::transport::CallError) -> Failure {
+    use client::transport::CallError;
+    match error {
+        CallError::Failed(base::FsError::NotFound) => {
+            Failure::new(Code::NotFound, format!("there is no volume {volume}")).hint(format!(
+                "azekura volume list {} shows what there is",
+                volume.server
+            ))
+        }
+        other => Failure::from(other).during(format!("volume {volume}")),
+    }
+}
+
+/// The directory as an absolute path without links, if it can be mounted on.
+fn mount_point(directory: &Path) -> Result<PathBuf> {
+    let shown = directory.display();
+    let unusable =
+        |why: &str| Failure::new(Code::MountPoint, format!("cannot mount on {shown}: {why}"));
+    if let Ok(mounted) = Mounted::at(directory) {
+        let failure = unusable(&format!("{} is mounted there", mounted.source));
+        return Err(failure.hint(format!("azekura umount {shown} takes it off")));
+    }
+    let real = directory
+        .canonicalize()
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                unusable("it does not exist").hint(format!("mkdir -p {shown}"))
+            }
+            io::ErrorKind::NotConnected => unusable("the process of a mount there has ended").hint(
+                format!("fusermount3 -u {shown} or umount {shown} takes it off"),
+            ),
+            _ => unusable(&plain_io(&error)),
+        })?;
+    if !real.is_dir() {
+        return Err(unusable("it is not a directory"));
+    }
+    Ok(real)
+}

@@ -1,0 +1,137 @@
+//! The process behind a mount: from connecting to the last byte written back.
+
+use super::{Plan, background};
+use crate::cli::server::{Signals, raise_descriptor_limit};
+use crate::config::Config;
+use crate::connect::runtime;
+use crate::errors::{Code, Context, Failure, Result};
+use crate::{logging, output};
+use ::mount::kernel::{MountPoint, SessionEnd};
+use ::mount::remote::{MountConfig, RemoteMount};
+use base::Principal;
+use client::volume::Volume;
+use std::fs::OpenOptions;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Threads that read requests from the kernel. They hand requests on and never wait for the
+/// network, so a few serve any number of programs.
+const THREADS: usize = 4;
+
+/// Runs as the process that the command in the foreground started and listens to.
+pub(super) fn run_reporting(plan: Plan, config: &Config) -> Result<()> {
+    let outcome = detach_from_terminal(&plan)
+        .and_then(|()| run(&plan, config, || report(&background::ready_message())));
+    if let Err(failure) = &outcome {
+        tracing::error!(code = failure.code().number(), "{}", failure.message());
+        // After it was ready, standard output leads nowhere.
+        let _ = report(&background::failed_message(failure));
+    }
+    outcome
+}
+
+fn detach_from_terminal(plan: &Plan) -> Result<()> {
+    if let Some(log) = &plan.options.log {
+        logging::to_file(log, plan.verbose)?;
+    }
+    rustix::process::setsid().context("cannot start a session")?;
+    // A mount must not keep the directory busy in which it was started.
+    std::env::set_current_dir("/").context("/")
+}
+
+/// Writes to the pipe and closes it.
+fn report(message: &serde_json::Value) -> Result<()> {
+    output::line(message)?;
+    let nothing = OpenOptions::new()
+        .write(true)
+        .open("/dev/null")
+        .context("/dev/null")?;
+    rustix::stdio::dup2_stdout(&nothing).context("standard output")
+}
+
+/// Mounts, says `ready`, and answers until the volume is unmounted.
+///
+/// # Errors
+/// What kept it from getting ready, or what could not be written back at the end.
+pub(super) fn run(plan: &Plan, config: &Config, ready: impl FnOnce() -> Result<()>) -> Result<()> {
+    raise_descriptor_limit();
+    let runtime = runtime()?;
+    let volume = runtime.block_on(plan.attach(config))?;
+    let options = &plan.options;
+    let settings = MountConfig {
+        source: plan.volume.to_string(),
+        allow_other: options.allow_other,
+        read_only: options.read_only,
+        suid: options.suid,
+        dev: options.dev,
+        exec: !options.no_exec,
+        threads: THREADS,
+    };
+    let handle = runtime.handle().clone();
+    let mounted = RemoteMount::mount(Arc::clone(&volume), &plan.directory, &settings, handle)?;
+    let point = mounted.mount_point().clone();
+    let timeout = plan.timeout(config);
+    let signals = runtime.block_on(async { Signals::new() })?;
+    runtime.spawn(unmount_on_signal(
+        signals,
+        Arc::clone(&volume),
+        point.clone(),
+        timeout,
+    ));
+    tracing::info!(volume = %plan.volume, on = %plan.directory.display(), "mounted");
+    if let Err(failure) = ready() {
+        // Nobody would know of the mount.
+        drop(mounted);
+        return Err(failure);
+    }
+    let end = mounted.run();
+    finish(plan, config, &runtime, &volume, timeout)?;
+    match end {
+        Ok(SessionEnd::Unmounted | SessionEnd::Aborted) => {
+            tracing::info!(volume = %plan.volume, "unmounted");
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes back what is left and remembers the line.
+fn finish(
+    plan: &Plan,
+    config: &Config,
+    runtime: &tokio::runtime::Runtime,
+    volume: &Volume,
+    timeout: Duration,
+) -> Result<()> {
+    let line = volume.transport().line_memory();
+    if let Err(failure) = config.save_line(&plan.volume.server, line) {
+        tracing::warn!("cannot remember the line: {}", failure.message());
+    }
+    let unwritten = volume.unwritten_bytes();
+    let outcome = runtime.block_on(volume.detach(timeout));
+    outcome.map_err(|error| {
+        let what = format!("{} of {} are lost", output::size(unwritten), plan.volume);
+        Failure::new(Code::Unwritten, format!("{what}: {error}"))
+            .hint("they were written, but never acknowledged by fsync or close")
+    })
+}
+
+/// Takes the mount off in order when the process is told to end. Programs that use it keep what
+/// they have open; nobody new gets in.
+async fn unmount_on_signal(
+    mut signals: Signals,
+    volume: Arc<Volume>,
+    point: MountPoint,
+    timeout: Duration,
+) {
+    signals.wait().await;
+    let synced = tokio::time::timeout(timeout, volume.sync(&Principal::root())).await;
+    if !matches!(synced, Ok(Ok(()))) {
+        tracing::warn!("not everything could be written back before unmounting");
+    }
+    let unmounted =
+        tokio::task::spawn_blocking(move || point.unmount(false).or_else(|_| point.unmount(true)));
+    if let Ok(Err(error)) = unmounted.await {
+        tracing::error!(%error, "cannot unmount");
+    }
+}

@@ -1,0 +1,234 @@
+//! `azekura server`.
+
+use crate::address::Address;
+use crate::config::Config;
+use crate::connect::{host_name, resolve, runtime};
+use crate::errors::{Code, Context, Failure, Result};
+use crate::{notify, output};
+use ::server::{DataError, RunningServer, Server as Service, ServerConfig, ServerError};
+use rustix::process::{Resource, Rlimit};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use wire::identity::Credential;
+
+/// Directory of the administrator's credential within the data directory.
+const ADMIN: &str = "admin";
+
+/// Serve volumes; stays in the foreground
+///
+/// With --init a new cluster is made in the data directory if there is none yet, and its
+/// administrator's credential is kept for this user, who needs no log-in on this machine.
+/// The server ends in order upon SIGTERM or SIGINT.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  azekura server --data ./srv --listen 127.0.0.1:7700 --init")]
+pub(super) struct Server {
+    /// Where the server keeps its keys and lists; files of volumes stay where they are
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// HOST:PORT to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDR")]
+    listen: Address,
+    /// Make a new cluster if the data directory has none
+    #[arg(long)]
+    init: bool,
+    /// Also accept clients without TLS: what they send and get can be read and changed on the way
+    #[arg(long)]
+    plain: bool,
+    /// Threads for file operations to begin with; more are added when disks make them wait
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
+    /// Check the data directory and the address, without starting or making anything
+    #[arg(long)]
+    dry_run: bool,
+    /// End when the process that started this one ends
+    #[arg(long, hide = true)]
+    with_parent: bool,
+}
+
+impl Server {
+    pub(super) fn run(self, config: &Config) -> Result<()> {
+        if self.with_parent {
+            let term = Some(rustix::process::Signal::TERM);
+            rustix::process::set_parent_process_death_signal(term).context("with-parent")?;
+        }
+        raise_descriptor_limit();
+        runtime()?.block_on(self.serve(config))
+    }
+
+    async fn serve(self, config: &Config) -> Result<()> {
+        let addresses = resolve(&self.listen).await?;
+        let listen = addresses
+            .first()
+            .copied()
+            .expect("resolving gives at least one");
+        let data = std::path::absolute(&self.data).context(self.data.display())?;
+        if self.dry_run {
+            return self.check(&data, listen);
+        }
+        if self.init {
+            initialise(&data)?;
+        }
+        // Before it listens: whoever gets through shall find the credential. With port 0 the
+        // address is not known yet.
+        if listen.port() != 0 {
+            share_admin(config, &data, &self.listen, listen)?;
+        }
+        let mut signals = Signals::new()?;
+        let mut settings = ServerConfig::new(data.clone(), listen);
+        settings.plain = self.plain;
+        if let Some(workers) = self.workers {
+            settings.workers = usize::from(workers);
+        }
+        let running = Service::start(settings).await?;
+        let address = running.address();
+        let named = Address {
+            port: address.port(),
+            ..self.listen.clone()
+        };
+        if listen.port() == 0 {
+            share_admin(config, &data, &named, address)?;
+        }
+        announce(&running)?;
+        signals.wait().await;
+        notify::tell("STOPPING=1");
+        running.shutdown().await;
+        Ok(())
+    }
+
+    fn check(&self, data: &Path, listen: SocketAddr) -> Result<()> {
+        drop(std::net::TcpListener::bind(listen).map_err(|error| {
+            let why = crate::errors::plain_io(&error);
+            Failure::new(Code::Listen, format!("cannot listen on {listen}: {why}"))
+        })?);
+        let there = data.join("cluster.toml").exists();
+        if !there && !self.init {
+            return Err(ServerError::from(DataError::NotInitialised(data.to_owned())).into());
+        }
+        let would = if there { "serve" } else { "make a cluster in" };
+        output::line(format_args!(
+            "would {would} {} and listen on {listen}",
+            data.display()
+        ))
+    }
+}
+
+/// Makes a cluster unless there is one. The administrator's credential is kept beside the
+/// authority's key, which can make another one anyway, so that it is not lost when the address
+/// changes.
+fn initialise(data: &Path) -> Result<()> {
+    match Service::init(data) {
+        Ok(outcome) => Ok(outcome.admin.save(&data.join(ADMIN))?),
+        Err(ServerError::Data(DataError::Initialised(_))) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Lets this user administer the server under every address that it now has on this machine. A
+/// credential of the same cluster that is there already stays.
+fn share_admin(config: &Config, data: &Path, named: &Address, listen: SocketAddr) -> Result<()> {
+    let admin = match Credential::load(&data.join(ADMIN)) {
+        Ok(admin) => admin,
+        // The data directory was made on another machine, or the credential moved away on purpose.
+        Err(error) => {
+            tracing::debug!(%error, "no administrator's credential to share");
+            return Ok(());
+        }
+    };
+    for address in addresses(named, listen) {
+        let known = Credential::load(&config.credential_directory(&address));
+        if !known.is_ok_and(|known| known.cluster() == admin.cluster()) {
+            config.save_credential(&address, &admin)?;
+        }
+    }
+    Ok(())
+}
+
+/// The addresses by which a user of this machine would call the server.
+fn addresses(named: &Address, listen: SocketAddr) -> Vec<Address> {
+    let port = listen.port();
+    let host = |host: &str| Address {
+        host: host.to_owned(),
+        port,
+    };
+    let mut all = vec![named.clone(), Address::from(listen)];
+    if listen.ip().is_unspecified() {
+        all.extend([host("127.0.0.1"), host("::1"), host(&host_name())]);
+    }
+    if listen.ip().is_unspecified() || listen.ip() == IpAddr::from([127, 0, 0, 1]) {
+        all.push(host("localhost"));
+    }
+    all.sort_by_key(ToString::to_string);
+    all.dedup();
+    all
+}
+
+fn announce(running: &RunningServer) -> Result<()> {
+    let (address, cluster) = (running.address(), running.cluster());
+    output::line(format_args!(
+        "azekura server: ready on {address}, cluster {cluster}"
+    ))?;
+    notify::tell("READY=1");
+    Ok(())
+}
+
+/// Connections and files under way take descriptors; the usual soft limit of 1,024 is for programs
+/// that use select(2).
+pub(super) fn raise_descriptor_limit() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+/// The signals that end a process in order.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Takes the signals over; must be called within a runtime.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn new() -> Result<Self> {
+        let listen = |kind| signal(kind).context("cannot take signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for one.
+    pub(super) async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_on_all_addresses_is_known_by_the_near_ones() {
+        let shown = |text: &str| {
+            let listen: SocketAddr = text.parse().expect("an address");
+            let all = addresses(&Address::from(listen), listen);
+            all.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let any = shown("0.0.0.0:7");
+        for expected in ["0.0.0.0:7", "127.0.0.1:7", "localhost:7", "[::1]:7"] {
+            assert!(any.iter().any(|address| address == expected), "{any:?}");
+        }
+        assert_eq!(shown("127.0.0.1:7"), ["127.0.0.1:7", "localhost:7"]);
+        assert_eq!(shown("192.0.2.1:7"), ["192.0.2.1:7"]);
+    }
+}

@@ -1,0 +1,214 @@
+//! `azekura top`: a mount at work.
+
+use crate::config::Span;
+use crate::errors::Result;
+use crate::mounts::Mounted;
+use crate::output::{self, rate, size, span};
+use base::Rate;
+use serde_json::Value;
+use std::fmt::Write;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long the mount may take to answer: it does not ask the server for this.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+/// To the upper left corner, and forget what is below.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+/// Show what a mount does: window, bytes in flight, hits, waste, rates
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  azekura top mnt/photos --once --json")]
+pub(super) struct Top {
+    /// A mounted directory, or anything below it
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Once instead of again and again
+    #[arg(long)]
+    once: bool,
+    /// Print JSON, one line each time
+    #[arg(long)]
+    json: bool,
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    interval: Span,
+}
+
+impl Top {
+    pub(super) fn run(self) -> Result<()> {
+        let mounted = Mounted::containing(&self.directory)?;
+        let clear = !self.once && io::stdout().is_terminal();
+        let mut before: Option<(Instant, Value)> = None;
+        loop {
+            let status = mounted.status(ANSWER_TIME_MAX)?;
+            let now = Instant::now();
+            if self.json {
+                output::json(&status)?;
+            } else {
+                let earlier = before.as_ref().map(|(at, status)| (now - *at, status));
+                let page = page(&mounted.path.to_string_lossy(), &status, earlier);
+                output::write(if clear { CLEAR } else { "" })?;
+                output::write(&page)?;
+            }
+            if self.once {
+                return Ok(());
+            }
+            before = Some((now, status));
+            std::thread::sleep(self.interval.0);
+        }
+    }
+}
+
+/// The figures for people; rates over the time since the look before.
+fn page(path: &str, status: &Value, earlier: Option<(Duration, &Value)>) -> String {
+    let number = |key: &str| status.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let text = |key: &str| status.get(key).and_then(Value::as_str).unwrap_or("?");
+    let share = |key: &str| {
+        let share = status.get(key).and_then(Value::as_f64).unwrap_or(0.0);
+        format!("{:.1} %", share * 100.0)
+    };
+    let lately = |key: &str| {
+        let now = number(key);
+        earlier.map_or(String::new(), |(time, status)| {
+            let then = status.get(key).and_then(Value::as_u64).unwrap_or(now);
+            format!("  {}", rate(now.saturating_sub(then), time))
+        })
+    };
+    let connected = status
+        .get("connected")
+        .and_then(Value::as_bool)
+        .unwrap_or(false);
+    let line = if connected {
+        "connected".to_owned()
+    } else {
+        format!(
+            "not connected for {}",
+            span(Duration::from_millis(number("silence_millis")))
+        )
+    };
+    let round_trip = span(Duration::from_micros(number("rtt_micros")));
+    let measured = |key: &str| Rate(number(key)).to_string();
+    let mut page = format!(
+        "{} on {}\n",
+        output::plain(text("source")),
+        output::plain(path)
+    );
+    let rows = [
+        (
+            "line",
+            format!("{line}, reconnected {} times", number("reconnects")),
+        ),
+        ("round trip", round_trip),
+        (
+            "measured rate",
+            format!(
+                "down {}, up {}",
+                measured("download_bytes_per_second"),
+                measured("upload_bytes_per_second")
+            ),
+        ),
+        (
+            "window",
+            format!(
+                "down {}, up {}",
+                size(number("window_bytes")),
+                size(number("upload_window_bytes"))
+            ),
+        ),
+        (
+            "in flight",
+            format!(
+                "down {}, up {}, {} requests",
+                size(number("in_flight_bytes")),
+                size(number("upload_in_flight_bytes")),
+                number("requests_in_flight")
+            ),
+        ),
+        (
+            "received",
+            format!(
+                "{}{}",
+                size(number("bytes_received")),
+                lately("bytes_received")
+            ),
+        ),
+        (
+            "sent",
+            format!("{}{}", size(number("bytes_sent")), lately("bytes_sent")),
+        ),
+        (
+            "read by programs",
+            format!("{}{}", size(number("read_bytes")), lately("read_bytes")),
+        ),
+        (
+            "written",
+            format!(
+                "{}{}",
+                size(number("written_bytes")),
+                lately("written_bytes")
+            ),
+        ),
+        ("not yet safe", size(number("unwritten_bytes"))),
+        (
+            "hits",
+            format!(
+                "data {}, names {}",
+                share("hit_rate"),
+                share("lookup_hit_rate")
+            ),
+        ),
+        ("wasted", size(number("wasted_bytes"))),
+        (
+            "held",
+            format!(
+                "{} data, {} inodes, {} leases",
+                size(number("buffered_bytes")),
+                number("nodes"),
+                number("leases")
+            ),
+        ),
+    ];
+    for (name, value) in rows {
+        writeln!(page, "  {name:<17} {value}").expect("writing to a string cannot fail");
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn figures_are_shown_with_units_and_rates() {
+        let status = |received: u64| {
+            json!({
+                "source": "far:7700/lab", "connected": true, "reconnects": 1, "rtt_micros": 100_100,
+                "window_bytes": 12 << 20, "in_flight_bytes": 8 << 20, "requests_in_flight": 8,
+                "bytes_received": received, "hit_rate": 0.987, "lookup_hit_rate": 1.0,
+                "wasted_bytes": 4096, "unwritten_bytes": 0,
+                "download_bytes_per_second": 117_700_000,
+            })
+        };
+        let (then, now) = (status(1 << 20), status((1 << 20) + 58_850_000));
+        let page = page("/mnt/lab", &now, Some((Duration::from_millis(500), &then)));
+        expect![[r#"
+            far:7700/lab on /mnt/lab
+              line              connected, reconnected 1 times
+              round trip        100 ms
+              measured rate     down 117.7 MB/s, up 0 B/s
+              window            down 12.0 MiB, up 0 B
+              in flight         down 8.0 MiB, up 0 B, 8 requests
+              received          57.1 MiB  117.7 MB/s
+              sent              0 B  0 B/s
+              read by programs  0 B  0 B/s
+              written           0 B  0 B/s
+              not yet safe      0 B
+              hits              data 98.7 %, names 100.0 %
+              wasted            4.0 KiB
+              held              0 B data, 0 inodes, 0 leases
+        "#]]
+        .assert_eq(&page);
+    }
+}

@@ -1,0 +1,182 @@
+//! `azekura umount`: nothing that was written is left behind silently.
+//!
+//! First everything written is made durable at the server, while the amount left is shown; the
+//! limit is not on the whole but on standing still, because a long line may have much to carry. Only
+//! then is the mount taken off. Where the server does not answer, the command ends within the stated
+//! time, the mount stays, and the user decides.
+
+use crate::config::Span;
+use crate::errors::{Code, Failure, Result, plain_io};
+use crate::mounts::Mounted;
+use crate::output;
+use crate::progress::Progress;
+use rustix::io::Errno;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+/// How often the amount left is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How long the mount's process is waited for after the mount is off: it says goodbye to the server.
+const END_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often it is looked at.
+const END_LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Unmount a volume after everything written is safe at the server
+///
+/// Says how much is still unwritten and waits for it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  azekura umount mnt/photos")]
+pub(super) struct Umount {
+    /// Where it is mounted
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Detach it although programs use it; it ends when they are done
+    #[arg(short, long)]
+    lazy: bool,
+    /// Give up what is unwritten and break the connection, without waiting for the server
+    #[arg(short, long)]
+    force: bool,
+    /// Give up, with the mount still there, when nothing has moved for this long
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    timeout: Span,
+    /// Say what is unwritten, without unmounting
+    #[arg(long)]
+    dry_run: bool,
+    /// Given by umount(8) and of no meaning here
+    #[arg(short, hide = true)]
+    no_mtab: bool,
+    /// Given by umount(8) and of no meaning here
+    #[arg(short, hide = true)]
+    read_only: bool,
+    /// Given by umount(8): the type, of which ours is the only one
+    #[arg(short = 't', hide = true, value_name = "TYPE")]
+    kind: Option<String>,
+}
+
+impl Umount {
+    pub(super) fn run(self) -> Result<()> {
+        let mounted = Mounted::at(&self.directory)?;
+        let time_max = self.timeout.0;
+        if self.force {
+            return self.force(&mounted, time_max);
+        }
+        let status = mounted.status(time_max);
+        if self.dry_run {
+            let unwritten = output::size(unwritten_bytes(&status?));
+            let directory = self.directory.display();
+            return output::line(format_args!(
+                "would write back {unwritten} and unmount {directory}"
+            ));
+        }
+        let process = match &status {
+            Ok(status) => status.get("pid").and_then(Value::as_u64),
+            // Its process has ended or it belongs to somebody who does not let us ask. The former
+            // has nothing left to write; the latter is taken off by its owner or root only.
+            Err(failure) if failure.code() == Code::FileDenied || has_ended(&mounted) => None,
+            Err(_) if self.lazy => None,
+            Err(_) => return status.map(drop),
+        };
+        if let Ok(status) = &status {
+            let outcome = write_back(&mounted, unwritten_bytes(status), time_max);
+            match outcome {
+                Err(failure) if self.lazy => output::note(failure),
+                outcome => outcome?,
+            }
+        }
+        mounted.unmount(self.lazy || has_ended(&mounted))?;
+        if !self.lazy
+            && let Some(process) = process
+        {
+            wait_for_end(process);
+        }
+        Ok(())
+    }
+
+    fn force(&self, mounted: &Mounted, time_max: Duration) -> Result<()> {
+        if self.dry_run {
+            return output::line(format_args!("would detach {}", self.directory.display()));
+        }
+        if let Err(failure) = mounted.abort() {
+            tracing::warn!("{}", failure.message());
+        }
+        mounted.unmount(true)?;
+        let deadline = Instant::now() + time_max;
+        while mounted.is_there()? && Instant::now() < deadline {
+            std::thread::sleep(END_LOOK_INTERVAL);
+        }
+        Ok(())
+    }
+}
+
+fn unwritten_bytes(status: &Value) -> u64 {
+    status
+        .get("unwritten_bytes")
+        .and_then(Value::as_u64)
+        .unwrap_or(0)
+}
+
+/// Whether the process behind the mount is gone: every question is refused at once.
+fn has_ended(mounted: &Mounted) -> bool {
+    matches!(
+        mounted.status(LOOK_INTERVAL),
+        Err(failure) if failure.message().ends_with("has ended")
+    )
+}
+
+/// Makes everything written durable; `time_max` is how long it may stand still.
+fn write_back(mounted: &Mounted, unwritten: u64, time_max: Duration) -> Result<()> {
+    let done = mounted.sync();
+    let progress = Progress::bytes("writing back", unwritten);
+    let mut left = unwritten;
+    let mut moved = Instant::now();
+    let outcome = loop {
+        match done.recv_timeout(LOOK_INTERVAL) {
+            Ok(outcome) => break outcome,
+            Err(RecvTimeoutError::Disconnected) => break Err(Errno::IO),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Ok(status) = mounted.status(LOOK_INTERVAL) {
+            let now_left = unwritten_bytes(&status);
+            if now_left < left {
+                moved = Instant::now();
+            }
+            left = now_left;
+            progress.set(unwritten.saturating_sub(left));
+        }
+        if moved.elapsed() >= time_max {
+            break Err(Errno::TIMEDOUT);
+        }
+    };
+    progress.finish();
+    match outcome {
+        // A mount without changes, or one whose root this user may not change: its process writes
+        // back before it ends.
+        Ok(()) | Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => Ok(()),
+        Err(errno) => Err(unwritten_failure(&mounted.path, left, errno)),
+    }
+}
+
+fn unwritten_failure(path: &Path, left: u64, errno: Errno) -> Failure {
+    let (path, left) = (path.display(), output::size(left));
+    let why = match errno {
+        Errno::TIMEDOUT => "the server does not take it".to_owned(),
+        _ => plain_io(&errno.into()),
+    };
+    Failure::new(
+        Code::Unwritten,
+        format!("{left} written to {path} are not safe: {why}"),
+    )
+    .hint(format!(
+        "it is still mounted: repeat, or give it up with azekura umount --force {path}"
+    ))
+}
+
+fn wait_for_end(process: u64) {
+    let path = PathBuf::from(format!("/proc/{process}"));
+    let deadline = Instant::now() + END_TIME_MAX;
+    while path.exists() && Instant::now() < deadline {
+        std::thread::sleep(END_LOOK_INTERVAL);
+    }
+}

@@ -1,0 +1,440 @@
+//! Where settings, credentials and state lie: the only place that reads the environment and the
+//! configuration file.
+//!
+//! ```text
+//! configuration  $AZEKURA_CONFIG_DIR, else $XDG_CONFIG_HOME/azekura, else ~/.config/azekura
+//!   config.toml                      settings; a flag on the command line goes before them
+//!   clusters/HOST_PORT/credential.pem  how to prove oneself to that server (0700, 0600)
+//! state          $AZEKURA_CONFIG_DIR/state, else $XDG_STATE_HOME/azekura, else ~/.local/state/azekura
+//!   lines/HOST_PORT.json             the line to that server as the last mount measured it
+//!   mount-PATH.log                   what a mount in the background has to say
+//! ```
+//! One variable, `AZEKURA_CONFIG_DIR`, so moves everything: a test or a demonstration sees nothing of
+//! the user's own. The home directory comes from `HOME` or, as under an init system, from the user
+//! database.
+
+use crate::address::Address;
+use crate::errors::{Code, Context, Failure, Result};
+use readahead::LineMemory;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use wire::identity::{Credential, IdentityError};
+
+/// Longest configuration or state file that is read: a person writes less, and what is longer was
+/// not written for us.
+const FILE_BYTES_MAX: u64 = 256 << 10;
+/// Format of a remembered line.
+const LINE_FORMAT: u32 = 1;
+
+/// The two directories and the settings.
+#[derive(Debug)]
+pub(crate) struct Config {
+    directory: PathBuf,
+    state: PathBuf,
+    file: ConfigFile,
+}
+
+/// `config.toml`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConfigFile {
+    #[serde(default, deserialize_with = "duration_text")]
+    timeout: Option<Duration>,
+    #[serde(default)]
+    servers: BTreeMap<String, ServerSettings>,
+}
+
+/// `[servers."HOST:PORT"]`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServerSettings {
+    #[serde(default, deserialize_with = "duration_text")]
+    timeout: Option<Duration>,
+    #[serde(default)]
+    plain: bool,
+}
+
+/// A line between two mounts.
+#[derive(Serialize, Deserialize)]
+struct LineFile {
+    format: u32,
+    download: Option<LineMemory>,
+    upload: Option<LineMemory>,
+}
+
+/// A time span as people write it: `30s`, `10m`, `1h 30m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) Duration);
+
+impl std::str::FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a time span; write it like 30s, 10m or 1h 30m");
+        let span: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+        let span = Duration::try_from(span).map_err(|_| wrong())?;
+        if span.is_zero() {
+            return Err("the time span must be longer than nothing".to_owned());
+        }
+        Ok(Self(span))
+    }
+}
+
+fn duration_text<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let span: Span = text.parse().map_err(serde::de::Error::custom)?;
+    Ok(Some(span.0))
+}
+
+impl Config {
+    /// Finds the directories and reads the settings.
+    ///
+    /// # Errors
+    /// [`Code::Config`] for a file that is there and cannot be read.
+    pub(crate) fn load() -> Result<Self> {
+        let own = env::var_os("AZEKURA_CONFIG_DIR").filter(|value| !value.is_empty());
+        let (directory, state) = match own {
+            Some(own) => {
+                // A mount in the background leaves the working directory.
+                let own = std::path::absolute(own).context("AZEKURA_CONFIG_DIR")?;
+                let state = own.join("state");
+                (own, state)
+            }
+            None => (
+                user_directory("XDG_CONFIG_HOME", ".config")?,
+                user_directory("XDG_STATE_HOME", ".local/state")?,
+            ),
+        };
+        let path = directory.join("config.toml");
+        let file = match read_bounded(&path) {
+            Ok(text) => toml::from_str(&text).map_err(|error| {
+                let why = error.to_string();
+                Failure::new(
+                    Code::Config,
+                    format!("{}: {}", path.display(), why.trim_end()),
+                )
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => ConfigFile::default(),
+            Err(error) => {
+                let message = format!("{}: {error}", path.display());
+                return Err(Failure::new(Code::Config, message));
+            }
+        };
+        Ok(Self {
+            directory,
+            state,
+            file,
+        })
+    }
+
+    /// Where settings and credentials lie.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn settings(&self, server: &Address) -> ServerSettings {
+        let settings = self.file.servers.get(&server.to_string());
+        settings.copied().unwrap_or_default()
+    }
+
+    /// Within which time everything asked of `server` is answered, in the order of precedence:
+    /// flag, the server's setting, the general one, the default.
+    pub(crate) fn timeout(&self, server: &Address, flag: Option<Span>) -> Duration {
+        flag.map(|span| span.0)
+            .or(self.settings(server).timeout)
+            .or(self.file.timeout)
+            .unwrap_or(base::limits::REQUEST_TIME_DEFAULT)
+    }
+
+    /// Whether `server` is talked to without TLS.
+    pub(crate) fn is_plain(&self, server: &Address, flag: bool) -> bool {
+        flag || self.settings(server).plain
+    }
+
+    /// Where the credential for a server is kept.
+    pub(crate) fn credential_directory(&self, server: &Address) -> PathBuf {
+        self.directory.join("clusters").join(server.file_name())
+    }
+
+    /// The credential for a server: the one kept under the address as written, else one kept under
+    /// a number that it stands for, else, on the server's own machine, the one of a server that
+    /// listens on all addresses.
+    ///
+    /// # Errors
+    /// [`Code::NoCredential`], [`Code::BadCredential`].
+    pub(crate) fn credential(
+        &self,
+        server: &Address,
+        resolved: &[SocketAddr],
+    ) -> Result<Credential> {
+        let mut candidates = vec![server.clone()];
+        candidates.extend(resolved.iter().copied().map(Address::from));
+        if resolved.iter().any(|address| is_own(address.ip())) {
+            let any = ["0.0.0.0", "::"].map(|host| Address {
+                host: host.to_owned(),
+                port: server.port,
+            });
+            candidates.extend(any);
+        }
+        for candidate in candidates {
+            match Credential::load(&self.credential_directory(&candidate)) {
+                Err(IdentityError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound => {}
+                outcome => return Ok(outcome?),
+            }
+        }
+        let message = format!("this user has no credential for {server}");
+        Err(Failure::new(Code::NoCredential, message).hint(format!(
+            "ask an administrator for a join string (azekura join create {server}), then: azekura \
+             login {server} JOIN_STRING"
+        )))
+    }
+
+    /// Keeps a credential for a server, only for this user to read.
+    ///
+    /// # Errors
+    /// [`Code::BadCredential`] with the path.
+    pub(crate) fn save_credential(&self, server: &Address, credential: &Credential) -> Result<()> {
+        make_private(&self.directory)?;
+        make_private(&self.directory.join("clusters"))?;
+        Ok(credential.save(&self.credential_directory(server))?)
+    }
+
+    /// The line to a server as an earlier mount measured it: download, upload. What cannot be read
+    /// is forgotten: it only saves the first seconds of measuring.
+    pub(crate) fn line(&self, server: &Address) -> (Option<LineMemory>, Option<LineMemory>) {
+        let text = read_bounded(&self.line_path(server)).unwrap_or_default();
+        match serde_json::from_str(&text) {
+            Ok(LineFile {
+                format: LINE_FORMAT,
+                download,
+                upload,
+            }) => (download, upload),
+            _ => (None, None),
+        }
+    }
+
+    /// Remembers the line to a server.
+    ///
+    /// # Errors
+    /// Of the files below the state directory.
+    pub(crate) fn save_line(
+        &self,
+        server: &Address,
+        (download, upload): (Option<LineMemory>, Option<LineMemory>),
+    ) -> Result<()> {
+        if download.is_none() && upload.is_none() {
+            return Ok(());
+        }
+        let line = LineFile {
+            format: LINE_FORMAT,
+            download,
+            upload,
+        };
+        let path = self.line_path(server);
+        self.make_state(Some("lines"))?;
+        let temporary = path.with_extension(format!("{}.new", std::process::id()));
+        let text = serde_json::to_vec(&line).map_err(|e| Failure::local("the line", e))?;
+        fs::write(&temporary, text).context(temporary.display())?;
+        fs::rename(&temporary, &path).context(path.display())
+    }
+
+    fn line_path(&self, server: &Address) -> PathBuf {
+        self.state
+            .join("lines")
+            .join(format!("{}.json", server.file_name()))
+    }
+
+    /// Where the mount on `directory` logs unless told otherwise. Makes the directory for it.
+    ///
+    /// # Errors
+    /// Of making it.
+    pub(crate) fn mount_log(&self, directory: &Path) -> Result<PathBuf> {
+        self.make_state(None)?;
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '-'
+            }
+        };
+        let name: String = directory.to_string_lossy().chars().map(plain).collect();
+        // Longer paths share a prefix; the end tells them apart, and 255 bytes are a name's limit.
+        let start = name.len().saturating_sub(200);
+        Ok(self.state.join(format!("mount{}.log", &name[start..])))
+    }
+
+    fn make_state(&self, below: Option<&str>) -> Result<()> {
+        make_private(&self.state)?;
+        below.map_or(Ok(()), |name| make_private(&self.state.join(name)))
+    }
+}
+
+/// Makes a directory, and those above it, for this user alone.
+fn make_private(path: &Path) -> Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .context(path.display())
+}
+
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?
+        .take(FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "the file is too long",
+        ));
+    }
+    Ok(text)
+}
+
+/// `$VARIABLE/azekura`, else `~/FALLBACK/azekura`. A relative value does not count (XDG Base
+/// Directory Specification).
+fn user_directory(variable: &str, fallback: &str) -> Result<PathBuf> {
+    let set = env::var_os(variable)
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let base = match set {
+        Some(base) => base,
+        None => home()?.join(fallback),
+    };
+    Ok(base.join("azekura"))
+}
+
+fn home() -> Result<PathBuf> {
+    let set = env::var_os("HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let from_database = || {
+        let uid = nix::unistd::geteuid();
+        nix::unistd::User::from_uid(uid)
+            .ok()
+            .flatten()
+            .map(|user| user.dir)
+    };
+    set.or_else(from_database).ok_or_else(|| {
+        Failure::new(Code::Config, "this user has no home directory")
+            .hint("set AZEKURA_CONFIG_DIR to a directory for settings and credentials")
+    })
+}
+
+/// Whether an address is one of this machine: only those can be bound to.
+fn is_own(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
+/// Where a service manager wants to be told that the server is ready (sd_notify(3)).
+pub(crate) fn notify_socket() -> Option<std::ffi::OsString> {
+    env::var_os("NOTIFY_SOCKET").filter(|value| !value.is_empty())
+}
+
+/// The user's wish what to log, as in `RUST_LOG=client=debug`.
+pub(crate) fn log_filter() -> Option<String> {
+    env::var("RUST_LOG").ok().filter(|value| !value.is_empty())
+}
+
+/// A program on the search path.
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(file: &str) -> Config {
+        let scratch = PathBuf::from("nowhere");
+        Config {
+            directory: scratch.clone(),
+            state: scratch,
+            file: toml::from_str(file).expect("a test's own configuration"),
+        }
+    }
+
+    #[test]
+    fn flags_go_before_settings_and_settings_before_defaults() {
+        let far: Address = "far:7700".parse().expect("an address");
+        let near: Address = "near:7700".parse().expect("an address");
+        let seconds = Duration::from_secs;
+        let settings = "timeout = \"1m\"\n[servers.\"far:7700\"]\ntimeout = \"5s\"\nplain = true\n";
+        let config = config(settings);
+        assert_eq!(config.timeout(&far, Some(Span(seconds(2)))), seconds(2));
+        assert_eq!(config.timeout(&far, None), seconds(5));
+        assert_eq!(config.timeout(&near, None), seconds(60));
+        assert!(config.is_plain(&far, false) && !config.is_plain(&near, false));
+        assert!(config.is_plain(&near, true));
+        let nothing = super::tests::config("");
+        assert_eq!(
+            nothing.timeout(&far, None),
+            base::limits::REQUEST_TIME_DEFAULT
+        );
+    }
+
+    #[test]
+    fn unknown_settings_are_refused_by_name() {
+        let error = toml::from_str::<ConfigFile>("time_out = \"1s\"").expect_err("misspelt");
+        assert!(error.to_string().contains("time_out"), "{error}");
+        assert!(toml::from_str::<ConfigFile>("timeout = \"fast\"").is_err());
+    }
+
+    #[test]
+    fn time_spans_are_read_as_people_write_them() {
+        let span = |text: &str| text.parse::<Span>().map(|span| span.0.as_millis()).ok();
+        assert_eq!(span("30s"), Some(30_000));
+        assert_eq!(span("10m"), Some(600_000));
+        assert_eq!(span("1h 30m"), Some(5_400_000));
+        assert_eq!(span("250ms"), Some(250));
+        for bad in ["", "30", "-5s", "0s", "soon"] {
+            assert_eq!(span(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_remembered_per_server_and_damage_is_forgotten() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let mut config = config("");
+        config.state = scratch.path().join("state");
+        let (far, near) = ("far:1".parse().expect("ok"), "near:1".parse().expect("ok"));
+        let memory = LineMemory {
+            rtt_nanos: 100_000_000,
+            rate_bytes_per_second: 117_000_000,
+        };
+        config
+            .save_line(&far, (Some(memory), None))
+            .expect("room on the disk");
+        assert_eq!(config.line(&far), (Some(memory), None));
+        assert_eq!(config.line(&near), (None, None));
+        fs::write(config.line_path(&far), "{\"format\":1").expect("room on the disk");
+        assert_eq!(config.line(&far), (None, None));
+    }
+
+    #[test]
+    fn logs_of_different_mounts_have_different_names() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let mut config = config("");
+        config.state = scratch.path().join("state");
+        let log = |path: &str| config.mount_log(Path::new(path)).expect("room on the disk");
+        assert!(log("/mnt/lab").ends_with("mount-mnt-lab.log"));
+        let deep = "/x".repeat(2000);
+        let name = log(&deep).file_name().expect("a name").len();
+        assert!(name <= 255, "{name}");
+    }
+}

@@ -1,0 +1,232 @@
+//! From an address on the command line to a session with the server.
+//!
+//! A server on this machine may have been started a moment ago (`azekura server ... &` and the next
+//! command behind it), so a refused connection to a loopback address is tried again for a few
+//! seconds. Elsewhere a refusal is an answer and is reported at once.
+
+use crate::address::Address;
+use crate::config::{Config, Span};
+use crate::errors::{Code, Failure, Result, from_admin};
+use base::Principal;
+use client::transport::{ConnectError, Endpoint, Transport, TransportOptions};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use wire::link::LinkError;
+use wire::message::{AdminReply, AdminRequest};
+
+/// How long a server on this machine is given to come up.
+const START_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often it is tried meanwhile.
+const START_RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// How long name resolution may take.
+const RESOLVE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How a command talks to a server.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct WayArgs {
+    /// Connect without TLS; the server must run with --plain
+    #[arg(long)]
+    pub(crate) plain: bool,
+    /// Give up when the server has not answered for this long [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<Span>,
+}
+
+/// The runtime under every command that talks to a server.
+///
+/// # Errors
+/// If the system gives no threads.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::local("cannot start threads", error))
+}
+
+/// The addresses that a server's name stands for.
+///
+/// # Errors
+/// [`Code::Resolve`].
+pub(crate) async fn resolve(server: &Address) -> Result<Vec<SocketAddr>> {
+    let failed = |why: String| {
+        Failure::new(
+            Code::Resolve,
+            format!("cannot resolve {:?}: {why}", server.host),
+        )
+    };
+    let lookup = tokio::net::lookup_host((server.host.as_str(), server.port));
+    let found = tokio::time::timeout(RESOLVE_TIME_MAX, lookup).await;
+    let found = found.map_err(|_| failed("no answer from the name service".to_owned()))?;
+    let addresses: Vec<SocketAddr> = found.map_err(|error| failed(error.to_string()))?.collect();
+    if addresses.is_empty() {
+        return Err(failed("the name has no address".to_owned()));
+    }
+    Ok(addresses)
+}
+
+/// The credential and address with which a server is connected to.
+///
+/// # Errors
+/// [`Code::Resolve`], [`Code::NoCredential`], [`Code::BadCredential`].
+pub(crate) async fn endpoint(config: &Config, server: &Address, plain: bool) -> Result<Endpoint> {
+    let addresses = resolve(server).await?;
+    if plain && !addresses.iter().all(|address| address.ip().is_loopback()) {
+        tracing::warn!(%server, "without TLS, everything can be read and changed on the way");
+    }
+    let credential = config.credential(server, &addresses)?;
+    Ok(Endpoint {
+        name: server.to_string(),
+        addresses,
+        credential: Arc::new(credential),
+        plain,
+        host: host_name(),
+    })
+}
+
+/// Connects, as the configuration and the flags say.
+///
+/// # Errors
+/// What stands in the way, with its code.
+pub(crate) async fn connect(
+    config: &Config,
+    server: &Address,
+    way: &WayArgs,
+    options: TransportOptions,
+) -> Result<Transport> {
+    let options = TransportOptions {
+        request_time_max: config.timeout(server, way.timeout),
+        ..options
+    };
+    let plain = config.is_plain(server, way.plain);
+    let deadline = Instant::now() + START_TIME_MAX.min(options.request_time_max);
+    loop {
+        let failure = match attempt(config, server, plain, &options).await {
+            Ok(transport) => return Ok(transport),
+            Err(Attempt::Final(failure)) => return Err(failure),
+            Err(Attempt::NotYet(failure)) => failure,
+        };
+        if Instant::now() >= deadline {
+            return Err(failure);
+        }
+        tokio::time::sleep(START_RETRY_INTERVAL).await;
+    }
+}
+
+/// How one try to connect failed.
+enum Attempt {
+    /// It may be that a server on this machine is just starting.
+    NotYet(Failure),
+    Final(Failure),
+}
+
+async fn attempt(
+    config: &Config,
+    server: &Address,
+    plain: bool,
+    options: &TransportOptions,
+) -> Result<Transport, Attempt> {
+    let endpoint = match endpoint(config, server, plain).await {
+        Ok(endpoint) => endpoint,
+        // The server writes its administrator's credential before it listens.
+        Err(failure) if failure.code() == Code::NoCredential => {
+            let listens = is_listening(server).await;
+            return Err(if listens {
+                Attempt::Final(failure)
+            } else {
+                Attempt::NotYet(failure)
+            });
+        }
+        Err(failure) => return Err(Attempt::Final(failure)),
+    };
+    let is_near = endpoint
+        .addresses
+        .iter()
+        .all(|address| address.ip().is_loopback());
+    Transport::connect(endpoint, options.clone())
+        .await
+        .map_err(|error| {
+            if is_near && is_refusal(&error) {
+                Attempt::NotYet(error.into())
+            } else {
+                Attempt::Final(error.into())
+            }
+        })
+}
+
+fn is_refusal(error: &ConnectError) -> bool {
+    let ConnectError::Unreachable { error, .. } = error else {
+        return false;
+    };
+    matches!(error, LinkError::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Whether a near server accepts connections already; of far ones it does not matter.
+async fn is_listening(server: &Address) -> bool {
+    let Ok(addresses) = resolve(server).await else {
+        return true;
+    };
+    if !addresses.iter().all(|address| address.ip().is_loopback()) {
+        return true;
+    }
+    let connecting = TcpStream::connect(addresses.as_slice());
+    matches!(
+        tokio::time::timeout(START_TIME_MAX, connecting).await,
+        Ok(Ok(_))
+    )
+}
+
+/// Asks one thing of a server's administration.
+///
+/// # Errors
+/// That of the way there, and the server's own.
+pub(crate) async fn admin(
+    config: &Config,
+    server: &Address,
+    way: &WayArgs,
+    request: AdminRequest,
+) -> Result<AdminReply> {
+    let options = TransportOptions {
+        connections: 1,
+        ..TransportOptions::default()
+    };
+    let transport = connect(config, server, way, options).await?;
+    let reply = transport.admin(request).await;
+    transport.close(Duration::from_secs(1)).await;
+    match reply? {
+        AdminReply::Failed { code, message } => Err(from_admin(code, message)),
+        reply => Ok(reply),
+    }
+}
+
+/// A reply that is none to the question.
+pub(crate) fn unexpected_reply(server: &Address) -> Failure {
+    Failure::new(
+        Code::Protocol,
+        format!("{server} answered something else than was asked"),
+    )
+}
+
+/// For whom this process asks.
+pub(crate) fn principal() -> Result<Principal> {
+    let groups = rustix::process::getgroups()
+        .map_err(|error| Failure::local("cannot read this user's groups", error))?;
+    Ok(Principal::new(
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+        groups
+            .into_iter()
+            .map(rustix::process::Gid::as_raw)
+            .collect(),
+    ))
+}
+
+/// This machine's name, for the server's lists.
+pub(crate) fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}

@@ -1,0 +1,377 @@
+//! Carrying a plan out.
+
+use super::plan::{Plan, PlannedFile, Target};
+use super::{Directory, File, Meta, Settings, Tree};
+use crate::errors::{Code, Failure, Result};
+use crate::output;
+use crate::progress::Progress;
+use base::FileKind;
+use base::limits::DATA_BYTES_MAX;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Files under way at once: enough that small files do not wait for round trips, few enough that
+/// their buffers (1 MiB each) stay small against the client's own.
+const FILES_MAX: usize = 64;
+/// Directories made at once.
+const DIRECTORIES_MAX: usize = 64;
+/// Bytes that a server is asked to copy by itself in one request.
+const SERVER_COPY_BYTES: u64 = base::limits::COPY_BYTES_MAX;
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Copied {
+    pub(crate) files: u64,
+    pub(crate) links: u64,
+    pub(crate) directories: u64,
+    /// Bytes of data that were copied.
+    pub(crate) bytes: u64,
+    /// Files that were at the target already.
+    pub(crate) present: u64,
+    /// Files and directories that were not copied.
+    pub(crate) failed: u64,
+    pub(crate) elapsed: Duration,
+}
+
+/// What came of one file.
+enum Outcome {
+    Copied(u64),
+    Linked,
+    Present(u64),
+}
+
+/// A file on its way.
+struct Job {
+    source: Tree,
+    source_directory: Directory,
+    target: Arc<Target>,
+    target_directory: Directory,
+    file: PlannedFile,
+    settings: Settings,
+    progress: Progress,
+}
+
+/// Copies everything, naming what fails, and waits until it is durable.
+///
+/// # Errors
+/// Where nothing can be done: the target does not take what was written. Single failures are counted
+/// in the result.
+pub(crate) async fn copy(plan: Plan, target: Target, settings: Settings) -> Result<Copied> {
+    let started = Instant::now();
+    let progress = Progress::bytes("copying", plan.bytes);
+    let mut copied = Copied::default();
+    let target = Arc::new(target);
+    for (path, failure) in &plan.skipped {
+        tell(&progress, &mut copied, path, failure);
+    }
+    let made = make_directories(&plan, &target, &progress, &mut copied).await?;
+    copy_files(&plan, &target, &made, settings, &progress, &mut copied).await?;
+    finish_directories(&plan, &target, &made, settings, &progress, &mut copied).await;
+    let durable = target.tree.sync().await;
+    progress.finish();
+    durable.map_err(|failure| failure.during("making the copy durable"))?;
+    copied.elapsed = started.elapsed();
+    Ok(copied)
+}
+
+fn tell(progress: &Progress, copied: &mut Copied, path: &str, failure: &Failure) {
+    copied.failed += 1;
+    let number = failure.code().number();
+    progress.note(&format!(
+        "not copied: {path}: {} ({number})",
+        failure.message()
+    ));
+}
+
+fn crashed(error: &tokio::task::JoinError) -> Failure {
+    Failure::new(Code::Internal, format!("a task ended: {error}"))
+}
+
+/// Makes all directories, those above before those below; `None` for the ones that failed.
+async fn make_directories(
+    plan: &Plan,
+    target: &Arc<Target>,
+    progress: &Progress,
+    copied: &mut Copied,
+) -> Result<Vec<Option<Directory>>> {
+    let mut made: Vec<Option<Directory>> = vec![None; plan.directories.len()];
+    let mut order: Vec<usize> = (0..plan.directories.len()).collect();
+    order.sort_by_key(|index| plan.directories[*index].depth);
+    for level in order.chunk_by(|a, b| plan.directories[*a].depth == plan.directories[*b].depth) {
+        let mut running = JoinSet::new();
+        let mut level = level.iter();
+        loop {
+            while running.len() < DIRECTORIES_MAX
+                && let Some(&index) = level.next()
+            {
+                let planned = &plan.directories[index];
+                let Some(above) = above(planned.parent, &made, target) else {
+                    copied.failed += 1;
+                    continue;
+                };
+                let (target, name) = (Arc::clone(target), planned.name.clone());
+                // Its files can be made whatever its mode; the mode proper follows at the end.
+                let mode = planned.meta.mode & 0o777 | 0o700;
+                running.spawn(async move {
+                    (index, target.tree.make_directory(&above, &name, mode).await)
+                });
+            }
+            let Some(finished) = running.join_next().await else {
+                break;
+            };
+            let (index, outcome) = finished.map_err(|error| crashed(&error))?;
+            match outcome {
+                Ok(directory) => {
+                    made[index] = Some(directory);
+                    copied.directories += 1;
+                }
+                Err(failure) => tell(progress, copied, &plan.path(Some(index)), &failure),
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// The directory at the target in which something is to be made.
+fn above(parent: Option<usize>, made: &[Option<Directory>], target: &Target) -> Option<Directory> {
+    match parent {
+        None => Some(target.directory.clone()),
+        Some(index) => made[index].clone(),
+    }
+}
+
+async fn copy_files(
+    plan: &Plan,
+    target: &Arc<Target>,
+    made: &[Option<Directory>],
+    settings: Settings,
+    progress: &Progress,
+    copied: &mut Copied,
+) -> Result<()> {
+    let mut running = JoinSet::new();
+    let mut files = plan.files.iter();
+    loop {
+        while running.len() < FILES_MAX
+            && let Some(file) = files.next()
+        {
+            let path = plan.file_path(file);
+            let Some(target_directory) = above(file.parent, made, target) else {
+                // Its directory has been reported.
+                copied.failed += 1;
+                continue;
+            };
+            let job = Job {
+                source: plan.trees[file.tree].clone(),
+                source_directory: file.source.clone(),
+                target: Arc::clone(target),
+                target_directory,
+                file: file.clone(),
+                settings,
+                progress: progress.clone(),
+            };
+            running.spawn(async move { (path, job.run().await) });
+        }
+        let Some(finished) = running.join_next().await else {
+            return Ok(());
+        };
+        let (path, outcome) = finished.map_err(|error| crashed(&error))?;
+        match outcome {
+            Ok(Outcome::Copied(bytes)) => {
+                copied.files += 1;
+                copied.bytes += bytes;
+            }
+            Ok(Outcome::Linked) => copied.links += 1,
+            Ok(Outcome::Present(bytes)) => {
+                copied.present += 1;
+                progress.add(bytes);
+            }
+            Err(failure) => tell(progress, copied, &path, &failure),
+        }
+    }
+}
+
+/// Modes and times of directories, once nothing changes in them any more: deepest first, for a mode
+/// can close the way down.
+async fn finish_directories(
+    plan: &Plan,
+    target: &Target,
+    made: &[Option<Directory>],
+    settings: Settings,
+    progress: &Progress,
+    copied: &mut Copied,
+) {
+    let mut order: Vec<usize> = (0..plan.directories.len()).collect();
+    order.sort_by_key(|index| std::cmp::Reverse(plan.directories[*index].depth));
+    for index in order {
+        let (planned, Some(directory)) = (&plan.directories[index], &made[index]) else {
+            continue;
+        };
+        let opened_up = planned.meta.mode & 0o700 != 0o700;
+        if settings.preserve || opened_up {
+            let outcome = target
+                .tree
+                .set_meta(directory, &planned.meta, settings.preserve)
+                .await;
+            if let Err(failure) = outcome {
+                tell(progress, copied, &plan.path(Some(index)), &failure);
+            }
+        }
+    }
+}
+
+impl Job {
+    async fn run(self) -> Result<Outcome> {
+        let PlannedFile {
+            name,
+            target_name,
+            meta,
+            ..
+        } = &self.file;
+        let there = self
+            .target
+            .tree
+            .lookup(&self.target_directory, target_name)
+            .await?;
+        if let Some((there, _)) = &there {
+            if self.settings.resume && is_present(meta, there) {
+                return Ok(Outcome::Present(meta.size));
+            }
+            if self.source.is_same(&self.target.tree) && meta.identity == there.identity {
+                return Err(Failure::new(
+                    Code::Invalid,
+                    "source and target are the same file",
+                ));
+            }
+        }
+        if meta.kind == FileKind::Symlink {
+            let leads_to = self.source.read_link(&self.source_directory, name).await?;
+            let tree = &self.target.tree;
+            tree.make_link(&self.target_directory, target_name, leads_to)
+                .await?;
+            return Ok(Outcome::Linked);
+        }
+        self.copy_file().await.map(Outcome::Copied)
+    }
+
+    async fn copy_file(&self) -> Result<u64> {
+        let PlannedFile {
+            name,
+            target_name,
+            meta,
+            ..
+        } = &self.file;
+        let source = self.source.open(&self.source_directory, name).await?;
+        // A file that will get its owner and mode at the end is nobody else's until then.
+        let mode = if self.settings.preserve {
+            0o600
+        } else {
+            meta.mode & 0o777
+        };
+        let target = self
+            .target
+            .tree
+            .create(&self.target_directory, target_name, mode)
+            .await?;
+        let bytes = self.copy_data(&source, &target).await?;
+        let at_source = source.meta().await?.size;
+        let kept = self.settings.preserve.then_some(meta);
+        let at_target = target.finish(kept).await?;
+        if bytes != at_source {
+            let message = format!("it changed while it was copied: {bytes} of {at_source} bytes");
+            return Err(Failure::new(Code::Mismatch, message));
+        }
+        if at_target != bytes {
+            let message = format!("the target has {at_target} bytes of {bytes}");
+            return Err(Failure::new(Code::Mismatch, message));
+        }
+        Ok(bytes)
+    }
+
+    /// Copies until the source has no more; returns how many bytes.
+    async fn copy_data(&self, source: &File, target: &File) -> Result<u64> {
+        let mut offset = 0;
+        let mut at_server = true;
+        loop {
+            if at_server {
+                match source
+                    .copy_at_server(target, offset, SERVER_COPY_BYTES)
+                    .await?
+                {
+                    Some(0) => return Ok(offset),
+                    Some(bytes) => {
+                        offset += bytes;
+                        self.progress.add(bytes);
+                        continue;
+                    }
+                    None => at_server = false,
+                }
+            }
+            let pieces = source.read(offset, DATA_BYTES_MAX).await?;
+            let before = offset;
+            for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
+                let bytes = piece.len() as u64;
+                target.write(offset, piece).await?;
+                offset += bytes;
+                self.progress.add(bytes);
+            }
+            if offset == before {
+                return Ok(offset);
+            }
+        }
+    }
+}
+
+/// Whether an earlier copy with preserved times brought this file over: its time of change is set
+/// last, so a file that was interrupted does not have it.
+fn is_present(source: &Meta, there: &Meta) -> bool {
+    source.kind == FileKind::File
+        && there.kind == FileKind::File
+        && source.size == there.size
+        && source.modified == there.modified
+}
+
+impl Copied {
+    /// One line for people.
+    pub(crate) fn summary(&self) -> String {
+        let Self {
+            files,
+            links,
+            directories,
+            bytes,
+            present,
+            failed,
+            elapsed,
+        } = self;
+        let mut parts = vec![output::count(*files, "file"), output::size(*bytes)];
+        let counted = [(links, "link"), (directories, "directory")];
+        parts.extend(
+            counted
+                .iter()
+                .filter(|(number, _)| **number > 0)
+                .map(|(number, one)| output::count(**number, one)),
+        );
+        let others = [(present, "there already"), (failed, "not copied")];
+        parts.extend(
+            others
+                .iter()
+                .filter(|(number, _)| **number > 0)
+                .map(|(number, what)| format!("{number} {what}")),
+        );
+        let rate = output::rate(*bytes, *elapsed);
+        format!("{} in {}, {rate}", parts.join(", "), output::span(*elapsed))
+    }
+
+    /// As in `docs/reference/json.md`.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "files": self.files,
+            "links": self.links,
+            "directories": self.directories,
+            "bytes": self.bytes,
+            "present": self.present,
+            "failed": self.failed,
+            "seconds": self.elapsed.as_secs_f64(),
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! Getting a credential for a join string.
+//!
+//! The connection trusts the authority whose fingerprint the join string carries and nobody else,
+//! makes one request and ends. The private key is made here and stays here; the server signs its
+//! public half.
+
+use crate::address::Address;
+use crate::connect::{host_name, resolve};
+use crate::errors::{Code, Failure, Result, from_link};
+use base::limits::HANDSHAKE_TIME_MAX;
+use base::{RequestId, SessionId};
+use bytes::Bytes;
+use std::time::Duration;
+use wire::frame::{Class, Frame, FrameKind};
+use wire::identity::{Credential, Enrolment, JoinString, enrol_config, server_name};
+use wire::link::{self, Connection, LinkError};
+use wire::message::{
+    ConnectionRole, Farewell, Features, Hello, Reply, Request, Welcome, decode, encode,
+};
+use wire::version::WireVersion;
+
+/// Connects to `server` and checks that it is of the join string's cluster, no more.
+///
+/// # Errors
+/// What stands in the way.
+pub(crate) async fn check(server: &Address, join: &JoinString) -> Result<()> {
+    dial(server, join).await.map(drop)
+}
+
+/// Spends the join string for a credential, within `time_max`.
+///
+/// # Errors
+/// [`Code::JoinStringUsed`], or what stands in the way.
+pub(crate) async fn enrol(
+    server: &Address,
+    join: &JoinString,
+    label: &str,
+    time_max: Duration,
+) -> Result<Credential> {
+    let exchange = async {
+        let mut connection = dial(server, join).await?;
+        request(server, &mut connection, join, label).await
+    };
+    tokio::time::timeout(time_max, exchange)
+        .await
+        .unwrap_or_else(|_| {
+            Err(from_link(
+                &server.to_string(),
+                &LinkError::Stalled(time_max),
+            ))
+        })
+}
+
+async fn dial(server: &Address, join: &JoinString) -> Result<Connection> {
+    let config = enrol_config(join.fingerprint)?;
+    let mut last = LinkError::Closed;
+    for address in resolve(server).await? {
+        let tls = Some((config.clone(), server_name()));
+        match link::connect(address, tls, HANDSHAKE_TIME_MAX).await {
+            Ok(connection) => return Ok(connection),
+            Err(error) => last = error,
+        }
+    }
+    Err(from_link(&server.to_string(), &last))
+}
+
+async fn request(
+    server: &Address,
+    connection: &mut Connection,
+    join: &JoinString,
+    label: &str,
+) -> Result<Credential> {
+    let broken = |error| from_link(&server.to_string(), &error);
+    let hello = Hello {
+        version_min: WireVersion::OLDEST,
+        version_max: WireVersion::NEWEST,
+        features: Features::OURS,
+        session: random_session()?,
+        role: ConnectionRole::Enrolment,
+        cluster: None,
+        last_boot: None,
+        host: host_name(),
+    };
+    let enrolment = Enrolment::new()?;
+    let request = Request::Enrol {
+        secret: join.secret,
+        signing_request: enrolment.signing_request().to_vec(),
+        label: label.to_owned(),
+    };
+    let writer = &mut connection.writer;
+    writer
+        .write(frame(FrameKind::Hello, 0, encode(&hello)))
+        .await
+        .map_err(broken)?;
+    writer
+        .write(frame(FrameKind::Request, 1, encode(&request)))
+        .await
+        .map_err(broken)?;
+    writer.flush().await.map_err(broken)?;
+    loop {
+        let frame = connection.reader.read().await.map_err(broken)?;
+        match frame.kind {
+            FrameKind::Welcome => {
+                decode::<Welcome>(&frame.body).map_err(|_| nonsense(server))?;
+            }
+            FrameKind::Reply => {
+                let reply = decode(&frame.body).map_err(|_| nonsense(server))?;
+                let certificate = match reply {
+                    Reply::Enrolled { certificate } => certificate,
+                    Reply::Refused(refusal) => {
+                        return Err(client::transport::CallError::Refused(refusal).into());
+                    }
+                    _ => return Err(nonsense(server)),
+                };
+                let proven = &connection.peer_certificates;
+                return Ok(enrolment.complete(&certificate, proven, join.fingerprint)?);
+            }
+            FrameKind::Farewell => {
+                let reason: Farewell = decode(&frame.body).map_err(|_| nonsense(server))?;
+                let name = server.to_string();
+                return Err(client::transport::ConnectError::Refused { name, reason }.into());
+            }
+            _ => return Err(nonsense(server)),
+        }
+    }
+}
+
+fn frame(kind: FrameKind, request: u64, body: Bytes) -> Frame {
+    Frame {
+        kind,
+        class: Class::Metadata,
+        resent: false,
+        request: RequestId(request),
+        body,
+        payload: Bytes::new(),
+    }
+}
+
+fn nonsense(server: &Address) -> Failure {
+    Failure::new(
+        Code::Protocol,
+        format!("{server} does not answer as an Azekura server"),
+    )
+}
+
+fn random_session() -> Result<SessionId> {
+    let mut id = [0; 16];
+    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| Failure::local("no random numbers", error))?;
+    Ok(SessionId(id))
+}

@@ -1,0 +1,478 @@
+//! What a user is told when something fails: the cause, a hint, and a code with a page.
+//!
+//! Every failure of the program is a [`Failure`], so there is none without a code. The table of
+//! codes is [`Code`]; `docs/errors/` has a page for each, and `cargo xtask tidy` compares the two.
+//! Lower crates know nothing of codes: the conversions at the end of this file give their errors the
+//! code and the hint that fit at the border to the user.
+//!
+//! ```text
+//! error: cannot reach 127.0.0.1:7700: connection refused
+//!   hint: is the server running there? `azekura doctor 127.0.0.1:7700` looks closer
+//!   code: AZ0101 (docs/errors/AZ0101.md)
+//! ```
+
+use base::FsError;
+use client::transport::{CallError, ConnectError};
+use mount::kernel::{MountError, SessionError};
+use server::{DataError, ServerError};
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+use wire::identity::IdentityError;
+use wire::link::LinkError;
+use wire::message::{AdminError, Farewell, Refusal};
+
+/// What commands return.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// What a process that failed ends with.
+const EXIT_FAILED: u8 = 1;
+
+/// Declares the codes: a name, the number that users see, what it is for, and the hint that is given
+/// if the place of the error has no better one.
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $hint:literal;)*) => {
+        /// The kinds of trouble, stable for programs and for people who search.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Code {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Code {
+            /// All of them.
+            const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// As users see it.
+            pub(crate) const fn number(self) -> &'static str {
+                match self { $(Self::$name => $number,)* }
+            }
+
+            /// What to do about it, in general. Empty where only the place knows.
+            const fn hint(self) -> &'static str {
+                match self { $(Self::$name => $hint,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// A broken assumption of the program.
+    Internal = "AZ0001", "this is a bug; please report it with what led here";
+    /// A file, directory or system call of this machine failed.
+    Local = "AZ0002", "";
+    /// A configuration or state file that cannot be read.
+    Config = "AZ0003", "`azekura doctor` shows which files are read";
+    /// Interrupted by a signal.
+    Interrupted = "AZ0004", "";
+
+    /// Nobody answers at the address.
+    Unreachable = "AZ0101", "is the server running there?";
+    /// The server does not answer in time.
+    TimedOut = "AZ0102", "the server or the line is stuck; a longer --timeout may help";
+    /// The server does not believe the credential.
+    Unauthenticated = "AZ0103", "enrol this machine again: azekura login ADDRESS JOIN_STRING";
+    /// No common version of the protocol.
+    Version = "AZ0104", "use the same version of azekura on both sides";
+    /// The server belongs to another cluster than the credential.
+    OtherCluster = "AZ0105", "the server was made anew; enrol again with a join string of it";
+    /// The server is at a limit or stopping.
+    Overloaded = "AZ0106", "try again in a moment";
+    /// What answers is no server of ours, or it answers nonsense.
+    Protocol = "AZ0107", "is the address right? A client with --plain needs a server with --plain";
+    /// The host name does not resolve.
+    Resolve = "AZ0108", "check the spelling and the name service (getent hosts NAME)";
+
+    /// There is no credential for this server.
+    NoCredential = "AZ0201", "ask an administrator for a join string, then: azekura login";
+    /// The credential's file cannot be used.
+    BadCredential = "AZ0202", "";
+    /// Text that is not a join string.
+    JoinStringText = "AZ0203", "copy it whole; it begins with azk1-";
+    /// The join string is unknown, used or expired.
+    JoinStringUsed = "AZ0204", "ask an administrator for a new one: azekura join create ADDRESS";
+    /// The credential does not allow this.
+    Forbidden = "AZ0205", "administration needs the credential of an administrator";
+
+    /// No such volume or credential.
+    NotFound = "AZ0301", "`azekura volume list ADDRESS` shows what there is";
+    /// The name is taken.
+    Exists = "AZ0302", "choose another name, or delete the one that is there";
+    /// A name or path that the server does not take.
+    Invalid = "AZ0303", "";
+    /// Somebody uses it.
+    InUse = "AZ0304", "`azekura status ADDRESS` shows who uses it";
+    /// The server's own disk refused.
+    ServerDisk = "AZ0305", "look at the server's log and at its disk";
+
+    /// A file or directory that does not exist.
+    FileNotFound = "AZ0401", "";
+    /// The server does not let this user.
+    FileDenied = "AZ0402", "the server judges by its own file system, for your user and groups";
+    /// No space or quota left.
+    NoSpace = "AZ0403", "free space at the target, or ask for a larger quota";
+    /// Another failure of a file operation.
+    FileFailed = "AZ0404", "";
+    /// Some files were not copied.
+    CopyIncomplete = "AZ0405", "the files are named above; repeat with -p --continue for the rest";
+    /// What was written is not what was read.
+    Mismatch = "AZ0406", "do not trust the copy; see the page of this code";
+
+    /// FUSE is not there or not allowed.
+    NoFuse = "AZ0501", "`azekura doctor` says what is missing";
+    /// The directory cannot be mounted on.
+    MountPoint = "AZ0502", "";
+    /// The kernel or fusermount3 refused to mount.
+    MountRefused = "AZ0503", "`azekura doctor` looks at what mounting needs";
+    /// There is no mount of ours at the path.
+    NotMounted = "AZ0504", "findmnt -t fuse.azekura lists what is mounted";
+    /// Programs use the mount.
+    MountBusy = "AZ0505", "fuser -vm DIRECTORY shows who; --lazy detaches it now";
+    /// Written data could not be sent to the server in time.
+    Unwritten = "AZ0506", "it is still mounted; repeat, or give the data up with --force";
+    /// The process of the mount ended before it was ready.
+    MountEnded = "AZ0507", "";
+    /// The mount does not answer.
+    MountSilent = "AZ0508", "azekura umount --force DIRECTORY takes it off";
+    /// An option of fstab or `-o` that does not exist.
+    MountOption = "AZ0509", "azekura mount --help lists the options";
+
+    /// The directory is no server's data directory.
+    NotInitialised = "AZ0601", "--init makes a new cluster in it";
+    /// The data directory cannot be used.
+    DataDirectory = "AZ0602", "";
+    /// Another server runs on the data directory.
+    DataInUse = "AZ0603", "stop the other server first";
+    /// The address cannot be listened on.
+    Listen = "AZ0604", "ss -ltnp shows who listens on the port";
+    /// The server may not do what it must be able to do.
+    ServerRights = "AZ0605", "run the server as root";
+
+    /// The doctor found something that keeps Azekura from working.
+    Unwell = "AZ0701", "each line above says what to do";
+}
+
+/// A failure on its way to the user.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: Code,
+    message: String,
+    hint: Option<String>,
+    exit: u8,
+}
+
+impl Failure {
+    /// With the code's own hint.
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            hint: None,
+            exit: EXIT_FAILED,
+        }
+    }
+
+    /// A failure of this machine's operating system.
+    pub(crate) fn local(what: impl fmt::Display, error: impl fmt::Display) -> Self {
+        Self::new(Code::Local, format!("{what}: {error}"))
+    }
+
+    /// The reader of standard output has seen enough: the command ends, and nothing is wrong.
+    pub(crate) fn enough() -> Self {
+        Self::new(Code::Interrupted, "standard output is closed").exit(0)
+    }
+
+    /// Replaces the code's own hint.
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says first what was being done.
+    #[must_use]
+    pub(crate) fn during(mut self, what: impl fmt::Display) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// Ends the process with another code than 1.
+    #[must_use]
+    pub(crate) fn exit(mut self, exit: u8) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    /// What the process ends with.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.exit)
+    }
+
+    /// Whether the user is to be told.
+    pub(crate) fn is_trouble(&self) -> bool {
+        self.exit != 0
+    }
+
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(crate) fn hint_text(&self) -> &str {
+        self.hint.as_deref().unwrap_or(self.code.hint())
+    }
+
+    /// For the pipe from a mount's process to the command that started it.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "code": self.code.number(), "message": self.message, "hint": self.hint_text(),
+        })
+    }
+
+    /// Reads what [`Self::to_json`] wrote.
+    pub(crate) fn from_json(value: &serde_json::Value) -> Option<Self> {
+        let text = |key: &str| value.get(key)?.as_str().map(str::to_owned);
+        let number = text("code")?;
+        let code = Code::ALL.iter().find(|code| code.number() == number)?;
+        Some(Self {
+            code: *code,
+            message: text("message")?,
+            hint: text("hint"),
+            exit: EXIT_FAILED,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        if !self.hint_text().is_empty() {
+            write!(f, "\n  hint: {}", self.hint_text())?;
+        }
+        let number = self.code.number();
+        write!(f, "\n  code: {number} (docs/errors/{number}.md)")
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Says on the way what a local operation was about.
+pub(crate) trait Context<T> {
+    /// An error becomes [`Code::Local`] with `what` before the system's words.
+    fn context(self, what: impl fmt::Display) -> Result<T>;
+}
+
+impl<T> Context<T> for io::Result<T> {
+    fn context(self, what: impl fmt::Display) -> Result<T> {
+        self.map_err(|error| Failure::local(what, plain_io(&error)))
+    }
+}
+
+impl<T> Context<T> for std::result::Result<T, rustix::io::Errno> {
+    fn context(self, what: impl fmt::Display) -> Result<T> {
+        self.map_err(|error| Failure::local(what, plain_io(&error.into())))
+    }
+}
+
+/// The system's words without its number: "connection refused", not "... (os error 111)".
+pub(crate) fn plain_io(error: &io::Error) -> String {
+    let text = error.to_string();
+    let plain = text
+        .split_once(" (os error")
+        .map_or(text.as_str(), |(words, _)| words);
+    // The C library begins with a capital; here it continues a sentence.
+    let mut chars = plain.chars();
+    match chars.next() {
+        Some(first) if chars.clone().next().is_some_and(char::is_lowercase) => {
+            first.to_lowercase().chain(chars).collect()
+        }
+        _ => plain.to_owned(),
+    }
+}
+
+impl From<IdentityError> for Failure {
+    fn from(error: IdentityError) -> Self {
+        Self::new(Code::BadCredential, error.to_string())
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Unreachable { name, error } => from_link(&name, &error),
+            ConnectError::Refused { name, reason } => {
+                let code = match reason {
+                    Farewell::Version { .. } => Code::Version,
+                    Farewell::Cluster => Code::OtherCluster,
+                    Farewell::Unauthenticated | Farewell::ForeignSession => Code::Unauthenticated,
+                    Farewell::Overloaded | Farewell::Stopping => Code::Overloaded,
+                    Farewell::Protocol | Farewell::Replaced => Code::Protocol,
+                };
+                Self::new(code, format!("{name} refused the connection: {reason}"))
+            }
+            ConnectError::Protocol { .. } => Self::new(Code::Protocol, error.to_string()),
+            ConnectError::Identity(error) => error.into(),
+            ConnectError::Random => Self::new(Code::Local, error.to_string()),
+        }
+    }
+}
+
+/// A connection to `name` that could not be made or broke.
+pub(crate) fn from_link(name: &str, error: &LinkError) -> Failure {
+    let cannot = |why: &str| format!("cannot reach {name}: {why}");
+    match error {
+        LinkError::Stalled(time) => Failure::new(
+            Code::TimedOut,
+            cannot(&format!("no answer within {} s", time.as_secs())),
+        ),
+        LinkError::Frame(_) => Failure::new(
+            Code::Protocol,
+            format!("{name} does not answer as an Azekura server"),
+        ),
+        LinkError::Closed => Failure::new(
+            Code::Protocol,
+            format!("{name} closed the connection without a word"),
+        ),
+        LinkError::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            // rustls reports through this kind: the handshake failed or its records are no records.
+            let text = error.to_string();
+            if text.contains("certificate") {
+                let message = format!("{name} is not a server of the cluster known here: {text}");
+                return Failure::new(Code::OtherCluster, message);
+            }
+            Failure::new(
+                Code::Protocol,
+                format!("no TLS connection to {name}: {text}"),
+            )
+        }
+        LinkError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Failure::new(
+            Code::Protocol,
+            format!("{name} closed the connection during the handshake"),
+        ),
+        LinkError::Io(error) => Failure::new(Code::Unreachable, cannot(&plain_io(error))).hint(
+            format!("is the server running there? `azekura doctor {name}` looks closer"),
+        ),
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        let code = match error {
+            CallError::TimedOut => Code::TimedOut,
+            CallError::Refused(Refusal::Forbidden | Refusal::ForeignUser) => Code::Forbidden,
+            CallError::Refused(Refusal::Overloaded) => Code::Overloaded,
+            CallError::Refused(Refusal::JoinString) => Code::JoinStringUsed,
+            CallError::Refused(_) | CallError::Protocol => Code::Protocol,
+            CallError::Closed => Code::Unauthenticated,
+            CallError::Failed(error) => return error.into(),
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<FsError> for Failure {
+    fn from(error: FsError) -> Self {
+        let code = match error {
+            FsError::NotFound => Code::FileNotFound,
+            FsError::NotPermitted | FsError::AccessDenied => Code::FileDenied,
+            FsError::NoSpace | FsError::QuotaExceeded => Code::NoSpace,
+            FsError::TimedOut => Code::TimedOut,
+            _ => Code::FileFailed,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// What an administrator's request came to.
+pub(crate) fn from_admin(code: AdminError, message: String) -> Failure {
+    let code = match code {
+        AdminError::NotFound => Code::NotFound,
+        AdminError::Exists => Code::Exists,
+        AdminError::Invalid => Code::Invalid,
+        AdminError::InUse => Code::InUse,
+        AdminError::Io => Code::ServerDisk,
+    };
+    Failure::new(code, message)
+}
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Self {
+        let message = error.to_string();
+        match error {
+            ServerError::Data(error) => match error {
+                DataError::NotInitialised(_) => Self::new(Code::NotInitialised, message),
+                DataError::InUse(_) => Self::new(Code::DataInUse, message),
+                DataError::Identity(_) => Self::new(Code::BadCredential, message),
+                _ => Self::new(Code::DataDirectory, message),
+            },
+            ServerError::Identity(_) => Self::new(Code::BadCredential, message),
+            ServerError::Export(_) => Self::new(Code::ServerRights, message),
+            ServerError::Listen { address, source } => {
+                let why = plain_io(&source);
+                Self::new(Code::Listen, format!("cannot listen on {address}: {why}"))
+            }
+        }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let message = error.to_string();
+        let SessionError::Mount(error) = error else {
+            return Self::new(Code::MountRefused, message);
+        };
+        let code = match error {
+            MountError::Device(_) => Code::NoFuse,
+            MountError::Path { .. } | MountError::Stale { .. } => Code::MountPoint,
+            _ => Code::MountRefused,
+        };
+        Self::new(code, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn an_error_has_cause_hint_and_code() {
+        let error = LinkError::Io(io::Error::from_raw_os_error(111));
+        let failure: Failure = ConnectError::Unreachable {
+            name: "127.0.0.1:7700".to_owned(),
+            error,
+        }
+        .into();
+        expect![[r#"
+            error: cannot reach 127.0.0.1:7700: connection refused
+              hint: is the server running there? `azekura doctor 127.0.0.1:7700` looks closer
+              code: AZ0101 (docs/errors/AZ0101.md)"#]]
+        .assert_eq(&failure.to_string());
+    }
+
+    #[test]
+    fn numbers_are_unique_and_well_formed() {
+        let mut numbers: Vec<&str> = Code::ALL.iter().map(|code| code.number()).collect();
+        numbers.sort_unstable();
+        let count = numbers.len();
+        numbers.dedup();
+        assert_eq!(numbers.len(), count);
+        for number in numbers {
+            let digits = number.strip_prefix("AZ").expect("codes begin with AZ");
+            assert!(
+                digits.len() == 4 && digits.parse::<u16>().is_ok(),
+                "{number}"
+            );
+        }
+    }
+
+    #[test]
+    fn failures_pass_through_the_pipe_unchanged() {
+        let failure = Failure::new(Code::MountPoint, "no").hint("make it");
+        let back = Failure::from_json(&failure.to_json()).expect("our own form");
+        assert_eq!(back.to_string(), failure.to_string());
+        assert!(Failure::from_json(&serde_json::json!({"code": "none of ours"})).is_none());
+    }
+}

@@ -1,0 +1,308 @@
+//! The mounts of this machine, seen from outside their processes.
+//!
+//! A mount is found in the kernel's list by its path and asked through extended attributes of its
+//! root. Asking can hang as long as the mount's own time-out, so it is done by a thread that is left
+//! behind when its time is over; the list is read without touching the mount, so that one that does
+//! not answer can still be found and taken off.
+
+use crate::errors::{Code, Context, Failure, Result, plain_io};
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+const LIST: &str = "/proc/self/mountinfo";
+/// Type of our mounts in the list.
+const FS_TYPE: &str = "fuse.azekura";
+/// The figures of a mount fit many times.
+const STATUS_BYTES_MAX: usize = 64 << 10;
+const STATUS: &str = "user.azekura.status";
+const SYNC: &str = "user.azekura.sync";
+
+/// A mounted volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mounted {
+    /// Where.
+    pub(crate) path: PathBuf,
+    /// What: `ADDR/VOLUME`.
+    pub(crate) source: String,
+    /// Its number under `/sys/fs/fuse/connections`.
+    connection: u32,
+}
+
+impl Mounted {
+    /// The mount whose root is `path`.
+    ///
+    /// # Errors
+    /// [`Code::NotMounted`].
+    pub(crate) fn at(path: &Path) -> Result<Self> {
+        let real = real_path(path)?;
+        let mut mounts = list()?;
+        mounts.retain(|mount| mount.path == real);
+        // The last one of the list lies on top.
+        mounts.pop().ok_or_else(|| not_mounted(path))
+    }
+
+    /// The mount in which `path` lies.
+    ///
+    /// # Errors
+    /// [`Code::NotMounted`].
+    pub(crate) fn containing(path: &Path) -> Result<Self> {
+        let real = real_path(path)?;
+        let mut mounts = list()?;
+        mounts.retain(|mount| real.starts_with(&mount.path));
+        mounts.sort_by_key(|mount| mount.path.components().count());
+        mounts.pop().ok_or_else(|| not_mounted(path))
+    }
+
+    /// Its figures, asked for within `time_max`.
+    ///
+    /// # Errors
+    /// [`Code::MountSilent`].
+    pub(crate) fn status(&self, time_max: Duration) -> Result<Value> {
+        let path = self.path.clone();
+        let text = within(time_max, move || {
+            let mut buffer = vec![0; STATUS_BYTES_MAX];
+            let len = rustix::fs::getxattr(&path, STATUS, buffer.as_mut_slice())?;
+            buffer.truncate(len);
+            Ok(buffer)
+        });
+        let text = text
+            .unwrap_or(Err(Errno::TIMEDOUT))
+            .map_err(|errno| self.silent(errno))?;
+        serde_json::from_slice(&text).map_err(|error| {
+            Failure::new(
+                Code::Protocol,
+                format!("the mount's figures are unreadable: {error}"),
+            )
+        })
+    }
+
+    /// Begins to make everything written durable; the outcome can be waited for.
+    pub(crate) fn sync(&self) -> mpsc::Receiver<Result<(), Errno>> {
+        let path = self.path.clone();
+        in_thread(move || rustix::fs::setxattr(&path, SYNC, b"1", XattrFlags::empty()))
+    }
+
+    /// What an error of asking the mount means.
+    pub(crate) fn silent(&self, errno: Errno) -> Failure {
+        let what = format!("the mount on {}", self.path.display());
+        match errno {
+            Errno::TIMEDOUT => Failure::new(Code::MountSilent, format!("{what} does not answer")),
+            Errno::NOTCONN | Errno::CONNABORTED => Failure::new(
+                Code::MountSilent,
+                format!("the process of {what} has ended"),
+            ),
+            Errno::ACCESS | Errno::PERM => Failure::new(
+                Code::FileDenied,
+                format!("this user may not ask {what}: {}", plain_io(&errno.into())),
+            )
+            .hint("ask as the user who mounted it, or as root"),
+            _ => Failure::new(
+                Code::FileFailed,
+                format!("{what}: {}", plain_io(&errno.into())),
+            ),
+        }
+    }
+
+    /// Whether it is still in the list.
+    ///
+    /// # Errors
+    /// Of reading the list.
+    pub(crate) fn is_there(&self) -> Result<bool> {
+        Ok(list()?.contains(self))
+    }
+
+    /// Takes it off; `detach` does so although programs use it.
+    ///
+    /// # Errors
+    /// [`Code::MountBusy`], [`Code::FileDenied`].
+    pub(crate) fn unmount(&self, detach: bool) -> Result<()> {
+        let flags = if detach {
+            UnmountFlags::DETACH
+        } else {
+            UnmountFlags::empty()
+        };
+        let what = format!("cannot unmount {}", self.path.display());
+        match rustix::mount::unmount(&self.path, flags | UnmountFlags::NOFOLLOW) {
+            Ok(()) => Ok(()),
+            Err(Errno::PERM) => self.unmount_by_helper(detach),
+            Err(Errno::BUSY) => Err(Failure::new(
+                Code::MountBusy,
+                format!("{} is in use by programs", self.path.display()),
+            )
+            .hint(format!(
+                "fuser -vm {} shows which; --lazy detaches it now and ends it when they are done",
+                self.path.display()
+            ))),
+            Err(errno) => Err(Failure::local(what, plain_io(&errno.into()))),
+        }
+    }
+
+    /// Users other than root may take off what they mounted, through a helper that is set-uid root.
+    fn unmount_by_helper(&self, detach: bool) -> Result<()> {
+        let mut helper = Command::new("fusermount3");
+        helper
+            .arg("-u")
+            .args(detach.then_some("-z"))
+            .arg("--")
+            .arg(&self.path);
+        let output = helper
+            .stdin(Stdio::null())
+            .output()
+            .context("fusermount3")?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let code = if said.contains("busy") {
+            Code::MountBusy
+        } else {
+            Code::FileDenied
+        };
+        Err(Failure::new(
+            code,
+            format!("cannot unmount {}: {said}", self.path.display()),
+        ))
+    }
+
+    /// Breaks the connection between kernel and mount: everybody who waits gets an error.
+    ///
+    /// # Errors
+    /// Where the kernel's list of connections is not ours to write; the mount can still be detached.
+    pub(crate) fn abort(&self) -> Result<()> {
+        let path = format!("/sys/fs/fuse/connections/{}/abort", self.connection);
+        std::fs::write(&path, "1").context(path)
+    }
+}
+
+fn not_mounted(path: &Path) -> Failure {
+    Failure::new(
+        Code::NotMounted,
+        format!("no volume is mounted on {}", path.display()),
+    )
+}
+
+/// The path without symbolic links, found out without asking the file system that may be mounted
+/// there: the last component is not looked at.
+fn real_path(path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path).context(path.display())?;
+    let known = list()?;
+    if known.iter().any(|mount| absolute.starts_with(&mount.path)) {
+        return Ok(absolute);
+    }
+    let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+        return Ok(absolute);
+    };
+    let parent = parent.canonicalize().context(path.display())?;
+    let candidate = parent.join(name);
+    if known.iter().any(|mount| candidate.starts_with(&mount.path)) {
+        return Ok(candidate);
+    }
+    // It is on no mount of ours yet, so looking at it is safe; it may be a link to one.
+    candidate.canonicalize().context(path.display())
+}
+
+fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        // Nobody may be waiting any more.
+        let _ = sender.send(work());
+    });
+    receiver
+}
+
+fn within<T: Send + 'static>(
+    time_max: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    in_thread(work).recv_timeout(time_max).ok()
+}
+
+fn list() -> Result<Vec<Mounted>> {
+    let list = std::fs::read(LIST).context(LIST)?;
+    Ok(list
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse)
+        .collect())
+}
+
+/// Parses `36 35 0:98 / /mnt/x rw,noatime shared:1 - fuse.azekura srv:1/v rw` (proc(5)); of other
+/// types than ours nothing.
+fn parse(line: &[u8]) -> Option<Mounted> {
+    let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let rest = &fields[fields.iter().position(|field| *field == b"-")?..];
+    if rest.get(1).copied() != Some(FS_TYPE.as_bytes()) {
+        return None;
+    }
+    let text = |at: usize| std::str::from_utf8(fields.get(at)?).ok();
+    let connection = text(2)?.strip_prefix("0:")?.parse().ok()?;
+    let path = std::ffi::OsString::from_vec(unescape(fields.get(4)?));
+    let source = String::from_utf8_lossy(&unescape(rest.get(2)?)).into_owned();
+    Some(Mounted {
+        path: PathBuf::from(path),
+        source,
+        connection,
+    })
+}
+
+/// Blanks, line ends and backslashes are written as a backslash and three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        let digits = tail.get(..3).filter(|_| *first == b'\\');
+        let digits = digits.and_then(|digits| OsStr::from_bytes(digits).to_str());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                plain.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                plain.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_lines_of_the_list_count() {
+        let ours = b"36 35 0:98 / /mnt/a\\040b rw shared:1 - fuse.azekura far:7700/v rw,user_id=0";
+        let expected = Mounted {
+            path: PathBuf::from("/mnt/a b"),
+            source: "far:7700/v".to_owned(),
+            connection: 98,
+        };
+        assert_eq!(parse(ours), Some(expected));
+        assert_eq!(parse(b"36 35 0:98 / /mnt rw - fuse.sshfs far:/v rw"), None);
+        assert_eq!(parse(b"36 35 8:1 / / rw - ext4 /dev/sda1 rw"), None);
+        assert_eq!(parse(b""), None);
+    }
+
+    #[test]
+    fn what_is_not_mounted_is_said_so() {
+        let failure = Mounted::at(Path::new("/")).expect_err("the root is no volume");
+        assert_eq!(failure.code(), Code::NotMounted);
+        assert!(Mounted::containing(Path::new("/proc/self")).is_err());
+    }
+
+    #[test]
+    fn a_question_that_hangs_is_given_up() {
+        let pause = Duration::from_secs(60);
+        let hanging = move || std::thread::sleep(pause);
+        assert!(within(Duration::from_millis(10), hanging).is_none());
+        assert_eq!(within(pause, || 1), Some(1));
+    }
+}

@@ -1,0 +1,66 @@
+//! Progress of long work: a bar with rate and time left, on a terminal only.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::time::Duration;
+
+/// A bar on standard error; nothing at all if that is no terminal.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress(ProgressBar);
+
+const TEMPLATE: &str =
+    "{msg} {wide_bar:.dim} {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta} left";
+
+impl Progress {
+    /// For `total` bytes of work.
+    pub(crate) fn bytes(what: &'static str, total: u64) -> Self {
+        // Hidden by itself where standard error is no terminal.
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template(TEMPLATE).expect("the template is well formed");
+        bar.set_style(style.progress_chars("=> "));
+        bar.set_message(what);
+        Self(bar)
+    }
+
+    /// For work whose amount is not known yet: only that something happens.
+    pub(crate) fn unknown(what: &'static str) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{spinner} {msg} {pos}");
+        bar.set_style(style.expect("the template is well formed"));
+        bar.set_message(what);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self(bar)
+    }
+
+    /// So much is done in all.
+    pub(crate) fn set(&self, done: u64) {
+        self.0.set_position(done);
+    }
+
+    /// So much more is done.
+    pub(crate) fn add(&self, more: u64) {
+        self.0.inc(more);
+    }
+
+    /// Says something above the bar.
+    pub(crate) fn note(&self, text: &str) {
+        self.0.suspend(|| crate::output::note(text));
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_styles_are_well_formed() {
+        Progress::bytes("copying", 1).finish();
+        let unknown = Progress::unknown("listing");
+        unknown.add(1);
+        unknown.finish();
+    }
+}
