@@ -6,12 +6,15 @@
 //! they allowed when he opened the file gets it nevertheless: git(1) writes through an open of a file
 //! that it made with mode 0444, and a restart of the server must not make that an error. The owner
 //! could change the mode anyway.
+//!
+//! A request may also be overtaken by the close of its open (they travel on different connections).
+//! It is served, but the open is not made again: nobody would close it.
 
 use crate::volume::Volume;
 use base::limits::OPENS_PER_SESSION_MAX;
 use base::{FsError, Handle, OpenId, Principal};
 use export::{Access, OpenFile, OpenOptions, Worker};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One open file: up to one descriptor for each of reading and writing.
@@ -71,9 +74,20 @@ impl Opened {
     }
 }
 
+/// Numbers of opens that are remembered after their close: as many as requests of one session can
+/// be overtaken.
+const CLOSED_MAX: usize = 4096;
+
+#[derive(Default)]
+struct Table {
+    open: HashMap<OpenId, Opened>,
+    /// The numbers that were closed last, the newest at the back.
+    closed: VecDeque<OpenId>,
+}
+
 /// Open files by number.
 #[derive(Default)]
-pub(crate) struct Opens(Mutex<HashMap<OpenId, Opened>>);
+pub(crate) struct Opens(Mutex<Table>);
 
 impl Opens {
     /// The descriptor with which `open` does `what`, if it is known and of this file.
@@ -86,7 +100,7 @@ impl Opens {
         handle: &Handle,
         what: Use,
     ) -> Result<Option<Arc<OpenFile>>, FsError> {
-        match self.lock().get(&open) {
+        match self.lock().open.get(&open) {
             Some(opened) if opened.handle != *handle => Err(FsError::BadOpen),
             Some(opened) => match opened.file(what) {
                 None if opened.is_explicit => Err(FsError::BadOpen),
@@ -102,7 +116,7 @@ impl Opens {
     /// # Errors
     /// [`FsError::TooManyOpen`].
     pub(crate) fn put(&self, open: OpenId, opened: Opened) -> Result<Option<Opened>, FsError> {
-        let mut table = self.lock();
+        let table = &mut self.lock().open;
         if table.len() >= OPENS_PER_SESSION_MAX && !table.contains_key(&open) {
             return Err(FsError::TooManyOpen);
         }
@@ -118,7 +132,10 @@ impl Opens {
         handle: &Handle,
         file: &Arc<OpenFile>,
     ) -> Result<bool, FsError> {
-        let mut table = self.lock();
+        let Table { open: table, closed } = &mut *self.lock();
+        if closed.contains(&open) {
+            return Ok(false);
+        }
         if table.len() >= OPENS_PER_SESSION_MAX && !table.contains_key(&open) {
             return Err(FsError::TooManyOpen);
         }
@@ -139,31 +156,38 @@ impl Opens {
 
     /// Forgets an open.
     pub(crate) fn take(&self, open: OpenId) -> Option<Opened> {
-        self.lock().remove(&open)
+        let mut table = self.lock();
+        if table.closed.len() == CLOSED_MAX {
+            table.closed.pop_front();
+        }
+        table.closed.push_back(open);
+        table.open.remove(&open)
     }
 
     /// Forgets all.
     pub(crate) fn take_all(&self) -> Vec<Opened> {
-        std::mem::take(&mut *self.lock()).into_values().collect()
+        std::mem::take(&mut self.lock().open)
+            .into_values()
+            .collect()
     }
 
     /// Whether the session has this file open.
     pub(crate) fn has(&self, handle: &Handle) -> bool {
-        self.lock().values().any(|opened| opened.handle == *handle)
+        self.lock().open.values().any(|opened| opened.handle == *handle)
     }
 
     /// A descriptor of this file, whatever it is open for.
     pub(crate) fn any(&self, handle: &Handle) -> Option<Arc<OpenFile>> {
         let table = self.lock();
-        let opened = table.values().find(|opened| opened.handle == *handle)?;
+        let opened = table.open.values().find(|opened| opened.handle == *handle)?;
         opened.file(Use::Any).cloned()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().open.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<OpenId, Opened>> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

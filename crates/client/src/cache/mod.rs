@@ -44,6 +44,12 @@ pub struct Node {
     pub handle: Option<Handle>,
     /// Last known attributes, with what was written here since.
     pub attributes: Attributes,
+    /// `changed` of the latest state that the server told. The one in `attributes` may be a guess
+    /// by the clock of this machine.
+    told: Timestamp,
+    /// Times that were shown before the server had told its own, and the `changed` of the server's
+    /// state that they belong to. See [`NodeTable::confirm`].
+    shown: Option<(Timestamp, ShownTimes)>,
     /// Right to believe them.
     pub lease: Lease,
     /// How often the kernel has been told of it and not forgotten it.
@@ -66,10 +72,39 @@ pub struct Node {
     pub parent: Option<NodeId>,
 }
 
+/// Times of an inode as applications have seen them.
+#[derive(Clone, Copy, Debug)]
+struct ShownTimes {
+    accessed: Timestamp,
+    modified: Timestamp,
+    changed: Timestamp,
+    created: Option<Timestamp>,
+}
+
+impl ShownTimes {
+    fn of(attributes: &Attributes) -> Self {
+        Self {
+            accessed: attributes.accessed,
+            modified: attributes.modified,
+            changed: attributes.changed,
+            created: attributes.created,
+        }
+    }
+
+    fn put_on(self, attributes: &mut Attributes) {
+        attributes.accessed = self.accessed;
+        attributes.modified = self.modified;
+        attributes.changed = self.changed;
+        attributes.created = self.created;
+    }
+}
+
 impl Node {
     fn new(handle: Option<Handle>, attributes: Attributes) -> Self {
         Self {
             handle,
+            told: attributes.changed,
+            shown: None,
             attributes,
             lease: Lease::None,
             kernel_references: 0,
@@ -192,17 +227,22 @@ impl NodeTable {
             return;
         };
         // Under a standing lease a reply with an older state has only been overtaken.
-        if node.is_leased() && (recalled || attributes.changed < node.attributes.changed) {
+        if node.is_leased() && (recalled || attributes.changed < node.told) {
             return;
         }
         let lease = if recalled { Lease::None } else { lease };
-        if attributes.changed != node.attributes.changed {
+        if attributes.changed != node.told {
             node.xattrs.clear();
             node.link_target = None;
         }
         let inode = node.attributes.inode;
         let dirty_size = node.file.as_ref().and_then(|file| file.dirty_size());
         node.attributes = attributes.clone();
+        node.told = attributes.changed;
+        match node.shown {
+            Some((told, times)) if told == node.told => times.put_on(&mut node.attributes),
+            _ => node.shown = None,
+        }
         if inode >= SYNTHETIC_INODE_FIRST {
             node.attributes.inode = inode;
         }
@@ -244,10 +284,14 @@ impl NodeTable {
         id
     }
 
-    /// The server has confirmed a file that was created ahead.
+    /// The server has confirmed a file that was created ahead. Its times go on being those that
+    /// were shown until then, as long as nothing else happens to it: times that change although
+    /// nobody touched the file would make programs such as git(1) and tar(1) read it again.
     pub fn confirm(&mut self, id: NodeId, entry: &Entry, recalls_seen: u64) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.handle = Some(entry.handle.clone());
+            node.told = entry.attributes.changed;
+            node.shown = Some((node.told, ShownTimes::of(&node.attributes)));
             self.by_handle.insert(entry.handle.clone(), id);
             self.refresh(id, &entry.attributes, entry.lease, recalls_seen);
         }
@@ -295,6 +339,9 @@ impl NodeTable {
         node.epoch += 1;
         node.xattrs.clear();
         node.link_target = None;
+        // Two changes within one tick of the server's clock look like one state, so the times
+        // alone cannot tell that the kernel's data is still true.
+        node.kernel_data = None;
         if let Some(directory) = &mut node.directory {
             directory.forget_all();
         }

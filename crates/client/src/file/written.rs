@@ -44,6 +44,8 @@ pub struct Piece {
     pub append: bool,
     /// Where it is.
     pub state: PieceState,
+    /// Bytes from its start that are stored already: the server took only these.
+    pub done: usize,
     /// Its share of the client's memory; goes with it.
     pub permits: Vec<OwnedSemaphorePermit>,
 }
@@ -127,6 +129,12 @@ impl Written {
                 .values()
                 .map(|piece| piece.extent.len)
                 .sum::<u64>()
+    }
+
+    /// Bytes that are not at the server yet.
+    #[must_use]
+    pub fn unstored_bytes(&self) -> u64 {
+        self.bytes() - self.stored_bytes()
     }
 
     /// Bytes at the server that are not durable.
@@ -223,6 +231,7 @@ impl Written {
             open,
             append,
             state,
+            done: 0,
             permits,
         };
         self.next += 1;
@@ -259,11 +268,19 @@ impl Written {
         Some((id, piece))
     }
 
-    /// A piece is at the server.
-    pub fn on_stored(&mut self, id: u64, boot: BootId) {
-        if let Some(piece) = self.pieces.get_mut(&id) {
-            piece.state = PieceState::Stored(boot);
-        }
+    /// The server has stored `bytes` more of a piece. If that is not all, the rest is sent again:
+    /// either it fits now, or the server says why not.
+    pub fn on_stored(&mut self, id: u64, bytes: u64, boot: BootId) {
+        let Some(piece) = self.pieces.get_mut(&id) else {
+            return;
+        };
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        piece.done = piece.done.saturating_add(bytes).min(piece.data.len());
+        piece.state = if piece.done == piece.data.len() {
+            PieceState::Stored(boot)
+        } else {
+            PieceState::Waiting
+        };
     }
 
     /// A piece could not be stored; its data is lost and the error will be reported.
@@ -280,6 +297,7 @@ impl Written {
             if matches!(piece.state, PieceState::Stored(old) if old != boot) {
                 piece.state = PieceState::Waiting;
                 piece.append = false;
+                piece.done = 0;
                 any = true;
             }
         }
@@ -348,11 +366,13 @@ impl Written {
         self.error.take()
     }
 
-    /// Where a piece landed; whether that is elsewhere than expected (an append).
+    /// Where a piece landed, asked before [`Self::on_stored`]; whether that is elsewhere than
+    /// expected (an append).
     pub fn on_moved(&mut self, id: u64, offset: u64) -> bool {
         let Some(piece) = self.pieces.get_mut(&id) else {
             return false;
         };
+        let offset = offset.saturating_sub(piece.done as u64);
         let moved = piece.extent.offset != offset;
         piece.extent = Extent::new(offset, piece.extent.len);
         moved
@@ -400,6 +420,7 @@ impl Written {
             open: None,
             append: false,
             state,
+            done: 0,
             permits,
         };
         // Before all that was written since; ids begin at 1, so there is room.
@@ -450,7 +471,7 @@ mod tests {
             send_all(&mut written),
             [(1, Extent::new(0, 100)), (3, Extent::new(500, 10))]
         );
-        written.on_stored(1, BOOT);
+        written.on_stored(1, 100, BOOT);
         assert_eq!(send_all(&mut written), [(2, Extent::new(50, 100))]);
     }
 
@@ -462,23 +483,40 @@ mod tests {
         written.seal();
         for id in 1..3 {
             send_all(&mut written);
-            written.on_stored(id, BOOT);
+            written.on_stored(id, 100, BOOT);
         }
         assert!(written.is_stored());
         let new = BootId([2; 16]);
         assert!(written.on_boot(new));
         assert_eq!(send_all(&mut written), [(1, Extent::new(0, 100))]);
-        written.on_stored(1, new);
+        written.on_stored(1, 100, new);
         assert_eq!(send_all(&mut written), [(2, Extent::new(50, 100))]);
         written.on_committed(&[1, 2], BOOT);
         assert!(
             !written.is_empty(),
             "a commit of the old boot covers nothing of the new one"
         );
-        written.on_stored(2, new);
+        written.on_stored(2, 100, new);
         let covered = written.stored();
         written.on_committed(&covered, new);
         assert!(written.is_empty());
+    }
+
+    #[test]
+    fn what_the_server_did_not_take_is_sent_again() {
+        let mut written = Written::default();
+        push(&mut written, 0, 100);
+        written.seal();
+        send_all(&mut written);
+        written.on_stored(1, 60, BOOT);
+        assert!(!written.is_stored());
+        let (id, piece) = written.poll_send().unwrap();
+        assert_eq!((id, piece.done), (1, 60));
+        written.on_stored(1, 40, BOOT);
+        assert!(written.is_stored());
+        assert!(written.on_boot(BootId([2; 16])));
+        let (_, piece) = written.poll_send().unwrap();
+        assert_eq!(piece.done, 0, "a new boot may have nothing of it");
     }
 
     #[test]

@@ -85,6 +85,9 @@ impl Volume {
             return None;
         }
         let parent_handle = known.handle.clone()?;
+        if known.directory.as_ref()?.default_acl != Some(false) {
+            return None;
+        }
         if known.directory.as_ref()?.get(name)?.is_some() {
             return None;
         }
@@ -129,6 +132,37 @@ impl Volume {
             keep_data: true,
         };
         Some((view, open))
+    }
+
+    /// Learns whether a directory has a default ACL, so that later creations in it may be answered
+    /// ahead.
+    pub(super) fn learn_default_acl(&self, who: &Principal, directory: NodeId) {
+        let wanted = self.nodes().get(directory).is_some_and(|known| {
+            known.lease == Lease::Exclusive
+                && known.directory.as_ref().is_some_and(|d| d.default_acl.is_none())
+        });
+        if !wanted {
+            return;
+        }
+        let (this, who) = (self.arc(), who.clone());
+        tokio::spawn(async move {
+            let name = b"system.posix_acl_default";
+            let Ok(target) = this.target(directory).await else { return };
+            let step = Step::GetXattr { target, name: name.to_vec() };
+            let seen = this.transport.recalls_seen();
+            let found = match this.step(&who, step).await {
+                Ok(_) => true,
+                Err(FsError::NoData | FsError::NotSupported) => false,
+                Err(_) => return,
+            };
+            let mut nodes = this.nodes();
+            if !nodes.is_recalled_since(directory, seen)
+                && let Some(known) = nodes.get_mut(directory)
+                && known.is_leased()
+            {
+                known.directory_mut().default_acl = Some(found);
+            }
+        });
     }
 
     fn send_later(&self, node: NodeId) {
@@ -376,9 +410,17 @@ impl Volume {
     /// Waits until the server knows every file.
     ///
     /// # Errors
+    /// The first refusal.
+    pub(super) async fn settle_everywhere(&self) -> Result<(), FsError> {
+        self.settle_where(|_| true).await
+    }
+
+    /// Waits until the server knows every file.
+    ///
+    /// # Errors
     /// The first refusal, now or since the last time.
     pub(super) async fn settle_all(&self) -> Result<(), FsError> {
-        let settled = self.settle_where(|_| true).await;
+        let settled = self.settle_everywhere().await;
         let mut errors = self
             .ahead
             .errors

@@ -2,16 +2,42 @@
 
 use super::{View, Volume};
 use crate::cache::NodeId;
+use crate::file::File;
 use crate::transport::FileResponse;
 use base::{AttributeChange, Attributes, FileSystemStat, FsError, OpenId, Principal, SetTime};
+use std::sync::Arc;
 use wire::message::{Lease, Step, StepReply};
 
+/// Bytes under way to the server for which somebody who asks for attributes waits: a moment's worth
+/// of any line.
+const SETTLE_BYTES_MAX: u64 = 1 << 20;
 /// Extended attributes remembered per inode; more are asked for each time.
 const XATTRS_KEPT_MAX: usize = 16;
 /// Longest value remembered: ACLs and capabilities, not payloads.
 const XATTR_KEPT_BYTES_MAX: usize = 4096;
 
 impl Volume {
+    /// The file of a node, if something written to it is on its way and will soon be there. Who asks
+    /// for attributes waits for that, because then they have the server's times; times of this
+    /// machine's clock would change once more although nobody touched the file, and git(1), which
+    /// remembers the times between its last write and its close, would read everything again. While
+    /// much is being written nobody waits: a listing shall not stand still for it.
+    fn is_settling(&self, node: NodeId) -> Option<Arc<File>> {
+        let file = self.nodes().get(node)?.file.clone()?;
+        let unstored = file.lock().written.unstored_bytes();
+        let soon = unstored > 0 && unstored <= SETTLE_BYTES_MAX && !self.is_ahead(node);
+        soon.then_some(file)
+    }
+
+    /// Attributes for an application, if they may be believed.
+    #[must_use]
+    pub fn attributes_settled(&self, node: NodeId) -> Option<View> {
+        if self.is_settling(node).is_some() {
+            return None;
+        }
+        self.attributes_cached(node)
+    }
+
     /// Attributes, if they may be believed.
     #[must_use]
     pub fn attributes_cached(&self, node: NodeId) -> Option<View> {
@@ -33,6 +59,10 @@ impl Volume {
     /// # Errors
     /// `Stale` if the inode is gone, or the server's.
     pub async fn attributes(&self, who: &Principal, node: NodeId) -> Result<View, FsError> {
+        if let Some(file) = self.is_settling(node) {
+            // What goes wrong here is for those to hear who wrote.
+            let _ = self.until_stored(node, &file).await;
+        }
         if let Some(view) = self.attributes_cached(node) {
             return Ok(view);
         }
@@ -89,7 +119,7 @@ impl Volume {
         }
         let size = change.size;
         let open = if size.is_some() {
-            self.open_at_server(node, open).await
+            self.open_used(open)
         } else {
             None
         };
@@ -155,7 +185,16 @@ impl Volume {
         {
             return value.clone().ok_or(FsError::NoData);
         }
-        let epoch = self.nodes().get(node).ok_or(FsError::Stale)?.epoch;
+        let epoch = {
+            let nodes = self.nodes();
+            let known = nodes.get(node).ok_or(FsError::Stale)?;
+            if known.handle.is_none() {
+                // Made here a moment ago, in a directory without a default ACL: it has none yet. The
+                // kernel asks for its capabilities before the first write.
+                return Err(FsError::NoData);
+            }
+            known.epoch
+        };
         let step = Step::GetXattr {
             target: self.target(node).await?,
             name: name.to_vec(),
@@ -230,6 +269,9 @@ impl Volume {
         let outcome = self.step(who, step).await;
         if let Some(known) = self.nodes().get_mut(node) {
             known.xattrs.clear();
+            if let Some(directory) = &mut known.directory {
+                directory.default_acl = None;
+            }
         }
         let (reply, response) = outcome?;
         self.take_attributes(node, reply, &response)?;

@@ -53,6 +53,7 @@ impl Volume {
         };
         let (reply, response) = self.step(who, step).await?;
         let view = self.take_created(*parent, name, reply, &response)?;
+        self.learn_default_acl(who, *parent);
         let file = self.file(view.node)?;
         if truncate {
             let freed = file.lock().distrust();
@@ -101,12 +102,19 @@ impl Volume {
             forget_name(&mut nodes, parent, name);
         }
         let is_directory = entry.attributes.kind == FileKind::Directory;
+        let plain = nodes
+            .get(parent)
+            .and_then(|parent| parent.directory.as_ref())
+            .is_some_and(|directory| directory.default_acl == Some(false));
         if new
             && is_directory
             && let Some(known) = nodes.get_mut(node)
             && known.is_leased()
         {
-            known.directory_mut().complete_empty();
+            let directory = known.directory_mut();
+            directory.complete_empty();
+            // Default ACLs are inherited, and nothing else makes one.
+            directory.default_acl = plain.then_some(false);
         }
         drop(nodes);
         self.tell_attributes(parent);
@@ -251,6 +259,9 @@ impl Volume {
         if let Some(victim) = victim {
             self.keep_open(victim).await?;
         }
+        if directory {
+            self.settle_replaced(victim).await;
+        }
         let target = self.target(parent).await?;
         let step = if directory {
             Step::RemoveDirectory {
@@ -326,6 +337,9 @@ impl Volume {
         if let Some(replaced) = replaced {
             self.keep_open(replaced).await?;
         }
+        if mode == RenameMode::Replace {
+            self.settle_replaced(replaced).await;
+        }
         let step = Step::Rename {
             parent: self.target(parent).await?,
             name: name.clone(),
@@ -379,6 +393,16 @@ impl Volume {
         Ok(())
     }
 
+    /// A directory is about to go: what was created in it ahead must be there, so that it is found
+    /// not to be empty. Which directory it is may not be known.
+    async fn settle_replaced(&self, directory: Option<NodeId>) {
+        // A refusal is reported to whoever syncs.
+        let _ = match directory {
+            Some(directory) => self.settle_directory(directory).await,
+            None => self.settle_everywhere().await,
+        };
+    }
+
     /// A file is about to lose a name: opens that only we know of are made at the server, so that
     /// its data can be read on.
     pub(super) async fn keep_open(&self, node: NodeId) -> Result<(), FsError> {
@@ -391,7 +415,7 @@ impl Volume {
             ours.map(|(id, _)| *id).collect()
         };
         for open in here {
-            self.open_at_server(node, Some(open)).await;
+            self.establish(node, open).await;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use base::{FileKind, FsError, Handle, OpenId, Principal, Timestamp};
 use bytes::Bytes;
 use std::sync::Arc;
 use wire::frame::Class;
-use wire::message::{Access, Step, StepReply};
+use wire::message::{Access, FileRef, Step, StepReply, WriteAt};
 
 /// Contents in one request for small files.
 const FETCH_BYTES_MAX: u64 = base::limits::FRAME_PAYLOAD_BYTES_MAX as u64;
@@ -174,37 +174,54 @@ impl Volume {
         keep
     }
 
-    /// The open's id, if the server knows it; opened on the spot if it is only known here.
-    pub(super) async fn open_at_server(
-        &self,
-        node: NodeId,
-        open: Option<OpenId>,
-    ) -> Option<OpenId> {
+    /// The open's id, for a step that uses it. A server that does not know the open yet makes it on
+    /// the spot, so from here on it must be closed there.
+    pub(super) fn open_used(&self, open: Option<OpenId>) -> Option<OpenId> {
         let open = open?;
-        let entry = {
-            let opens = self.opens.lock().expect("no panic happens under this lock");
-            opens.get(&open).cloned()
-        }?;
-        if entry.known {
-            return Some(open);
-        }
-        let target = self.target(node).await.ok()?;
-        let step = Step::Open {
-            target,
-            open,
-            access: entry.access,
-            truncate: false,
-        };
-        self.step(&entry.who, step).await.ok()?;
         let mut opens = self.opens.lock().expect("no panic happens under this lock");
         opens.get_mut(&open)?.known = true;
         Some(open)
     }
 
-    /// The open's id if the server knows it; without asking.
+    /// The open's id if the server knows it.
     pub(super) fn open_known(&self, open: Option<OpenId>) -> Option<OpenId> {
         let opens = self.opens.lock().expect("no panic happens under this lock");
         open.filter(|open| opens.get(open).is_some_and(|entry| entry.known))
+    }
+
+    /// Sees to it that the server has an open that is only known here, by using it for nothing. Not
+    /// by opening: the mode may forbid by now what it allowed when the application opened.
+    pub(super) async fn establish(&self, node: NodeId, open: OpenId) {
+        let entry = {
+            let opens = self.opens.lock().expect("no panic happens under this lock");
+            opens.get(&open).cloned()
+        };
+        let Some(entry) = entry else { return };
+        let Ok(target) = self.target(node).await else {
+            return;
+        };
+        let file = || FileRef {
+            target: target.clone(),
+            open: self.open_used(Some(open)),
+        };
+        let mut steps = Vec::new();
+        if entry.access.reads() {
+            steps.push(Step::Read {
+                file: file(),
+                offset: 0,
+                bytes: 0,
+            });
+        }
+        if entry.access.writes() {
+            steps.push(Step::Write {
+                file: file(),
+                at: WriteAt::Offset(0),
+                bytes: 0,
+            });
+        }
+        if let Err(error) = self.steps(&entry.who, steps, Call::metadata()).await {
+            tracing::debug!(%error, "an open could not be made at the server");
+        }
     }
 
     /// An application closes one of its descriptors: everything written so far is at the server

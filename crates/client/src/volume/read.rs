@@ -183,9 +183,16 @@ impl Volume {
         extent: Extent,
         class: Class,
     ) {
+        // A reader waits for its demands, so they are over before the open is closed; a guess may
+        // come later and must not open anew.
+        let open = if class == Class::Demand {
+            self.open_used(open)
+        } else {
+            self.open_known(open)
+        };
         let file_ref = FileRef {
             target: target.clone(),
-            open: self.open_known(open),
+            open,
         };
         let step = Step::Read {
             file: file_ref,
@@ -423,7 +430,7 @@ impl Volume {
     ) -> Result<Pieces, FsError> {
         let file = FileRef {
             target,
-            open: self.open_known(open),
+            open: self.open_used(open),
         };
         let bytes = extent.len.min(u64::from(DATA_BYTES_MAX)) as u32;
         let step = Step::Read {

@@ -158,7 +158,7 @@ impl Volume {
         };
         for (node, open) in opens {
             if !self.is_ahead(node) {
-                self.open_at_server(node, Some(open)).await;
+                self.establish(node, open).await;
             }
         }
     }

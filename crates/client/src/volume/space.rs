@@ -87,7 +87,7 @@ impl Volume {
         let file = self.file(node)?;
         let target = self.target(node).await?;
         self.drain(node, &file).await?;
-        let open = self.open_at_server(node, open).await;
+        let open = self.open_used(open);
         Ok(FileRef { target, open })
     }
 

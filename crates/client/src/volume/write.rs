@@ -195,19 +195,20 @@ impl Volume {
                 let at = if piece.append {
                     WriteAt::End
                 } else {
-                    WriteAt::Offset(piece.extent.offset)
+                    WriteAt::Offset(piece.extent.offset + piece.done as u64)
                 };
+                let data = piece.data.slice(piece.done..);
                 let target = Target::Handle(handle.clone());
                 let file_ref = FileRef {
                     target,
-                    open: self.open_known(piece.open),
+                    open: self.open_used(piece.open),
                 };
                 let step = Step::Write {
                     file: file_ref,
                     at,
-                    bytes: piece.data.len() as u32,
+                    bytes: data.len() as u32,
                 };
-                (id, step, Call::write(piece.data.clone()), piece.who.clone())
+                (id, step, Call::write(data), piece.who.clone())
             };
             let pending = self.transport.submit_steps(&who, vec![step], call);
             let (this, file) = (self.arc(), Arc::clone(file));
@@ -228,9 +229,12 @@ impl Volume {
     ) {
         let outcome = outcome.and_then(|response| {
             match response.results.into_iter().next().ok_or(FsError::Io)? {
+                Ok(StepReply::Written { bytes: 0, .. }) => Err(FsError::Io),
                 Ok(StepReply::Written {
-                    offset, attributes, ..
-                }) => Ok((offset, attributes, response.recalls_seen, response.boot)),
+                    offset,
+                    bytes,
+                    attributes,
+                }) => Ok((offset, bytes, attributes, response.recalls_seen, response.boot)),
                 Ok(_) => Err(FsError::Io),
                 Err(error) => Err(error),
             }
@@ -239,9 +243,10 @@ impl Volume {
         {
             let mut state = file.lock();
             match outcome {
-                Ok((offset, attributes, recalls_seen, boot)) => {
-                    state.written.on_stored(id, boot);
-                    if state.written.on_moved(id, offset) {
+                Ok((offset, bytes, attributes, recalls_seen, boot)) => {
+                    let moved = state.written.on_moved(id, offset);
+                    state.written.on_stored(id, bytes, boot);
+                    if moved {
                         settled = Some((attributes.clone(), recalls_seen, true));
                     } else if state.written.is_stored() {
                         settled = Some((attributes, recalls_seen, false));
@@ -281,6 +286,17 @@ impl Volume {
         if self.is_ahead(node) {
             self.settle(node).await?;
         }
+        self.until_stored(node, file).await?;
+        let error = file.lock().written.take_error();
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Waits until everything written to a file is at the server, or an error waits to be reported.
+    pub(super) async fn until_stored(
+        &self,
+        node: NodeId,
+        file: &Arc<File>,
+    ) -> Result<(), FsError> {
         file.lock().written.seal();
         self.send_written(node, file);
         let begun = now();
@@ -290,11 +306,8 @@ impl Volume {
             // Registered before the look, so that no wake-up is lost between the two.
             progress.as_mut().enable();
             {
-                let mut state = file.lock();
-                if let Some(error) = state.written.take_error() {
-                    return Err(error);
-                }
-                if state.written.is_stored() {
+                let state = file.lock();
+                if state.written.has_error() || state.written.is_stored() {
                     return Ok(());
                 }
             }

@@ -22,7 +22,11 @@ fn answer_statx(call: Call, view: &View) {
 }
 
 impl RemoteFs {
-    pub(super) fn get_attr(&self, call: Call) {
+    /// `through_open`: the kernel itself asks, for the size alone (to seek to the end, say).
+    pub(super) fn get_attr(&self, call: Call, through_open: bool) {
+        if through_open && let Some(view) = self.volume.attributes_cached(call.node) {
+            return answer_attr(call, &view);
+        }
         self.with_attributes(call, answer_attr);
     }
 
@@ -31,7 +35,7 @@ impl RemoteFs {
     }
 
     fn with_attributes(&self, mut call: Call, answer: fn(Call, &View)) {
-        if let Some(view) = self.volume.attributes_cached(call.node) {
+        if let Some(view) = self.volume.attributes_settled(call.node) {
             return answer(call, &view);
         }
         let who = call.who();

@@ -209,7 +209,7 @@ impl RemoteFs {
     fn dispatch(&self, call: Call, operation: Operation) {
         match operation {
             Operation::Lookup { name } => self.lookup(call, &name),
-            Operation::GetAttr { .. } => self.get_attr(call),
+            Operation::GetAttr { fh } => self.get_attr(call, fh.is_some()),
             Operation::Statx { .. } => self.statx(call),
             Operation::SetAttr(change) => self.set_attr(call, change),
             Operation::ReadLink => self.read_link(call),

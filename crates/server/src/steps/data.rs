@@ -217,7 +217,10 @@ impl Execution {
             WriteAt::Offset(offset) => file.write_at(worker, &self.who, offset, &data),
             WriteAt::End => self.append(worker, &place, &file, &data)?,
         };
-        self.changed(&[Change::Inode(place.outer.clone())]);
+        // A write of nothing only makes sure that the open is there.
+        if bytes > 0 {
+            self.changed(&[Change::Inode(place.outer.clone())]);
+        }
         let written = outcome?;
         let attributes = file.attributes()?;
         self.note(place.outer);
