@@ -391,12 +391,10 @@ impl ClientSession {
                 payload: Bytes::new(),
             });
         }
-        let class = Class::ALL
-            .into_iter()
-            .find(|class| self.may_take(connection, *class, windows))?;
+        let class = self.next_class(connection, windows)?;
         let id = self.queues[class.index()]
             .pop_front()
-            .expect("may_take saw one");
+            .expect("next_class saw one");
         let mut pending = self
             .requests
             .remove(&id)
@@ -419,40 +417,61 @@ impl ClientSession {
         Some(frame)
     }
 
-    /// Whether the first waiting request of `class` may go on `connection` now.
-    fn may_take(&self, connection: ConnectionIndex, class: Class, windows: Windows) -> bool {
-        let Some(id) = self.queues[class.index()].front() else {
-            return false;
-        };
-        let pending = &self.requests[id];
+    /// The most urgent class whose first waiting request may go on `connection` now.
+    fn next_class(&self, connection: ConnectionIndex, windows: Windows) -> Option<Class> {
+        // A request that waits for room in a window keeps less urgent ones out of it: small ones
+        // would otherwise take every bit of room before there is enough for a large one.
+        let mut left = windows;
+        for class in Class::ALL {
+            let Some(id) = self.queues[class.index()].front() else {
+                continue;
+            };
+            let pending = &self.requests[id];
+            if !self.may_carry(connection, class) {
+                continue;
+            }
+            if matches!(class, Class::Metadata | Class::Demand) {
+                return Some(class);
+            }
+            let read_fits = fits(
+                pending.reply_bytes,
+                self.in_flight.read_bytes,
+                left.read_bytes,
+            );
+            let write_fits = fits(
+                pending.payload.len() as u64,
+                self.in_flight.write_bytes,
+                left.write_bytes,
+            );
+            if read_fits && write_fits {
+                return Some(class);
+            }
+            if !read_fits {
+                left.read_bytes = 0;
+            }
+            if !write_fits {
+                left.write_bytes = 0;
+            }
+        }
+        None
+    }
+
+    /// Whether `connection` is the one for a request of `class` now.
+    fn may_carry(&self, connection: ConnectionIndex, class: Class) -> bool {
         let main_up = self.slots[0].up;
         let bulk_up = self.slots[1..].iter().any(|slot| slot.up);
         let is_main = connection == ConnectionIndex::MAIN;
         match class {
-            Class::Metadata => return is_main || !main_up,
+            Class::Metadata => is_main || !main_up,
             Class::Demand if is_main => {
-                return !bulk_up || self.slots[0].demand_bytes < MAIN_DEMAND_BYTES_MAX;
+                !bulk_up || self.slots[0].demand_bytes < MAIN_DEMAND_BYTES_MAX
             }
-            Class::Demand => {
-                return !main_up || self.slots[0].demand_bytes >= MAIN_DEMAND_BYTES_MAX;
+            Class::Demand => !main_up || self.slots[0].demand_bytes >= MAIN_DEMAND_BYTES_MAX,
+            Class::Write | Class::Prediction | Class::Background if is_main => !bulk_up,
+            Class::Write | Class::Prediction | Class::Background => {
+                self.is_least_loaded(connection)
             }
-            Class::Write | Class::Prediction | Class::Background => {}
         }
-        if is_main && bulk_up {
-            return false;
-        }
-        let fits = |bytes: u64, in_flight: u64, window: u64| {
-            bytes == 0 || in_flight == 0 || in_flight + bytes <= window
-        };
-        fits(
-            pending.reply_bytes,
-            self.in_flight.read_bytes,
-            windows.read_bytes,
-        ) && fits(
-            pending.payload.len() as u64,
-            self.in_flight.write_bytes,
-            windows.write_bytes,
-        ) && self.is_least_loaded(connection)
     }
 
     fn is_least_loaded(&self, connection: ConnectionIndex) -> bool {
@@ -503,6 +522,11 @@ impl ClientSession {
         }
         waiting
     }
+}
+
+/// Whether `bytes` more may be in flight. Alone they may, however small the window.
+fn fits(bytes: u64, in_flight_bytes: u64, window_bytes: u64) -> bool {
+    bytes == 0 || in_flight_bytes == 0 || in_flight_bytes + bytes <= window_bytes
 }
 
 #[cfg(test)]
@@ -573,6 +597,49 @@ mod tests {
         let mut s = session(2);
         let id = s.submit(read(Class::Prediction, 64 << 20)).expect("room");
         assert_eq!(drain(&mut s, BULK), [id]);
+    }
+
+    #[test]
+    fn the_main_connection_alone_fills_the_whole_window() {
+        for connections in [1, 3] {
+            let mut s = ClientSession::new(connections, RequestId(1));
+            s.handle_up(ConnectionIndex::MAIN);
+            for _ in 0..8 {
+                s.submit(read(Class::Prediction, 1 << 20)).expect("room");
+            }
+            assert_eq!(drain(&mut s, ConnectionIndex::MAIN).len(), 4);
+        }
+    }
+
+    #[test]
+    fn a_large_prediction_is_not_starved_by_small_background_reads() {
+        let mut s = session(2);
+        let small: Vec<_> = (0..40)
+            .map(|_| s.submit(read(Class::Background, 128 << 10)).expect("room"))
+            .collect();
+        assert_eq!(drain(&mut s, BULK).len(), 32);
+        let large = s.submit(read(Class::Prediction, 1 << 20)).expect("room");
+        for (answered, id) in small[..8].iter().enumerate() {
+            assert_eq!(drain(&mut s, BULK), [], "after {answered} answers");
+            s.handle_reply(BULK, *id);
+        }
+        assert_eq!(drain(&mut s, BULK), [large]);
+    }
+
+    #[test]
+    fn writes_that_wait_hold_no_reads_back() {
+        let mut s = session(2);
+        for _ in 0..6 {
+            let payload = Bytes::from(vec![0; 1 << 20]);
+            let write = Submission {
+                payload,
+                ..read(Class::Write, 0)
+            };
+            s.submit(write).expect("room");
+        }
+        let predicted = s.submit(read(Class::Prediction, 1 << 20)).expect("room");
+        let sent = drain(&mut s, BULK);
+        assert_eq!((sent.len(), sent.last()), (5, Some(&predicted)));
     }
 
     #[test]
