@@ -82,6 +82,7 @@ pub(crate) async fn serve(core: Arc<Core>, connection: Connection, permit: Owned
         peer_certificates,
         encrypted,
         peer,
+        socket,
     } = connection;
     let handshake = Handshake {
         core: &core,
@@ -94,6 +95,11 @@ pub(crate) async fn serve(core: Arc<Core>, connection: Connection, permit: Owned
     match deadline.await {
         Ok(Ok(Some((session, link)))) => {
             drop(permit);
+            if link.role == ConnectionRole::Main
+                && let Some(socket) = socket
+            {
+                socket.for_demand();
+            }
             run(&core, session, link, reader, writer).await;
         }
         Ok(Ok(None)) => end(writer, None).await,

@@ -1,24 +1,26 @@
 //! Identity: the credentials by which the two sides know each other.
 //!
-//! A cluster has one certificate authority, made when its first server is initialised and kept by the
-//! servers. It vouches for two kinds of certificates (ECDSA P-256, X.509):
+//! A cluster has one certificate authority, made when its first server is initialised and kept by
+//! the servers. It vouches for two kinds of certificates (ECDSA P-256, X.509):
 //!
-//! * the server's, for the fixed name [`SERVER_NAME`]. Clients trust the authority and nothing else,
+//! * the server's, for the fixed name [`SERVER_NAME`]. Clients trust the authority and nothing
+//!   else,
 //!   so whatever address they dialled, only a server of their cluster can answer;
 //! * clients', whose subject alternative name is a URI that says for whom the bearer may speak:
 //!   `azekura:admin`, `azekura:host` or `azekura:user:UID`.
 //!
 //! Under TLS both prove themselves in the handshake. On a plain connection the client signs the
-//! server's challenge ([`Credential::sign_proof`], [`ClientVerifier::verify_proof`]); nobody vouches
-//! for the server there, which is why plain connections are for loopback and closed networks.
+//! server's challenge ([`Credential::sign_proof`], [`ClientVerifier::verify_proof`]); nobody
+//! vouches for the server there, which is why plain connections are for loopback and closed
+//! networks.
 //!
-//! A machine without a credential gets one by a [`JoinString`]: it pins the authority by fingerprint
-//! and carries a one-time secret, so a man in the middle neither learns the secret nor can answer in
-//! the server's place. The private key never leaves the machine that made it.
+//! A machine without a credential gets one by a [`JoinString`]: it pins the authority by
+//! fingerprint and carries a one-time secret, so a man in the middle neither learns the secret nor
+//! can answer in the server's place. The private key never leaves the machine that made it.
 //!
 //! Certificates live ten years; what ends them earlier is the server's list of revoked serial
-//! numbers. Every function that judges a certificate takes or reads the time through rustls, so tests
-//! move the clock.
+//! numbers. Every function that judges a certificate takes or reads the time through rustls, so
+//! tests move the clock.
 
 mod authority;
 mod credential;

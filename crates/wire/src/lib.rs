@@ -10,9 +10,9 @@
 //!
 //! [`identity`] makes and reads the credentials by which the two sides know each other.
 //!
-//! A connection begins with `Hello` and `Welcome` (requests may follow `Hello` at once under TLS; they
-//! wait for the proof on a plain one) and ends with `Farewell`. Any number of requests are under way
-//! in between, replies come in any order. The bytes are drawn in `docs/formats/wire.md`.
+//! A connection begins with `Hello` and `Welcome` (requests may follow `Hello` at once under TLS;
+//! they wait for the proof on a plain one) and ends with `Farewell`. Any number of requests are
+//! under way in between, replies come in any order. The bytes are drawn in `docs/formats/wire.md`.
 
 mod bounded;
 pub mod frame;

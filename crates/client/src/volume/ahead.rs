@@ -139,7 +139,10 @@ impl Volume {
     pub(super) fn learn_default_acl(&self, who: &Principal, directory: NodeId) {
         let wanted = self.nodes().get(directory).is_some_and(|known| {
             known.lease == Lease::Exclusive
-                && known.directory.as_ref().is_some_and(|d| d.default_acl.is_none())
+                && known
+                    .directory
+                    .as_ref()
+                    .is_some_and(|d| d.default_acl.is_none())
         });
         if !wanted {
             return;
@@ -147,8 +150,13 @@ impl Volume {
         let (this, who) = (self.arc(), who.clone());
         tokio::spawn(async move {
             let name = b"system.posix_acl_default";
-            let Ok(target) = this.target(directory).await else { return };
-            let step = Step::GetXattr { target, name: name.to_vec() };
+            let Ok(target) = this.target(directory).await else {
+                return;
+            };
+            let step = Step::GetXattr {
+                target,
+                name: name.to_vec(),
+            };
             let seen = this.transport.recalls_seen();
             let found = match this.step(&who, step).await {
                 Ok(_) => true,

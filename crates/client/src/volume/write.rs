@@ -234,7 +234,13 @@ impl Volume {
                     offset,
                     bytes,
                     attributes,
-                }) => Ok((offset, bytes, attributes, response.recalls_seen, response.boot)),
+                }) => Ok((
+                    offset,
+                    bytes,
+                    attributes,
+                    response.recalls_seen,
+                    response.boot,
+                )),
                 Ok(_) => Err(FsError::Io),
                 Err(error) => Err(error),
             }
@@ -292,11 +298,7 @@ impl Volume {
     }
 
     /// Waits until everything written to a file is at the server, or an error waits to be reported.
-    pub(super) async fn until_stored(
-        &self,
-        node: NodeId,
-        file: &Arc<File>,
-    ) -> Result<(), FsError> {
+    pub(super) async fn until_stored(&self, node: NodeId, file: &Arc<File>) -> Result<(), FsError> {
         file.lock().written.seal();
         self.send_written(node, file);
         let begun = now();

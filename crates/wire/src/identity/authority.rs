@@ -14,8 +14,8 @@ use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// How long certificates live. They end earlier by revocation; a machine that captures data for years
-/// must not stop because nobody renewed a file.
+/// How long certificates live. They end earlier by revocation; a machine that captures data for
+/// years must not stop because nobody renewed a file.
 const VALID_TIME: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// How far before its making a certificate is valid: peers' clocks may be behind.
 const BACKDATED_TIME: Duration = Duration::from_secs(86_400);

@@ -101,8 +101,8 @@ impl ClientVerifier {
         Arc::clone(&self.verifier)
     }
 
-    /// Who the client of a connection is. The chain is judged again although the handshake has judged
-    /// it: a resumed TLS session brings the certificate of a handshake long past.
+    /// Who the client of a connection is. The chain is judged again although the handshake has
+    /// judged it: a resumed TLS session brings the certificate of a handshake long past.
     ///
     /// # Errors
     /// [`IdentityError::Untrusted`], [`IdentityError::NotCredential`],

@@ -62,8 +62,8 @@ pub fn client_config(credential: &Credential) -> Result<Arc<ClientConfig>, Ident
     Ok(Arc::new(config))
 }
 
-/// How a server accepts. A client without a certificate gets through the handshake, because it may be
-/// here to enrol; the connection then answers nothing else.
+/// How a server accepts. A client without a certificate gets through the handshake, because it may
+/// be here to enrol; the connection then answers nothing else.
 ///
 /// # Errors
 /// As [`client_config`].

@@ -1,13 +1,13 @@
 //! Connections: a TCP socket, TLS or not, as a stream of frames.
 //!
-//! [`FrameReader`] and [`FrameWriter`] are owned by one task each. Nothing here decides what is sent
-//! or when; that is [`crate::session`] at the client and the dispatcher at the server.
+//! [`FrameReader`] and [`FrameWriter`] are owned by one task each. Nothing here decides what is
+//! sent or when; that is [`crate::session`] at the client and the dispatcher at the server.
 //!
-//! Socket options, and why: `TCP_NODELAY`, because small requests must not wait for acknowledgements;
-//! BBR where the kernel has it, because loss is not congestion on long lines; no `SO_SNDBUF` or
-//! `SO_RCVBUF`, because setting them turns the kernel's tuning off; `TCP_USER_TIMEOUT` and
-//! keep-alive, because a cut line must be noticed; `TCP_NOTSENT_LOWAT`, so that bytes wait in our
-//! queues, ordered by class, and not in the kernel's.
+//! Socket options, and why: `TCP_NODELAY`, because small requests must not wait for
+//! acknowledgements; BBR where the kernel has it, because loss is not congestion on long lines; no
+//! `SO_SNDBUF` or `SO_RCVBUF`, because setting them turns the kernel's tuning off;
+//! `TCP_USER_TIMEOUT` and keep-alive, because a cut line must be noticed; `TCP_NOTSENT_LOWAT`, so
+//! that bytes wait in our queues, ordered by class, and not in the kernel's.
 
 mod reader;
 mod writer;
@@ -20,6 +20,7 @@ use base::limits::{HANDSHAKE_TIME_MAX, WRITE_STALL_TIME_MAX};
 use rustls::pki_types::{CertificateDer, ServerName};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -52,12 +53,33 @@ pub struct Connection {
     pub reader: FrameReader,
     /// Frames to the peer.
     pub writer: FrameWriter,
-    /// Certificates that the peer proved under TLS, its own first. Empty without TLS or without one.
+    /// Certificates that the peer proved under TLS, its own first. Empty without TLS or without
+    /// one.
     pub peer_certificates: Vec<CertificateDer<'static>>,
     /// Whether TLS protects the bytes.
     pub encrypted: bool,
     /// Where the peer is.
     pub peer: SocketAddr,
+    /// The socket below, for options; `None` over other streams.
+    pub socket: Option<SocketOptions>,
+}
+
+/// Options of a connection's socket that are set when its use is known.
+pub struct SocketOptions(OwnedFd);
+
+impl SocketOptions {
+    /// For a connection that carries answers somebody waits for and long pauses: BBR would spread
+    /// each answer over time by the low rate that it has seen; CUBIC sends what its window allows
+    /// at once.
+    pub fn for_demand(&self) {
+        if let Err(error) = rustix::net::sockopt::set_tcp_congestion(&self.0, "cubic") {
+            tracing::debug!(%error, "CUBIC congestion control is not available");
+        }
+    }
+}
+
+fn options_of(stream: &TcpStream) -> Option<SocketOptions> {
+    stream.as_fd().try_clone_to_owned().ok().map(SocketOptions)
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
@@ -95,10 +117,12 @@ fn join(
             .collect(),
         encrypted: true,
         peer,
+        socket: None,
     }
 }
 
 fn join_plain(stream: TcpStream, peer: SocketAddr) -> Connection {
+    let socket = options_of(&stream);
     let (read, write) = stream.into_split();
     Connection {
         reader: FrameReader::new(Box::pin(read)),
@@ -106,6 +130,7 @@ fn join_plain(stream: TcpStream, peer: SocketAddr) -> Connection {
         peer_certificates: Vec::new(),
         encrypted: false,
         peer,
+        socket,
     }
 }
 
@@ -125,9 +150,13 @@ pub async fn connect(
         match tls {
             None => Ok(join_plain(stream, address)),
             Some((config, name)) => {
+                let socket = options_of(&stream);
                 let stream = TlsConnector::from(config).connect(name, stream).await?;
                 let certificates = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
-                Ok(join(stream, certificates.as_deref(), address))
+                Ok(Connection {
+                    socket,
+                    ..join(stream, certificates.as_deref(), address)
+                })
             }
         }
     };
@@ -150,11 +179,15 @@ pub async fn accept(
     let Some(config) = tls else {
         return Ok(join_plain(stream, peer));
     };
+    let socket = options_of(&stream);
     match tokio::time::timeout(HANDSHAKE_TIME_MAX, TlsAcceptor::from(config).accept(stream)).await {
         Ok(stream) => {
             let stream = stream?;
             let certificates = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
-            Ok(join(stream, certificates.as_deref(), peer))
+            Ok(Connection {
+                socket,
+                ..join(stream, certificates.as_deref(), peer)
+            })
         }
         Err(_) => Err(LinkError::Stalled(HANDSHAKE_TIME_MAX)),
     }

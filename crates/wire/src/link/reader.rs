@@ -65,8 +65,8 @@ impl FrameReader {
         Ok(header.into_frame(body, payload)?)
     }
 
-    /// The next frame, however long it lets itself be awaited; but once its first byte is there, the
-    /// rest must follow within `frame_time_max`.
+    /// The next frame, however long it lets itself be awaited; but once its first byte is there,
+    /// the rest must follow within `frame_time_max`.
     ///
     /// # Errors
     /// As [`Self::read`], and [`LinkError::Stalled`].

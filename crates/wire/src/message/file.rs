@@ -407,8 +407,8 @@ pub enum Step {
         /// Most entries wanted.
         entries_max: u32,
     },
-    /// Contents of small files by handle. Answer: `Contents`; what does not fit into one payload, is
-    /// larger than `bytes_max` or may not be read by the caller is left out.
+    /// Contents of small files by handle. Answer: `Contents`; what does not fit into one payload,
+    /// is larger than `bytes_max` or may not be read by the caller is left out.
     Fetch {
         /// The files.
         #[serde(deserialize_with = "crate::bounded::list::<DIRECTORY_ENTRIES_MAX, _, _>")]
@@ -465,8 +465,8 @@ pub enum Step {
         /// Any inode of it.
         target: Target,
     },
-    /// Take, change or release a lock. Answer: `Done`, or `WouldBlock` at once if `wait` is not set;
-    /// else the reply comes when the lock is there.
+    /// Take, change or release a lock. Answer: `Done`, or `WouldBlock` at once if `wait` is not
+    /// set; else the reply comes when the lock is there.
     Lock {
         /// The file.
         target: Target,

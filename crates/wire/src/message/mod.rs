@@ -1,8 +1,8 @@
 //! Messages: what the bodies of frames say.
 //!
-//! Each message is one postcard value; its bytes are pinned by golden tests, because a reordered enum
-//! would silently change the wire. New variants go to the end; what they need is negotiated as a
-//! [`Features`] bit, and a changed meaning raises [`crate::version::WireVersion`].
+//! Each message is one postcard value; its bytes are pinned by golden tests, because a reordered
+//! enum would silently change the wire. New variants go to the end; what they need is negotiated as
+//! a [`Features`] bit, and a changed meaning raises [`crate::version::WireVersion`].
 
 mod admin;
 mod file;
