@@ -14,7 +14,7 @@
 use base::{Handle, Name, Principal, VolumeId};
 use bytes::BytesMut;
 use export::{
-    Access, Create, Export, ExportError, ExportOptions, HandleKey, Node, OpenOptions, Worker,
+    Access, Create, Export, ExportError, ExportOptions, HandleKey, Node, OpenOptions, Watch, Worker,
 };
 use std::path::{Path, PathBuf};
 
@@ -89,7 +89,15 @@ impl Bench {
         let nodes = self.look(&directory)?;
         self.list(&directory)?;
         self.data(&nodes)?;
-        drop(nodes);
+        let small = self.small_writes(&nodes[0])?;
+        print("write of 4 KiB", small, "");
+        // To watch takes root, and this thread is whom it worked for last.
+        let root = Principal::root();
+        self.export
+            .attributes(&self.worker, &root, self.export.root())?;
+        let watch = Watch::new(&self.export)?;
+        print("write of 4 KiB, watched", self.small_writes(&nodes[0])?, "");
+        drop((watch, nodes));
         bare(&top.join(format!("round-{}", ROUNDS - 1)), &self.names)
     }
 
@@ -205,6 +213,20 @@ impl Bench {
             print(what, nanos, target);
         }
         Ok(())
+    }
+
+    /// Writes over the file's first MiB, four times as often as the queue of a watch is long.
+    fn small_writes(&self, node: &Node) -> Result<f64, Failure> {
+        let options = OpenOptions::new(Access::ReadWrite);
+        let file = self
+            .export
+            .open_file(&self.worker, &self.user, &node.handle, options)?;
+        best(|| {
+            for number in 0..65536 {
+                file.write_at(&self.worker, &self.user, (number % 256) << 12, &[7; 4096])?;
+            }
+            Ok(65536)
+        })
     }
 
     fn data(&self, nodes: &[Node]) -> Result<(), Failure> {

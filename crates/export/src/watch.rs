@@ -65,7 +65,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch; changes from now on are reported.
+    /// Begins to watch; changes from now on are reported. Takes root, so a thread that works for
+    /// callers is the wrong one to call this.
     ///
     /// # Errors
     /// [`ExportError::Watch`] if the kernel or the file system cannot. A server should then let

@@ -15,7 +15,8 @@
 //! [`FsError::AccessDenied`], and the next one begins from nothing. No request ever runs with the
 //! server's own rights because the caller's could not be taken on.
 //!
-//! *Limits of it.* Threads that a worker's thread starts inherit its identity; start none. The
+//! *Limits of it.* Between requests the thread stays whom it acted for last: whatever else it does
+//! with files, it does as that user. Threads that it starts inherit its identity; start none. The
 //! process also stops being dumpable once identities change: no core files, and its `/proc` entries
 //! belong to root.
 

@@ -163,14 +163,20 @@ impl Mounted {
             return None;
         }
         let options = format!("loop,{options}");
-        let mounted = Self::mount(&["-o", &options, image])?;
-        // The loop device keeps the image alive without its name.
+        let arguments = ["-o", &options, image];
+        let mounted = Self::mount_in(directory, &arguments)?;
         open_to_all(&mounted.path);
         Some(mounted)
     }
 
     fn mount(arguments: &[&str]) -> Option<Self> {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        Self::mount_in(
+            tempfile::tempdir().expect("a temporary directory"),
+            arguments,
+        )
+    }
+
+    fn mount_in(directory: tempfile::TempDir, arguments: &[&str]) -> Option<Self> {
         open_to_all(directory.path());
         let path = directory.path().join("mnt");
         std::fs::create_dir(&path).expect("own directory");
@@ -179,6 +185,17 @@ impl Mounted {
             return None;
         }
         Some(Self { path, directory })
+    }
+}
+
+impl Mounted {
+    /// Unmounts an image and mounts it again, after which the kernel remembers nothing of it.
+    pub(crate) fn remount(&self) {
+        let (image, path) = (self.directory.path().join("image"), self.path.display());
+        shell(&format!(
+            "umount {path} && mount -o loop {} {path}",
+            image.display()
+        ));
     }
 }
 
@@ -219,4 +236,14 @@ pub(crate) fn eventually(holds: impl Fn() -> bool) -> bool {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     false
+}
+
+/// Tells the threads of a scope to stop when the test ends, also when it ends with a panic: the
+/// scope would wait for them for ever.
+pub(crate) struct StopAtEnd<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
 }

@@ -124,6 +124,10 @@ fn only_who_may_execute_opens_for_executing() {
     assert_eq!(open(Access::Execute), Err(FsError::AccessDenied));
 }
 
+/// Appends of each thread: so many that two of them meet between a write and the question where it
+/// ended.
+const LINES: usize = 10_000;
+
 #[test]
 fn appends_from_all_sides_land_where_they_say() {
     if !is_root() {
@@ -154,7 +158,7 @@ fn appends_from_all_sides_land_where_they_say() {
         scope.spawn(move || {
             use std::io::Write;
             let mut log = std::fs::OpenOptions::new().append(true).open(path).unwrap();
-            (0..500).for_each(|_| log.write_all(b"local").unwrap());
+            (0..LINES).for_each(|_| log.write_all(b"local").unwrap());
         });
         workers
             .into_iter()
@@ -164,7 +168,7 @@ fn appends_from_all_sides_land_where_they_say() {
     let contents = std::fs::read(served.path.join("log")).unwrap();
     assert_eq!(
         contents.len(),
-        500 * 5 + landed.iter().map(|(_, line)| line.len()).sum::<usize>()
+        LINES * 5 + landed.iter().map(|(_, line)| line.len()).sum::<usize>()
     );
     for (offset, line) in landed {
         assert_eq!(&contents[offset as usize..][..line.len()], line);
@@ -173,7 +177,7 @@ fn appends_from_all_sides_land_where_they_say() {
 
 fn append_lines(file: &OpenFile, who: usize) -> Vec<(u64, Vec<u8>)> {
     let (root, worker) = (Principal::root(), Worker::new().unwrap());
-    let lines = (0..500).map(|number| {
+    let lines = (0..LINES).map(|number| {
         let line = format!("{who}: line {number}\n").into_bytes();
         let written = file.append(&worker, &root, &line).unwrap();
         assert_eq!(written.bytes, line.len());

@@ -1,6 +1,6 @@
 //! Paged listings.
 
-use crate::common::{Mounted, Served, ext4, is_root, name};
+use crate::common::{Mounted, Served, StopAtEnd, ext4, is_root, name};
 use base::{FileKind, FsError, Name, Principal};
 use export::{DirectoryEntry, Export, Worker};
 use std::collections::{HashMap, HashSet};
@@ -76,6 +76,7 @@ fn is_stable_under_change(served: &Served) {
     }
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
         for who in 0..2 {
             let (stop, path) = (&stop, &served.path);
             scope.spawn(move || {
@@ -108,7 +109,6 @@ fn is_stable_under_change(served: &Served) {
             // A new process that lists with a cookie finds the same place.
             served.export.sweep();
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -226,6 +226,7 @@ fn attributes_and_handle_of_an_entry_are_of_one_inode() {
     let stop = AtomicBool::new(false);
     let mut mixed = HashSet::new();
     std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
         scope.spawn(|| {
             let exchange = rustix::fs::RenameFlags::EXCHANGE;
             let top = std::fs::File::open(&mounted.path).unwrap();
@@ -248,7 +249,6 @@ fn attributes_and_handle_of_an_entry_are_of_one_inode() {
                 }
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert!(
         mixed.is_empty(),
