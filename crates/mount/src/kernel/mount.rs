@@ -240,6 +240,16 @@ impl MountPoint {
             .ok()
     }
 
+    /// Has the kernel read ahead up to `bytes` into its page cache, also beyond the 128 KiB that it
+    /// offers at the start. Root only.
+    ///
+    /// # Errors
+    /// Of writing the kernel's setting.
+    pub fn set_readahead(&self, bytes: u32) -> io::Result<()> {
+        let path = format!("/sys/class/bdi/0:{}/read_ahead_kb", self.connection);
+        fs::write(path, (bytes / 1024).to_string())
+    }
+
     fn control(&self, file: &str) -> PathBuf {
         PathBuf::from(format!(
             "/sys/fs/fuse/connections/{}/{file}",

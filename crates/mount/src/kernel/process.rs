@@ -5,9 +5,8 @@
 
 use std::io;
 
-/// SIGKILL in the masks of `/proc/PID/status`. A signal that ends a process, whichever it is, is
-/// turned into SIGKILL for each of its threads.
-const SIGKILL_BIT: u64 = 1 << 8;
+/// Signals that end nothing unless they are caught: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
+const HARMLESS: [u32; 8] = [17, 18, 19, 20, 21, 22, 23, 28];
 
 /// What `/proc/PID/status` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,41 +31,65 @@ impl Process {
 
     fn parse(status: &str) -> Option<Self> {
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let mask = |name: &str| u64::from_str_radix(field(name)?.trim(), 16).ok();
         let groups = field("Groups:")?
             .split_whitespace()
             .map(|group| group.parse().ok());
-        let pending = u64::from_str_radix(field("SigPnd:")?.trim(), 16).ok()?;
+        // Mostly a signal that ends a process is turned into SIGKILL for each of its threads, which
+        // nothing blocks or catches. It is not while another signal is pending already.
+        let pending = mask("SigPnd:")? | mask("ShdPnd:")?;
+        let survived = mask("SigBlk:")? | mask("SigIgn:")? | mask("SigCgt:")? | harmless();
         Some(Self {
             groups: groups.collect::<Option<_>>()?,
-            dying: pending & SIGKILL_BIT != 0,
+            dying: pending & !survived != 0,
         })
     }
+}
+
+/// In a mask, signal 1 is bit 0.
+fn harmless() -> u64 {
+    HARMLESS
+        .iter()
+        .fold(0, |mask, signal| mask | 1 << (signal - 1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn status(masks: [u64; 5]) -> String {
+        let [own, shared, blocked, ignored, caught] = masks.map(|mask| format!("{mask:016x}"));
+        format!(
+            "Name:\tGroups:\nUid:\t0\t0\t0\t0\nGroups:\t4 27 1000 \nSigPnd:\t{own}\n\
+             ShdPnd:\t{shared}\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\nSigCgt:\t{caught}\n"
+        )
+    }
+
     #[test]
-    fn groups_and_pending_signals_are_read() {
-        let status = "Name:\tGroups:\nUid:\t0\t0\t0\t0\nGroups:\t4 27 1000 \n\
-                      SigPnd:\t0000000000000100\nShdPnd:\t0000000000000002\n";
-        let process = Process::parse(status).unwrap();
-        assert_eq!(
-            process,
-            Process {
-                groups: vec![4, 27, 1000],
-                dying: true
-            }
-        );
-        let alive = Process::parse("Groups:\t\nSigPnd:\t0000000000000002\n").unwrap();
-        assert_eq!(
-            alive,
-            Process {
-                groups: vec![],
-                dying: false
-            }
-        );
+    fn groups_are_read_and_signals_judged() {
+        let (kill, term, usr1, child) = (1 << 8, 1 << 14, 1 << 9, 1 << 16);
+        let cases = [
+            ([0; 5], false),
+            ([kill, 0, 0, 0, 0], true),
+            ([0, term, 0, 0, 0], true),
+            ([0, term, term, 0, 0], false),
+            ([0, term, 0, term, 0], false),
+            ([0, term, 0, 0, term], false),
+            ([0, term | usr1, 0, 0, usr1], true),
+            ([0, child, 0, 0, 0], false),
+            ([0, 1 << 40, 0, 0, 0], true),
+        ];
+        for (masks, dying) in cases {
+            let process = Process::parse(&status(masks)).unwrap();
+            assert_eq!(
+                process,
+                Process {
+                    groups: vec![4, 27, 1000],
+                    dying
+                },
+                "{masks:x?}"
+            );
+        }
         assert_eq!(Process::parse("Name:\tx\n"), None);
     }
 

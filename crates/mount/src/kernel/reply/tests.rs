@@ -119,7 +119,10 @@ fn opened_bytes() -> Vec<u8> {
     [u64s(&[30]), u32s(&[0x82, 31])].concat()
 }
 
-fn answers_about_inodes() -> Vec<(Box<dyn Fn(Replier)>, Vec<u8>)> {
+/// An answer and its bytes.
+type Answer = (Box<dyn Fn(Replier)>, Vec<u8>);
+
+fn answers_about_inodes() -> Vec<Answer> {
     vec![
         (Box::new(|r| _ = r.done()), vec![]),
         (Box::new(|r| _ = r.entry(&entry())), entry_bytes()),
@@ -174,7 +177,7 @@ fn answers_about_inodes() -> Vec<(Box<dyn Fn(Replier)>, Vec<u8>)> {
     ]
 }
 
-fn answers_about_data() -> Vec<(Box<dyn Fn(Replier)>, Vec<u8>)> {
+fn answers_about_data() -> Vec<Answer> {
     let statfs = StatFs {
         fragment_bytes: 1,
         block_bytes: 2,
