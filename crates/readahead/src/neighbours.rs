@@ -8,6 +8,10 @@
 //! contradicts. So the number under way triples each round trip, and a program that stops early
 //! costs at most twice the fetches that it made use of, and four.
 //!
+//! Listings are small, and a tree is walked or it is not: after one step forward among
+//! subdirectories as many are named as the caller allows, which is what the line holds in one round
+//! trip. A program that stops early costs that one round trip of the line.
+//!
 //! Source: the paper measures one large file (section 3.1); over distance small files suffer more.
 
 use std::ops::Range;
@@ -52,8 +56,12 @@ impl Walk {
 }
 
 /// One kind of step through one directory: opening files, or listing subdirectories.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Forecast {
+    /// Steps forward before anything is named.
+    patience: u32,
+    /// Name as many as allowed at once.
+    eager: bool,
     listed: Walk,
     sorted: Walk,
     /// Order that `named_until` counts in, while a forecast stands.
@@ -63,6 +71,17 @@ struct Forecast {
 }
 
 impl Forecast {
+    fn new(patience: u32, eager: bool) -> Self {
+        Self {
+            patience,
+            eager,
+            listed: Walk::default(),
+            sorted: Walk::default(),
+            order: None,
+            named_until: 0,
+        }
+    }
+
     fn on_step(&mut self, listed: usize, sorted: usize) -> bool {
         let forward = [self.listed.step(listed), self.sorted.step(sorted)];
         let kept = match self.order {
@@ -75,7 +94,9 @@ impl Forecast {
         }
         if self.order.is_none() {
             let walks = [(Order::Sorted, self.sorted), (Order::Listed, self.listed)];
-            let Some((order, walk)) = walks.into_iter().find(|(_, walk)| walk.steps >= 2) else {
+            let patience = self.patience;
+            let mut walks = walks.into_iter();
+            let Some((order, walk)) = walks.find(|(_, walk)| walk.steps >= patience) else {
                 return kept;
             };
             self.order = Some(order);
@@ -92,7 +113,12 @@ impl Forecast {
             self.sorted
         };
         let position = walk.last? + 1;
-        let ahead = (2 * walk.steps as usize).max(AHEAD_MIN).min(count_max);
+        let grown = (2 * walk.steps as usize).max(AHEAD_MIN);
+        let ahead = if self.eager {
+            count_max
+        } else {
+            grown.min(count_max)
+        };
         let start = self.named_until.max(position);
         let end = position.saturating_add(ahead).min(len);
         if start >= end {
@@ -104,17 +130,26 @@ impl Forecast {
 }
 
 /// What is read next in one directory. See the module head.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Neighbours {
     files: Forecast,
     directories: Forecast,
+}
+
+impl Default for Neighbours {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Neighbours {
     /// Nothing is known yet.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            files: Forecast::new(2, false),
+            directories: Forecast::new(1, true),
+        }
     }
 
     /// The file with these indexes was opened. Both count the directory's *files* alone, from zero:
@@ -248,9 +283,24 @@ mod tests {
         }
         assert_eq!(
             neighbours.next_directories(100, 8),
-            Some((Order::Sorted, 53..57))
+            Some((Order::Sorted, 53..61)),
+            "a walk is given as many as the line holds"
         );
         assert_eq!(neighbours.next_directories(100, 8), None);
         assert_eq!(neighbours.next_files(100, 8), None);
+    }
+
+    #[test]
+    fn one_step_among_subdirectories_shows_a_walk_and_a_contradiction_ends_it() {
+        let mut neighbours = Neighbours::new();
+        neighbours.on_list(0, 0);
+        assert_eq!(neighbours.next_directories(100, 64), None);
+        neighbours.on_list(1, 57);
+        assert_eq!(
+            neighbours.next_directories(100, 64),
+            Some((Order::Listed, 2..66))
+        );
+        assert!(!neighbours.on_list(90, 3));
+        assert_eq!(neighbours.next_directories(100, 64), None);
     }
 }

@@ -18,6 +18,9 @@ const MISSES_BEFORE_LISTING: u32 = 3;
 const ENTRIES_AHEAD_MAX: usize = 65536;
 /// Directories listed ahead at once: at 100 ms, enough for a thousand directories a second.
 const DIRECTORIES_AHEAD_MAX: usize = 128;
+/// Bytes that a listing is taken to have, about a hundred entries, when it is asked how many the
+/// line holds in one round trip.
+const LISTING_BYTES: u64 = 16 << 10;
 /// Contents that come with a look-up when nothing is known of their use: less than a round trip's
 /// worth of any line.
 const INLINE_BYTES_GUESS: u32 = 4096;
@@ -357,6 +360,9 @@ impl Volume {
 
     /// A directory is being listed: if its siblings are being listed in order, list those ahead.
     fn walked(&self, who: &Principal, directory: NodeId) {
+        let (line, ..) = self.transport.download_room();
+        let count_max = (line.window_bytes / LISTING_BYTES) as usize;
+        let count_max = count_max.clamp(8, DIRECTORIES_AHEAD_MAX);
         let ahead: Vec<NodeId> = {
             let mut nodes = self.nodes();
             let Some(parent) = nodes.get(directory).and_then(|node| node.parent) else {
@@ -375,10 +381,7 @@ impl Volume {
             };
             entries.neighbours.on_list(*listed, *sorted);
             let count = sequence.listed.len();
-            match entries
-                .neighbours
-                .next_directories(count, DIRECTORIES_AHEAD_MAX)
-            {
+            match entries.neighbours.next_directories(count, count_max) {
                 Some((readahead::Order::Listed, range)) => sequence.listed[range].to_vec(),
                 Some((readahead::Order::Sorted, range)) => sequence.sorted[range].to_vec(),
                 None => return,
