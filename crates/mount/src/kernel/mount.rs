@@ -3,7 +3,7 @@
 //! Root mounts by mount(2). Others ask `fusermount3`, which is set-uid root, judges whether they
 //! may, and hands the mounted device back.
 //!
-//! A mount is recognised by its device number in `/proc/self/mountinfo`, never by asking it: a mount
+//! A mount is recognised by its device number in `/proc/self/mountinfo`, never by asking it: one
 //! whose server does not answer would not answer that either. The same number names its directory
 //! under `/sys/fs/fuse/connections`, where it can be aborted.
 

@@ -136,27 +136,29 @@ fn entries(opcode: Opcode, cursor: &mut Cursor<'_>) -> Result<Operation, Flaw> {
                 name: cursor.name()?,
             }
         }
-        Opcode::Create => {
-            let body: input::CreateIn = cursor.take()?;
-            Operation::Create {
-                mode: mode(body.mode),
-                umask: umask(body.umask),
-                flags: OFlags::from_bits_retain(body.flags),
-                kill_suidgid: body.open_flags & flags::OPEN_KILL_SUIDGID != 0,
-                name: cursor.name()?,
-            }
-        }
-        Opcode::TmpFile => {
-            let body: input::CreateIn = cursor.take()?;
-            // The kernel sends a name here too: that of the dentry it made up, "/".
-            cursor.string()?;
-            Operation::TmpFile {
-                mode: mode(body.mode),
-                umask: umask(body.umask),
-                flags: OFlags::from_bits_retain(body.flags),
-            }
-        }
+        Opcode::Create | Opcode::TmpFile => create(opcode, cursor)?,
         _ => unreachable!("{opcode:?} is not about entries"),
+    })
+}
+
+/// Operations that make a file and open it.
+fn create(opcode: Opcode, cursor: &mut Cursor<'_>) -> Result<Operation, Flaw> {
+    let body: input::CreateIn = cursor.take()?;
+    let (mode, umask) = (mode(body.mode), umask(body.umask));
+    let flags = OFlags::from_bits_retain(body.flags);
+    if opcode == Opcode::TmpFile {
+        // The kernel sends a name here too: that of the dentry it made up, "/".
+        cursor.string()?;
+        return Ok(Operation::TmpFile { mode, umask, flags });
+    }
+    let kill_suidgid = body.open_flags & flags::OPEN_KILL_SUIDGID != 0;
+    let name = cursor.name()?;
+    Ok(Operation::Create {
+        name,
+        mode,
+        umask,
+        flags,
+        kill_suidgid,
     })
 }
 

@@ -320,3 +320,134 @@ impl Reader {
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse::Forget;
+    use super::super::request::{NodeId, Operation};
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+    /// Writes down what it is told.
+    #[derive(Default)]
+    struct Told(Mutex<Vec<String>>);
+
+    impl Handler for Told {
+        fn handle(&self, request: Request, replier: Replier) {
+            self.0
+                .lock()
+                .unwrap()
+                .push(format!("request {}", request.unique));
+            replier.done();
+        }
+
+        fn forget(&self, forgets: &[Forget]) {
+            self.0
+                .lock()
+                .unwrap()
+                .push(format!("forget {}", forgets.len()));
+        }
+
+        fn interrupt(&self, unique: Unique) {
+            self.0.lock().unwrap().push(format!("interrupt {unique}"));
+        }
+    }
+
+    fn reader(handler: Arc<Told>) -> (Reader, std::os::fd::OwnedFd) {
+        let (ours, kernel) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let shared = Shared {
+            handler,
+            parser: Parser::default(),
+            pool: Pool::new(4096),
+            interrupts: Mutex::default(),
+        };
+        let device = Arc::new(Device::from_fd(ours));
+        (
+            Reader {
+                device,
+                shared: Arc::new(shared),
+            },
+            kernel,
+        )
+    }
+
+    fn request(unique: u64) -> Message {
+        Message::Request(Request {
+            unique: Unique(unique),
+            resent: false,
+            node: NodeId::ROOT,
+            uid: 0,
+            gid: 0,
+            pid: 0,
+            groups: Vec::new(),
+            security: Vec::new(),
+            operation: Operation::StatFs,
+        })
+    }
+
+    fn interrupt(unique: u64) -> Message {
+        Message::Interrupt {
+            target: Unique(unique),
+        }
+    }
+
+    #[test]
+    fn an_interrupt_that_overtakes_its_request_is_told_again() {
+        let told = Arc::new(Told::default());
+        let (reader, _kernel) = reader(Arc::clone(&told));
+        for message in [
+            request(2),
+            interrupt(4),
+            request(6),
+            request(4),
+            interrupt(6),
+        ] {
+            reader.dispatch(message);
+        }
+        let expected = [
+            "request 2",
+            "interrupt 4",
+            "request 6",
+            "request 4",
+            "interrupt 4",
+            "interrupt 6",
+        ];
+        assert_eq!(*told.0.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn interrupts_remembered_are_bounded() {
+        let told = Arc::new(Told::default());
+        let (reader, _kernel) = reader(Arc::clone(&told));
+        for unique in 0..1000 {
+            reader.dispatch(interrupt(unique));
+        }
+        assert_eq!(reader.interrupts().len(), INTERRUPTS_REMEMBERED);
+    }
+
+    #[test]
+    fn only_large_writes_take_the_buffer_along() {
+        let told = Arc::new(Told::default());
+        let (mut reader, _kernel) = reader(told);
+        Arc::get_mut(&mut reader.shared).unwrap().pool = Pool::new(1 << 20);
+        for (opcode, len, kept) in [
+            (16u32, SHARE_BYTES_MIN, false),
+            (16, 4096, true),
+            (21, SHARE_BYTES_MIN, true),
+        ] {
+            let mut buffer = reader.shared.pool.take();
+            buffer.room()[4..8].copy_from_slice(zerocopy::IntoBytes::as_bytes(&opcode));
+            let before = buffer.room().as_ptr();
+            let (_, mut after) = reader.parse(buffer, len);
+            // The parse fails and drops the data, so the buffer is spare at once; but another one
+            // was taken before that.
+            assert_eq!(after.room().as_ptr() == before, kept, "{opcode} {len}");
+        }
+    }
+}

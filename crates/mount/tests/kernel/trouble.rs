@@ -82,14 +82,27 @@ fn unmounting_with_open_files() {
 #[test]
 fn a_handler_that_fails_fails_one_request() {
     let Some(mounted) = mounted() else { return };
-    for name in ["dropped", "panics", "fine"] {
+    for name in ["dropped", "panics", "refused", "fine"] {
         mounted.memory.state().tree.put(name, b"contents");
     }
-    for name in ["dropped", "panics", "panics"] {
+    for name in ["dropped", "panics", "panics", "refused"] {
         let error = fs::read(mounted.path(name)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(5), "{name}: {error}");
     }
     assert_eq!(fs::read(mounted.path("fine")).unwrap(), b"contents");
+}
+
+#[test]
+fn a_session_that_is_not_run_leaves_nothing_mounted() {
+    if !possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let session = Session::mount(directory.path(), &options(), &wishes()).unwrap();
+    let point = session.mount_point().clone();
+    assert!(point.is_mounted().unwrap());
+    drop(session);
+    assert!(!point.is_mounted().unwrap());
 }
 
 #[test]

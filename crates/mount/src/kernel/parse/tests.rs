@@ -90,10 +90,13 @@ type Fixture = (Opcode, Body, Message);
 fn fixtures() -> Vec<Fixture> {
     let mut all = fixtures_of_the_session();
     let operations = [
+        fixtures_of_new_entries(),
         fixtures_of_entries(),
         fixtures_of_attributes(),
+        fixtures_of_extended_attributes(),
         fixtures_of_open_files(),
         fixtures_of_contents(),
+        fixtures_of_ranges(),
         fixtures_of_places(),
         fixtures_of_locks(),
     ];
@@ -146,20 +149,9 @@ fn fixtures_of_the_session() -> Vec<Fixture> {
     ]
 }
 
-fn fixtures_of_entries() -> Vec<(Opcode, Body, Operation)> {
+fn fixtures_of_new_entries() -> Vec<(Opcode, Body, Operation)> {
     let name = bytes(b"name");
-    let rename = |flags| Operation::Rename {
-        name: bytes(b"old"),
-        new_parent: NodeId(8),
-        new_name: bytes(b"new"),
-        flags,
-    };
     vec![
-        (
-            Opcode::Lookup,
-            text(b"name\0"),
-            Operation::Lookup { name: name.clone() },
-        ),
         (
             Opcode::Symlink,
             text(b"name\0../target\0"),
@@ -189,26 +181,6 @@ fn fixtures_of_entries() -> Vec<(Opcode, Body, Operation)> {
             },
         ),
         (
-            Opcode::Unlink,
-            text(b"name\0"),
-            Operation::Unlink { name: name.clone() },
-        ),
-        (
-            Opcode::RmDir,
-            text(b"name\0"),
-            Operation::RmDir { name: name.clone() },
-        ),
-        (
-            Opcode::Rename,
-            u64s(&[8]).text(b"old\0new\0"),
-            rename(RenameFlags::empty()),
-        ),
-        (
-            Opcode::Rename2,
-            u64s(&[8]).u32(&[2, 0]).text(b"old\0new\0"),
-            rename(RenameFlags::EXCHANGE),
-        ),
-        (
             Opcode::Link,
             u64s(&[9]).text(b"name\0"),
             Operation::Link {
@@ -235,6 +207,39 @@ fn fixtures_of_entries() -> Vec<(Opcode, Body, Operation)> {
                 umask: 0o077,
                 flags: OFlags::RDWR,
             },
+        ),
+    ]
+}
+
+fn fixtures_of_entries() -> Vec<(Opcode, Body, Operation)> {
+    let name = bytes(b"name");
+    let rename = |flags| Operation::Rename {
+        name: bytes(b"old"),
+        new_parent: NodeId(8),
+        new_name: bytes(b"new"),
+        flags,
+    };
+    vec![
+        (
+            Opcode::Lookup,
+            text(b"name\0"),
+            Operation::Lookup { name: name.clone() },
+        ),
+        (
+            Opcode::Unlink,
+            text(b"name\0"),
+            Operation::Unlink { name: name.clone() },
+        ),
+        (Opcode::RmDir, text(b"name\0"), Operation::RmDir { name }),
+        (
+            Opcode::Rename,
+            u64s(&[8]).text(b"old\0new\0"),
+            rename(RenameFlags::empty()),
+        ),
+        (
+            Opcode::Rename2,
+            u64s(&[8]).u32(&[2, 0]).text(b"old\0new\0"),
+            rename(RenameFlags::EXCHANGE),
         ),
     ]
 }
@@ -285,6 +290,11 @@ fn fixtures_of_attributes() -> Vec<(Opcode, Body, Operation)> {
                 mask: Access::from_bits_retain(5),
             },
         ),
+    ]
+}
+
+fn fixtures_of_extended_attributes() -> Vec<(Opcode, Body, Operation)> {
+    vec![
         (
             Opcode::SetXattr,
             u32s(&[3, 1, 1, 0]).text(b"user.a\0a\0b"),
@@ -388,18 +398,6 @@ fn fixtures_of_contents() -> Vec<(Opcode, Body, Operation)> {
         offset: 7,
         size: 4096,
     };
-    let copy = |wide| {
-        Operation::CopyFileRange(CopyFileRange {
-            fh_in: Fh(1),
-            offset_in: 2,
-            node_out: NodeId(3),
-            fh_out: Fh(4),
-            offset_out: 5,
-            length: 6,
-            flags: 7,
-            wide,
-        })
-    };
     vec![
         (
             Opcode::Read,
@@ -434,6 +432,25 @@ fn fixtures_of_contents() -> Vec<(Opcode, Body, Operation)> {
         ),
         (Opcode::ReadDir, page.clone(), Operation::ReadDir(read_dir)),
         (Opcode::ReadDirPlus, page, Operation::ReadDirPlus(read_dir)),
+        (Opcode::SyncFs, u64s(&[0]), Operation::SyncFs),
+        (Opcode::StatFs, Body::default(), Operation::StatFs),
+    ]
+}
+
+fn fixtures_of_ranges() -> Vec<(Opcode, Body, Operation)> {
+    let copy = |wide| {
+        Operation::CopyFileRange(CopyFileRange {
+            fh_in: Fh(1),
+            offset_in: 2,
+            node_out: NodeId(3),
+            fh_out: Fh(4),
+            offset_out: 5,
+            length: 6,
+            flags: 7,
+            wide,
+        })
+    };
+    vec![
         (
             Opcode::CopyFileRange,
             u64s(&[1, 2, 3, 4, 5, 6, 7]),
@@ -454,8 +471,6 @@ fn fixtures_of_contents() -> Vec<(Opcode, Body, Operation)> {
                 mode: FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE,
             },
         ),
-        (Opcode::SyncFs, u64s(&[0]), Operation::SyncFs),
-        (Opcode::StatFs, Body::default(), Operation::StatFs),
     ]
 }
 

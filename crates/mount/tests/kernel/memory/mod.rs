@@ -1,6 +1,7 @@
 //! A file system in memory: small, complete enough for the tests, and with names that misbehave.
 //!
 //! * a file that begins with `drop` drops the replier of a read, `panic` panics in it
+//! * `refused` gets answers to a read that the kernel does not take
 //! * a file that begins with `stuck` is not answered when its attributes are asked for
 //! * `direct` files are opened for direct I/O, `passed` ones are passed through to a real file
 //!
@@ -155,6 +156,9 @@ impl Memory {
             drop(replier);
         } else if read && name.starts_with(b"panic") {
             panic!("a test wants the handler to panic");
+        } else if read && name == b"refused" {
+            // Not an error number that a system call may return.
+            replier.error(Errno::from_raw_os_error(524));
         } else if !read && name.starts_with(b"stuck") {
             state.stuck.insert(request.unique, (request.pid, replier));
         } else {
