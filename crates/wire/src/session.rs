@@ -720,10 +720,10 @@ mod tests {
                         }
                         open.insert(s.submit(submission).expect("room"));
                     }
-                    2 => if let Some(frame) = s.poll_transmit(Time::ZERO, connection, WINDOWS) {
-                        if frame.kind == FrameKind::Request {
-                            on_line.push((connection, frame.request));
-                        }
+                    2 => if let Some(frame) = s.poll_transmit(Time::ZERO, connection, WINDOWS)
+                        && frame.kind == FrameKind::Request
+                    {
+                        on_line.push((connection, frame.request));
                     },
                     3 => if !on_line.is_empty() {
                         let (connection, id) = on_line.remove(n % on_line.len());

@@ -1,0 +1,10 @@
+//! Messages for the tests: one of each kind, and any number at random.
+#![allow(
+    clippy::allow_attributes,
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test binary uses its part; a panic is a failed test"
+)]
+
+pub(crate) mod generate;
+pub(crate) mod samples;

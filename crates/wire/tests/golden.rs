@@ -1,0 +1,124 @@
+//! The bytes of every message, pinned.
+//!
+//! A reordered enum, a field in another place or a wider number would change the wire without a sound:
+//! both ends of a test are built from the same code. So the bytes of at least one value of every
+//! variant lie in `tests/golden/`, one line each. `UPDATE_GOLDEN=1` writes them anew; a change there
+//! needs a new version in `crates/wire/src/version.rs`, unless it only adds lines.
+#![expect(clippy::unwrap_used, reason = "a panic is a failed test")]
+
+mod common;
+
+use common::generate::generated;
+use common::samples;
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::fmt::{Debug, Write};
+use std::path::Path;
+use wire::message::{
+    AdminReply, AdminRequest, Farewell, Hello, Notice, Proof, Reply, Request, Step, StepReply,
+    Welcome, decode, encode,
+};
+
+fn table(samples: &[samples::Sample]) -> String {
+    let mut table = String::new();
+    for (name, bytes) in samples {
+        write!(table, "{name} ").unwrap();
+        for byte in bytes {
+            write!(table, "{byte:02x}").unwrap();
+        }
+        table.push('\n');
+    }
+    table
+}
+
+#[test]
+fn every_message_has_the_bytes_that_it_had() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    for (file, samples) in samples::all() {
+        let path = directory.join(file).with_extension("txt");
+        let table = table(&samples);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &table).unwrap();
+        }
+        let golden = std::fs::read_to_string(&path).unwrap();
+        for (line, (golden, now)) in golden.lines().zip(table.lines()).enumerate() {
+            assert_eq!(now, golden, "{file}.txt, line {}", line + 1);
+        }
+        assert_eq!(table.lines().count(), golden.lines().count(), "{file}.txt");
+    }
+}
+
+#[test]
+fn every_golden_line_is_read_as_what_it_is_called() {
+    fn reads<T: for<'a> Deserialize<'a> + Serialize>(bytes: &[u8], name: &str) {
+        let value: T = decode(bytes).unwrap_or_else(|_| panic!("{name} cannot be read"));
+        assert_eq!(encode(&value), bytes, "{name}");
+    }
+    for (file, samples) in samples::all() {
+        for (name, bytes) in &samples {
+            match (file, name.as_str()) {
+                ("step", _) => reads::<Step>(bytes, name),
+                ("step_reply", _) => reads::<StepReply>(bytes, name),
+                ("request", _) => reads::<Request>(bytes, name),
+                ("reply", _) => reads::<Reply>(bytes, name),
+                ("notice", _) => reads::<Notice>(bytes, name),
+                ("admin_request", _) => reads::<AdminRequest>(bytes, name),
+                ("admin_reply", _) => reads::<AdminReply>(bytes, name),
+                ("handshake", "Hello") => reads::<Hello>(bytes, name),
+                ("handshake", "Welcome") => reads::<Welcome>(bytes, name),
+                ("handshake", "Proof") => reads::<Proof>(bytes, name),
+                ("handshake", _) => reads::<Farewell>(bytes, name),
+                // Words are read where messages contain them.
+                (_, _) => assert_eq!(file, "word"),
+            }
+        }
+    }
+}
+
+fn returns<T>(seed: u64) -> Result<(), TestCaseError>
+where
+    T: for<'a> Deserialize<'a> + Serialize + PartialEq + Debug,
+{
+    let value: T = generated(seed);
+    let bytes = encode(&value);
+    prop_assert_eq!(&decode::<T>(&bytes).unwrap(), &value);
+    // Bytes after the message are not silently dropped: they may be a newer peer's.
+    let longer = [&bytes[..], &[0]].concat();
+    prop_assert!(decode::<T>(&longer).is_err());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn what_is_encoded_is_decoded_again(seed in any::<u64>()) {
+        returns::<Request>(seed)?;
+        returns::<Reply>(seed)?;
+        returns::<Step>(seed)?;
+        returns::<StepReply>(seed)?;
+        returns::<Notice>(seed)?;
+        returns::<Hello>(seed)?;
+        returns::<Welcome>(seed)?;
+        returns::<Proof>(seed)?;
+        returns::<Farewell>(seed)?;
+        returns::<AdminRequest>(seed)?;
+        returns::<AdminReply>(seed)?;
+    }
+}
+
+#[test]
+fn the_generator_makes_every_request_and_every_step() {
+    let names = |text: &str| text.split([' ', '(', '{']).next().unwrap().to_owned();
+    let drawn = |seed| {
+        let step: Step = generated(seed);
+        let reply: StepReply = generated(seed);
+        [names(&format!("{step:?}")), names(&format!("{reply:?}"))]
+    };
+    let all: std::collections::BTreeSet<String> = (0..3000).flat_map(drawn).collect();
+    let expected = samples::steps().into_iter().chain(samples::step_replies());
+    for (name, _) in expected {
+        let variant = name.split("::").nth(1).unwrap();
+        assert!(all.contains(variant), "{name} is never generated");
+    }
+}
