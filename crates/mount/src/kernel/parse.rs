@@ -283,4 +283,6 @@ fn security_label(cursor: &mut Cursor<'_>) -> Result<SecurityLabel, Flaw> {
 }
 
 #[cfg(test)]
+mod fixtures;
+#[cfg(test)]
 mod tests;
