@@ -168,6 +168,7 @@ impl RemoteFs {
         let Some(file) = self.handles.file(fh) else {
             return call.answer.error(Errno::BADF);
         };
+        self.handles.on_flush(fh, owner);
         let locks = self.volume.holds_lock(file.node, LockKind::Posix, owner);
         if !locks && self.volume.is_clean(&file) {
             return call.answer.done();
@@ -185,17 +186,19 @@ impl RemoteFs {
 
     pub(super) fn release(&self, call: Call, release: Release) {
         if let Some(file) = self.handles.remove(release.fh) {
-            if release.flock_unlock
-                && self
-                    .volume
-                    .holds_lock(file.node, LockKind::Flock, release.lock_owner)
+            let flock = release
+                .flock_unlock
+                .then_some((LockKind::Flock, release.lock_owner));
+            let ranges = self.handles.take_lockers(release.fh).into_iter();
+            let locks = ranges.map(|owner| (LockKind::Posix, owner)).chain(flock);
+            for (kind, owner) in
+                locks.filter(|(kind, owner)| self.volume.holds_lock(file.node, *kind, *owner))
             {
                 let (volume, file) = (Arc::clone(&self.volume), Arc::clone(&file));
-                let owner = release.lock_owner;
                 self.runtime.spawn(async move {
                     // The server releases it with the session if this does not get through.
                     let _ = volume
-                        .release_locks(&file.who, file.node, LockKind::Flock, owner)
+                        .release_locks(&file.who, file.node, kind, owner)
                         .await;
                 });
             }

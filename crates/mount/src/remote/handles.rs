@@ -1,8 +1,9 @@
 //! What the kernel's file handles stand for.
 
 use crate::kernel::Fh;
+use base::LockOwner;
 use client::volume::{Listing, OpenFile};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -36,6 +37,9 @@ enum Handle {
 pub(super) struct Handles {
     next: AtomicU64,
     open: RwLock<HashMap<u64, Handle>>,
+    /// Owners that have taken byte-range locks through a handle and not closed a descriptor of it
+    /// since.
+    lockers: Mutex<HashMap<u64, HashSet<LockOwner>>>,
 }
 
 impl Handles {
@@ -76,6 +80,30 @@ impl Handles {
             Some(Handle::Directory(directory)) => Some(directory),
             _ => None,
         }
+    }
+
+    /// An owner takes a byte-range lock through a handle.
+    pub(super) fn on_lock(&self, fh: Fh, owner: LockOwner) {
+        let mut lockers = self.lockers.lock().unwrap_or_else(PoisonError::into_inner);
+        lockers.entry(fh.0).or_default().insert(owner);
+    }
+
+    /// A process closes a descriptor of a handle, which releases its locks.
+    pub(super) fn on_flush(&self, fh: Fh, owner: LockOwner) {
+        let mut lockers = self.lockers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(owners) = lockers.get_mut(&fh.0) {
+            owners.remove(&owner);
+            if owners.is_empty() {
+                lockers.remove(&fh.0);
+            }
+        }
+    }
+
+    /// The handle is gone. Owners of locks that are left are no processes but the open file itself
+    /// (`F_OFD_SETLK`): the kernel says nothing of these when it is closed.
+    pub(super) fn take_lockers(&self, fh: Fh) -> HashSet<LockOwner> {
+        let mut lockers = self.lockers.lock().unwrap_or_else(PoisonError::into_inner);
+        lockers.remove(&fh.0).unwrap_or_default()
     }
 
     pub(super) fn remove(&self, fh: Fh) -> Option<Arc<OpenFile>> {

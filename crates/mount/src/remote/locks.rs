@@ -75,6 +75,9 @@ impl RemoteFs {
         let Some(file) = self.handles.file(request.fh) else {
             return call.answer.error(Errno::BADF);
         };
+        if request.family == LockFamily::Posix && request.lock.kind != KernelKind::Unlock {
+            self.handles.on_lock(request.fh, request.owner);
+        }
         let broken_off = Arc::new(Notify::new());
         call.answer.wait(wait.then(|| Arc::clone(&broken_off)));
         let volume = Arc::clone(&self.volume);

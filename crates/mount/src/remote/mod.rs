@@ -12,7 +12,7 @@
 //! `POSIX_ACL`), which it keeps only as long as the lease stands; the server judges again whatever
 //! reaches it. So what is answered from here is never more than the caller may have.
 //!
-//! What the kernel keeps is dropped through [`invalidate`] when a lease goes: names by raising the
+//! What the kernel keeps is dropped through `invalidate` when a lease goes: names by raising the
 //! epoch, which takes no lock in the kernel and so cannot wait for a request that waits for us;
 //! attributes without touching pages; pages from a thread of its own.
 
