@@ -128,6 +128,17 @@ pub struct LineMemory {
     pub rate_bytes_per_second: u64,
 }
 
+impl LineMemory {
+    /// Bytes that the line holds.
+    #[must_use]
+    pub fn bdp_bytes(&self) -> u64 {
+        product(
+            self.rate_bytes_per_second,
+            Duration::from_nanos(self.rtt_nanos),
+        )
+    }
+}
+
 /// Bytes that pass in `time` at `rate` bytes per second.
 fn product(rate: u64, time: Duration) -> u64 {
     let bytes = u128::from(rate) * time.as_nanos() / 1_000_000_000;

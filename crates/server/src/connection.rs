@@ -13,7 +13,7 @@ use crate::pool::Turn;
 use crate::session::Session;
 use crate::steps::{Execution, Incoming, changes, payload_bytes};
 use base::RequestId;
-use base::limits::{FRAME_TIME_MAX, HANDSHAKE_TIME_MAX};
+use base::limits::{FRAME_TIME_MAX, HANDSHAKE_TIME_MAX, WARM_BYTES_MAX};
 use bytes::Bytes;
 use rustls::pki_types::UnixTime;
 use std::future::poll_fn;
@@ -110,6 +110,12 @@ pub(crate) async fn serve(core: Arc<Core>, connection: Connection, permit: Owned
         Ok(Err(End::Link(error))) => tracing::debug!(%peer, %error, "connection lost"),
         Ok(Err(End::Quiet)) | Err(_) => {}
     }
+}
+
+/// Zeros that all warming replies share, so that asking for many of them takes no memory.
+fn zeros(bytes: u32) -> Bytes {
+    static ZEROS: [u8; WARM_BYTES_MAX as usize] = [0; WARM_BYTES_MAX as usize];
+    Bytes::from_static(&ZEROS[..bytes.min(WARM_BYTES_MAX) as usize])
 }
 
 async fn end(mut writer: FrameWriter, farewell: Option<Farewell>) {
@@ -526,6 +532,19 @@ impl Receiver {
                 return Ok(());
             }
             Request::Enrol { .. } => Reply::Refused(Refusal::Forbidden),
+            Request::Warm { bytes } => {
+                let reply = frame(FrameKind::Reply, id, &Reply::Done);
+                let payload = zeros(bytes);
+                to.send(
+                    Frame {
+                        class,
+                        payload,
+                        ..reply
+                    },
+                    None,
+                );
+                return Ok(());
+            }
             Request::Files(_) => unreachable!("handled by the caller"),
         };
         to.send(

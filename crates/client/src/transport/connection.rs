@@ -4,18 +4,24 @@ use super::dial::{self, ConnectError, Dialled};
 use super::{CallError, Response, Shared, State};
 use crate::clock::now;
 use base::BootId;
+use base::limits::WARM_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use wire::frame::{Frame, FrameKind};
+use wire::frame::{Class, Frame, FrameKind};
 use wire::link::{Connection, FrameReader, FrameWriter, LinkError};
-use wire::message::{Farewell, Notice, Reply, decode};
+use wire::message::{Farewell, Notice, Reply, Request, decode, encode};
 use wire::session::{ConnectionIndex, Windows};
 
 /// First wait after a failed try to connect; doubles up to [`RETRY_TIME_MAX`].
 const RETRY_TIME_MIN: Duration = Duration::from_millis(20);
 /// Longest wait between two tries: a server that is back is found within this time.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(1);
+/// Round trip from which on connections are warmed: below, slow start is over before it is noticed.
+const WARM_DISTANCE: Duration = Duration::from_millis(5);
+/// Bytes to warm a connection of a line that is not known yet: half a second of a 10 Mbit/s line for
+/// all of them together.
+const WARM_BYTES_UNKNOWN: u32 = 64 << 10;
 /// Frames written between two looks at the socket's reader, so that a long queue is gathered.
 const FRAMES_PER_TURN: usize = 64;
 
@@ -60,6 +66,7 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
     let Dialled {
         connection,
         welcome,
+        greeting_time,
     } = dialled;
     let Connection { reader, writer, .. } = connection;
     let connection = ConnectionIndex(index);
@@ -85,7 +92,7 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
     shared.wake_all();
     let outcome = tokio::select! {
         outcome = receive(shared, connection, boot, reader) => outcome,
-        outcome = send(shared, connection, writer) => outcome,
+        outcome = send(shared, connection, writer, warming(shared, index, greeting_time)) => outcome,
     };
     if let Err(error) = outcome {
         tracing::debug!(connection = index, %error, "connection lost");
@@ -264,12 +271,42 @@ impl State {
     }
 }
 
+/// With how many bytes a new connection is to be warmed: none without distance; what its share of
+/// the line holds if the line is known; little if it is not.
+fn warming(shared: &Shared, index: usize, round_trip: Duration) -> u32 {
+    if index == 0 || round_trip < WARM_DISTANCE || shared.options.blocking.is_some() {
+        return 0;
+    }
+    let Some(line) = &shared.options.line.0 else {
+        return WARM_BYTES_UNKNOWN;
+    };
+    let share = line.bdp_bytes() / (shared.wake.len() as u64 - 1).max(1);
+    u32::try_from(share).map_or(WARM_BYTES_MAX, |share| share.min(WARM_BYTES_MAX))
+}
+
+/// The request that warms a connection. Its id is none of the session's, so its reply is dropped.
+fn warm_frame(bytes: u32) -> Frame {
+    Frame {
+        kind: FrameKind::Request,
+        class: Class::Background,
+        resent: false,
+        request: base::RequestId(u64::MAX),
+        body: encode(&Request::Warm { bytes }),
+        payload: bytes::Bytes::new(),
+    }
+}
+
 async fn send(
     shared: &Arc<Shared>,
     connection: ConnectionIndex,
     mut writer: FrameWriter,
+    warm_bytes: u32,
 ) -> Result<(), LinkError> {
     let mut counted = 0;
+    if warm_bytes > 0 {
+        writer.write(warm_frame(warm_bytes)).await?;
+        writer.flush().await?;
+    }
     loop {
         let mut written = 0;
         while written < FRAMES_PER_TURN {

@@ -1,12 +1,14 @@
 //! One connection, from an address to a welcome.
 
 use super::TransportOptions;
+use crate::clock::now;
 use base::limits::HANDSHAKE_TIME_MAX;
 use base::{BootId, RequestId, SessionId};
 use bytes::Bytes;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use wire::frame::{Class, Frame, FrameKind};
 use wire::identity::{Credential, IdentityError};
 use wire::link::{self, Connection, LinkError};
@@ -65,6 +67,8 @@ pub enum ConnectError {
 pub(super) struct Dialled {
     pub(super) connection: Connection,
     pub(super) welcome: Welcome,
+    /// From the greeting to its answer: one round trip, and a moment at the server.
+    pub(super) greeting_time: Duration,
 }
 
 pub(super) fn random_bytes<const N: usize>() -> Result<[u8; N], ConnectError> {
@@ -155,12 +159,14 @@ async fn greet(
         name: endpoint.name.clone(),
     };
     let Connection { reader, writer, .. } = &mut connection;
+    let begun = now();
     writer
         .write(opening(FrameKind::Hello, encode(hello)))
         .await
         .map_err(unreachable)?;
     writer.flush().await.map_err(unreachable)?;
     let frame = reader.read().await.map_err(unreachable)?;
+    let greeting_time = now().since(begun);
     let welcome: Welcome = match frame.kind {
         FrameKind::Welcome => decode(&frame.body).map_err(|_| protocol())?,
         FrameKind::Farewell => {
@@ -186,5 +192,6 @@ async fn greet(
     Ok(Dialled {
         connection,
         welcome,
+        greeting_time,
     })
 }

@@ -421,8 +421,9 @@ pub(crate) fn requests() -> Vec<Sample> {
             signing_request: vec![1, 2, 3],
             label: "laptop".into(),
         },
+        Request::Warm { bytes: 65536 },
     ];
-    names!(samples, Request: Ping Files ReturnLeases RecallDone EndSession Admin Enrol)
+    names!(samples, Request: Ping Files ReturnLeases RecallDone EndSession Admin Enrol Warm)
 }
 
 pub(crate) fn replies() -> Vec<Sample> {
