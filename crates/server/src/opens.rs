@@ -132,7 +132,10 @@ impl Opens {
         handle: &Handle,
         file: &Arc<OpenFile>,
     ) -> Result<bool, FsError> {
-        let Table { open: table, closed } = &mut *self.lock();
+        let Table {
+            open: table,
+            closed,
+        } = &mut *self.lock();
         if closed.contains(&open) {
             return Ok(false);
         }
@@ -173,13 +176,19 @@ impl Opens {
 
     /// Whether the session has this file open.
     pub(crate) fn has(&self, handle: &Handle) -> bool {
-        self.lock().open.values().any(|opened| opened.handle == *handle)
+        self.lock()
+            .open
+            .values()
+            .any(|opened| opened.handle == *handle)
     }
 
     /// A descriptor of this file, whatever it is open for.
     pub(crate) fn any(&self, handle: &Handle) -> Option<Arc<OpenFile>> {
         let table = self.lock();
-        let opened = table.open.values().find(|opened| opened.handle == *handle)?;
+        let opened = table
+            .open
+            .values()
+            .find(|opened| opened.handle == *handle)?;
         opened.file(Use::Any).cloned()
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Session {
     /// When a frame of it was last read, in nanoseconds of the server's clock.
     heard: AtomicU64,
     ended: AtomicBool,
+    /// Whether there is a connection for notices.
+    has_main: AtomicBool,
     /// Volumes that it has entered.
     volumes: Mutex<HashSet<VolumeId>>,
     /// Requests being worked on.
@@ -72,6 +74,11 @@ impl Session {
         self.ended.load(Ordering::Acquire)
     }
 
+    /// Whether notices can reach the client: without that it must not cache.
+    pub(crate) fn hears_notices(&self) -> bool {
+        self.has_main.load(Ordering::Acquire) && !self.has_ended()
+    }
+
     /// The connection that carries notices.
     pub(crate) fn main(&self) -> Option<Arc<Link>> {
         self.lock().main.clone()
@@ -93,6 +100,7 @@ impl Session {
             return Err(Farewell::Overloaded);
         }
         if link.role == ConnectionRole::Main {
+            self.has_main.store(true, Ordering::Release);
             if let Some(old) = links.main.replace(link.clone()) {
                 drop(links);
                 old.close(Some(Farewell::Replaced));
@@ -115,6 +123,7 @@ impl Session {
             .is_some_and(|main| Arc::ptr_eq(main, link))
         {
             links.main = None;
+            self.has_main.store(false, Ordering::Release);
         }
         links.bulk.retain(|other| !Arc::ptr_eq(other, link));
         drop(links);
@@ -227,6 +236,7 @@ impl Sessions {
             links: Mutex::default(),
             heard: AtomicU64::new(clock.now().as_nanos()),
             ended: AtomicBool::new(false),
+            has_main: AtomicBool::new(false),
             volumes: Mutex::default(),
             requests: AtomicU64::new(0),
             past_bytes_sent: AtomicU64::new(0),

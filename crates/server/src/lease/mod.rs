@@ -50,6 +50,31 @@ struct State {
     recalls: Recalls<Continuation>,
 }
 
+impl State {
+    fn collect(&mut self, by: Option<&Session>, changes: &[Change], now: Time) -> Vec<Token> {
+        let by = by.map(|session| session.key);
+        let mut tokens = Vec::new();
+        for change in changes {
+            let (handle, holders) = match change {
+                Change::Inode(handle) => (handle, self.table.change_inode(by, handle, now)),
+                Change::Entry(directory, _) => (directory, self.table.change_entry(by, directory)),
+            };
+            for holder in holders {
+                let what = match change {
+                    Change::Inode(_) => Recall::Everything,
+                    Change::Entry(_, name) => Recall::Entry(name.clone()),
+                };
+                let item = RecallItem {
+                    handle: handle.clone(),
+                    what,
+                };
+                tokens.push(self.recalls.add(holder, item, now));
+            }
+        }
+        tokens
+    }
+}
+
 /// All leases of a server.
 pub(crate) struct Caching {
     state: Mutex<State>,
@@ -79,9 +104,40 @@ impl Caching {
         self.lock().table.moment()
     }
 
+    /// The session is about to use `directory`, which nobody else must have alone meanwhile. Records
+    /// a lease before the state is read.
+    ///
+    /// # Errors
+    /// The tokens say whom to wait for before it is tried again.
+    pub(crate) fn enter(
+        &self,
+        session: &Session,
+        directory: &Handle,
+        wanted: Lease,
+    ) -> Result<(Lease, Moment), Vec<Token>> {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        if let Some(holder) = state.table.contest(Some(session.key), directory, now) {
+            let item = RecallItem {
+                handle: directory.clone(),
+                what: Recall::Exclusive,
+            };
+            let tokens = vec![state.recalls.add(holder, item, now)];
+            drop(state);
+            self.announce(&tokens);
+            return Err(tokens);
+        }
+        let lease = if session.hears_notices() {
+            state.table.grant(session.key, directory, wanted, now)
+        } else {
+            Lease::None
+        };
+        Ok((lease, state.table.moment()))
+    }
+
     /// Records a lease before the state is read. A session that notices cannot reach gets none.
     pub(crate) fn grant(&self, session: &Session, handle: &Handle, wanted: Lease) -> Lease {
-        if session.main().is_none() || session.has_ended() {
+        if !session.hears_notices() {
             return Lease::None;
         }
         self.lock()
@@ -97,7 +153,7 @@ impl Caching {
         found: impl Iterator<Item = (&'h Handle, Lease)>,
         then: Moment,
     ) -> Vec<(Lease, bool)> {
-        if session.main().is_none() || session.has_ended() {
+        if !session.hears_notices() {
             return found.map(|_| (Lease::None, true)).collect();
         }
         let now = self.clock.now();
@@ -136,34 +192,35 @@ impl Caching {
     /// Collects all other sessions' leases on what `by` has changed. The tokens say whom to wait for
     /// before the change is answered.
     pub(crate) fn changed(&self, by: Option<&Session>, changes: &[Change]) -> Vec<Token> {
-        let now = self.clock.now();
-        let by = by.map(|session| session.key);
-        let mut tokens = Vec::new();
         let mut state = self.lock();
-        for change in changes {
-            let (holders, item) = match change {
-                Change::Inode(handle) => (
-                    state.table.change_inode(by, handle, now),
-                    RecallItem {
-                        handle: handle.clone(),
-                        what: Recall::Everything,
-                    },
-                ),
-                Change::Entry(directory, name) => (
-                    state.table.change_entry(by, directory),
-                    RecallItem {
-                        handle: directory.clone(),
-                        what: Recall::Entry(name.clone()),
-                    },
-                ),
-            };
-            for holder in holders {
-                tokens.push(state.recalls.add(holder, item.clone(), now));
-            }
-        }
+        let tokens = state.collect(by, changes, self.clock.now());
         drop(state);
         self.announce(&tokens);
         tokens
+    }
+
+    /// As [`Self::changed`], and records a lease on an inode that the session has found or made since
+    /// `then`. `false`: it has been changed by somebody else meanwhile.
+    pub(crate) fn made(
+        &self,
+        session: &Session,
+        changes: &[Change],
+        handle: &Handle,
+        wanted: Lease,
+        then: Moment,
+    ) -> (Vec<Token>, Lease, bool) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let fresh = !state.table.changed_since(handle, then);
+        let tokens = state.collect(Some(session), changes, now);
+        let lease = if session.hears_notices() {
+            state.table.grant(session.key, handle, wanted, now)
+        } else {
+            Lease::None
+        };
+        drop(state);
+        self.announce(&tokens);
+        (tokens, lease, fresh)
     }
 
     /// Others than sessions have changed something: as [`Self::changed`], and what somebody holds
@@ -210,6 +267,9 @@ impl Caching {
 
     /// Tells the writers of the sessions concerned that there is a notice to send.
     fn announce(&self, tokens: &[Token]) {
+        if tokens.is_empty() {
+            return;
+        }
         let mut told: Vec<SessionKey> = tokens.iter().map(|t| t.session).collect();
         told.sort_unstable();
         told.dedup();

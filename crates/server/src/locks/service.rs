@@ -25,6 +25,10 @@ pub(crate) enum Answer {
     Grace,
 }
 
+#[expect(
+    clippy::vec_box,
+    reason = "requests go from table to table as they are"
+)]
 #[derive(Default)]
 struct State {
     table: LockTable,
@@ -207,6 +211,7 @@ impl Locks {
 
 impl State {
     /// The parked requests whose locks are there now.
+    #[expect(clippy::vec_box, reason = "they go to the queue as they are")]
     fn admitted(&mut self) -> Vec<Box<Execution>> {
         let mut ready = Vec::new();
         for ticket in self.table.take_admitted() {
@@ -221,6 +226,7 @@ impl State {
     }
 }
 
+#[expect(clippy::vec_box, reason = "they go to the queue as they are")]
 fn resume(ready: Vec<Box<Execution>>, pool: &Arc<Pool>) {
     for mut request in ready {
         request.lock_granted();

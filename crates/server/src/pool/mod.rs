@@ -16,7 +16,6 @@ use base::RequestId;
 use base::limits::{WORKERS_MAX, WORKERS_MIN};
 use export::{ExportError, Worker};
 use queue::{Queued, Queues};
-use rustix::time::{ClockId, clock_gettime};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -27,12 +26,10 @@ pub(crate) use queue::Queued as QueuedTask;
 
 /// How often the supervisor looks while requests wait.
 const SUPERVISE_INTERVAL: Duration = Duration::from_millis(5);
-/// A thread that has worked on one request for so long is taken to be blocked.
-const BLOCKED_TIME: Duration = Duration::from_millis(20);
 /// How long a surplus thread stays without work.
 const SURPLUS_TIME: Duration = Duration::from_secs(10);
-/// Share of the processors' time below which waiting requests mean blocked threads.
-const BUSY_SHARE: f64 = 0.7;
+/// Name of the threads, followed by their place; what the kernel calls them in `/proc`.
+const THREAD_NAME: &str = "worker-";
 
 /// A piece of work.
 pub(crate) trait Task: Queued + 'static {
@@ -67,6 +64,8 @@ struct State {
     threads: Vec<Option<JoinHandle<()>>>,
     alive: usize,
     idle: usize,
+    /// Whether a thread has had nothing to do since the supervisor looked last.
+    was_idle: bool,
     stopping: bool,
 }
 
@@ -75,10 +74,6 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     work: Condvar,
     supervise: Condvar,
-    /// When the thread in each place began its present request, in nanoseconds from `since`; 0 for
-    /// none.
-    begun: [AtomicU64; WORKERS_MAX],
-    since: Instant,
     done: AtomicU64,
     threads_min: usize,
 }
@@ -96,12 +91,11 @@ impl Pool {
                 threads: (0..WORKERS_MAX).map(|_| None).collect(),
                 alive: 0,
                 idle: 0,
+                was_idle: false,
                 stopping: false,
             }),
             work: Condvar::new(),
             supervise: Condvar::new(),
-            begun: [const { AtomicU64::new(0) }; WORKERS_MAX],
-            since: Instant::now(),
             done: AtomicU64::new(0),
             threads_min,
         });
@@ -213,9 +207,9 @@ impl Pool {
         };
         let pool = self.clone();
         let thread = std::thread::Builder::new()
-            .name(format!("worker-{place}"))
+            .name(format!("{THREAD_NAME}{place}"))
             .spawn(move || match Worker::new() {
-                Ok(worker) => pool.work(place, &worker),
+                Ok(worker) => pool.work(&worker),
                 Err(error) => {
                     tracing::error!(%error, "a worker thread cannot work");
                     pool.lock().alive -= 1;
@@ -230,7 +224,7 @@ impl Pool {
         }
     }
 
-    fn work(&self, place: usize, worker: &Worker) {
+    fn work(&self, worker: &Worker) {
         let mut state = self.lock();
         let mut idle_since = Instant::now();
         loop {
@@ -240,15 +234,12 @@ impl Pool {
             let alive = state.alive;
             if let Some((task, class)) = state.queues.take(alive) {
                 drop(state);
-                let now = self.since.elapsed().as_nanos() as u64;
-                self.begun[place].store(now.max(1), Ordering::Relaxed);
                 let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| task.run(worker)));
                 if outcome.is_err() {
                     // The message has gone to standard error. The request stays without a reply,
                     // its client asks again, and everybody else is served.
                     tracing::error!("a request ended by a panic");
                 }
-                self.begun[place].store(0, Ordering::Relaxed);
                 self.done.fetch_add(1, Ordering::Relaxed);
                 state = self.lock();
                 if state.queues.end(class) && state.idle > 0 {
@@ -263,6 +254,7 @@ impl Pool {
                 break;
             }
             state.idle += 1;
+            state.was_idle = true;
             let woken = self.work.wait_timeout(state, SURPLUS_TIME);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.idle -= 1;
@@ -272,7 +264,6 @@ impl Pool {
 
     /// Adds threads while it helps.
     fn supervise(self: Arc<Self>) {
-        let mut before = (Instant::now(), cpu_time());
         let mut state = self.lock();
         loop {
             while !state.stopping && (state.queues.is_empty() || state.idle > 0) {
@@ -280,42 +271,48 @@ impl Pool {
                     .supervise
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner);
-                before = (Instant::now(), cpu_time());
             }
             if state.stopping {
                 return;
             }
+            state.was_idle = false;
             let woken = self.supervise.wait_timeout(state, SUPERVISE_INTERVAL);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
-            if before.0.elapsed() < SUPERVISE_INTERVAL {
+            if state.was_idle || state.queues.is_empty() || state.alive >= WORKERS_MAX {
+                // Some thread had time: no further one would have helped.
                 continue;
             }
-            let now = (Instant::now(), cpu_time());
-            let spent = now.1.saturating_sub(before.1).as_secs_f64();
-            let passed = (now.0 - before.0).as_secs_f64();
-            before = now;
+            drop(state);
+            let blocked = blocked_threads();
+            state = self.lock();
+            let working = state.alive.saturating_sub(blocked);
             let waits = !state.queues.is_empty() && state.idle == 0;
-            let spare = spent < passed * BUSY_SHARE * processors();
-            if waits && state.alive < WORKERS_MAX && (spare || self.all_blocked(state.alive)) {
+            if waits && working < processors() && !state.stopping {
                 self.spawn(&mut state);
             }
         }
     }
-
-    fn all_blocked(&self, alive: usize) -> bool {
-        let now = self.since.elapsed().as_nanos() as u64;
-        let blocked = |begun: &AtomicU64| {
-            let begun = begun.load(Ordering::Relaxed);
-            begun != 0 && now.saturating_sub(begun) > BLOCKED_TIME.as_nanos() as u64
-        };
-        self.begun.iter().filter(|begun| blocked(begun)).count() >= alive
-    }
 }
 
-fn processors() -> f64 {
-    std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64)
+/// Worker threads that wait for a device at this moment. A thread that waits for a processor or for
+/// another thread is not one of them: a further thread would not help it.
+fn blocked_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    let is_blocked = |task: std::fs::DirEntry| {
+        // "17 (worker-3) D ...": a thread that ends meanwhile has no such file any more.
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.split_once('(')
+            .and_then(|(_, rest)| rest.strip_prefix(THREAD_NAME))
+            .and_then(|rest| rest.rsplit_once(") "))
+            .is_some_and(|(_, rest)| rest.starts_with('D'))
+    };
+    tasks
+        .filter_map(Result::ok)
+        .map(is_blocked)
+        .filter(|blocked| *blocked)
+        .count()
 }
 
-fn cpu_time() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

@@ -100,8 +100,8 @@ impl Execution {
         if let Some(file) = self.session.opens.get(open, &place.outer, what)? {
             return Ok(file);
         }
-        let file = open_again(&place.volume, worker, &self.who, &place.inner, access)?;
-        let file = Arc::new(file);
+        let opened = open_again(&place.volume, worker, &self.who, &place.inner, access);
+        let file = Arc::new(self.or_to_run(worker, place, access, opened)?);
         if self
             .session
             .opens
@@ -110,6 +110,26 @@ impl Execution {
             self.core.caching.writes(&self.session, &place.outer, true);
         }
         Ok(file)
+    }
+
+    /// A program that may be run but not read: the client's kernel has judged that, where it acts
+    /// for all users; it must read the program to run it.
+    fn or_to_run(
+        &self,
+        worker: &Worker,
+        place: &Place,
+        access: Access,
+        opened: Result<OpenFile, FsError>,
+    ) -> Result<OpenFile, FsError> {
+        let is_user = matches!(self.session.peer.kind, CredentialKind::User { .. });
+        match opened {
+            Err(FsError::AccessDenied) if access == Access::Read && !is_user => {
+                let options = OpenOptions::new(Access::Execute);
+                let export = &place.volume.export;
+                export.open_file(worker, &self.who, &place.inner, options)
+            }
+            other => other,
+        }
     }
 
     fn file_ref(
@@ -143,18 +163,8 @@ impl Execution {
             ..OpenOptions::new(export_access(access))
         };
         let export = &place.volume.export;
-        let opened = match export.open_file(worker, &self.who, &place.inner, options) {
-            // A program that may be run but not read: the client's kernel has judged that, where it
-            // acts for all users; it must read the program to run it.
-            Err(FsError::AccessDenied)
-                if access == message::Access::Read
-                    && !matches!(self.session.peer.kind, CredentialKind::User { .. }) =>
-            {
-                let options = OpenOptions::new(Access::Execute);
-                export.open_file(worker, &self.who, &place.inner, options)
-            }
-            other => other,
-        };
+        let opened = export.open_file(worker, &self.who, &place.inner, options);
+        let opened = self.or_to_run(worker, &place, options.access, opened);
         if truncate {
             self.changed(&[Change::Inode(place.outer.clone())]);
         }

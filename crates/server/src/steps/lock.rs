@@ -1,6 +1,6 @@
 //! Locks.
 
-use super::{Execution, LockWait, Place, StepOutcome, Stop};
+use super::{Execution, LockWait, Place, Stop};
 use crate::locks::{Answer, Owner};
 use base::FsError;
 use export::{Rights, Worker};
@@ -81,8 +81,8 @@ impl Execution {
             Answer::Conflict => Err(FsError::WouldBlock.into()),
             Answer::Deadlock => Err(FsError::Deadlock.into()),
             Answer::Limit => Err(FsError::NoLocks.into()),
-            Answer::Waiting(ticket) => Err(Stop::Outcome(StepOutcome::AfterLock(ticket))),
-            Answer::Grace => Err(Stop::Outcome(StepOutcome::AfterGrace)),
+            Answer::Waiting(ticket) => Err(Stop::AfterLock(ticket)),
+            Answer::Grace => Err(Stop::AfterGrace),
         }
     }
 

@@ -78,8 +78,7 @@ impl Execution {
 
     fn attributes(&mut self, worker: &Worker, target: &Target) -> Result<StepReply, Stop> {
         let place = self.target(target)?;
-        self.contest([&place.outer])?;
-        let lease = self.grant(&place, Lease::Read);
+        let (lease, _) = self.enter(&place, Lease::Read)?;
         let attributes = self.attributes_of(worker, &place)?;
         self.note(place.outer);
         Ok(StepReply::Attributes { attributes, lease })
@@ -112,10 +111,8 @@ impl Execution {
         inline_bytes_max: u32,
     ) -> Result<StepReply, Stop> {
         let parent = self.target(parent)?;
-        self.contest([&parent.outer])?;
-        let parent_lease = self.grant(&parent, Lease::Read);
+        let (parent_lease, then) = self.enter(&parent, Lease::Read)?;
         let volume = &parent.volume;
-        let then = self.core.caching.moment();
         let node = match volume.export.lookup(worker, &self.who, &parent.inner, name) {
             Ok(node) => node,
             Err(FsError::NotFound) => {
@@ -200,9 +197,7 @@ impl Execution {
         entries_max: u32,
     ) -> Result<StepReply, Stop> {
         let place = self.target(target)?;
-        self.contest([&place.outer])?;
-        let lease = self.grant(&place, Lease::Read);
-        let then = self.core.caching.moment();
+        let (lease, then) = self.enter(&place, Lease::Read)?;
         let volume = &place.volume;
         let entries_max = (entries_max as usize).clamp(1, DIRECTORY_ENTRIES_MAX);
         let page = volume.export.read_directory(

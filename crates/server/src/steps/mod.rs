@@ -29,7 +29,7 @@ use crate::volume::Volume;
 use base::limits::{DATA_BYTES_MAX, FRAME_BODY_BYTES_MAX, FRAME_PAYLOAD_BYTES_MAX};
 use base::{FsError, Handle, Principal, RequestId};
 use bytes::{Bytes, BytesMut};
-use export::{Node, Worker};
+use export::{Held, Node, Worker};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -79,6 +79,9 @@ pub(crate) struct Execution {
     body_left: usize,
     /// Recalls that must be obeyed before the reply goes.
     tokens: Vec<Token>,
+    /// Inodes that lose a name here. Who has opened one under a lease must be able to open it at
+    /// the server when the lease is recalled; the request lives until that is done.
+    held: Vec<Held>,
     /// Whether the lock that the present step waited for is there.
     lock: LockWait,
 }
@@ -90,10 +93,10 @@ enum LockWait {
     Cancelled,
 }
 
-/// What became of a step.
-enum StepOutcome {
-    /// This, to go into the reply.
-    Done(Result<StepReply, FsError>),
+/// Why a step has no result now.
+enum Stop {
+    /// It failed.
+    Error(FsError),
     /// It must be tried again when these are obeyed.
     AfterRecalls(Vec<Token>),
     /// It goes on when this lock is there.
@@ -102,18 +105,6 @@ enum StepOutcome {
     AfterGrace,
     /// The whole request gets another answer.
     Refused(Refusal),
-}
-
-impl From<Result<StepReply, FsError>> for StepOutcome {
-    fn from(result: Result<StepReply, FsError>) -> Self {
-        Self::Done(result)
-    }
-}
-
-/// A step that failed, or cannot be done yet.
-enum Stop {
-    Error(FsError),
-    Outcome(StepOutcome),
 }
 
 impl From<FsError> for Stop {
@@ -210,6 +201,7 @@ impl Execution {
             out: BytesMut::new(),
             body_left: FRAME_BODY_BYTES_MAX - SMALL_REPLY_BYTES,
             tokens: Vec::new(),
+            held: Vec::new(),
             lock: LockWait::None,
         })
     }
@@ -257,41 +249,41 @@ impl Execution {
         }
         while let Some(step) = self.steps.get_mut(self.next).and_then(Option::take) {
             let core = self.core.clone();
-            match self.step(worker, &step) {
-                StepOutcome::Done(result) => {
-                    let failed = result.is_err();
-                    self.results.push(result);
+            let stop = match self.step(worker, &step) {
+                Ok(reply) => {
+                    self.results.push(Ok(reply));
                     self.found.resize(self.results.len(), None);
                     self.next += 1;
-                    if failed {
-                        break;
-                    }
                     continue;
                 }
-                StepOutcome::AfterRecalls(tokens) => {
-                    self.steps[self.next] = Some(step);
+                Err(stop) => stop,
+            };
+            // Where the step is to be tried again, it goes back to its place.
+            self.steps[self.next] = Some(step);
+            match stop {
+                Stop::Error(error) => {
+                    self.results.push(Err(error));
+                    break;
+                }
+                Stop::AfterRecalls(tokens) => {
                     let pool = core.pool.clone();
                     core.caching
                         .wait(&tokens, Box::new(move || pool.push_resumed(self)));
                 }
-                StepOutcome::AfterLock(ticket) => {
-                    self.steps[self.next] = Some(step);
-                    core.locks.park(ticket, self, &core.pool);
-                }
-                StepOutcome::AfterGrace => {
-                    self.steps[self.next] = Some(step);
+                Stop::AfterLock(ticket) => core.locks.park(ticket, self, &core.pool),
+                Stop::AfterGrace => {
                     core.locks
                         .park_for_grace(self, &core.pool, core.clock.now());
                 }
-                StepOutcome::Refused(refusal) => self.refuse(refusal),
+                Stop::Refused(refusal) => self.refuse(refusal),
             }
             return;
         }
         self.finish();
     }
 
-    fn step(&mut self, worker: &Worker, step: &Step) -> StepOutcome {
-        let outcome = match step {
+    fn step(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
+        match step {
             Step::Attach { .. }
             | Step::Lookup { .. }
             | Step::Attributes { .. }
@@ -326,11 +318,6 @@ impl Execution {
             Step::Lock { .. } | Step::TestLock { .. } | Step::ReleaseLocks { .. } => {
                 self.locks(worker, step)
             }
-        };
-        match outcome {
-            Ok(reply) => StepOutcome::Done(Ok(reply)),
-            Err(Stop::Error(error)) => StepOutcome::Done(Err(error)),
-            Err(Stop::Outcome(outcome)) => outcome,
         }
     }
 
@@ -383,8 +370,20 @@ impl Execution {
         if tokens.is_empty() {
             Ok(())
         } else {
-            Err(Stop::Outcome(StepOutcome::AfterRecalls(tokens)))
+            Err(Stop::AfterRecalls(tokens))
         }
+    }
+
+    /// Makes sure that nobody else has a directory alone, and records a lease on it before its state
+    /// is read.
+    fn enter(&self, place: &Place, wanted: Lease) -> Result<(Lease, Moment), Stop> {
+        let wanted = if place.volume.is_watched() {
+            wanted
+        } else {
+            Lease::None
+        };
+        let entered = self.core.caching.enter(&self.session, &place.outer, wanted);
+        entered.map_err(Stop::AfterRecalls)
     }
 
     /// Records a lease before the state is read.
@@ -413,6 +412,37 @@ impl Execution {
     ) -> Result<Entry, FsError> {
         let handle = volume.outer(&node.handle);
         let (lease, fresh) = self.grant_found(volume, &handle, wanted, then);
+        let attributes = if fresh {
+            node.attributes
+        } else {
+            volume.export.attributes(worker, &self.who, &node.handle)?
+        };
+        Ok(Entry {
+            handle,
+            attributes,
+            lease,
+        })
+    }
+
+    /// As [`Self::changed`] and [`Self::entry`] in one.
+    fn made(
+        &mut self,
+        worker: &Worker,
+        volume: &Volume,
+        node: Node,
+        changes: &[Change],
+        wanted: Lease,
+        then: Moment,
+    ) -> Result<Entry, FsError> {
+        let handle = volume.outer(&node.handle);
+        let wanted = if volume.is_watched() {
+            wanted
+        } else {
+            Lease::None
+        };
+        let caching = &self.core.caching;
+        let (tokens, lease, fresh) = caching.made(&self.session, changes, &handle, wanted, then);
+        self.tokens.extend(tokens);
         let attributes = if fresh {
             node.attributes
         } else {

@@ -5,10 +5,11 @@
 //! decides whether it runs at all, and an intent is on record before it does.
 
 use super::data::export_access;
-use super::{Execution, Place, StepOutcome, Stop};
+use super::{Execution, Place, Stop};
 use crate::journal::{Act, Done, Intent, Key, Past};
 use crate::lease::{Change, Moment};
 use crate::opens::open_again;
+use crate::volume::Volume;
 use base::{AttributeChange, FileKind, FsError, Name, OpenId};
 use export::{Access, Create, Node, OpenFile, OpenOptions, Worker, Written};
 use wire::message::{self, Lease, Refusal, RenameMode, Step, StepReply, Target};
@@ -171,9 +172,7 @@ impl Execution {
         open: Option<(OpenId, message::Access, bool)>,
     ) -> Result<StepReply, Stop> {
         let parent = self.changing(parent)?;
-        self.contest([&parent.outer])?;
-        let parent_lease = self.grant(&parent, Lease::Exclusive);
-        let then = self.core.caching.moment();
+        let (parent_lease, then) = self.enter(&parent, Lease::Exclusive)?;
         if let Some((_, access, truncate)) = open {
             how.open = OpenOptions {
                 truncate,
@@ -188,18 +187,36 @@ impl Execution {
             |this, done| Ok((this.made_before(worker, &parent, done)?, None, true)),
         )?;
         let place = self.place_of(&parent, &node);
-        if new {
-            self.changed(&[Change::Entry(parent.outer.clone(), name.clone())]);
+        let changes = if new {
+            vec![Change::Entry(parent.outer.clone(), name.clone())]
         } else if open.is_some_and(|(_, _, truncate)| truncate) {
-            self.changed(&[Change::Inode(place.outer.clone())]);
-        }
+            vec![Change::Inode(place.outer.clone())]
+        } else {
+            Vec::new()
+        };
+        let lease = (parent_lease, then);
+        let made = self.created(worker, &parent, node, &changes, lease, Lease::Read)?;
+        // After the change is on its way to everybody: should the open fail, the file is there.
         if let Some((open, access, _)) = open {
             match file {
                 Some(file) => self.put_open(open, &place, file)?,
                 None => self.open_made(worker, &place, open, access)?,
             }
         }
-        self.created(worker, &parent, node, new, parent_lease, then, Lease::Read)
+        Ok(match made {
+            StepReply::Created {
+                entry,
+                parent,
+                parent_lease,
+                ..
+            } => StepReply::Created {
+                entry,
+                new,
+                parent,
+                parent_lease,
+            },
+            other => other,
+        })
     }
 
     fn create_now(
@@ -238,13 +255,11 @@ impl Execution {
         bytes: u32,
     ) -> Result<StepReply, Stop> {
         let parent = self.changing(parent)?;
-        self.contest([&parent.outer])?;
+        let (parent_lease, then) = self.enter(&parent, Lease::Exclusive)?;
         // Only now: a step that had to wait for a recall begins again from its start.
         let data = self.payload.split_to(bytes as usize);
-        let parent_lease = self.grant(&parent, Lease::Exclusive);
-        let then = self.core.caching.moment();
         let outer = |node: &Node| parent.volume.outer(&node.handle);
-        let node = self.once(
+        let outcome = self.once(
             make(&parent, name, FileKind::File, self.who.uid, true),
             |this| {
                 let export = &parent.volume.export;
@@ -258,9 +273,24 @@ impl Execution {
             },
             |node| Done::inode(outer(node)),
             |this, done| this.fill_again(worker, &parent, change, &data, done),
-        )?;
-        self.changed(&[Change::Entry(parent.outer.clone(), name.clone())]);
-        self.created(worker, &parent, node, true, parent_lease, then, Lease::Read)
+        );
+        let entry = Change::Entry(parent.outer.clone(), name.clone());
+        let node = match outcome {
+            Ok(node) => node,
+            Err(stop) => {
+                // The name may have been there for a moment.
+                self.changed(&[entry]);
+                return Err(stop);
+            }
+        };
+        self.created(
+            worker,
+            &parent,
+            node,
+            &[entry],
+            (parent_lease, then),
+            Lease::Read,
+        )
     }
 
     /// Puts contents and attributes into a file that was just made.
@@ -322,9 +352,7 @@ impl Execution {
         making: &Making<'_>,
     ) -> Result<StepReply, Stop> {
         let parent = self.changing(parent)?;
-        self.contest([&parent.outer])?;
-        let parent_lease = self.grant(&parent, Lease::Exclusive);
-        let then = self.core.caching.moment();
+        let (parent_lease, then) = self.enter(&parent, Lease::Exclusive)?;
         let (kind, lease) = match making {
             // Nobody else can know a directory that is only now made.
             Making::Directory { .. } => (FileKind::Directory, Lease::Exclusive),
@@ -338,8 +366,8 @@ impl Execution {
             |node| Done::inode(outer(node)),
             |this, done| this.made_before(worker, &parent, done),
         )?;
-        self.changed(&[Change::Entry(parent.outer.clone(), name.clone())]);
-        self.created(worker, &parent, node, true, parent_lease, then, lease)
+        let entry = Change::Entry(parent.outer.clone(), name.clone());
+        self.created(worker, &parent, node, &[entry], (parent_lease, then), lease)
     }
 
     fn make_now(
@@ -376,9 +404,7 @@ impl Execution {
         if target.volume.id != parent.volume.id {
             return Err(FsError::CrossDevice.into());
         }
-        self.contest([&parent.outer])?;
-        let parent_lease = self.grant(&parent, Lease::Exclusive);
-        let then = self.core.caching.moment();
+        let (parent_lease, then) = self.enter(&parent, Lease::Exclusive)?;
         let act = Act::Link {
             parent: parent.outer.clone(),
             name: name.clone(),
@@ -394,11 +420,18 @@ impl Execution {
             |node| Done::inode(outer(node)),
             |this, done| this.made_before(worker, &parent, done),
         )?;
-        self.changed(&[
+        let changes = [
             Change::Entry(parent.outer.clone(), name.clone()),
             Change::Inode(target.outer.clone()),
-        ]);
-        self.created(worker, &parent, node, true, parent_lease, then, Lease::Read)
+        ];
+        self.created(
+            worker,
+            &parent,
+            node,
+            &changes,
+            (parent_lease, then),
+            Lease::Read,
+        )
     }
 
     fn remove(
@@ -415,6 +448,7 @@ impl Execution {
             // Somebody may have created in it ahead of being asked; then it is not empty.
             self.contest([&parent.volume.outer(&victim.handle)])?;
         }
+        self.hold(worker, &parent.volume, victim.as_ref());
         let outer = victim.as_ref().map(|v| parent.volume.outer(&v.handle));
         let act = Act::Remove {
             parent: parent.outer.clone(),
@@ -466,6 +500,7 @@ impl Execution {
         if let Some(replaced) = replaced.as_ref().filter(directory) {
             self.contest([&to.volume.outer(&replaced.handle)])?;
         }
+        self.hold(worker, &to.volume, replaced.as_ref());
         let outer = |node: &Option<Node>| node.as_ref().map(|n| from.volume.outer(&n.handle));
         let before = [outer(&moved), outer(&replaced)];
         let act = Act::Rename {
@@ -565,6 +600,14 @@ impl Execution {
         }
     }
 
+    /// Keeps a file that is about to lose a name within reach of those who have it open.
+    fn hold(&mut self, worker: &Worker, volume: &Volume, victim: Option<&Node>) {
+        let file = victim.filter(|node| node.attributes.kind == FileKind::File);
+        let held = file.map(|node| volume.export.hold(worker, &self.who, &node.handle));
+        // One that is gone already is nobody's to reach.
+        self.held.extend(held.and_then(Result::ok));
+    }
+
     /// What has a name now, if the caller may know.
     fn peek(&self, worker: &Worker, parent: &Place, name: &Name) -> Option<Node> {
         parent
@@ -582,26 +625,22 @@ impl Execution {
         }
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "they are the fields of the reply"
-    )]
+    /// The answer to a creation, after its changes are collected.
     fn created(
         &mut self,
         worker: &Worker,
         parent: &Place,
         node: Node,
-        new: bool,
-        parent_lease: Lease,
-        then: Moment,
+        changes: &[Change],
+        (parent_lease, then): (Lease, Moment),
         wanted: Lease,
     ) -> Result<StepReply, Stop> {
-        let entry = self.entry(worker, &parent.volume, node, wanted, then)?;
+        let entry = self.made(worker, &parent.volume, node, changes, wanted, then)?;
         self.note(entry.handle.clone());
         let parent = self.attributes_of(worker, parent)?;
         Ok(StepReply::Created {
             entry,
-            new,
+            new: true,
             parent,
             parent_lease,
         })
@@ -610,7 +649,7 @@ impl Execution {
 
 /// The answer when nobody can tell whether an earlier copy of the request ran.
 fn unknown() -> Stop {
-    Stop::Outcome(StepOutcome::Refused(Refusal::OutcomeUnknown))
+    Stop::Refused(Refusal::OutcomeUnknown)
 }
 
 fn make(parent: &Place, name: &Name, kind: FileKind, uid: u32, fills: bool) -> Act {

@@ -117,7 +117,7 @@ async fn names_are_recalled_by_name_and_the_rest_of_the_directory_stays() {
         handle: root.clone(),
         what: Recall::Entry(name("new")),
     };
-    assert_eq!(items(&reader.notices), [entry.clone()]);
+    assert_eq!(items(&reader.notices), [entry]);
     // The lease on the directory stood: the next change is recalled as well.
     let sending = writer.send_steps(vec![create(&root, "newer", None)]).await;
     while items(&reader.notices).len() < 2 {

@@ -2,10 +2,17 @@
 //!
 //! Exports act for callers, which takes root: elsewhere every test says that it is skipped.
 
+#[cfg(test)]
 mod access;
+#[cfg(test)]
 mod client;
+#[cfg(test)]
 mod files;
+#[cfg(test)]
 mod hostile;
+#[cfg(test)]
 mod leases;
+#[cfg(test)]
 mod sessions;
+#[cfg(test)]
 mod world;
