@@ -8,12 +8,14 @@
 
 mod common;
 
+use bytes::Bytes;
 use common::generate::generated;
 use common::samples;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::fmt::{Debug, Write};
 use std::path::Path;
+use wire::frame::Header;
 use wire::message::{
     AdminReply, AdminRequest, Farewell, Hello, Notice, Proof, Reply, Request, Step, StepReply,
     Welcome, decode, encode,
@@ -105,6 +107,49 @@ proptest! {
         returns::<AdminRequest>(seed)?;
         returns::<AdminReply>(seed)?;
     }
+}
+
+/// `docs/formats/wire.md` is what other clients are written from.
+#[test]
+fn the_document_agrees_with_the_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats/wire.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    for (name, bytes) in samples::all().into_iter().flat_map(|(_, samples)| samples) {
+        // All enums have fewer than 128 variants, so that the number is the first byte.
+        if let Some((_, variant)) = name.split_once("::") {
+            let named = format!("{} `{variant}`", bytes[0]);
+            assert!(
+                page.contains(&named),
+                "the page does not have {named} of {name}"
+            );
+        }
+    }
+    let example = page
+        .split("```")
+        .find(|block| block.contains("41 5a 4b 31 04"));
+    let bytes: Vec<u8> = example
+        .unwrap()
+        .lines()
+        .flat_map(|line| line.split("   ").next())
+        .flat_map(str::split_whitespace)
+        .map(|byte| u8::from_str_radix(byte, 16).unwrap())
+        .collect();
+    let (head, rest) = bytes.split_first_chunk().unwrap();
+    let header = Header::decode(head).unwrap();
+    let (body, payload) = rest.split_at(header.body_bytes());
+    header.check_body(body).unwrap();
+    let frame = header
+        .into_frame(
+            Bytes::copy_from_slice(body),
+            Bytes::copy_from_slice(payload),
+        )
+        .unwrap();
+    assert_eq!(frame.encode_header(true), *head);
+    let Request::Files(compound) = decode(body).unwrap() else {
+        panic!("another request");
+    };
+    assert!(matches!(compound.steps[..], [Step::Write { bytes: 5, .. }]));
+    assert_eq!(frame.payload, "hello");
 }
 
 #[test]
