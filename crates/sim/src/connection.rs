@@ -1,12 +1,13 @@
 //! Ordered, reliable frames over a network, as TCP makes them.
 //!
 //! A frame is cut into segments; all connections between two nodes share their lanes segment by
-//! segment. A lost segment is sent again, and what came after it waits at the receiver: loss becomes
-//! delay. There is no congestion control and no acknowledgement on the line; a sender learns of a
-//! loss one `repeat_time` after the lane does, doubled with every further try of the same segment.
+//! segment. A lost segment is sent again, and what came after it waits at the receiver: loss
+//! becomes delay. There is no congestion control and no acknowledgement on the line; a sender
+//! learns of a loss one `repeat_time` after the lane does, doubled with every further try of the
+//! same segment.
 //!
-//! An end that closes hears nothing more at once. What it had sent still arrives: a request in a dead
-//! socket can come after its own repetition on another connection.
+//! An end that closes hears nothing more at once. What it had sent still arrives: a request in a
+//! dead socket can come after its own repetition on another connection.
 
 use crate::{Agenda, Datagram, Network, NodeId};
 use base::Time;

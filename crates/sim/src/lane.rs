@@ -1,10 +1,13 @@
 //! One direction of a line.
 //!
 //! ```text
-//! send -> queue (drops at its end) -> transmitter (rate) -> flight (delay, jitter, loss, copies) -> poll
+//! send -> queue         drops at its end
+//!      -> transmitter   one datagram at a time, at the rate
+//!      -> flight        delay, jitter, loss, copies
+//!      -> poll
 //! ```
-//! What was lost is reported too, at the time when it would have arrived: a layer that repeats needs
-//! no timers of its own, and one that does not drops the report.
+//! What was lost is reported too, at the time when it would have arrived: a layer that repeats
+//! needs no timers of its own, and one that does not drops the report.
 
 use crate::Random;
 use base::{Rate, Time};

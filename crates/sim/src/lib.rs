@@ -1,15 +1,18 @@
 //! A simulated world for code without I/O: clock, network and faults, all from one seed.
 //!
 //! Code on floor 1, and every state machine that takes `now` as an argument, can be run by a test
-//! through years and disasters in milliseconds, and every failure can be run again. Four nouns, each
-//! usable without those below it:
+//! through years and disasters in milliseconds, and every failure can be run again. Four nouns,
+//! each usable without those below it:
 //!
 //! | noun | is |
 //! |---|---|
 //! | [`Random`] | the only source of chance; forks give parts of a world chances of their own |
 //! | [`Agenda`] | a virtual clock with what is to happen; taking an event moves the clock |
-//! | [`Network`] | nodes joined by [`Lane`]s: one-way lines with delay, jitter (datagrams overtake each other), loss, duplication, a rate with a queue that drops at its end, cuts |
-//! | [`Connections`] | ordered, reliable frames over a network, many of them sharing its lanes, that break and linger as TCP connections do |
+//! | [`Network`] | nodes joined by [`Lane`]s, one for each direction |
+//! | [`Connections`] | ordered, reliable frames that share lanes, break and linger, as TCP's do |
+//!
+//! A lane has delay, jitter (so that datagrams overtake each other), loss, duplication, a rate with
+//! a queue that drops at its end, and can be cut.
 //!
 //! A world is a loop of the test's own: ask every part for its next time, go to the earliest, let
 //! that part act. Nothing here calls back, and nothing remembers a global clock:

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-/// SplitMix64: one addition and a mixing function per number. Not for secrets; good enough for every
-/// statistic that a test looks at, and any seed, 0 included, is as good as another.
+/// SplitMix64: one addition and a mixing function per number. Not for secrets; good enough for
+/// every statistic that a test looks at, and any seed, 0 included, is as good as another.
 ///
 /// Source: Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014.
 #[derive(Clone, Debug)]

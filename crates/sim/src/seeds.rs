@@ -24,8 +24,8 @@ impl Seeds {
         Self { command, seeds }
     }
 
-    /// Only the seed that `text` names (`17`), or those of a range (`0..100000`). The environment is
-    /// the caller's to read; `None` changes nothing.
+    /// Only the seed that `text` names (`17`), or those of a range (`0..100000`). The environment
+    /// is the caller's to read; `None` changes nothing.
     ///
     /// # Panics
     /// If the text is neither: a mistyped replay must not pass for a success.

@@ -715,44 +715,40 @@ mod tests {
                         let class = Class::ALL[n % 5];
                         let mut submission = read(class, (n as u64) << 15);
                         if class == Class::Write {
-                            submission.payload = Bytes::from(vec![0; n << 10]);
-                            submission.reply_bytes = 0;
+                            let payload = Bytes::from(vec![0; n << 10]);
+                            submission = Submission { payload, ..read(class, 0) };
                         }
                         open.insert(s.submit(submission).expect("room"));
                     }
-                    2 => if let Some(frame) = s.poll_transmit(Time::ZERO, connection, WINDOWS)
-                        && frame.kind == FrameKind::Request
-                    {
-                        on_line.push((connection, frame.request));
-                    },
+                    2 => on_line.extend(
+                        s.poll_transmit(Time::ZERO, connection, WINDOWS)
+                            .filter(|frame| frame.kind == FrameKind::Request)
+                            .map(|frame| (connection, frame.request))
+                    ),
                     3 => if !on_line.is_empty() {
                         let (connection, id) = on_line.remove(n % on_line.len());
                         let answered = s.handle_reply(connection, id).is_some();
                         prop_assert_eq!(answered, open.remove(&id));
                     },
                     4 => {
+                        up[connection.0] = !up[connection.0];
                         if up[connection.0] {
+                            s.handle_up(connection);
+                        } else {
                             s.handle_down(connection);
                             on_line.retain(|(c, _)| *c != connection);
-                        } else {
-                            s.handle_up(connection);
                         }
-                        up[connection.0] = !up[connection.0];
                     }
                     5 => if let Some(id) = open.iter().nth(n).copied() {
-                        s.cancel(id);
                         open.remove(&id);
+                        s.cancel(id);
                     },
                     _ => if let Some(id) = open.iter().nth(n).copied() {
                         s.promote(id, Class::Demand);
                     },
                 }
             }
-            for connection in (0..3).map(ConnectionIndex) {
-                if !up[connection.0] {
-                    s.handle_up(connection);
-                }
-            }
+            (0..3).filter(|c| !up[*c]).for_each(|c| s.handle_up(ConnectionIndex(c)));
             loop {
                 let mut moved = false;
                 for connection in (0..3).map(ConnectionIndex) {

@@ -1,9 +1,9 @@
 //! The bytes of every message, pinned.
 //!
-//! A reordered enum, a field in another place or a wider number would change the wire without a sound:
-//! both ends of a test are built from the same code. So the bytes of at least one value of every
-//! variant lie in `tests/golden/`, one line each. `UPDATE_GOLDEN=1` writes them anew; a change there
-//! needs a new version in `crates/wire/src/version.rs`, unless it only adds lines.
+//! A reordered enum, a field in another place or a wider number would change the wire without a
+//! sound: both ends of a test are built from the same code. So the bytes of at least one value of
+//! every variant lie in `tests/golden/`, one line each. `UPDATE_GOLDEN=1` writes them anew; a
+//! change there needs a new version in `crates/wire/src/version.rs`, unless it only adds lines.
 #![expect(clippy::unwrap_used, reason = "a panic is a failed test")]
 
 mod common;

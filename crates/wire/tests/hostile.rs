@@ -19,11 +19,11 @@ use wire::message::{Farewell, Hello, Notice, Proof, Reply, Request, Welcome, dec
 
 /// Bounded lists, full of the smallest elements: 4,096 attributes of small files are the most.
 const LISTS_BYTES_MAX: usize = 1 << 20;
-/// Memory per byte of body where only the body bounds a list: a caller's groups, one byte on the line
-/// and four in memory, and half of it twice while the list grows.
+/// Memory per byte of body where only the body bounds a list: a caller's groups, one byte on the
+/// line and four in memory, and half of it twice while the list grows.
 const GROWTH_MAX: usize = 9;
-/// As `GROWTH_MAX`, for the lists of administration, which a client reads of the server that it trusts:
-/// a worker of a status has three bytes on the line and 56 in memory.
+/// As `GROWTH_MAX`, for the lists of administration, which a client reads of the server that it
+/// trusts: a worker of a status has three bytes on the line and 56 in memory.
 const ADMIN_GROWTH_MAX: usize = 50;
 
 /// Decodes as everything that a frame's body can be.

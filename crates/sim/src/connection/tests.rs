@@ -1,3 +1,5 @@
+//! Frames whole, in order and once; breaks.
+
 use super::*;
 use crate::{Random, Seeds, Shape};
 use base::Rate;

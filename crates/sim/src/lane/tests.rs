@@ -1,3 +1,5 @@
+//! Times to the nanosecond, chances by and large.
+
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);

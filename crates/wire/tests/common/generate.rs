@@ -1,7 +1,8 @@
 //! Any value of any message type, from a seed.
 //!
-//! A deserializer that reads nothing and draws what is asked for: every variant of every enum, lists
-//! of a few elements, numbers of every magnitude. So a new message is generated the day it is added.
+//! A deserializer that reads nothing and draws what is asked for: every variant of every enum,
+//! lists of a few elements, numbers of every magnitude. So a new message is generated the day it is
+//! added.
 
 use serde::Deserialize;
 use serde::de::value::Error;

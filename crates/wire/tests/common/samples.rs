@@ -19,7 +19,11 @@ macro_rules! names {
     ($samples:expr, $type:ident: $($variant:ident)*) => {{
         fn name(value: &$type) -> &'static str {
             match value {
-                $($type::$variant { .. } => concat!(stringify!($type), "::", stringify!($variant)),)*
+                $(
+                    $type::$variant { .. } => {
+                        concat!(stringify!($type), "::", stringify!($variant))
+                    }
+                )*
             }
         }
         let all = [$(concat!(stringify!($type), "::", stringify!($variant)),)*];
@@ -324,7 +328,16 @@ fn other_steps() -> Vec<Step> {
 }
 
 pub(crate) fn step_replies() -> Vec<Sample> {
-    let samples = vec![
+    let mut samples = attribute_replies();
+    samples.extend(data_replies());
+    names!(samples, StepReply:
+        Done Attached Found Attributes LinkTarget Created Data Written Position Removed Renamed
+        Directory Contents FileSystem Xattr XattrNames Lock
+    )
+}
+
+fn attribute_replies() -> Vec<StepReply> {
+    vec![
         StepReply::Done,
         StepReply::Attached {
             volume: VolumeId([3; 16]),
@@ -366,6 +379,11 @@ pub(crate) fn step_replies() -> Vec<Sample> {
             to_parent: attributes(),
             entry: entry(),
         },
+    ]
+}
+
+fn data_replies() -> Vec<StepReply> {
+    vec![
         StepReply::Directory {
             entries: vec![DirectoryEntry {
                 name: name(),
@@ -392,11 +410,7 @@ pub(crate) fn step_replies() -> Vec<Sample> {
         StepReply::Xattr(vec![0, 255]),
         StepReply::XattrNames(b"user.a\0".to_vec()),
         StepReply::Lock(Some(lock())),
-    ];
-    names!(samples, StepReply:
-        Done Attached Found Attributes LinkTarget Created Data Written Position Removed Renamed
-        Directory Contents FileSystem Xattr XattrNames Lock
-    )
+    ]
 }
 
 pub(crate) fn requests() -> Vec<Sample> {

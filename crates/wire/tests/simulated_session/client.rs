@@ -118,8 +118,8 @@ impl Client {
         }
     }
 
-    /// The next frame for a slot that stands. The rules of windows and connections are checked here,
-    /// frame by frame.
+    /// The next frame for a slot that stands. The rules of windows and connections are checked
+    /// here, frame by frame.
     pub(crate) fn poll_transmit(&mut self, now: Time, slot: usize) -> Option<Frame> {
         let windows = Windows {
             read_bytes: self.download.window_bytes(),

@@ -1,4 +1,5 @@
-//! A full line: the window comes from [`readahead::LinkEstimator`], the data flow through the session.
+//! A full line: the window comes from [`readahead::LinkEstimator`], the data flow through the
+//! session.
 
 use crate::client::{Client, End, What};
 use crate::server::Server;
@@ -164,8 +165,8 @@ fn who_waits_is_not_behind_a_full_window_of_bulk_data() {
             let waits = busy.waits();
             let in_rtt = |wait: Duration| wait.as_secs_f64() * 1000.0 / rtt_millis as f64;
             let at = |percent: usize| in_rtt(waits[(waits.len() - 1) * percent / 100]);
-            // Twelve rounds of the window in turn: two probe with half a round trip's worth of queue,
-            // the others have a quarter.
+            // Twelve rounds of the window in turn: two probe with half a round trip's worth of
+            // queue, the others have a quarter.
             for (percent, most) in [(50, 1.4), (80, 1.55), (100, 1.7)] {
                 let wait = at(percent);
                 assert!(

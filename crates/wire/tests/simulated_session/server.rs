@@ -1,10 +1,12 @@
-//! A model of a server, from its documented rules (`docs/formats/wire.md`, "Again, and never twice").
+//! A model of a server, from its documented rules (`docs/formats/wire.md`, "Again, and never
+//! twice").
 //!
-//! Every request is carried out at one moment, some time after it arrived. One that changes something
-//! is entered in the table when its first copy arrives, whichever that is; the reply goes to all connections on
-//! which copies come, because the first copy may come last and its connection be dead. What the
-//! client has settled is forgotten, and a copy that comes after that is dropped. A server that has restarted cannot tell whether a change that is sent again
-//! has run, and says so.
+//! Every request is carried out at one moment, some time after it arrived. One that changes
+//! something is entered in the table when its first copy arrives, whichever that is; the reply goes
+//! to all connections on which copies come, because the first copy may come last and its connection
+//! be dead. What the client has settled is forgotten, and a copy that comes after that is dropped.
+//! A server that has restarted cannot tell whether a change that is sent again has run, and says
+//! so.
 
 use base::{Attributes, FileKind, RequestId, Time, Timestamp};
 use bytes::Bytes;
@@ -46,7 +48,8 @@ pub(crate) struct Server {
     pub(crate) late_copies: u64,
     pub(crate) kept_replies: u64,
     pub(crate) unknown_outcomes: u64,
-    /// Whether the session began in this run of the server, so that the table knows all its changes.
+    /// Whether the session began in this run of the server, so that the table knows all its
+    /// changes.
     began_here: bool,
     data: Bytes,
 }
