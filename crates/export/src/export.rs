@@ -5,6 +5,7 @@ use crate::directory::OpenDirectories;
 use crate::errno::fs_error;
 use crate::error::ExportError;
 use crate::file::{Access, OpenFile, OpenOptions};
+use crate::hold::{Held, Holdings};
 use crate::seal::{HandleKey, Seal};
 use crate::stat::{Stat, stat};
 use crate::sys::{self, KernelHandle};
@@ -91,6 +92,7 @@ pub struct Export {
     pub(crate) mount: u64,
     pub(crate) seal: Seal,
     pub(crate) cache: DescriptorCache,
+    holdings: Holdings,
     pub(crate) directories: OpenDirectories,
 }
 
@@ -128,6 +130,7 @@ impl Export {
             mount,
             seal,
             cache: DescriptorCache::new(descriptors_max),
+            holdings: Holdings::default(),
             directories: OpenDirectories::default(),
         })
     }
@@ -230,7 +233,7 @@ impl Export {
         caller: &Assumed<'_>,
         handle: &Handle,
     ) -> Result<Arc<Pin>, FsError> {
-        if let Some(pin) = self.cache.get(handle) {
+        if let Some(pin) = self.cache.get(handle).or_else(|| self.holdings.get(handle)) {
             return Ok(pin);
         }
         let kernel = self.seal.open(handle)?;
@@ -242,6 +245,21 @@ impl Export {
             return Ok(Arc::new(pin));
         }
         Ok(self.cache.insert(handle, pin))
+    }
+
+    /// Keeps an inode within reach while what is returned lives, also when it loses its last name.
+    ///
+    /// # Errors
+    /// See [`Export`].
+    pub fn hold(
+        &self,
+        worker: &Worker,
+        principal: &Principal,
+        handle: &Handle,
+    ) -> Result<Held, FsError> {
+        let caller = worker.assume(principal)?;
+        let pin = self.resolve(&caller, handle)?;
+        Ok(self.holdings.hold(handle, pin))
     }
 
     /// Opens an inode with the server's rights, whatever the caller's are.

@@ -43,6 +43,7 @@
 //! | `change` | changes of attributes |
 //! | `directory` | paged listings |
 //! | `file` | open files: data, space, copies |
+//! | `hold` | inodes whose last name goes |
 //! | `xattr` | extended attributes |
 //! | `watch` | changes made by others |
 //! | `worker` | the caller's identity on a thread |
@@ -58,6 +59,7 @@ mod errno;
 mod error;
 mod export;
 mod file;
+mod hold;
 mod namespace;
 mod seal;
 mod stat;
@@ -70,6 +72,7 @@ pub use directory::{DirectoryEntry, DirectoryPage};
 pub use error::ExportError;
 pub use export::{Export, ExportOptions, Node, Rights};
 pub use file::{Access, AllocateMode, OpenFile, OpenOptions, Written};
+pub use hold::Held;
 pub use namespace::{Create, Created, RenameMode, Renamed};
 pub use seal::HandleKey;
 pub use watch::{LocalChange, Watch};
