@@ -446,6 +446,7 @@ impl Receiver {
             to,
             id: frame.request,
             class: frame.class,
+            resent: frame.resent,
             arrived,
             compound,
             payload: frame.payload,
@@ -514,6 +515,8 @@ impl Receiver {
                     // The reply gets a moment to leave before the connections close.
                     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
                     core.end_session(&session, None);
+                    // It asks for nothing again.
+                    core.journal.settle(session.id, RequestId(u64::MAX));
                 });
                 return Ok(());
             }

@@ -9,7 +9,7 @@
 
 use crate::link::Destination;
 use base::RequestId;
-use base::limits::REPLIES_KEPT_MAX;
+use base::limits::{CONNECTIONS_MAX, REPLIES_KEPT_MAX};
 use std::collections::BTreeMap;
 use wire::frame::Frame;
 
@@ -19,7 +19,7 @@ pub(crate) enum Arrival {
     New(Destination),
     /// It has been answered: here is the answer.
     Answered(Destination, Frame),
-    /// It is being carried out; the reply will go to where this copy came from.
+    /// It is being carried out; the reply will go to where this copy came from, too.
     Running,
     /// The client has said that it needs no answer any more.
     Settled,
@@ -28,7 +28,9 @@ pub(crate) enum Arrival {
 }
 
 enum Remembered {
-    Running(Destination),
+    /// The reply goes to every connection on which a copy came: the first copy may come last, and
+    /// its connection be dead.
+    Running(Vec<Destination>),
     Done(Frame),
 }
 
@@ -48,14 +50,19 @@ impl Memory {
         }
         let is_full = self.requests.len() >= REPLIES_KEPT_MAX;
         match self.requests.get_mut(&id) {
-            Some(Remembered::Running(destination)) => {
-                *destination = to;
+            Some(Remembered::Running(destinations)) => {
+                destinations.retain(|other| !other.link.is_closed());
+                // More copies than connections are a client's mistake and cost it the newest.
+                if destinations.len() < CONNECTIONS_MAX {
+                    destinations.push(to);
+                }
                 Arrival::Running
             }
             Some(Remembered::Done(frame)) => Arrival::Answered(to, frame.clone()),
             None if is_full => Arrival::Full(to),
             None => {
-                self.requests.insert(id, Remembered::Running(to.clone()));
+                self.requests
+                    .insert(id, Remembered::Running(vec![to.clone()]));
                 Arrival::New(to)
             }
         }
@@ -78,15 +85,15 @@ impl Memory {
     }
 
     /// Keeps the reply of a request and says where it goes.
-    pub(crate) fn finish(&mut self, id: RequestId, frame: &Frame) -> Option<Destination> {
+    pub(crate) fn finish(&mut self, id: RequestId, frame: &Frame) -> Vec<Destination> {
         let before = if id < self.settled {
             self.requests.remove(&id)
         } else {
             self.requests.insert(id, Remembered::Done(frame.clone()))
         };
         match before {
-            Some(Remembered::Running(destination)) => Some(destination),
-            Some(Remembered::Done(_)) | None => None,
+            Some(Remembered::Running(destinations)) => destinations,
+            Some(Remembered::Done(_)) | None => Vec::new(),
         }
     }
 
@@ -136,9 +143,9 @@ mod tests {
         let mut memory = Memory::default();
         assert!(matches!(arrive(&mut memory, 5, 0, 1), Arrival::New(_)));
         assert!(matches!(arrive(&mut memory, 5, 0, 2), Arrival::Running));
-        // The answer goes to where the request came from last.
-        let to = memory.finish(RequestId(5), &frame(5)).unwrap();
-        assert_eq!(to.link.key, LinkKey(2));
+        let to = memory.finish(RequestId(5), &frame(5));
+        let links: Vec<_> = to.iter().map(|to| to.link.key).collect();
+        assert_eq!(links, [LinkKey(1), LinkKey(2)], "whichever copy came last");
         let Arrival::Answered(to, again) = arrive(&mut memory, 5, 0, 3) else {
             panic!()
         };
@@ -155,7 +162,7 @@ mod tests {
         assert_eq!(memory.requests.len(), 1);
         // Settled while it still runs: its end leaves nothing behind.
         memory.settle(RequestId(9));
-        assert!(memory.finish(RequestId(7), &frame(7)).is_some());
+        assert_eq!(memory.finish(RequestId(7), &frame(7)).len(), 1);
         assert!(memory.requests.is_empty());
     }
 

@@ -16,6 +16,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+/// Format of all state files; drawn in `docs/formats/server-data.md`.
+pub(crate) const SERVER_DATA_FORMAT_VERSION: u32 = 1;
+
 /// No state file is larger than this: 65,536 credentials of about 200 bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -23,10 +26,10 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 pub(crate) fn write<T: Serialize>(
     directory: &Path,
     name: &str,
-    format: u32,
     value: &T,
 ) -> Result<(), DataError> {
     let path = directory.join(format!("{name}.toml"));
+    let format = SERVER_DATA_FORMAT_VERSION;
     let body = toml::to_string(value).expect("state is plain data");
     let checksum = crc32c::crc32c(body.as_bytes());
     let text = format!("# azekura {name}, format {format}, crc32c {checksum:08x}\n{body}");
@@ -52,11 +55,7 @@ fn replace(directory: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Reads the state called `name`.
-pub(crate) fn read<T: DeserializeOwned>(
-    directory: &Path,
-    name: &str,
-    format_known: u32,
-) -> Result<T, DataError> {
+pub(crate) fn read<T: DeserializeOwned>(directory: &Path, name: &str) -> Result<T, DataError> {
     let path = directory.join(format!("{name}.toml"));
     let mut text = String::new();
     File::open(&path)
@@ -73,11 +72,11 @@ pub(crate) fn read<T: DeserializeOwned>(
         .split_once('\n')
         .ok_or_else(|| damaged("it has no first line"))?;
     let (format, checksum) = parse_head(head, name).ok_or_else(|| damaged("its first line"))?;
-    if format > format_known {
+    if format > SERVER_DATA_FORMAT_VERSION {
         return Err(DataError::Format {
             path,
             found: format,
-            known: format_known,
+            known: SERVER_DATA_FORMAT_VERSION,
         });
     }
     if crc32c::crc32c(body.as_bytes()) != checksum {

@@ -89,14 +89,14 @@ impl DataDirectory {
             authority_key: authority.key_pem(),
             handle_key: to_hex(&random::<32>()),
         };
-        file::write(path, "secrets", 1, &secrets)?;
-        file::write(path, "boot", 1, &BootFile { boots: 0 })?;
+        file::write(path, "secrets", &secrets)?;
+        file::write(path, "boot", &BootFile { boots: 0 })?;
         Registry::init(path, &admin, now)?;
         let cluster_file = ClusterFile {
             cluster: to_hex(&cluster.0),
             authority: authority.certificate_pem(),
         };
-        file::write(path, "cluster", 1, &cluster_file)?;
+        file::write(path, "cluster", &cluster_file)?;
         Ok((cluster, admin))
     }
 
@@ -106,8 +106,8 @@ impl DataDirectory {
             return Err(DataError::NotInitialised(path.to_owned()));
         }
         let lock = lock(path)?;
-        let cluster: ClusterFile = file::read(path, "cluster", 1)?;
-        let secrets: SecretFile = file::read(path, "secrets", 1)?;
+        let cluster: ClusterFile = file::read(path, "cluster")?;
+        let secrets: SecretFile = file::read(path, "secrets")?;
         let authority = Authority::load(&cluster.authority, &secrets.authority_key)?;
         let damaged = |name: &str| DataError::Damaged {
             path: path.join(name),
@@ -117,9 +117,9 @@ impl DataDirectory {
             return Err(damaged("cluster.toml"));
         }
         let handle_key = from_hex(&secrets.handle_key).ok_or_else(|| damaged("secrets.toml"))?;
-        let boot: BootFile = file::read(path, "boot", 1)?;
+        let boot: BootFile = file::read(path, "boot")?;
         let boots = boot.boots + 1;
-        file::write(path, "boot", 1, &BootFile { boots })?;
+        file::write(path, "boot", &BootFile { boots })?;
         let registry = Registry::open(path)?;
         let directory = Self {
             path: path.to_owned(),

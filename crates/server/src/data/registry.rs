@@ -107,22 +107,21 @@ impl Registry {
             issued: unix_seconds(now),
             revoked: false,
         };
-        file::write(directory, "volumes", 1, &VolumesFile::default())?;
+        file::write(directory, "volumes", &VolumesFile::default())?;
         file::write(
             directory,
             "credentials",
-            1,
             &CredentialsFile {
                 credential: vec![first],
             },
         )?;
-        file::write(directory, "joins", 1, &JoinsFile::default())
+        file::write(directory, "joins", &JoinsFile::default())
     }
 
     pub(super) fn open(directory: &Path) -> Result<Self, DataError> {
-        let volumes: VolumesFile = file::read(directory, "volumes", 1)?;
-        let credentials: CredentialsFile = file::read(directory, "credentials", 1)?;
-        let joins: JoinsFile = file::read(directory, "joins", 1)?;
+        let volumes: VolumesFile = file::read(directory, "volumes")?;
+        let credentials: CredentialsFile = file::read(directory, "credentials")?;
+        let joins: JoinsFile = file::read(directory, "joins")?;
         let damaged = || DataError::Damaged {
             path: directory.join("volumes.toml"),
             why: "a volume's id".to_owned(),
@@ -187,7 +186,6 @@ impl Registry {
         file::write(
             &self.directory,
             "volumes",
-            1,
             &VolumesFile {
                 volume: volume.collect(),
             },
@@ -255,7 +253,7 @@ impl Registry {
         let state = CredentialsFile {
             credential: self.credentials.clone(),
         };
-        file::write(&self.directory, "credentials", 1, &state)
+        file::write(&self.directory, "credentials", &state)
     }
 
     /// Makes a join secret that is good once until `expires`.
@@ -307,7 +305,6 @@ impl Registry {
         file::write(
             &self.directory,
             "joins",
-            1,
             &JoinsFile {
                 join: join.collect(),
             },

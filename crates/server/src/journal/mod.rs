@@ -22,7 +22,7 @@ pub(crate) use record::{Act, Done, Intent, Key};
 
 use crate::data::DataError;
 use crate::volume::Volumes;
-use base::limits::{JOURNAL_AGE_MAX, JOURNAL_ENTRIES_MAX};
+use base::limits::{JOURNAL_AGE_MAX, JOURNAL_ENTRIES_MAX, SESSION_IDLE_TIME_MAX};
 use base::{FsError, RequestId, SessionId};
 use record::{Record, State};
 use ring::Ring;
@@ -71,7 +71,7 @@ impl Journal {
         for record in records {
             apply(&mut entries, record);
         }
-        drop_old(&mut entries, unix_time());
+        drop_old(&mut entries, unix_time(), JOURNAL_AGE_MAX);
         resolve_all(&mut entries, volumes);
         let count = entries.values().map(BTreeMap::len).sum();
         ring.begin(records_of(&entries))?;
@@ -86,17 +86,16 @@ impl Journal {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A step is about to run. Unless the answer is [`Past::NotDone`] it must not.
+    /// A step is about to run. Unless the answer is [`Past::NotDone`] it must not. Only a request that
+    /// was `resent` can have a past.
     ///
     /// # Errors
     /// [`FsError::Io`] if the intent cannot be written; [`FsError::NoMemory`] if there are too many
     /// that clients have not settled.
-    pub(crate) fn begin(&self, key: Key, intent: Intent) -> Result<Past, FsError> {
+    pub(crate) fn begin(&self, key: Key, intent: Intent, resent: bool) -> Result<Past, FsError> {
         let mut inner = self.lock();
-        let past = inner
-            .entries
-            .get(&key.session)
-            .and_then(|e| e.get(&(key.request, key.step)));
+        let session = inner.entries.get(&key.session).filter(|_| resent);
+        let past = session.and_then(|entries| entries.get(&(key.request, key.step)));
         match past.map(|entry| &entry.state) {
             None | Some(State::NotDone) => {}
             Some(State::Done(done)) => return Ok(Past::Done(done.clone())),
@@ -105,7 +104,11 @@ impl Journal {
             Some(State::Unknown | State::Begun) => return Ok(Past::Unknown),
         }
         if inner.count >= JOURNAL_ENTRIES_MAX {
-            return Err(FsError::NoMemory);
+            // Clients that vanished leave what they had not settled. Make room among the oldest.
+            inner.drop_old(SESSION_IDLE_TIME_MAX);
+            if inner.count >= JOURNAL_ENTRIES_MAX {
+                return Err(FsError::NoMemory);
+            }
         }
         let entry = Entry {
             intent,
@@ -166,10 +169,14 @@ impl Journal {
 }
 
 impl Inner {
+    fn drop_old(&mut self, age_max: Duration) {
+        drop_old(&mut self.entries, unix_time(), age_max);
+        self.count = self.entries.values().map(BTreeMap::len).sum();
+    }
+
     fn write(&mut self, record: &Record) -> Result<(), FsError> {
         if self.ring.is_full() {
-            drop_old(&mut self.entries, unix_time());
-            self.count = self.entries.values().map(BTreeMap::len).sum();
+            self.drop_old(JOURNAL_AGE_MAX);
             self.ring
                 .begin(records_of(&self.entries))
                 .map_err(|error| {
@@ -206,11 +213,11 @@ fn apply(entries: &mut Entries, record: Record) {
 }
 
 /// Forgets what no client will ask about any more.
-fn drop_old(entries: &mut Entries, now: Duration) {
+fn drop_old(entries: &mut Entries, now: Duration, age_max: Duration) {
     for session in entries.values_mut() {
         session.retain(|_, entry| {
             let age = now.saturating_sub(Duration::from_secs(entry.intent.unix_seconds()));
-            age < JOURNAL_AGE_MAX || entry.state == State::Begun
+            age < age_max || entry.state == State::Begun
         });
     }
     entries.retain(|_, session| !session.is_empty());

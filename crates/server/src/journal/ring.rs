@@ -19,7 +19,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 4] = *b"AZKJ";
-const FORMAT: u32 = 1;
+/// Drawn in `docs/formats/journal.md`.
+pub(crate) const JOURNAL_FORMAT_VERSION: u32 = 1;
 const HEAD_BYTES: usize = 20;
 const RECORD_HEAD_BYTES: usize = 12;
 /// Room kept at the end of a file so that one more record always fits.
@@ -80,7 +81,7 @@ impl Ring {
         let sequence = self.sequence + 1;
         let mut bytes = Vec::with_capacity(HEAD_BYTES);
         bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&FORMAT.to_le_bytes());
+        bytes.extend_from_slice(&JOURNAL_FORMAT_VERSION.to_le_bytes());
         bytes.extend_from_slice(&sequence.to_le_bytes());
         bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
         for record in open {
@@ -164,11 +165,11 @@ fn read_file(file: &File, path: &Path) -> Result<Option<(u64, Vec<Record>)>, Dat
         return Ok(None);
     }
     let format = number(&head[4..]);
-    if format > FORMAT {
+    if format > JOURNAL_FORMAT_VERSION {
         return Err(DataError::Format {
             path: path.to_owned(),
             found: format,
-            known: FORMAT,
+            known: JOURNAL_FORMAT_VERSION,
         });
     }
     let sequence = u64::from(number(&head[8..])) | u64::from(number(&head[12..])) << 32;

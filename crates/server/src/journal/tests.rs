@@ -66,7 +66,7 @@ impl World {
     /// What a step of this request finds after a restart.
     fn past(&self, request: u64) -> Past {
         self.journal()
-            .begin(key(request), remove(&self.root(), "probe", None))
+            .begin(key(request), remove(&self.root(), "probe", None), true)
             .unwrap()
     }
 }
@@ -106,7 +106,7 @@ fn begin(world: &World, intents: Vec<Intent>) {
     let journal = world.journal();
     for (request, intent) in intents.into_iter().enumerate() {
         assert_eq!(
-            journal.begin(key(request as u64), intent),
+            journal.begin(key(request as u64), intent, true),
             Ok(Past::NotDone)
         );
     }
@@ -157,8 +157,11 @@ fn a_verdict_once_given_stands_whatever_happens_to_the_tree() {
     drop(world.journal());
     let journal = world.journal();
     let probe = || remove(&world.root(), "probe", None);
-    assert!(matches!(journal.begin(key(0), probe()), Ok(Past::Done(_))));
-    assert_eq!(journal.begin(key(1), probe()), Ok(Past::NotDone));
+    assert!(matches!(
+        journal.begin(key(0), probe(), true),
+        Ok(Past::Done(_))
+    ));
+    assert_eq!(journal.begin(key(1), probe(), true), Ok(Past::NotDone));
 }
 
 #[test]
@@ -269,7 +272,7 @@ fn ended_steps_are_answered_and_settled_ones_forgotten() {
     let journal = world.journal();
     for request in 0..4 {
         assert_eq!(
-            journal.begin(key(request), make(&root, "n", 0)),
+            journal.begin(key(request), make(&root, "n", 0), true),
             Ok(Past::NotDone)
         );
     }
@@ -278,7 +281,7 @@ fn ended_steps_are_answered_and_settled_ones_forgotten() {
     journal.end(key(1), Err(FsError::Exists));
     journal.end(key(2), Ok(done.clone()));
     journal.end(key(3), Ok(done.clone()));
-    let again = |journal: &Journal, request| journal.begin(key(request), make(&root, "n", 0));
+    let again = |journal: &Journal, request| journal.begin(key(request), make(&root, "n", 0), true);
     assert_eq!(again(&journal, 1), Ok(Past::Failed(FsError::Exists)));
     drop(journal);
     let journal = world.journal();
@@ -297,7 +300,7 @@ fn the_files_are_used_in_turns_and_what_is_open_is_carried_over() {
     let root = world.root();
     let journal = world.journal();
     assert_eq!(
-        journal.begin(key(1), make(&root, "first", 0)),
+        journal.begin(key(1), make(&root, "first", 0), true),
         Ok(Past::NotDone)
     );
     journal.end(key(1), Ok(Done::inode(root.clone())));
@@ -309,7 +312,7 @@ fn the_files_are_used_in_turns_and_what_is_open_is_carried_over() {
             session: SessionId([8; 16]),
             ..key(request)
         };
-        journal.begin(key, make(&root, "n", 0)).unwrap();
+        journal.begin(key, make(&root, "n", 0), true).unwrap();
         journal.end(key, Err(FsError::Exists));
         journal.settle(SessionId([8; 16]), RequestId(request));
     }
@@ -353,7 +356,7 @@ proptest! {
         let root = Handle::new(&[1, 2, 3, 4, 5]).unwrap();
         let journal = Journal::open(directory.path(), &volumes).unwrap();
         for request in 0..20 {
-            journal.begin(key(request), make(&root, "n", 0)).unwrap();
+            journal.begin(key(request), make(&root, "n", 0), true).unwrap();
             journal.end(key(request), Err(FsError::Exists));
         }
         drop(journal);

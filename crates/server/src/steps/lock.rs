@@ -4,7 +4,7 @@ use super::{Execution, LockWait, Place, Stop};
 use crate::locks::{Answer, Owner};
 use base::FsError;
 use export::{Rights, Worker};
-use wire::message::{LockMode, LockRange, Step, StepReply};
+use wire::message::{LockMode, LockRange, Refusal, Step, StepReply};
 
 impl Execution {
     pub(super) fn locks(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
@@ -17,7 +17,11 @@ impl Execution {
             } => {
                 match std::mem::replace(&mut self.lock, LockWait::None) {
                     LockWait::Granted => return Ok(StepReply::Done),
-                    LockWait::Cancelled => return Err(FsError::Interrupted.into()),
+                    // What came before it in the request has been carried out and stays.
+                    LockWait::Cancelled if self.results.is_empty() => {
+                        return Err(Stop::Refused(Refusal::Cancelled));
+                    }
+                    LockWait::Cancelled => return Err(FsError::Cancelled.into()),
                     LockWait::None => {}
                 }
                 let place = self.target(target)?;

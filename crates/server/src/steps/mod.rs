@@ -48,6 +48,7 @@ pub(crate) struct Incoming {
     pub(crate) to: Destination,
     pub(crate) id: RequestId,
     pub(crate) class: Class,
+    pub(crate) resent: bool,
     pub(crate) arrived: Instant,
     pub(crate) compound: Compound,
     pub(crate) payload: Bytes,
@@ -61,6 +62,7 @@ pub(crate) struct Execution {
     to: Destination,
     id: RequestId,
     class: Class,
+    resent: bool,
     remembered: bool,
     arrived: Instant,
     _bytes_permit: Option<OwnedSemaphorePermit>,
@@ -175,6 +177,7 @@ impl Execution {
             to,
             id,
             class,
+            resent,
             arrived,
             compound,
             payload,
@@ -187,6 +190,7 @@ impl Execution {
             to,
             id,
             class,
+            resent,
             remembered,
             arrived,
             _bytes_permit: bytes_permit,
@@ -338,6 +342,8 @@ impl Execution {
 
     fn place(&self, outer: Handle) -> Result<Place, FsError> {
         let (volume, inner) = self.core.volumes.by_handle(&outer)?;
+        // A client goes on with its handles after a restart without entering again.
+        self.session.attach(volume.id);
         Ok(Place {
             volume,
             outer,
@@ -537,15 +543,13 @@ impl Execution {
         if let Some(bytes) = &mut bytes {
             bytes.resize(frame.wire_bytes());
         }
-        let to = if self.remembered {
-            self.session.memory().finish(self.id, &frame)
-        } else {
-            Some(self.to.clone())
-        };
-        // The connection may have been lost and taken up again meanwhile: the reply goes to where
-        // the request came from last.
-        if let Some(to) = to {
-            to.send(frame, bytes);
+        if !self.remembered {
+            return self.to.send(frame, bytes);
+        }
+        // The connection may have been lost and the request sent again meanwhile.
+        let destinations = self.session.memory().finish(self.id, &frame);
+        for to in destinations {
+            to.send(frame.clone(), bytes.take());
         }
     }
 }

@@ -139,7 +139,7 @@ impl Execution {
             request: self.id,
             step: u8::try_from(self.next).expect("a request has at most 64 steps"),
         };
-        match core.journal.begin(key, Intent::new(act))? {
+        match core.journal.begin(key, Intent::new(act), self.resent)? {
             Past::NotDone => {
                 let outcome = run(self);
                 let record = outcome.as_ref().map(describe).map_err(|error| *error);
