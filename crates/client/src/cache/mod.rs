@@ -183,7 +183,7 @@ impl NodeTable {
 
     /// How many nodes are known.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 

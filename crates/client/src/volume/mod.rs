@@ -213,7 +213,7 @@ impl Volume {
     #[must_use]
     pub fn cache_size(&self) -> (usize, usize) {
         let nodes = self.nodes();
-        (nodes.len(), nodes.lease_count())
+        (nodes.node_count(), nodes.lease_count())
     }
 
     fn files(&self) -> Vec<Arc<File>> {
