@@ -1,9 +1,10 @@
+//! The few system calls that have no safe wrapper: TUN and interface requests, the real-time
+//! scheduling class, signal waiting, and what a child does between fork and exec.
+
 #![expect(
     unsafe_code,
     reason = "device requests, real-time class and fork hooks have no safe API"
 )]
-//! The few system calls that have no safe wrapper: TUN and interface requests, the real-time
-//! scheduling class, signal waiting, and what a child does between fork and exec.
 
 use std::fs::File;
 use std::io;

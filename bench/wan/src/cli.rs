@@ -61,8 +61,8 @@ pub(crate) struct WanArgs {
     /// Round-trip times in milliseconds.
     #[arg(long, value_delimiter = ',', default_value = "0,25,100")]
     pub(crate) rtts: Vec<f64>,
-    /// Systems: azekura, azekura-blocking (seq and stride only), sshfs (two rows), sshfs-tuned, sshfs-ra16, rclone (two
-    /// rows), rclone-http, rclone-sftp.
+    /// Systems: azekura, azekura-blocking (seq and stride only), sshfs (two rows), sshfs-tuned,
+    /// sshfs-ra16, rclone (two rows), rclone-http, rclone-sftp.
     #[arg(
         long,
         value_delimiter = ',',

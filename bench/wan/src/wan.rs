@@ -182,7 +182,8 @@ pub(crate) fn report(m: &Measurement) {
         .map(|rate| format!(", whole {rate:.1}"))
         .unwrap_or_default();
     eprintln!(
-        "{:>6} ms  {:<12} {:<16} {value}{capped}{durable}{whole}{wire}, {:.1} s, cpu {:.1}+{:.1} s, \
+        "{:>6} ms  {:<12} {:<16} {value}{capped}{durable}{whole}{wire}, {:.1} s, \
+         cpu {:.1}+{:.1} s, \
          late {:.0} us, load {:.1}",
         m.rtt_ms,
         m.op,

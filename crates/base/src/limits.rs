@@ -38,8 +38,8 @@ pub const INLINE_BYTES_MAX: u32 = 64 << 10;
 /// default buffers one connection carries about 28 MB/s at 100 ms (measured), so a gigabit needs at
 /// least five.
 pub const CONNECTIONS_MAX: usize = 9;
-/// Bytes with which one new connection is warmed. Slow start sends this much in five round trips; all
-/// connections together then carry a gigabit at 100 ms after three more instead of eight.
+/// Bytes with which one new connection is warmed. Slow start sends this much in five round trips;
+/// all connections together then carry a gigabit at 100 ms after three more instead of eight.
 pub const WARM_BYTES_MAX: u32 = 256 << 10;
 /// Sessions of one server.
 pub const SESSIONS_MAX: usize = 1024;
@@ -66,8 +66,8 @@ pub const WORKERS_MAX: usize = 32;
 /// Requests of one session that change something and whose replies are kept until the client
 /// settles them: all that fits into the queues of its connections.
 pub const REPLIES_KEPT_MAX: usize = CONNECTIONS_MAX * CONNECTION_REQUESTS_MAX;
-/// Bytes of each of the two files in which a server notes what must not run twice: about 40,000 steps
-/// until the other one is begun.
+/// Bytes of each of the two files in which a server notes what must not run twice: about 40,000
+/// steps until the other one is begun.
 pub const JOURNAL_BYTES_MAX: u64 = 8 << 20;
 /// Steps noted there that clients have not settled.
 pub const JOURNAL_ENTRIES_MAX: usize = 16384;

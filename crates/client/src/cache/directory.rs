@@ -24,7 +24,8 @@ pub struct Directory {
     pub lookups: u32,
     /// See `lookups`.
     pub opens: u32,
-    /// Whether the directory has a default ACL, which decides what new files may; `None` if unknown.
+    /// Whether the directory has a default ACL, which decides what new files may; `None` if
+    /// unknown.
     pub default_acl: Option<bool>,
     /// A listing that is under way.
     pub listing: Option<Completion>,

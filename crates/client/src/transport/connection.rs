@@ -19,8 +19,8 @@ const RETRY_TIME_MIN: Duration = Duration::from_millis(20);
 const RETRY_TIME_MAX: Duration = Duration::from_secs(1);
 /// Round trip from which on connections are warmed: below, slow start is over before it is noticed.
 const WARM_DISTANCE: Duration = Duration::from_millis(5);
-/// Bytes to warm a connection of a line that is not known yet: half a second of a 10 Mbit/s line for
-/// all of them together.
+/// Bytes to warm a connection of a line that is not known yet: half a second of a 10 Mbit/s line
+/// for all of them together.
 const WARM_BYTES_UNKNOWN: u32 = 64 << 10;
 /// Frames written between two looks at the socket's reader, so that a long queue is gathered.
 const FRAMES_PER_TURN: usize = 64;

@@ -17,8 +17,8 @@ const XATTRS_KEPT_MAX: usize = 16;
 const XATTR_KEPT_BYTES_MAX: usize = 4096;
 
 impl Volume {
-    /// The file of a node, if something written to it is on its way and will soon be there. Who asks
-    /// for attributes waits for that, because then they have the server's times; times of this
+    /// The file of a node, if something written to it is on its way and will soon be there. Who
+    /// asks for attributes waits for that, because then they have the server's times; times of this
     /// machine's clock would change once more although nobody touched the file, and git(1), which
     /// remembers the times between its last write and its close, would read everything again. While
     /// much is being written nobody waits: a listing shall not stand still for it.
@@ -189,8 +189,8 @@ impl Volume {
             let nodes = self.nodes();
             let known = nodes.get(node).ok_or(FsError::Stale)?;
             if known.handle.is_none() {
-                // Made here a moment ago, in a directory without a default ACL: it has none yet. The
-                // kernel asks for its capabilities before the first write.
+                // Made here a moment ago, in a directory without a default ACL: it has none yet.
+                // The kernel asks for its capabilities before the first write.
                 return Err(FsError::NoData);
             }
             known.epoch

@@ -1,3 +1,5 @@
+//! What the data directory keeps, and how damage to it is noticed.
+
 use super::registry::RegistryError;
 use super::*;
 use std::os::unix::fs::PermissionsExt;

@@ -49,9 +49,9 @@ pub enum Request {
         #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
         label: String,
     },
-    /// Bytes without meaning, at most [`base::limits::WARM_BYTES_MAX`]: a new connection over distance
-    /// learns from them how fast it may send before somebody waits for it. Answer: `Done` with them
-    /// as payload.
+    /// Bytes without meaning, at most [`base::limits::WARM_BYTES_MAX`]: a new connection over
+    /// distance learns from them how fast it may send before somebody waits for it. Answer: `Done`
+    /// with them as payload.
     Warm {
         /// How many.
         bytes: u32,
