@@ -1,8 +1,8 @@
 //! What the server costs, without a file system client: raw frames over loopback.
 //!
-//! `cargo run --release -p server --example load [SECONDS [WHICH]]` (root) starts a server in a process of its
-//! own and prints, for each load, its rate and the server's processor time, which is read from
-//! `/proc`. The client's side is in another process, so that its cost is left out.
+//! `cargo run --release -p server --example load [SECONDS [WHICH]]` (root) starts a server in a
+//! process of its own and prints, for each load, its rate and the server's processor time, which is
+//! read from `/proc`. The client's side is in another process, so that its cost is left out.
 
 use base::{Handle, Name, OpenId, Principal, RequestId, SessionId};
 use bytes::Bytes;
@@ -381,7 +381,8 @@ async fn metadata(server: &ServerProcess, admin: &Credential, time: Duration) ->
 async fn creates(server: &ServerProcess, admin: &Credential, time: Duration) -> Outcome<()> {
     for clients in [1u8, 8] {
         for (what, depth) in [("one at a time", 1), ("pipelined", DEPTH)] {
-            // Directories first: clients that make them beside each other recall each other's leases.
+            // Directories first: clients that make them beside each other recall each other's
+            // leases.
             let mut makers = Vec::new();
             for n in 0..clients {
                 let number = 20 + n + 10 * clients + 100 * u8::from(depth == 1);

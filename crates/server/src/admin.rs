@@ -1,4 +1,5 @@
-//! Administration: volumes, credentials, status. Blocking: small files are written and made durable.
+//! Administration: volumes, credentials, status. Blocking: small files are written and made
+//! durable.
 
 use crate::core::Core;
 use crate::data::{VolumeRecord, new_volume_id};

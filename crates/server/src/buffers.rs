@@ -1,8 +1,8 @@
 //! Buffers for file data, used again.
 //!
-//! A megabyte fresh from the operating system costs 256 page faults and as many cleared pages, about
-//! as much as reading a megabyte from the page cache. What the socket has taken is therefore kept for
-//! the next read.
+//! A megabyte fresh from the operating system costs 256 page faults and as many cleared pages,
+//! about as much as reading a megabyte from the page cache. What the socket has taken is therefore
+//! kept for the next read.
 
 use base::limits::FRAME_PAYLOAD_BYTES_MAX;
 use bytes::{Bytes, BytesMut};

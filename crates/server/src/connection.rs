@@ -2,8 +2,8 @@
 //!
 //! Two tasks. The reader decodes frames and hands requests to the pool, all that one read from the
 //! socket brought at once. The writer sends replies as they come, the most urgent first. Nothing is
-//! answered before the client is authenticated, but a request to enrol on a connection that said it is
-//! for that. Whatever cannot be read as a message, or comes out of order, ends the connection.
+//! answered before the client is authenticated, but a request to enrol on a connection that said it
+//! is for that. Whatever cannot be read as a message, or comes out of order, ends the connection.
 
 use crate::admin;
 use crate::core::Core;
@@ -139,7 +139,8 @@ struct Handshake<'c> {
 }
 
 impl Handshake<'_> {
-    /// Greets and authenticates. `None` after an enrolment, which is all that its connection is for.
+    /// Greets and authenticates. `None` after an enrolment, which is all that its connection is
+    /// for.
     async fn run(
         &self,
         reader: &mut FrameReader,

@@ -1,8 +1,8 @@
 //! What all parts of a server share.
 //!
-//! One value, made at the start and shared by reference count. Each part guards its own state; none is
-//! locked while a system call on a served file runs, and no two are locked at once but in the order
-//! sessions, leases, locks, pool.
+//! One value, made at the start and shared by reference count. Each part guards its own state; none
+//! is locked while a system call on a served file runs, and no two are locked at once but in the
+//! order sessions, leases, locks, pool.
 
 use crate::background::Background;
 use crate::buffers::Buffers;

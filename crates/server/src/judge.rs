@@ -2,8 +2,8 @@
 //!
 //! A machine's or an administrator's credential speaks for everybody: its client has judged who the
 //! caller is, groups included. A user's credential speaks for one uid, and nothing else that its
-//! client says about itself is believed: groups come from this machine's own user database. Who is not
-//! in it has no groups but the one that means "nobody's".
+//! client says about itself is believed: groups come from this machine's own user database. Who is
+//! not in it has no groups but the one that means "nobody's".
 
 use base::Principal;
 use nix::unistd::{Uid, User, getgrouplist};

@@ -6,19 +6,19 @@
 //! socket -> connection (reader task) -> pool (threads) -> steps -> export
 //!        <- connection (writer task) <- link (outbox)  <-
 //! ```
-//! Sockets are tokio tasks; file operations block and run on threads of their own ([`pool`]), each with
-//! the identity of the caller it works for. A request carries everything it holds with it, permits
-//! included, from the socket to the socket; where it must wait for a client (a recall, a lock), it is
-//! parked whole and no thread waits.
+//! Sockets are tokio tasks; file operations block and run on threads of their own ([`pool`]), each
+//! with the identity of the caller it works for. A request carries everything it holds with it,
+//! permits included, from the socket to the socket; where it must wait for a client (a recall, a
+//! lock), it is parked whole and no thread waits.
 //!
 //! What the server promises, and where:
 //!
-//! * *Nobody believes what has changed* ([`lease`]): a change is answered only when every client that
-//!   caches what it changed has let go.
+//! * *Nobody believes what has changed* ([`lease`]): a change is answered only when every client
+//!   that caches what it changed has let go.
 //! * *Nothing runs twice* ([`memory`], [`journal`]): a request that is sent again after a broken
 //!   connection, or after a crash of the server, is answered and not repeated.
-//! * *Nobody speaks for others* ([`judge`]): a user's credential is one uid with the groups that this
-//!   machine knows.
+//! * *Nobody speaks for others* ([`judge`]): a user's credential is one uid with the groups that
+//!   this machine knows.
 //! * *Nobody costs more than his bound* ([`link`], `base::limits`): requests, replies, handshakes,
 //!   sessions, locks, leases.
 //! * *An error never turns into an acknowledgement* ([`volume`]): a file whose fsync failed is not

@@ -2,10 +2,10 @@
 //!
 //! The client numbers them, so that it need not wait for an open. An open that the server does not
 //! know (it has restarted, or the first request that mentions it overtook the open) is made on the
-//! spot, for the caller, for what the request needs. An owner whom the mode bits no longer allow what
-//! they allowed when he opened the file gets it nevertheless: git(1) writes through an open of a file
-//! that it made with mode 0444, and a restart of the server must not make that an error. The owner
-//! could change the mode anyway.
+//! spot, for the caller, for what the request needs. An owner whom the mode bits no longer allow
+//! what they allowed when he opened the file gets it nevertheless: git(1) writes through an open of
+//! a file that it made with mode 0444, and a restart of the server must not make that an error. The
+//! owner could change the mode anyway.
 //!
 //! A request may also be overtaken by the close of its open (they travel on different connections).
 //! It is served, but the open is not made again: nobody would close it.

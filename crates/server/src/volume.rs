@@ -8,8 +8,8 @@
 //!      0      4  first bytes of the volume's identity, unique within a server
 //!      4      n  the export's handle, authenticated by itself
 //! ```
-//! The tag needs no authentication of its own: a handle under another volume's tag is refused by that
-//! volume's seal.
+//! The tag needs no authentication of its own: a handle under another volume's tag is refused by
+//! that volume's seal.
 
 use crate::data::VolumeRecord;
 use base::limits::HANDLE_BYTES_MAX;

@@ -1,7 +1,7 @@
 //! Changes behind the server's back.
 //!
-//! One thread per volume listens to the kernel ([`export::Watch`]) and has clients told. A volume that
-//! cannot be watched, or whose watch has ended, grants no leases: its clients ask every time.
+//! One thread per volume listens to the kernel ([`export::Watch`]) and has clients told. A volume
+//! that cannot be watched, or whose watch has ended, grants no leases: its clients ask every time.
 
 use crate::core::Core;
 use crate::lease::Change;
@@ -20,7 +20,7 @@ pub(crate) fn start(core: &Arc<Core>, volume: &Arc<Volume>) {
     let watch = match Watch::new(&volume.export) {
         Ok(watch) => watch,
         Err(error) => {
-            tracing::warn!(volume = volume.name, %error, "clients of this volume cache nothing");
+            tracing::warn!(volume = volume.name, %error, "clients of it cache nothing");
             return;
         }
     };

@@ -1,16 +1,16 @@
 //! What must not run twice, over a crash of the server.
 //!
-//! A creation, removal, rename or append that is sent again after a reconnection is answered from the
-//! session's memory ([`crate::memory`]). That memory dies with the process. So each such step leaves an
-//! *intent* here before it runs, with what is needed to tell from the tree whether it ran, and its
-//! *end* afterwards. Both are plain writes into the page cache, a microsecond each: they survive
-//! `kill -9`, and a machine that loses power loses them together with the unsynced changes that they
-//! speak of.
+//! A creation, removal, rename or append that is sent again after a reconnection is answered from
+//! the session's memory ([`crate::memory`]). That memory dies with the process. So each such step
+//! leaves an *intent* here before it runs, with what is needed to tell from the tree whether it
+//! ran, and its *end* afterwards. Both are plain writes into the page cache, a microsecond each:
+//! they survive `kill -9`, and a machine that loses power loses them together with the unsynced
+//! changes that they speak of.
 //!
-//! At the start, every intent without an end is resolved against the tree at once, before any client
-//! can change anything ([`resolve`]). A step that is sent again then finds its verdict: it ran (and its
-//! answer is made up again), it did not (and runs now), or nobody can tell, and the client is told
-//! just that. Two open intents about one name are not told apart.
+//! At the start, every intent without an end is resolved against the tree at once, before any
+//! client can change anything ([`resolve`]). A step that is sent again then finds its verdict: it
+//! ran (and its answer is made up again), it did not (and runs now), or nobody can tell, and the
+//! client is told just that. Two open intents about one name are not told apart.
 //!
 //! The log is two files used in turns ([`ring`]); what clients have settled is not carried over.
 
@@ -61,7 +61,8 @@ struct Inner {
 pub(crate) struct Journal(Mutex<Inner>);
 
 impl Journal {
-    /// Reads what the runs before left behind, resolves it, and begins anew with what is still open.
+    /// Reads what the runs before left behind, resolves it, and begins anew with what is still
+    /// open.
     ///
     /// # Errors
     /// [`DataError::Io`].
@@ -86,8 +87,8 @@ impl Journal {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A step is about to run. Unless the answer is [`Past::NotDone`] it must not. Only a request that
-    /// was `resent` can have a past.
+    /// A step is about to run. Unless the answer is [`Past::NotDone`] it must not. Only a request
+    /// that was `resent` can have a past.
     ///
     /// # Errors
     /// [`FsError::Io`] if the intent cannot be written; [`FsError::NoMemory`] if there are too many

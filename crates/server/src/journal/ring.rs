@@ -4,10 +4,10 @@
 //! file    magic "AZKJ" | format u32 | sequence u64 | crc32c u32 of these     20 bytes
 //! record  length u32 | sequence (low half) u32 | crc32c u32 | body           12 bytes + length
 //! ```
-//! Little-endian; a record's checksum covers its length, sequence and body (one postcard value). Reading
-//! ends at the first record that does not fit: a file is overwritten from its beginning, and the
-//! sequence tells its records from those of its former use. Both files are allocated in advance, so
-//! that a full disk does not stop the server in the middle of its work.
+//! Little-endian; a record's checksum covers its length, sequence and body (one postcard value).
+//! Reading ends at the first record that does not fit: a file is overwritten from its beginning,
+//! and the sequence tells its records from those of its former use. Both files are allocated in
+//! advance, so that a full disk does not stop the server in the middle of its work.
 
 use super::record::Record;
 use crate::data::DataError;

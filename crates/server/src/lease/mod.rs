@@ -7,14 +7,16 @@
 //!    and the changer is answered when every one of them has obeyed or its lease time is over. So
 //!    after an answered change nobody believes the old state.
 //! 3. Before a session uses a directory that another one has alone, that one writes back and obeys.
-//! 4. A session that was not heard for [`LEASE_TIME`] has lost all its leases; one that is heard and
-//!    does not obey within [`RECALL_TIME_MAX`] is ended.
-//! 5. Changes made behind the server's back are reported by the kernel ([`export::Watch`]) and recalled
-//!    as they come; nobody waits for these. Where they cannot be watched, nobody gets leases.
+//! 4. A session that was not heard for [`LEASE_TIME`] has lost all its leases; one that is heard
+//!    and does not obey within [`RECALL_TIME_MAX`] is ended.
+//! 5. Changes made behind the server's back are reported by the kernel ([`export::Watch`]) and
+//!    recalled as they come; nobody waits for these. Where they cannot be watched, nobody gets
+//!    leases.
 //!
 //! A recall can overtake the reply that grants what it takes, because they travel on different
-//! connections. The client therefore does not believe a lease in the reply to a request that it sent
-//! before the recall arrived; the server may think that it holds more than it does, never less.
+//! connections. The client therefore does not believe a lease in the reply to a request that it
+//! sent before the recall arrived; the server may think that it holds more than it does, never
+//! less.
 //!
 //! Nothing waits on a thread here. Who must wait leaves a continuation ([`Wait`]) behind.
 
@@ -104,8 +106,8 @@ impl Caching {
         self.lock().table.moment()
     }
 
-    /// The session is about to use `directory`, which nobody else must have alone meanwhile. Records
-    /// a lease before the state is read.
+    /// The session is about to use `directory`, which nobody else must have alone meanwhile.
+    /// Records a lease before the state is read.
     ///
     /// # Errors
     /// The tokens say whom to wait for before it is tried again.
@@ -189,8 +191,8 @@ impl Caching {
         tokens
     }
 
-    /// Collects all other sessions' leases on what `by` has changed. The tokens say whom to wait for
-    /// before the change is answered.
+    /// Collects all other sessions' leases on what `by` has changed. The tokens say whom to wait
+    /// for before the change is answered.
     pub(crate) fn changed(&self, by: Option<&Session>, changes: &[Change]) -> Vec<Token> {
         let mut state = self.lock();
         let tokens = state.collect(by, changes, self.clock.now());
@@ -199,8 +201,8 @@ impl Caching {
         tokens
     }
 
-    /// As [`Self::changed`], and records a lease on an inode that the session has found or made since
-    /// `then`. `false`: it has been changed by somebody else meanwhile.
+    /// As [`Self::changed`], and records a lease on an inode that the session has found or made
+    /// since `then`. `false`: it has been changed by somebody else meanwhile.
     pub(crate) fn made(
         &self,
         session: &Session,
@@ -347,8 +349,8 @@ impl Caching {
         ready.into_iter().for_each(|go_on| go_on());
     }
 
-    /// Gives up on sessions that are silent, and returns those that are not and yet do not obey; they
-    /// must be ended.
+    /// Gives up on sessions that are silent, and returns those that are not and yet do not obey;
+    /// they must be ended.
     pub(crate) fn expire(&self) -> Vec<Arc<Session>> {
         let now = self.clock.now();
         let waiting: Vec<(SessionKey, Time)> = self.lock().recalls.oldest();

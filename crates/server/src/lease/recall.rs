@@ -1,9 +1,9 @@
 //! Recalls under way: a pure structure.
 //!
-//! What is to be recalled from a session gathers in batches. A batch that has not been sent yet takes
-//! further items, so that a burst of changes makes few notices; the writer of the session's main
-//! connection takes one when the socket is free. A batch stays until the session has obeyed it, and is
-//! sent again on a new connection.
+//! What is to be recalled from a session gathers in batches. A batch that has not been sent yet
+//! takes further items, so that a burst of changes makes few notices; the writer of the session's
+//! main connection takes one when the socket is free. A batch stays until the session has obeyed
+//! it, and is sent again on a new connection.
 
 use crate::session::SessionKey;
 use base::Time;

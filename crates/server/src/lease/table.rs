@@ -5,8 +5,8 @@
 //! * A session may hold an exclusive lease on a directory that nobody else holds or has just asked
 //!   for. Who else wants to use the directory contests the lease first ([`LeaseTable::contest`]).
 //! * A lease is recorded before the state that it covers is read. Where the handle is known only
-//!   afterwards (the inode that a look-up found), the table tells whether the inode has changed since
-//!   the look-up began ([`LeaseTable::changed_since`]), so that the state can be read again.
+//!   afterwards (the inode that a look-up found), the table tells whether the inode has changed
+//!   since the look-up began ([`LeaseTable::changed_since`]), so that the state can be read again.
 
 use crate::session::SessionKey;
 use base::limits::LEASES_PER_SESSION_MAX;
@@ -90,8 +90,8 @@ impl LeaseTable {
         self.recent.clear();
     }
 
-    /// Records the best lease that `session` may have, up to `wanted`, and returns it. It never takes
-    /// away what the session has already.
+    /// Records the best lease that `session` may have, up to `wanted`, and returns it. It never
+    /// takes away what the session has already.
     pub(crate) fn grant(
         &mut self,
         session: SessionKey,
@@ -167,8 +167,8 @@ impl LeaseTable {
             .map_or(Lease::None, |(_, l)| *l)
     }
 
-    /// `session` is about to use a directory. If another one has it alone, that lease becomes a read
-    /// lease, and its holder is returned: it must be asked to write back first.
+    /// `session` is about to use a directory. If another one has it alone, that lease becomes a
+    /// read lease, and its holder is returned: it must be asked to write back first.
     pub(crate) fn contest(
         &mut self,
         session: Option<SessionKey>,
@@ -294,8 +294,8 @@ impl LeaseTable {
         self.counts.remove(&session);
     }
 
-    /// All sessions that hold a lease, each with the inodes, of which `concerns` is true; the leases
-    /// are taken.
+    /// All sessions that hold a lease, each with the inodes, of which `concerns` is true; the
+    /// leases are taken.
     pub(crate) fn take_all(
         &mut self,
         concerns: impl Fn(&Handle) -> bool,

@@ -1,19 +1,19 @@
 //! Advisory locks: flock(2) and POSIX ranges, held by owners of sessions.
 //!
-//! A pure table: it says what is granted, refused or must wait, and which waiters a release lets in.
-//! Who waits how is the caller's affair.
+//! A pure table: it says what is granted, refused or must wait, and which waiters a release lets
+//! in. Who waits how is the caller's affair.
 //!
-//! *POSIX ranges.* An owner has at most one mode on a byte. A new lock replaces what the owner had on
-//! its bytes; releasing carves bytes out. A cycle of waiting owners is refused with the request that
-//! would close it (`EDEADLK`), across files and sessions.
+//! *POSIX ranges.* An owner has at most one mode on a byte. A new lock replaces what the owner had
+//! on its bytes; releasing carves bytes out. A cycle of waiting owners is refused with the request
+//! that would close it (`EDEADLK`), across files and sessions.
 //!
-//! *flock.* Whole files; a conversion gives the old lock up first, as on a local file system, so that
-//! two holders who both want more cannot block each other. No search for cycles, as there.
+//! *flock.* Whole files; a conversion gives the old lock up first, as on a local file system, so
+//! that two holders who both want more cannot block each other. No search for cycles, as there.
 //!
 //! *Order.* Waiters are served first come, first served. A newcomer that only a waiter ahead of it
 //! stands in the way of waits behind it, so that readers do not starve a writer; unless its owner
-//! holds a lock of this kind already: such an owner waiting for a waiter could close a cycle that no
-//! held lock explains.
+//! holds a lock of this kind already: such an owner waiting for a waiter could close a cycle that
+//! no held lock explains.
 
 mod ranges;
 mod service;

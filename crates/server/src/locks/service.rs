@@ -1,7 +1,7 @@
 //! Locks at work: the table, the requests that wait for it, the time after a restart.
 //!
-//! After a restart, clients that held locks get [`LOCK_GRACE_TIME`] to take them again before anybody
-//! else can; if the run before left none behind, there is nothing to wait for.
+//! After a restart, clients that held locks get [`LOCK_GRACE_TIME`] to take them again before
+//! anybody else can; if the run before left none behind, there is nothing to wait for.
 
 use super::{LockTable, Outcome, Owner, Ticket};
 use crate::pool::Pool;

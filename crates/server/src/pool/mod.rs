@@ -1,10 +1,10 @@
 //! The pool: threads that carry requests out.
 //!
-//! File operations block; they run on threads of their own, each with an [`export::Worker`] that takes
-//! on callers' identities. A few threads serve a busy page cache best; many are needed when a disk or
-//! a hung mount holds them. So the pool starts small, and a supervisor adds threads while requests
-//! wait although the processors have time to spare, or while all threads have been busy with one
-//! request each for long. Surplus threads leave after a while.
+//! File operations block; they run on threads of their own, each with an [`export::Worker`] that
+//! takes on callers' identities. A few threads serve a busy page cache best; many are needed when a
+//! disk or a hung mount holds them. So the pool starts small, and a supervisor adds threads while
+//! requests wait although the processors have time to spare, or while all threads have been busy
+//! with one request each for long. Surplus threads leave after a while.
 //!
 //! Less urgent classes may not take all threads ([`queue`]), so whatever hangs below predictions or
 //! writes, look-ups go on.

@@ -4,8 +4,8 @@
 //! holds up another's single one by one request, not by a thousand; within a connection in order of
 //! arrival. A connection without room for further replies is passed over until it has room.
 //!
-//! Classes below demand may occupy a part of the threads only: predictions and background work half,
-//! writes all but one.
+//! Classes below demand may occupy a part of the threads only: predictions and background work
+//! half, writes all but one.
 
 use crate::link::LinkKey;
 use base::RequestId;

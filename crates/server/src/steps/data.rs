@@ -330,7 +330,8 @@ impl Execution {
         })
     }
 
-    /// Opens a file that this request has just made or found, under the number that the client gave.
+    /// Opens a file that this request has just made or found, under the number that the client
+    /// gave.
     pub(super) fn open_made(
         &self,
         worker: &Worker,

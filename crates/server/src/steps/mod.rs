@@ -1,9 +1,9 @@
 //! Carrying a compound request out.
 //!
-//! An [`Execution`] owns everything that belongs to one request: its permits, its steps, what they have
-//! found, the reply so far. It runs on a worker thread until it is done or must wait for somebody: for
-//! recalls before a step, for a lock. Then it is parked whole and later goes on where it was, on any
-//! thread; no thread waits.
+//! An [`Execution`] owns everything that belongs to one request: its permits, its steps, what they
+//! have found, the reply so far. It runs on a worker thread until it is done or must wait for
+//! somebody: for recalls before a step, for a lock. Then it is parked whole and later goes on where
+//! it was, on any thread; no thread waits.
 //!
 //! | file | steps |
 //! |---|---|
@@ -380,8 +380,8 @@ impl Execution {
         }
     }
 
-    /// Makes sure that nobody else has a directory alone, and records a lease on it before its state
-    /// is read.
+    /// Makes sure that nobody else has a directory alone, and records a lease on it before its
+    /// state is read.
     fn enter(&self, place: &Place, wanted: Lease) -> Result<(Lease, Moment), Stop> {
         let wanted = if place.volume.is_watched() {
             wanted
@@ -406,8 +406,8 @@ impl Execution {
             .extend(self.core.caching.changed(Some(&self.session), changes));
     }
 
-    /// Makes an entry of what was found or made after `then`. The lease is recorded, and if the inode
-    /// has changed since `then`, its attributes are read again under the lease.
+    /// Makes an entry of what was found or made after `then`. The lease is recorded, and if the
+    /// inode has changed since `then`, its attributes are read again under the lease.
     fn entry(
         &self,
         worker: &Worker,

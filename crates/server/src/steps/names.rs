@@ -1,5 +1,5 @@
-//! Names: creations, links, removals, renames, and appends, which share with them that they must not
-//! run twice.
+//! Names: creations, links, removals, renames, and appends, which share with them that they must
+//! not run twice.
 //!
 //! Each goes through [`Execution::once`]: what the journal knows of an earlier copy of the request
 //! decides whether it runs at all, and an intent is on record before it does.
