@@ -121,8 +121,8 @@ fn check_name(name: &str) -> Result<(), (AdminError, String)> {
         return Ok(());
     }
     Err(invalid(format!(
-        "a volume's name has 1 to {VOLUME_NAME_BYTES_MAX} of a-z 0-9 - _ . and begins with a letter \
-         or digit"
+        "a volume's name has 1 to {VOLUME_NAME_BYTES_MAX} of a-z 0-9 - _ . and begins with a \
+         letter or digit"
     )))
 }
 

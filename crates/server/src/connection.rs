@@ -306,7 +306,8 @@ async fn run(
     };
     let farewell = match outcome {
         End::Farewell(farewell) => {
-            tracing::warn!(host = session.host, address = %link.peer, %farewell, "connection ended");
+            let address = link.peer;
+            tracing::warn!(host = session.host, %address, %farewell, "connection ended");
             Some(farewell)
         }
         End::Link(error) => {
@@ -432,7 +433,8 @@ impl Receiver {
         let compound = match request {
             Request::Files(compound) => compound,
             other if frame.payload.is_empty() => {
-                return self.other(frame.request, frame.class, other, to);
+                self.other(frame.request, frame.class, other, to);
+                return Ok(());
             }
             _ => return Err(Farewell::Protocol.into()),
         };
@@ -486,79 +488,58 @@ impl Receiver {
     }
 
     /// Requests that touch no file are answered here, but for administration.
-    fn other(
-        &self,
-        id: RequestId,
-        class: Class,
-        request: Request,
-        to: Destination,
-    ) -> Result<(), End> {
+    fn other(&self, id: RequestId, class: Class, request: Request, to: Destination) {
+        let answer = move |to: &Destination, reply: &Reply, payload: Bytes| {
+            let frame = frame(FrameKind::Reply, id, reply);
+            to.send(
+                Frame {
+                    class,
+                    payload,
+                    ..frame
+                },
+                None,
+            );
+        };
         let reply = match request {
-            Request::Ping => Reply::Done,
-            Request::ReturnLeases(handles) => {
-                self.core.caching.give_back(&self.session, &handles);
+            Request::Ping | Request::EndSession | Request::Warm { .. } => Reply::Done,
+            Request::ReturnLeases(ref handles) => {
+                self.core.caching.give_back(&self.session, handles);
                 Reply::Done
             }
             Request::RecallDone(recall) => {
                 self.core.caching.obeyed(&self.session, recall);
                 Reply::Done
             }
-            Request::EndSession => {
-                to.send(
-                    Frame {
-                        class,
-                        ..frame(FrameKind::Reply, id, &Reply::Done)
-                    },
-                    None,
-                );
-                let (core, session) = (self.core.clone(), self.session.clone());
-                tokio::spawn(async move {
-                    // The reply gets a moment to leave before the connections close.
-                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-                    core.end_session(&session, None);
-                    // It asks for nothing again.
-                    core.journal.settle(session.id, RequestId(u64::MAX));
-                });
-                return Ok(());
-            }
             Request::Admin(request) => {
                 let (core, session) = (self.core.clone(), self.session.clone());
                 tokio::task::spawn_blocking(move || {
                     let reply = admin::answer(&core, session.peer.kind, request);
-                    to.send(
-                        Frame {
-                            class,
-                            ..frame(FrameKind::Reply, id, &reply)
-                        },
-                        None,
-                    );
+                    answer(&to, &reply, Bytes::new());
                 });
-                return Ok(());
+                return;
             }
             Request::Enrol { .. } => Reply::Refused(Refusal::Forbidden),
-            Request::Warm { bytes } => {
-                let reply = frame(FrameKind::Reply, id, &Reply::Done);
-                let payload = zeros(bytes);
-                to.send(
-                    Frame {
-                        class,
-                        payload,
-                        ..reply
-                    },
-                    None,
-                );
-                return Ok(());
-            }
             Request::Files(_) => unreachable!("handled by the caller"),
         };
-        to.send(
-            Frame {
-                class,
-                ..frame(FrameKind::Reply, id, &reply)
-            },
-            None,
-        );
-        Ok(())
+        let payload = match request {
+            Request::Warm { bytes } => zeros(bytes),
+            _ => Bytes::new(),
+        };
+        answer(&to, &reply, payload);
+        if request == Request::EndSession {
+            self.end_session();
+        }
+    }
+
+    fn end_session(&self) {
+        let (core, session) = (self.core.clone(), self.session.clone());
+        tokio::spawn(async move {
+            // The reply gets a moment to leave before the connections close.
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            core.end_session(&session, None);
+            // It asks for nothing again.
+            core.journal.settle(session.id, RequestId(u64::MAX));
+        });
     }
 
     fn cancel(&self, id: RequestId) {

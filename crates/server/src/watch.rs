@@ -31,7 +31,7 @@ pub(crate) fn start(core: &Arc<Core>, volume: &Arc<Volume>) {
     let spawned = thread.spawn(move || {
         task.set_state("watching");
         if let Err(error) = listen(&core, &weak, watch, &task) {
-            tracing::error!(volume = name, %error, "watching ended; clients cache nothing any more");
+            tracing::error!(volume = name, %error, "watching ended; clients cache nothing");
         }
         if let (Some(core), Some(volume)) = (core.upgrade(), weak.upgrade()) {
             volume.set_watched(false);

@@ -34,7 +34,8 @@ pub enum DataError {
     },
     /// Its contents are not what was written.
     #[error(
-        "{} is damaged or was edited by hand ({why}); restore it from a backup of the data directory",
+        "{} is damaged or was edited by hand ({why}); restore it from a backup of the data \
+         directory",
         path.display()
     )]
     Damaged {

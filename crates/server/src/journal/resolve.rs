@@ -13,7 +13,7 @@
 
 use super::record::{Act, Done, Intent, State};
 use crate::volume::{Volume, Volumes};
-use base::{FsError, Handle, Name, Principal};
+use base::{FsError, Handle, Name, Principal, Timestamp};
 use export::{Node, Worker};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -78,27 +78,7 @@ impl Tree<'_> {
     fn judge(&self, intent: &Intent) -> Result<State, FsError> {
         let since = intent.since;
         match &intent.act {
-            Act::Make {
-                parent,
-                name,
-                kind,
-                uid,
-                fills,
-            } => {
-                let Some((handle, node)) = self.lookup(parent, name)? else {
-                    return Ok(State::NotDone);
-                };
-                let found = node.attributes;
-                let born = found.created.unwrap_or(found.changed);
-                if found.kind != *kind || found.uid != *uid || born < since {
-                    return Ok(State::NotDone);
-                }
-                let unfilled = fills.then_some(found.changed);
-                Ok(State::Done(Done {
-                    unfilled,
-                    ..Done::inode(handle)
-                }))
-            }
+            Act::Make { .. } => self.judge_make(&intent.act, since),
             Act::Link {
                 parent,
                 name,
@@ -122,45 +102,77 @@ impl Tree<'_> {
                     _ => State::Done(Done::default()),
                 })
             }
-            Act::Rename {
-                parent,
-                name,
-                to_parent,
-                to_name,
-                exchange,
-                moved,
-                replaced,
-            } => {
-                let Some(moved) = moved else {
-                    return Ok(State::NotDone);
-                };
-                let old = self.lookup(parent, name)?.map(|(handle, _)| handle);
-                let new = self.lookup(to_parent, to_name)?.map(|(handle, _)| handle);
-                let is_moved = |handle: &Option<Handle>| handle.as_ref() == Some(moved);
-                Ok(if is_moved(&old) {
-                    State::NotDone
-                } else if is_moved(&new) && (!exchange || old == *replaced) {
-                    State::Done(Done::inode(moved.clone()))
-                } else {
-                    State::Unknown
-                })
-            }
-            Act::Append { file, size, bytes } => {
-                let (volume, inner) = self.volumes.by_handle(file)?;
-                let now = volume
-                    .export
-                    .attributes(self.worker, &Principal::root(), &inner)?
-                    .size;
-                Ok(match now.checked_sub(*size) {
-                    Some(0) if *bytes > 0 => State::NotDone,
-                    Some(grown) if grown <= *bytes => State::Done(Done {
-                        written: Some((*size, grown)),
-                        ..Done::default()
-                    }),
-                    _ => State::Unknown,
-                })
-            }
+            Act::Rename { .. } => self.judge_rename(&intent.act),
+            Act::Append { file, size, bytes } => self.judge_append(file, *size, *bytes),
         }
+    }
+
+    fn judge_make(&self, act: &Act, since: Timestamp) -> Result<State, FsError> {
+        let Act::Make {
+            parent,
+            name,
+            kind,
+            uid,
+            fills,
+        } = act
+        else {
+            unreachable!("the caller matched it")
+        };
+        let Some((handle, node)) = self.lookup(parent, name)? else {
+            return Ok(State::NotDone);
+        };
+        let found = node.attributes;
+        let born = found.created.unwrap_or(found.changed);
+        if found.kind != *kind || found.uid != *uid || born < since {
+            return Ok(State::NotDone);
+        }
+        let unfilled = fills.then_some(found.changed);
+        Ok(State::Done(Done {
+            unfilled,
+            ..Done::inode(handle)
+        }))
+    }
+
+    fn judge_rename(&self, act: &Act) -> Result<State, FsError> {
+        let Act::Rename {
+            parent,
+            name,
+            to_parent,
+            to_name,
+            exchange,
+            moved,
+            replaced,
+        } = act
+        else {
+            unreachable!("the caller matched it")
+        };
+        let Some(moved) = moved else {
+            return Ok(State::NotDone);
+        };
+        let old = self.lookup(parent, name)?.map(|(handle, _)| handle);
+        let new = self.lookup(to_parent, to_name)?.map(|(handle, _)| handle);
+        let is_moved = |handle: &Option<Handle>| handle.as_ref() == Some(moved);
+        Ok(if is_moved(&old) {
+            State::NotDone
+        } else if is_moved(&new) && (!exchange || old == *replaced) {
+            State::Done(Done::inode(moved.clone()))
+        } else {
+            State::Unknown
+        })
+    }
+
+    fn judge_append(&self, file: &Handle, size: u64, bytes: u64) -> Result<State, FsError> {
+        let (volume, inner) = self.volumes.by_handle(file)?;
+        let root = Principal::root();
+        let now = volume.export.attributes(self.worker, &root, &inner)?.size;
+        Ok(match now.checked_sub(size) {
+            Some(0) if bytes > 0 => State::NotDone,
+            Some(grown) if grown <= bytes => State::Done(Done {
+                written: Some((size, grown)),
+                ..Done::default()
+            }),
+            _ => State::Unknown,
+        })
     }
 
     fn lookup(&self, parent: &Handle, name: &Name) -> Result<Option<(Handle, Node)>, FsError> {

@@ -235,7 +235,8 @@ proptest! {
             let now = at(clock);
             match op {
                 Op::Look { session, handle: h, exclusive } => {
-                    if let Some(holder) = table.contest(Some(SessionKey(session)), &handle(h), now) {
+                    let key = Some(SessionKey(session));
+                    if let Some(holder) = table.contest(key, &handle(h), now) {
                         let cached = caches.get_mut(&(holder.0, h)).expect("a holder caches");
                         prop_assert_eq!(cached.1, Lease::Exclusive);
                         cached.1 = Lease::Read;
@@ -281,7 +282,8 @@ proptest! {
                 }
             }
             for ((session, h), (seen, lease)) in &caches {
-                prop_assert_eq!(*seen, version.get(h).copied().unwrap_or(0), "{:?} believes", session);
+                let latest = version.get(h).copied().unwrap_or(0);
+                prop_assert_eq!(*seen, latest, "{:?} believes", session);
                 prop_assert_eq!(table.held(SessionKey(*session), &handle(*h)), *lease);
                 let sharers = caches.keys().filter(|(_, other)| other == h).count();
                 prop_assert!(*lease != Lease::Exclusive || sharers == 1);

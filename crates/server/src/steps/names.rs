@@ -31,8 +31,69 @@ enum Making<'s> {
     },
 }
 
+impl<'s> Making<'s> {
+    /// What a step makes, where and under which name.
+    fn of(step: &'s Step) -> Option<(&'s Target, &'s Name, Self)> {
+        Some(match step {
+            Step::MakeDirectory {
+                parent,
+                name,
+                mode,
+                umask,
+            } => {
+                let (mode, umask) = (*mode, *umask);
+                (parent, name, Self::Directory { mode, umask })
+            }
+            Step::MakeNode {
+                parent,
+                name,
+                kind,
+                mode,
+                umask,
+                device,
+            } => {
+                let (kind, mode, umask, device) = (*kind, *mode, *umask, *device);
+                (
+                    parent,
+                    name,
+                    Self::Node {
+                        kind,
+                        mode,
+                        umask,
+                        device,
+                    },
+                )
+            }
+            Step::MakeSymlink {
+                parent,
+                name,
+                link_target,
+            } => (
+                parent,
+                name,
+                Self::Symlink {
+                    target: link_target,
+                },
+            ),
+            _ => return None,
+        })
+    }
+}
+
+fn how(mode: u16, umask: u16, exclusive: bool, access: Access) -> Create {
+    Create {
+        mode,
+        umask,
+        exclusive,
+        open: OpenOptions::new(access),
+    }
+}
+
 impl Execution {
     pub(super) fn names(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
+        if let Some((parent, name, making)) = Making::of(step) {
+            return self.make(worker, parent, name, &making);
+        }
         match step {
             Step::Create {
                 parent,
@@ -42,12 +103,7 @@ impl Execution {
                 exclusive,
                 open,
             } => {
-                let how = Create {
-                    mode: *mode,
-                    umask: *umask,
-                    exclusive: *exclusive,
-                    open: OpenOptions::new(Access::Read),
-                };
+                let how = how(*mode, *umask, *exclusive, Access::Read);
                 self.create(worker, parent, name, how, *open)
             }
             Step::CreateFile {
@@ -58,54 +114,9 @@ impl Execution {
                 change,
                 bytes,
             } => {
-                let how = Create {
-                    mode: *mode,
-                    umask: *umask,
-                    exclusive: true,
-                    open: OpenOptions::new(Access::Write),
-                };
+                let how = how(*mode, *umask, true, Access::Write);
                 self.create_file(worker, parent, name, how, change, *bytes)
             }
-            Step::MakeDirectory {
-                parent,
-                name,
-                mode,
-                umask,
-            } => {
-                let making = Making::Directory {
-                    mode: *mode,
-                    umask: *umask,
-                };
-                self.make(worker, parent, name, &making)
-            }
-            Step::MakeNode {
-                parent,
-                name,
-                kind,
-                mode,
-                umask,
-                device,
-            } => {
-                let making = Making::Node {
-                    kind: *kind,
-                    mode: *mode,
-                    umask: *umask,
-                    device: *device,
-                };
-                self.make(worker, parent, name, &making)
-            }
-            Step::MakeSymlink {
-                parent,
-                name,
-                link_target,
-            } => self.make(
-                worker,
-                parent,
-                name,
-                &Making::Symlink {
-                    target: link_target,
-                },
-            ),
             Step::Link {
                 target,
                 parent,
@@ -516,19 +527,15 @@ impl Execution {
             act,
             |this| {
                 let export = &from.volume.export;
-                let mode = match mode {
-                    RenameMode::Replace => export::RenameMode::Replace,
-                    RenameMode::NoReplace => export::RenameMode::NoReplace,
-                    RenameMode::Exchange => export::RenameMode::Exchange,
-                };
+                let (old, new) = (&from.inner, &to.inner);
                 export.rename(
                     worker,
                     &this.who,
-                    &from.inner,
+                    old,
                     name,
-                    &to.inner,
+                    new,
                     to_name,
-                    mode,
+                    export_mode(mode),
                 )
             },
             |_| Done::default(),
@@ -539,16 +546,26 @@ impl Execution {
                 })
             },
         )?;
-        let mut changes = vec![
-            Change::Entry(from.outer.clone(), name.clone()),
-            Change::Entry(to.outer.clone(), to_name.clone()),
-        ];
         let after = [outer(&renamed.moved), outer(&renamed.replaced)];
         let concerned = before.into_iter().zip(after).filter_map(|(b, a)| a.or(b));
-        changes.extend(concerned.map(Change::Inode));
+        let mut changes: Vec<Change> = concerned.map(Change::Inode).collect();
+        changes.push(Change::Entry(from.outer.clone(), name.clone()));
+        changes.push(Change::Entry(to.outer.clone(), to_name.clone()));
         let then = self.core.caching.moment();
         self.changed(&changes);
-        let node = match renamed.moved {
+        self.renamed(worker, (&from, &to), to_name, renamed.moved, then)
+    }
+
+    /// The answer to a rename, after its changes are collected.
+    fn renamed(
+        &mut self,
+        worker: &Worker,
+        (from, to): (&Place, &Place),
+        to_name: &Name,
+        moved: Option<Node>,
+        then: Moment,
+    ) -> Result<StepReply, Stop> {
+        let node = match moved {
             Some(node) => node,
             None => to
                 .volume
@@ -557,8 +574,8 @@ impl Execution {
         };
         let entry = self.entry(worker, &to.volume, node, Lease::Read, then)?;
         self.note(entry.handle.clone());
-        let parent = self.attributes_of(worker, &from)?;
-        let to_parent = self.attributes_of(worker, &to)?;
+        let parent = self.attributes_of(worker, from)?;
+        let to_parent = self.attributes_of(worker, to)?;
         Ok(StepReply::Renamed {
             parent,
             to_parent,
@@ -659,5 +676,13 @@ fn make(parent: &Place, name: &Name, kind: FileKind, uid: u32, fills: bool) -> A
         kind,
         uid,
         fills,
+    }
+}
+
+fn export_mode(mode: RenameMode) -> export::RenameMode {
+    match mode {
+        RenameMode::Replace => export::RenameMode::Replace,
+        RenameMode::NoReplace => export::RenameMode::NoReplace,
+        RenameMode::Exchange => export::RenameMode::Exchange,
     }
 }
