@@ -53,6 +53,9 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> St
             Cell::new(plain(text)).set_alignment(alignment)
         }));
     }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
     let lines = table.to_string();
     lines
         .lines()
@@ -130,9 +133,9 @@ mod tests {
             ["b\u{1b}[2J".to_owned(), "12 B".to_owned()],
         ];
         expect![[r#"
-             NAME            SIZE
-             photos       1.0 KiB
-             b\u{1b}[2J      12 B
+            NAME        SIZE
+            photos      1.0 KiB
+            b\u{1b}[2J     12 B
         "#]]
         .assert_eq(&table(["NAME", "SIZE"], &rows));
     }

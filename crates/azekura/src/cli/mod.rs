@@ -1,8 +1,8 @@
 //! The commands, one file each.
 //!
 //! Every reading command takes `--json`, every changing command `--dry-run`. Under the names
-//! `mount.azekura` and `mount.fuse.azekura` the program takes the arguments that mount(8) gives to
-//! its helpers, for lines in fstab.
+//! `mount.azekura` and `umount.azekura` (also with `fuse.` before the type) the program takes the
+//! arguments that mount(8) and umount(8) give to their helpers, for lines in fstab.
 
 mod completions;
 mod cp;
@@ -84,8 +84,8 @@ enum Command {
 /// What the user is to be told. Wrong usage ends the process with exit code 2.
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
     let mut arguments: Vec<OsString> = arguments.collect();
-    if is_mount_helper(arguments.first()) {
-        arguments.insert(1, "mount-helper".into());
+    if let Some(command) = helper_command(arguments.first()) {
+        arguments.insert(1, command.into());
     }
     let Arguments { verbose, command } = Arguments::parse_from(arguments);
     // A mount in the background logs to a file and says so itself.
@@ -121,10 +121,13 @@ fn with_config(command: Command, config: &Config, verbose: u8) -> Result<()> {
     }
 }
 
-/// Whether mount(8) calls us as its helper.
-fn is_mount_helper(program: Option<&OsString>) -> bool {
-    let name = program.and_then(|program| Path::new(program).file_name());
-    name.is_some_and(|name| name == "mount.azekura" || name == "mount.fuse.azekura")
+/// The command that is meant when mount(8) or umount(8) calls us as its helper.
+fn helper_command(program: Option<&OsString>) -> Option<&'static str> {
+    match Path::new(program?).file_name()?.to_str()? {
+        "mount.azekura" | "mount.fuse.azekura" => Some("mount-helper"),
+        "umount.azekura" | "umount.fuse.azekura" => Some("umount"),
+        _ => None,
+    }
 }
 
 /// The whole command line, for completions and manual pages.
@@ -142,10 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn the_helper_is_known_by_its_name() {
-        let is_helper = |name: &str| is_mount_helper(Some(&name.into()));
-        assert!(is_helper("/sbin/mount.azekura") && is_helper("mount.fuse.azekura"));
-        assert!(!is_helper("/usr/bin/azekura") && !is_mount_helper(None));
+    fn helpers_are_known_by_their_names() {
+        let command = |name: &str| helper_command(Some(&name.into()));
+        assert_eq!(command("/sbin/mount.azekura"), Some("mount-helper"));
+        assert_eq!(command("mount.fuse.azekura"), Some("mount-helper"));
+        assert_eq!(command("/sbin/umount.fuse.azekura"), Some("umount"));
+        assert_eq!(command("/usr/bin/azekura"), None);
+        assert_eq!(helper_command(None), None);
     }
 
     /// What changes something can be tried without changing it, and what reads can be read by

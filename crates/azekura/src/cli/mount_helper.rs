@@ -38,6 +38,9 @@ pub(super) struct MountHelper {
     /// Type; ours is the only one
     #[arg(short = 't', hide = true, value_name = "TYPE")]
     kind: Option<String>,
+    /// A namespace, into which the caller has gone already
+    #[arg(short = 'N', hide = true, value_name = "NAMESPACE")]
+    namespace: Option<String>,
 }
 
 impl MountHelper {

@@ -53,6 +53,9 @@ pub(super) struct Umount {
     /// Given by umount(8): the type, of which ours is the only one
     #[arg(short = 't', hide = true, value_name = "TYPE")]
     kind: Option<String>,
+    /// A namespace, into which the caller has gone already
+    #[arg(short = 'N', hide = true, value_name = "NAMESPACE")]
+    namespace: Option<String>,
 }
 
 impl Umount {

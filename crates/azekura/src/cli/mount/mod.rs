@@ -12,7 +12,7 @@ mod process;
 pub(super) use options::Options;
 
 use crate::address::VolumeAddress;
-use crate::config::{Config, Span};
+use crate::config::Config;
 use crate::connect::{WayArgs, connect, runtime};
 use crate::errors::{Code, Failure, Result, plain_io};
 use crate::mounts::Mounted;
@@ -172,7 +172,7 @@ impl Plan {
         let VolumeAddress { server, volume } = &self.volume;
         let way = WayArgs {
             plain: self.options.plain,
-            timeout: self.options.timeout.map(|Span(time)| Span(time)),
+            timeout: self.options.timeout,
         };
         let options = TransportOptions {
             line: config.line(server),

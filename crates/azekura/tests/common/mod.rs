@@ -1,0 +1,267 @@
+//! A server, a volume and mounts for one test, through the command line that users have.
+//!
+//! Everything lies in a temporary directory with a configuration of its own. Whatever happens to the
+//! test, dropping the scene takes its mounts off and ends its server, by path and by number, never by
+//! name: others run the same program.
+//!
+//! Servers are started by a shell that was started before anything was mounted. A process that a
+//! test starts itself would be born with copies of the test's open files; closing them on the way to
+//! the new program asks the server of their mount, and waits if that is the one about to be started.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// No command of a test takes longer, also on a machine that is busy.
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(120);
+/// The volume that every scene has.
+pub(crate) const VOLUME: &str = "v";
+
+/// Why nothing can be served and mounted here, in one line, if so.
+pub(crate) fn obstacle() -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("skipped: serving and mounting need root");
+    }
+    let fuse = File::options().read(true).write(true).open("/dev/fuse");
+    fuse.is_err()
+        .then_some("skipped: /dev/fuse cannot be opened")
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Run {
+    /// The output of a command that must have succeeded.
+    #[track_caller]
+    pub(crate) fn ok(self) -> String {
+        assert!(self.status.success(), "{}: {}", self.status, self.stderr);
+        self.stdout
+    }
+}
+
+/// Runs a command to its end, or fails the test when it takes too long.
+#[track_caller]
+pub(crate) fn run(command: &mut Command) -> Run {
+    let (out, err) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    command
+        .stdout(out.try_clone().unwrap())
+        .stderr(err.try_clone().unwrap());
+    let mut child = command.spawn().unwrap();
+    let deadline = Instant::now() + COMMAND_TIME_MAX;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() >= deadline {
+            let _ = child.kill();
+            panic!("{command:?} takes too long: {}", read(err));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    Run {
+        status,
+        stdout: read(out),
+        stderr: read(err),
+    }
+}
+
+fn read(mut file: File) -> String {
+    use std::io::{Read, Seek};
+    let mut text = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut text).unwrap();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Starts a server for each address that it reads, and says its process number.
+const LAUNCHER: &str = r#"
+while read -r address; do
+    "$0" server --init --with-parent --data srv --listen "$address" >server.out 2>>server.log &
+    echo $!
+done
+"#;
+/// Time for a server to come up, also on a machine that is busy.
+const START_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// See the module's head.
+pub(crate) struct Scene {
+    directory: TempDir,
+    launcher: Child,
+    started: BufReader<ChildStdout>,
+    server: Option<Pid>,
+    address: String,
+    mounts: Vec<PathBuf>,
+}
+
+impl Scene {
+    /// Starts a server with a volume that is the export of `export/`.
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("azekura-e2e-")
+            .tempdir()
+            .unwrap();
+        let mut launcher = Command::new("sh");
+        launcher.args(["-c", LAUNCHER, env!("CARGO_BIN_EXE_azekura")]);
+        let mut launcher = configured(&mut launcher, directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut scene = Self {
+            started: BufReader::new(launcher.stdout.take().unwrap()),
+            launcher,
+            directory,
+            server: None,
+            address: "127.0.0.1:0".to_owned(),
+            mounts: Vec::new(),
+        };
+        fs::create_dir(scene.path("export")).unwrap();
+        scene.start();
+        let export = scene.path("export");
+        scene
+            .azekura(&[
+                "volume",
+                "create",
+                &scene.volume(),
+                "--export",
+                text(&export),
+            ])
+            .ok();
+        scene
+    }
+
+    /// A path in the scene's directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Where the server listens, also after it was started again.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The volume that every scene has.
+    pub(crate) fn volume(&self) -> String {
+        format!("{}/{VOLUME}", self.address)
+    }
+
+    /// The program with the scene's configuration, in the scene's directory.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_azekura"));
+        configured(&mut command, self.directory.path());
+        command
+    }
+
+    /// Runs a command of the program.
+    #[track_caller]
+    pub(crate) fn azekura(&self, arguments: &[&str]) -> Run {
+        run(self.command().args(arguments))
+    }
+
+    /// Starts the server, at the address that it had before.
+    pub(crate) fn start(&mut self) {
+        let out = self.path("server.out");
+        fs::write(&out, "").unwrap();
+        writeln!(self.launcher.stdin.as_ref().unwrap(), "{}", self.address).unwrap();
+        let mut pid = String::new();
+        self.started.read_line(&mut pid).unwrap();
+        self.server = Pid::from_raw(pid.trim().parse().unwrap());
+        let deadline = Instant::now() + START_TIME_MAX;
+        loop {
+            let said = fs::read_to_string(&out).unwrap();
+            let rest = said.split_once("ready on ").map(|(_, rest)| rest);
+            if let Some((address, _)) = rest.and_then(|rest| rest.split_once(',')) {
+                self.address = address.to_owned();
+                return;
+            }
+            let log = || fs::read_to_string(self.path("server.log")).unwrap();
+            assert!(
+                self.is_running() && Instant::now() < deadline,
+                "no server: {}",
+                log()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        let Some(pid) = self.server else {
+            return false;
+        };
+        // "PID (name) STATE ..."; the launcher may leave the ended process unread for a while.
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    }
+
+    /// Kills the server, which gets no chance to say or write anything.
+    pub(crate) fn kill(&mut self) {
+        let pid = self.server.expect("the server runs");
+        kill_process(pid, Signal::KILL).unwrap();
+        while self.is_running() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.server = None;
+    }
+
+    /// Mounts the volume on a directory of this name.
+    #[track_caller]
+    pub(crate) fn mount(&mut self, name: &str, options: &[&str]) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(&path).unwrap();
+        let volume = self.volume();
+        let mut arguments = vec!["mount", &volume, text(&path)];
+        arguments.extend(options);
+        self.mounts.push(path.clone());
+        self.azekura(&arguments).ok();
+        path
+    }
+
+    /// Takes a mount off in order.
+    #[track_caller]
+    pub(crate) fn umount(&mut self, path: &Path) {
+        self.azekura(&["umount", text(path)]).ok();
+        self.mounts.retain(|mount| mount != path);
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for path in std::mem::take(&mut self.mounts) {
+            // A failure that a test is about may have taken it off already.
+            let _ = self
+                .command()
+                .args(["umount", "--force"])
+                .arg(path)
+                .output();
+        }
+        if let Some(pid) = self.server {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        // The end of its input ends it.
+        drop(self.launcher.stdin.take());
+        let _ = self.launcher.wait();
+    }
+}
+
+/// A command with a scene's configuration, in its directory.
+fn configured<'a>(command: &'a mut Command, directory: &Path) -> &'a mut Command {
+    command
+        .env("AZEKURA_CONFIG_DIR", directory.join("config"))
+        .env_remove("RUST_LOG");
+    command.current_dir(directory).stdin(Stdio::null())
+}
+
+/// A path as an argument; temporary directories have UTF-8 names.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str()
+        .expect("temporary directories have names in UTF-8")
+}

@@ -1,0 +1,304 @@
+//! Servers, volumes and credentials.
+
+use crate::checks::{fails, json};
+use crate::common::{Scene, VOLUME, obstacle, run, text};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+/// The program as a user of another machine, with a configuration of its own.
+fn elsewhere(scene: &Scene, arguments: &[&str]) -> Command {
+    let mut command = scene.command();
+    command
+        .env("AZEKURA_CONFIG_DIR", scene.path("elsewhere"))
+        .args(arguments);
+    command
+}
+
+fn join(scene: &Scene, kind: &str) -> String {
+    let value = json(scene.azekura(&["join", "create", scene.address(), "--kind", kind, "--json"]));
+    assert_eq!(value["kind"], kind);
+    value["join_string"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn volumes_are_made_listed_and_deleted() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    fs::create_dir(scene.path("more")).unwrap();
+    let more = format!("{}/more", scene.address());
+    let create = ["volume", "create", &more, "--export", "more", "--read-only"];
+    let dry: Vec<&str> = create.iter().copied().chain(["--dry-run"]).collect();
+    scene.azekura(&dry).ok();
+    let names = || {
+        let list = json(scene.azekura(&["volume", "list", scene.address(), "--json"]));
+        let names = list["volumes"].as_array().unwrap().iter();
+        names
+            .map(|volume| volume["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(), [VOLUME], "a dry run makes nothing");
+    scene.azekura(&create).ok();
+    assert_eq!(names(), ["more", VOLUME]);
+    fails(&scene.azekura(&create), "AZ0302");
+    let shown = json(scene.azekura(&["volume", "show", &more, "--json"]));
+    let path = scene.path("more").canonicalize().unwrap();
+    assert_eq!(
+        (&shown["read_only"], &shown["path"]),
+        (&true.into(), &text(&path).into())
+    );
+    scene
+        .azekura(&["volume", "delete", &more, "--dry-run"])
+        .ok();
+    scene.azekura(&["volume", "delete", &more]).ok();
+    fails(&scene.azekura(&["volume", "delete", &more]), "AZ0301");
+    assert!(scene.path("more").is_dir(), "the files stay");
+    let data = scene.path("srv");
+    let refused = [
+        ("more", "missing"),
+        ("Upper", "more"),
+        ("keys", text(&data)),
+    ];
+    for (name, export) in refused {
+        let volume = format!("{}/{name}", scene.address());
+        fails(
+            &scene.azekura(&["volume", "create", &volume, "--export", export]),
+            "AZ0303",
+        );
+    }
+}
+
+#[test]
+fn init_is_repeatable_and_the_volumes_stay() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let cluster = |scene: &Scene| {
+        let status = json(scene.azekura(&["status", scene.address(), "--json"]));
+        assert_eq!(status["volumes"][0]["name"], VOLUME);
+        (status["cluster"].clone(), status["boot"].clone())
+    };
+    let (before, first_boot) = cluster(&scene);
+    scene.kill();
+    scene.start();
+    let (after, second_boot) = cluster(&scene);
+    assert_eq!(before, after);
+    assert_ne!(first_boot, second_boot);
+}
+
+#[test]
+fn a_server_that_cannot_start_says_why() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    let server = |arguments: &[&str]| {
+        let all: Vec<&str> = ["server"]
+            .into_iter()
+            .chain(arguments.iter().copied())
+            .collect();
+        scene.azekura(&all)
+    };
+    fails(
+        &server(&["--data", "srv", "--listen", "127.0.0.1:0"]),
+        "AZ0603",
+    );
+    fails(
+        &server(&["--data", "new", "--listen", "127.0.0.1:0"]),
+        "AZ0601",
+    );
+    fails(
+        &server(&["--data", "new", "--listen", scene.address(), "--init"]),
+        "AZ0604",
+    );
+    fs::create_dir(scene.path("full")).unwrap();
+    fs::write(scene.path("full/mine"), "x").unwrap();
+    fails(
+        &server(&["--data", "full", "--listen", "127.0.0.1:0", "--init"]),
+        "AZ0602",
+    );
+    server(&[
+        "--data",
+        "newer",
+        "--listen",
+        "127.0.0.1:0",
+        "--init",
+        "--dry-run",
+    ])
+    .ok();
+    assert!(!scene.path("newer").exists(), "a dry run makes nothing");
+}
+
+#[test]
+fn others_get_in_by_a_join_string_once() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    let address = scene.address();
+    fails(
+        &run(&mut elsewhere(&scene, &["ls", &scene.volume()])),
+        "AZ0201",
+    );
+    let string = join(&scene, "host");
+    run(&mut elsewhere(
+        &scene,
+        &["login", address, &string, "--dry-run"],
+    ))
+    .ok();
+    run(&mut elsewhere(
+        &scene,
+        &["login", address, &string, "--label", "lab"],
+    ))
+    .ok();
+    run(&mut elsewhere(&scene, &["ls", &scene.volume()])).ok();
+    // It was good for one.
+    fails(
+        &run(&mut elsewhere(&scene, &["login", address, &string])),
+        "AZ0204",
+    );
+    // A host's credential administers nothing.
+    let mut create = elsewhere(&scene, &["join", "create", address]);
+    fails(&run(&mut create), "AZ0205");
+
+    let list = json(scene.azekura(&["credential", "list", address, "--json"]));
+    let credentials = list["credentials"].as_array().unwrap();
+    let lab = credentials
+        .iter()
+        .find(|credential| credential["label"] == "lab")
+        .unwrap();
+    assert_eq!(
+        (&lab["kind"], &lab["revoked"]),
+        (&"host".into(), &false.into())
+    );
+    let serial = lab["serial"].as_str().unwrap();
+    scene
+        .azekura(&["credential", "revoke", address, serial, "--dry-run"])
+        .ok();
+    run(&mut elsewhere(&scene, &["ls", &scene.volume()])).ok();
+    scene
+        .azekura(&["credential", "revoke", address, serial])
+        .ok();
+    fails(
+        &run(&mut elsewhere(&scene, &["ls", &scene.volume()])),
+        "AZ0103",
+    );
+    fails(
+        &scene.azekura(&["credential", "revoke", address, "00"]),
+        "AZ0301",
+    );
+}
+
+#[test]
+fn another_cluster_at_the_same_address_is_not_believed() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let string = join(&scene, "host");
+    run(&mut elsewhere(&scene, &["login", scene.address(), &string])).ok();
+    scene.kill();
+    fs::rename(scene.path("srv"), scene.path("old")).unwrap();
+    scene.start();
+    fails(
+        &run(&mut elsewhere(&scene, &["ls", &scene.volume()])),
+        "AZ0105",
+    );
+    // Its own user follows.
+    scene.azekura(&["status", scene.address()]).ok();
+}
+
+#[test]
+fn secrets_are_for_their_owner_alone() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    let string = join(&scene, "host");
+    run(&mut elsewhere(
+        &scene,
+        &["-vv", "login", scene.address(), &string],
+    ))
+    .ok();
+    for directory in ["config", "elsewhere", "srv"] {
+        for path in files(&scene.path(directory)) {
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            let has_key = fs::read(&path)
+                .unwrap()
+                .windows(11)
+                .any(|w| w == b"PRIVATE KEY");
+            assert!(
+                !has_key || mode & 0o077 == 0,
+                "{} has mode {mode:o}",
+                path.display()
+            );
+        }
+    }
+    let log = fs::read_to_string(scene.path("server.log")).unwrap();
+    assert!(
+        !log.contains("PRIVATE KEY") && !log.contains(&string[5..20]),
+        "{log}"
+    );
+}
+
+fn files(directory: &Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| {
+            if path.is_dir() {
+                files(&path)
+            } else {
+                vec![path]
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn plain_connections_work_where_the_server_allows_them() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    fails(
+        &scene.azekura(&["ls", &scene.volume(), "--plain", "--timeout", "5s"]),
+        "AZ0107",
+    );
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    let socket = scene.path("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
+    manager
+        .set_read_timeout(Some(std::time::Duration::from_secs(60)))
+        .unwrap();
+    let mut command = scene.command();
+    command.args([
+        "server",
+        "--init",
+        "--data",
+        "other",
+        "--listen",
+        "127.0.0.1:0",
+    ]);
+    let mut server = command.env("NOTIFY_SOCKET", &socket).spawn().unwrap();
+    let mut buffer = [0; 64];
+    let ready = manager.recv(&mut buffer).map(|len| buffer[..len].to_vec());
+    let pid = rustix::process::Pid::from_raw(server.id().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let stopping = manager.recv(&mut buffer).map(|len| buffer[..len].to_vec());
+    assert!(server.wait().unwrap().success(), "SIGTERM ends it in order");
+    assert_eq!(ready.unwrap(), b"READY=1");
+    assert_eq!(stopping.unwrap(), b"STOPPING=1");
+}

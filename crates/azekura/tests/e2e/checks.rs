@@ -1,0 +1,43 @@
+//! What many tests look for.
+
+use crate::common::Run;
+use serde_json::Value;
+
+/// The JSON that a command printed; every key of it must be in the reference.
+#[track_caller]
+pub(crate) fn json(run: Run) -> Value {
+    let text = run.ok();
+    let value: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    let reference = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/json.md");
+    let reference = std::fs::read_to_string(reference).unwrap();
+    for key in keys(&value) {
+        assert!(
+            reference.contains(&format!("`{key}`")),
+            "docs/reference/json.md lacks {key:?}"
+        );
+    }
+    value
+}
+
+fn keys(value: &Value) -> Vec<String> {
+    match value {
+        Value::Object(map) => {
+            let below = map.values().flat_map(keys);
+            map.keys().cloned().chain(below).collect()
+        }
+        Value::Array(list) => list.iter().flat_map(keys).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A command that must have failed with this code: message, hint and code are on standard error and
+/// nothing is on standard output.
+#[track_caller]
+pub(crate) fn fails(run: &Run, code: &str) {
+    assert_eq!(run.status.code(), Some(1), "{run:#?}");
+    let stderr = &run.stderr;
+    assert!(stderr.contains("error: "), "{stderr}");
+    let last = format!("\n  code: {code} (docs/errors/{code}.md)");
+    assert!(stderr.contains(&last), "{stderr}");
+    assert_eq!(run.stdout, "");
+}

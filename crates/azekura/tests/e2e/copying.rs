@@ -1,0 +1,250 @@
+//! `cp` and `ls`: without a mount.
+
+use crate::checks::{fails, json};
+use crate::common::{Scene, obstacle, run};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+/// A tree with what makes copies go wrong: odd names, empty files, modes, links, depth.
+fn make_tree(root: &Path) {
+    fs::create_dir_all(root.join("deep/er/est")).unwrap();
+    fs::create_dir(root.join("empty")).unwrap();
+    for index in 0..200 {
+        fs::write(
+            root.join(format!("deep/{index}")),
+            vec![index as u8; index * 7],
+        )
+        .unwrap();
+    }
+    let large: Vec<u8> = (0..3_000_001_u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    fs::write(root.join("large"), large).unwrap();
+    fs::write(root.join("deep/er/est/with blank\nand line end"), "x").unwrap();
+    symlink("deep/7", root.join("link")).unwrap();
+    symlink("/nowhere", root.join("dangling")).unwrap();
+    fs::set_permissions(root.join("large"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(root.join("deep/er"), fs::Permissions::from_mode(0o555)).unwrap();
+    fs::set_permissions(root.join("empty"), fs::Permissions::from_mode(0o1777)).unwrap();
+}
+
+/// A tree as lines that can be compared; times where they are to be the same.
+fn describe(root: &Path, with_times: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut waiting = vec![root.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = path.symlink_metadata().unwrap();
+            let name = path.strip_prefix(root).unwrap();
+            let kind = metadata.file_type();
+            let content = if kind.is_symlink() {
+                fs::read_link(&path)
+                    .unwrap()
+                    .into_os_string()
+                    .into_encoded_bytes()
+            } else if kind.is_dir() {
+                waiting.push(path.clone());
+                Vec::new()
+            } else {
+                fs::read(&path).unwrap()
+            };
+            let times = if with_times && !kind.is_symlink() {
+                format!("{} {}", metadata.mtime(), metadata.mtime_nsec())
+            } else {
+                String::new()
+            };
+            let sum = content
+                .iter()
+                .fold(0_u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
+            lines.push(format!(
+                "{name:?} {:o} {} {sum} {times}",
+                metadata.mode(),
+                content.len()
+            ));
+        }
+    }
+    lines.sort();
+    lines
+}
+
+#[test]
+fn a_tree_goes_there_and_back_unchanged() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    make_tree(&scene.path("tree"));
+    let root = format!("{}:/", scene.volume());
+    scene.azekura(&["cp", "-r", "-p", "tree", &root]).ok();
+    let wanted = describe(&scene.path("tree"), true);
+    assert_eq!(describe(&scene.path("export/tree"), true), wanted);
+
+    let there = format!("{}:/tree", scene.volume());
+    let copied = json(scene.azekura(&["cp", "-r", "-p", "--json", &there, "back"]));
+    assert_eq!(describe(&scene.path("back"), true), wanted);
+    assert_eq!(
+        (&copied["files"], &copied["links"], &copied["failed"]),
+        (&202.into(), &2.into(), &0.into())
+    );
+    // From volume to volume, into a new name.
+    let twin = format!("{}:/twin", scene.volume());
+    scene.azekura(&["cp", "-r", "-p", &there, &twin]).ok();
+    assert_eq!(describe(&scene.path("export/twin"), true), wanted);
+    // Without -p, the mask of this process is applied.
+    let mut masked = std::process::Command::new("sh");
+    masked.arg("-c").arg(format!(
+        "umask 077; AZEKURA_CONFIG_DIR={} {} cp {} {}:/masked",
+        scene.path("config").display(),
+        env!("CARGO_BIN_EXE_azekura"),
+        scene.path("tree/large").display(),
+        scene.volume()
+    ));
+    run(&mut masked).ok();
+    let mode = fs::metadata(scene.path("export/masked"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o7777, 0o600);
+}
+
+#[test]
+fn an_interrupted_copy_goes_on() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    make_tree(&scene.path("tree"));
+    let root = format!("{}:/", scene.volume());
+    scene.azekura(&["cp", "-r", "-p", "tree", &root]).ok();
+    // As after an interruption: one file is missing, one was cut short.
+    fs::remove_file(scene.path("export/tree/deep/7")).unwrap();
+    fs::write(scene.path("export/tree/large"), "beginning").unwrap();
+    let arguments = ["cp", "-r", "-p", "--continue", "--json", "tree", &root];
+    let copied = json(scene.azekura(&arguments));
+    assert_eq!(
+        (&copied["files"], &copied["present"]),
+        (&2.into(), &200.into())
+    );
+    assert_eq!(
+        describe(&scene.path("export/tree"), true),
+        describe(&scene.path("tree"), true)
+    );
+}
+
+#[test]
+fn what_cannot_be_copied_is_named_and_the_rest_is_copied() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    make_tree(&scene.path("tree"));
+    let pipe = scene.path("tree/pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
+    // A directory is in the way of a file.
+    fs::create_dir_all(scene.path("export/tree/deep/7")).unwrap();
+    let root = format!("{}:/", scene.volume());
+    let run = scene.azekura(&["cp", "-r", "tree", &root]);
+    fails(&run, "AZ0405");
+    assert!(
+        run.stderr.contains("not copied: tree/pipe: "),
+        "{}",
+        run.stderr
+    );
+    assert!(
+        run.stderr.contains("not copied: tree/deep/7: "),
+        "{}",
+        run.stderr
+    );
+    assert_eq!(fs::read(scene.path("export/tree/deep/8")).unwrap(), [8; 56]);
+    fails(&scene.azekura(&["cp", "tree", &root]), "AZ0303");
+    fails(&scene.azekura(&["cp", "missing", &root]), "AZ0401");
+    fails(
+        &scene.azekura(&["cp", "tree/large", "tree/link", &format!("{root}new")]),
+        "AZ0303",
+    );
+    let same = format!("{}:/tree/large", scene.volume());
+    fails(&scene.azekura(&["cp", &same, &same]), "AZ0405");
+    assert_eq!(
+        fs::metadata(scene.path("export/tree/large")).unwrap().len(),
+        3_000_001
+    );
+}
+
+#[test]
+fn a_dry_run_copies_nothing() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    make_tree(&scene.path("tree"));
+    let root = format!("{}:/", scene.volume());
+    let said = scene
+        .azekura(&["cp", "-r", "--dry-run", "tree", &root])
+        .ok();
+    assert!(said.contains("would copy 204 files"), "{said}");
+    assert_eq!(fs::read_dir(scene.path("export")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_link_at_the_target_is_not_followed_within_a_tree() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    fs::create_dir_all(scene.path("export/tree/sub")).unwrap();
+    fs::write(scene.path("export/tree/sub/file"), "from the server").unwrap();
+    fs::create_dir_all(scene.path("outside")).unwrap();
+    fs::create_dir_all(scene.path("here/tree")).unwrap();
+    symlink(scene.path("outside"), scene.path("here/tree/sub")).unwrap();
+    let tree = format!("{}:/tree", scene.volume());
+    fails(&scene.azekura(&["cp", "-r", &tree, "here"]), "AZ0405");
+    assert_eq!(fs::read_dir(scene.path("outside")).unwrap().count(), 0);
+}
+
+#[test]
+fn listings_show_what_is_there() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    make_tree(&scene.path("export/tree"));
+    let tree = format!("{}:/tree", scene.volume());
+    let names = scene.azekura(&["ls", &tree]).ok();
+    assert_eq!(names, "dangling\ndeep\nempty\nlarge\nlink\n");
+    let long = scene.azekura(&["ls", "-l", &tree]).ok();
+    assert!(
+        long.contains("-rw-r-----") && long.contains("drwxrwxrwt"),
+        "{long}"
+    );
+    assert!(long.contains("link -> deep/7"), "{long}");
+    let list = json(scene.azekura(&["ls", "--json", &tree]));
+    let large = &list["entries"][3];
+    assert_eq!(
+        (&large["size"], &large["mode"]),
+        (&3_000_001.into(), &"0640".into())
+    );
+    assert!(large["modified"].as_str().unwrap().ends_with('Z'));
+    // A name cannot move the cursor.
+    fs::write(scene.path("export/\u{1b}[2J"), "").unwrap();
+    let names = scene.azekura(&["ls", &scene.volume()]).ok();
+    assert!(!names.contains('\u{1b}'), "{names:?}");
+    fails(
+        &scene.azekura(&["ls", &format!("{tree}/missing")]),
+        "AZ0401",
+    );
+    fails(
+        &scene.azekura(&["ls", &format!("{}/missing", scene.address())]),
+        "AZ0301",
+    );
+    let volumes = scene.azekura(&["ls", scene.address()]).ok();
+    assert!(volumes.contains("export"), "{volumes}");
+}

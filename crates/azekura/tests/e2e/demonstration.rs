@@ -1,0 +1,60 @@
+//! `azekura demo`: the first thing that anybody runs.
+
+use crate::checks::json;
+use crate::common::{obstacle, run};
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn demo(scratch: &std::path::Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_azekura"));
+    command
+        .arg("demo")
+        .env("TMPDIR", scratch)
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null());
+    command
+}
+
+fn mounts_below(path: &std::path::Path) -> usize {
+    let list = fs::read_to_string("/proc/self/mounts").unwrap();
+    list.lines()
+        .filter(|line| line.contains(path.to_str().unwrap()))
+        .count()
+}
+
+#[test]
+fn it_verifies_every_byte_prints_figures_and_leaves_nothing() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let figures = json(run(demo(scratch.path()).args(["--once", "--json"])));
+    assert_eq!(figures["verified"], true);
+    assert!(figures["files"].as_u64().unwrap() > 10, "{figures}");
+    assert!(
+        figures["read_bytes_per_second"].as_u64().unwrap() > 0,
+        "{figures}"
+    );
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    assert_eq!(mounts_below(scratch.path()), 0);
+}
+
+#[test]
+fn an_interruption_cleans_up() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let mut child = demo(scratch.path()).stderr(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while mounts_below(scratch.path()) == 0 {
+        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    child.wait().unwrap();
+    assert_eq!(mounts_below(scratch.path()), 0);
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+}

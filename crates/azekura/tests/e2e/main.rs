@@ -1,0 +1,25 @@
+//! The product from outside: the built program, real sockets, real mounts.
+//!
+//! | file | what |
+//! |---|---|
+//! | `usage` | what needs no server: exit codes, errors, help, completions |
+//! | `admin` | server, volumes, credentials |
+//! | `copying` | `cp` and `ls` |
+//! | `mounting` | mounts: stories, several clients, dying servers |
+//! | `demonstration` | `demo` |
+
+#[cfg(test)]
+mod admin;
+#[cfg(test)]
+mod checks;
+#[cfg(test)]
+#[path = "../common/mod.rs"]
+mod common;
+#[cfg(test)]
+mod copying;
+#[cfg(test)]
+mod demonstration;
+#[cfg(test)]
+mod mounting;
+#[cfg(test)]
+mod usage;

@@ -1,0 +1,422 @@
+//! Mounts: what users do, several clients at once, servers that die.
+
+use crate::checks::{fails, json};
+use crate::common::{Scene, obstacle, run, text};
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+fn bytes(len: usize, seed: u32) -> Vec<u8> {
+    (0..len as u32)
+        .map(|n| ((n ^ seed).wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect()
+}
+
+/// Whether bytes are the wanted ones, without printing millions of them.
+#[track_caller]
+fn same(found: &[u8], wanted: &[u8]) {
+    let equal = found.iter().zip(wanted).take_while(|(a, b)| a == b).count();
+    let (found, wanted) = (found.len(), wanted.len());
+    assert!(
+        equal == found && found == wanted,
+        "{found} of {wanted} bytes, {equal} of them right"
+    );
+}
+
+fn is_mounted(path: &Path) -> bool {
+    let list = fs::read_to_string("/proc/self/mounts").unwrap();
+    list.lines()
+        .any(|line| line.split(' ').nth(1) == Some(text(path)))
+}
+
+#[test]
+fn what_is_done_on_the_mount_is_done_at_the_server() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let local = scene.path("export");
+    let first = bytes(5_000_000, 1);
+    fs::write(local.join("first"), &first).unwrap();
+    let mount = scene.mount("mnt", &[]);
+    assert_eq!(fs::read(mount.join("first")).unwrap(), first);
+
+    let second = bytes(3_000_000, 2);
+    fs::write(mount.join("second"), &second).unwrap();
+    assert_eq!(
+        fs::read(local.join("second")).unwrap(),
+        second,
+        "close is enough to be seen"
+    );
+    fs::create_dir_all(mount.join("a/b")).unwrap();
+    fs::rename(mount.join("second"), mount.join("a/b/moved")).unwrap();
+    fs::hard_link(mount.join("first"), mount.join("a/hard")).unwrap();
+    symlink("../first", mount.join("a/soft")).unwrap();
+    fs::set_permissions(mount.join("first"), fs::Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(fs::read(local.join("a/b/moved")).unwrap(), second);
+    assert_eq!(fs::metadata(local.join("a/hard")).unwrap().nlink(), 2);
+    assert_eq!(
+        fs::read_link(local.join("a/soft")).unwrap(),
+        Path::new("../first")
+    );
+    assert_eq!(fs::read(mount.join("a/soft")).unwrap(), first);
+    assert_eq!(
+        fs::metadata(local.join("first")).unwrap().mode() & 0o7777,
+        0o640
+    );
+
+    let mut file = File::options()
+        .read(true)
+        .append(true)
+        .open(mount.join("first"))
+        .unwrap();
+    file.write_all(b"end").unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::metadata(local.join("first")).unwrap().len(), 5_000_003);
+    file.set_len(10).unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    let mut start = Vec::new();
+    file.read_to_end(&mut start).unwrap();
+    assert_eq!(start, first[..10]);
+    fs::remove_file(mount.join("a/hard")).unwrap();
+    assert!(!local.join("a/hard").exists());
+    drop(file);
+
+    let names = |path: &Path| {
+        let entries = fs::read_dir(path).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&mount), names(&local));
+    scene.umount(&mount);
+    assert!(!is_mounted(&mount) && fs::read_dir(&mount).unwrap().next().is_none());
+}
+
+#[test]
+fn the_mount_tells_its_figures() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    fs::write(scene.path("export/file"), bytes(4_000_000, 3)).unwrap();
+    let mount = scene.mount("mnt", &[]);
+    fs::read(mount.join("file")).unwrap();
+    let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
+    for key in [
+        "window_bytes",
+        "in_flight_bytes",
+        "hit_rate",
+        "wasted_bytes",
+    ] {
+        assert!(figures[key].is_number(), "{key}: {figures}");
+    }
+    assert!(
+        figures["bytes_received"].as_u64().unwrap() >= 4_000_000,
+        "{figures}"
+    );
+    assert_eq!(figures["connected"], true);
+    let page = scene.azekura(&["top", text(&mount), "--once"]).ok();
+    assert!(
+        page.contains("round trip") && page.contains(&scene.volume()),
+        "{page}"
+    );
+    let status = json(scene.azekura(&["status", scene.address(), "--json"]));
+    let mounts = status["sessions"].as_array().unwrap().iter();
+    assert!(
+        mounts
+            .map(|session| session["connections"].as_u64().unwrap())
+            .max()
+            .unwrap()
+            > 1
+    );
+    let seen = json(scene.azekura(&["doctor", text(&mount), "--json"]));
+    assert_eq!(seen["ok"], true, "{seen}");
+    fs::write(mount.join("new"), "x").unwrap();
+    scene.azekura(&["sync", text(&mount.join("new"))]).ok();
+    let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
+    assert_eq!(figures["unwritten_bytes"], 0);
+}
+
+#[test]
+fn two_clients_see_what_the_other_has_closed() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let one = scene.mount("one", &[]);
+    let two = scene.mount("two", &[]);
+    for round in 0..50_u32 {
+        let (writer, reader) = if round % 2 == 0 {
+            (&one, &two)
+        } else {
+            (&two, &one)
+        };
+        let content = bytes(1 + round as usize * 1_777, round);
+        fs::write(writer.join("shared"), &content).unwrap();
+        assert_eq!(
+            fs::read(reader.join("shared")).unwrap(),
+            content,
+            "round {round}"
+        );
+        let name = format!("made-{round}");
+        assert!(!reader.join(&name).exists());
+        fs::write(writer.join(&name), "x").unwrap();
+        assert!(reader.join(&name).exists(), "round {round}");
+        fs::remove_file(writer.join(&name)).unwrap();
+        assert!(!reader.join(&name).exists(), "round {round}");
+    }
+    // What changes at the server itself is seen too, within moments.
+    fs::write(scene.path("export/shared"), "by the server").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while fs::read(one.join("shared")).unwrap() != b"by the server" {
+        assert!(
+            Instant::now() < deadline,
+            "a change at the server stays unseen"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_read_only_mount_and_a_read_only_volume_refuse_changes() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    fs::write(scene.path("export/file"), "x").unwrap();
+    let mount = scene.mount("mnt", &["--read-only", "-o", "noexec,_netdev"]);
+    assert_eq!(fs::read(mount.join("file")).unwrap(), b"x");
+    let refused = fs::write(mount.join("file"), "y").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    scene.azekura(&["sync", text(&mount)]).ok();
+    scene.umount(&mount);
+    let volume = format!("{}/ro", scene.address());
+    let export = [
+        "volume",
+        "create",
+        &volume,
+        "--export",
+        "export",
+        "--read-only",
+    ];
+    scene.azekura(&export).ok();
+    let copied = scene.azekura(&["cp", "export/file", &format!("{volume}:/new")]);
+    fails(&copied, "AZ0405");
+}
+
+#[test]
+fn errors_before_it_is_ready_reach_the_terminal() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    fs::create_dir(scene.path("mnt")).unwrap();
+    let mnt = scene.path("mnt");
+    let missing = format!("{}/missing", scene.address());
+    fails(&scene.azekura(&["mount", &missing, text(&mnt)]), "AZ0301");
+    fails(
+        &scene.azekura(&["mount", &missing, text(&mnt), "--dry-run"]),
+        "AZ0301",
+    );
+    scene
+        .azekura(&["mount", &scene.volume(), text(&mnt), "--dry-run"])
+        .ok();
+    assert!(!is_mounted(&mnt));
+    let mount = scene.mount("mnt", &[]);
+    let twice = scene.azekura(&["mount", &scene.volume(), text(&mount)]);
+    fails(&twice, "AZ0502");
+    assert!(
+        twice.stderr.contains("is mounted there"),
+        "{}",
+        twice.stderr
+    );
+    scene.umount(&mount);
+    scene.kill();
+    let begun = Instant::now();
+    let gone = scene.azekura(&["mount", &scene.volume(), text(&mnt), "--timeout", "2s"]);
+    fails(&gone, "AZ0101");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(!is_mounted(&mnt));
+}
+
+#[test]
+fn fstab_s_helper_mounts_and_unmounts() {
+    use std::os::unix::process::CommandExt;
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    let mnt = scene.path("mnt");
+    fs::create_dir(&mnt).unwrap();
+    fs::write(scene.path("export/file"), "x").unwrap();
+    let mut helper = scene.command();
+    helper
+        .arg0("/sbin/mount.azekura")
+        .arg(scene.volume())
+        .arg(&mnt);
+    run(helper.args([
+        "-n",
+        "-o",
+        "rw,nosuid,nodev,_netdev,timeout=10s,x-systemd.automount",
+    ]))
+    .ok();
+    assert_eq!(fs::read(mnt.join("file")).unwrap(), b"x");
+    let line = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = line.lines().find(|line| line.contains(text(&mnt))).unwrap();
+    assert!(
+        line.starts_with(&scene.volume()) && line.contains("fuse.azekura"),
+        "{line}"
+    );
+    let mut helper = scene.command();
+    helper
+        .arg0("/sbin/umount.fuse.azekura")
+        .arg(&mnt)
+        .args(["-n", "-t", "fuse.azekura"]);
+    run(&mut helper).ok();
+    assert!(!is_mounted(&mnt));
+}
+
+#[test]
+fn a_killed_server_comes_back_and_the_mount_goes_on() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &["--timeout", "60s"]);
+    let durable = bytes(2_000_000, 7);
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(mount.join("file"))
+        .unwrap();
+    file.write_all(&durable).unwrap();
+    file.sync_all().unwrap();
+    // Written, not yet durable: the client sends it again when the server is another.
+    let late = bytes(1_000_000, 8);
+    file.write_all(&late).unwrap();
+    scene.kill();
+    let reader = std::thread::spawn({
+        let path = mount.join("file");
+        move || {
+            // Waits for the server instead of failing.
+            let file = File::open(path).unwrap();
+            let mut start = vec![0; 1000];
+            file.read_exact_at(&mut start, 0).unwrap();
+            start
+        }
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    scene.start();
+    file.sync_all().unwrap();
+    let all = [durable.clone(), late].concat();
+    same(&fs::read(scene.path("export/file")).unwrap(), &all);
+    assert_eq!(reader.join().unwrap(), durable[..1000]);
+    // A handle from before the restart still means the same file.
+    let mut back = Vec::new();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_end(&mut back).unwrap();
+    same(&back, &all);
+    drop(file);
+    scene.umount(&mount);
+}
+
+#[test]
+fn a_dead_server_ends_no_program_and_no_umount_in_a_hang() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    fs::write(scene.path("export/file"), bytes(100_000, 9)).unwrap();
+    let mount = scene.mount("mnt", &["--timeout", "2s"]);
+    fs::write(mount.join("unsafe"), bytes(300_000, 10)).unwrap();
+    scene.kill();
+    let begun = Instant::now();
+    let outcome = fs::read(mount.join("file"));
+    let elapsed = begun.elapsed();
+    assert!(
+        outcome.is_err() && elapsed < Duration::from_secs(20),
+        "{elapsed:?}"
+    );
+    let begun = Instant::now();
+    let refused = scene.azekura(&["umount", text(&mount), "--timeout", "3s"]);
+    assert!(
+        begun.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begun.elapsed()
+    );
+    if !refused.status.success() {
+        fails(&refused, "AZ0506");
+        assert!(
+            refused.stderr.contains("KiB"),
+            "it says how much: {}",
+            refused.stderr
+        );
+        assert!(is_mounted(&mount), "nothing is lost yet");
+        // When the server is back, it can be written after all.
+        scene.start();
+        scene.umount(&mount);
+        let written = fs::read(scene.path("export/unsafe")).unwrap();
+        assert!(
+            written == bytes(300_000, 10),
+            "what close acknowledged is lost"
+        );
+    }
+    assert!(!is_mounted(&mount));
+}
+
+#[test]
+fn a_mount_in_use_is_not_taken_off_unless_told_so() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    fs::write(scene.path("export/file"), "content").unwrap();
+    let mount = scene.mount("mnt", &[]);
+    let mut file = File::open(mount.join("file")).unwrap();
+    fails(&scene.azekura(&["umount", text(&mount)]), "AZ0505");
+    assert!(is_mounted(&mount));
+    scene.azekura(&["umount", text(&mount), "--dry-run"]).ok();
+    scene.azekura(&["umount", "--lazy", text(&mount)]).ok();
+    assert!(!is_mounted(&mount));
+    let mut content = String::new();
+    file.read_to_string(&mut content).unwrap();
+    assert_eq!(content, "content", "who has it open, keeps it");
+}
+
+#[test]
+fn a_killed_mount_can_be_taken_off_and_mounted_again() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &[]);
+    let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
+    let pid = i32::try_from(figures["pid"].as_i64().unwrap()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while fs::read_dir(&mount).is_ok() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    fails(&scene.azekura(&["top", text(&mount), "--once"]), "AZ0508");
+    scene.umount(&mount);
+    assert!(!is_mounted(&mount));
+    let mount = scene.mount("mnt", &[]);
+    fs::write(mount.join("file"), "x").unwrap();
+    // And a signal ends it in order.
+    let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
+    let pid = i32::try_from(figures["pid"].as_i64().unwrap()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while is_mounted(&mount) {
+        assert!(Instant::now() < deadline, "SIGTERM does not unmount");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(fs::read(scene.path("export/file")).unwrap(), b"x");
+}
