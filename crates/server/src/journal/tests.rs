@@ -164,88 +164,106 @@ fn a_verdict_once_given_stands_whatever_happens_to_the_tree() {
     assert_eq!(journal.begin(key(1), probe(), true), Ok(Past::NotDone));
 }
 
-#[test]
-fn removals_renames_links_and_appends_are_told_apart() {
-    let Some(world) = World::new() else { return };
-    for file in [
-        "gone", "stays", "from", "unmoved", "x", "y", "target", "log", "quiet", "cut",
-    ] {
-        std::fs::write(world.tree.join(file), "12345").unwrap();
+impl World {
+    fn write(&self, files: &[&str]) {
+        for file in files {
+            std::fs::write(self.tree.join(file), "12345").unwrap();
+        }
+        // What happens next is younger by any clock of the kernel.
+        std::thread::sleep(Duration::from_millis(20));
     }
-    let root = world.root();
-    let handle = |text: &str| world.handle(text);
-    let rename = |from: &str, to: &str, exchange| {
+
+    fn rename(&self, from: &str, to: &str, exchange: bool) -> Intent {
         Intent::new(Act::Rename {
-            parent: root.clone(),
+            parent: self.root(),
             name: name(from),
-            to_parent: root.clone(),
+            to_parent: self.root(),
             to_name: name(to),
             exchange,
-            moved: handle(from),
-            replaced: handle(to),
+            moved: self.handle(from),
+            replaced: self.handle(to),
         })
-    };
+    }
+
+    fn pasts<const N: usize>(&self) -> [Past; N] {
+        std::array::from_fn(|request| self.past(request as u64))
+    }
+}
+
+#[test]
+fn removals_and_renames_are_told_apart() {
+    let Some(world) = World::new() else { return };
+    world.write(&["gone", "stays", "from", "unmoved", "x", "y"]);
+    let root = world.root();
+    let (from, x) = (world.handle("from").unwrap(), world.handle("x").unwrap());
+    let intents = vec![
+        remove(&root, "gone", world.handle("gone")),
+        remove(&root, "stays", world.handle("stays")),
+        remove(&root, "missing", None),
+        world.rename("from", "to", false),
+        world.rename("unmoved", "anywhere", false),
+        world.rename("x", "y", true),
+    ];
+    begin(&world, intents);
+    std::fs::remove_file(world.tree.join("gone")).unwrap();
+    std::fs::rename(world.tree.join("from"), world.tree.join("to")).unwrap();
+    let (flags, cwd) = (rustix::fs::RenameFlags::EXCHANGE, rustix::fs::CWD);
+    let (old, new) = (world.tree.join("x"), world.tree.join("y"));
+    rustix::fs::renameat_with(cwd, old, cwd, new, flags).unwrap();
+    let expected = [
+        Past::Done(Done::default()),
+        Past::NotDone,
+        Past::NotDone,
+        Past::Done(Done::inode(from)),
+        Past::NotDone,
+        Past::Done(Done::inode(x)),
+    ];
+    assert_eq!(world.pasts(), expected);
+}
+
+#[test]
+fn appends_and_links_are_told_apart() {
+    let Some(world) = World::new() else { return };
+    world.write(&["target", "log", "quiet", "cut"]);
     let append = |file: &str, bytes| {
+        let file = world.handle(file).unwrap();
         Intent::new(Act::Append {
-            file: handle(file).unwrap(),
+            file,
             size: 5,
             bytes,
         })
     };
+    let target = world.handle("target").unwrap();
     let link = |text: &str| {
+        let (parent, target) = (world.root(), target.clone());
         Intent::new(Act::Link {
-            parent: root.clone(),
+            parent,
             name: name(text),
-            target: handle("target").unwrap(),
+            target,
         })
     };
-    let (from, x) = (handle("from").unwrap(), handle("x").unwrap());
-    std::thread::sleep(Duration::from_millis(20));
-    begin(
-        &world,
-        vec![
-            remove(&root, "gone", handle("gone")),
-            remove(&root, "stays", handle("stays")),
-            remove(&root, "missing", None),
-            rename("from", "to", false),
-            rename("unmoved", "anywhere", false),
-            rename("x", "y", true),
-            append("log", 3),
-            append("quiet", 3),
-            append("cut", 3),
-            link("linked"),
-            link("unlinked"),
-        ],
-    );
-    std::fs::remove_file(world.tree.join("gone")).unwrap();
-    std::fs::rename(world.tree.join("from"), world.tree.join("to")).unwrap();
-    let flags = rustix::fs::RenameFlags::EXCHANGE;
-    let cwd = rustix::fs::CWD;
-    rustix::fs::renameat_with(cwd, world.tree.join("x"), cwd, world.tree.join("y"), flags).unwrap();
+    let intents = vec![
+        append("log", 3),
+        append("quiet", 3),
+        append("cut", 3),
+        link("linked"),
+        link("unlinked"),
+    ];
+    begin(&world, intents);
     std::fs::write(world.tree.join("log"), "1234567").unwrap();
     std::fs::write(world.tree.join("cut"), "1").unwrap();
     std::fs::hard_link(world.tree.join("target"), world.tree.join("linked")).unwrap();
-    let target = handle("target").unwrap();
-    let pasts: Vec<_> = (0..11).map(|request| world.past(request)).collect();
-    assert_eq!(
-        pasts,
-        [
-            Past::Done(Done::default()),
-            Past::NotDone,
-            Past::NotDone,
-            Past::Done(Done::inode(from)),
-            Past::NotDone,
-            Past::Done(Done::inode(x)),
-            Past::Done(Done {
-                written: Some((5, 2)),
-                ..Done::default()
-            }),
-            Past::NotDone,
-            Past::Unknown,
-            Past::Done(Done::inode(target)),
-            Past::NotDone,
-        ]
-    );
+    let expected = [
+        Past::Done(Done {
+            written: Some((5, 2)),
+            ..Done::default()
+        }),
+        Past::NotDone,
+        Past::Unknown,
+        Past::Done(Done::inode(target)),
+        Past::NotDone,
+    ];
+    assert_eq!(world.pasts(), expected);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Leases at work: granting, recalling, waiting for those recalled.
 //!
-//! Rules (`docs/semantics.md` states what users may rely on):
+//! Rules (`docs/formats/wire.md` states the client's side):
 //!
 //! 1. A lease is recorded before the state that it covers is read ([`table`]).
 //! 2. A change is carried out, then the leases of all other sessions on what changed are collected,

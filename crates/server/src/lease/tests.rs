@@ -220,80 +220,120 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 0..80)
 }
 
+/// Sessions that cache versions of inodes as the leases allow.
+#[derive(Default)]
+struct Model {
+    table: LeaseTable,
+    version: HashMap<u8, u64>,
+    caches: HashMap<(u32, u8), (u64, Lease)>,
+}
+
+impl Model {
+    fn look(&mut self, session: u32, h: u8, exclusive: bool, now: Time) {
+        let key = SessionKey(session);
+        if let Some(holder) = self.table.contest(Some(key), &handle(h), now) {
+            let cached = self
+                .caches
+                .get_mut(&(holder.0, h))
+                .expect("a holder caches");
+            assert_eq!(cached.1, Lease::Exclusive);
+            cached.1 = Lease::Read;
+        }
+        let wanted = if exclusive {
+            Lease::Exclusive
+        } else {
+            Lease::Read
+        };
+        let lease = self.table.grant(key, &handle(h), wanted, now);
+        if lease > Lease::None {
+            let version = self.version.get(&h).copied().unwrap_or(0);
+            self.caches.insert((session, h), (version, lease));
+        }
+    }
+
+    fn change(&mut self, session: u32, h: u8, now: Time) {
+        *self.version.entry(h).or_default() += 1;
+        for holder in self
+            .table
+            .change_inode(Some(SessionKey(session)), &handle(h), now)
+        {
+            assert!(self.caches.remove(&(holder.0, h)).is_some());
+        }
+        if let Some(own) = self.caches.get_mut(&(session, h)) {
+            own.0 += 1;
+        }
+    }
+
+    fn change_entry(&mut self, session: u32, h: u8) {
+        *self.version.entry(h).or_default() += 1;
+        for holder in self
+            .table
+            .change_entry(Some(SessionKey(session)), &handle(h))
+        {
+            // It drops the entry and asks again under the lease that stays.
+            self.caches
+                .get_mut(&(holder.0, h))
+                .expect("a holder caches")
+                .0 += 1;
+        }
+        if let Some(own) = self.caches.get_mut(&(session, h)) {
+            own.0 += 1;
+        }
+    }
+
+    fn apply(&mut self, op: &Op, now: Time) {
+        match *op {
+            Op::Look {
+                session,
+                handle,
+                exclusive,
+            } => self.look(session, handle, exclusive, now),
+            Op::Change { session, handle } => self.change(session, handle, now),
+            Op::ChangeEntry { session, handle } => self.change_entry(session, handle),
+            Op::GiveBack { session, handle: h } => {
+                self.table.give_back(SessionKey(session), &handle(h), now);
+                self.caches.remove(&(session, h));
+            }
+            Op::Open { session, handle: h } => {
+                self.table.add_writer(SessionKey(session), &handle(h));
+            }
+            Op::End(session) => {
+                self.table.drop_session(SessionKey(session), true, now);
+                self.caches.retain(|(s, _), _| *s != session);
+            }
+        }
+    }
+
+    fn check(&self) {
+        for ((session, h), (seen, lease)) in &self.caches {
+            let latest = self.version.get(h).copied().unwrap_or(0);
+            assert_eq!(*seen, latest, "session {session} believes an old version");
+            assert_eq!(self.table.held(SessionKey(*session), &handle(*h)), *lease);
+            let sharers = self.caches.keys().filter(|(_, other)| other == h).count();
+            assert!(*lease != Lease::Exclusive || sharers == 1);
+        }
+        for session in 1..4 {
+            let held = self.caches.keys().filter(|(s, _)| *s == session).count();
+            assert_eq!(self.table.count(SessionKey(session)), held);
+        }
+        let alone = self
+            .caches
+            .values()
+            .filter(|(_, l)| *l == Lease::Exclusive)
+            .count();
+        assert_eq!(self.table.exclusives(), alone);
+    }
+}
+
 proptest! {
-    /// Sessions cache versions of inodes as the leases allow; after every answered change nobody
-    /// believes an old version, and nobody shares what somebody has alone.
+    /// After every answered change nobody believes an old version, and nobody shares what somebody
+    /// has alone.
     #[test]
     fn nobody_believes_what_has_changed(ops in ops()) {
-        let mut table = LeaseTable::default();
-        let mut version: HashMap<u8, u64> = HashMap::new();
-        let mut caches: HashMap<(u32, u8), (u64, Lease)> = HashMap::new();
-        let mut writers: Vec<(u32, u8)> = Vec::new();
-        let mut clock = 0;
-        for op in ops {
-            clock += 1;
-            let now = at(clock);
-            match op {
-                Op::Look { session, handle: h, exclusive } => {
-                    let key = Some(SessionKey(session));
-                    if let Some(holder) = table.contest(key, &handle(h), now) {
-                        let cached = caches.get_mut(&(holder.0, h)).expect("a holder caches");
-                        prop_assert_eq!(cached.1, Lease::Exclusive);
-                        cached.1 = Lease::Read;
-                    }
-                    let wanted = if exclusive { Lease::Exclusive } else { Lease::Read };
-                    let lease = table.grant(SessionKey(session), &handle(h), wanted, now);
-                    if lease > Lease::None {
-                        let now = version.get(&h).copied().unwrap_or(0);
-                        caches.insert((session, h), (now, lease));
-                    }
-                }
-                Op::Change { session, handle: h } => {
-                    *version.entry(h).or_default() += 1;
-                    for holder in table.change_inode(Some(SessionKey(session)), &handle(h), now) {
-                        prop_assert!(caches.remove(&(holder.0, h)).is_some());
-                    }
-                    if let Some(own) = caches.get_mut(&(session, h)) {
-                        own.0 += 1;
-                    }
-                }
-                Op::ChangeEntry { session, handle: h } => {
-                    *version.entry(h).or_default() += 1;
-                    for holder in table.change_entry(Some(SessionKey(session)), &handle(h)) {
-                        // It drops the entry and asks again under the lease that stays.
-                        caches.get_mut(&(holder.0, h)).expect("a holder caches").0 += 1;
-                    }
-                    if let Some(own) = caches.get_mut(&(session, h)) {
-                        own.0 += 1;
-                    }
-                }
-                Op::GiveBack { session, handle: h } => {
-                    table.give_back(SessionKey(session), &handle(h), now);
-                    caches.remove(&(session, h));
-                }
-                Op::Open { session, handle: h } => {
-                    table.add_writer(SessionKey(session), &handle(h));
-                    writers.push((session, h));
-                }
-                Op::End(session) => {
-                    table.drop_session(SessionKey(session), true, now);
-                    caches.retain(|(s, _), _| *s != session);
-                    writers.retain(|(s, _)| *s != session);
-                }
-            }
-            for ((session, h), (seen, lease)) in &caches {
-                let latest = version.get(h).copied().unwrap_or(0);
-                prop_assert_eq!(*seen, latest, "{:?} believes", session);
-                prop_assert_eq!(table.held(SessionKey(*session), &handle(*h)), *lease);
-                let sharers = caches.keys().filter(|(_, other)| other == h).count();
-                prop_assert!(*lease != Lease::Exclusive || sharers == 1);
-            }
-            for session in 1..4 {
-                let held = caches.keys().filter(|(s, _)| *s == session).count();
-                prop_assert_eq!(table.count(SessionKey(session)), held);
-            }
-            let alone = caches.values().filter(|(_, l)| *l == Lease::Exclusive).count();
-            prop_assert_eq!(table.exclusives(), alone);
+        let mut model = Model::default();
+        for (clock, op) in ops.iter().enumerate() {
+            model.apply(op, at(clock as u64));
+            model.check();
         }
     }
 }

@@ -308,6 +308,51 @@ async fn a_revoked_credential_is_out_at_once_and_stays_out() {
     }
 }
 
+fn path(path: &std::path::Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+/// Asks for a volume; its name, or why not.
+async fn make(
+    admin: &mut Client,
+    text: &str,
+    path: String,
+    trial: bool,
+) -> Result<String, AdminError> {
+    let (name, kind) = (
+        text.to_owned(),
+        VolumeKind::Export {
+            path,
+            read_only: false,
+        },
+    );
+    let request = AdminRequest::VolumeCreate {
+        name,
+        kind,
+        dry_run: trial,
+    };
+    match admin.call(&Request::Admin(request)).await {
+        Reply::Admin(AdminReply::Failed { code, message }) => {
+            assert!(message.len() > 10, "{message}");
+            Err(code)
+        }
+        Reply::Admin(AdminReply::Volumes(list)) => Ok(list[0].name.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn delete(admin: &mut Client, text: &str) -> Result<(), AdminError> {
+    let request = AdminRequest::VolumeDelete {
+        name: text.to_owned(),
+        dry_run: false,
+    };
+    match admin.call(&Request::Admin(request)).await {
+        Reply::Admin(AdminReply::Failed { code, .. }) => Err(code),
+        Reply::Admin(AdminReply::Done) => Ok(()),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_are_checked_before_they_are_made() {
     if !is_root() {
@@ -315,30 +360,10 @@ async fn volumes_are_checked_before_they_are_made() {
     }
     let world = World::new().await;
     let mut admin = world.client().await;
-    let path = |p: &std::path::Path| p.to_str().unwrap().to_owned();
     let tree = path(&world.tree);
     let file = world.path().join("file");
     std::fs::write(&file, "").unwrap();
     std::os::unix::fs::symlink(&world.data, world.path().join("link")).unwrap();
-    let mut create = async |name: &str, path: String, dry_run| {
-        let kind = VolumeKind::Export {
-            path,
-            read_only: false,
-        };
-        let request = AdminRequest::VolumeCreate {
-            name: name.to_owned(),
-            kind,
-            dry_run,
-        };
-        match admin.call(&Request::Admin(request)).await {
-            Reply::Admin(AdminReply::Failed { code, message }) => {
-                assert!(message.len() > 10, "{message}");
-                Err(code)
-            }
-            Reply::Admin(AdminReply::Volumes(list)) => Ok(list[0].name.clone()),
-            other => panic!("{other:?}"),
-        }
-    };
     let invalid = Err(AdminError::Invalid);
     for name in [
         "",
@@ -351,13 +376,17 @@ async fn volumes_are_checked_before_they_are_made() {
         "..",
         "é",
     ] {
-        assert_eq!(create(name, tree.clone(), false).await, invalid, "{name:?}");
+        assert_eq!(
+            make(&mut admin, name, tree.clone(), false).await,
+            invalid,
+            "{name:?}"
+        );
     }
     assert_eq!(
-        create("lab", tree.clone(), false).await,
+        make(&mut admin, "lab", tree.clone(), false).await,
         Err(AdminError::Exists)
     );
-    for bad in [
+    let bad = [
         "relative".to_owned(),
         format!("{tree}/none"),
         path(&file),
@@ -367,47 +396,36 @@ async fn volumes_are_checked_before_they_are_made() {
         path(world.path()),
         "/".to_owned(),
         "/proc".to_owned(),
-    ] {
-        assert_eq!(create("second", bad.clone(), false).await, invalid, "{bad}");
+    ];
+    for bad in bad {
+        assert_eq!(
+            make(&mut admin, "second", bad.clone(), false).await,
+            invalid,
+            "{bad}"
+        );
     }
-    assert_eq!(
-        create("second", tree.clone(), true).await,
-        Ok("second".to_owned())
-    );
-    assert_eq!(
-        create("second", tree.clone(), false).await,
-        Ok("second".to_owned())
-    );
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_are_made_and_deleted_but_not_under_somebody() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let mut admin = world.client().await;
+    let tree = path(&world.tree);
+    for trial in [true, false] {
+        let outcome = make(&mut admin, "second", tree.clone(), trial).await;
+        assert_eq!(outcome, Ok("second".to_owned()), "a trial makes nothing");
+    }
     let mut user = world.client().await;
     user.attach().await;
-    let delete = |name: &str| {
-        Request::Admin(AdminRequest::VolumeDelete {
-            name: name.to_owned(),
-            dry_run: false,
-        })
-    };
-    let reply = admin.call(&delete("lab")).await;
-    let in_use = matches!(
-        reply,
-        Reply::Admin(AdminReply::Failed {
-            code: AdminError::InUse,
-            ..
-        })
-    );
-    assert!(in_use, "{reply:?}");
+    assert_eq!(delete(&mut admin, "lab").await, Err(AdminError::InUse));
+    assert_eq!(delete(&mut admin, "second").await, Ok(()));
     assert_eq!(
-        admin.call(&delete("second")).await,
-        Reply::Admin(AdminReply::Done)
+        delete(&mut admin, "second").await,
+        Err(AdminError::NotFound)
     );
-    let reply = admin.call(&delete("second")).await;
-    assert!(matches!(
-        reply,
-        Reply::Admin(AdminReply::Failed {
-            code: AdminError::NotFound,
-            ..
-        })
-    ));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -342,7 +342,14 @@ async fn strange_wishes_get_clear_answers() {
     };
     let (results, _) = client.steps(vec![list; 64]).await;
     assert_eq!(results.last(), Some(&Err(FsError::Overflow)));
-    // Versions and clusters that are not ours.
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_and_clusters_that_are_not_ours_are_told_so() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
     let address = world.server().address();
     for (wrong, expected) in [(true, "version"), (false, "cluster")] {
         let mut connection = open_line(address, None, Mode::Plain).await.unwrap();
