@@ -1,8 +1,8 @@
 //! Inodes that stay within reach although they lose their last name.
 //!
-//! A client that was told that nobody changes a file may have opened it without asking. When somebody
-//! else removes the file, that client must still be able to open it here, until it has heard of the
-//! removal and done so. Whoever removes holds the inode for that time.
+//! A client that was told that nobody changes a file may have opened it without asking. When
+//! somebody else removes the file, that client must still be able to open it here, until it has
+//! heard of the removal and done so. Whoever removes holds the inode for that time.
 
 use crate::cache::Pin;
 use base::Handle;

@@ -226,25 +226,7 @@ pub(crate) fn on_demand(workload: &Workload, clock: Clock) -> anyhow::Result<Out
     };
     let stop = AtomicBool::new(false);
     let bulk_done = AtomicU64::new(0);
-    let stream = || -> anyhow::Result<()> {
-        let file = File::open(bulk).with_context(|| format!("opening {bulk}"))?;
-        let mut buffer = vec![0u8; 128 << 10];
-        let calls = Pattern::Sequential { bytes: *bulk_bytes }.calls(buffer.len() as u64);
-        for (offset, len) in calls {
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
-            read_checked(
-                &file,
-                &mut buffer[..len as usize],
-                offset,
-                *bulk_seed,
-                Verify::Full,
-            )?;
-            bulk_done.fetch_add(len, Ordering::Relaxed);
-        }
-        Ok(())
-    };
+    let stream = || read_bulk(bulk, *bulk_seed, *bulk_bytes, &stop, &bulk_done);
     let demand = || -> anyhow::Result<(Vec<f64>, f64)> {
         let file = File::open(file).with_context(|| format!("opening {file}"))?;
         let mut random = Random::new(*draw);
@@ -282,6 +264,28 @@ pub(crate) fn on_demand(workload: &Workload, clock: Clock) -> anyhow::Result<Out
         latency: Latencies::of(times),
         ..Outcome::default()
     })
+}
+
+/// Reads a file from front to back until it ends or `stop` is set, counting bytes in `done`.
+fn read_bulk(
+    path: &str,
+    seed: u64,
+    bytes: u64,
+    stop: &AtomicBool,
+    done: &AtomicU64,
+) -> anyhow::Result<()> {
+    let file = File::open(path).with_context(|| format!("opening {path}"))?;
+    let mut buffer = vec![0u8; 128 << 10];
+    let calls = Pattern::Sequential { bytes }.calls(buffer.len() as u64);
+    for (offset, len) in calls {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let part = &mut buffer[..len as usize];
+        read_checked(&file, part, offset, seed, Verify::Full)?;
+        done.fetch_add(len, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -90,9 +90,10 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         });
     }
     shared.wake_all();
+    let warm_bytes = warming(shared, index, greeting_time);
     let outcome = tokio::select! {
         outcome = receive(shared, connection, boot, reader) => outcome,
-        outcome = send(shared, connection, writer, warming(shared, index, greeting_time)) => outcome,
+        outcome = send(shared, connection, writer, warm_bytes) => outcome,
     };
     if let Err(error) = outcome {
         tracing::debug!(connection = index, %error, "connection lost");

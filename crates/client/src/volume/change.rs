@@ -329,17 +329,8 @@ impl Volume {
         to_name: &Name,
         mode: RenameMode,
     ) -> Result<(), FsError> {
-        let moved = self.nodes().name(parent, name).flatten();
         let replaced = self.nodes().name(to_parent, to_name).flatten();
-        for node in [moved, replaced].into_iter().flatten() {
-            self.handle(node).await?;
-        }
-        if let Some(replaced) = replaced {
-            self.keep_open(replaced).await?;
-        }
-        if mode == RenameMode::Replace {
-            self.settle_replaced(replaced).await;
-        }
+        self.before_rename(parent, name, replaced, mode).await?;
         let step = Step::Rename {
             parent: self.target(parent).await?,
             name: name.clone(),
@@ -389,6 +380,27 @@ impl Volume {
             .flatten()
         {
             self.tell_attributes(node);
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the server knows all that a rename is about.
+    async fn before_rename(
+        &self,
+        parent: NodeId,
+        name: &Name,
+        replaced: Option<NodeId>,
+        mode: RenameMode,
+    ) -> Result<(), FsError> {
+        let moved = self.nodes().name(parent, name).flatten();
+        for node in [moved, replaced].into_iter().flatten() {
+            self.handle(node).await?;
+        }
+        if let Some(replaced) = replaced {
+            self.keep_open(replaced).await?;
+        }
+        if mode == RenameMode::Replace {
+            self.settle_replaced(replaced).await;
         }
         Ok(())
     }
