@@ -5,13 +5,14 @@
 //! configuration  $AZEKURA_CONFIG_DIR, else $XDG_CONFIG_HOME/azekura, else ~/.config/azekura
 //!   config.toml                      settings; a flag on the command line goes before them
 //!   clusters/HOST_PORT/credential.pem  how to prove oneself to that server (0700, 0600)
-//! state          $AZEKURA_CONFIG_DIR/state, else $XDG_STATE_HOME/azekura, else ~/.local/state/azekura
+//! state          $AZEKURA_CONFIG_DIR/state, else $XDG_STATE_HOME/azekura, else
+//! ~/.local/state/azekura
 //!   lines/HOST_PORT.json             the line to that server as the last mount measured it
 //!   mount-PATH.log                   what a mount in the background has to say
 //! ```
-//! One variable, `AZEKURA_CONFIG_DIR`, so moves everything: a test or a demonstration sees nothing of
-//! the user's own. The home directory comes from `HOME` or, as under an init system, from the user
-//! database.
+//! One variable, `AZEKURA_CONFIG_DIR`, so moves everything: a test or a demonstration sees nothing
+//! of the user's own. The home directory comes from `HOME` or, as under an init system, from the
+//! user database.
 
 use crate::address::Address;
 use crate::errors::{Code, Context, Failure, Result};

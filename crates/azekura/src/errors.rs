@@ -2,8 +2,8 @@
 //!
 //! Every failure of the program is a [`Failure`], so there is none without a code. The table of
 //! codes is [`Code`]; `docs/errors/` has a page for each, and `cargo xtask tidy` compares the two.
-//! Lower crates know nothing of codes: the conversions at the end of this file give their errors the
-//! code and the hint that fit at the border to the user.
+//! Lower crates know nothing of codes: the conversions at the end of this file give their errors
+//! the code and the hint that fit at the border to the user.
 //!
 //! ```text
 //! error: cannot reach 127.0.0.1:7700: connection refused
@@ -28,8 +28,8 @@ pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 /// What a process that failed ends with.
 const EXIT_FAILED: u8 = 1;
 
-/// Declares the codes: a name, the number that users see, what it is for, and the hint that is given
-/// if the place of the error has no better one.
+/// Declares the codes: a name, the number that users see, what it is for, and the hint that is
+/// given if the place of the error has no better one.
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $hint:literal;)*) => {
         /// The kinds of trouble, stable for programs and for people who search.

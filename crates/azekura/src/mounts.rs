@@ -1,9 +1,9 @@
 //! The mounts of this machine, seen from outside their processes.
 //!
 //! A mount is found in the kernel's list by its path and asked through extended attributes of its
-//! root. Asking can hang as long as the mount's own time-out, so it is done by a thread that is left
-//! behind when its time is over; the list is read without touching the mount, so that one that does
-//! not answer can still be found and taken off.
+//! root. Asking can hang as long as the mount's own time-out, so it is done by a thread that is
+//! left behind when its time is over; the list is read without touching the mount, so that one that
+//! does not answer can still be found and taken off.
 
 use crate::errors::{Code, Context, Failure, Result, plain_io};
 use rustix::fs::XattrFlags;
@@ -175,7 +175,8 @@ impl Mounted {
     /// Breaks the connection between kernel and mount: everybody who waits gets an error.
     ///
     /// # Errors
-    /// Where the kernel's list of connections is not ours to write; the mount can still be detached.
+    /// Where the kernel's list of connections is not ours to write; the mount can still be
+    /// detached.
     pub(crate) fn abort(&self) -> Result<()> {
         let path = format!("/sys/fs/fuse/connections/{}/abort", self.connection);
         std::fs::write(&path, "1").context(path)

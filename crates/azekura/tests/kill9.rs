@@ -2,10 +2,11 @@
 //! checked.
 //!
 //! The writers work on one mount and go on while the server dies and comes back. What they were
-//! acknowledged (`fsync` or `close` returned, a name was made or renamed and its directory synced) is
-//! noted, and must be found at the server itself after each round, byte for byte.
+//! acknowledged (`fsync` or `close` returned, a name was made or renamed and its directory synced)
+//! is noted, and must be found at the server itself after each round, byte for byte.
 //!
-//! `AZEKURA_KILL_ROUNDS` says how many rounds, `AZEKURA_KILL_SEED` from which seed; both are printed.
+//! `AZEKURA_KILL_ROUNDS` says how many rounds, `AZEKURA_KILL_SEED` from which seed; both are
+//! printed.
 
 #[cfg(test)]
 mod common;
@@ -167,8 +168,11 @@ mod rounds {
                 })
             })
             .collect();
-        for _ in 0..rounds {
+        for round in 0..rounds {
             std::thread::sleep(Duration::from_millis(random.below(LIFE_MILLIS_MAX)));
+            // A writer only ends early by a failure, which it has told.
+            let failed = writers.iter().any(std::thread::JoinHandle::is_finished);
+            assert!(!failed, "a writer failed before round {round}");
             scene.kill();
             let now = acknowledged.lock().unwrap().clone();
             check(&scene.path("export"), &now);

@@ -23,7 +23,7 @@ use std::time::Duration;
 Examples:
   azekura cp photos/first.raw 127.0.0.1:7700/photos:/third.raw
   azekura cp -r -p ./results far.example:7700/lab:/
-  azekura cp -r -p --continue ./results far.example:7700/lab:/     # the rest, after an interruption")]
+  azekura cp -r -p --continue ./results far.example:7700/lab:/  # the rest")]
 pub(super) struct Cp {
     /// Sources and, last, the target
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
@@ -182,8 +182,8 @@ impl Volumes<'_> {
         })
     }
 
-    /// Finds the target. If it is a directory, everything goes into it; if it is not, the one source
-    /// gets its name.
+    /// Finds the target. If it is a directory, everything goes into it; if it is not, the one
+    /// source gets its name.
     async fn target(&mut self, location: &Location, sources: &mut [Source]) -> Result<Target> {
         let (tree, parent, name) = match location {
             Location::Local(path) => {

@@ -59,115 +59,105 @@ impl Top {
     }
 }
 
-/// The figures for people; rates over the time since the look before.
-fn page(path: &str, status: &Value, earlier: Option<(Duration, &Value)>) -> String {
-    let number = |key: &str| status.get(key).and_then(Value::as_u64).unwrap_or(0);
-    let text = |key: &str| status.get(key).and_then(Value::as_str).unwrap_or("?");
-    let share = |key: &str| {
-        let share = status.get(key).and_then(Value::as_f64).unwrap_or(0.0);
+/// A mount's figures, now and at the look before.
+struct Figures<'a> {
+    now: &'a Value,
+    earlier: Option<(Duration, &'a Value)>,
+}
+
+impl Figures<'_> {
+    fn number(&self, key: &str) -> u64 {
+        self.now.get(key).and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    fn text(&self, key: &str) -> String {
+        output::plain(self.now.get(key).and_then(Value::as_str).unwrap_or("?"))
+    }
+
+    fn size(&self, key: &str) -> String {
+        size(self.number(key))
+    }
+
+    fn share(&self, key: &str) -> String {
+        let share = self.now.get(key).and_then(Value::as_f64).unwrap_or(0.0);
         format!("{:.1} %", share * 100.0)
-    };
-    let lately = |key: &str| {
-        let now = number(key);
-        earlier.map_or(String::new(), |(time, status)| {
-            let then = status.get(key).and_then(Value::as_u64).unwrap_or(now);
+    }
+
+    /// A count of bytes, with its rate over the time since the look before.
+    fn flow(&self, key: &str) -> String {
+        let now = self.number(key);
+        let lately = self.earlier.map_or(String::new(), |(time, earlier)| {
+            let then = earlier.get(key).and_then(Value::as_u64).unwrap_or(now);
             format!("  {}", rate(now.saturating_sub(then), time))
-        })
-    };
-    let connected = status
-        .get("connected")
-        .and_then(Value::as_bool)
-        .unwrap_or(false);
-    let line = if connected {
-        "connected".to_owned()
-    } else {
+        });
+        format!("{}{lately}", size(now))
+    }
+
+    fn line(&self) -> String {
+        let again = output::count(self.number("reconnects"), "time");
+        if self
+            .now
+            .get("connected")
+            .and_then(Value::as_bool)
+            .unwrap_or(false)
+        {
+            return format!("connected, connected again {again}");
+        }
+        let silence = Duration::from_millis(self.number("silence_millis"));
         format!(
-            "not connected for {}",
-            span(Duration::from_millis(number("silence_millis")))
+            "not connected for {}, connected again {again}",
+            span(silence)
         )
-    };
-    let round_trip = span(Duration::from_micros(number("rtt_micros")));
-    let measured = |key: &str| Rate(number(key)).to_string();
-    let mut page = format!(
-        "{} on {}\n",
-        output::plain(text("source")),
-        output::plain(path)
+    }
+}
+
+/// The figures for people.
+fn page(path: &str, now: &Value, earlier: Option<(Duration, &Value)>) -> String {
+    let all = Figures { now, earlier };
+    let both = |down: String, up: String| format!("down {down}, up {up}");
+    let measured = |key: &str| Rate(all.number(key)).to_string();
+    let in_flight = both(
+        all.size("in_flight_bytes"),
+        all.size("upload_in_flight_bytes"),
+    );
+    let requests = output::count(all.number("requests_in_flight"), "request");
+    let held = format!(
+        "{} data, {} inodes, {} leases",
+        all.size("buffered_bytes"),
+        all.number("nodes"),
+        all.number("leases")
+    );
+    let hits = format!(
+        "data {}, names {}",
+        all.share("hit_rate"),
+        all.share("lookup_hit_rate")
+    );
+    let rates = both(
+        measured("download_bytes_per_second"),
+        measured("upload_bytes_per_second"),
     );
     let rows = [
+        ("line", all.line()),
         (
-            "line",
-            format!("{line}, reconnected {} times", number("reconnects")),
+            "round trip",
+            span(Duration::from_micros(all.number("rtt_micros"))),
         ),
-        ("round trip", round_trip),
-        (
-            "measured rate",
-            format!(
-                "down {}, up {}",
-                measured("download_bytes_per_second"),
-                measured("upload_bytes_per_second")
-            ),
-        ),
+        ("measured rate", rates),
         (
             "window",
-            format!(
-                "down {}, up {}",
-                size(number("window_bytes")),
-                size(number("upload_window_bytes"))
-            ),
+            both(all.size("window_bytes"), all.size("upload_window_bytes")),
         ),
-        (
-            "in flight",
-            format!(
-                "down {}, up {}, {} requests",
-                size(number("in_flight_bytes")),
-                size(number("upload_in_flight_bytes")),
-                number("requests_in_flight")
-            ),
-        ),
-        (
-            "received",
-            format!(
-                "{}{}",
-                size(number("bytes_received")),
-                lately("bytes_received")
-            ),
-        ),
-        (
-            "sent",
-            format!("{}{}", size(number("bytes_sent")), lately("bytes_sent")),
-        ),
-        (
-            "read by programs",
-            format!("{}{}", size(number("read_bytes")), lately("read_bytes")),
-        ),
-        (
-            "written",
-            format!(
-                "{}{}",
-                size(number("written_bytes")),
-                lately("written_bytes")
-            ),
-        ),
-        ("not yet safe", size(number("unwritten_bytes"))),
-        (
-            "hits",
-            format!(
-                "data {}, names {}",
-                share("hit_rate"),
-                share("lookup_hit_rate")
-            ),
-        ),
-        ("wasted", size(number("wasted_bytes"))),
-        (
-            "held",
-            format!(
-                "{} data, {} inodes, {} leases",
-                size(number("buffered_bytes")),
-                number("nodes"),
-                number("leases")
-            ),
-        ),
+        ("in flight", format!("{in_flight}, {requests}")),
+        ("received", all.flow("bytes_received")),
+        ("sent", all.flow("bytes_sent")),
+        ("read by programs", all.flow("read_bytes")),
+        ("written", all.flow("written_bytes")),
+        ("not yet safe", all.size("unwritten_bytes")),
+        ("hits", hits),
+        ("wasted", all.size("wasted_bytes")),
+        ("held", held),
     ];
+    let mut page = format!("{} on {}\n", all.text("source"), output::plain(path));
     for (name, value) in rows {
         writeln!(page, "  {name:<17} {value}").expect("writing to a string cannot fail");
     }
@@ -195,7 +185,7 @@ mod tests {
         let page = page("/mnt/lab", &now, Some((Duration::from_millis(500), &then)));
         expect![[r#"
             far:7700/lab on /mnt/lab
-              line              connected, reconnected 1 times
+              line              connected, connected again 1 time
               round trip        100 ms
               measured rate     down 117.7 MB/s, up 0 B/s
               window            down 12.0 MiB, up 0 B

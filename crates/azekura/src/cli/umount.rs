@@ -1,9 +1,9 @@
 //! `azekura umount`: nothing that was written is left behind silently.
 //!
 //! First everything written is made durable at the server, while the amount left is shown; the
-//! limit is not on the whole but on standing still, because a long line may have much to carry. Only
-//! then is the mount taken off. Where the server does not answer, the command ends within the stated
-//! time, the mount stays, and the user decides.
+//! limit is not on the whole but on standing still, because a long line may have much to carry.
+//! Only then is the mount taken off. Where the server does not answer, the command ends within the
+//! stated time, the mount stays, and the user decides.
 
 use crate::config::Span;
 use crate::errors::{Code, Failure, Result, plain_io};
@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How often the amount left is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// How long the mount's process is waited for after the mount is off: it says goodbye to the server.
+/// How long the mount's process is waited for after the mount is off: it says goodbye to the
+/// server.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
 /// How often it is looked at.
 const END_LOOK_INTERVAL: Duration = Duration::from_millis(10);

@@ -9,8 +9,8 @@
 //! client's read-ahead and write-behind.
 //!
 //! Both sides are a [`Tree`]. Names from either side are [`Name`]s, and a local tree is entered by
-//! `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)` only: a server that lists `x` as a link to `/etc`
-//! and again as a directory cannot make us write there.
+//! `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)` only: a server that lists `x` as a link to
+//! `/etc` and again as a directory cannot make us write there.
 //!
 //! Every file is checked: the bytes written are the bytes read, the size at the target is the size
 //! at the source, and a source that changed meanwhile is reported.

@@ -55,8 +55,8 @@ struct Job {
 /// Copies everything, naming what fails, and waits until it is durable.
 ///
 /// # Errors
-/// Where nothing can be done: the target does not take what was written. Single failures are counted
-/// in the result.
+/// Where nothing can be done: the target does not take what was written. Single failures are
+/// counted in the result.
 pub(crate) async fn copy(plan: Plan, target: Target, settings: Settings) -> Result<Copied> {
     let started = Instant::now();
     let progress = Progress::bytes("copying", plan.bytes);

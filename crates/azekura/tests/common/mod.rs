@@ -1,12 +1,13 @@
 //! A server, a volume and mounts for one test, through the command line that users have.
 //!
-//! Everything lies in a temporary directory with a configuration of its own. Whatever happens to the
-//! test, dropping the scene takes its mounts off and ends its server, by path and by number, never by
-//! name: others run the same program.
+//! Everything lies in a temporary directory with a configuration of its own. Whatever happens to
+//! the test, dropping the scene takes its mounts off and ends its server, by path and by number,
+//! never by name: others run the same program.
 //!
 //! Servers are started by a shell that was started before anything was mounted. A process that a
-//! test starts itself would be born with copies of the test's open files; closing them on the way to
-//! the new program asks the server of their mount, and waits if that is the one about to be started.
+//! test starts itself would be born with copies of the test's open files; closing them on the way
+//! to the new program asks the server of their mount, and waits if that is the one about to be
+//! started.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -82,11 +83,13 @@ fn read(mut file: File) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Starts a server for each address that it reads, and says its process number.
+/// Starts a server for each address that it reads, says its process number, and that it has ended.
 const LAUNCHER: &str = r#"
 while read -r address; do
     "$0" server --init --with-parent --data srv --listen "$address" >server.out 2>>server.log &
     echo $!
+    wait $!
+    echo ended
 done
 "#;
 /// Time for a server to come up, also on a machine that is busy.
@@ -96,7 +99,7 @@ const START_TIME_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Scene {
     directory: TempDir,
     launcher: Child,
-    started: BufReader<ChildStdout>,
+    launched: BufReader<ChildStdout>,
     server: Option<Pid>,
     address: String,
     mounts: Vec<PathBuf>,
@@ -117,7 +120,7 @@ impl Scene {
             .spawn()
             .unwrap();
         let mut scene = Self {
-            started: BufReader::new(launcher.stdout.take().unwrap()),
+            launched: BufReader::new(launcher.stdout.take().unwrap()),
             launcher,
             directory,
             server: None,
@@ -173,7 +176,7 @@ impl Scene {
         fs::write(&out, "").unwrap();
         writeln!(self.launcher.stdin.as_ref().unwrap(), "{}", self.address).unwrap();
         let mut pid = String::new();
-        self.started.read_line(&mut pid).unwrap();
+        self.launched.read_line(&mut pid).unwrap();
         self.server = Pid::from_raw(pid.trim().parse().unwrap());
         let deadline = Instant::now() + START_TIME_MAX;
         loop {
@@ -194,21 +197,18 @@ impl Scene {
     }
 
     fn is_running(&self) -> bool {
-        let Some(pid) = self.server else {
-            return false;
-        };
-        // "PID (name) STATE ..."; the launcher may leave the ended process unread for a while.
-        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-        stat.is_ok_and(|stat| !stat.contains(") Z "))
+        let pid = self.server.map(Pid::as_raw_nonzero);
+        pid.is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists())
     }
 
     /// Kills the server, which gets no chance to say or write anything.
     pub(crate) fn kill(&mut self) {
         let pid = self.server.expect("the server runs");
         kill_process(pid, Signal::KILL).unwrap();
-        while self.is_running() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        // Only then are all its files closed, the lock on its data directory too.
+        let mut ended = String::new();
+        self.launched.read_line(&mut ended).unwrap();
+        assert_eq!(ended, "ended\n");
         self.server = None;
     }
 

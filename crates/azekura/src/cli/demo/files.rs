@@ -89,8 +89,8 @@ impl Picked {
         Ok(())
     }
 
-    /// Compares the copy below `root` with the original, byte for byte. Returns how long reading the
-    /// copy took.
+    /// Compares the copy below `root` with the original, byte for byte. Returns how long reading
+    /// the copy took.
     pub(super) fn verify(&self, root: &Path) -> Result<Duration> {
         let path = root.join(&self.name);
         let mut original = File::open(&self.path).context(self.path.display())?;

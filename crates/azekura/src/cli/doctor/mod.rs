@@ -1,8 +1,8 @@
 //! `azekura doctor`: what keeps it from working, or from working well, and what to do about it.
 //!
-//! Each check looks at one thing, says what it found, and where that is not as it should be, what to
-//! do. A check never changes anything. A failed one means that something will not work; a warning,
-//! that it will not work as well as it could.
+//! Each check looks at one thing, says what it found, and where that is not as it should be, what
+//! to do. A check never changes anything. A failed one means that something will not work; a
+//! warning, that it will not work as well as it could.
 
 mod machine;
 mod network;

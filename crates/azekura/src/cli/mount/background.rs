@@ -164,13 +164,12 @@ mod tests {
             blocking: Some(ByteSize(64)),
             verbose: 2,
         };
-        let words: Vec<String> = arguments(&plan)
-            .into_iter()
-            .map(|a| a.into_string().expect("UTF-8"))
+        let words = arguments(&plan).into_iter();
+        let words: Vec<String> = words
+            .map(|word| word.into_string().expect("UTF-8"))
             .collect();
-        expect_test::expect![[
-            r#"mount --foreground --report --read-only -v -v -o suid,noexec --timeout=1500ms --blocking=64 --log /var/log/x -- far:7700/lab /mnt/-x"#
-        ]]
-        .assert_eq(&words.join(" "));
+        let expected = "mount --foreground --report --read-only -v -v -o suid,noexec \
+                        --timeout=1500ms --blocking=64 --log /var/log/x -- far:7700/lab /mnt/-x";
+        assert_eq!(words.join(" "), expected);
     }
 }

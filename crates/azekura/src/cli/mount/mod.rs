@@ -1,9 +1,9 @@
 //! `azekura mount`.
 //!
 //! A mount is a process of its own. The command starts it (the same program again, with
-//! `--foreground`, a session of its own and a pipe), waits until it is ready, and returns; what goes
-//! wrong before comes back through the pipe and is reported as if it had happened here. Starting the
-//! program again instead of forking keeps threads out of the question.
+//! `--foreground`, a session of its own and a pipe), waits until it is ready, and returns; what
+//! goes wrong before comes back through the pipe and is reported as if it had happened here.
+//! Starting the program again instead of forking keeps threads out of the question.
 
 mod background;
 mod options;
