@@ -41,12 +41,11 @@ fn turn(shared: &Arc<Shared>) -> Duration {
     let silence = now.since(shared.heard_at());
     let deadline = state.session.next_deadline();
     let up = state.session.is_up(wire::session::ConnectionIndex::MAIN);
-    let idle = state.session.in_flight().requests == 0;
     drop(state);
     for waiter in overdue {
         let _ = waiter.answer.send(Err(CallError::TimedOut));
     }
-    if up && idle && silence >= HEARTBEAT_INTERVAL {
+    if up && silence >= HEARTBEAT_INTERVAL {
         let transport = Transport {
             shared: Arc::clone(shared),
         };

@@ -301,7 +301,8 @@ impl Volume {
     pub(super) async fn until_stored(&self, node: NodeId, file: &Arc<File>) -> Result<(), FsError> {
         file.lock().written.seal();
         self.send_written(node, file);
-        let begun = now();
+        let limit = self.transport.request_time_max();
+        let (mut since, mut left_bytes) = (now(), u64::MAX);
         loop {
             let progress = file.progress.notified();
             tokio::pin!(progress);
@@ -312,10 +313,13 @@ impl Volume {
                 if state.written.has_error() || state.written.is_stored() {
                     return Ok(());
                 }
+                // A slow line may take long for all of it; what must not be is that nothing moves.
+                let unstored_bytes = state.written.unstored_bytes();
+                if unstored_bytes < left_bytes {
+                    (since, left_bytes) = (now(), unstored_bytes);
+                }
             }
-            // Each piece has its own time-out; this one only bounds a long queue of them.
-            let limit = self.transport.request_time_max() * 4;
-            let left = limit.saturating_sub(now().since(begun));
+            let left = limit.saturating_sub(now().since(since));
             if tokio::time::timeout(left, progress).await.is_err() {
                 return Err(FsError::TimedOut);
             }
