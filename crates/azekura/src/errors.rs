@@ -368,7 +368,14 @@ impl From<CallError> for Failure {
             CallError::Closed => Code::Unauthenticated,
             CallError::Failed(error) => return error.into(),
         };
-        Self::new(code, error.to_string())
+        let failure = Self::new(code, error.to_string());
+        match error {
+            CallError::Refused(Refusal::ForeignUser) => failure.hint(
+                "a credential of the kind user:UID speaks for that user alone; all users of a \
+                 machine need one of the kind host",
+            ),
+            _ => failure,
+        }
     }
 }
 

@@ -23,7 +23,7 @@ const BYTES: u64 = 48 << 20;
 /// See it work: serve, mount, copy files in, read them back, on this machine
 ///
 /// Starts a server on a free port of the loopback address and mounts a volume of it, in a temporary
-/// directory. Needs root, or fusermount3.
+/// directory. Needs root, because a server acts for the users who ask it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Demo {
     /// End after the figures and clean up, instead of waiting for Enter
@@ -61,6 +61,10 @@ impl Stop {
 
 impl Demo {
     pub(super) fn run(self) -> Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            let message = "a server acts for the users who ask it, which takes root";
+            return Err(Failure::new(Code::ServerRights, message).hint("sudo azekura demo"));
+        }
         let (sender, events) = mpsc::channel();
         let stop = Stop::default();
         let _runtime = watch_signals(stop.clone(), sender.clone())?;
