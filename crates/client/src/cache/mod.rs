@@ -68,6 +68,9 @@ pub struct Node {
     pub kernel_data: Option<Timestamp>,
     /// Bumped by every recall: what was asked for before is not believed.
     pub epoch: u64,
+    /// Bumped by every change of a directory's names that is made from here. A look-up or listing
+    /// that was asked for before may show the names as they were, and no recall says so.
+    pub changes: u64,
     /// The directory in which it was seen last.
     pub parent: Option<NodeId>,
 }
@@ -115,6 +118,7 @@ impl Node {
             link_target: None,
             kernel_data: None,
             epoch: 0,
+            changes: 0,
             parent: None,
         }
     }
@@ -314,6 +318,19 @@ impl NodeTable {
         if let Some(node) = node.and_then(|node| self.nodes.get_mut(&node)) {
             node.parent = Some(parent_id);
         }
+    }
+
+    /// A change of a directory's names has been made from here.
+    pub fn note_change(&mut self, directory: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&directory) {
+            node.changes += 1;
+        }
+    }
+
+    /// How many changes of a directory's names have been made from here.
+    #[must_use]
+    pub fn changes(&self, directory: NodeId) -> u64 {
+        self.nodes.get(&directory).map_or(0, |node| node.changes)
     }
 
     /// What is known of a name: `None` if nothing, `Some(None)` if it does not exist.

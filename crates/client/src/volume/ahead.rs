@@ -95,6 +95,7 @@ impl Volume {
         known.attributes.modified = attributes.modified;
         known.attributes.changed = attributes.changed;
         let node = nodes.create_ahead(attributes.clone());
+        nodes.note_change(*parent);
         nodes.set_name(*parent, name, Some(node));
         drop(nodes);
         let file = AheadFile {

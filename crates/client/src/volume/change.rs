@@ -93,6 +93,7 @@ impl Volume {
         let seen = response.recalls_seen;
         let mut nodes = self.nodes();
         let node = nodes.apply(&entry, seen);
+        nodes.note_change(parent);
         nodes.refresh(parent, &attributes, parent_lease, seen);
         let believed = nodes.get(parent).is_some_and(|parent| parent.is_leased())
             && !nodes.is_recalled_since(parent, seen);
@@ -277,7 +278,7 @@ impl Volume {
         let (reply, response) = match self.step(who, step).await {
             Ok(done) => done,
             Err(error) => {
-                self.doubt_name(parent, name, error);
+                self.doubt_name(parent, name);
                 return Err(error);
             }
         };
@@ -291,6 +292,7 @@ impl Volume {
         let seen = response.recalls_seen;
         let mut nodes = self.nodes();
         let left = entry.as_ref().map(|entry| nodes.apply(entry, seen));
+        nodes.note_change(parent);
         keep_refreshed(&mut nodes, parent, &attributes, seen);
         set_or_forget(&mut nodes, parent, name, None, seen);
         if left.is_none()
@@ -306,14 +308,12 @@ impl Volume {
         Ok(())
     }
 
-    /// An error says that what was known of a name is wrong.
-    fn doubt_name(&self, parent: NodeId, name: &Name, error: FsError) {
-        if matches!(
-            error,
-            FsError::NotFound | FsError::NotDirectory | FsError::IsDirectory
-        ) {
-            forget_name(&mut self.nodes(), parent, name);
-        }
+    /// A change failed, and it may have been made all the same (the line was cut, time ran out), or
+    /// shows that what was known is wrong: nothing is known of the name any more.
+    fn doubt_name(&self, parent: NodeId, name: &Name) {
+        let mut nodes = self.nodes();
+        nodes.note_change(parent);
+        forget_name(&mut nodes, parent, name);
     }
 
     /// Renames.
@@ -341,7 +341,8 @@ impl Volume {
         let (reply, response) = match self.step(who, step).await {
             Ok(done) => done,
             Err(error) => {
-                self.doubt_name(parent, name, error);
+                self.doubt_name(parent, name);
+                self.doubt_name(to_parent, to_name);
                 return Err(error);
             }
         };
@@ -356,6 +357,8 @@ impl Volume {
         let seen = response.recalls_seen;
         let mut nodes = self.nodes();
         let node = nodes.apply(&entry, seen);
+        nodes.note_change(parent);
+        nodes.note_change(to_parent);
         keep_refreshed(&mut nodes, parent, &attributes, seen);
         keep_refreshed(&mut nodes, to_parent, &to_attributes, seen);
         set_or_forget(&mut nodes, to_parent, to_name, Some(node), seen);

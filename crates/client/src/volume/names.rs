@@ -84,9 +84,10 @@ impl Volume {
             return Ok(found);
         }
         self.counters.lookups.fetch_add(1, Ordering::Relaxed);
-        let (inline_bytes_max, list) = {
+        let (inline_bytes_max, list, changes) = {
             let mut nodes = self.nodes();
             let known = nodes.get_mut(parent).ok_or(FsError::Stale)?;
+            let changes = known.changes;
             let directory = known.directory_mut();
             directory.misses += 1;
             directory.lookups += 1;
@@ -96,7 +97,7 @@ impl Volume {
             } else {
                 INLINE_BYTES_GUESS
             };
-            (inline, directory.misses == MISSES_BEFORE_LISTING)
+            (inline, directory.misses == MISSES_BEFORE_LISTING, changes)
         };
         if list {
             self.list_ahead(who, parent);
@@ -120,7 +121,8 @@ impl Volume {
         let node = entry
             .as_ref()
             .map(|entry| nodes.apply(entry, response.recalls_seen));
-        let held = self.believes(&mut nodes, parent, parent_lease, response.recalls_seen);
+        let held = self.believes(&mut nodes, parent, parent_lease, response.recalls_seen)
+            && nodes.changes(parent) == changes;
         if held {
             nodes.set_name(parent, name, node);
         }
@@ -225,11 +227,11 @@ impl Volume {
     ) -> Result<Listing, FsError> {
         let target = self.target(directory).await?;
         let completion = Completion::default();
-        let epoch = {
+        let asked = {
             let mut nodes = self.nodes();
             let known = nodes.get_mut(directory).ok_or(FsError::Stale)?;
             known.directory_mut().listing = Some(completion.clone());
-            known.epoch
+            (known.epoch, known.changes)
         };
         let mut pages = Vec::new();
         let mut leased = true;
@@ -271,7 +273,7 @@ impl Volume {
                 break Err(FsError::TooBig);
             }
         };
-        let listing = outcome.map(|()| self.take_listing(directory, &pages, leased, epoch));
+        let listing = outcome.map(|()| self.take_listing(directory, &pages, leased, asked));
         if let Some(known) = self.nodes().get_mut(directory) {
             known.directory_mut().listing = None;
         }
@@ -284,7 +286,7 @@ impl Volume {
         directory: NodeId,
         pages: &[(Vec<DirectoryEntry>, u64)],
         leased: bool,
-        epoch: u64,
+        asked: (u64, u64),
     ) -> Listing {
         let mut listing = Vec::new();
         let mut listed = Vec::new();
@@ -322,7 +324,8 @@ impl Volume {
             }
         }
         if let Some(known) = nodes.get_mut(directory) {
-            let believed = leased && whole && known.is_leased() && known.epoch == epoch;
+            let believed =
+                leased && whole && known.is_leased() && (known.epoch, known.changes) == asked;
             let entries = known.directory_mut();
             if believed {
                 entries.complete(listed);
