@@ -143,8 +143,9 @@ impl Call {
         }
     }
 
-    /// A call that brings data to the server. It is not given up: what was acknowledged to a program
-    /// must not be lost because the line is slow or cut. Who waits for it has a time of its own.
+    /// A call that brings data to the server. It is not given up: what was acknowledged to a
+    /// program must not be lost because the line is slow or cut. Who waits for it has a time of its
+    /// own.
     #[must_use]
     pub fn write(payload: Bytes) -> Self {
         Self {

@@ -113,9 +113,7 @@ impl Volume {
         self.counters.created_ahead.fetch_add(1, Ordering::Relaxed);
         let open = self.fresh_open();
         self.register(who, node, open, access, false);
-        if let Ok(file) = self.file(node) {
-            file.lock().opens += 1;
-        }
+        self.file(node).ok()?.lock().opens += 1;
         self.pin(node);
         self.send_later(node);
         let view = View {
