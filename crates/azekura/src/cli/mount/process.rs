@@ -17,6 +17,8 @@ use std::time::Duration;
 /// Threads that read requests from the kernel. They hand requests on and never wait for the
 /// network, so a few serve any number of programs.
 const THREADS: usize = 4;
+/// Time to say goodbye to the server after the mount was broken on purpose.
+const ABORTED_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Runs as the process that the command in the foreground started and listens to.
 pub(super) fn run_reporting(plan: Plan, config: &Config) -> Result<()> {
@@ -85,7 +87,12 @@ pub(super) fn run(plan: &Plan, config: &Config, ready: impl FnOnce() -> Result<(
         return Err(failure);
     }
     let end = mounted.run();
-    finish(plan, config, &runtime, &volume, timeout)?;
+    // Whoever breaks the connection has given up what is unwritten.
+    let time_max = match &end {
+        Ok(SessionEnd::Aborted) => timeout.min(ABORTED_TIME_MAX),
+        _ => timeout,
+    };
+    finish(plan, config, &runtime, &volume, time_max)?;
     match end {
         Ok(SessionEnd::Unmounted | SessionEnd::Aborted) => {
             tracing::info!(volume = %plan.volume, "unmounted");
