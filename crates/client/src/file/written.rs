@@ -10,7 +10,7 @@
 //! the same time, because the line may carry them in any order: the later one waits. A piece is
 //! kept until a commit of the same boot covers it, so that a server that was killed gets it again.
 
-use base::{BootId, Extent, FsError, OpenId, Principal};
+use base::{Attributes, BootId, Extent, FsError, OpenId, Principal};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use tokio::sync::OwnedSemaphorePermit;
@@ -73,6 +73,9 @@ pub struct Written {
     pub committing: bool,
     /// Somebody will soon send what is gathered.
     pub timer_set: bool,
+    /// The latest state of the file that a reply to a write has told, and the recalls that had been
+    /// seen when that write was queued. Replies overtake each other.
+    newest: Option<(Attributes, u64)>,
 }
 
 impl Written {
@@ -281,6 +284,27 @@ impl Written {
         } else {
             PieceState::Waiting
         };
+    }
+
+    /// A reply to a write tells the state of the file.
+    pub fn on_attributes(&mut self, attributes: Attributes, recalls_seen: u64) {
+        let age = |attributes: &Attributes| (attributes.changed, attributes.size);
+        let newer = |(known, _): &(Attributes, u64)| age(&attributes) >= age(known);
+        if self.newest.as_ref().is_none_or(newer) {
+            self.newest = Some((attributes, recalls_seen));
+        }
+    }
+
+    /// The state of the file after all of its writes, if a reply to piece `id`, of which the server
+    /// took `bytes`, is the last one that is waited for.
+    pub fn take_settled(&mut self, id: u64, bytes: u64) -> Option<(Attributes, u64)> {
+        let is_last = self.gathering.is_none()
+            && self.pieces.iter().all(|(other, piece)| {
+                let rest = piece.data.len() - piece.done;
+                matches!(piece.state, PieceState::Stored(_))
+                    || (*other == id && rest as u64 == bytes)
+            });
+        if is_last { self.newest.take() } else { None }
     }
 
     /// A piece could not be stored; its data is lost and the error will be reported.
@@ -517,6 +541,38 @@ mod tests {
         assert!(written.on_boot(BootId([2; 16])));
         let (_, piece) = written.poll_send().unwrap();
         assert_eq!(piece.done, 0, "a new boot may have nothing of it");
+    }
+
+    #[test]
+    fn the_newest_state_counts_whichever_reply_comes_last() {
+        let state = |size: u64| Attributes {
+            kind: base::FileKind::File,
+            mode: 0o644,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            inode: 1,
+            device: 0,
+            size,
+            blocks: 0,
+            block_size: 4096,
+            accessed: base::Timestamp::default(),
+            modified: base::Timestamp::default(),
+            changed: base::Timestamp::default(),
+            created: None,
+        };
+        let mut written = Written::default();
+        push(&mut written, 0, 100);
+        written.seal();
+        push(&mut written, 100, 100);
+        written.seal();
+        send_all(&mut written);
+        written.on_attributes(state(200), 0);
+        assert_eq!(written.take_settled(2, 100), None);
+        written.on_stored(2, 100, BOOT);
+        written.on_attributes(state(100), 0);
+        let (settled, _) = written.take_settled(1, 100).unwrap();
+        assert_eq!(settled.size, 200);
     }
 
     #[test]

@@ -317,6 +317,8 @@ impl Volume {
                         .written
                         .add_stored(contents, ahead.who.clone(), boot, permits);
                     drop(state);
+                    // What was written since waits for nothing else any more.
+                    self.send_gathered_later(node, &file);
                     self.send_written(node, &file);
                     self.commit_all_soon();
                 }

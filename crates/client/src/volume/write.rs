@@ -10,7 +10,7 @@ use crate::cache::NodeId;
 use crate::clock::now;
 use crate::file::File;
 use crate::transport::{Call, CallError, FileResponse};
-use base::{BootId, Extent, FsError, OpenId, Principal};
+use base::{Attributes, BootId, Extent, FsError, OpenId, Principal};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -151,20 +151,26 @@ impl Volume {
                 known.kernel_data = Some(known.attributes.changed);
             }
         }
-        let timer = {
+        let gathers = {
             let mut state = file.lock();
             let freed = state.overwrite(extent);
             self.budget().on_freed(file.account, freed);
-            let gathers = state.written.push(offset, data, who, open, append, permits);
-            let timer = gathers && !state.written.timer_set;
-            state.written.timer_set |= timer;
-            timer
+            state.written.push(offset, data, who, open, append, permits)
         };
         if self.is_ahead(node) {
             self.grown_ahead(node, file);
             return;
         }
-        if timer {
+        if gathers {
+            self.send_gathered_later(node, file);
+        }
+        self.send_written(node, file);
+    }
+
+    /// Sees to it that what is gathered is sent in a moment.
+    pub(super) fn send_gathered_later(&self, node: NodeId, file: &Arc<File>) {
+        let set = std::mem::replace(&mut file.lock().written.timer_set, true);
+        if !set {
             let (this, file) = (self.arc(), Arc::clone(file));
             tokio::spawn(async move {
                 tokio::time::sleep(GATHER_TIME).await;
@@ -176,7 +182,6 @@ impl Volume {
                 this.send_written(node, &file);
             });
         }
-        self.send_written(node, file);
     }
 
     /// Sends every piece that may go now.
@@ -245,42 +250,52 @@ impl Volume {
                 Err(error) => Err(error),
             }
         });
-        let (mut settled, mut commit) = (None, false);
-        {
-            let mut state = file.lock();
-            match outcome {
-                Ok((offset, bytes, attributes, recalls_seen, boot)) => {
+        let mut commit = false;
+        match outcome {
+            Ok((offset, bytes, attributes, recalls_seen, boot)) => {
+                let (settled, moved) = {
+                    let mut state = file.lock();
                     let moved = state.written.on_moved(id, offset);
-                    state.written.on_stored(id, bytes, boot);
-                    if moved {
-                        settled = Some((attributes.clone(), recalls_seen, true));
-                    } else if state.written.is_stored() {
-                        settled = Some((attributes, recalls_seen, false));
-                    }
-                    let stored = state.written.stored_bytes();
-                    commit = stored >= COMMIT_BYTES && !state.written.committing;
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "written data could not be stored");
-                    state.written.on_failed(id, error);
-                }
+                    state.written.on_attributes(attributes, recalls_seen);
+                    (state.written.take_settled(id, bytes), moved)
+                };
+                // Before the piece counts as stored: who waits for that then sees this.
+                self.take_settled(node, settled, moved);
+                let mut state = file.lock();
+                state.written.on_stored(id, bytes, boot);
+                let stored = state.written.stored_bytes();
+                commit = stored >= COMMIT_BYTES && !state.written.committing;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "written data could not be stored");
+                file.lock().written.on_failed(id, error);
             }
         }
         file.progress.notify_waiters();
-        if let Some((attributes, recalls_seen, moved)) = settled {
-            self.note_attributes(node, &attributes, recalls_seen);
-            if let Some(known) = self.nodes().get_mut(node) {
-                known.kernel_data = (!moved).then_some(known.attributes.changed);
-            }
-            if moved {
-                // The kernel cached the bytes where they did not land.
-                self.tell_data(node);
-            }
-            self.tell_attributes(node);
-        }
         self.send_written(node, file);
         if commit {
             self.commit_in_background(node, file);
+        }
+    }
+
+    /// Takes over the state of a file after its writes; `moved` if one of them landed elsewhere than
+    /// expected.
+    fn take_settled(&self, node: NodeId, settled: Option<(Attributes, u64)>, moved: bool) {
+        if let Some((attributes, recalls_seen)) = &settled {
+            self.note_attributes(node, attributes, *recalls_seen);
+            if let Some(known) = self.nodes().get_mut(node) {
+                known.kernel_data = Some(known.attributes.changed);
+            }
+        }
+        if moved {
+            // The kernel cached the bytes where they did not land.
+            if let Some(known) = self.nodes().get_mut(node) {
+                known.kernel_data = None;
+            }
+            self.tell_data(node);
+        }
+        if moved || settled.is_some() {
+            self.tell_attributes(node);
         }
     }
 
