@@ -21,6 +21,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long the mount's process is waited for after the mount is off: it says goodbye to the
 /// server.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long a process whose connection was broken has to take its mount off by itself.
+const ABORT_TIME_MAX: Duration = Duration::from_secs(2);
 /// How often it is looked at.
 const END_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -102,16 +104,24 @@ impl Umount {
         if self.dry_run {
             return output::line(format_args!("would detach {}", self.directory.display()));
         }
-        if let Err(failure) = mounted.abort() {
-            tracing::warn!("{}", failure.message());
+        match mounted.abort() {
+            // Its process notices, gives up what is unwritten and takes the mount off.
+            Ok(()) => await_gone(mounted, time_max.min(ABORT_TIME_MAX))?,
+            Err(failure) => tracing::warn!("{}", failure.message()),
         }
-        mounted.unmount(true)?;
-        let deadline = Instant::now() + time_max;
-        while mounted.is_there()? && Instant::now() < deadline {
-            std::thread::sleep(END_LOOK_INTERVAL);
+        if mounted.is_there()? {
+            mounted.unmount(true)?;
         }
-        Ok(())
+        await_gone(mounted, time_max)
     }
+}
+
+fn await_gone(mounted: &Mounted, time_max: Duration) -> Result<()> {
+    let deadline = Instant::now() + time_max;
+    while mounted.is_there()? && Instant::now() < deadline {
+        std::thread::sleep(END_LOOK_INTERVAL);
+    }
+    Ok(())
 }
 
 fn unwritten_bytes(status: &Value) -> u64 {

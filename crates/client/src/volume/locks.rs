@@ -143,10 +143,13 @@ impl Volume {
         match outcome {
             Ok(mut response) => {
                 response.results.pop().ok_or(FsError::Io)??;
-                self.held_locks().apply(node, who, &lock);
-                if lock.mode != LockMode::Unlock {
-                    self.refresh_under_lock(node);
+                if lock.mode != LockMode::Unlock
+                    && let Err(error) = self.refresh_under_lock(node).await
+                {
+                    self.put_back(who, node, lock).await;
+                    return Err(error);
                 }
+                self.held_locks().apply(node, who, &lock);
                 Ok(())
             }
             Err(CallError::Refused(Refusal::Cancelled)) => {
@@ -157,26 +160,36 @@ impl Volume {
         }
     }
 
-    /// Taking a lock is also asking for what others wrote under it: without a lease, what is here
-    /// may be old.
-    fn refresh_under_lock(&self, node: NodeId) {
-        let leased = self.transport.leases_hold()
-            && self.nodes().get(node).is_some_and(|node| node.is_leased());
-        if leased {
-            return;
-        }
+    /// Taking a lock is also asking for what others wrote under it: when it is taken, nothing that
+    /// is older is left here or in the kernel.
+    async fn refresh_under_lock(&self, node: NodeId) -> Result<(), FsError> {
+        let hold = self.transport.leases_hold();
+        let epoch = {
+            let nodes = self.nodes();
+            let known = nodes.get(node).ok_or(FsError::Stale)?;
+            if hold && known.is_leased() && known.kernel_data == Some(known.attributes.changed) {
+                return Ok(());
+            }
+            known.epoch
+        };
         if let Ok(file) = self.file(node) {
             let freed = file.lock().distrust();
             self.budget().on_freed(file.account, freed);
         }
-        if let Some(known) = self.nodes().get_mut(node) {
-            known.kernel_data = None;
-        }
         self.tell_attributes(node);
-        self.tell_data(node);
+        if let Some(invalidate) = self.invalidate.get() {
+            let dropped = invalidate.data_now(node);
+            let dropped = tokio::time::timeout(self.transport.request_time_max(), dropped).await;
+            dropped.map_err(|_| FsError::TimedOut)?;
+        }
+        if let Some(known) = self.nodes().get_mut(node) {
+            let is_true = hold && known.is_leased() && known.epoch == epoch;
+            known.kernel_data = is_true.then_some(known.attributes.changed);
+        }
+        Ok(())
     }
 
-    /// A wait was broken off; whatever the server made of it, the lock is as it was before.
+    /// A lock is not wanted after all; whatever the server made of it, it is as it was before.
     async fn put_back(&self, who: &Principal, node: NodeId, lock: LockRange) {
         let Ok(target) = self.target(node).await else {
             return;

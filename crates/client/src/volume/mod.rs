@@ -46,6 +46,7 @@ use crate::transport::{Call, CallError, FileResponse, Transport};
 use base::limits::CLIENT_BUFFER_BYTES_MAX;
 use base::{Attributes, FsError, Handle, OpenId, Principal, VolumeId};
 use readahead::Budget;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use tokio::sync::Semaphore;
@@ -63,6 +64,8 @@ pub trait Invalidate: Send + Sync {
     fn attributes(&self, node: NodeId);
     /// The data of an inode may have changed.
     fn data(&self, node: NodeId);
+    /// As [`Self::data`]; ready when nothing of it is left.
+    fn data_now(&self, node: NodeId) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
 /// An inode as the caller of an operation gets it.

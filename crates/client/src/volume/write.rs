@@ -147,8 +147,10 @@ impl Volume {
                 let time = wall_clock();
                 known.attributes.size = known.attributes.size.max(extent.end());
                 known.attributes.modified = time;
+                let is_true = known.kernel_data == Some(known.attributes.changed);
                 known.attributes.changed = known.attributes.changed.max(time);
-                known.kernel_data = Some(known.attributes.changed);
+                // What the kernel has of other parts does not get truer by this.
+                known.kernel_data = is_true.then_some(known.attributes.changed);
             }
         }
         let gathers = {
@@ -278,13 +280,17 @@ impl Volume {
         }
     }
 
-    /// Takes over the state of a file after its writes; `moved` if one of them landed elsewhere than
-    /// expected.
+    /// Takes over the state of a file after its writes; `moved` if one of them landed elsewhere
+    /// than expected.
     fn take_settled(&self, node: NodeId, settled: Option<(Attributes, u64)>, moved: bool) {
         if let Some((attributes, recalls_seen)) = &settled {
+            let is_true = self.nodes().get(node).is_some_and(|known| {
+                // Without a lease somebody else may have written, too.
+                known.is_leased() && known.kernel_data == Some(known.attributes.changed)
+            });
             self.note_attributes(node, attributes, *recalls_seen);
             if let Some(known) = self.nodes().get_mut(node) {
-                known.kernel_data = Some(known.attributes.changed);
+                known.kernel_data = is_true.then_some(known.attributes.changed);
             }
         }
         if moved {

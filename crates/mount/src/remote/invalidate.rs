@@ -2,6 +2,7 @@
 
 use crate::kernel::{NodeId, Notifier, NotifyError};
 use client::volume::Invalidate;
+use std::pin::Pin;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 /// Inodes whose pages wait to be dropped. When more do, their files' next opens drop them.
@@ -56,5 +57,14 @@ impl Invalidate for ToKernel {
         if let Err(TrySendError::Full(node)) = self.pages.try_send(node.0) {
             tracing::debug!(node, "too many files to drop pages of at once");
         }
+    }
+
+    fn data_now(&self, node: client::cache::NodeId) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let notifier = self.notifier.clone();
+        Box::pin(async move {
+            let drop_pages = move || Self::tell(notifier.inval_inode(NodeId(node.0), 0, 0));
+            // A panic there has been reported; nobody can say more about the pages.
+            let _ = tokio::task::spawn_blocking(drop_pages).await;
+        })
     }
 }
