@@ -11,6 +11,7 @@ use crate::mounts::Mounted;
 use crate::output;
 use crate::progress::Progress;
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::RecvTimeoutError;
@@ -77,7 +78,7 @@ impl Umount {
             ));
         }
         let process = match &status {
-            Ok(status) => status.get("pid").and_then(Value::as_u64),
+            Ok(status) => process(status),
             // Its process has ended or it belongs to somebody who does not let us ask. The former
             // has nothing left to write; the latter is taken off by its owner or root only.
             Err(failure) if failure.code() == Code::FileDenied || has_ended(&mounted) => None,
@@ -104,15 +105,45 @@ impl Umount {
         if self.dry_run {
             return output::line(format_args!("would detach {}", self.directory.display()));
         }
+        // Its process says its own number without asking the server.
+        let status = mounted.status(time_max.min(ABORT_TIME_MAX)).ok();
         match mounted.abort() {
-            // Its process notices, gives up what is unwritten and takes the mount off.
+            // The process notices, gives up what is unwritten and takes the mount off.
             Ok(()) => await_gone(mounted, time_max.min(ABORT_TIME_MAX))?,
-            Err(failure) => tracing::warn!("{}", failure.message()),
+            // The kernel's list of connections is not mounted everywhere. The end of the process
+            // breaks the connection as well.
+            Err(failure) => {
+                tracing::debug!("{}", failure.message());
+                if let Some(process) = status.as_ref().and_then(process) {
+                    end_process(process, &mounted.path);
+                }
+            }
         }
         if mounted.is_there()? {
             mounted.unmount(true)?;
         }
         await_gone(mounted, time_max)
+    }
+}
+
+/// The number of the process behind a mount.
+fn process(status: &Value) -> Option<u64> {
+    status.get("pid").and_then(Value::as_u64)
+}
+
+/// Kills the process behind the mount on `path`; one that does not name the path among its
+/// arguments is another by now, or of another process namespace, and left alone.
+fn end_process(process: u64, path: &Path) {
+    let arguments = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let wanted = path.as_os_str().as_encoded_bytes();
+    let is_ours = arguments
+        .split(|byte| *byte == 0)
+        .any(|argument| argument == wanted);
+    let number = i32::try_from(process).ok().and_then(Pid::from_raw);
+    if let Some(number) = number.filter(|_| is_ours) {
+        // It may have ended by itself.
+        let _ = kill_process(number, Signal::KILL);
+        wait_for_end(process);
     }
 }
 

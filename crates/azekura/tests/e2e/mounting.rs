@@ -420,3 +420,33 @@ fn a_killed_mount_can_be_taken_off_and_mounted_again() {
     }
     assert_eq!(fs::read(scene.path("export/file")).unwrap(), b"x");
 }
+
+#[test]
+fn force_gives_up_at_once_and_leaves_no_process() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &["--timeout", "60s"]);
+    fs::write(mount.join("file"), bytes(1_000_000, 11)).unwrap();
+    let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
+    scene.kill();
+    // A program that waits for the dead server is let go.
+    let waiting = std::thread::spawn({
+        let path = mount.join("other");
+        move || fs::write(path, "x")
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    let begun = Instant::now();
+    scene.azekura(&["umount", "--force", text(&mount)]).ok();
+    assert!(waiting.join().unwrap().is_err());
+    let process = format!("/proc/{}", figures["pid"]);
+    while Path::new(&process).exists() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "the process stays"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!is_mounted(&mount) && begun.elapsed() < Duration::from_secs(20));
+}
