@@ -4,7 +4,7 @@
 //!
 //! * [`transport`]: requests to one server over several connections, answered in any order, sent
 //!   again when a connection breaks, refused when their time is over.
-//! * [`cache`] and [`file`]: what is known here and for how long it is true. Pure structures.
+//! * [`cache`] and [`mod@file`]: what is known here and for how long it is true. Pure structures.
 //! * [`volume`]: file operations, joining the two.
 //!
 //! One read passes [`volume::Volume::read_cached`] (on the caller's own thread, no await, if the

@@ -32,7 +32,7 @@ pub(super) struct Login {
     /// The join string, or - to read it from standard input
     #[arg(value_name = "JOIN_STRING", hide_default_value = true)]
     join: String,
-    /// Name of the credential in the administrator's list [default: USER@MACHINE]
+    /// Name of the credential in the administrator's list (USER@MACHINE unless given)
     #[arg(long)]
     label: Option<String>,
     /// Check the join string and the server, without spending the one or changing anything

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The FUSE threads never wait for the network. What is known (names, attributes, data fetched
-//! ahead) is answered on the spot; the rest becomes a task that owns the [`Answer`].
+//! ahead) is answered on the spot; the rest becomes a task that owns the answer.
 //!
 //! Permissions: the kernel judges every caller by mode and ACL (`default_permissions`,
 //! `POSIX_ACL`), which it keeps only as long as the lease stands; the server judges again whatever

@@ -18,7 +18,7 @@
 //! sent before the recall arrived; the server may think that it holds more than it does, never
 //! less.
 //!
-//! Nothing waits on a thread here. Who must wait leaves a continuation ([`Wait`]) behind.
+//! Nothing waits on a thread here. Who must wait leaves a continuation behind.
 
 mod recall;
 pub(crate) mod table;
