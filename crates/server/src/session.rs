@@ -1,8 +1,8 @@
 //! Sessions: what one mounted client has at the server, over all its connections.
 //!
 //! A session belongs to the credential that opened it. It outlives its connections by
-//! [`base::limits::SESSION_IDLE_TIME_MAX`], with its opens, locks, leases and remembered replies, so
-//! that a line that was cut for a while costs the applications nothing but the wait.
+//! [`base::limits::SESSION_IDLE_TIME_MAX`], with its opens, locks, leases and remembered replies,
+//! so that a line that was cut for a while costs the applications nothing but the wait.
 
 use crate::clock::Clock;
 use crate::lease::RecallOutbox;

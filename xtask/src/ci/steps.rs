@@ -122,7 +122,8 @@ fn doctest(limit: Duration) -> Result<Verdict> {
     loud(&["test", "--locked", "--workspace", "--doc"], limit)
 }
 
-/// The documentation is that of the developers: private items are in it, and heads may link to them.
+/// The documentation is that of the developers: private items are in it, and heads may link to
+/// them.
 fn rustdoc(limit: Duration) -> Result<Verdict> {
     let mut command = workspace::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
     command.arg("--document-private-items").env(

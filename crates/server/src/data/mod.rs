@@ -1,9 +1,9 @@
 //! The data directory: what a server keeps between runs.
 //!
 //! Drawn in `docs/formats/server-data.md`. Small state lies in TOML files, each with its format's
-//! version and a checksum in the first line, replaced whole ([`mod@file`]); secrets are readable for
-//! the owner alone. A lock file keeps two servers from one directory. Nothing here is on the path
-//! of a file operation.
+//! version and a checksum in the first line, replaced whole ([`mod@file`]); secrets are readable
+//! for the owner alone. A lock file keeps two servers from one directory. Nothing here is on the
+//! path of a file operation.
 
 mod error;
 pub(crate) mod file;
