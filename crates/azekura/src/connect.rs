@@ -209,8 +209,12 @@ pub(crate) fn unexpected_reply(server: &Address) -> Failure {
     )
 }
 
-/// For whom this process asks.
-pub(crate) fn principal() -> Result<Principal> {
+/// For whom this process asks: for its user, or with the credential of another one for that one.
+pub(crate) fn principal(transport: &Transport) -> Result<Principal> {
+    let own = transport.own();
+    if own.uid != 0 && own.uid != rustix::process::geteuid().as_raw() {
+        return Ok(own.clone());
+    }
     let groups = rustix::process::getgroups()
         .map_err(|error| Failure::local("cannot read this user's groups", error))?;
     Ok(Principal::new(

@@ -167,7 +167,7 @@ impl Volumes<'_> {
     /// A volume's root has no name in a directory; at the target it gets the volume's.
     async fn whole_volume(&mut self, address: &VolumeAddress) -> Result<Source> {
         let volume = self.enter(address).await?;
-        let who = crate::connect::principal()?;
+        let who = crate::connect::principal(volume.transport())?;
         let view = volume.attributes(&who, client::cache::NodeId::ROOT).await?;
         let name = Name::new(&address.volume)
             .map_err(|error| Failure::new(Code::Invalid, error.to_string()))?;

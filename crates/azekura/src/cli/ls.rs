@@ -72,7 +72,7 @@ impl Ls {
 }
 
 async fn read(volume: &Volume, address: &FileAddress) -> Result<Vec<Line>> {
-    let who = principal()?;
+    let who = principal(volume.transport())?;
     let mut at = volume.attributes(&who, NodeId::ROOT).await?;
     let mut name = None;
     for part in &address.path {

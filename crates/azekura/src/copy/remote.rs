@@ -62,9 +62,10 @@ pub(crate) fn meta_of(attributes: &Attributes) -> Meta {
 
 impl RemoteTree {
     pub(super) fn new(volume: Arc<Volume>) -> Result<Self> {
+        let who = principal(volume.transport())?;
         Ok(Self {
             volume,
-            who: Arc::new(principal()?),
+            who: Arc::new(who),
             umask: umask(),
         })
     }

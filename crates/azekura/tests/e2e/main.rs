@@ -6,6 +6,7 @@
 //! | `admin` | server, volumes, credentials |
 //! | `copying` | `cp` and `ls` |
 //! | `mounting` | mounts: stories, several clients, dying servers |
+//! | `users` | credentials that speak for one user |
 //! | `demonstration` | `demo` |
 
 #[cfg(test)]
@@ -23,3 +24,5 @@ mod demonstration;
 mod mounting;
 #[cfg(test)]
 mod usage;
+#[cfg(test)]
+mod users;

@@ -30,9 +30,13 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use wire::frame::Class;
 use wire::message::{
-    AdminReply, AdminRequest, Compound, Notice, Refusal, Reply, Request, Step, StepReply, encode,
+    AdminReply, AdminRequest, Compound, CredentialKind, Notice, Refusal, Reply, Request, Step,
+    StepReply, encode,
 };
 use wire::session::{ClientSession, InFlight, Submission};
+
+/// The kernel's group for "none that can be shown here" (`/proc/sys/kernel/overflowgid`).
+const NOBODYS_GROUP: u32 = 65534;
 
 /// What the transport tells the volume above it. Called from a connection's task: must not block.
 pub trait Listener: Send + Sync {
@@ -209,6 +213,7 @@ pub(crate) struct Shared {
     endpoint: Endpoint,
     session_id: SessionId,
     cluster: ClusterId,
+    own: Principal,
     options: TransportOptions,
     listener: Mutex<Option<Arc<dyn Listener>>>,
     recalls: AtomicU64,
@@ -236,6 +241,15 @@ impl Shared {
 
     fn wake_all(&self) {
         self.wake.iter().for_each(Notify::notify_one);
+    }
+}
+
+/// See [`Transport::own`].
+fn own_principal(kind: CredentialKind) -> Principal {
+    match kind {
+        CredentialKind::Admin | CredentialKind::Host => Principal::root(),
+        // The server knows which groups the user has there, and takes the first of them instead.
+        CredentialKind::User { uid } => Principal::alone(uid, NOBODYS_GROUP),
     }
 }
 
@@ -334,6 +348,7 @@ impl Transport {
     ) -> Result<Self, ConnectError> {
         let connections = options.connections.clamp(1, CONNECTIONS_MAX);
         let session_id = SessionId(dial::random_bytes()?);
+        let own = own_principal(endpoint.credential.kind()?);
         let first = dial::dial(
             &endpoint,
             dial::hello(&endpoint, session_id, 0, None),
@@ -361,6 +376,7 @@ impl Transport {
             endpoint,
             session_id,
             cluster: first.welcome.cluster,
+            own,
             options,
             listener: Mutex::new(None),
             recalls: AtomicU64::new(0),
@@ -391,6 +407,26 @@ impl Transport {
     #[must_use]
     pub fn cluster(&self) -> ClusterId {
         self.shared.cluster
+    }
+
+    /// For whom this client asks what no program asked for: root, or with a user's credential that
+    /// user.
+    #[must_use]
+    pub fn own(&self) -> &Principal {
+        &self.shared.own
+    }
+
+    /// As whom to ask for a caller. Root of this machine can become any user of it, so with a
+    /// user's credential it acts as that user; whoever else is not that user is refused by the
+    /// server.
+    #[must_use]
+    pub fn acting(&self, uid: u32, gid: u32) -> (u32, u32) {
+        let own = self.own();
+        if uid == 0 && own.uid != 0 {
+            (own.uid, own.gid)
+        } else {
+            (uid, gid)
+        }
     }
 
     /// The server's address as the user gave it.

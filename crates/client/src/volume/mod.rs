@@ -132,7 +132,7 @@ impl Volume {
         let step = Step::Attach {
             volume: name.to_owned(),
         };
-        let reply = transport.step(&Principal::root(), step).await?;
+        let reply = transport.step(transport.own(), step).await?;
         let StepReply::Attached {
             volume,
             root,
@@ -403,7 +403,7 @@ impl Volume {
     /// What could not be written.
     pub async fn detach(&self, time_max: std::time::Duration) -> Result<(), FsError> {
         let begun = now();
-        let synced = tokio::time::timeout(time_max, self.sync(&Principal::root())).await;
+        let synced = tokio::time::timeout(time_max, self.sync(self.transport.own())).await;
         let left = time_max.saturating_sub(now().since(begun));
         self.transport
             .close(left.min(std::time::Duration::from_secs(2)))

@@ -8,7 +8,7 @@
 use super::Volume;
 use crate::cache::NodeId;
 use crate::transport::{Call, Listener};
-use base::{BootId, Principal};
+use base::BootId;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use wire::message::{Notice, Recall, RecallItem, Request};
@@ -173,7 +173,7 @@ impl Volume {
         tokio::spawn(async move {
             this.until_group_commit().await;
             this.group_commit.store(false, Ordering::Release);
-            this.commit_all(&Principal::root()).await;
+            this.commit_all(this.transport.own()).await;
         });
     }
 }

@@ -439,7 +439,7 @@ impl Volume {
             state
                 .reader
                 .as_ref()
-                .map_or_else(Principal::root, |(who, _)| who.clone())
+                .map_or_else(|| self.transport.own().clone(), |(who, _)| who.clone())
         };
         self.send_written(node, file);
         let (this, file) = (self.arc(), Arc::clone(file));

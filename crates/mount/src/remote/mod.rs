@@ -180,6 +180,7 @@ impl Handler for RemoteFs {
             ..
         } = request;
         let answer = self.waiting.answer(replier, pid);
+        let (uid, gid) = self.volume.transport().acting(uid, gid);
         let call = Call {
             node: NodeId(node.0),
             uid,

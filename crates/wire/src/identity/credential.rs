@@ -1,8 +1,8 @@
 //! One party's certificate with its key, on disk and in memory.
 
 use super::authority::cluster_of;
-use super::{Fingerprint, IdentityError};
-use crate::message::Proof;
+use super::{Fingerprint, IdentityError, Peer};
+use crate::message::{CredentialKind, Proof};
 use base::{ClusterId, SessionId};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, SigningKey};
 use rustls::pki_types::pem::PemObject;
@@ -54,6 +54,14 @@ impl Credential {
     #[must_use]
     pub fn cluster(&self) -> ClusterId {
         self.cluster
+    }
+
+    /// For whom it speaks.
+    ///
+    /// # Errors
+    /// [`IdentityError::NotCredential`] for a server's.
+    pub fn kind(&self) -> Result<CredentialKind, IdentityError> {
+        Ok(Peer::read(&self.certificate)?.kind)
     }
 
     /// The authority's certificate.

@@ -26,7 +26,7 @@ pub struct Peer {
 
 impl Peer {
     /// Reads a certificate without judging it.
-    fn read(certificate: &CertificateDer<'_>) -> Result<Self, IdentityError> {
+    pub(super) fn read(certificate: &CertificateDer<'_>) -> Result<Self, IdentityError> {
         let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
             .map_err(|_| IdentityError::Malformed("the client's certificate"))?;
         let names = parsed

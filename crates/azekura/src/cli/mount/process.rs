@@ -8,7 +8,6 @@ use crate::errors::{Code, Context, Failure, Result};
 use crate::{logging, output};
 use ::mount::kernel::{MountPoint, SessionEnd};
 use ::mount::remote::{MountConfig, RemoteMount};
-use base::Principal;
 use client::volume::Volume;
 use std::fs::OpenOptions;
 use std::sync::Arc;
@@ -132,7 +131,7 @@ async fn unmount_on_signal(
     timeout: Duration,
 ) {
     signals.wait().await;
-    let synced = tokio::time::timeout(timeout, volume.sync(&Principal::root())).await;
+    let synced = tokio::time::timeout(timeout, volume.sync(volume.transport().own())).await;
     if !matches!(synced, Ok(Ok(()))) {
         tracing::warn!("not everything could be written back before unmounting");
     }

@@ -1,0 +1,153 @@
+//! Credentials that speak for one user.
+
+use crate::checks::{fails, json};
+use crate::common::{Run, Scene, obstacle, run};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The one user other than root that every machine has.
+const UID: u32 = 65_534;
+
+/// A server, and the configuration of a user who is enrolled there.
+struct Enrolled {
+    scene: Scene,
+    /// The program in a place where the user may run it.
+    program: PathBuf,
+}
+
+impl Enrolled {
+    fn new() -> Self {
+        let scene = Scene::new();
+        let list = [
+            "join",
+            "create",
+            scene.address(),
+            "--kind",
+            &format!("user:{UID}"),
+            "--json",
+        ];
+        let string = json(scene.azekura(&list));
+        fs::set_permissions(scene.path(""), fs::Permissions::from_mode(0o711)).unwrap();
+        fs::set_permissions(scene.path("export"), fs::Permissions::from_mode(0o755)).unwrap();
+        for name in ["user", "export/mine", "mnt"] {
+            fs::create_dir(scene.path(name)).unwrap();
+            chown(scene.path(name), Some(UID), Some(UID)).unwrap();
+        }
+        fs::write(scene.path("export/roots"), "r").unwrap();
+        fs::set_permissions(
+            scene.path("export/roots"),
+            fs::Permissions::from_mode(0o600),
+        )
+        .unwrap();
+        let program = scene.path("azekura");
+        fs::copy(env!("CARGO_BIN_EXE_azekura"), &program).unwrap();
+        let this = Self { scene, program };
+        let string = string["join_string"].as_str().unwrap();
+        this.as_user(&["login", this.scene.address(), string]).ok();
+        this
+    }
+
+    /// The program with the user's configuration.
+    fn command(&self, uid: u32, program: &Path) -> Command {
+        let user = self.scene.path("user");
+        let mut command = Command::new("setpriv");
+        command
+            .arg(format!("--reuid={uid}"))
+            .arg(format!("--regid={uid}"))
+            .arg("--clear-groups")
+            .arg(program)
+            .env("HOME", &user)
+            .env("AZEKURA_CONFIG_DIR", user.join("config"))
+            .env_remove("XDG_STATE_HOME")
+            .env_remove("RUST_LOG")
+            .current_dir(self.scene.path(""))
+            .stdin(Stdio::null());
+        command
+    }
+
+    #[track_caller]
+    fn as_user(&self, arguments: &[&str]) -> Run {
+        run(self.command(UID, &self.program).args(arguments))
+    }
+
+    /// Root with the user's credential.
+    #[track_caller]
+    fn as_root(&self, arguments: &[&str]) -> Run {
+        run(self.command(0, &self.program).args(arguments))
+    }
+
+    /// What a shell does as a user who may open `/dev/fuse`, which not every machine's users may.
+    /// It has a table of mounts of its own, in which everything is that it mounts.
+    #[track_caller]
+    fn shell(&self, uid: u32, script: &str) -> Run {
+        const PREPARE: &str = "mknod user/fuse c 10 229; chmod 666 user/fuse
+            mount --bind user/fuse /dev/fuse; rm user/fuse; exec \"$@\"";
+        let shell = self.command(uid, Path::new("sh"));
+        let variables = shell
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?)));
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "sh", "-ec", PREPARE, "sh"])
+            .arg(shell.get_program())
+            .args(shell.get_args())
+            .args(["-ec", script])
+            .envs(
+                shell
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .current_dir(self.scene.path(""))
+            .stdin(Stdio::null());
+        run(&mut command)
+    }
+}
+
+#[test]
+fn a_users_credential_lists_and_copies_as_that_user() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let enrolled = Enrolled::new();
+    let volume = enrolled.scene.volume();
+    let (mine, roots) = (format!("{volume}:/mine"), format!("{volume}:/roots"));
+    for (number, copy) in [Enrolled::as_user, Enrolled::as_root].iter().enumerate() {
+        assert_eq!(copy(&enrolled, &["ls", &volume]).ok(), "mine\nroots\n");
+        let name = format!("user/copied{number}");
+        fs::write(enrolled.scene.path(&name), "copied").unwrap();
+        copy(&enrolled, &["cp", &name, &mine]).ok();
+        let copied =
+            fs::metadata(enrolled.scene.path(&format!("export/mine/copied{number}"))).unwrap();
+        assert_eq!((copied.len(), copied.uid()), (6, UID));
+        // What belongs to root there stays closed, also to root here.
+        fails(&copy(&enrolled, &["cp", &roots, "user/stolen"]), "AZ0405");
+    }
+}
+
+#[test]
+fn a_users_credential_mounts_for_that_user_and_for_root() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let enrolled = Enrolled::new();
+    let volume = enrolled.scene.volume();
+    let script = format!(
+        "./azekura mount {volume} mnt
+        cd mnt
+        ls -l . mine; echo written > mine/file; sync mine/file; sync mine; cat mine/file
+        if cat roots; then exit 9; fi
+        mkdir mine/d; rm -r mine/d
+        cd ..
+        ./azekura umount mnt"
+    );
+    for uid in [UID, 0] {
+        let worked = enrolled.shell(uid, &script).ok();
+        assert!(worked.contains("\nwritten\n"), "{worked}");
+        let file = enrolled.scene.path("export/mine/file");
+        let found = fs::metadata(&file).unwrap();
+        assert_eq!((found.len(), found.uid()), (8, UID));
+        fs::remove_file(file).unwrap();
+    }
+}
