@@ -215,10 +215,15 @@ impl Scene {
     /// Mounts the volume on a directory of this name.
     #[track_caller]
     pub(crate) fn mount(&mut self, name: &str, options: &[&str]) -> PathBuf {
+        self.mount_volume(&self.volume(), name, options)
+    }
+
+    /// Mounts another volume on a directory of this name.
+    #[track_caller]
+    pub(crate) fn mount_volume(&mut self, volume: &str, name: &str, options: &[&str]) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(&path).unwrap();
-        let volume = self.volume();
-        let mut arguments = vec!["mount", &volume, text(&path)];
+        let mut arguments = vec!["mount", volume, text(&path)];
         arguments.extend(options);
         self.mounts.push(path.clone());
         self.azekura(&arguments).ok();

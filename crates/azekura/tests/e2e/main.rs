@@ -6,6 +6,7 @@
 //! | `admin` | server, volumes, credentials |
 //! | `copying` | `cp` and `ls` |
 //! | `mounting` | mounts: stories, several clients, dying servers |
+//! | `errors` | what is heard of lost writes |
 //! | `users` | credentials that speak for one user |
 //! | `demonstration` | `demo` |
 
@@ -20,6 +21,8 @@ mod common;
 mod copying;
 #[cfg(test)]
 mod demonstration;
+#[cfg(test)]
+mod errors;
 #[cfg(test)]
 mod mounting;
 #[cfg(test)]

@@ -94,11 +94,7 @@ impl Enrolled {
             .arg(shell.get_program())
             .args(shell.get_args())
             .args(["-ec", script])
-            .envs(
-                shell
-                    .get_envs()
-                    .filter_map(|(name, value)| Some((name, value?))),
-            )
+            .envs(variables)
             .current_dir(self.scene.path(""))
             .stdin(Stdio::null());
         run(&mut command)

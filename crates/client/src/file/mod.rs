@@ -8,10 +8,12 @@
 //! a second read itself. What is kept here is what the kernel has not asked for yet.
 
 mod completion;
+mod errors;
 mod held;
 mod written;
 
 pub use completion::Completion;
+pub use errors::Errors;
 pub use held::Held;
 pub use written::{Piece, PieceState, Written};
 
@@ -107,6 +109,19 @@ impl File {
 }
 
 impl FileState {
+    /// An open begins.
+    pub fn on_open(&mut self, open: OpenId) {
+        self.opens += 1;
+        self.written.errors.on_open(open);
+    }
+
+    /// An open ends; whether it was the last.
+    pub fn on_close(&mut self, open: OpenId) -> bool {
+        self.opens -= 1;
+        self.written.errors.on_close(open);
+        self.opens == 0
+    }
+
     /// What a read of `extent` lacks: neither here nor under way.
     #[must_use]
     pub fn missing(&self, extent: Extent) -> Vec<Extent> {

@@ -10,6 +10,7 @@
 //! the same time, because the line may carry them in any order: the later one waits. A piece is
 //! kept until a commit of the same boot covers it, so that a server that was killed gets it again.
 
+use super::Errors;
 use base::{Attributes, BootId, Extent, FsError, OpenId, Principal};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -67,8 +68,8 @@ pub struct Written {
     pieces: BTreeMap<u64, Piece>,
     /// Id of the last piece; the first one has 1.
     next: u64,
-    /// First error since the last report; the data it concerns is lost.
-    error: Option<FsError>,
+    /// What was lost, and who has been told.
+    pub errors: Errors,
     /// A commit is under way.
     pub committing: bool,
     /// Somebody will soon send what is gathered.
@@ -310,7 +311,16 @@ impl Written {
     /// A piece could not be stored; its data is lost and the error will be reported.
     pub fn on_failed(&mut self, id: u64, error: FsError) {
         self.pieces.remove(&id);
-        self.error.get_or_insert(error);
+        self.errors.record(error);
+    }
+
+    /// There is no such file at the server, and there will be none: nothing is kept for it.
+    pub fn on_refused(&mut self) {
+        if !self.is_empty() {
+            self.gathering = None;
+            self.pieces.clear();
+            self.errors.record(FsError::Stale);
+        }
     }
 
     /// The server runs anew: what was stored before and not committed is sent again. An append that
@@ -354,7 +364,8 @@ impl Written {
     }
 
     /// A commit has failed: what it covered is in doubt for good.
-    pub fn on_commit_failed(&mut self, covered: &[u64]) {
+    pub fn on_commit_failed(&mut self, covered: &[u64], error: FsError) {
+        self.errors.record(error);
         for id in covered {
             self.pieces.remove(id);
         }
@@ -372,22 +383,6 @@ impl Written {
     #[must_use]
     pub fn writer(&self) -> Option<Principal> {
         self.pieces.values().next().map(|piece| piece.who.clone())
-    }
-
-    /// Whether an error waits to be reported.
-    #[must_use]
-    pub fn has_error(&self) -> bool {
-        self.error.is_some()
-    }
-
-    /// Keeps an error for the next report.
-    pub fn set_error(&mut self, error: FsError) {
-        self.error.get_or_insert(error);
-    }
-
-    /// The first error since the last report.
-    pub fn take_error(&mut self) -> Option<FsError> {
-        self.error.take()
     }
 
     /// Where a piece landed, asked before [`Self::on_stored`]; whether that is elsewhere than
@@ -576,14 +571,13 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_reported_once() {
+    fn a_piece_that_failed_is_gone_and_its_error_stays() {
         let mut written = Written::default();
         push(&mut written, 0, 10);
         written.seal();
         send_all(&mut written);
         written.on_failed(1, FsError::NoSpace);
-        assert_eq!(written.take_error(), Some(FsError::NoSpace));
-        assert_eq!(written.take_error(), None);
+        assert_eq!(written.errors.since(0), Err(FsError::NoSpace));
         assert!(written.is_empty());
     }
 }

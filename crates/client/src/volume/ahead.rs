@@ -113,7 +113,7 @@ impl Volume {
         self.counters.created_ahead.fetch_add(1, Ordering::Relaxed);
         let open = self.fresh_open();
         self.register(who, node, open, access, false);
-        self.file(node).ok()?.lock().opens += 1;
+        self.file(node).ok()?.lock().on_open(open);
         self.pin(node);
         self.send_later(node);
         let view = View {
@@ -373,7 +373,8 @@ impl Volume {
         forget_name(&mut nodes, ahead.parent, &ahead.name);
         drop(nodes);
         if let Ok(file) = self.file(node) {
-            file.lock().written.set_error(error);
+            file.lock().written.errors.record(error);
+            self.send_written(node, &file);
         }
         let mut errors = self
             .ahead

@@ -60,7 +60,7 @@ impl Volume {
             self.budget().on_freed(file.account, freed);
         }
         self.register(who, view.node, open, access, true);
-        file.lock().opens += 1;
+        file.lock().on_open(open);
         let keep_data = self.pin(view.node);
         let open = OpenFile {
             node: view.node,

@@ -388,7 +388,11 @@ impl Volume {
             nodes.ids().filter_map(with_file).collect()
         };
         for (node, file) in ids {
-            if !file.lock().written.is_empty() {
+            let is_due = {
+                let state = file.lock();
+                !state.written.is_empty() || state.written.errors.is_untold()
+            };
+            if is_due {
                 outcome = outcome.and(self.commit(who, node, None, false).await);
             }
         }

@@ -83,7 +83,7 @@ impl Volume {
             self.take_attributes(node, reply, &response)?;
         }
         self.register(who, node, open, access, !here);
-        file.lock().opens += 1;
+        file.lock().on_open(open);
         let keep_data = self.pin(node);
         if !access.writes() {
             self.fetch_neighbours(who, node);
@@ -107,7 +107,7 @@ impl Volume {
         let file = self.file(node).ok()?;
         let (open, access) = (self.fresh_open(), Access::Read);
         self.register(who, node, open, access, false);
-        file.lock().opens += 1;
+        file.lock().on_open(open);
         let keep_data = self.pin(node);
         self.fetch_neighbours(who, node);
         Some(OpenFile {
@@ -128,7 +128,7 @@ impl Volume {
         }
         self.file(open.node).is_ok_and(|file| {
             let state = file.lock();
-            state.written.is_stored() && !state.written.has_error()
+            state.written.is_stored() && !state.written.errors.waits_for(open.open)
         })
     }
 
@@ -228,13 +228,16 @@ impl Volume {
     /// when this returns.
     ///
     /// # Errors
-    /// What became of the writes; told once.
+    /// What became of the writes. It is only looked at: a process that closes must not take it away
+    /// from another that has the same open and asks by [`Self::commit`].
     pub async fn flush(&self, open: &OpenFile) -> Result<(), FsError> {
-        let file = self.file(open.node)?;
-        if open.access.writes() && !self.is_ahead(open.node) {
-            self.drain(open.node, &file).await?;
+        if !open.access.writes() || self.is_ahead(open.node) {
+            return Ok(());
         }
-        Ok(())
+        let file = self.file(open.node)?;
+        let drained = self.drain(open.node, &file).await;
+        let looked = file.lock().written.errors.look(open.open);
+        looked.and(drained)
     }
 
     /// The last descriptor of an open is closed.
@@ -247,11 +250,7 @@ impl Volume {
             node.pins = node.pins.saturating_sub(1);
         }
         if let Ok(file) = self.file(open.node) {
-            let last = {
-                let mut state = file.lock();
-                state.opens -= 1;
-                state.opens == 0
-            };
+            let last = file.lock().on_close(open.open);
             if last {
                 self.closed(open, &file);
             }

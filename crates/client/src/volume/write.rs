@@ -32,7 +32,7 @@ impl Volume {
     /// Takes written data. Returns as soon as it is safe in memory; waits only for memory.
     ///
     /// # Errors
-    /// That of an earlier write of the file, once.
+    /// That of an earlier write of the file, once for every open.
     pub async fn write(
         &self,
         who: &Principal,
@@ -43,9 +43,7 @@ impl Volume {
         append: bool,
     ) -> Result<(), FsError> {
         let file = self.file(node)?;
-        if let Some(error) = file.lock().written.take_error() {
-            return Err(error);
-        }
+        file.lock().written.errors.take_for_write(open)?;
         let len = data.len() as u64;
         let permits = self.write_permits(&file, node, len).await?;
         self.accept(who, node, &file, open, offset, data, append, permits);
@@ -72,7 +70,7 @@ impl Volume {
         let Ok(permit) = Arc::clone(&self.write_memory).try_acquire_many_owned(units) else {
             return Err(data);
         };
-        if file.lock().written.has_error() {
+        if file.lock().written.errors.waits_for_write(open) {
             return Err(data);
         }
         self.accept(who, node, &file, open, offset, data, append, vec![permit]);
@@ -188,11 +186,20 @@ impl Volume {
 
     /// Sends every piece that may go now.
     pub(super) fn send_written(&self, node: NodeId, file: &Arc<File>) {
-        let handle = {
+        let (handle, gone) = {
             let nodes = self.nodes();
-            nodes.get(node).and_then(|node| node.handle.clone())
+            let known = nodes.get(node);
+            let gone = known.is_none_or(|known| known.attributes.links == 0);
+            (known.and_then(|known| known.handle.clone()), gone)
         };
-        let Some(handle) = handle else { return };
+        let Some(handle) = handle else {
+            // Created ahead. It goes with the creation, or never if the server has refused that.
+            if gone {
+                file.lock().written.on_refused();
+                file.progress.notify_waiters();
+            }
+            return;
+        };
         loop {
             let (id, step, call, who) = {
                 let mut state = file.lock();
@@ -308,19 +315,21 @@ impl Volume {
     /// Waits until everything written to a file is at the server.
     ///
     /// # Errors
-    /// The first error of its writes, once.
+    /// What goes wrong meanwhile; what went wrong before is for those to hear who wrote.
     pub(super) async fn drain(&self, node: NodeId, file: &Arc<File>) -> Result<(), FsError> {
         if self.is_ahead(node) {
             self.settle(node).await?;
         }
-        self.until_stored(node, file).await?;
-        let error = file.lock().written.take_error();
-        error.map_or(Ok(()), Err)
+        self.until_stored(node, file).await
     }
 
-    /// Waits until everything written to a file is at the server, or an error waits to be reported.
+    /// Waits until everything written to a file is at the server, or something goes wrong with it.
     pub(super) async fn until_stored(&self, node: NodeId, file: &Arc<File>) -> Result<(), FsError> {
-        file.lock().written.seal();
+        let errors = {
+            let mut state = file.lock();
+            state.written.seal();
+            state.written.errors.count()
+        };
         self.send_written(node, file);
         let limit = self.transport.request_time_max();
         let (mut since, mut left_bytes) = (now(), u64::MAX);
@@ -331,7 +340,8 @@ impl Volume {
             progress.as_mut().enable();
             {
                 let state = file.lock();
-                if state.written.has_error() || state.written.is_stored() {
+                state.written.errors.since(errors)?;
+                if state.written.is_stored() {
                     return Ok(());
                 }
                 // A slow line may take long for all of it; what must not be is that nothing moves.
@@ -363,7 +373,7 @@ impl Volume {
     /// Makes everything written to a file durable.
     ///
     /// # Errors
-    /// The first error of its writes or of the server's flush, once.
+    /// That of its writes or of the server's flush, once for every open.
     pub async fn commit(
         &self,
         who: &Principal,
@@ -372,9 +382,22 @@ impl Volume {
         data_only: bool,
     ) -> Result<(), FsError> {
         let file = self.file(node)?;
+        let outcome = self.make_durable(who, node, &file, open, data_only).await;
+        let told = file.lock().written.errors.take(open);
+        told.and(outcome)
+    }
+
+    async fn make_durable(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        file: &Arc<File>,
+        open: Option<OpenId>,
+        data_only: bool,
+    ) -> Result<(), FsError> {
         loop {
-            self.drain(node, &file).await?;
-            let boot = self.commit_once(who, node, &file, open, data_only).await?;
+            self.drain(node, file).await?;
+            let boot = self.commit_once(who, node, file, open, data_only).await?;
             let durable = {
                 let state = file.lock();
                 state.written.stored().is_empty() || state.written.is_all_of(boot)
@@ -421,7 +444,7 @@ impl Volume {
             Err(error) => {
                 // The server's flush failed: what it covered may be lost, and no later success can
                 // say otherwise.
-                file.lock().written.on_commit_failed(&covered);
+                file.lock().written.on_commit_failed(&covered, error);
                 Err(error)
             }
         }
@@ -445,13 +468,9 @@ impl Volume {
         let (this, file) = (self.arc(), Arc::clone(file));
         tokio::spawn(async move {
             let who = file.lock().written.writer().unwrap_or(who);
-            let outcome = this.commit_once(&who, node, &file, None, true).await;
-            let mut state = file.lock();
-            state.written.committing = false;
-            if let Err(error) = outcome {
-                state.written.set_error(error);
-            }
-            drop(state);
+            // An error stays with the file; without an answer, the data does.
+            let _ = this.commit_once(&who, node, &file, None, true).await;
+            file.lock().written.committing = false;
             file.progress.notify_waiters();
         });
     }
@@ -507,8 +526,7 @@ impl Volume {
                 // The data stays here and is tried again with the next commit.
                 Err(FsError::TimedOut) => {}
                 Err(error) => {
-                    state.written.on_commit_failed(&covered);
-                    state.written.set_error(*error);
+                    state.written.on_commit_failed(&covered, *error);
                 }
             }
             drop(state);

@@ -1,0 +1,80 @@
+//! What programs hear when something that they wrote is lost.
+
+use crate::common::{Scene, obstacle, run, text};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A volume with little space, mounted.
+struct Small {
+    scene: Scene,
+    disk: PathBuf,
+}
+
+impl Small {
+    fn new() -> (Self, PathBuf) {
+        let mut scene = Scene::new();
+        let disk = scene.path("disk");
+        fs::create_dir(&disk).unwrap();
+        let tmpfs = ["-t", "tmpfs", "-o", "size=1m", "tmpfs", text(&disk)];
+        run(Command::new("mount").args(tmpfs)).ok();
+        let volume = format!("{}/small", scene.address());
+        let create = ["volume", "create", &volume, "--export", text(&disk)];
+        scene.azekura(&create).ok();
+        let mount = scene.mount_volume(&volume, "mnt", &[]);
+        (Self { scene, disk }, mount)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // The server has it open; it is gone when the server is.
+        let _ = Command::new("umount").arg("-l").arg(&self.disk).output();
+        assert!(!self.scene.path("disk/file").exists());
+    }
+}
+
+fn is_full(outcome: io::Result<()>) -> bool {
+    outcome.is_err_and(|error| error.kind() == io::ErrorKind::StorageFull)
+}
+
+/// A child of this process: its copies of open files are closed when it runs its program.
+#[track_caller]
+fn child() {
+    run(&mut Command::new("true")).ok();
+}
+
+#[test]
+fn no_close_takes_the_error_of_a_write_away_from_fsync() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let (_small, mount) = Small::new();
+    let mut writer = File::create(mount.join("file")).unwrap();
+    let other = File::open(mount.join("file")).unwrap();
+    // It is taken here, or refused when the first part has failed already.
+    let _ = writer.write_all(&vec![1; 4 << 20]);
+    child();
+    drop(writer.try_clone().unwrap());
+    let told = [(); 2].map(|()| is_full(writer.sync_all()));
+    assert_eq!(told, [true, false], "once, by fsync");
+    let told = [(); 2].map(|()| is_full(other.sync_all()));
+    assert_eq!(told, [true, false], "each open once");
+}
+
+#[test]
+fn an_error_that_only_a_close_has_told_is_told_to_who_syncs_later() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let (_small, mount) = Small::new();
+    let path = mount.join("file");
+    // Like a shell that does not look at what close says.
+    let copied = run(Command::new("sh").args(["-c", "head -c 4m /dev/zero > \"$0\"", text(&path)]));
+    drop(copied);
+    let holder = File::open(&path).unwrap();
+    assert!(is_full(holder.sync_all()));
+    let later = File::open(&path).unwrap();
+    later.sync_all().unwrap();
+}

@@ -1,0 +1,205 @@
+//! What went wrong with a file's writes, and who has been told.
+//!
+//! As Linux does it for a file of its own (`errseq_t`): an error stays with the file, and every
+//! open has a mark up to which it has been told. So a close by one process, also one that a program
+//! does not know of (close-on-exec in a child), cannot take an error away from the fsync of
+//! another.
+//!
+//! | who | hears of | and then |
+//! |---|---|---|
+//! | write | what happened since the open, once | fsync tells it again |
+//! | close | what fsync would tell | fsync tells it again |
+//! | fsync | what happened since its last fsync; before it, if no fsync told it | is at peace |
+//! | sync of the volume | what nobody was told of | is at peace |
+
+use base::{FsError, OpenId};
+use std::collections::HashMap;
+
+/// Up to which error an open has been told.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    by_fsync: u64,
+    by_write: u64,
+}
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub struct Errors {
+    /// How many there were.
+    count: u64,
+    /// The first one that no fsync has told yet; if all are told, the last.
+    last: Option<FsError>,
+    /// Whether an fsync has told the last one.
+    seen: bool,
+    /// Whether anybody has been told the last one.
+    told: bool,
+    opens: HashMap<OpenId, Told>,
+}
+
+impl Errors {
+    /// How many errors there were so far, for [`Self::since`].
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Something written is lost.
+    pub fn record(&mut self, error: FsError) {
+        if self.seen || self.last.is_none() {
+            self.last = Some(error);
+        }
+        self.count += 1;
+        self.seen = false;
+        self.told = false;
+    }
+
+    /// An open begins.
+    pub fn on_open(&mut self, open: OpenId) {
+        let unseen = self.count > 0 && !self.seen;
+        let told = Told {
+            by_fsync: self.count - u64::from(unseen),
+            by_write: self.count,
+        };
+        self.opens.insert(open, told);
+    }
+
+    /// An open ends.
+    pub fn on_close(&mut self, open: OpenId) {
+        self.opens.remove(&open);
+    }
+
+    /// What happened after there had been `count` errors.
+    ///
+    /// # Errors
+    /// Just that.
+    pub fn since(&self, count: u64) -> Result<(), FsError> {
+        self.outcome(self.count > count)
+    }
+
+    /// Whether [`Self::look`] would say something.
+    #[must_use]
+    pub fn waits_for(&self, open: OpenId) -> bool {
+        let told = self.opens.get(&open);
+        told.is_some_and(|told| told.by_fsync < self.count)
+    }
+
+    /// For a close: what an open has not been told by fsync.
+    ///
+    /// # Errors
+    /// Just that.
+    pub fn look(&mut self, open: OpenId) -> Result<(), FsError> {
+        let waits = self.waits_for(open);
+        self.told |= waits;
+        self.outcome(waits)
+    }
+
+    /// Whether [`Self::take_for_write`] would say something.
+    #[must_use]
+    pub fn waits_for_write(&self, open: Option<OpenId>) -> bool {
+        let told = open.and_then(|open| self.opens.get(&open));
+        told.is_some_and(|told| told.by_write < self.count)
+    }
+
+    /// For a write: what an open has been told neither by write nor by fsync.
+    ///
+    /// # Errors
+    /// Just that, once.
+    pub fn take_for_write(&mut self, open: Option<OpenId>) -> Result<(), FsError> {
+        let waits = self.waits_for_write(open);
+        if let Some(told) = open.and_then(|open| self.opens.get_mut(&open)) {
+            told.by_write = self.count;
+        }
+        self.told |= waits;
+        self.outcome(waits)
+    }
+
+    /// For an fsync through an open, or for a sync of the volume.
+    ///
+    /// # Errors
+    /// What has not been told, once.
+    pub fn take(&mut self, open: Option<OpenId>) -> Result<(), FsError> {
+        let Some(told) = open.and_then(|open| self.opens.get_mut(&open)) else {
+            let untold = self.is_untold();
+            self.told = true;
+            return self.outcome(untold);
+        };
+        let waits = told.by_fsync < self.count;
+        *told = Told {
+            by_fsync: self.count,
+            by_write: self.count,
+        };
+        self.seen |= waits;
+        self.told |= waits;
+        self.outcome(waits)
+    }
+
+    /// Whether there is an error that nobody was told of.
+    #[must_use]
+    pub fn is_untold(&self) -> bool {
+        self.last.is_some() && !self.told
+    }
+
+    fn outcome(&self, waits: bool) -> Result<(), FsError> {
+        match self.last {
+            Some(error) if waits => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: OpenId = OpenId(1);
+    const B: OpenId = OpenId(2);
+    const FULL: Result<(), FsError> = Err(FsError::NoSpace);
+
+    #[test]
+    fn every_open_is_told_once_by_fsync_whoever_closes_before() {
+        let mut errors = Errors::default();
+        errors.on_open(A);
+        errors.on_open(B);
+        errors.record(FsError::NoSpace);
+        assert_eq!([errors.look(A), errors.look(A)], [FULL, FULL]);
+        assert_eq!([errors.take(Some(A)), errors.take(Some(A))], [FULL, Ok(())]);
+        assert_eq!(errors.look(A), Ok(()), "it has been told");
+        assert_eq!([errors.take(Some(B)), errors.take(Some(B))], [FULL, Ok(())]);
+    }
+
+    #[test]
+    fn a_later_open_is_told_what_no_fsync_has_told() {
+        let mut errors = Errors::default();
+        errors.on_open(A);
+        errors.record(FsError::NoSpace);
+        assert_eq!(errors.look(A), FULL);
+        errors.on_close(A);
+        errors.on_open(B);
+        assert_eq!(errors.take_for_write(Some(B)), Ok(()), "not its own write");
+        assert_eq!(errors.take(Some(B)), FULL);
+        errors.on_open(A);
+        assert_eq!(errors.take(Some(A)), Ok(()));
+    }
+
+    #[test]
+    fn a_write_is_told_once_and_takes_nothing_from_fsync() {
+        let mut errors = Errors::default();
+        errors.on_open(A);
+        errors.record(FsError::NoSpace);
+        let told = [(); 2].map(|()| errors.take_for_write(Some(A)));
+        assert_eq!(told, [FULL, Ok(())]);
+        assert_eq!(errors.take(Some(A)), FULL);
+    }
+
+    #[test]
+    fn a_sync_of_the_volume_is_told_what_nobody_was() {
+        let mut errors = Errors::default();
+        errors.on_open(A);
+        errors.record(FsError::NoSpace);
+        assert_eq!([errors.take(None), errors.take(None)], [FULL, Ok(())]);
+        assert_eq!(errors.take(Some(A)), FULL);
+        errors.record(FsError::Io);
+        assert_eq!(errors.look(A), Err(FsError::Io));
+        assert_eq!(errors.take(None), Ok(()));
+    }
+}
