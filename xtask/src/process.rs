@@ -204,7 +204,7 @@ mod tests {
         let started = Instant::now();
         let outcome = capture(
             Command::new("sh").args(["-c", "sleep 1000 & echo $!; wait"]),
-            Duration::from_millis(300),
+            Duration::from_secs(2),
         )
         .unwrap();
         assert!(!outcome.success);

@@ -11,7 +11,8 @@
 //!
 //! ```text
 //! StartUp   the window grows by every byte that was answered without waiting in a queue, so
-//!           doubles each round, until the rate has risen by less than 25 % for three rounds
+//!           doubles each round, up to twice what the line has shown to carry, until the rate
+//!           has risen by less than 25 % for three rounds
 //! Cruise    twelve rounds each: two at 1.5 x BDP (probe), one below the BDP (drain: it sees
 //!           the true round trip; while that falls, each further round drains by a quarter),
 //!           then nine at 1.25 x BDP
@@ -46,9 +47,9 @@ use std::time::Duration;
 pub(crate) const EXTENT_BYTES_MIN: u64 = 128 << 10;
 /// Largest request for bulk data: the largest payload of one frame.
 const EXTENT_BYTES_MAX: u64 = 1 << 20;
-/// Window before anything is known: what a fast line without distance needs, and a tenth of a
-/// second of a 100 Mbit/s line.
-const WINDOW_BYTES_INITIAL: u64 = 1 << 20;
+/// Window before anything is known: enough that TCP's slow start below is the only one that counts.
+/// What it is too much for a slow line waits at the server, behind what is demanded.
+const WINDOW_BYTES_INITIAL: u64 = 4 << 20;
 /// Two requests: with one the line idles between a reply and the next request.
 const WINDOW_BYTES_MIN: u64 = 2 * EXTENT_BYTES_MIN;
 /// Upper end of the floor of the window. Above, a memory copy is the bottleneck, not the window.
@@ -312,7 +313,15 @@ impl LinkEstimator {
             && self.window_was_used()
             && rtt <= self.rtt() * 3 / 2 + self.transfer_time(sent.bytes) + RTT_NOISE
         {
-            self.set_window(self.window_bytes.saturating_add(bytes));
+            // More than twice what the line has shown would only be a queue.
+            let shown = percent(
+                self.bdp_bytes().max(product(self.round.rate, self.rtt())),
+                200,
+            );
+            let most_bytes = shown.max(WINDOW_BYTES_INITIAL);
+            if self.window_bytes < most_bytes {
+                self.set_window(self.window_bytes.saturating_add(bytes).min(most_bytes));
+            }
         }
         if sent.delivered_bytes >= self.round_end_bytes {
             self.end_round(now, rtt, sent.in_flight_bytes);

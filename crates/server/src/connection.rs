@@ -25,7 +25,7 @@ use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wire::frame::{Class, Frame, FrameKind};
 use wire::identity::Peer;
-use wire::link::{Connection, FrameReader, FrameWriter, LinkError};
+use wire::link::{BULK_BYTES_MIN, Connection, FrameReader, FrameWriter, LinkError, SocketOptions};
 use wire::message::{
     ConnectionRole, Farewell, Features, Hello, Notice, Proof, Refusal, Reply, Request, Welcome,
     decode, encode,
@@ -95,12 +95,8 @@ pub(crate) async fn serve(core: Arc<Core>, connection: Connection, permit: Owned
     match deadline.await {
         Ok(Ok(Some((session, link)))) => {
             drop(permit);
-            if link.role == ConnectionRole::Main
-                && let Some(socket) = socket
-            {
-                socket.for_demand();
-            }
-            run(&core, session, link, reader, writer).await;
+            let socket = socket.filter(|_| link.role == ConnectionRole::Bulk);
+            run(&core, session, link, reader, (writer, socket)).await;
         }
         Ok(Ok(None)) => end(writer, None).await,
         Ok(Err(End::Farewell(farewell))) => {
@@ -285,7 +281,7 @@ async fn run(
     session: Arc<Session>,
     link: Arc<Link>,
     reader: FrameReader,
-    writer: FrameWriter,
+    writer: (FrameWriter, Option<SocketOptions>),
 ) {
     tracing::info!(
         host = session.host,
@@ -329,8 +325,14 @@ fn leave(core: &Core, session: &Session, link: &Arc<Link>) {
     core.pool.close(link.key);
 }
 
-/// The writing side: replies and notices, the most urgent first, then the farewell.
-async fn send(core: Arc<Core>, session: Arc<Session>, link: Arc<Link>, mut writer: FrameWriter) {
+/// The writing side: replies and notices, the most urgent first, then the farewell. The socket, if
+/// it is for bulk data, is told so when it has carried some.
+async fn send(
+    core: Arc<Core>,
+    session: Arc<Session>,
+    link: Arc<Link>,
+    (mut writer, mut bulk): (FrameWriter, Option<SocketOptions>),
+) {
     let farewell = loop {
         if link.role == ConnectionRole::Main
             && !link.is_closed()
@@ -355,6 +357,11 @@ async fn send(core: Arc<Core>, session: Arc<Session>, link: Arc<Link>, mut write
                     break None;
                 }
                 core.buffers.put(payload);
+                if writer.bytes_written() >= BULK_BYTES_MIN
+                    && let Some(socket) = bulk.take()
+                {
+                    socket.for_bulk();
+                }
             }
             Next::Farewell(farewell) => break farewell,
             Next::Idle => {
@@ -432,7 +439,7 @@ impl Receiver {
         let to = Destination::new(self.link.clone(), permit);
         let compound = match request {
             Request::Files(compound) => compound,
-            other if frame.payload.is_empty() => {
+            other if frame.payload.is_empty() || matches!(other, Request::Warm { .. }) => {
                 self.other(frame.request, frame.class, other, to);
                 return Ok(());
             }

@@ -183,6 +183,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     };
     // A restarted server takes its port again while old connections linger.
     socket.set_reuseaddr(true)?;
+    wire::link::prepare_unconnected(&socket);
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }

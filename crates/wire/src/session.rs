@@ -10,8 +10,10 @@
 //!   [`ClientSession::poll_expired`] at [`ClientSession::next_deadline`]
 //!
 //! Connection 0 is the main one: metadata and demand reads go there and nothing else while a bulk
-//! connection stands, so that no long transfer is ever in front of somebody who waits. Bulk classes
-//! are spread over the others, each time on one of the least loaded. Bytes in flight are bounded
+//! connection stands, so that no long transfer is ever in front of somebody who waits. Where the
+//! caller says that it pays ([`ClientSession::spread_demand`]), demand reads also go on connections
+//! that have nothing else to do. Bulk classes are spread over the bulk connections, each time on one
+//! of the least loaded. Bytes in flight are bounded
 //! over *all* connections together, by two windows (towards the client, towards the server) that
 //! the caller derives from the measured link: independent windows would overrun the line's queue.
 //! Metadata and demand are not held back by the window, because somebody waits for them and their
@@ -33,6 +35,8 @@ pub const REQUESTS_MAX: usize = 65536;
 /// request: one full extent, so that a slow connection is passed over but a steady one is not
 /// starved.
 const IMBALANCE_BYTES_MAX: u64 = 1 << 20;
+/// Answers up to this size fit into what a TCP connection sends at once after a pause.
+const SMALL_DEMAND_BYTES_MAX: u64 = 12 << 10;
 /// Demand bytes in flight on the main connection beyond which bulk connections help.
 const MAIN_DEMAND_BYTES_MAX: u64 = 512 << 10;
 
@@ -140,6 +144,7 @@ pub struct ClientSession {
     orphans: VecDeque<RequestId>,
     in_flight: InFlight,
     queued_read_bytes: u64,
+    is_demand_spread: bool,
 }
 
 impl ClientSession {
@@ -160,7 +165,19 @@ impl ClientSession {
             orphans: VecDeque::new(),
             in_flight: InFlight::default(),
             queued_read_bytes: 0,
+            is_demand_spread: false,
         }
+    }
+
+    /// How many connections the session may have.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether demand reads may go on bulk connections that are idle.
+    pub fn spread_demand(&mut self, spread: bool) {
+        self.is_demand_spread = spread;
     }
 
     /// What is in flight and queued, over all connections.
@@ -183,6 +200,12 @@ impl ClientSession {
     #[must_use]
     pub fn is_up(&self, connection: ConnectionIndex) -> bool {
         self.slots[connection.0].up
+    }
+
+    /// Whether no request is on a connection.
+    #[must_use]
+    pub fn is_idle(&self, connection: ConnectionIndex) -> bool {
+        self.slots[connection.0].in_flight.requests == 0
     }
 
     /// Whether a request has been sent on a connection that stands and is not answered.
@@ -426,7 +449,7 @@ impl ClientSession {
     /// The next request that the server is to be told not to carry out.
     fn next_cancel(&mut self, connection: ConnectionIndex) -> Option<RequestId> {
         // Orphans go where metadata goes, ahead of it: what follows may undo what they did.
-        if self.may_carry(connection, Class::Metadata)
+        if self.may_carry(connection, Class::Metadata, 0)
             && let Some(id) = self.orphans.pop_front()
         {
             return Some(id);
@@ -444,7 +467,7 @@ impl ClientSession {
                 continue;
             };
             let pending = &self.requests[id];
-            if !self.may_carry(connection, class) {
+            if !self.may_carry(connection, class, pending.reply_bytes) {
                 continue;
             }
             if matches!(class, Class::Metadata | Class::Demand) {
@@ -474,16 +497,24 @@ impl ClientSession {
     }
 
     /// Whether `connection` is the one for a request of `class` now.
-    fn may_carry(&self, connection: ConnectionIndex, class: Class) -> bool {
+    fn may_carry(&self, connection: ConnectionIndex, class: Class, reply_bytes: u64) -> bool {
         let main_up = self.slots[0].up;
         let bulk_up = self.slots[1..].iter().any(|slot| slot.up);
         let is_main = connection == ConnectionIndex::MAIN;
         match class {
             Class::Metadata => is_main || !main_up,
             Class::Demand if is_main => {
-                !bulk_up || self.slots[0].demand_bytes < MAIN_DEMAND_BYTES_MAX
+                let is_small = reply_bytes <= SMALL_DEMAND_BYTES_MAX;
+                let others_idle = || self.is_demand_spread && self.slots[1..].iter().any(is_idle);
+                !bulk_up
+                    || (self.slots[0].demand_bytes < MAIN_DEMAND_BYTES_MAX
+                        && (is_small || !others_idle()))
             }
-            Class::Demand => !main_up || self.slots[0].demand_bytes >= MAIN_DEMAND_BYTES_MAX,
+            Class::Demand => {
+                !main_up
+                    || self.slots[0].demand_bytes >= MAIN_DEMAND_BYTES_MAX
+                    || (self.is_demand_spread && is_idle(&self.slots[connection.0]))
+            }
             Class::Write | Class::Prediction | Class::Background if is_main => !bulk_up,
             Class::Write | Class::Prediction | Class::Background => {
                 self.is_least_loaded(connection)
@@ -540,6 +571,11 @@ impl ClientSession {
         }
         waiting
     }
+}
+
+/// Whether nothing stands in front of a request on this connection.
+fn is_idle(slot: &Slot) -> bool {
+    slot.up && slot.in_flight.requests == 0
 }
 
 /// Whether `bytes` more may be in flight. Alone they may, however small the window.

@@ -1,27 +1,22 @@
 //! The two tasks of a connection, and its rebirth.
 
 use super::dial::{self, ConnectError, Dialled};
+use super::warming::{WARMING_REQUEST, Warming};
 use super::{CallError, Response, Shared, State};
 use crate::clock::now;
 use base::BootId;
-use base::limits::WARM_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use wire::frame::{Class, Frame, FrameKind};
-use wire::link::{Connection, FrameReader, FrameWriter, LinkError};
-use wire::message::{Farewell, Notice, Reply, Request, decode, encode};
+use wire::frame::{Frame, FrameKind};
+use wire::link::{BULK_BYTES_MIN, Connection, FrameReader, FrameWriter, LinkError, SocketOptions};
+use wire::message::{Farewell, Notice, Reply, decode};
 use wire::session::{ConnectionIndex, Windows};
 
 /// First wait after a failed try to connect; doubles up to [`RETRY_TIME_MAX`].
 const RETRY_TIME_MIN: Duration = Duration::from_millis(20);
 /// Longest wait between two tries: a server that is back is found within this time.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(1);
-/// Round trip from which on connections are warmed: below, slow start is over before it is noticed.
-const WARM_DISTANCE: Duration = Duration::from_millis(5);
-/// Bytes to warm a connection of a line that is not known yet: half a second of a 10 Mbit/s line
-/// for all of them together.
-const WARM_BYTES_UNKNOWN: u32 = 64 << 10;
 /// Frames written between two looks at the socket's reader, so that a long queue is gathered.
 const FRAMES_PER_TURN: usize = 64;
 
@@ -49,8 +44,8 @@ async fn keep(shared: &Arc<Shared>, index: usize) {
                 shared.reconnects.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
-                if let ConnectError::Refused { reason, .. } = &error {
-                    tracing::warn!(connection = index, %reason, "the server refuses");
+                if let (0, ConnectError::Refused { reason, .. }) = (index, &error) {
+                    tracing::warn!(%reason, "the server refuses");
                 } else {
                     tracing::debug!(connection = index, %error, "cannot connect");
                 }
@@ -68,7 +63,13 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         welcome,
         greeting_time,
     } = dialled;
-    let Connection { reader, writer, .. } = connection;
+    let Connection {
+        reader,
+        writer,
+        socket,
+        ..
+    } = connection;
+    let bulk = socket.filter(|_| index > 0);
     let connection = ConnectionIndex(index);
     let boot = welcome.boot;
     let boot_changed = {
@@ -80,6 +81,11 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         let changed = state.boot != Some(boot);
         if index == 0 {
             state.boot = Some(boot);
+            state.greeting_time = greeting_time;
+        }
+        if index > 0 && shared.options.blocking.is_none() {
+            let connections = shared.wake.len() - 1;
+            state.warming[index] = Warming::new(greeting_time, connections, &shared.options.line);
         }
         state.session.handle_up(connection);
         changed
@@ -90,16 +96,16 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         });
     }
     shared.wake_all();
-    let warm_bytes = warming(shared, index, greeting_time);
     let outcome = tokio::select! {
         outcome = receive(shared, connection, boot, reader) => outcome,
-        outcome = send(shared, connection, writer, warm_bytes) => outcome,
+        outcome = send(shared, connection, writer, bulk) => outcome,
     };
     if let Err(error) = outcome {
         tracing::debug!(connection = index, %error, "connection lost");
     }
     let mut state = shared.lock();
     state.session.handle_down(connection);
+    state.warming[index] = Warming::default();
     state.forget_lost();
     drop(state);
     // What this connection carried may go on the others.
@@ -168,6 +174,12 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, boot: BootId, frame: F
     let now = now();
     let mut state = shared.lock();
     shared.on_heard(now);
+    if frame.request == WARMING_REQUEST {
+        state.warming[connection.0].on_answered();
+        drop(state);
+        shared.wake[connection.0].notify_one();
+        return;
+    }
     let Some(answered) = state.session.handle_reply(connection, frame.request) else {
         state.settle_link(now, frame.request, None);
         drop(state);
@@ -257,7 +269,13 @@ impl State {
     /// The next frame for a connection, accounted for.
     fn next_frame(&mut self, connection: ConnectionIndex) -> Option<Frame> {
         let now = now();
+        let is_idle = self.session.is_idle(connection);
+        if let Some(frame) = self.warming[connection.0].next_frame(is_idle) {
+            return Some(frame);
+        }
         let windows = self.windows();
+        let is_far = self.is_far();
+        self.session.spread_demand(is_far);
         let frame = self.session.poll_transmit(now, connection, windows)?;
         if frame.kind == FrameKind::Request {
             let expected = self.session.reply_bytes(frame.request);
@@ -272,42 +290,13 @@ impl State {
     }
 }
 
-/// With how many bytes a new connection is to be warmed: none without distance; what its share of
-/// the line holds if the line is known; little if it is not.
-fn warming(shared: &Shared, index: usize, round_trip: Duration) -> u32 {
-    if index == 0 || round_trip < WARM_DISTANCE || shared.options.blocking.is_some() {
-        return 0;
-    }
-    let Some(line) = &shared.options.line.0 else {
-        return WARM_BYTES_UNKNOWN;
-    };
-    let share = line.bdp_bytes() / (shared.wake.len() as u64 - 1).max(1);
-    u32::try_from(share).map_or(WARM_BYTES_MAX, |share| share.min(WARM_BYTES_MAX))
-}
-
-/// The request that warms a connection. Its id is none of the session's, so its reply is dropped.
-fn warm_frame(bytes: u32) -> Frame {
-    Frame {
-        kind: FrameKind::Request,
-        class: Class::Background,
-        resent: false,
-        request: base::RequestId(u64::MAX),
-        body: encode(&Request::Warm { bytes }),
-        payload: bytes::Bytes::new(),
-    }
-}
-
 async fn send(
     shared: &Arc<Shared>,
     connection: ConnectionIndex,
     mut writer: FrameWriter,
-    warm_bytes: u32,
+    mut bulk: Option<SocketOptions>,
 ) -> Result<(), LinkError> {
     let mut counted = 0;
-    if warm_bytes > 0 {
-        writer.write(warm_frame(warm_bytes)).await?;
-        writer.flush().await?;
-    }
     loop {
         let mut written = 0;
         while written < FRAMES_PER_TURN {
@@ -329,6 +318,11 @@ async fn send(
                 .bytes_sent
                 .fetch_add(writer.bytes_written() - counted, Ordering::Relaxed);
             counted = writer.bytes_written();
+            if counted >= BULK_BYTES_MIN
+                && let Some(socket) = bulk.take()
+            {
+                socket.for_bulk();
+            }
         } else {
             shared.wake[connection.0].notified().await;
         }

@@ -15,6 +15,7 @@
 mod connection;
 mod dial;
 mod timer;
+mod warming;
 
 pub use dial::{ConnectError, Endpoint};
 
@@ -28,6 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
+use warming::Warming;
 use wire::frame::Class;
 use wire::message::{
     AdminReply, AdminRequest, Compound, CredentialKind, Notice, Refusal, Reply, Request, Step,
@@ -37,6 +39,9 @@ use wire::session::{ClientSession, InFlight, Submission};
 
 /// The kernel's group for "none that can be shown here" (`/proc/sys/kernel/overflowgid`).
 const NOBODYS_GROUP: u32 = 65534;
+
+/// Smallest part that a read is cut into: about what a TCP connection sends at once after a pause.
+const DEMAND_PART_BYTES_MIN: u64 = 16 << 10;
 
 /// What the transport tells the volume above it. Called from a connection's task: must not block.
 pub trait Listener: Send + Sync {
@@ -201,7 +206,24 @@ struct State {
     download: LinkEstimator,
     upload: LinkEstimator,
     boot: Option<BootId>,
+    /// Of the main connection: the round trip, before there is a better figure.
+    greeting_time: Duration,
+    /// By connection.
+    warming: Vec<Warming>,
     closed: bool,
+}
+
+impl State {
+    /// Whether slow start at the other end costs round trips that somebody would notice.
+    fn is_far(&self) -> bool {
+        let rtt = self.download.line().rtt;
+        let rtt = if rtt.is_zero() {
+            self.greeting_time
+        } else {
+            rtt
+        };
+        rtt >= warming::DISTANCE && self.session.connections() > 1
+    }
 }
 
 pub(crate) struct Shared {
@@ -212,7 +234,6 @@ pub(crate) struct Shared {
     timer: Notify,
     endpoint: Endpoint,
     session_id: SessionId,
-    cluster: ClusterId,
     own: Principal,
     options: TransportOptions,
     listener: Mutex<Option<Arc<dyn Listener>>>,
@@ -337,7 +358,8 @@ pub struct TransportFigures {
 }
 
 impl Transport {
-    /// Connects and is welcomed, or says why not. Further connections follow in the background.
+    /// Connects and is welcomed, or says why not. The connections for bulk data are made at the
+    /// same time, in the background.
     ///
     /// # Errors
     /// [`ConnectError`]; only the first connection is waited for, at most
@@ -349,12 +371,6 @@ impl Transport {
         let connections = options.connections.clamp(1, CONNECTIONS_MAX);
         let session_id = SessionId(dial::random_bytes()?);
         let own = own_principal(endpoint.credential.kind()?);
-        let first = dial::dial(
-            &endpoint,
-            dial::hello(&endpoint, session_id, 0, None),
-            &options,
-        );
-        let first = first.await?;
         let cap = options.blocking.unwrap_or(CLIENT_BUFFER_BYTES_MAX);
         let estimator = |memory: Option<LineMemory>| match memory {
             Some(memory) => LinkEstimator::from_memory(cap, memory),
@@ -366,7 +382,9 @@ impl Transport {
             sent: HashMap::new(),
             download: estimator(options.line.0),
             upload: estimator(options.line.1),
-            boot: Some(first.welcome.boot),
+            boot: None,
+            greeting_time: Duration::ZERO,
+            warming: (0..connections).map(|_| Warming::default()).collect(),
             closed: false,
         };
         let shared = Arc::new(Shared {
@@ -375,7 +393,6 @@ impl Transport {
             timer: Notify::new(),
             endpoint,
             session_id,
-            cluster: first.welcome.cluster,
             own,
             options,
             listener: Mutex::new(None),
@@ -386,12 +403,28 @@ impl Transport {
             reconnects: AtomicU64::new(0),
             ended: AtomicBool::new(false),
         });
-        connection::spawn_main(Arc::clone(&shared), first);
+        let this = Self { shared };
+        let shared = &this.shared;
+        // Not one after the other: over distance a handshake is most of a mount's time.
         for index in 1..connections {
-            connection::spawn_bulk(Arc::clone(&shared), index);
+            connection::spawn_bulk(Arc::clone(shared), index);
         }
-        timer::spawn(&shared);
-        Ok(Self { shared })
+        let hello = dial::hello(&shared.endpoint, session_id, 0, None);
+        match dial::dial(&shared.endpoint, hello, &shared.options).await {
+            Ok(first) => {
+                let mut state = shared.lock();
+                state.boot = Some(first.welcome.boot);
+                state.greeting_time = first.greeting_time;
+                drop(state);
+                connection::spawn_main(Arc::clone(shared), first);
+            }
+            Err(error) => {
+                this.abandon();
+                return Err(error);
+            }
+        }
+        timer::spawn(shared);
+        Ok(this)
     }
 
     /// Sets who hears notices and reconnections.
@@ -406,7 +439,7 @@ impl Transport {
     /// The cluster that the server belongs to.
     #[must_use]
     pub fn cluster(&self) -> ClusterId {
-        self.shared.cluster
+        self.shared.endpoint.credential.cluster()
     }
 
     /// For whom this client asks what no program asked for: root, or with a user's credential that
@@ -566,6 +599,19 @@ impl Transport {
         let queued = state.session.queued_read_bytes();
         let room = state.download.room_bytes().saturating_sub(queued);
         (state.download.line(), room, state.download.extent_bytes())
+    }
+
+    /// Largest part of a read that somebody waits for. Over distance a large one is cut, so that
+    /// its parts go over several connections at once: one that has been idle sends its first 15 KB
+    /// in one round trip and needs two more for 100 KB.
+    #[must_use]
+    pub fn demand_part_bytes(&self, bytes: u64) -> u64 {
+        let state = self.shared.lock();
+        if !state.is_far() {
+            return bytes;
+        }
+        let parts = state.session.connections() as u64 - 1;
+        bytes.div_ceil(parts).max(DEMAND_PART_BYTES_MIN)
     }
 
     /// Whether leases may be believed: the server has been heard of recently.

@@ -145,9 +145,14 @@ impl Volume {
             missing = state.missing(whole);
         }
         for gap in missing {
+            let part_bytes = match self.transport.blocking() {
+                Some(_) => gap.len,
+                None => self.transport.demand_part_bytes(gap.len),
+            };
+            let part_bytes = part_bytes.min(u64::from(DATA_BYTES_MAX));
             let mut offset = gap.offset;
             while offset < gap.end() {
-                let part = Extent::new(offset, (gap.end() - offset).min(u64::from(DATA_BYTES_MAX)));
+                let part = Extent::new(offset, (gap.end() - offset).min(part_bytes));
                 state.streams.on_demanded(part);
                 self.fetch(node, file, state, who, open, target, part, Class::Demand);
                 offset = part.end();

@@ -4,8 +4,8 @@
 //! sent or when; that is [`crate::session`] at the client and the dispatcher at the server.
 //!
 //! Socket options, and why: `TCP_NODELAY`, because small requests must not wait for
-//! acknowledgements; BBR where the kernel has it, because loss is not congestion on long lines; no
-//! `SO_SNDBUF` or `SO_RCVBUF`, because setting them turns the kernel's tuning off;
+//! acknowledgements; CUBIC from the start, and BBR after [`BULK_BYTES_MIN`] of bulk data
+//! ([`SocketOptions::for_bulk`] says why); no `SO_SNDBUF` or `SO_RCVBUF`, because setting them turns the kernel's tuning off;
 //! `TCP_USER_TIMEOUT` and keep-alive, because a cut line must be noticed; `TCP_NOTSENT_LOWAT`, so
 //! that bytes wait in our queues, ordered by class, and not in the kernel's.
 
@@ -24,11 +24,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// Bytes that the kernel may hold unsent for one socket before it stops asking for more.
 const UNSENT_BYTES_MAX: u32 = 256 << 10;
+
+/// Bytes sent on a connection for bulk data after which [`SocketOptions::for_bulk`] is its due: a
+/// cold connection is through five rounds of slow start by then.
+pub const BULK_BYTES_MIN: u64 = 384 << 10;
 
 /// Why a connection ended or never began.
 #[derive(Debug, thiserror::Error)]
@@ -68,13 +72,27 @@ pub struct Connection {
 pub struct SocketOptions(OwnedFd);
 
 impl SocketOptions {
-    /// For a connection that carries answers somebody waits for and long pauses: BBR would spread
-    /// each answer over time by the low rate that it has seen; CUBIC sends what its window allows
-    /// at once.
-    pub fn for_demand(&self) {
-        if let Err(error) = rustix::net::sockopt::set_tcp_congestion(&self.0, "cubic") {
-            tracing::debug!(%error, "CUBIC congestion control is not available");
+    /// For a connection that has begun to carry bulk data: BBR, because loss is not congestion on
+    /// long lines.
+    ///
+    /// Not before, and not for answers that somebody waits for: BBR spreads each burst over time by
+    /// the low rate that it has seen between pauses, so that exchanges of small bursts never make it
+    /// faster. CUBIC sends what its window allows at once, and the window doubles each round trip;
+    /// but only on a socket that never had BBR, because the pacing that BBR turns on stays on (a
+    /// 128 KiB answer then took a quarter of a round trip longer at 100 ms). BBR starts from the
+    /// window that it finds.
+    pub fn for_bulk(&self) {
+        if let Err(error) = rustix::net::sockopt::set_tcp_congestion(&self.0, "bbr") {
+            tracing::debug!(%error, "BBR congestion control is not available");
         }
+    }
+}
+
+/// Sets what a listening socket hands on to those that it accepts, or a socket must have before it
+/// connects: see [`SocketOptions::for_bulk`].
+pub fn prepare_unconnected(socket: impl AsFd) {
+    if let Err(error) = rustix::net::sockopt::set_tcp_congestion(socket, "cubic") {
+        tracing::debug!(%error, "CUBIC congestion control is not available");
     }
 }
 
@@ -91,10 +109,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
         .with_retries(4);
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(WRITE_STALL_TIME_MAX))?;
-    // The following two only make things better; a kernel without them still works.
-    if let Err(error) = rustix::net::sockopt::set_tcp_congestion(stream, "bbr") {
-        tracing::debug!(%error, "BBR congestion control is not available");
-    }
+    // This only makes things better; a kernel without it still works.
     if let Err(error) = socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX) {
         tracing::debug!(%error, "TCP_NOTSENT_LOWAT is not available");
     }
@@ -145,7 +160,12 @@ pub async fn connect(
     time_max: Duration,
 ) -> Result<Connection, LinkError> {
     let attempt = async {
-        let stream = TcpStream::connect(address).await?;
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        prepare_unconnected(&socket);
+        let stream = socket.connect(address).await?;
         prepare(&stream)?;
         match tls {
             None => Ok(join_plain(stream, address)),

@@ -49,11 +49,11 @@ pub enum Request {
         #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
         label: String,
     },
-    /// Bytes without meaning, at most [`base::limits::WARM_BYTES_MAX`]: a new connection over
-    /// distance learns from them how fast it may send before somebody waits for it. Answer: `Done`
-    /// with them as payload.
+    /// Bytes without meaning, at most [`base::limits::WARM_BYTES_MAX`] each way: a new connection
+    /// over distance learns from them how fast it may send before somebody waits for it. The
+    /// request's payload is dropped. Answer: `Done` with zeros as payload.
     Warm {
-        /// How many.
+        /// How many bytes the answer is to have.
         bytes: u32,
     },
 }

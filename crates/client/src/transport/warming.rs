@@ -1,0 +1,148 @@
+//! Warming a connection: bytes without meaning, so that slow start is over before somebody waits.
+//!
+//! A TCP connection that begins, or whose line is long, sends 15 KB in its first round trip and
+//! twice as much in each further one. Over distance the first megabytes of a mount would take a
+//! second. So a new bulk connection at once asks for a first window's bytes, then for twice as many
+//! each time the answer is here: never more than the connection can send at once, so that nothing
+//! real waits behind. It stops when there is something real to carry, which warms it as well, or at
+//! its share of what the line holds, as far as that is remembered from an earlier mount.
+
+use base::RequestId;
+use base::limits::WARM_BYTES_MAX;
+use bytes::Bytes;
+use readahead::LineMemory;
+use std::time::Duration;
+use wire::frame::{Class, Frame, FrameKind};
+use wire::message::{Request, encode};
+
+/// Round trip from which on connections are warmed and demands are spread: below, slow start is
+/// over before it is noticed.
+pub(super) const DISTANCE: Duration = Duration::from_millis(5);
+/// Bytes of the first round: ten segments, with the frame and TLS around them.
+const FIRST_BYTES: u32 = 14_000;
+/// Bytes of the last round on a line that is not known yet: both rounds of eight connections are a
+/// quarter of a second of a 10 Mbit/s line.
+const UNKNOWN_BYTES_MAX: u32 = 2 * FIRST_BYTES;
+/// None of the session's ids, so that the answer is nobody's.
+pub(super) const WARMING_REQUEST: RequestId = RequestId(u64::MAX);
+
+/// How far one connection is.
+#[derive(Debug, Default)]
+pub(super) struct Warming {
+    /// Bytes of this round; 0 when it is over.
+    round_bytes: u32,
+    download_bytes_max: u32,
+    upload_bytes_max: u32,
+    /// Whether the round's request is still to be sent.
+    due: bool,
+}
+
+impl Warming {
+    /// For one of `connections` connections over a line that takes `round_trip`, as remembered:
+    /// download, upload.
+    pub(super) fn new(
+        round_trip: Duration,
+        connections: usize,
+        line: &(Option<LineMemory>, Option<LineMemory>),
+    ) -> Self {
+        if round_trip < DISTANCE {
+            return Self::default();
+        }
+        let share = |line: &Option<LineMemory>| {
+            let share = line.map_or(u64::from(UNKNOWN_BYTES_MAX), |line| {
+                line.bdp_bytes() / connections.max(1) as u64
+            });
+            u32::try_from(share).map_or(WARM_BYTES_MAX, |share| share.min(WARM_BYTES_MAX))
+        };
+        Self {
+            round_bytes: FIRST_BYTES,
+            download_bytes_max: share(&line.0),
+            upload_bytes_max: share(&line.1),
+            due: true,
+        }
+    }
+
+    /// The next request, if one is due. `is_idle`: nothing real is on the connection.
+    pub(super) fn next_frame(&mut self, is_idle: bool) -> Option<Frame> {
+        static ZEROS: [u8; WARM_BYTES_MAX as usize] = [0; WARM_BYTES_MAX as usize];
+        if !std::mem::take(&mut self.due) {
+            return None;
+        }
+        let fitting = |bytes_max| {
+            if self.round_bytes <= bytes_max {
+                self.round_bytes
+            } else {
+                0
+            }
+        };
+        let bytes = fitting(self.download_bytes_max);
+        let upload_bytes = fitting(self.upload_bytes_max) as usize;
+        if !is_idle || (bytes == 0 && upload_bytes == 0) {
+            self.round_bytes = 0;
+            return None;
+        }
+        Some(Frame {
+            kind: FrameKind::Request,
+            class: Class::Background,
+            resent: false,
+            request: WARMING_REQUEST,
+            body: encode(&Request::Warm { bytes }),
+            payload: Bytes::from_static(&ZEROS[..upload_bytes]),
+        })
+    }
+
+    /// The round was answered.
+    pub(super) fn on_answered(&mut self) {
+        self.round_bytes = self.round_bytes.saturating_mul(2);
+        self.due = self.round_bytes > 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounds(mut warming: Warming, idle_rounds: usize) -> Vec<(usize, usize)> {
+        let mut rounds = Vec::new();
+        while let Some(frame) = warming.next_frame(rounds.len() < idle_rounds) {
+            let Ok(Request::Warm { bytes }) = wire::message::decode(&frame.body) else {
+                panic!("not a warming request");
+            };
+            rounds.push((bytes as usize, frame.payload.len()));
+            assert!(warming.next_frame(true).is_none(), "one at a time");
+            warming.on_answered();
+        }
+        rounds
+    }
+
+    fn line(bdp_bytes: u64) -> Option<LineMemory> {
+        Some(LineMemory {
+            rtt_nanos: 100_000_000,
+            rate_bytes_per_second: bdp_bytes * 10,
+        })
+    }
+
+    #[test]
+    fn each_round_doubles_up_to_the_share_of_the_line_in_each_direction() {
+        let far = Duration::from_millis(100);
+        let known = Warming::new(far, 8, &(line(12_500_000), line(500_000)));
+        let sizes = [
+            (14_000, 14_000),
+            (28_000, 28_000),
+            (56_000, 56_000),
+            (112_000, 0),
+        ];
+        assert_eq!(rounds(known, 99), sizes);
+        let unknown = Warming::new(far, 8, &(None, None));
+        assert_eq!(rounds(unknown, 99), [(14_000, 14_000), (28_000, 28_000)]);
+    }
+
+    #[test]
+    fn nothing_is_sent_without_distance_or_beside_real_requests() {
+        let near = Warming::new(Duration::from_millis(1), 8, &(line(12_500_000), None));
+        assert!(rounds(near, 99).is_empty());
+        let far = Duration::from_millis(100);
+        let busy = Warming::new(far, 8, &(line(12_500_000), None));
+        assert_eq!(rounds(busy, 1).len(), 1);
+    }
+}
