@@ -12,12 +12,12 @@
 //! Connection 0 is the main one: metadata and demand reads go there and nothing else while a bulk
 //! connection stands, so that no long transfer is ever in front of somebody who waits. Where the
 //! caller says that it pays ([`ClientSession::spread_demand`]), demand reads also go on connections
-//! that have nothing else to do. Bulk classes are spread over the bulk connections, each time on one
-//! of the least loaded. Bytes in flight are bounded
-//! over *all* connections together, by two windows (towards the client, towards the server) that
-//! the caller derives from the measured link: independent windows would overrun the line's queue.
-//! Metadata and demand are not held back by the window, because somebody waits for them and their
-//! number is bounded by those who wait; they are counted all the same.
+//! that have nothing else to do. Bulk classes are spread over the bulk connections, each time on
+//! one of the least loaded. Bytes in flight are bounded over *all* connections together, by two
+//! windows (towards the client, towards the server) that the caller derives from the measured link:
+//! independent windows would overrun the line's queue. Metadata and demand are not held back by the
+//! window, because somebody waits for them and their number is bounded by those who wait; they are
+//! counted all the same.
 //!
 //! A request whose connection broke is sent again with the `resent` flag; the server knows which
 //! requests must not run twice. A request that expired is given up: its late reply is dropped.
@@ -32,9 +32,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// before; this bounds small ones.
 pub const REQUESTS_MAX: usize = 65536;
 /// How much more than the least loaded bulk connection another may have in flight and still take a
-/// request: one full extent, so that a slow connection is passed over but a steady one is not
-/// starved.
-const IMBALANCE_BYTES_MAX: u64 = 1 << 20;
+/// request, as a share of all that is in flight: so much that a slow connection is passed over but
+/// a steady one is not starved, and so little that what is asked for together, and will be used
+/// together, is spread while connections are in slow start.
+const IMBALANCE_SHARE: u64 = 16;
+/// The least of it.
+const IMBALANCE_BYTES_MIN: u64 = 128 << 10;
 /// Answers up to this size fit into what a TCP connection sends at once after a pause.
 const SMALL_DEMAND_BYTES_MAX: u64 = 12 << 10;
 /// Demand bytes in flight on the main connection beyond which bulk connections help.
@@ -530,7 +533,9 @@ impl ClientSession {
             .map(load)
             .min()
             .unwrap_or(0);
-        load(&self.slots[connection.0]) <= least + IMBALANCE_BYTES_MAX
+        let all_bytes = self.in_flight.read_bytes + self.in_flight.write_bytes;
+        let imbalance_bytes = (all_bytes / IMBALANCE_SHARE).max(IMBALANCE_BYTES_MIN);
+        load(&self.slots[connection.0]) <= least + imbalance_bytes
     }
 
     /// When [`Self::poll_expired`] has something next.

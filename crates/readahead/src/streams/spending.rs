@@ -101,8 +101,10 @@ impl FileStreams {
         if room_bytes == 0 {
             return None;
         }
-        // Four requests at least within the credit, so that they flow while it grows.
-        let even_bytes = (stream.credit_bytes / 4).max(PIECE_BYTES_MIN);
+        // Many requests within the credit, so that they flow while it grows: over connections in
+        // slow start a large one takes several round trips, and the reader waits for its first
+        // byte.
+        let even_bytes = (stream.credit_bytes / 16).max(PIECE_BYTES_MIN);
         let unit_bytes = line.extent_bytes.min(1 << even_bytes.ilog2());
         stream.extend_plan(depth_bytes.saturating_add(unit_bytes), size, &self.recall);
         let piece = stream.next_piece(&self.covered, size, depth_bytes, unit_bytes)?;

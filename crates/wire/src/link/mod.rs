@@ -5,9 +5,10 @@
 //!
 //! Socket options, and why: `TCP_NODELAY`, because small requests must not wait for
 //! acknowledgements; CUBIC from the start, and BBR after [`BULK_BYTES_MIN`] of bulk data
-//! ([`SocketOptions::for_bulk`] says why); no `SO_SNDBUF` or `SO_RCVBUF`, because setting them turns the kernel's tuning off;
-//! `TCP_USER_TIMEOUT` and keep-alive, because a cut line must be noticed; `TCP_NOTSENT_LOWAT`, so
-//! that bytes wait in our queues, ordered by class, and not in the kernel's.
+//! ([`SocketOptions::for_bulk`] says why); no `SO_SNDBUF` or `SO_RCVBUF`, because setting them
+//! turns the kernel's tuning off; `TCP_USER_TIMEOUT` and keep-alive, because a cut line must be
+//! noticed; `TCP_NOTSENT_LOWAT`, so that bytes wait in our queues, ordered by class, and not in the
+//! kernel's.
 
 mod reader;
 mod writer;
@@ -76,10 +77,10 @@ impl SocketOptions {
     /// long lines.
     ///
     /// Not before, and not for answers that somebody waits for: BBR spreads each burst over time by
-    /// the low rate that it has seen between pauses, so that exchanges of small bursts never make it
-    /// faster. CUBIC sends what its window allows at once, and the window doubles each round trip;
-    /// but only on a socket that never had BBR, because the pacing that BBR turns on stays on (a
-    /// 128 KiB answer then took a quarter of a round trip longer at 100 ms). BBR starts from the
+    /// the low rate that it has seen between pauses, so that exchanges of small bursts never make
+    /// it faster. CUBIC sends what its window allows at once, and the window doubles each round
+    /// trip; but only on a socket that never had BBR, because the pacing that BBR turns on stays on
+    /// (a 128 KiB answer then took a quarter of a round trip longer at 100 ms). BBR starts from the
     /// window that it finds.
     pub fn for_bulk(&self) {
         if let Err(error) = rustix::net::sockopt::set_tcp_congestion(&self.0, "bbr") {
