@@ -444,7 +444,8 @@ impl LinkEstimator {
         // Shorter than a round trip it would be a burst, not a rate (BBR, rate sample).
         if elapsed >= self.rtt() {
             let rate = rate_of(self.delivered_bytes - sent.delivered_bytes, elapsed);
-            self.round.rate = self.round.rate.max(rate);
+            // The last one spans the round. Their largest would count replies that come in clumps.
+            self.round.rate = rate;
         }
     }
 
