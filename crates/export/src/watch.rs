@@ -37,6 +37,9 @@ const INIT: u32 = libc::FAN_CLASS_NOTIF
     | libc::FAN_REPORT_FID
     | libc::FAN_REPORT_DFID_NAME;
 
+/// How long events are left to gather after some of this process. The kernel's queue holds what
+/// comes meanwhile a hundred times over, and a client learns of other changes this much later.
+const GATHER_TIME: Duration = Duration::from_millis(1);
 /// Room for about 700 events at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -99,6 +102,11 @@ impl Watch {
             match rustix::io::read(&self.group, &mut self.buffer[..]) {
                 Ok(len) => {
                     self.take_events(len, &mut changes);
+                    if changes.is_empty() {
+                        // All of them are our own, and there are more where they came from: taken
+                        // one by one they would cost a wake-up each.
+                        std::thread::sleep(GATHER_TIME);
+                    }
                     if changes.len() >= WATCH_CHANGES_MAX {
                         return Ok(changes);
                     }
