@@ -103,6 +103,8 @@ codes! {
     InUse = "AZ0304", "`azekura status ADDRESS` shows who uses it";
     /// The server's own disk refused.
     ServerDisk = "AZ0305", "look at the server's log and at its disk";
+    /// A bound of the server is reached.
+    ServerLimit = "AZ0306", "remove what is not needed any more, or use another server";
 
     /// A file or directory that does not exist.
     FileNotFound = "AZ0401", "";
@@ -400,6 +402,7 @@ pub(crate) fn from_admin(code: AdminError, message: String) -> Failure {
         AdminError::Invalid => Code::Invalid,
         AdminError::InUse => Code::InUse,
         AdminError::Io => Code::ServerDisk,
+        AdminError::Limit => Code::ServerLimit,
     };
     Failure::new(code, message)
 }

@@ -76,6 +76,22 @@ pub const JOURNAL_ENTRIES_MAX: usize = 16384;
 pub const JOURNAL_AGE_MAX: Duration = Duration::from_secs(3600);
 /// Sessions of one credential: a quarter of all, so that nobody keeps the others out.
 pub const SESSIONS_PER_CREDENTIAL_MAX: usize = SESSIONS_MAX / 4;
+/// Credentials in one reply; more are asked for page by page. Each takes at most 350 bytes.
+pub const CREDENTIALS_PER_REPLY_MAX: usize = 1024;
+/// Credentials that one server remembers having issued, revoked ones included: a handshake looks
+/// one up, a change writes the whole list.
+pub const CREDENTIALS_MAX: usize = 65536;
+/// Volumes of one server. With those below, a list of all volumes, sessions and background workers
+/// fits one reply.
+pub const VOLUMES_MAX: usize = 1024;
+/// Bytes of the names and paths of all volumes of one server.
+pub const VOLUMES_TEXT_BYTES_MAX: usize = 192 << 10;
+/// Longest text about what a volume or background worker is doing in a list of all of them.
+pub const SUMMARY_TEXT_BYTES_MAX: usize = 100;
+/// Background workers of one server: one for each volume, and a few.
+pub const BACKGROUND_WORKERS_MAX: usize = VOLUMES_MAX + 64;
+/// Longest text in an answer to an administrator: a path and what is wrong with it.
+pub const ADMIN_TEXT_BYTES_MAX: usize = 8192;
 /// Time a socket may refuse to take a byte before its connection is closed.
 pub const WRITE_STALL_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -133,4 +149,14 @@ const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 2 < LEASE_TRUST_TIME.as_m
 const _: () = assert!(RECALL_TIME_MAX.as_millis() < REQUEST_TIME_DEFAULT.as_millis());
 const _: () = assert!(DATA_BYTES_MAX as usize <= FRAME_PAYLOAD_BYTES_MAX);
 const _: () = assert!(XATTR_BYTES_MAX < FRAME_BODY_BYTES_MAX);
+const _: () = assert!(CREDENTIALS_PER_REPLY_MAX * 350 < FRAME_BODY_BYTES_MAX);
+// A session has two texts of 255 and 64 bytes and ten numbers; a volume an identity and the length
+// of its texts; a worker the name of its volume.
+const _: () = assert!(
+    SESSIONS_MAX * (255 + 64 + 90)
+        + VOLUMES_TEXT_BYTES_MAX
+        + VOLUMES_MAX * (30 + SUMMARY_TEXT_BYTES_MAX)
+        + BACKGROUND_WORKERS_MAX * (90 + SUMMARY_TEXT_BYTES_MAX)
+        < FRAME_BODY_BYTES_MAX
+);
 const _: () = assert!(GROUPS_MAX * 5 < FRAME_BODY_BYTES_MAX / 2);

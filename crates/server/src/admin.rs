@@ -4,6 +4,7 @@
 use crate::core::Core;
 use crate::data::{VolumeRecord, new_volume_id};
 use crate::volume::summary;
+use base::limits::{ADMIN_TEXT_BYTES_MAX, CREDENTIALS_PER_REPLY_MAX, SUMMARY_TEXT_BYTES_MAX};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub(crate) fn answer(core: &Arc<Core>, kind: CredentialKind, request: AdminReque
     }
     let outcome = match request {
         AdminRequest::Status => Ok(AdminReply::Status(status(core, is_admin))),
-        AdminRequest::VolumeList => Ok(AdminReply::Volumes(core.volumes.summaries())),
+        AdminRequest::VolumeList => Ok(AdminReply::Volumes(volumes(core))),
         AdminRequest::VolumeShow { name } => show(core, &name),
         AdminRequest::VolumeCreate {
             name,
@@ -47,17 +48,33 @@ pub(crate) fn answer(core: &Arc<Core>, kind: CredentialKind, request: AdminReque
                 .add_join(terms.kind, seconds, SystemTime::now());
             secret.map(AdminReply::JoinSecret).map_err(|e| failure(&e))
         }
-        AdminRequest::CredentialList => Ok(AdminReply::Credentials(core.registry().credentials())),
+        AdminRequest::CredentialList { skip } => {
+            let (list, more) = core
+                .registry()
+                .credentials(skip as usize, CREDENTIALS_PER_REPLY_MAX);
+            Ok(AdminReply::Credentials { list, more })
+        }
         AdminRequest::CredentialRevoke { serial, dry_run } => revoke(core, &serial, dry_run),
     };
-    Reply::Admin(outcome.unwrap_or_else(|(code, message)| AdminReply::Failed { code, message }))
+    Reply::Admin(
+        outcome.unwrap_or_else(|(code, message)| AdminReply::Failed {
+            code,
+            message: cut(message, ADMIN_TEXT_BYTES_MAX),
+        }),
+    )
+}
+
+/// The beginning of a text, of at most so many bytes.
+pub(crate) fn cut(mut text: String, bytes_max: usize) -> String {
+    text.truncate(text.floor_char_boundary(bytes_max));
+    text
 }
 
 fn failure(error: &RegistryError) -> (AdminError, String) {
     let code = match error {
         RegistryError::Exists => AdminError::Exists,
         RegistryError::NotFound => AdminError::NotFound,
-        RegistryError::Limit(_) => AdminError::InUse,
+        RegistryError::Limit(..) => AdminError::Limit,
         RegistryError::Data(_) => AdminError::Io,
     };
     (code, error.to_string())
@@ -69,6 +86,16 @@ fn invalid(why: impl Into<String>) -> (AdminError, String) {
 
 fn show(core: &Core, name: &str) -> Outcome {
     find(core, name).map(|volume| AdminReply::Volumes(vec![volume]))
+}
+
+/// All volumes. What is wrong with one is told in full where it alone is asked for.
+fn volumes(core: &Core) -> Vec<VolumeSummary> {
+    let mut all = core.volumes.summaries();
+    for volume in &mut all {
+        let trouble = volume.trouble.take();
+        volume.trouble = trouble.map(|text| cut(text, SUMMARY_TEXT_BYTES_MAX));
+    }
+    all
 }
 
 fn find(core: &Core, name: &str) -> Result<VolumeSummary, (AdminError, String)> {
@@ -264,6 +291,9 @@ pub(crate) fn enrol(core: &Core, secret: &[u8; 32], signing_request: &[u8], labe
 pub(crate) fn status(core: &Core, with_sessions: bool) -> ServerStatus {
     let (waiting, threads, done) = core.pool.figures();
     let mut workers = core.background.summaries();
+    for worker in &mut workers {
+        worker.state = cut(std::mem::take(&mut worker.state), SUMMARY_TEXT_BYTES_MAX);
+    }
     workers.push(WorkerSummary {
         name: "requests".to_owned(),
         state: format!("{threads} threads, {waiting} requests waiting"),
@@ -274,7 +304,7 @@ pub(crate) fn status(core: &Core, with_sessions: bool) -> ServerStatus {
         cluster: core.data.authority.cluster(),
         boot: core.data.boot,
         seconds_up: core.clock.now().since(base::Time::ZERO).as_secs(),
-        volumes: core.volumes.summaries(),
+        volumes: volumes(core),
         sessions: if with_sessions {
             sessions(core)
         } else {

@@ -198,7 +198,7 @@ impl Handshake<'_> {
             tracing::info!(address = %self.peer, %error, "a client is not authenticated");
             Farewell::Unauthenticated
         })?;
-        if !self.core.registry().is_valid(&peer.serial) {
+        if !self.core.credentials.contains(&peer.serial) {
             tracing::info!(address = %self.peer, serial = peer.serial, "credential is not valid");
             return Err(Farewell::Unauthenticated.into());
         }
@@ -214,7 +214,7 @@ impl Handshake<'_> {
         );
         session.join(&link)?;
         // A credential revoked at this moment may not have seen this connection.
-        if !core.registry().is_valid(&peer.serial) {
+        if !core.credentials.contains(&peer.serial) {
             core.end_session(&session, Some(&Farewell::Unauthenticated));
             return Err(Farewell::Unauthenticated.into());
         }

@@ -7,7 +7,7 @@
 use crate::background::Background;
 use crate::buffers::Buffers;
 use crate::clock::Clock;
-use crate::data::{DataDirectory, Registry};
+use crate::data::{DataDirectory, Registry, ValidCredentials};
 use crate::journal::Journal;
 use crate::judge::Judge;
 use crate::lease::Caching;
@@ -25,6 +25,7 @@ use wire::message::Farewell;
 pub(crate) struct Core {
     pub(crate) data: DataDirectory,
     pub(crate) registry: Mutex<Registry>,
+    pub(crate) credentials: Arc<ValidCredentials>,
     pub(crate) volumes: Volumes,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) caching: Caching,
@@ -43,6 +44,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Held while a change waits for the disk: for administration only.
     pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }

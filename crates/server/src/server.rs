@@ -74,7 +74,7 @@ impl ServerConfig {
 pub struct InitOutcome {
     /// Its identity.
     pub cluster: ClusterId,
-    /// The administrator's credential. It is kept nowhere else.
+    /// The administrator's credential, as it lies in [`Server::ADMIN`] within the data directory.
     pub admin: Credential,
 }
 
@@ -92,7 +92,12 @@ pub struct RunningServer {
 }
 
 impl Server {
-    /// Makes a new cluster in `data_dir`, which must be empty or not exist.
+    /// Directory of the administrator's credential within the data directory. It lies beside the
+    /// authority's key, which can make another one anyway, and may be moved away.
+    pub const ADMIN: &str = crate::data::ADMIN;
+
+    /// Makes a new cluster in `data_dir`, which must be empty or not exist; or hold what an earlier
+    /// call has left that was cut short, which is made anew.
     ///
     /// # Errors
     /// [`ServerError::Data`].
@@ -153,6 +158,7 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     let journal = Journal::open(data.path(), &volumes)?;
     let core = Arc::new(Core {
         verifier: ClientVerifier::new(&data.server)?,
+        credentials: registry.valid_credentials(),
         registry: Mutex::new(registry),
         caching: Caching::new(sessions.clone(), clock),
         locks: Locks::new(had_locks, clock.now()),
@@ -263,6 +269,11 @@ impl RunningServer {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// Its cluster.

@@ -12,7 +12,7 @@
 //! that volume's seal.
 
 use crate::data::VolumeRecord;
-use base::limits::HANDLE_BYTES_MAX;
+use base::limits::{ADMIN_TEXT_BYTES_MAX, HANDLE_BYTES_MAX};
 use base::{FsError, Handle, VolumeId};
 use export::{Export, ExportError, ExportOptions, HandleKey};
 use std::collections::{HashMap, HashSet};
@@ -196,6 +196,6 @@ pub(crate) fn summary(record: &VolumeRecord, trouble: Option<String>) -> VolumeS
             path: record.path.to_string_lossy().into_owned(),
             read_only: record.read_only,
         },
-        trouble,
+        trouble: trouble.map(|text| crate::admin::cut(text, ADMIN_TEXT_BYTES_MAX)),
     }
 }

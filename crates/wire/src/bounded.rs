@@ -4,6 +4,8 @@
 //! took on the line. Every list in a message therefore names its bound and is refused while it is
 //! being read, not after.
 
+use base::Principal;
+use base::limits::GROUPS_MAX;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -43,6 +45,30 @@ where
     deserializer.deserialize_seq(List::<MAX, T>(PhantomData))
 }
 
+/// Deserializes a caller with at most [`GROUPS_MAX`] groups.
+///
+/// # Errors
+/// The deserializer's, or one that names the bound.
+pub(crate) fn principal<'de, D>(deserializer: D) -> Result<Principal, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    #[derive(Deserialize)]
+    #[serde(rename = "Principal")]
+    struct Bounded {
+        uid: u32,
+        gid: u32,
+        #[serde(deserialize_with = "list::<GROUPS_MAX, _, _>")]
+        groups: Vec<u32>,
+    }
+    let Bounded { uid, gid, groups } = Bounded::deserialize(deserializer)?;
+    Ok(Principal {
+        uid,
+        gid,
+        groups: groups.into(),
+    })
+}
+
 /// Deserializes text of at most `MAX` bytes.
 ///
 /// # Errors
@@ -56,4 +82,23 @@ where
         return Err(D::Error::invalid_length(text.len(), &"a shorter text"));
     }
     Ok(text)
+}
+
+/// As [`text`], of text that may be missing.
+///
+/// # Errors
+/// As [`text`].
+pub(crate) fn optional_text<'de, const MAX: usize, D>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let text = Option::<String>::deserialize(deserializer)?;
+    match text {
+        Some(text) if text.len() > MAX => {
+            Err(D::Error::invalid_length(text.len(), &"a shorter text"))
+        }
+        text => Ok(text),
+    }
 }

@@ -7,7 +7,10 @@ mod common;
 #[path = "common/counting.rs"]
 mod counting;
 
-use base::limits::{COMPOUND_STEPS_MAX, DIRECTORY_ENTRIES_MAX, FRAME_BODY_BYTES_MAX};
+use base::limits::{
+    ADMIN_TEXT_BYTES_MAX, BACKGROUND_WORKERS_MAX, COMPOUND_STEPS_MAX, CREDENTIALS_PER_REPLY_MAX,
+    DIRECTORY_ENTRIES_MAX, FRAME_BODY_BYTES_MAX, GROUPS_MAX, SESSIONS_MAX, VOLUMES_MAX,
+};
 use common::generate::generated;
 use common::samples;
 use counting::most_allocated;
@@ -129,6 +132,33 @@ fn lists_beyond_their_bound_are_refused_and_lists_at_it_are_read() {
     let leases = |count| list(&[2], count, &[1, 0xaa]);
     assert!(decode::<Request>(&leases(4096)).is_ok());
     assert!(decode::<Request>(&leases(4097)).is_err());
+    // Groups of a caller who asks for one step.
+    let groups = |count| [list(&[1, 0, 0], count, &[0]), vec![0, 1, 8, 0]].concat();
+    assert!(decode::<Request>(&groups(GROUPS_MAX)).is_ok());
+    assert!(decode::<Request>(&groups(GROUPS_MAX + 1)).is_err());
+}
+
+#[test]
+fn what_administrators_are_answered_is_bounded_too() {
+    let reads = |body: Vec<u8>| decode::<Reply>(&body).is_ok();
+    let volumes = |count| list(&[2, 2], count, &[0; 21]);
+    assert!(reads(volumes(VOLUMES_MAX)) && !reads(volumes(VOLUMES_MAX + 1)));
+    let credentials = |count| [list(&[2, 4], count, &[0; 5]), vec![0]].concat();
+    let most = CREDENTIALS_PER_REPLY_MAX;
+    assert!(reads(credentials(most)) && !reads(credentials(most + 1)));
+    let failed = |count| list(&[2, 5, 0], count, b"x");
+    assert!(reads(failed(ADMIN_TEXT_BYTES_MAX)) && !reads(failed(ADMIN_TEXT_BYTES_MAX + 1)));
+    // Version, cluster, boot, seconds; then the three lists of a status.
+    let status = |before: usize, count, bytes: usize, after: usize| {
+        let head = [&[2, 1, 0][..], &vec![0; 33 + before]].concat();
+        [list(&head, count, &vec![0; bytes]), vec![0; after]].concat()
+    };
+    let volumes = |count| status(0, count, 21, 2);
+    assert!(reads(volumes(VOLUMES_MAX)) && !reads(volumes(VOLUMES_MAX + 1)));
+    let sessions = |count| status(1, count, 11, 1);
+    assert!(reads(sessions(SESSIONS_MAX)) && !reads(sessions(SESSIONS_MAX + 1)));
+    let (workers, most) = (|count| status(2, count, 3, 0), BACKGROUND_WORKERS_MAX);
+    assert!(reads(workers(most)) && !reads(workers(most + 1)));
 }
 
 #[test]

@@ -40,15 +40,21 @@ pub(super) struct List {
 
 impl List {
     fn run(self, config: &Config) -> Result<()> {
-        let asked = admin(
-            config,
-            &self.server,
-            &self.way,
-            AdminRequest::CredentialList,
-        );
-        let AdminReply::Credentials(credentials) = runtime()?.block_on(asked)? else {
-            return Err(unexpected_reply(&self.server));
-        };
+        let runtime = runtime()?;
+        let mut credentials = Vec::new();
+        loop {
+            let skip = u32::try_from(credentials.len()).unwrap_or(u32::MAX);
+            let request = AdminRequest::CredentialList { skip };
+            let reply = runtime.block_on(admin(config, &self.server, &self.way, request))?;
+            let AdminReply::Credentials { list, more } = reply else {
+                return Err(unexpected_reply(&self.server));
+            };
+            let is_last = !more || list.is_empty();
+            credentials.extend(list);
+            if is_last {
+                break;
+            }
+        }
         if self.json {
             let list: Vec<Value> = credentials.iter().map(credential_json).collect();
             return output::json(&json!({ "credentials": list }));

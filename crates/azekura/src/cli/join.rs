@@ -56,7 +56,12 @@ impl Create {
         let runtime = runtime()?;
         if self.dry_run {
             // Only an administrator may see credentials; nothing else is checked beforehand.
-            runtime.block_on(admin(config, server, way, AdminRequest::CredentialList))?;
+            runtime.block_on(admin(
+                config,
+                server,
+                way,
+                AdminRequest::CredentialList { skip: 0 },
+            ))?;
             return output::line("a join string could be made");
         }
         let seconds_valid = u32::try_from(self.valid.0.as_secs().max(1)).map_err(|_| {

@@ -12,9 +12,6 @@ use std::path::{Path, PathBuf};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use wire::identity::Credential;
 
-/// Directory of the administrator's credential within the data directory.
-const ADMIN: &str = "admin";
-
 /// Serve volumes; stays in the foreground
 ///
 /// With --init a new cluster is made in the data directory if there is none yet, and its
@@ -113,13 +110,10 @@ impl Server {
     }
 }
 
-/// Makes a cluster unless there is one. The administrator's credential is kept beside the
-/// authority's key, which can make another one anyway, so that it is not lost when the address
-/// changes.
+/// Makes a cluster unless there is one.
 fn initialise(data: &Path) -> Result<()> {
     match Service::init(data) {
-        Ok(outcome) => Ok(outcome.admin.save(&data.join(ADMIN))?),
-        Err(ServerError::Data(DataError::Initialised(_))) => Ok(()),
+        Ok(_) | Err(ServerError::Data(DataError::Initialised(_))) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
@@ -127,7 +121,7 @@ fn initialise(data: &Path) -> Result<()> {
 /// Lets this user administer the server under every address that it now has on this machine. A
 /// credential of the same cluster that is there already stays.
 fn share_admin(config: &Config, data: &Path, named: &Address, listen: SocketAddr) -> Result<()> {
-    let admin = match Credential::load(&data.join(ADMIN)) {
+    let admin = match Credential::load(&data.join(Service::ADMIN)) {
         Ok(admin) => admin,
         // The data directory was made on another machine, or the credential moved away on purpose.
         Err(error) => {

@@ -19,8 +19,9 @@ use std::path::Path;
 /// Format of all state files; drawn in `docs/formats/server-data.md`.
 pub(crate) const SERVER_DATA_FORMAT_VERSION: u32 = 1;
 
-/// No state file is larger than this: 65,536 credentials of about 200 bytes.
-const FILE_BYTES_MAX: u64 = 16 << 20;
+/// No state file is larger than this: 65,536 credentials whose labels are the longest there are
+/// take a kilobyte each.
+const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Writes the state called `name`.
 pub(crate) fn write<T: Serialize>(

@@ -10,13 +10,14 @@ pub(crate) mod file;
 mod registry;
 
 pub use error::DataError;
-pub(crate) use registry::{Registry, RegistryError, VolumeRecord};
+pub(crate) use registry::{Registry, RegistryError, ValidCredentials, VolumeRecord};
 
 use base::{BootId, ClusterId, VolumeId};
 use export::HandleKey;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -57,8 +58,9 @@ pub(crate) struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Makes a new cluster in `path`, which may exist if it is empty. Returns the administrator's
-    /// credential.
+    /// Makes a new cluster in `path`, which may exist if it is empty, or holds what an earlier call
+    /// has left that was cut short. Returns the administrator's credential, which lies in [`ADMIN`]
+    /// as soon as the directory counts as initialised.
     pub(crate) fn init(path: &Path) -> Result<(ClusterId, Credential), DataError> {
         let io_error = |source| DataError::Io {
             path: path.to_owned(),
@@ -76,7 +78,7 @@ impl DataDirectory {
         let others = fs::read_dir(path)
             .map_err(io_error)?
             .filter_map(Result::ok)
-            .any(|entry| !OURS.iter().any(|name| entry.file_name() == *name));
+            .any(|entry| !is_ours(&entry.file_name()));
         if others {
             return Err(DataError::NotEmpty(path.to_owned()));
         }
@@ -85,6 +87,7 @@ impl DataDirectory {
         let authority = Authority::create(cluster)?;
         authority.issue_server()?.save(&path.join("server"))?;
         let admin = authority.issue_local(CredentialKind::Admin, "server --init", now)?;
+        admin.save(&path.join(ADMIN))?;
         let secrets = SecretFile {
             authority_key: authority.key_pem(),
             handle_key: to_hex(&random::<32>()),
@@ -165,10 +168,15 @@ impl DataDirectory {
     }
 }
 
+/// Directory of the administrator's credential.
+pub(crate) const ADMIN: &str = "admin";
+
 /// Every name at the top of a data directory.
-const OURS: [&str; 9] = [
+const OURS: [&str; 11] = [
     "lock",
     "server",
+    ADMIN,
+    "cluster.toml",
     "secrets.toml",
     "boot.toml",
     "volumes.toml",
@@ -177,6 +185,16 @@ const OURS: [&str; 9] = [
     "journal.0",
     "journal.1",
 ];
+
+/// Whether a name is one of [`OURS`], or that of a state file which was being replaced.
+fn is_ours(name: &OsStr) -> bool {
+    let name = Path::new(name);
+    let whole = match name.extension() {
+        Some(extension) if extension == "new" => name.with_extension("toml"),
+        _ => name.to_owned(),
+    };
+    OURS.iter().any(|ours| whole.as_os_str() == *ours)
+}
 
 fn lock(path: &Path) -> Result<File, DataError> {
     let file_path = path.join("lock");

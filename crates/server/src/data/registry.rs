@@ -4,16 +4,17 @@
 
 use super::{DataError, file, from_hex, random, to_hex};
 use base::VolumeId;
+use base::limits::{CREDENTIALS_MAX, VOLUMES_MAX, VOLUMES_TEXT_BYTES_MAX};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 use wire::identity::{ClientVerifier, Credential};
 use wire::message::{CredentialKind, CredentialSummary};
 
-/// Volumes of one server.
-const VOLUMES_MAX: usize = 4096;
-/// Credentials that one server remembers having issued.
-const CREDENTIALS_MAX: usize = 65536;
+/// Longest label in a list. A certificate's is at most 64 characters.
+const LABEL_BYTES_MAX: usize = 255;
 /// Join secrets that are good at one time.
 const JOINS_MAX: usize = 1024;
 
@@ -76,15 +77,34 @@ pub(crate) enum RegistryError {
     Exists,
     #[error("there is none of that name")]
     NotFound,
-    #[error("there are too many ({0} at most)")]
-    Limit(usize),
+    #[error("there would be too many {0}; a server takes {1}")]
+    Limit(&'static str, usize),
     #[error(transparent)]
     Data(#[from] DataError),
+}
+
+/// The serial numbers of credentials that are good now. Apart from the registry, because a change
+/// of that waits for the disk, and who connects must not.
+#[derive(Default)]
+pub(crate) struct ValidCredentials(RwLock<HashSet<String>>);
+
+impl ValidCredentials {
+    /// Whether a credential is one that was issued and not revoked. Deny by default: a certificate
+    /// that the authority signed but the list does not know is refused like a revoked one.
+    pub(crate) fn contains(&self, serial: &str) -> bool {
+        let valid = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        valid.contains(serial)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut HashSet<String>)) {
+        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+    }
 }
 
 /// Volumes, credentials and join secrets.
 pub(crate) struct Registry {
     directory: PathBuf,
+    valid: Arc<ValidCredentials>,
     volumes: Vec<VolumeRecord>,
     credentials: Vec<CredentialEntry>,
     joins: Vec<JoinEntry>,
@@ -134,8 +154,12 @@ impl Registry {
                 read_only: v.read_only,
             })
         });
+        let valid = ValidCredentials::default();
+        let living = credentials.credential.iter().filter(|c| !c.revoked);
+        valid.change(|serials| serials.extend(living.map(|c| c.serial.clone())));
         Ok(Self {
             directory: directory.to_owned(),
+            valid: Arc::new(valid),
             volumes: volumes.collect::<Result<_, DataError>>()?,
             credentials: credentials.credential,
             joins: joins.join,
@@ -155,7 +179,13 @@ impl Registry {
             return Err(RegistryError::Exists);
         }
         if self.volumes.len() >= VOLUMES_MAX {
-            return Err(RegistryError::Limit(VOLUMES_MAX));
+            return Err(RegistryError::Limit("volumes", VOLUMES_MAX));
+        }
+        let text = |v: &VolumeRecord| v.name.len() + v.path.as_os_str().len();
+        let text_bytes: usize = self.volumes.iter().chain([&record]).map(text).sum();
+        if text_bytes > VOLUMES_TEXT_BYTES_MAX {
+            let what = "bytes in the names and paths of all volumes";
+            return Err(RegistryError::Limit(what, VOLUMES_TEXT_BYTES_MAX));
         }
         self.volumes.push(record);
         if let Err(error) = self.write_volumes() {
@@ -192,25 +222,25 @@ impl Registry {
         )
     }
 
-    pub(crate) fn credentials(&self) -> Vec<CredentialSummary> {
+    /// At most `count` credentials behind the first `skip`, and whether there are more.
+    pub(crate) fn credentials(&self, skip: usize, count: usize) -> (Vec<CredentialSummary>, bool) {
         let summary = |c: &CredentialEntry| {
             Some(CredentialSummary {
                 serial: c.serial.clone(),
                 kind: kind_of(&c.kind)?,
-                label: c.label.clone(),
+                label: crate::admin::cut(c.label.clone(), LABEL_BYTES_MAX),
                 issued: c.issued,
                 revoked: c.revoked,
             })
         };
-        self.credentials.iter().filter_map(summary).collect()
+        let page = self.credentials.iter().skip(skip).take(count);
+        let more = self.credentials.len().saturating_sub(skip) > count;
+        (page.filter_map(summary).collect(), more)
     }
 
-    /// Whether a credential is one that was issued and not revoked. Deny by default: a certificate
-    /// that the authority signed but the list does not know is refused like a revoked one.
-    pub(crate) fn is_valid(&self, serial: &str) -> bool {
-        self.credentials
-            .iter()
-            .any(|c| c.serial == serial && !c.revoked)
+    /// Which credentials are good; follows every change.
+    pub(crate) fn valid_credentials(&self) -> Arc<ValidCredentials> {
+        self.valid.clone()
     }
 
     pub(crate) fn has_credential(&self, serial: &str) -> bool {
@@ -225,7 +255,7 @@ impl Registry {
         now: SystemTime,
     ) -> Result<(), RegistryError> {
         if self.credentials.len() >= CREDENTIALS_MAX {
-            return Err(RegistryError::Limit(CREDENTIALS_MAX));
+            return Err(RegistryError::Limit("credentials", CREDENTIALS_MAX));
         }
         self.credentials.push(CredentialEntry {
             serial: serial.to_owned(),
@@ -238,6 +268,9 @@ impl Registry {
             self.credentials.pop();
             return Err(error.into());
         }
+        self.valid.change(|serials| {
+            serials.insert(serial.to_owned());
+        });
         Ok(())
     }
 
@@ -246,6 +279,9 @@ impl Registry {
         // In memory first and whatever the disk says: a credential that was to be revoked is not
         // used again in this run.
         entry.ok_or(RegistryError::NotFound)?.revoked = true;
+        self.valid.change(|serials| {
+            serials.remove(serial);
+        });
         Ok(self.write_credentials()?)
     }
 
@@ -265,8 +301,11 @@ impl Registry {
     ) -> Result<[u8; 32], RegistryError> {
         let now = unix_seconds(now);
         self.joins.retain(|j| j.expires > now);
+        if self.credentials.len() + self.joins.len() >= CREDENTIALS_MAX {
+            return Err(RegistryError::Limit("credentials", CREDENTIALS_MAX));
+        }
         if self.joins.len() >= JOINS_MAX {
-            return Err(RegistryError::Limit(JOINS_MAX));
+            return Err(RegistryError::Limit("join strings", JOINS_MAX));
         }
         let secret = random();
         let expires = now.saturating_add(i64::from(seconds_valid));

@@ -4,6 +4,7 @@ use super::registry::RegistryError;
 use super::*;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
+use wire::identity::ClientVerifier;
 
 fn fresh() -> (tempfile::TempDir, PathBuf) {
     let parent = tempfile::tempdir().unwrap();
@@ -18,7 +19,7 @@ fn what_was_initialised_opens_and_each_run_has_its_own_identity() {
     assert_eq!(admin.cluster(), cluster);
     let (first, registry) = DataDirectory::open(&path).unwrap();
     assert_eq!(first.authority.cluster(), cluster);
-    assert_eq!(registry.credentials().len(), 1);
+    assert_eq!(registry.credentials(0, 9).0.len(), 1);
     let boot = first.boot;
     drop(first);
     let (second, _) = DataDirectory::open(&path).unwrap();
@@ -164,13 +165,131 @@ fn revocation_survives_a_restart() {
     registry
         .add_credential("0a", CredentialKind::Host, "h", SystemTime::now())
         .unwrap();
-    assert!(registry.is_valid("0a") && !registry.is_valid("0b"));
+    let valid = registry.valid_credentials();
+    assert!(valid.contains("0a") && !valid.contains("0b"));
     registry.revoke("0a").unwrap();
     assert!(matches!(
         registry.revoke("0b"),
         Err(RegistryError::NotFound)
     ));
+    assert!(!valid.contains("0a"));
     drop((open, registry));
     let (_open, registry) = DataDirectory::open(&path).unwrap();
-    assert!(!registry.is_valid("0a") && registry.has_credential("0a"));
+    assert!(!registry.valid_credentials().contains("0a") && registry.has_credential("0a"));
+}
+
+/// Names below a directory, but for the lock.
+fn names(path: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(path).unwrap().map(Result::unwrap);
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .filter(|name| name != "lock")
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_initialisation_that_was_cut_short_is_done_again() {
+    let (_parent, whole) = fresh();
+    DataDirectory::init(&whole).unwrap();
+    let names = names(&whole);
+    // What a crash leaves: any of the files but the last one, perhaps one half written.
+    for kept in 0..1 << names.len() {
+        let left = |name: &String| {
+            name != "cluster.toml"
+                && kept & (1 << names.iter().position(|n| n == name).unwrap()) != 0
+        };
+        let (_parent, path) = fresh();
+        std::fs::create_dir(&path).unwrap();
+        for name in names.iter().filter(|name| left(name)) {
+            let directory = !name.ends_with(".toml");
+            if directory {
+                std::fs::create_dir(path.join(name)).unwrap();
+                std::fs::write(path.join(name).join("credential.pem"), "half").unwrap();
+            } else {
+                std::fs::write(path.join(name), "half").unwrap();
+                std::fs::write(path.join(name).with_extension("new"), "half").unwrap();
+            }
+        }
+        let (cluster, admin) = DataDirectory::init(&path).unwrap();
+        let (open, registry) = DataDirectory::open(&path).unwrap();
+        assert_eq!(open.authority.cluster(), cluster);
+        let kept = Credential::load(&path.join(ADMIN)).unwrap();
+        assert_eq!(kept.to_pem(), admin.to_pem());
+        let serial = registry.credentials(0, 9).0[0].serial.clone();
+        let peer = ClientVerifier::new(&open.server).unwrap().verify(
+            std::slice::from_ref(kept.certificate()),
+            rustls::pki_types::UnixTime::now(),
+        );
+        assert_eq!(peer.unwrap().serial, serial);
+    }
+}
+
+#[test]
+fn whoever_connects_does_not_wait_for_a_change_that_waits_for_the_disk() {
+    let (_parent, path) = fresh();
+    let (_, admin) = DataDirectory::init(&path).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let server = crate::Server::start(crate::ServerConfig::new(&path, address))
+            .await
+            .unwrap();
+        // As an administrator's change does for as long as fsync(2) takes.
+        let changing = server.core().clone();
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (end, may_end) = std::sync::mpsc::channel::<()>();
+        let change = std::thread::spawn(move || {
+            let _registry = changing.registry();
+            begun.send(()).unwrap();
+            let _ = may_end.recv();
+        });
+        has_begun.recv().unwrap();
+        let welcome =
+            tokio::time::timeout(Duration::from_secs(20), greet(server.address(), &admin)).await;
+        drop(end);
+        change.join().unwrap();
+        welcome.expect("a welcome while the change waits");
+        server.shutdown().await;
+    });
+}
+
+/// Connects and waits for the welcome.
+async fn greet(address: std::net::SocketAddr, credential: &Credential) {
+    use wire::frame::{Class, Frame, FrameKind};
+    use wire::message::{ConnectionRole, Features, Hello, encode};
+    use wire::version::WireVersion;
+    let tls = (
+        wire::identity::client_config(credential).unwrap(),
+        wire::identity::server_name(),
+    );
+    let limit = Duration::from_secs(20);
+    let mut connection = wire::link::connect(address, Some(tls), limit)
+        .await
+        .unwrap();
+    let hello = Hello {
+        version_min: WireVersion::OLDEST,
+        version_max: WireVersion::NEWEST,
+        features: Features::OURS,
+        session: base::SessionId([1; 16]),
+        role: ConnectionRole::Main,
+        cluster: None,
+        last_boot: None,
+        host: "tester".to_owned(),
+    };
+    let frame = Frame {
+        kind: FrameKind::Hello,
+        class: Class::Metadata,
+        resent: false,
+        request: base::RequestId(0),
+        body: encode(&hello),
+        payload: bytes::Bytes::new(),
+    };
+    connection.writer.write(frame).await.unwrap();
+    connection.writer.flush().await.unwrap();
+    assert_eq!(
+        connection.reader.read().await.unwrap().kind,
+        FrameKind::Welcome
+    );
 }

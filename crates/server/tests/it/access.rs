@@ -113,7 +113,7 @@ async fn a_machine_enrols_once_with_a_join_string() {
         .await;
     client.attach().await;
     let reply = client
-        .call(&Request::Admin(AdminRequest::CredentialList))
+        .call(&Request::Admin(AdminRequest::CredentialList { skip: 0 }))
         .await;
     assert_eq!(
         reply,
@@ -145,7 +145,7 @@ async fn an_enrolment_connection_is_for_nothing_else() {
             .write(frame(FrameKind::Hello, 0, &greeting))
             .await
             .unwrap();
-        let request = Request::Admin(AdminRequest::CredentialList);
+        let request = Request::Admin(AdminRequest::CredentialList { skip: 0 });
         connection
             .writer
             .write(frame(FrameKind::Request, 1, &request))
@@ -260,9 +260,9 @@ async fn a_revoked_credential_is_out_at_once_and_stays_out() {
     client.attach().await;
     let mut admin = world.client().await;
     let reply = admin
-        .call(&Request::Admin(AdminRequest::CredentialList))
+        .call(&Request::Admin(AdminRequest::CredentialList { skip: 0 }))
         .await;
-    let Reply::Admin(AdminReply::Credentials(list)) = reply else {
+    let Reply::Admin(AdminReply::Credentials { list, .. }) = reply else {
         panic!("{reply:?}")
     };
     let serial = list

@@ -1,5 +1,9 @@
 //! Administration: volumes, credentials, status.
 
+use base::limits::{
+    ADMIN_TEXT_BYTES_MAX, BACKGROUND_WORKERS_MAX, CREDENTIALS_PER_REPLY_MAX, SESSIONS_MAX,
+    VOLUMES_MAX,
+};
 use base::{BootId, ClusterId, VolumeId};
 use serde::{Deserialize, Serialize};
 
@@ -72,8 +76,11 @@ pub enum AdminRequest {
     },
     /// Answer: `JoinSecret`.
     JoinCreate(JoinTerms),
-    /// Answer: `Credentials`.
-    CredentialList,
+    /// In the order in which they were given out. Answer: `Credentials`.
+    CredentialList {
+        /// How many from the first one on to leave out.
+        skip: u32,
+    },
     /// Ends its sessions and refuses it from now on. Answer: `Done`.
     CredentialRevoke {
         /// Serial number of the certificate, in hexadecimal.
@@ -90,10 +97,12 @@ pub struct VolumeSummary {
     /// Identity.
     pub id: VolumeId,
     /// Name.
+    #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
     pub name: String,
     /// What it is.
     pub kind: VolumeKind,
     /// Why it cannot be served at the moment, if so.
+    #[serde(deserialize_with = "crate::bounded::optional_text::<ADMIN_TEXT_BYTES_MAX, _>")]
     pub trouble: Option<String>,
 }
 
@@ -101,10 +110,12 @@ pub struct VolumeSummary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialSummary {
     /// Serial number, in hexadecimal.
+    #[serde(deserialize_with = "crate::bounded::text::<64, _>")]
     pub serial: String,
     /// For whom it speaks.
     pub kind: CredentialKind,
     /// What the client called itself.
+    #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
     pub label: String,
     /// Seconds since 1970.
     pub issued: i64,
@@ -116,8 +127,10 @@ pub struct CredentialSummary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionSummary {
     /// The client's machine.
+    #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
     pub host: String,
     /// Its address.
+    #[serde(deserialize_with = "crate::bounded::text::<64, _>")]
     pub address: String,
     /// For whom it speaks.
     pub kind: CredentialKind,
@@ -143,8 +156,10 @@ pub struct SessionSummary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerSummary {
     /// Name.
+    #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
     pub name: String,
     /// What it does at the moment.
+    #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
     pub state: String,
     /// What it has done, in its own unit.
     pub progress: u64,
@@ -154,6 +169,7 @@ pub struct WorkerSummary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerStatus {
     /// Program version.
+    #[serde(deserialize_with = "crate::bounded::text::<64, _>")]
     pub version: String,
     /// Cluster.
     pub cluster: ClusterId,
@@ -162,10 +178,13 @@ pub struct ServerStatus {
     /// Seconds since it began.
     pub seconds_up: u64,
     /// Volumes.
+    #[serde(deserialize_with = "crate::bounded::list::<VOLUMES_MAX, _, _>")]
     pub volumes: Vec<VolumeSummary>,
     /// Sessions; empty for all but administrators.
+    #[serde(deserialize_with = "crate::bounded::list::<SESSIONS_MAX, _, _>")]
     pub sessions: Vec<SessionSummary>,
     /// Background workers.
+    #[serde(deserialize_with = "crate::bounded::list::<BACKGROUND_WORKERS_MAX, _, _>")]
     pub workers: Vec<WorkerSummary>,
 }
 
@@ -177,16 +196,25 @@ pub enum AdminReply {
     /// Status.
     Status(ServerStatus),
     /// Volumes.
-    Volumes(Vec<VolumeSummary>),
+    Volumes(
+        #[serde(deserialize_with = "crate::bounded::list::<VOLUMES_MAX, _, _>")] Vec<VolumeSummary>,
+    ),
     /// The secret part of a join string.
     JoinSecret([u8; 32]),
     /// Credentials.
-    Credentials(Vec<CredentialSummary>),
+    Credentials {
+        /// At most 1,024.
+        #[serde(deserialize_with = "crate::bounded::list::<CREDENTIALS_PER_REPLY_MAX, _, _>")]
+        list: Vec<CredentialSummary>,
+        /// Whether there are more behind these.
+        more: bool,
+    },
     /// It cannot be done, and why, in the server's words.
     Failed {
         /// Stable word for programs.
         code: AdminError,
         /// One sentence for people.
+        #[serde(deserialize_with = "crate::bounded::text::<ADMIN_TEXT_BYTES_MAX, _>")]
         message: String,
     },
 }
@@ -204,4 +232,6 @@ pub enum AdminError {
     InUse,
     /// The server's disk or file system refused.
     Io,
+    /// A bound of the server is reached.
+    Limit,
 }

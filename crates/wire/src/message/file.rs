@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compound {
     /// For whom the server judges.
+    #[serde(deserialize_with = "crate::bounded::principal")]
     pub who: Principal,
     /// Every request of the session with a smaller id has been answered to the client's
     /// satisfaction: what the server kept in order to answer them again can go.

@@ -548,7 +548,7 @@ pub(crate) fn admin_requests() -> Vec<Sample> {
             kind: CredentialKind::User { uid: 1000 },
             seconds_valid: 600,
         }),
-        AdminRequest::CredentialList,
+        AdminRequest::CredentialList { skip: 1024 },
         AdminRequest::CredentialRevoke {
             serial: "0a".into(),
             dry_run: false,
@@ -592,13 +592,16 @@ pub(crate) fn admin_replies() -> Vec<Sample> {
         }),
         AdminReply::Volumes(vec![volume()]),
         AdminReply::JoinSecret([6; 32]),
-        AdminReply::Credentials(vec![CredentialSummary {
-            serial: "0a".into(),
-            kind: CredentialKind::Admin,
-            label: "first".into(),
-            issued: 1_700_000_000,
-            revoked: true,
-        }]),
+        AdminReply::Credentials {
+            list: vec![CredentialSummary {
+                serial: "0a".into(),
+                kind: CredentialKind::Admin,
+                label: "first".into(),
+                issued: 1_700_000_000,
+                revoked: true,
+            }],
+            more: true,
+        },
         AdminReply::Failed {
             code: AdminError::InUse,
             message: "busy".into(),
@@ -631,7 +634,7 @@ pub(crate) fn words() -> Vec<Sample> {
         words!(LockKind: Flock Posix),
         words!(LockMode: Shared Exclusive Unlock),
         words!(ConnectionRole: Main Bulk Enrolment),
-        words!(AdminError: NotFound Exists Invalid InUse Io),
+        words!(AdminError: NotFound Exists Invalid InUse Io Limit),
         words!(Refusal:
             Malformed Forbidden ForeignUser Cancelled NoSession Overloaded JoinString
             OutcomeUnknown
