@@ -6,20 +6,18 @@
 //! does not answer can still be found and taken off.
 
 use crate::errors::{Code, Context, Failure, Result, plain_io};
+use ::mount::kernel;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use serde_json::Value;
-use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-const LIST: &str = "/proc/self/mountinfo";
 /// Type of our mounts in the list.
-const FS_TYPE: &str = "fuse.azekura";
+const FS_TYPE: &[u8] = b"fuse.azekura";
 /// The figures of a mount fit many times.
 const STATUS_BYTES_MAX: usize = 64 << 10;
 const STATUS: &str = "user.azekura.status";
@@ -227,51 +225,16 @@ fn within<T: Send + 'static>(
 }
 
 fn list() -> Result<Vec<Mounted>> {
-    let list = std::fs::read(LIST).context(LIST)?;
-    Ok(list
-        .split(|byte| *byte == b'\n')
-        .filter_map(parse)
-        .collect())
+    let all = kernel::mounts().context("the list of mounts")?;
+    Ok(all.into_iter().filter_map(of_ours).collect())
 }
 
-/// Parses `36 35 0:98 / /mnt/x rw,noatime shared:1 - fuse.azekura srv:1/v rw` (proc(5)); of other
-/// types than ours nothing.
-fn parse(line: &[u8]) -> Option<Mounted> {
-    let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
-    let rest = &fields[fields.iter().position(|field| *field == b"-")?..];
-    if rest.get(1).copied() != Some(FS_TYPE.as_bytes()) {
-        return None;
-    }
-    let text = |at: usize| std::str::from_utf8(fields.get(at)?).ok();
-    let connection = text(2)?.strip_prefix("0:")?.parse().ok()?;
-    let path = std::ffi::OsString::from_vec(unescape(fields.get(4)?));
-    let source = String::from_utf8_lossy(&unescape(rest.get(2)?)).into_owned();
-    Some(Mounted {
-        path: PathBuf::from(path),
-        source,
-        connection,
+fn of_ours(mount: kernel::Mounted) -> Option<Mounted> {
+    (mount.fs_type == FS_TYPE).then(|| Mounted {
+        path: mount.path,
+        source: String::from_utf8_lossy(&mount.source).into_owned(),
+        connection: mount.minor,
     })
-}
-
-/// Blanks, line ends and backslashes are written as a backslash and three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let [first, tail @ ..] = rest {
-        let digits = tail.get(..3).filter(|_| *first == b'\\');
-        let digits = digits.and_then(|digits| OsStr::from_bytes(digits).to_str());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                plain.push(byte);
-                rest = &tail[3..];
-            }
-            None => {
-                plain.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    plain
 }
 
 #[cfg(test)]
@@ -279,17 +242,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_lines_of_the_list_count() {
-        let ours = b"36 35 0:98 / /mnt/a\\040b rw shared:1 - fuse.azekura far:7700/v rw,user_id=0";
+    fn only_our_mounts_count() {
+        let ours = kernel::Mounted {
+            minor: 98,
+            path: PathBuf::from("/mnt/a b"),
+            fs_type: FS_TYPE.to_vec(),
+            source: b"far:7700/v".to_vec(),
+        };
         let expected = Mounted {
             path: PathBuf::from("/mnt/a b"),
             source: "far:7700/v".to_owned(),
             connection: 98,
         };
-        assert_eq!(parse(ours), Some(expected));
-        assert_eq!(parse(b"36 35 0:98 / /mnt rw - fuse.sshfs far:/v rw"), None);
-        assert_eq!(parse(b"36 35 8:1 / / rw - ext4 /dev/sda1 rw"), None);
-        assert_eq!(parse(b""), None);
+        let other = kernel::Mounted {
+            fs_type: b"fuse.sshfs".to_vec(),
+            ..ours.clone()
+        };
+        assert_eq!([of_ours(ours), of_ours(other)], [Some(expected), None]);
     }
 
     #[test]

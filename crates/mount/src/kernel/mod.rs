@@ -47,7 +47,7 @@ pub use backing::{Backing, Backings};
 pub use directory::{DirectoryBuilder, DirectoryPlusBuilder};
 pub use handler::Handler;
 pub use init::{Agreement, InitError, Wishes};
-pub use mount::{MountError, MountMethod, MountOptions, MountPoint, UnmountError};
+pub use mount::{MountError, MountMethod, MountOptions, MountPoint, Mounted, UnmountError, mounts};
 pub use notify::{Notifier, NotifyError};
 pub use parse::{Flaw, Forget, InitOffer, Message, ParseError, Parser};
 pub use process::Process;

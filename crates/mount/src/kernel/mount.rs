@@ -347,14 +347,25 @@ fn direct(path: &Path, root_mode: u32, options: &MountOptions) -> Result<Device,
 /// This process's list of mounts.
 const MOUNTS: &str = "/proc/self/mountinfo";
 
-/// One line of the list.
-#[derive(Debug, PartialEq, Eq)]
-struct Mounted {
-    minor: u32,
-    path: PathBuf,
+/// One mount of this machine that has no block device below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mounted {
+    /// Its device number, and of a FUSE file system also that of its connection.
+    pub minor: u32,
+    /// Where it is.
+    pub path: PathBuf,
+    /// The type of its file system.
+    pub fs_type: Vec<u8>,
+    /// What is mounted, in the words of its file system.
+    pub source: Vec<u8>,
 }
 
-fn mounts() -> io::Result<Vec<Mounted>> {
+/// The mounts that this process sees, without those of block devices. One that lies upon another
+/// comes after it. The list is the kernel's; no mount is asked.
+///
+/// # Errors
+/// Of reading the list.
+pub fn mounts() -> io::Result<Vec<Mounted>> {
     let list = fs::read(MOUNTS)?;
     // A line of another shape is of no mount of ours.
     Ok(list
@@ -363,16 +374,19 @@ fn mounts() -> io::Result<Vec<Mounted>> {
         .collect())
 }
 
-/// Parses "36 35 0:98 /root /mount/point options - type source options"; mounts without a device
-/// of their own have major number 0.
+/// Parses "36 35 0:98 /root /mount/point options more - type source options" (proc(5)); mounts
+/// without a device of their own have major number 0.
 fn parse_mount(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = std::str::from_utf8(fields.nth(2)?).ok()?;
     let minor = device.strip_prefix("0:")?.parse().ok()?;
     let path = unescape(fields.nth(1)?);
+    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     Some(Mounted {
         minor,
         path: PathBuf::from(std::ffi::OsStr::from_bytes(&path)),
+        fs_type: unescape(rest.next()?),
+        source: unescape(rest.next()?),
     })
 }
 
@@ -407,6 +421,8 @@ mod tests {
         let mounted = Mounted {
             minor: 98,
             path: PathBuf::from("/mnt/a b\\c"),
+            fs_type: b"fuse.x".to_vec(),
+            source: b"srv:1/v".to_vec(),
         };
         assert_eq!(parse_mount(line), Some(mounted));
         assert_eq!(parse_mount(b"36 35 8:1 / / rw - ext4 /dev/sda1 rw"), None);
