@@ -29,6 +29,7 @@ pub(super) fn checks(config: &Config) -> Vec<Check> {
         fuse_device(),
         fusermount(root),
         allow_other(root),
+        serving(root),
         clock(),
         descriptors(),
         buffers(),
@@ -119,6 +120,42 @@ fn allow_other(root: bool) -> Check {
             "if others shall use your mounts, root adds the line to /etc/fuse.conf",
         ),
     }
+}
+
+/// A server acts for each caller, finds files by handle and listens to the kernel for changes.
+fn serving(root: bool) -> Check {
+    const NEEDED: [(u32, &str); 5] = [
+        (1, "CAP_DAC_OVERRIDE"),
+        (2, "CAP_DAC_READ_SEARCH"),
+        (6, "CAP_SETGID"),
+        (7, "CAP_SETUID"),
+        (21, "CAP_SYS_ADMIN"),
+    ];
+    let name = "serving";
+    if !root {
+        return Check::skipped(
+            name,
+            "a server runs as root; doctor as root looks whether it can",
+        );
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    let Some(set) = set else {
+        return Check::skipped(name, "the system does not tell the rights of root");
+    };
+    let lacking: Vec<&str> = NEEDED
+        .iter()
+        .filter(|(number, _)| set & (1 << number) == 0)
+        .map(|(_, right)| *right)
+        .collect();
+    if lacking.is_empty() {
+        return Check::good(name, "root has all rights that a server needs");
+    }
+    let found = format!("root lacks {} here", lacking.join(", "));
+    Check::warning(name, found, "to serve in a container, add them (--cap-add)")
 }
 
 fn clock() -> Check {

@@ -46,6 +46,8 @@ pub(super) enum State {
     Warning,
     /// It does not work.
     Failed,
+    /// It was not looked at, for a reason that is no fault.
+    Skipped,
 }
 
 /// What one look found.
@@ -91,6 +93,13 @@ impl Check {
         }
     }
 
+    pub(super) fn skipped(name: &'static str, why: impl Into<String>) -> Self {
+        Self {
+            state: State::Skipped,
+            ..Self::good(name, why)
+        }
+    }
+
     /// A failure of the program as a finding.
     pub(super) fn failure(name: &'static str, failure: &Failure) -> Self {
         let (code, message) = (failure.code().number(), failure.message());
@@ -102,6 +111,7 @@ impl Check {
             State::Good => "ok",
             State::Warning => "warning",
             State::Failed => "failed",
+            State::Skipped => "skipped",
         }
     }
 
@@ -150,6 +160,11 @@ fn mount_checks(path: &Path, checks: &mut Vec<Check>) -> Option<Address> {
     let server = server_of(&mounted.source);
     let status = match mounted.status(ANSWER_TIME_MAX) {
         Ok(status) => status,
+        Err(failure) if failure.code() == Code::FileDenied => {
+            let why = "only root and the user who mounted may ask a mount";
+            checks.push(Check::skipped("mount", why));
+            return server;
+        }
         Err(failure) => {
             checks.push(Check::failure("mount", &failure));
             return server;
@@ -197,7 +212,13 @@ fn report(checks: &[Check], as_json: bool) -> Result<()> {
                 format!("\n           {:<19} -> {advice}", "")
             });
             let found = output::plain(&check.found);
-            format!("  {:<8} {:<19} {found}{advice}\n", check.word(), check.name)
+            let colon = if check.state == State::Skipped {
+                ":"
+            } else {
+                ""
+            };
+            let word = format!("{}{colon}", check.word());
+            format!("  {word:<8} {:<19} {found}{advice}\n", check.name)
         });
         output::write(&text.collect::<String>())?;
     }
