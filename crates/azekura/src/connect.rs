@@ -4,11 +4,13 @@
 //! command behind it), so a refused connection to a loopback address is tried again for a few
 //! seconds. Elsewhere a refusal is an answer and is reported at once.
 
-use crate::address::Address;
+use crate::address::{Address, VolumeAddress};
+use crate::cli::Signals;
 use crate::config::{Config, Span};
 use crate::errors::{Code, Failure, Result, from_admin};
 use base::Principal;
-use client::transport::{ConnectError, Endpoint, Transport, TransportOptions};
+use client::transport::{CallError, ConnectError, Endpoint, Transport, TransportOptions};
+use client::volume::Volume;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,6 +25,8 @@ const START_TIME_MAX: Duration = Duration::from_secs(5);
 const START_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// How long name resolution may take.
 const RESOLVE_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a server is given to take note that a session ends.
+pub(crate) const GOODBYE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How a command talks to a server.
 #[derive(Clone, Debug, clap::Args)]
@@ -178,6 +182,57 @@ async fn is_listening(server: &Address) -> bool {
     )
 }
 
+/// Connects and enters a volume.
+///
+/// # Errors
+/// As [`connect`], and what keeps this credential out of the volume.
+pub(crate) async fn enter(
+    config: &Config,
+    address: &VolumeAddress,
+    way: &WayArgs,
+    options: TransportOptions,
+) -> Result<Arc<Volume>> {
+    let options = TransportOptions {
+        volume: Some(address.volume.clone()),
+        ..options
+    };
+    let transport = connect(config, &address.server, way, options).await?;
+    match Volume::attach(transport.clone(), &address.volume).await {
+        Ok(volume) => Ok(volume),
+        Err(error) => {
+            transport.close(GOODBYE_TIME_MAX).await;
+            Err(enter_failed(address, error))
+        }
+    }
+}
+
+/// What it means that a volume could not be entered.
+fn enter_failed(volume: &VolumeAddress, error: CallError) -> Failure {
+    match error {
+        CallError::Failed(base::FsError::NotFound) => {
+            Failure::new(Code::NotFound, format!("there is no volume {volume}")).hint(format!(
+                "azekura volume list {} shows what there is",
+                volume.server
+            ))
+        }
+        other => Failure::from(other).during(format!("volume {volume}")),
+    }
+}
+
+/// Works until it is done, or a signal asks the process to end. Then what was begun is dropped, and
+/// whoever called can say goodbye to the server: it would wait for a session that just breaks off,
+/// and with it everybody who wants to change what that session had cached.
+///
+/// # Errors
+/// The work's, or [`Code::Interrupted`].
+pub(crate) async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        outcome = work => outcome,
+        () = signals.wait() => Err(Failure::interrupted()),
+    }
+}
+
 /// Asks one thing of a server's administration.
 ///
 /// # Errors
@@ -194,7 +249,7 @@ pub(crate) async fn admin(
     };
     let transport = connect(config, server, way, options).await?;
     let reply = transport.admin(request).await;
-    transport.close(Duration::from_secs(1)).await;
+    transport.close(GOODBYE_TIME_MAX).await;
     match reply? {
         AdminReply::Failed { code, message } => Err(from_admin(code, message)),
         reply => Ok(reply),

@@ -178,6 +178,11 @@ impl Failure {
         Self::new(Code::Local, format!("{what}: {error}"))
     }
 
+    /// A signal ended the command, in order.
+    pub(crate) fn interrupted() -> Self {
+        Self::new(Code::Interrupted, "interrupted")
+    }
+
     /// The reader of standard output has seen enough: the command ends, and nothing is wrong.
     pub(crate) fn enough() -> Self {
         Self::new(Code::Interrupted, "standard output is closed").exit(0)

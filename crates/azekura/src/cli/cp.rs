@@ -2,7 +2,7 @@
 
 use crate::address::{Address, FileAddress, Location, VolumeAddress};
 use crate::config::Config;
-use crate::connect::{WayArgs, connect, runtime};
+use crate::connect::{GOODBYE_TIME_MAX, WayArgs, enter, runtime, unless_interrupted};
 use crate::copy::{Directory, Plan, Settings, Source, Target, Tree, copy};
 use crate::errors::{Code, Failure, Result, plain_io};
 use crate::output;
@@ -11,7 +11,6 @@ use client::transport::TransportOptions;
 use client::volume::Volume;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Copy files between this machine and volumes, without a mount
 ///
@@ -62,7 +61,7 @@ impl Cp {
                 way: &self.way,
                 open: Vec::new(),
             };
-            let outcome = self.copy(&mut volumes).await;
+            let outcome = unless_interrupted(self.copy(&mut volumes)).await;
             volumes.close().await;
             outcome
         })
@@ -117,10 +116,7 @@ impl Volumes<'_> {
             line: self.config.line(server),
             ..TransportOptions::default()
         };
-        let transport = connect(self.config, server, self.way, options).await?;
-        let volume = Volume::attach(transport, &address.volume)
-            .await
-            .map_err(|error| super::mount::enter_failed(address, error))?;
+        let volume = enter(self.config, address, self.way, options).await?;
         self.open.push((address.clone(), Arc::clone(&volume)));
         Ok(volume)
     }
@@ -132,7 +128,7 @@ impl Volumes<'_> {
                 tracing::debug!("cannot remember the line: {}", failure.message());
             }
             // Everything was made durable before, or has been reported.
-            volume.transport().close(Duration::from_secs(1)).await;
+            volume.transport().close(GOODBYE_TIME_MAX).await;
         }
     }
 

@@ -3,7 +3,7 @@
 use super::volume::list;
 use crate::address::{FileAddress, Place};
 use crate::config::Config;
-use crate::connect::{WayArgs, connect, principal, runtime};
+use crate::connect::{GOODBYE_TIME_MAX, WayArgs, enter, principal, runtime, unless_interrupted};
 use crate::errors::{Code, Failure, Result};
 use crate::output;
 use base::{Attributes, FileKind, Name, Principal};
@@ -12,7 +12,6 @@ use client::transport::TransportOptions;
 use client::volume::{View, Volume};
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::time::Duration;
 
 /// List a directory of a volume, or the volumes of a server, without a mount
 #[derive(Debug, clap::Args)]
@@ -46,17 +45,13 @@ impl Ls {
             Place::File(address) => address,
         };
         let lines = runtime()?.block_on(async {
-            let server = &address.volume.server;
             let options = TransportOptions {
                 connections: 1,
                 ..TransportOptions::default()
             };
-            let transport = connect(config, server, &self.way, options).await?;
-            let volume = Volume::attach(transport, &address.volume.volume)
-                .await
-                .map_err(|error| super::mount::enter_failed(&address.volume, error))?;
-            let lines = read(&volume, address).await;
-            volume.transport().close(Duration::from_secs(1)).await;
+            let volume = enter(config, &address.volume, &self.way, options).await?;
+            let lines = unless_interrupted(read(&volume, address)).await;
+            volume.transport().close(GOODBYE_TIME_MAX).await;
             lines
         })?;
         if self.json {

@@ -22,6 +22,8 @@ mod top;
 mod umount;
 mod volume;
 
+pub(crate) use server::Signals;
+
 use crate::config::Config;
 use crate::errors::Result;
 use crate::logging;

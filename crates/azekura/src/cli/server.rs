@@ -180,7 +180,7 @@ pub(super) fn raise_descriptor_limit() {
 }
 
 /// The signals that end a process in order.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
@@ -190,7 +190,7 @@ impl Signals {
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let listen = |kind| signal(kind).context("cannot take signals");
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -199,7 +199,7 @@ impl Signals {
     }
 
     /// Waits for one.
-    pub(super) async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

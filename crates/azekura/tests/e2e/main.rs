@@ -7,6 +7,7 @@
 //! | `copying` | `cp` and `ls` |
 //! | `mounting` | mounts: stories, several clients, dying servers |
 //! | `errors` | what is heard of lost writes |
+//! | `sessions` | how sessions begin and end |
 //! | `users` | credentials that speak for one user |
 //! | `demonstration` | `demo` |
 
@@ -25,6 +26,8 @@ mod demonstration;
 mod errors;
 #[cfg(test)]
 mod mounting;
+#[cfg(test)]
+mod sessions;
 #[cfg(test)]
 mod usage;
 #[cfg(test)]

@@ -37,7 +37,14 @@ async fn keep(shared: &Arc<Shared>, index: usize) {
     while !shared.ended.load(Ordering::Acquire) {
         let last_boot = shared.lock().boot;
         let hello = dial::hello(&shared.endpoint, shared.session_id, index, last_boot);
-        match dial::dial(&shared.endpoint, hello, &shared.options).await {
+        let dialled = dial::dial(
+            &shared.endpoint,
+            shared.tls.as_ref(),
+            hello,
+            &[],
+            &shared.options,
+        );
+        match dialled.await {
             Ok(dialled) => {
                 wait = RETRY_TIME_MIN;
                 run(shared, index, dialled, true).await;
@@ -87,7 +94,10 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
             let connections = shared.wake.len() - 1;
             state.warming[index] = Warming::new(greeting_time, connections, &shared.options.line);
         }
-        state.session.handle_up(connection);
+        // The first connection is up since its greeting.
+        if !state.session.is_up(connection) {
+            state.session.handle_up(connection);
+        }
         changed
     };
     if index == 0 && again {
@@ -117,6 +127,7 @@ pub(super) fn notify(shared: &Shared, tell: impl FnOnce(&dyn super::Listener)) {
         .listener
         .lock()
         .expect("no panic happens under this lock")
+        .listener
         .clone();
     if let Some(listener) = listener {
         tell(listener.as_ref());
@@ -157,7 +168,7 @@ fn on_notice(shared: &Shared, frame: &Frame) {
     match decode::<Notice>(&frame.body) {
         Ok(notice) => {
             shared.on_heard(now());
-            notify(shared, |listener| listener.on_notice(notice));
+            shared.hear(notice);
         }
         // The recall in it will time out at the server, which then drops the lease; so must we.
         Err(error) => tracing::error!(%error, "notice that cannot be read"),
@@ -267,7 +278,7 @@ impl State {
     }
 
     /// The next frame for a connection, accounted for.
-    fn next_frame(&mut self, connection: ConnectionIndex) -> Option<Frame> {
+    pub(super) fn next_frame(&mut self, connection: ConnectionIndex) -> Option<Frame> {
         let now = now();
         let is_idle = self.session.is_idle(connection);
         if let Some(frame) = self.warming[connection.0].next_frame(is_idle) {

@@ -6,6 +6,7 @@ use base::limits::HANDSHAKE_TIME_MAX;
 use base::{BootId, RequestId, SessionId};
 use bytes::Bytes;
 use ring::rand::{SecureRandom, SystemRandom};
+use rustls::ClientConfig;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,21 +102,28 @@ pub(super) fn hello(
     }
 }
 
-/// Connects to the first address that answers and exchanges `Hello` and `Welcome`.
+/// How a transport's connections are encrypted, if they are: one for all of them, because it keeps
+/// the tickets by which later ones resume what the first has proven.
+pub(super) fn tls(endpoint: &Endpoint) -> Result<Option<Arc<ClientConfig>>, ConnectError> {
+    if endpoint.plain {
+        return Ok(None);
+    }
+    Ok(Some(wire::identity::client_config(&endpoint.credential)?))
+}
+
+/// Connects to the first address that answers and exchanges `Hello` and `Welcome`. Under TLS
+/// `early` goes right behind the greeting.
 pub(super) async fn dial(
     endpoint: &Endpoint,
+    tls: Option<&Arc<ClientConfig>>,
     hello: Hello,
+    early: &[Frame],
     options: &TransportOptions,
 ) -> Result<Dialled, ConnectError> {
     let time_max = options.request_time_max.min(HANDSHAKE_TIME_MAX);
     let mut last = LinkError::Closed;
     for address in &endpoint.addresses {
-        let tls = if endpoint.plain {
-            None
-        } else {
-            let config = wire::identity::client_config(&endpoint.credential)?;
-            Some((config, wire::identity::server_name()))
-        };
+        let tls = tls.map(|config| (Arc::clone(config), wire::identity::server_name()));
         let connection = match link::connect(*address, tls, time_max).await {
             Ok(connection) => connection,
             Err(error) => {
@@ -123,7 +131,8 @@ pub(super) async fn dial(
                 continue;
             }
         };
-        let attempt = tokio::time::timeout(time_max, greet(endpoint, &hello, connection)).await;
+        let attempt =
+            tokio::time::timeout(time_max, greet(endpoint, &hello, early, connection)).await;
         match attempt {
             Ok(outcome) => return outcome,
             Err(_) => last = LinkError::Stalled(time_max),
@@ -149,6 +158,7 @@ fn opening(kind: FrameKind, body: Bytes) -> Frame {
 async fn greet(
     endpoint: &Endpoint,
     hello: &Hello,
+    early: &[Frame],
     mut connection: Connection,
 ) -> Result<Dialled, ConnectError> {
     let unreachable = |error| ConnectError::Unreachable {
@@ -164,6 +174,9 @@ async fn greet(
         .write(opening(FrameKind::Hello, encode(hello)))
         .await
         .map_err(unreachable)?;
+    for frame in early {
+        writer.write(frame.clone()).await.map_err(unreachable)?;
+    }
     writer.flush().await.map_err(unreachable)?;
     let frame = reader.read().await.map_err(unreachable)?;
     let greeting_time = now().since(begun);

@@ -30,12 +30,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use warming::Warming;
-use wire::frame::Class;
+use wire::frame::{Class, Frame};
 use wire::message::{
     AdminReply, AdminRequest, Compound, CredentialKind, Notice, Refusal, Reply, Request, Step,
     StepReply, encode,
 };
-use wire::session::{ClientSession, InFlight, Submission};
+use wire::session::{ClientSession, ConnectionIndex, InFlight, Submission};
 
 /// The kernel's group for "none that can be shown here" (`/proc/sys/kernel/overflowgid`).
 const NOBODYS_GROUP: u32 = 65534;
@@ -62,6 +62,9 @@ pub struct TransportOptions {
     pub request_time_max: Duration,
     /// Connections to hold; the first is for metadata and demand reads.
     pub connections: usize,
+    /// The volume that will be entered first: it is asked for together with the greeting, which
+    /// saves a round trip.
+    pub volume: Option<String>,
     /// What is known of the line from an earlier mount: download, upload.
     pub line: (Option<LineMemory>, Option<LineMemory>),
     /// One request in flight and no prediction: the blocking remote procedure call of the paper's
@@ -74,6 +77,7 @@ impl Default for TransportOptions {
         Self {
             request_time_max: base::limits::REQUEST_TIME_DEFAULT,
             connections: CONNECTIONS_MAX,
+            volume: None,
             line: (None, None),
             blocking: None,
         }
@@ -226,6 +230,13 @@ impl State {
     }
 }
 
+/// Who hears notices, and the notices that came before there was anybody.
+#[derive(Default)]
+struct Audience {
+    listener: Option<Arc<dyn Listener>>,
+    unheard: Vec<Notice>,
+}
+
 pub(crate) struct Shared {
     state: Mutex<State>,
     /// Wakes the writer of each connection.
@@ -236,7 +247,10 @@ pub(crate) struct Shared {
     session_id: SessionId,
     own: Principal,
     options: TransportOptions,
-    listener: Mutex<Option<Arc<dyn Listener>>>,
+    listener: Mutex<Audience>,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    /// The volume that is being entered, see [`TransportOptions::volume`].
+    entering: Mutex<Option<(String, Pending)>>,
     recalls: AtomicU64,
     /// Last word from the server, in nanoseconds of our clock.
     heard_nanos: AtomicU64,
@@ -258,6 +272,23 @@ impl Shared {
 
     fn on_heard(&self, now: Time) {
         self.heard_nanos.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Tells of a notice, now or as soon as somebody listens.
+    fn hear(&self, notice: Notice) {
+        let listener = {
+            let mut slot = self
+                .listener
+                .lock()
+                .expect("no panic happens under this lock");
+            let Some(listener) = slot.listener.clone() else {
+                // The server sends no more than it has granted leases, and that is a root's.
+                slot.unheard.push(notice);
+                return;
+            };
+            listener
+        };
+        listener.on_notice(notice);
     }
 
     fn wake_all(&self) {
@@ -391,11 +422,13 @@ impl Transport {
             state: Mutex::new(state),
             wake: (0..connections).map(|_| Notify::new()).collect(),
             timer: Notify::new(),
+            tls: dial::tls(&endpoint)?,
             endpoint,
             session_id,
             own,
             options,
-            listener: Mutex::new(None),
+            listener: Mutex::default(),
+            entering: Mutex::default(),
             recalls: AtomicU64::new(0),
             heard_nanos: AtomicU64::new(now().as_nanos()),
             bytes_received: AtomicU64::new(0),
@@ -405,12 +438,14 @@ impl Transport {
         });
         let this = Self { shared };
         let shared = &this.shared;
+        let early = this.enter_early();
         // Not one after the other: over distance a handshake is most of a mount's time.
         for index in 1..connections {
             connection::spawn_bulk(Arc::clone(shared), index);
         }
         let hello = dial::hello(&shared.endpoint, session_id, 0, None);
-        match dial::dial(&shared.endpoint, hello, &shared.options).await {
+        let (endpoint, tls) = (&shared.endpoint, shared.tls.as_ref());
+        match dial::dial(endpoint, tls, hello, early.as_slice(), &shared.options).await {
             Ok(first) => {
                 let mut state = shared.lock();
                 state.boot = Some(first.welcome.boot);
@@ -427,13 +462,61 @@ impl Transport {
         Ok(this)
     }
 
+    /// Asks for the volume that will be entered. The frame goes behind the greeting; on a plain
+    /// connection, where nothing may go before the proof, it waits like any other request.
+    fn enter_early(&self) -> Option<Frame> {
+        let shared = &self.shared;
+        let volume = shared.options.volume.clone()?;
+        let pending = self.submit_attach(&volume);
+        let entering = (volume, pending);
+        *shared
+            .entering
+            .lock()
+            .expect("no panic happens under this lock") = Some(entering);
+        shared.tls.as_ref()?;
+        let mut state = shared.lock();
+        state.session.handle_up(ConnectionIndex::MAIN);
+        state.next_frame(ConnectionIndex::MAIN)
+    }
+
+    fn submit_attach(&self, volume: &str) -> Pending {
+        let step = Step::Attach {
+            volume: volume.to_owned(),
+        };
+        self.submit_steps(self.own(), vec![step], Call::metadata())
+    }
+
+    /// Enters a volume.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown volume, otherwise what the server or the way there says.
+    pub(crate) async fn enter(&self, volume: &str) -> Result<StepReply, CallError> {
+        let asked = {
+            let mut entering = self.shared.entering.lock();
+            entering
+                .as_mut()
+                .expect("no panic happens under this lock")
+                .take()
+        };
+        let pending = match asked {
+            Some((name, pending)) if name == volume => pending,
+            _ => self.submit_attach(volume),
+        };
+        let mut response = pending.files().await?;
+        Ok(response.results.pop().ok_or(CallError::Protocol)??)
+    }
+
     /// Sets who hears notices and reconnections.
     pub fn set_listener(&self, listener: Arc<dyn Listener>) {
-        *self
-            .shared
-            .listener
-            .lock()
-            .expect("no panic happens under this lock") = Some(listener);
+        let unheard = {
+            let slot = &self.shared.listener;
+            let mut slot = slot.lock().expect("no panic happens under this lock");
+            slot.listener = Some(Arc::clone(&listener));
+            std::mem::take(&mut slot.unheard)
+        };
+        for notice in unheard {
+            listener.on_notice(notice);
+        }
     }
 
     /// The cluster that the server belongs to.
@@ -669,7 +752,7 @@ impl Transport {
             bytes_received: self.shared.bytes_received.load(Ordering::Relaxed),
             bytes_sent: self.shared.bytes_sent.load(Ordering::Relaxed),
             reconnects: self.shared.reconnects.load(Ordering::Relaxed),
-            connected: state.session.is_up(wire::session::ConnectionIndex::MAIN),
+            connected: state.session.is_up(ConnectionIndex::MAIN),
             silence: now().since(self.shared.heard_at()),
         }
     }

@@ -129,10 +129,7 @@ impl Volume {
     /// # Errors
     /// `NotFound` for an unknown volume, otherwise what the server or the way there says.
     pub async fn attach(transport: Transport, name: &str) -> Result<Arc<Self>, CallError> {
-        let step = Step::Attach {
-            volume: name.to_owned(),
-        };
-        let reply = transport.step(transport.own(), step).await?;
+        let reply = transport.enter(name).await?;
         let StepReply::Attached {
             volume,
             root,

@@ -15,8 +15,9 @@ use rustls::{
 };
 use std::sync::Arc;
 
-/// TLS sessions that a server remembers by ticket are not stored; a client keeps this many tickets,
-/// enough for all connections of one mount to resume at once.
+/// TLS sessions that a server remembers by ticket are not stored; a client gets this many tickets
+/// by each connection, enough for one that breaks again and again. They are used for connections
+/// that are made again: those of a mount begin at the same time, before there is a ticket.
 const TICKETS: u8 = 4;
 
 /// The cryptography of both sides. AES-128 goes first: it is as unbroken as AES-256 and a quarter

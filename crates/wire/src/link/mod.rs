@@ -173,6 +173,8 @@ pub async fn connect(
             Some((config, name)) => {
                 let socket = options_of(&stream);
                 let stream = TlsConnector::from(config).connect(name, stream).await?;
+                let handshake = stream.get_ref().1.handshake_kind();
+                tracing::debug!(%address, ?handshake, "encrypted");
                 let certificates = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
                 Ok(Connection {
                     socket,

@@ -13,7 +13,7 @@ pub(super) use options::Options;
 
 use crate::address::VolumeAddress;
 use crate::config::Config;
-use crate::connect::{WayArgs, connect, runtime};
+use crate::connect::{WayArgs, enter, runtime};
 use crate::errors::{Code, Failure, Result, plain_io};
 use crate::mounts::Mounted;
 use crate::{logging, output};
@@ -169,7 +169,7 @@ impl Plan {
 
     /// Connects and enters the volume.
     async fn attach(&self, config: &Config) -> Result<std::sync::Arc<Volume>> {
-        let VolumeAddress { server, volume } = &self.volume;
+        let VolumeAddress { server, .. } = &self.volume;
         let way = WayArgs {
             plain: self.options.plain,
             timeout: self.options.timeout,
@@ -179,24 +179,7 @@ impl Plan {
             blocking: self.blocking.map(|ByteSize(bytes)| bytes),
             ..TransportOptions::default()
         };
-        let transport = connect(config, server, &way, options).await?;
-        Volume::attach(transport, volume)
-            .await
-            .map_err(|error| enter_failed(&self.volume, error))
-    }
-}
-
-/// What it means that a volume could not be entered.
-pub(super) fn enter_failed(volume: &VolumeAddress, error: client::transport::CallError) -> Failure {
-    use client::transport::CallError;
-    match error {
-        CallError::Failed(base::FsError::NotFound) => {
-            Failure::new(Code::NotFound, format!("there is no volume {volume}")).hint(format!(
-                "azekura volume list {} shows what there is",
-                volume.server
-            ))
-        }
-        other => Failure::from(other).during(format!("volume {volume}")),
+        enter(config, &self.volume, &way, options).await
     }
 }
 

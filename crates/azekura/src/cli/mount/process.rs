@@ -3,7 +3,7 @@
 use super::{Plan, background};
 use crate::cli::server::{Signals, raise_descriptor_limit};
 use crate::config::Config;
-use crate::connect::runtime;
+use crate::connect::{GOODBYE_TIME_MAX, runtime};
 use crate::errors::{Code, Context, Failure, Result};
 use crate::{logging, output};
 use ::mount::kernel::{MountPoint, SessionEnd};
@@ -69,7 +69,14 @@ pub(super) fn run(plan: &Plan, config: &Config, ready: impl FnOnce() -> Result<(
         threads: THREADS,
     };
     let handle = runtime.handle().clone();
-    let mounted = RemoteMount::mount(Arc::clone(&volume), &plan.directory, &settings, handle)?;
+    let mounted = RemoteMount::mount(Arc::clone(&volume), &plan.directory, &settings, handle);
+    let mounted = match mounted {
+        Ok(mounted) => mounted,
+        Err(error) => {
+            runtime.block_on(volume.transport().close(GOODBYE_TIME_MAX));
+            return Err(error.into());
+        }
+    };
     let point = mounted.mount_point().clone();
     let timeout = plan.timeout(config);
     let signals = runtime.block_on(async { Signals::new() })?;
@@ -83,6 +90,7 @@ pub(super) fn run(plan: &Plan, config: &Config, ready: impl FnOnce() -> Result<(
     if let Err(failure) = ready() {
         // Nobody would know of the mount.
         drop(mounted);
+        runtime.block_on(volume.transport().close(GOODBYE_TIME_MAX));
         return Err(failure);
     }
     let end = mounted.run();

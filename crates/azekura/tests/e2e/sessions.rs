@@ -1,0 +1,192 @@
+//! How sessions begin and end.
+
+use crate::checks::json;
+use crate::common::{Scene, VOLUME, obstacle, text};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Sessions that the server has, but for that of the command which asks.
+#[track_caller]
+fn sessions(scene: &Scene) -> usize {
+    let status = json(scene.azekura(&["status", scene.address(), "--json"]));
+    status["sessions"].as_array().unwrap().len() - 1
+}
+
+fn send(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Waits for something that takes moments.
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The server hears of an end within moments; one that it is not told of takes it 90 s.
+#[track_caller]
+fn no_session_left(scene: &Scene) {
+    let begun = Instant::now();
+    until("no session is left", || sessions(scene) == 0);
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn every_end_in_order_is_told_to_the_server() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let volume = scene.volume();
+    scene.azekura(&["ls", &volume]).ok();
+    scene.azekura(&["ls", &format!("{}/none", scene.address())]);
+    no_session_left(&scene);
+    let mount = scene.mount("mnt", &[]);
+    assert_eq!(sessions(&scene), 1);
+    scene.umount(&mount);
+    no_session_left(&scene);
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut command = scene.command();
+        command.args(["mount", &volume, text(&mount), "--foreground"]);
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        until("it is mounted", || {
+            let list = fs::read_to_string("/proc/self/mounts").unwrap();
+            list.contains(text(&mount))
+        });
+        send(&child, signal);
+        assert!(child.wait().unwrap().success());
+        no_session_left(&scene);
+    }
+}
+
+#[test]
+fn an_interrupted_copy_says_goodbye() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    let source = scene.path("many");
+    fs::create_dir(&source).unwrap();
+    for number in 0..20_000 {
+        fs::write(source.join(format!("{number}")), "x").unwrap();
+    }
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut command = scene.command();
+        let target = format!("{}:/", scene.volume());
+        command.args(["cp", "-r", text(&source), &target]);
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        let begun = scene.path("export/many");
+        until("it has begun", || {
+            begun.is_dir() && fs::read_dir(&begun).unwrap().next().is_some()
+        });
+        send(&child, signal);
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+        no_session_left(&scene);
+        fs::remove_dir_all(begun).unwrap();
+    }
+}
+
+/// An alert of TLS 1.3, encrypted.
+const TLS_END_BYTES: usize = 24;
+
+/// A line of 40 ms each way in front of a server.
+struct Far {
+    address: String,
+    /// How often the client has spoken after having listened: round trips that it waited for.
+    turns: Arc<AtomicUsize>,
+    lines: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Far {
+    fn new(server: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let this = Self {
+            address: listener.local_addr().unwrap().to_string(),
+            turns: Arc::default(),
+            lines: Arc::default(),
+        };
+        let (turns, lines) = (this.turns.clone(), this.lines.clone());
+        std::thread::spawn(move || {
+            for near in listener.incoming() {
+                let (near, far) = (near.unwrap(), TcpStream::connect(&server).unwrap());
+                lines.lock().unwrap().push(near.try_clone().unwrap());
+                join(near, far, turns.clone());
+            }
+        });
+        this
+    }
+
+    /// Breaks all connections.
+    fn cut(&self) {
+        for line in self.lines.lock().unwrap().drain(..) {
+            // Some have ended by themselves.
+            let _ = line.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn join(near: TcpStream, far: TcpStream, turns: Arc<AtomicUsize>) {
+    let listened = Arc::new(AtomicBool::new(true));
+    let (near2, far2) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+    let spoke = listened.clone();
+    let up = move |bytes| {
+        // The end of the encryption is no request, and not always sent.
+        if bytes > TLS_END_BYTES && spoke.swap(false, Ordering::SeqCst) {
+            turns.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    std::thread::spawn(move || carry(near, far, up, || {}));
+    let hears = move || listened.store(true, Ordering::SeqCst);
+    std::thread::spawn(move || carry(far2, near2, |_| {}, hears));
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, read: impl Fn(usize), writes: impl Fn()) {
+    let mut buffer = [0; 65536];
+    while let Ok(bytes @ 1..) = from.read(&mut buffer) {
+        read(bytes);
+        std::thread::sleep(Duration::from_millis(40));
+        // Before: the answer to what is written may come at once.
+        writes();
+        if to.write_all(&buffer[..bytes]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+#[test]
+fn a_volume_is_entered_in_two_round_trips_and_lines_that_broke_resume() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let far = Far::new(scene.address().to_owned());
+    let address = &far.address;
+    let create = ["join", "create", scene.address(), "--json"];
+    let join: serde_json::Value = serde_json::from_str(&scene.azekura(&create).ok()).unwrap();
+    let string = join["join_string"].as_str().unwrap();
+    scene.azekura(&["login", address, string]).ok();
+    far.turns.store(0, Ordering::SeqCst);
+    scene.azekura(&["ls", &format!("{address}/none")]);
+    // Keys; greeting and volume; goodbye, because there is no such volume.
+    assert_eq!(far.turns.load(Ordering::SeqCst), 3);
+
+    let log = scene.path("log");
+    let volume = format!("{address}/{VOLUME}");
+    scene.mount_volume(&volume, "mnt", &["-vv", "--log", text(&log)]);
+    far.cut();
+    until("a connection resumes what another has proven", || {
+        fs::read_to_string(&log)
+            .unwrap()
+            .contains("handshake=Some(Resumed)")
+    });
+}
