@@ -450,3 +450,31 @@ fn force_gives_up_at_once_and_leaves_no_process() {
     }
     assert!(!is_mounted(&mount) && begun.elapsed() < Duration::from_secs(20));
 }
+
+#[test]
+fn what_was_created_before_a_directory_changes_is_not_touched_by_the_change() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &[]);
+    // Creations are answered ahead of the server as soon as the directory is known to be free.
+    let script = "cd \"$0\"
+        for round in 1 2 3 4 5; do
+            mkdir d$round
+            for file in $(seq 50); do echo x > d$round/$file; done
+            setfacl -d -m u:4711:rwx d$round
+            touch -d @1000000000 d$round
+        done";
+    run(std::process::Command::new("sh").args(["-ec", script, text(&mount)])).ok();
+    scene.azekura(&["sync", text(&mount)]).ok();
+    for round in 1..=5 {
+        let directory = scene.path(&format!("export/d{round}"));
+        assert_eq!(fs::metadata(&directory).unwrap().mtime(), 1_000_000_000);
+        for file in 1..=50 {
+            let path = directory.join(file.to_string());
+            let acl = rustix::fs::getxattr(&path, "system.posix_acl_access", &mut [0; 256][..]);
+            assert!(acl.is_err(), "{} has inherited", path.display());
+        }
+    }
+}

@@ -111,6 +111,7 @@ impl Volume {
         if handle.is_none() && self.change_ahead(node, &change) {
             return self.view(node);
         }
+        self.settle_before_change(node).await;
         let target = self.target(node).await?;
         let file = self.nodes().get(node).and_then(|node| node.file.clone());
         if let Some(file) = &file {
@@ -135,6 +136,13 @@ impl Volume {
         }
         self.take_attributes(node, reply, &response)?;
         self.view(node)
+    }
+
+    /// What was created ahead in a directory was created before its mode, owner, times or ACL
+    /// change: it must be at the server first, or these would apply to it. A creation that the
+    /// server refuses is for those to hear who asked for it.
+    async fn settle_before_change(&self, node: NodeId) {
+        let _ = self.settle_directory(node).await;
     }
 
     /// Where a symbolic link points.
@@ -266,6 +274,7 @@ impl Volume {
         node: NodeId,
         step: Step,
     ) -> Result<(), FsError> {
+        self.settle_before_change(node).await;
         let outcome = self.step(who, step).await;
         if let Some(known) = self.nodes().get_mut(node) {
             known.xattrs.clear();
