@@ -7,6 +7,7 @@ use crate::copy::{Directory, Plan, Settings, Source, Target, Tree, copy};
 use crate::errors::{Code, Failure, Result, plain_io};
 use crate::output;
 use base::{FileKind, Name};
+use clap::ArgGroup;
 use client::transport::TransportOptions;
 use client::volume::Volume;
 use std::path::{Path, PathBuf};
@@ -16,12 +17,15 @@ use std::sync::Arc;
 ///
 /// A path on this machine is written as usual, a file of a volume as HOST:PORT/VOLUME:/PATH.
 /// When the command returns, everything is safe at the target's server. Symbolic links within a
-/// copied directory are copied as links; pipes, sockets and devices are not copied.
+/// copied directory are copied as links, holes of files stay holes; pipes, sockets and devices are
+/// not copied.
 #[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("keeping").multiple(true)))]
 #[command(after_help = "\
 Examples:
   azekura cp photos/first.raw 127.0.0.1:7700/photos:/third.raw
   azekura cp -r -p ./results far.example:7700/lab:/
+  azekura cp -a ./results far.example:7700/lab:/
   azekura cp -r -p --continue ./results far.example:7700/lab:/  # the rest")]
 pub(super) struct Cp {
     /// Sources and, last, the target
@@ -31,10 +35,13 @@ pub(super) struct Cp {
     #[arg(short, long)]
     recursive: bool,
     /// Keep owner, mode and times
-    #[arg(short, long)]
+    #[arg(short, long, group = "keeping")]
     preserve: bool,
+    /// As -r -p, and keep hard links, ACLs and other extended attributes
+    #[arg(short, long, group = "keeping")]
+    archive: bool,
     /// Skip files whose size and time of change are at the target already
-    #[arg(long = "continue", requires = "preserve")]
+    #[arg(long = "continue", requires = "keeping")]
     resume: bool,
     /// Say what would be copied, without copying
     #[arg(long)]
@@ -54,7 +61,9 @@ struct Volumes<'a> {
 }
 
 impl Cp {
-    pub(super) fn run(self, config: &Config) -> Result<()> {
+    pub(super) fn run(mut self, config: &Config) -> Result<()> {
+        self.recursive |= self.archive;
+        self.preserve |= self.archive;
         runtime()?.block_on(async {
             let mut volumes = Volumes {
                 config,
@@ -78,7 +87,7 @@ impl Cp {
             found.push(source?);
         }
         let target = volumes.target(target, &mut found).await?;
-        let plan = Plan::make(found, self.recursive).await?;
+        let plan = Plan::make(found, self.recursive, self.archive).await?;
         if self.dry_run {
             let (files, directories) = plan.count();
             let bytes = output::size(plan.bytes);
@@ -91,6 +100,7 @@ impl Cp {
         let settings = Settings {
             preserve: self.preserve,
             resume: self.resume,
+            attributes: self.archive,
         };
         let copied = copy(plan, target, settings).await?;
         if self.json {

@@ -2,11 +2,14 @@
 //!
 //! File I/O blocks, so every operation runs on a thread for such work.
 
-use super::Meta;
+use super::{ACLS, Meta, Xattr, is_kept};
 use crate::errors::{Code, Context, Failure, Result, plain_io};
-use base::{FileKind, Name, Timestamp};
+use base::limits::{XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX};
+use base::{Extent, FileKind, Name, Timestamp};
 use bytes::Bytes;
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid};
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, ResolveFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags,
+};
 use rustix::io::Errno;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -57,6 +60,8 @@ fn meta_of(stat: &Stat) -> Meta {
         uid: stat.st_uid,
         gid: stat.st_gid,
         size: u64::try_from(stat.st_size).unwrap_or(0),
+        stored: u64::try_from(stat.st_blocks).unwrap_or(0) * 512,
+        links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
         accessed: time(stat.st_atime, stat.st_atime_nsec),
         modified: time(stat.st_mtime, stat.st_mtime_nsec),
         identity: (stat.st_dev, stat.st_ino),
@@ -219,6 +224,37 @@ impl LocalTree {
         .await
     }
 
+    pub(super) async fn hard_link(&self, from: PathBuf, to: PathBuf) -> Result<()> {
+        self.run(move |tree| {
+            let (old, new) = (tree.open_parent(&from)?, tree.open_parent(&to)?);
+            let old_name = from.file_name().ok_or(Errno::INVAL)?;
+            let name = to.file_name().ok_or(Errno::INVAL)?;
+            let link = || rustix::fs::linkat(&old, old_name, &new, name, AtFlags::empty());
+            match link() {
+                Err(Errno::EXIST) => {
+                    let there = rustix::fs::statat(&new, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                    if meta_of(&there).kind != FileKind::File {
+                        return Err(Errno::EXIST);
+                    }
+                    rustix::fs::unlinkat(&new, name, AtFlags::empty())?;
+                    link()
+                }
+                outcome => outcome,
+            }
+        })
+        .await
+    }
+
+    pub(super) async fn xattrs(&self, path: PathBuf) -> Result<Vec<Xattr>> {
+        self.run(move |tree| read_xattrs(&tree.open_at(&path, OFlags::RDONLY, 0)?))
+            .await
+    }
+
+    pub(super) async fn set_xattrs(&self, path: PathBuf, xattrs: Vec<Xattr>) -> Result<()> {
+        self.run(move |tree| write_xattrs(&tree.open_at(&path, OFlags::RDONLY, 0)?, &xattrs))
+            .await
+    }
+
     pub(super) async fn set_meta(&self, path: PathBuf, meta: Meta, preserve: bool) -> Result<()> {
         self.run(move |tree| {
             let opened = tree.open_at(&path, OFlags::RDONLY, 0)?;
@@ -226,6 +262,11 @@ impl LocalTree {
         })
         .await
     }
+}
+
+/// What lies between two positions, if anything.
+pub(super) fn rest(from: u64, end: u64) -> Option<Extent> {
+    (from < end).then(|| Extent::between(from, end))
 }
 
 fn file(opened: OwnedFd) -> LocalFile {
@@ -257,7 +298,64 @@ fn apply(opened: impl AsFd, meta: &Meta, preserve: bool) -> Result<(), Errno> {
     Ok(())
 }
 
+fn read_xattrs(opened: impl AsFd) -> Result<Vec<Xattr>, Errno> {
+    let mut names = vec![0; XATTR_LIST_BYTES_MAX];
+    match rustix::fs::flistxattr(&opened, names.as_mut_slice()) {
+        Ok(len) => names.truncate(len),
+        Err(Errno::OPNOTSUPP) => names.clear(),
+        Err(errno) => return Err(errno),
+    }
+    let mut xattrs = Vec::new();
+    for name in names.split(|byte| *byte == 0).filter(|name| is_kept(name)) {
+        let mut value = vec![0; XATTR_BYTES_MAX];
+        match rustix::fs::fgetxattr(&opened, name, value.as_mut_slice()) {
+            Ok(len) => value.truncate(len),
+            // It is gone since it was listed.
+            Err(Errno::NODATA) => continue,
+            Err(errno) => return Err(errno),
+        }
+        xattrs.push((name.to_vec(), value));
+    }
+    Ok(xattrs)
+}
+
+fn write_xattrs(opened: impl AsFd, xattrs: &[Xattr]) -> Result<(), Errno> {
+    for (name, value) in xattrs {
+        let name = name.as_slice();
+        match rustix::fs::fsetxattr(&opened, name, value, XattrFlags::empty()) {
+            Err(Errno::OPNOTSUPP | Errno::PERM) if !ACLS.contains(&name) => {}
+            outcome => outcome?,
+        }
+    }
+    Ok(())
+}
+
 impl LocalFile {
+    pub(super) async fn next_data(&self, offset: u64, end: u64) -> Result<Option<Extent>> {
+        let file = Arc::clone(&self.0);
+        blocking(move || {
+            let data = match rustix::fs::seek(&*file, SeekFrom::Data(offset)) {
+                Ok(data) => data,
+                Err(Errno::NXIO) => return Ok(None),
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(rest(offset, end)),
+                Err(errno) => return Err(failed(errno)),
+            };
+            let hole = rustix::fs::seek(&*file, SeekFrom::Hole(data)).map_err(failed)?;
+            Ok(rest(data, hole.min(end)))
+        })
+        .await
+    }
+
+    pub(super) async fn set_size(&self, size: u64) -> Result<()> {
+        let file = Arc::clone(&self.0);
+        blocking(move || rustix::fs::ftruncate(&*file, size).map_err(failed)).await
+    }
+
+    pub(super) async fn xattrs(&self) -> Result<Vec<Xattr>> {
+        let file = Arc::clone(&self.0);
+        blocking(move || read_xattrs(&*file).map_err(failed)).await
+    }
+
     pub(super) async fn meta(&self) -> Result<Meta> {
         let file = Arc::clone(&self.0);
         blocking(move || {
@@ -294,12 +392,14 @@ impl LocalFile {
         .await
     }
 
-    pub(super) async fn finish(self, meta: Option<Meta>) -> Result<u64> {
+    pub(super) async fn finish(self, meta: Option<Meta>, xattrs: Vec<Xattr>) -> Result<u64> {
         let file = self.0;
         blocking(move || {
             if let Some(meta) = meta {
                 apply(&*file, &meta, true).map_err(failed)?;
             }
+            // A change of owner has taken capabilities away, so they come after it.
+            write_xattrs(&*file, &xattrs).map_err(failed)?;
             rustix::fs::fstat(&*file)
                 .map(|stat| meta_of(&stat).size)
                 .map_err(failed)

@@ -25,7 +25,7 @@ pub(crate) use remote::meta_of;
 pub(crate) use run::copy;
 
 use crate::errors::Result;
-use base::{FileKind, Name, Timestamp};
+use base::{Extent, FileKind, Name, Timestamp};
 use bytes::Bytes;
 use local::{LocalFile, LocalTree};
 use remote::{RemoteFile, RemoteTree};
@@ -38,7 +38,26 @@ pub(crate) struct Settings {
     pub(crate) preserve: bool,
     /// Skip files whose size and time of change are the source's already.
     pub(crate) resume: bool,
+    /// Keep extended attributes, ACLs among them.
+    pub(crate) attributes: bool,
 }
+
+/// Name and value of an extended attribute.
+pub(crate) type Xattr = (Vec<u8>, Vec<u8>);
+
+/// Whether an extended attribute belongs to the file wherever it lies. Labels of security modules
+/// belong to a machine.
+fn is_kept(name: &[u8]) -> bool {
+    ACLS.contains(&name)
+        || name == b"security.capability"
+        || [&b"user."[..], b"trusted."]
+            .iter()
+            .any(|space| name.starts_with(space))
+}
+
+/// POSIX ACLs, which are kept or the copy has failed. Other attributes are kept where the target
+/// and the rights of this user allow, as `cp -a` does it.
+const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 /// What is copied of a file beside its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +67,9 @@ pub(crate) struct Meta {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) size: u64,
+    /// Bytes on the disk; fewer than the size if there are holes.
+    pub(crate) stored: u64,
+    pub(crate) links: u32,
     pub(crate) accessed: Timestamp,
     pub(crate) modified: Timestamp,
     /// Tells inodes of one tree apart: device and number.
@@ -218,6 +240,44 @@ impl Tree {
         }
     }
 
+    /// Gives a file another name, in place of a file that has it.
+    pub(crate) async fn hard_link(
+        &self,
+        (from, name): (&Directory, &Name),
+        (to, new_name): (&Directory, &Name),
+    ) -> Result<()> {
+        match (self, from, to) {
+            (Self::Local(tree), Directory::Local(from), Directory::Local(to)) => {
+                let (from, to) = (from.join(name.as_os_str()), to.join(new_name.as_os_str()));
+                tree.hard_link(from, to).await
+            }
+            (Self::Remote(tree), Directory::Remote(from), Directory::Remote(to)) => {
+                tree.hard_link((*from, name), (*to, new_name)).await
+            }
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
+    /// Extended attributes of a directory that belong to it wherever it lies.
+    pub(crate) async fn xattrs(&self, directory: &Directory) -> Result<Vec<Xattr>> {
+        match (self, directory) {
+            (Self::Local(tree), Directory::Local(path)) => tree.xattrs(path.clone()).await,
+            (Self::Remote(tree), Directory::Remote(node)) => tree.xattrs(*node).await,
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
+    /// Gives a directory extended attributes.
+    pub(crate) async fn set_xattrs(&self, directory: &Directory, xattrs: Vec<Xattr>) -> Result<()> {
+        match (self, directory) {
+            (Self::Local(tree), Directory::Local(path)) => {
+                tree.set_xattrs(path.clone(), xattrs).await
+            }
+            (Self::Remote(tree), Directory::Remote(node)) => tree.set_xattrs(*node, &xattrs).await,
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
     /// Gives a directory the owner, mode and, if `times`, times of `meta`.
     pub(crate) async fn set_meta(
         &self,
@@ -295,12 +355,38 @@ impl File {
         }
     }
 
-    /// Ends writing: everything is at the target and nothing failed, or the error says so. With
-    /// `meta`, the file gets its owner, mode and times. Returns the size.
-    pub(crate) async fn finish(self, meta: Option<&Meta>) -> Result<u64> {
+    /// The next run of data at or behind `offset`; `None` if there are only holes. Where that
+    /// cannot be told, everything is data.
+    pub(crate) async fn next_data(&self, offset: u64, end: u64) -> Result<Option<Extent>> {
         match self {
-            Self::Local(file) => file.finish(meta.cloned()).await,
-            Self::Remote(file) => file.finish(meta).await,
+            Self::Local(file) => file.next_data(offset, end).await,
+            Self::Remote(file) => file.next_data(offset, end).await,
+        }
+    }
+
+    /// Makes it so long, with a hole behind what was written.
+    pub(crate) async fn set_size(&self, size: u64) -> Result<()> {
+        match self {
+            Self::Local(file) => file.set_size(size).await,
+            Self::Remote(file) => file.set_size(size).await,
+        }
+    }
+
+    /// Extended attributes that belong to it wherever it lies.
+    pub(crate) async fn xattrs(&self) -> Result<Vec<Xattr>> {
+        match self {
+            Self::Local(file) => file.xattrs().await,
+            Self::Remote(file) => file.xattrs().await,
+        }
+    }
+
+    /// Ends writing: everything is at the target and nothing failed, or the error says so. With
+    /// `meta`, the file gets its owner, mode and times, and extended attributes in any case.
+    /// Returns the size.
+    pub(crate) async fn finish(self, meta: Option<&Meta>, xattrs: Vec<Xattr>) -> Result<u64> {
+        match self {
+            Self::Local(file) => file.finish(meta.cloned(), xattrs).await,
+            Self::Remote(file) => file.finish(meta, &xattrs).await,
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Directory, Meta, Tree};
 use crate::errors::{Code, Failure, Result};
 use crate::progress::Progress;
 use base::{FileKind, Name};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use tokio::task::JoinSet;
 
 /// Directories listed at once: at 100 ms, some hundreds a second.
@@ -37,6 +37,8 @@ pub(crate) struct Target {
 /// A directory to be made.
 #[derive(Debug)]
 pub(super) struct PlannedDirectory {
+    /// Index into the trees of sources.
+    pub(super) tree: usize,
     /// Index of the directory above; `None` for the target itself.
     pub(super) parent: Option<usize>,
     /// Directories above it within the copy.
@@ -61,12 +63,19 @@ pub(super) struct PlannedFile {
     pub(super) meta: Meta,
 }
 
+/// Tree and identity.
+type Inode = (usize, (u64, u64));
+
 /// Everything.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(super) trees: Vec<Tree>,
     pub(super) directories: Vec<PlannedDirectory>,
     pub(super) files: Vec<PlannedFile>,
+    /// Further names of files, each with the index of the first one.
+    pub(super) names: Vec<(PlannedFile, usize)>,
+    /// Inodes with several names, by tree and identity; kept if further names shall be names.
+    inodes: Option<HashMap<Inode, usize>>,
     /// What could not be listed or is no file, directory or link, with the reason.
     pub(super) skipped: Vec<(String, Failure)>,
     pub(crate) bytes: u64,
@@ -85,8 +94,15 @@ impl Plan {
     /// # Errors
     /// [`Code::Invalid`] for a directory without `recursive` or for too many entries. What cannot
     /// be listed below the sources is noted and passed over.
-    pub(crate) async fn make(sources: Vec<Source>, recursive: bool) -> Result<Self> {
-        let mut plan = Self::default();
+    pub(crate) async fn make(
+        sources: Vec<Source>,
+        recursive: bool,
+        hard_links: bool,
+    ) -> Result<Self> {
+        let mut plan = Self {
+            inodes: hard_links.then(HashMap::new),
+            ..Self::default()
+        };
         let mut waiting = VecDeque::new();
         for source in sources {
             let tree = plan.trees.len();
@@ -101,6 +117,7 @@ impl Plan {
                     index: plan.directories.len(),
                 });
                 plan.directories.push(PlannedDirectory {
+                    tree,
                     parent: None,
                     depth: 0,
                     name: source.target_name,
@@ -146,7 +163,7 @@ impl Plan {
                 }
                 Err(failure) => self.skipped.push((self.path(Some(index)), failure)),
             }
-            if self.directories.len() + self.files.len() > ENTRIES_MAX {
+            if self.directories.len() + self.files.len() + self.names.len() > ENTRIES_MAX {
                 let message = format!("there are more than {ENTRIES_MAX} files to copy");
                 return Err(Failure::new(Code::Invalid, message).hint("copy in several parts"));
             }
@@ -174,6 +191,7 @@ impl Plan {
                     index: self.directories.len(),
                 });
                 self.directories.push(PlannedDirectory {
+                    tree,
                     parent: Some(index),
                     depth,
                     name,
@@ -197,6 +215,16 @@ impl Plan {
     fn add_file(&mut self, file: PlannedFile) {
         match file.meta.kind {
             FileKind::File => {
+                if file.meta.links > 1
+                    && let Some(inodes) = &mut self.inodes
+                {
+                    let next = self.files.len();
+                    let inode = (file.tree, file.meta.identity);
+                    let first = *inodes.entry(inode).or_insert(next);
+                    if first != next {
+                        return self.names.push((file, first));
+                    }
+                }
                 self.bytes = self.bytes.saturating_add(file.meta.size);
                 self.files.push(file);
             }
@@ -232,6 +260,6 @@ impl Plan {
 
     /// Files, links and directories.
     pub(crate) fn count(&self) -> (usize, usize) {
-        (self.files.len(), self.directories.len())
+        (self.files.len() + self.names.len(), self.directories.len())
     }
 }

@@ -1,6 +1,7 @@
 //! A volume as a tree: the operations of a copy in those of the client.
 
-use super::Meta;
+use super::local::rest;
+use super::{ACLS, Meta, Xattr, is_kept};
 use crate::connect::principal;
 use crate::errors::{Failure, Result};
 use base::{AttributeChange, Attributes, Extent, FileKind, FsError, Name, Principal, SetTime};
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use client::cache::NodeId;
 use client::volume::{Creation, OpenFile, Volume};
 use std::sync::Arc;
-use wire::message::Access;
+use wire::message::{Access, SeekWhat};
 
 /// See the module's head.
 #[derive(Clone)]
@@ -54,6 +55,8 @@ pub(crate) fn meta_of(attributes: &Attributes) -> Meta {
         uid: attributes.uid,
         gid: attributes.gid,
         size: attributes.size,
+        stored: attributes.blocks * 512,
+        links: attributes.links,
         accessed: attributes.accessed,
         modified: attributes.modified,
         identity: (0, attributes.inode),
@@ -239,6 +242,61 @@ impl RemoteTree {
         Ok(())
     }
 
+    pub(super) async fn hard_link(
+        &self,
+        (from, name): (NodeId, &Name),
+        (to, new_name): (NodeId, &Name),
+    ) -> Result<()> {
+        let (_, node) = self.find(from, name).await?;
+        match self.volume.link(&self.who, node, to, new_name).await {
+            Err(FsError::Exists) => {
+                let (meta, there) = self.find(to, new_name).await?;
+                if there == node {
+                    return Ok(());
+                }
+                if meta.kind != FileKind::File {
+                    return Err(FsError::Exists.into());
+                }
+                self.volume.remove(&self.who, to, new_name, false).await?;
+                self.volume.link(&self.who, node, to, new_name).await?;
+                Ok(())
+            }
+            outcome => Ok(outcome.map(drop)?),
+        }
+    }
+
+    pub(super) async fn xattrs(&self, node: NodeId) -> Result<Vec<Xattr>> {
+        let names = match self.volume.xattr_names(&self.who, node).await {
+            Err(FsError::NotSupported) => Vec::new(),
+            names => names?,
+        };
+        let mut xattrs = Vec::new();
+        for name in names.split(|byte| *byte == 0).filter(|name| is_kept(name)) {
+            match self.volume.xattr(&self.who, node, name).await {
+                Ok(value) => xattrs.push((name.to_vec(), value)),
+                // It is gone since it was listed.
+                Err(FsError::NoData) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(xattrs)
+    }
+
+    pub(super) async fn set_xattrs(&self, node: NodeId, xattrs: &[Xattr]) -> Result<()> {
+        for (name, value) in xattrs {
+            let set = self
+                .volume
+                .set_xattr(&self.who, node, name, value, None)
+                .await;
+            match set {
+                Err(FsError::NotSupported | FsError::NotPermitted)
+                    if !ACLS.contains(&name.as_slice()) => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
     pub(super) async fn sync(&self) -> Result<()> {
         Ok(self.volume.sync(&self.who).await?)
     }
@@ -272,6 +330,38 @@ impl RemoteFile {
         Ok(written?)
     }
 
+    pub(super) async fn next_data(&self, offset: u64, end: u64) -> Result<Option<Extent>> {
+        let (tree, open) = (&self.tree, &self.open);
+        let seek = |offset, what| {
+            tree.volume
+                .seek(&tree.who, open.node, Some(open.open), offset, what)
+        };
+        let data = match seek(offset, SeekWhat::Data).await {
+            Ok(data) => data,
+            Err(FsError::NoSuchAddress) => return Ok(None),
+            Err(FsError::Invalid | FsError::NotSupported) => return Ok(rest(offset, end)),
+            Err(error) => return Err(error.into()),
+        };
+        let hole = seek(data, SeekWhat::Hole).await?;
+        Ok(rest(data, hole.min(end)))
+    }
+
+    pub(super) async fn set_size(&self, size: u64) -> Result<()> {
+        let change = AttributeChange {
+            size: Some(size),
+            ..AttributeChange::default()
+        };
+        let (tree, open) = (&self.tree, &self.open);
+        let changed = tree
+            .volume
+            .set_attributes(&tree.who, open.node, change, Some(open.open));
+        Ok(changed.await.map(drop)?)
+    }
+
+    pub(super) async fn xattrs(&self) -> Result<Vec<Xattr>> {
+        self.tree.xattrs(self.open.node).await
+    }
+
     /// Whether both are of the same session, so that the server can copy from one to the other.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.tree.volume, &other.tree.volume)
@@ -296,13 +386,15 @@ impl RemoteFile {
         }
     }
 
-    pub(super) async fn finish(self, meta: Option<&Meta>) -> Result<u64> {
+    pub(super) async fn finish(self, meta: Option<&Meta>, xattrs: &[Xattr]) -> Result<u64> {
         let (tree, open) = (&self.tree, &self.open);
         tree.volume.flush(open).await?;
         if let Some(meta) = meta {
             tree.set_meta(open.node, meta, true, Some(open.open))
                 .await?;
         }
+        // A change of owner has taken capabilities away, so they come after it.
+        tree.set_xattrs(open.node, xattrs).await?;
         Ok(self.meta().await?.size)
     }
 }

@@ -67,6 +67,7 @@ pub(crate) async fn copy(plan: Plan, target: Target, settings: Settings) -> Resu
     }
     let made = make_directories(&plan, &target, &progress, &mut copied).await?;
     copy_files(&plan, &target, &made, settings, &progress, &mut copied).await?;
+    link_names(&plan, &target, &made, &progress, &mut copied).await;
     finish_directories(&plan, &target, &made, settings, &progress, &mut copied).await;
     let durable = target.tree.sync().await;
     progress.finish();
@@ -191,8 +192,32 @@ async fn copy_files(
     }
 }
 
-/// Modes and times of directories, once nothing changes in them any more: deepest first, for a mode
-/// can close the way down.
+/// Further names of files that have been copied.
+async fn link_names(
+    plan: &Plan,
+    target: &Target,
+    made: &[Option<Directory>],
+    progress: &Progress,
+    copied: &mut Copied,
+) {
+    for (file, first) in &plan.names {
+        let first = &plan.files[*first];
+        let to = above(file.parent, made, target);
+        let (Some(from), Some(to)) = (above(first.parent, made, target), to) else {
+            // Its directory has been reported.
+            copied.failed += 1;
+            continue;
+        };
+        let (from, to) = ((&from, &first.target_name), (&to, &file.target_name));
+        match target.tree.hard_link(from, to).await {
+            Ok(()) => copied.links += 1,
+            Err(failure) => tell(progress, copied, &plan.file_path(file), &failure),
+        }
+    }
+}
+
+/// Extended attributes, modes and times of directories, once nothing changes in them any more:
+/// deepest first, for a mode can close the way down.
 async fn finish_directories(
     plan: &Plan,
     target: &Target,
@@ -209,11 +234,15 @@ async fn finish_directories(
         };
         let opened_up = planned.meta.mode & 0o700 != 0o700;
         if settings.preserve || opened_up {
-            let outcome = target
-                .tree
-                .set_meta(directory, &planned.meta, settings.preserve)
-                .await;
-            if let Err(failure) = outcome {
+            let outcome = async {
+                let (tree, meta) = (&target.tree, &planned.meta);
+                if settings.attributes {
+                    let xattrs = plan.trees[planned.tree].xattrs(&planned.source).await?;
+                    tree.set_xattrs(directory, xattrs).await?;
+                }
+                tree.set_meta(directory, meta, settings.preserve).await
+            };
+            if let Err(failure) = outcome.await {
                 tell(progress, copied, &plan.path(Some(index)), &failure);
             }
         }
@@ -273,10 +302,19 @@ impl Job {
             .tree
             .create(&self.target_directory, target_name, mode)
             .await?;
-        let bytes = self.copy_data(&source, &target).await?;
+        let bytes = if meta.stored < meta.size {
+            self.copy_around_holes(&source, &target).await?
+        } else {
+            self.copy_data(&source, &target, 0, u64::MAX).await?
+        };
+        let xattrs = if self.settings.attributes {
+            source.xattrs().await?
+        } else {
+            Vec::new()
+        };
         let at_source = source.meta().await?.size;
         let kept = self.settings.preserve.then_some(meta);
-        let at_target = target.finish(kept).await?;
+        let at_target = target.finish(kept, xattrs).await?;
         if bytes != at_source {
             let message = format!("it changed while it was copied: {bytes} of {at_source} bytes");
             return Err(Failure::new(Code::Mismatch, message));
@@ -288,14 +326,43 @@ impl Job {
         Ok(bytes)
     }
 
-    /// Copies until the source has no more; returns how many bytes.
-    async fn copy_data(&self, source: &File, target: &File) -> Result<u64> {
+    /// Copies what is data, and nothing where the source has holes, as cp(1) does it. Returns the
+    /// size that the source had when it was looked at.
+    async fn copy_around_holes(&self, source: &File, target: &File) -> Result<u64> {
+        let size = self.file.meta.size;
         let mut offset = 0;
+        while let Some(data) = source.next_data(offset, size).await? {
+            self.progress.add(data.offset - offset);
+            offset = self
+                .copy_data(source, target, data.offset, data.end())
+                .await?;
+            if offset < data.end() {
+                // It has become shorter.
+                return Ok(offset);
+            }
+        }
+        self.progress.add(size - offset);
+        target.set_size(size).await?;
+        Ok(size)
+    }
+
+    /// Copies from `offset` to `end`, or until the source has no more; returns up to where.
+    async fn copy_data(
+        &self,
+        source: &File,
+        target: &File,
+        mut offset: u64,
+        end: u64,
+    ) -> Result<u64> {
         let mut at_server = true;
         loop {
+            let left = end - offset;
+            if left == 0 {
+                return Ok(offset);
+            }
             if at_server {
                 match source
-                    .copy_at_server(target, offset, SERVER_COPY_BYTES)
+                    .copy_at_server(target, offset, SERVER_COPY_BYTES.min(left))
                     .await?
                 {
                     Some(0) => return Ok(offset),
@@ -307,7 +374,9 @@ impl Job {
                     None => at_server = false,
                 }
             }
-            let pieces = source.read(offset, DATA_BYTES_MAX).await?;
+            let wanted =
+                u32::try_from(left).map_or(DATA_BYTES_MAX, |left| left.min(DATA_BYTES_MAX));
+            let pieces = source.read(offset, wanted).await?;
             let before = offset;
             for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
                 let bytes = piece.len() as u64;

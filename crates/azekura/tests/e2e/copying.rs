@@ -1,7 +1,7 @@
 //! `cp` and `ls`: without a mount.
 
 use crate::checks::{fails, json};
-use crate::common::{Scene, obstacle, run};
+use crate::common::{Scene, obstacle, run, text};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -247,4 +247,51 @@ fn listings_show_what_is_there() {
     );
     let volumes = scene.azekura(&["ls", scene.address()]).ok();
     assert!(volumes.contains("export"), "{volumes}");
+}
+
+/// What an archive must keep beside what [`describe`] shows.
+fn describe_rest(root: &Path) -> String {
+    let script =
+        "cd \"$0\"; getfacl -R -n -s . ; getfattr -R -h -d -m 'user.|security.capability' .
+        stat -c '%n %h %b' holes one two; [ one -ef two ]; find . -links +1 -type f | sort";
+    run(std::process::Command::new("sh").args(["-ec", script, text(root)])).ok()
+}
+
+#[test]
+fn an_archive_keeps_holes_hard_links_acls_and_attributes() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    make_tree(&scene.path("tree"));
+    let prepare = "cd \"$0\"; echo x > one; ln one two; ln one deep/three
+        truncate -s 64M holes; echo data | dd of=holes bs=1 seek=20M conv=notrunc 2>&1
+        setfacl -m u:4711:rw,g:4712:r one; setfacl -d -m u:4711:rwx deep
+        setfattr -n user.note -v kept one; setfattr -n user.note -v kept deep
+        cp /bin/true tool; setcap cap_net_raw+ep tool";
+    let tree = scene.path("tree");
+    run(std::process::Command::new("sh").args(["-ec", prepare, text(&tree)])).ok();
+    let wanted = describe_rest(&tree);
+    let root = format!("{}:/", scene.volume());
+    let copied = json(scene.azekura(&["cp", "-a", "--json", "tree", &root]));
+    assert_eq!(
+        (&copied["failed"], &copied["links"]),
+        (&0.into(), &4.into())
+    );
+    assert_eq!(describe_rest(&scene.path("export/tree")), wanted);
+    let there = format!("{}:/tree", scene.volume());
+    scene.azekura(&["cp", "-a", &there, "back"]).ok();
+    assert_eq!(describe_rest(&scene.path("back")), wanted);
+    let twin = format!("{}:/twin", scene.volume());
+    scene.azekura(&["cp", "-a", &there, &twin]).ok();
+    assert_eq!(describe_rest(&scene.path("export/twin")), wanted);
+    // Again: what is there is no obstacle.
+    scene
+        .azekura(&["cp", "-a", "--continue", "tree", &root])
+        .ok();
+    assert_eq!(describe_rest(&scene.path("export/tree")), wanted);
+    assert_eq!(
+        describe(&scene.path("export/tree"), true),
+        describe(&tree, true)
+    );
 }
