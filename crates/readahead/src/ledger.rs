@@ -95,6 +95,18 @@ impl Ledger {
         }
     }
 
+    /// Takes the doubt from a stream's entries; how many bytes it was about.
+    pub(crate) fn trust(&mut self, stream: StreamId) -> u64 {
+        self.entries
+            .values_mut()
+            .filter(|entry| entry.stream == stream && entry.doubted)
+            .map(|entry| {
+                entry.doubted = false;
+                entry.extent.len
+            })
+            .sum()
+    }
+
     fn overlapping(&self, extent: Extent) -> impl Iterator<Item = Entry> + '_ {
         self.entries
             .range(..extent.end())

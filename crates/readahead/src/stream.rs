@@ -64,6 +64,8 @@ pub(crate) struct Stream {
     pub(crate) parent: Option<StreamId>,
     /// Reads since another stream was forked from this one.
     pub(crate) returns: u32,
+    /// Whether the run has outgrown its plan.
+    is_settled: bool,
     /// Whether the run before got its late read. A second one is another reader, who goes on there.
     tail_taken: bool,
     ahead: Vec<Extent>,
@@ -101,6 +103,7 @@ impl Stream {
             own_runs: 1,
             parent: None,
             returns: 0,
+            is_settled: false,
             tail_taken: false,
             ahead: Vec::new(),
             ahead_reads: 0,
@@ -314,6 +317,7 @@ impl Stream {
             }
         }
         self.reads_in_run = 1;
+        self.is_settled = false;
         self.tail_taken = false;
         let length = self.chain.length(None).map(|guess| guess.bytes);
         if self.plan_length != length || self.plan.is_empty() {
@@ -352,6 +356,17 @@ impl Stream {
     pub(crate) fn clear_plan(&mut self) {
         self.replan();
         self.forecast = None;
+    }
+
+    /// Whether the run has just become so much longer than those before it that the readers stay
+    /// here: once in a run. What was planned beyond it was a guess about another pattern.
+    pub(crate) fn outgrows_its_plan(&mut self) -> bool {
+        let length = self.chain.length(None);
+        let outgrown = !self.is_settled
+            && length
+                .is_some_and(|length| self.chain.run.len >= length.bytes_max.saturating_mul(2));
+        self.is_settled |= outgrown;
+        outgrown
     }
 
     /// Looks for missing pieces from the start again: something was dropped.

@@ -254,6 +254,26 @@ fn eight_interleaved_readers_are_each_followed() {
     assert_eq!(client.streams.tally().wasted_bytes, 0);
 }
 
+/// As eight readers of one descriptor look behind the kernel: it reads on by itself at the front of
+/// the file, so the first reader is a call ahead.
+#[test]
+fn no_interleaved_reader_is_left_behind() {
+    let mut client = Client::new(SIZE);
+    let call = |reader: u64, at: u64| {
+        let at = at + u64::from(reader == 0 && at > 0);
+        Extent::new(reader * 120 * MIB + at * READ, READ)
+    };
+    client.read_all([Extent::new(0, READ), Extent::new(READ, READ)]);
+    client.read_all((1..8).map(|reader| call(reader, 0)));
+    (1..12).for_each(|at| client.read_all((0..8).map(|reader| call(reader, at))));
+    (0..8).for_each(|reader| client.assert_fetched(&format!("reader {reader}"), call(reader, 12)));
+    (12..40).for_each(|at| client.read_all((0..8).map(|reader| call(reader, at))));
+    for reader in 0..8 {
+        let next = Extent::new(call(reader, 40).offset, 8 * READ);
+        client.assert_fetched(&format!("reader {reader}, later"), next);
+    }
+}
+
 #[test]
 fn two_interleaved_strides_are_both_fetched() {
     let call = |reader: u64, at: u64| {

@@ -32,8 +32,11 @@ impl FileStreams {
         let gap_reads = number - stream.read_number;
         let jump = stream.read(now, number, extent, how, size, &mut self.recall);
         let id = stream.id;
+        if how == Belonging::Extends && stream.outgrows_its_plan() {
+            self.drop_plan(at);
+        }
         // Before forks are parted: a run's front that came late is a fork too.
-        let returns = stream.returns;
+        let returns = self.streams[at].returns;
         self.absorb_neighbours(id, run_end_before);
         if returns >= RETURN_READS || gap_reads >= RETURN_GAP_READS {
             self.part_forks(id);
@@ -43,6 +46,22 @@ impl FileStreams {
         }
         if let Some(jump) = jump {
             self.fork(now, jump, size);
+        }
+    }
+
+    /// Gives up what a stream has asked for elsewhere than within its credit ahead of its run.
+    fn drop_plan(&mut self, at: usize) {
+        let stream = &mut self.streams[at];
+        stream.clear_plan();
+        let ahead = Extent::new(stream.chain.run.end(), stream.credit_bytes);
+        let mut planned: Vec<Extent> = self
+            .ledger
+            .of(stream.id)
+            .map(|entry| entry.extent)
+            .collect();
+        planned.retain(|extent| !ahead.overlaps(*extent));
+        for extent in planned {
+            self.give_up(extent);
         }
     }
 

@@ -153,9 +153,15 @@ impl FileStreams {
         self.doubt_unread_bytes -= if entry.doubted { bytes } else { 0 };
         if let Some(at) = self.at(entry.stream) {
             let stream = &mut self.streams[at];
+            let was_proven = stream.is_proven();
             stream.unread_bytes -= bytes;
             stream.hit_bytes += bytes;
             stream.credit_bytes = stream.credit_bytes.saturating_add(2 * bytes);
+            if !was_proven && stream.is_proven() {
+                // What it has under way is no longer a doubtful guess: that allowance is free for
+                // the streams that still have to prove themselves.
+                self.doubt_unread_bytes -= self.ledger.trust(entry.stream);
+            }
         }
     }
 
