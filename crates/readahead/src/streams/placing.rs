@@ -63,6 +63,9 @@ impl FileStreams {
         for extent in planned {
             self.give_up(extent);
         }
+        // Its new pattern is judged by itself.
+        self.streams[at].hit_bytes = 0;
+        self.streams[at].wasted_bytes = 0;
     }
 
     /// A jump: a stream of its own that takes its history from the stream it most likely left.
