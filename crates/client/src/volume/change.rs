@@ -52,7 +52,11 @@ impl Volume {
             open: Some((open, access, truncate)),
         };
         let (reply, response) = self.step(who, step).await?;
+        let is_new = matches!(reply, StepReply::Created { new: true, .. });
         let view = self.take_created(*parent, name, reply, &response)?;
+        if is_new {
+            self.note_capabilities(view.node, None);
+        }
         self.learn_default_acl(who, *parent);
         let file = self.file(view.node)?;
         if truncate {

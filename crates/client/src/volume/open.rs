@@ -8,7 +8,7 @@
 use super::Volume;
 use crate::cache::NodeId;
 use crate::file::File;
-use crate::transport::Call;
+use crate::transport::{Call, CallError};
 use base::limits::INLINE_BYTES_MAX;
 use base::{FileKind, FsError, Handle, OpenId, Principal, Timestamp};
 use bytes::Bytes;
@@ -20,6 +20,9 @@ use wire::message::{Access, FileRef, Step, StepReply, WriteAt};
 const FETCH_BYTES_MAX: u64 = base::limits::FRAME_PAYLOAD_BYTES_MAX as u64;
 /// Small files fetched ahead at once, whatever the window.
 const FILES_AHEAD_MAX: usize = 2048;
+
+/// Attribute that holds a program's capabilities, which a write takes away.
+const CAPABILITIES: &[u8] = b"security.capability";
 
 /// An open file.
 #[derive(Clone, Debug)]
@@ -69,18 +72,31 @@ impl Volume {
             if truncate {
                 self.drain(node, &file).await?;
             }
+            let capabilities = access.writes().then(|| Step::GetXattr {
+                target: target.clone(),
+                name: CAPABILITIES.to_vec(),
+            });
             let step = Step::Open {
                 target,
                 open,
                 access,
                 truncate,
             };
-            let (reply, response) = self.step(who, step).await?;
+            let steps = std::iter::once(step).chain(capabilities).collect();
+            let pending = self.transport.submit_steps(who, steps, Call::metadata());
+            let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
+            let mut results = std::mem::take(&mut response.results).into_iter();
+            let reply = results.next().ok_or(FsError::Io)??;
             if truncate {
                 let freed = file.lock().distrust();
                 self.budget().on_freed(file.account, freed);
             }
             self.take_attributes(node, reply, &response)?;
+            match results.next() {
+                Some(Ok(StepReply::Xattr(value))) => self.note_capabilities(node, Some(value)),
+                Some(Err(FsError::NoData)) => self.note_capabilities(node, None),
+                _ => {}
+            }
         }
         self.register(who, node, open, access, !here);
         file.lock().on_open(open);
@@ -96,6 +112,16 @@ impl Volume {
             who: who.clone(),
             keep_data,
         })
+    }
+
+    /// Remembers a file's capabilities: the kernel asks for them before the first write through an
+    /// open, which would otherwise wait for a round trip of its own.
+    pub(super) fn note_capabilities(&self, node: NodeId, value: Option<Vec<u8>>) {
+        if let Some(known) = self.nodes().get_mut(node)
+            && known.is_leased()
+        {
+            known.xattrs.insert(CAPABILITIES.to_vec(), value);
+        }
     }
 
     /// Opens a file for reading, if nobody needs to be asked.
