@@ -45,8 +45,7 @@ entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 const EXPLAINED: [(&str, &str); 1] = [(
     "link::link_count_max",
     "the C library answers pathconf(_PC_LINK_MAX) from its own table of file system types, in \
-     which \
-     no FUSE file system is, so the test skips itself; the limit is the server's and is EMLINK",
+     which no FUSE file system is, so the test skips itself; the limit is the server's (EMLINK)",
 )];
 
 pub(crate) fn prepare() -> Result<Option<String>> {

@@ -71,7 +71,9 @@ impl Playground {
         let volume = format!("{address}/playground");
         let mut create = playground.azekura(&["volume", "create", &volume, "--export"]);
         process::check(create.arg(&export), START_LIMIT)?;
-        let mut mount = playground.azekura(&["mount", &volume]);
+        // As the ext4 beneath is mounted: the suites have several users, set-id bits and devices.
+        let options = ["mount", "-o", "allow_other,suid,dev", &volume];
+        let mut mount = playground.azekura(&options);
         process::check(mount.arg(&playground.mount), START_LIMIT)?;
         Ok(playground)
     }
