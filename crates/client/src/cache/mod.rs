@@ -47,11 +47,16 @@ pub struct Node {
     /// `changed` of the latest state that the server told. The one in `attributes` may be a guess
     /// by the clock of this machine.
     told: Timestamp,
+    /// Size in that state. The one in `attributes` counts what was written here since.
+    told_size: u64,
     /// Times that were shown before the server had told its own, and the `changed` of the server's
     /// state that they belong to. See [`NodeTable::confirm`].
     shown: Option<(Timestamp, ShownTimes)>,
     /// Right to believe them.
     pub lease: Lease,
+    /// Names have changed elsewhere: the rest of what is known of the directory stays under the
+    /// lease, but its own attributes are not as they were.
+    attributes_old: bool,
     /// How often the kernel has been told of it and not forgotten it.
     pub kernel_references: u64,
     /// Open files and other users in this process.
@@ -107,9 +112,11 @@ impl Node {
         Self {
             handle,
             told: attributes.changed,
+            told_size: attributes.size,
             shown: None,
             attributes,
             lease: Lease::None,
+            attributes_old: false,
             kernel_references: 0,
             pins: 0,
             directory: None,
@@ -123,7 +130,13 @@ impl Node {
         }
     }
 
-    /// Whether attributes, and entries of a directory, may be answered from here.
+    /// Whether attributes may be answered from here.
+    #[must_use]
+    pub fn attributes_leased(&self) -> bool {
+        self.is_leased() && !self.attributes_old
+    }
+
+    /// Whether data, and entries of a directory, may be answered from here.
     #[must_use]
     pub fn is_leased(&self) -> bool {
         self.lease != Lease::None
@@ -147,6 +160,8 @@ pub struct NodeTable {
     next_id: u64,
     next_synthetic: u64,
     recalls: RecallLog,
+    /// Recalls of the exclusive part of leases alone.
+    exclusive_recalls: RecallLog,
     /// Where the sweep for idle nodes goes on.
     sweep: Vec<NodeId>,
 }
@@ -164,6 +179,7 @@ impl NodeTable {
             next_id: NodeId::ROOT.0 + 1,
             next_synthetic: SYNTHETIC_INODE_FIRST,
             recalls: RecallLog::default(),
+            exclusive_recalls: RecallLog::default(),
             sweep: Vec::new(),
         }
     }
@@ -227,14 +243,28 @@ impl NodeTable {
         recalls_seen: u64,
     ) {
         let recalled = self.is_recalled_since(id, recalls_seen);
+        let log = &self.exclusive_recalls;
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
+        };
+        let handle = node.handle.as_ref();
+        let shared = handle.is_none_or(|handle| log.is_recalled_since(handle, recalls_seen));
+        let lease = if shared {
+            lease.min(Lease::Read)
+        } else {
+            lease
         };
         // Under a standing lease a reply with an older state has only been overtaken.
         if node.is_leased() && (recalled || attributes.changed < node.told) {
             return;
         }
-        let lease = if recalled { Lease::None } else { lease };
+        // Without one it may be believed for the moment; a later state has been seen.
+        let overtaken = attributes.changed < node.told;
+        let lease = if recalled || overtaken {
+            Lease::None
+        } else {
+            lease
+        };
         if attributes.changed != node.told {
             node.xattrs.clear();
             node.link_target = None;
@@ -243,6 +273,8 @@ impl NodeTable {
         let dirty_size = node.file.as_ref().and_then(|file| file.dirty_size());
         node.attributes = attributes.clone();
         node.told = attributes.changed;
+        node.told_size = attributes.size;
+        node.attributes_old = recalled;
         match node.shown {
             Some((told, times)) if told == node.told => times.put_on(&mut node.attributes),
             _ => node.shown = None,
@@ -266,6 +298,47 @@ impl NodeTable {
             node.lease = lease;
         } else {
             node.lease = node.lease.max(lease);
+        }
+    }
+
+    /// Takes over a lease on a directory that came without its attributes; whether its names may be
+    /// believed.
+    pub fn take_lease(&mut self, id: NodeId, lease: Lease, recalls_seen: u64) -> bool {
+        if lease == Lease::None || self.is_recalled_since(id, recalls_seen) {
+            return false;
+        }
+        let log = &self.exclusive_recalls;
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return false;
+        };
+        let handle = node.handle.as_ref();
+        let shared = handle.is_none_or(|handle| log.is_recalled_since(handle, recalls_seen));
+        let lease = if shared { Lease::Read } else { lease };
+        if !node.is_leased() {
+            // What was learned without a lease is not covered by the new one.
+            node.attributes_old = true;
+            if let Some(directory) = &mut node.directory {
+                directory.forget_all();
+            }
+        }
+        node.lease = node.lease.max(lease);
+        true
+    }
+
+    /// Takes over what a reply says of an inode that has lost a name, if it is known here or has
+    /// others.
+    pub fn apply_lost(&mut self, entry: &Entry, recalls_seen: u64) -> Option<NodeId> {
+        let wanted = entry.attributes.links > 0 || self.by_handle.contains_key(&entry.handle);
+        wanted.then(|| self.apply(entry, recalls_seen))
+    }
+
+    /// Everything written here but that up to `written_end` is in the state that the server told
+    /// last: the size is the server's again. What was expected of it, appends above all, may have
+    /// turned out otherwise.
+    pub fn settle_size(&mut self, id: NodeId, written_end: impl FnOnce() -> Option<u64>) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.attributes.size =
+                written_end().map_or(node.told_size, |end| node.told_size.max(end));
         }
     }
 
@@ -371,14 +444,17 @@ impl NodeTable {
         // What a look-up that is under way says of this directory is older than this recall.
         self.recalls.record(handle, sequence);
         let id = self.find(handle)?;
-        if let Some(directory) = self.nodes.get_mut(&id).and_then(|n| n.directory.as_mut()) {
+        let node = self.nodes.get_mut(&id)?;
+        node.attributes_old = true;
+        if let Some(directory) = &mut node.directory {
             directory.forget(name);
         }
         Some(id)
     }
 
     /// The exclusive part of a directory's lease is recalled.
-    pub fn recall_exclusive(&mut self, handle: &Handle) -> Option<NodeId> {
+    pub fn recall_exclusive(&mut self, handle: &Handle, sequence: u64) -> Option<NodeId> {
+        self.exclusive_recalls.record(handle, sequence);
         let id = self.find(handle)?;
         let node = self.nodes.get_mut(&id)?;
         if node.lease == Lease::Exclusive {

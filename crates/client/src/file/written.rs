@@ -111,15 +111,22 @@ impl Written {
     /// End of the data that the server may not know of yet.
     #[must_use]
     pub fn end(&self) -> Option<u64> {
+        // No piece has this id.
+        self.end_besides(0)
+    }
+
+    /// As [`Self::end`], when the server knows piece `id`.
+    #[must_use]
+    pub fn end_besides(&self, id: u64) -> Option<u64> {
         let gathered = self
             .gathering
             .as_ref()
             .map(|g| g.offset + g.data.len() as u64);
         let pieces = self
             .pieces
-            .values()
-            .filter(|piece| !matches!(piece.state, PieceState::Stored(_)))
-            .map(|piece| piece.extent.end());
+            .iter()
+            .filter(|(other, piece)| **other != id && !matches!(piece.state, PieceState::Stored(_)))
+            .map(|(_, piece)| piece.extent.end());
         pieces.chain(gathered).max()
     }
 

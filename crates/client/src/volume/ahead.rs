@@ -85,10 +85,8 @@ impl Volume {
             return None;
         }
         let parent_handle = known.handle.clone()?;
-        if known.directory.as_ref()?.default_acl != Some(false) {
-            return None;
-        }
-        if known.directory.as_ref()?.get(name)?.is_some() {
+        let directory = known.directory.as_ref()?;
+        if directory.default_acl != Some(false) || directory.get(name)?.is_some() {
             return None;
         }
         let attributes = new_attributes(who, &known.attributes, *mode, *umask);
@@ -97,7 +95,6 @@ impl Volume {
         let node = nodes.create_ahead(attributes.clone());
         nodes.note_change(*parent);
         nodes.set_name(*parent, name, Some(node));
-        drop(nodes);
         let file = AheadFile {
             parent: *parent,
             parent_handle,
@@ -109,7 +106,10 @@ impl Volume {
             sent: false,
             completion: Completion::default(),
         };
+        // Under the same lock under which the lease was found to stand: a recall comes before both
+        // or after both, and then finds what it must wait for.
         self.ahead.files().insert(node, file);
+        drop(nodes);
         self.counters.created_ahead.fetch_add(1, Ordering::Relaxed);
         let open = self.fresh_open();
         self.register(who, node, open, access, false);

@@ -46,10 +46,10 @@ impl Volume {
         }
         let nodes = self.nodes();
         let known = nodes.get(node)?;
-        (known.is_leased() || known.handle.is_none()).then(|| View {
+        (known.attributes_leased() || known.handle.is_none()).then(|| View {
             node,
             attributes: known.attributes.clone(),
-            attributes_leased: known.is_leased(),
+            attributes_leased: known.attributes_leased(),
             name_leased: false,
         })
     }

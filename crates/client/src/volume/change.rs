@@ -295,18 +295,13 @@ impl Volume {
         };
         let seen = response.recalls_seen;
         let mut nodes = self.nodes();
-        let left = entry.as_ref().map(|entry| nodes.apply(entry, seen));
+        let left = entry.as_ref().map(|entry| nodes.apply_lost(entry, seen));
         nodes.note_change(parent);
         keep_refreshed(&mut nodes, parent, &attributes, seen);
         set_or_forget(&mut nodes, parent, name, None, seen);
-        if left.is_none()
-            && let Some(victim) = victim.and_then(|victim| nodes.get_mut(victim))
-        {
-            victim.attributes.links = 0;
-        }
         drop(nodes);
         self.tell_attributes(parent);
-        if let Some(node) = left.or(victim) {
+        for node in [left.flatten(), victim].into_iter().flatten() {
             self.tell_attributes(node);
         }
         Ok(())
@@ -354,6 +349,7 @@ impl Volume {
             parent: attributes,
             to_parent: to_attributes,
             entry,
+            replaced: there,
         } = reply
         else {
             return Err(FsError::Io);
@@ -366,23 +362,21 @@ impl Volume {
         keep_refreshed(&mut nodes, parent, &attributes, seen);
         keep_refreshed(&mut nodes, to_parent, &to_attributes, seen);
         set_or_forget(&mut nodes, to_parent, to_name, Some(node), seen);
-        match (mode, replaced) {
+        let there = there.and_then(|entry| nodes.apply_lost(&entry, seen));
+        match (mode, there.or(replaced)) {
             (RenameMode::Exchange, Some(other)) => {
                 set_or_forget(&mut nodes, parent, name, Some(other), seen);
             }
             (RenameMode::Exchange, None) => forget_name(&mut nodes, parent, name),
             _ if (parent, name) == (to_parent, to_name) => {}
+            // Two names of one file: POSIX says that nothing happens, and both stay.
+            (_, Some(other)) if there.is_some() && other == node => {
+                set_or_forget(&mut nodes, parent, name, Some(node), seen);
+            }
             _ => set_or_forget(&mut nodes, parent, name, None, seen),
         }
-        if mode != RenameMode::Exchange
-            && let Some(replaced) = replaced.filter(|replaced| *replaced != node)
-            && let Some(gone) = nodes.get_mut(replaced)
-        {
-            gone.attributes.links = gone.attributes.links.saturating_sub(1);
-            gone.lease = Lease::None;
-        }
         drop(nodes);
-        for node in [Some(parent), Some(to_parent), Some(node), replaced]
+        for node in [Some(parent), Some(to_parent), Some(node), replaced, there]
             .into_iter()
             .flatten()
         {

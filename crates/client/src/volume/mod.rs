@@ -305,7 +305,7 @@ impl Volume {
         Ok(View {
             node,
             attributes: known.attributes.clone(),
-            attributes_leased: hold && known.is_leased(),
+            attributes_leased: hold && known.attributes_leased(),
             name_leased: false,
         })
     }
@@ -319,7 +319,7 @@ impl Volume {
         Some(View {
             node,
             attributes: known.attributes.clone(),
-            attributes_leased: hold && (known.is_leased() || known.handle.is_none()),
+            attributes_leased: hold && (known.attributes_leased() || known.handle.is_none()),
             name_leased: hold && nodes.name(parent, name) == Some(Some(node)),
         })
     }

@@ -9,7 +9,7 @@ use base::{FileKind, FsError, Name, Principal};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::frame::Class;
-use wire::message::{DirectoryEntry, Lease, Step, StepReply};
+use wire::message::{DirectoryEntry, Step, StepReply};
 
 /// Look-ups that miss in a directory before it is listed whole: a program that asks for two names
 /// one after another tends to ask for more.
@@ -53,13 +53,13 @@ impl Volume {
             None => None,
             Some(node) => {
                 let known = nodes.get(node)?;
-                if !known.is_leased() && known.handle.is_some() {
+                if !known.attributes_leased() && known.handle.is_some() {
                     return None;
                 }
                 Some(View {
                     node,
                     attributes: known.attributes.clone(),
-                    attributes_leased: known.is_leased(),
+                    attributes_leased: known.attributes_leased(),
                     name_leased: true,
                 })
             }
@@ -121,7 +121,7 @@ impl Volume {
         let node = entry
             .as_ref()
             .map(|entry| nodes.apply(entry, response.recalls_seen));
-        let held = self.believes(&mut nodes, parent, parent_lease, response.recalls_seen)
+        let held = nodes.take_lease(parent, parent_lease, response.recalls_seen)
             && nodes.changes(parent) == changes;
         if held {
             nodes.set_name(parent, name, node);
@@ -137,25 +137,6 @@ impl Volume {
         let mut view = self.view(node)?;
         view.name_leased = held;
         Ok(Some(view))
-    }
-
-    /// Takes over a lease on a directory; whether its names may be believed.
-    pub(super) fn believes(
-        &self,
-        nodes: &mut crate::cache::NodeTable,
-        directory: NodeId,
-        lease: Lease,
-        recalls_seen: u64,
-    ) -> bool {
-        let Some(attributes) = nodes.get(directory).map(|node| node.attributes.clone()) else {
-            return false;
-        };
-        if lease == Lease::None {
-            return false;
-        }
-        nodes.refresh(directory, &attributes, lease, recalls_seen);
-        nodes.get(directory).is_some_and(|node| node.is_leased())
-            && !nodes.is_recalled_since(directory, recalls_seen)
     }
 
     /// The whole of a directory, if it is here.
@@ -211,8 +192,9 @@ impl Volume {
                 return Ok(listing);
             }
         }
-        // Entries that exist only here must be at the server before it lists.
-        self.settle_directory(directory).await?;
+        // Entries that exist only here must be at the server before it lists. What it refuses is
+        // not there, and is for those to hear who sync.
+        let _ = self.settle_directory(directory).await;
         self.fetch_listing(who, directory, usize::MAX, Class::Metadata)
             .await
     }
@@ -259,7 +241,7 @@ impl Volume {
                 break Err(FsError::Io);
             };
             let mut nodes = self.nodes();
-            leased &= self.believes(&mut nodes, directory, lease, response.recalls_seen);
+            leased &= nodes.take_lease(directory, lease, response.recalls_seen);
             drop(nodes);
             let Some(last) = entries.last() else {
                 break Ok(());
@@ -323,9 +305,11 @@ impl Volume {
                 listing.push(entry);
             }
         }
+        // A name may have been recalled between the pages, or since the last one.
+        let recalled = |(_, seen): &(_, u64)| nodes.is_recalled_since(directory, *seen);
+        let current = leased && whole && !pages.iter().any(recalled);
         if let Some(known) = nodes.get_mut(directory) {
-            let believed =
-                leased && whole && known.is_leased() && (known.epoch, known.changes) == asked;
+            let believed = current && known.is_leased() && (known.epoch, known.changes) == asked;
             let entries = known.directory_mut();
             if believed {
                 entries.complete(listed);

@@ -68,7 +68,9 @@ impl Volume {
                         self.tell_attributes(node);
                     }
                 }
-                Recall::Exclusive => settle.extend(self.nodes().recall_exclusive(handle)),
+                Recall::Exclusive => {
+                    settle.extend(self.nodes().recall_exclusive(handle, sequence));
+                }
             }
         }
         for node in &gone {

@@ -139,7 +139,7 @@ impl Volume {
         self.counters
             .written_bytes
             .fetch_add(extent.len, Ordering::Relaxed);
-        {
+        let gathers = {
             let mut nodes = self.nodes();
             if let Some(known) = nodes.get_mut(node) {
                 let time = wall_clock();
@@ -150,8 +150,7 @@ impl Volume {
                 // What the kernel has of other parts does not get truer by this.
                 known.kernel_data = is_true.then_some(known.attributes.changed);
             }
-        }
-        let gathers = {
+            // Under the lock of the nodes: size and data are always seen together.
             let mut state = file.lock();
             let freed = state.overwrite(extent);
             self.budget().on_freed(file.account, freed);
@@ -269,7 +268,7 @@ impl Volume {
                     (state.written.take_settled(id, bytes), moved)
                 };
                 // Before the piece counts as stored: who waits for that then sees this.
-                self.take_settled(node, settled, moved);
+                self.take_settled(node, file, id, settled, moved);
                 let mut state = file.lock();
                 state.written.on_stored(id, bytes, boot);
                 let stored = state.written.stored_bytes();
@@ -289,13 +288,22 @@ impl Volume {
 
     /// Takes over the state of a file after its writes; `moved` if one of them landed elsewhere
     /// than expected.
-    fn take_settled(&self, node: NodeId, settled: Option<(Attributes, u64)>, moved: bool) {
+    fn take_settled(
+        &self,
+        node: NodeId,
+        file: &File,
+        id: u64,
+        settled: Option<(Attributes, u64)>,
+        moved: bool,
+    ) {
         if let Some((attributes, recalls_seen)) = &settled {
             let is_true = self.nodes().get(node).is_some_and(|known| {
                 // Without a lease somebody else may have written, too.
                 known.is_leased() && known.kernel_data == Some(known.attributes.changed)
             });
             self.note_attributes(node, attributes, *recalls_seen);
+            self.nodes()
+                .settle_size(node, || file.lock().written.end_besides(id));
             if let Some(known) = self.nodes().get_mut(node) {
                 known.kernel_data = is_true.then_some(known.attributes.changed);
             }

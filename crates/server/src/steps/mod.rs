@@ -418,13 +418,30 @@ impl Execution {
     ) -> Result<Entry, FsError> {
         let handle = volume.outer(&node.handle);
         let (lease, fresh) = self.grant_found(volume, &handle, wanted, then);
-        let attributes = if fresh {
-            node.attributes
+        self.as_found(worker, volume, node, lease, fresh)
+    }
+
+    /// An entry; attributes that are not fresh are read again. An inode that has been removed since
+    /// is shown as it was found, without a lease: what was asked has been done, and "stale" would
+    /// have the client's kernel try it once more.
+    fn as_found(
+        &self,
+        worker: &Worker,
+        volume: &Volume,
+        node: Node,
+        lease: Lease,
+        fresh: bool,
+    ) -> Result<Entry, FsError> {
+        let (attributes, lease) = if fresh {
+            (node.attributes, lease)
         } else {
-            volume.export.attributes(worker, &self.who, &node.handle)?
+            match volume.export.attributes(worker, &self.who, &node.handle) {
+                Err(FsError::Stale) => (node.attributes, Lease::None),
+                attributes => (attributes?, lease),
+            }
         };
         Ok(Entry {
-            handle,
+            handle: volume.outer(&node.handle),
             attributes,
             lease,
         })
@@ -449,16 +466,7 @@ impl Execution {
         let caching = &self.core.caching;
         let (tokens, lease, fresh) = caching.made(&self.session, changes, &handle, wanted, then);
         self.tokens.extend(tokens);
-        let attributes = if fresh {
-            node.attributes
-        } else {
-            volume.export.attributes(worker, &self.who, &node.handle)?
-        };
-        Ok(Entry {
-            handle,
-            attributes,
-            lease,
-        })
+        self.as_found(worker, volume, node, lease, fresh)
     }
 
     /// Records a lease; `false` beside it: what was read of the inode since `then` must be read

@@ -12,7 +12,7 @@ use crate::opens::open_again;
 use crate::volume::Volume;
 use base::{AttributeChange, FileKind, FsError, Name, OpenId};
 use export::{Access, Create, Node, OpenFile, OpenOptions, Worker, Written};
-use wire::message::{self, Lease, Refusal, RenameMode, Step, StepReply, Target};
+use wire::message::{self, Entry, Lease, Refusal, RenameMode, Step, StepReply, Target};
 
 /// What a name is made into.
 enum Making<'s> {
@@ -484,11 +484,7 @@ impl Execution {
         changes.extend(removed.or(outer).map(Change::Inode));
         let then = self.core.caching.moment();
         self.changed(&changes);
-        let left = gone.filter(|node| node.attributes.links > 0 && !directory);
-        let entry = match left {
-            Some(node) => Some(self.entry(worker, &parent.volume, node, Lease::Read, then)?),
-            None => None,
-        };
+        let entry = self.unnamed(worker, &parent.volume, gone, then)?;
         let parent = self.attributes_of(worker, &parent)?;
         Ok(StepReply::Removed { parent, entry })
     }
@@ -553,7 +549,7 @@ impl Execution {
         changes.push(Change::Entry(to.outer.clone(), to_name.clone()));
         let then = self.core.caching.moment();
         self.changed(&changes);
-        self.renamed(worker, (&from, &to), to_name, renamed.moved, then)
+        self.renamed(worker, (&from, &to), to_name, renamed, then)
     }
 
     /// The answer to a rename, after its changes are collected.
@@ -562,10 +558,10 @@ impl Execution {
         worker: &Worker,
         (from, to): (&Place, &Place),
         to_name: &Name,
-        moved: Option<Node>,
+        renamed: export::Renamed,
         then: Moment,
     ) -> Result<StepReply, Stop> {
-        let node = match moved {
+        let node = match renamed.moved {
             Some(node) => node,
             None => to
                 .volume
@@ -574,13 +570,36 @@ impl Execution {
         };
         let entry = self.entry(worker, &to.volume, node, Lease::Read, then)?;
         self.note(entry.handle.clone());
+        let replaced = self.unnamed(worker, &to.volume, renamed.replaced, then)?;
         let parent = self.attributes_of(worker, from)?;
         let to_parent = self.attributes_of(worker, to)?;
         Ok(StepReply::Renamed {
             parent,
             to_parent,
             entry,
+            replaced: replaced.map(Box::new),
         })
+    }
+
+    /// An inode that has lost a name. Whoever took it away may not have known which inode that was,
+    /// and keeps its lease on it, so it must hear how it is now.
+    fn unnamed(
+        &mut self,
+        worker: &Worker,
+        volume: &Volume,
+        node: Option<Node>,
+        then: Moment,
+    ) -> Result<Option<Entry>, Stop> {
+        let Some(node) = node else { return Ok(None) };
+        if node.attributes.links > 0 && node.attributes.kind != FileKind::Directory {
+            return Ok(Some(self.entry(worker, volume, node, Lease::Read, then)?));
+        }
+        // Its handle may lead nowhere by now, so nothing can be promised about it.
+        Ok(Some(Entry {
+            handle: volume.outer(&node.handle),
+            attributes: node.attributes,
+            lease: Lease::None,
+        }))
     }
 
     /// Appends, once.

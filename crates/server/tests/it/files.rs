@@ -302,9 +302,15 @@ async fn names_are_removed() {
     };
     assert_eq!(client.step(rmdir.clone()).await, Err(FsError::NotEmpty));
     let removed = client.step(remove(&directory, "a")).await;
-    assert!(
-        matches!(removed, Ok(StepReply::Removed { entry: None, .. })),
-        "{removed:?}"
+    let Ok(StepReply::Removed {
+        entry: Some(gone), ..
+    }) = removed
+    else {
+        panic!("{removed:?}")
+    };
+    assert_eq!(
+        (gone.attributes.links, gone.lease),
+        (0, wire::message::Lease::None)
     );
     assert!(client.step(rmdir).await.is_ok());
     assert!(client.lookup(&root, "d").await.is_none());

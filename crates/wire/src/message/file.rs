@@ -577,7 +577,7 @@ pub enum StepReply {
     Removed {
         /// The directory's attributes afterwards.
         parent: Attributes,
-        /// The inode, with fewer links; `None` if that was the last one.
+        /// The inode as it is without the name, maybe without any; `None` if it is not known.
         entry: Option<Entry>,
     },
     /// A rename's outcome.
@@ -588,6 +588,8 @@ pub enum StepReply {
         to_parent: Attributes,
         /// The inode that moved.
         entry: Entry,
+        /// What had the new name before, as it is now; `None` if nothing did or it is not known.
+        replaced: Option<Box<Entry>>,
     },
     /// Entries.
     Directory {

@@ -378,6 +378,7 @@ fn attribute_replies() -> Vec<StepReply> {
             parent: attributes(),
             to_parent: attributes(),
             entry: entry(),
+            replaced: Some(Box::new(entry())),
         },
     ]
 }
