@@ -50,11 +50,12 @@ usage: cargo xtask COMMAND
   docs [FILE...]           run the examples of README.md and docs/
   deps TARGET [--dry-run]  install Debian packages missing for demo, test, bench or deep
   bench NAME [ARG...]      release build, then the measurement NAME of bench/
-  deep [SUITE...]          long suites: pjdfstest fsx apps kill9 fuzz (default: all)
+  deep [SUITE...]          long suites: pjdfstest fsx apps consistency kill9 fuzz (default: all)
        --mount DIR         judge this directory instead of a mount made for the purpose
+       --seed N            fsx: the first seed (1)
        --seeds N           fsx: number of seeds (20)
        --operations N      fsx: operations per seed (20000)
-       --seconds N         fuzz: time per target (60)
+       --seconds N         fuzz: time per target; consistency: time (60)
 ";
 
 fn main() -> ExitCode {

@@ -10,46 +10,33 @@
 
 #[cfg(test)]
 mod common;
+#[cfg(test)]
+#[path = "common/random.rs"]
+mod random;
 
 #[cfg(test)]
 mod rounds {
     use crate::common::{Scene, obstacle};
+    use crate::random::{Random, seed, setting};
     use std::collections::BTreeMap;
     use std::fs::{self, File};
     use std::io::Write;
     use std::path::{Path, PathBuf};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex};
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     const WRITERS: usize = 4;
     const ROUNDS: usize = 8;
     /// A server lives this long, at most.
     const LIFE_MILLIS_MAX: u64 = 400;
 
-    /// SplitMix64 (Steele, Lea, Flood 2014).
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (z ^ (z >> 31)) % bound
-        }
-
-        fn bytes(&mut self, len: u64) -> Vec<u8> {
-            (0..len).map(|_| self.below(256) as u8).collect()
-        }
-    }
-
-    fn setting(name: &str) -> Option<u64> {
-        std::env::var(name).ok()?.parse().ok()
-    }
-
     /// What was acknowledged: contents by path below the volume.
     type Acknowledged = BTreeMap<PathBuf, Vec<u8>>;
+
+    fn bytes(random: &mut Random, len: u64) -> Vec<u8> {
+        (0..len).map(|_| random.below(256) as u8).collect()
+    }
 
     /// A writer's way through its own directory.
     struct Writer {
@@ -86,7 +73,7 @@ mod rounds {
                 3_000
             };
             let len = 1 + self.random.below(len);
-            self.random.bytes(len)
+            bytes(&mut self.random, len)
         }
 
         fn make_file(&mut self) {
@@ -139,9 +126,7 @@ mod rounds {
             return println!("{why}");
         }
         let rounds = setting("AZEKURA_KILL_ROUNDS").map_or(ROUNDS, |rounds| rounds as usize);
-        let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let seed = setting("AZEKURA_KILL_SEED")
-            .unwrap_or_else(|| clock.map_or(0, |time| time.as_nanos() as u64));
+        let seed = seed("AZEKURA_KILL_SEED");
         let mut random = Random(seed);
         let mut scene = Scene::new();
         let address = scene.address();

@@ -48,10 +48,11 @@ pub(crate) fn prepare() -> Result<Option<String>> {
 pub(crate) fn run(subject: &Subject) -> Result<()> {
     let configuration = subject.scratch.join("fsx.toml");
     std::fs::write(&configuration, CONFIGURATION)?;
-    let (seeds, operations) = (subject.options.seeds, subject.options.operations);
+    let (first, seeds) = (subject.options.seed, subject.options.seeds);
+    let operations = subject.options.operations;
     let started = Instant::now();
     let mut failed = Vec::new();
-    for seed in 1..=seeds {
+    for seed in first..first + seeds {
         let file = subject.directory.join(format!("seed-{seed}"));
         let outcome = run_seed(seed, operations, &configuration, &file, &subject.scratch)?;
         if outcome.success {

@@ -7,6 +7,7 @@
 //! and mounts one. Run against a plain ext4 directory, the suites show their own baseline.
 
 mod apps;
+mod consistency;
 mod fsx;
 mod fuzz;
 mod install;
@@ -42,7 +43,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 5] = [
+const SUITES: [Suite; 6] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -63,6 +64,13 @@ const SUITES: [Suite; 5] = [
         on_mount: true,
         prepare: apps::prepare,
         run: apps::run,
+    },
+    Suite {
+        name: "consistency",
+        limit: minutes(60),
+        on_mount: false,
+        prepare: consistency::prepare,
+        run: consistency::run,
     },
     Suite {
         name: "kill9",
@@ -93,6 +101,8 @@ struct Subject {
 #[derive(Clone)]
 struct Options {
     mount: Option<PathBuf>,
+    /// The first seed; a failure names the one to begin with.
+    seed: u64,
     seeds: u64,
     operations: u64,
     seconds: u64,
@@ -102,6 +112,7 @@ impl Options {
     fn take(args: &mut Args) -> Result<Self> {
         Ok(Self {
             mount: args.take_value("--mount")?,
+            seed: args.take_value("--seed")?.unwrap_or(1),
             seeds: args.take_value("--seeds")?.unwrap_or(20),
             operations: args.take_value("--operations")?.unwrap_or(20_000),
             seconds: args.take_value("--seconds")?.unwrap_or(60),
@@ -113,6 +124,7 @@ impl Options {
         if let Some(mount) = &self.mount {
             words.push(format!("--mount={}", mount.display()));
         }
+        words.push(format!("--seed={}", self.seed));
         words.push(format!("--seeds={}", self.seeds));
         words.push(format!("--operations={}", self.operations));
         words.push(format!("--seconds={}", self.seconds));
@@ -242,13 +254,14 @@ mod tests {
 
     #[test]
     fn options_survive_the_way_inside() {
-        let line = "fsx --mount /tmp --seeds 3 --operations 7 --seconds 9";
+        let line = "fsx --mount /tmp --seed 5 --seeds 3 --operations 7 --seconds 9";
         let mut args = Args::new(line.split(' ').map(str::to_owned).collect());
         let options = Options::take(&mut args).unwrap();
         let mut again = Args::new(options.words());
         let inside = Options::take(&mut again).unwrap();
         assert_eq!(inside.words(), options.words());
-        assert_eq!((inside.seeds, inside.operations, inside.seconds), (3, 7, 9));
+        assert_eq!((inside.seed, inside.seeds), (5, 3));
+        assert_eq!((inside.operations, inside.seconds), (7, 9));
         assert_eq!(inside.mount, Some(PathBuf::from("/tmp")));
         assert_eq!(args.finish().unwrap(), ["fsx"]);
     }

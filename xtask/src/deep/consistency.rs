@@ -1,0 +1,36 @@
+//! Two machines on one volume, every answer explained by the promises.
+//!
+//! The test itself is an end-to-end test of the product, `crates/azekura/tests/consistency/`: it
+//! runs some seconds in `cargo xtask ci` and `--seconds` here.
+
+use super::Subject;
+use crate::process;
+use crate::workspace;
+use anyhow::Result;
+use std::time::Duration;
+
+/// Build included; a run ends its last round and then checks the files that all keep open.
+const REST_LIMIT: Duration = Duration::from_secs(20 * 60);
+
+pub(crate) fn prepare() -> Result<Option<String>> {
+    Ok(None)
+}
+
+pub(crate) fn run(subject: &Subject) -> Result<()> {
+    let seconds = subject.options.seconds;
+    let arguments = [
+        "test",
+        "--locked",
+        "--package",
+        "azekura",
+        "--test",
+        "consistency",
+    ];
+    let mut command = workspace::cargo(&arguments);
+    command
+        .args(["--", "--nocapture"])
+        .env("AZEKURA_CONSISTENCY_SECONDS", seconds.to_string());
+    let limit = REST_LIMIT + Duration::from_secs(seconds);
+    process::stream(&mut command, limit)?.check("consistency")?;
+    Ok(())
+}
