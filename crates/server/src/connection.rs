@@ -543,6 +543,7 @@ impl Receiver {
         tokio::spawn(async move {
             // The reply gets a moment to leave before the connections close.
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            core.sessions.note_goodbye(session.id);
             core.end_session(&session, None);
             // It asks for nothing again.
             core.journal.settle(session.id, RequestId(u64::MAX));

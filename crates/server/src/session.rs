@@ -11,9 +11,9 @@ use crate::memory::Memory;
 use crate::opens::Opens;
 use base::limits::{CONNECTIONS_MAX, SESSIONS_MAX, SESSIONS_PER_CREDENTIAL_MAX};
 use base::{SessionId, Time, VolumeId};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use wire::identity::Peer;
 use wire::message::{ConnectionRole, Farewell};
 
@@ -189,6 +189,9 @@ impl Session {
 #[derive(Default)]
 pub(crate) struct Sessions {
     table: RwLock<HashMap<SessionId, Arc<Session>>>,
+    /// Sessions whose client has said goodbye, the last ones. One of its connections may still be
+    /// on its way here, and must not begin the session again.
+    goodbyes: Mutex<VecDeque<SessionId>>,
     last_key: AtomicU32,
 }
 
@@ -217,6 +220,9 @@ impl Sessions {
             } else {
                 Err(Farewell::ForeignSession)
             };
+        }
+        if self.goodbyes().contains(&id) {
+            return Err(Farewell::ForeignSession);
         }
         let own = table
             .values()
@@ -267,6 +273,19 @@ impl Sessions {
         if table.get(&session.id).is_some_and(|s| s.key == session.key) {
             table.remove(&session.id);
         }
+    }
+
+    /// The client of a session has said goodbye: there will be no other of this name.
+    pub(crate) fn note_goodbye(&self, id: SessionId) {
+        let mut goodbyes = self.goodbyes();
+        if goodbyes.len() == SESSIONS_MAX {
+            goodbyes.pop_front();
+        }
+        goodbyes.push_back(id);
+    }
+
+    fn goodbyes(&self) -> MutexGuard<'_, VecDeque<SessionId>> {
+        self.goodbyes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<SessionId, Arc<Session>>> {

@@ -1,14 +1,14 @@
 //! Sessions over lost connections and restarts; nothing runs twice.
 
-use crate::client::{Client, Mode, frame, name};
+use crate::client::{Client, Ended, Mode, frame, name};
 use crate::files::{at, create, file, link, made, mkdir, remove, rename, write};
 use crate::world::{World, is_root, new_session};
 use base::{Extent, FsError, Handle, LockOwner, OpenId};
 use bytes::Bytes;
 use wire::frame::FrameKind;
 use wire::message::{
-    Access, CompoundReply, ConnectionRole, FileRef, LockKind, LockMode, LockRange, Refusal,
-    RenameMode, Reply, Request, Step, StepReply, Target, WriteAt,
+    Access, CompoundReply, ConnectionRole, Farewell, FileRef, LockKind, LockMode, LockRange,
+    Refusal, RenameMode, Reply, Request, Step, StepReply, Target, WriteAt,
 };
 
 fn lock(owner: u64, mode: LockMode) -> LockRange {
@@ -422,4 +422,33 @@ async fn a_request_that_has_not_begun_can_be_taken_back() {
         }
     }
     assert!(cancelled >= 20, "only {cancelled} of 200 were taken back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_comes_after_the_goodbye_begins_nothing() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let (session, credential) = (new_session(), world.admin.clone());
+    let mut client = world
+        .client_as(&credential, session, ConnectionRole::Main, Mode::Tls)
+        .await;
+    assert_eq!(client.call(&Request::EndSession).await, Reply::Done);
+    // The server closes the connection when the session has ended.
+    while client.connection.reader.read().await.is_ok() {}
+    let address = world.server().address();
+    let late = Client::connect(
+        address,
+        &credential,
+        session,
+        ConnectionRole::Bulk,
+        Mode::Tls,
+    );
+    let refused = late.await.err();
+    assert!(
+        matches!(refused, Some(Ended::Farewell(Farewell::ForeignSession))),
+        "{refused:?}"
+    );
+    assert!(world.server().status().sessions.is_empty());
 }

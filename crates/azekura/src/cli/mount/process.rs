@@ -57,7 +57,14 @@ fn report(message: &serde_json::Value) -> Result<()> {
 pub(super) fn run(plan: &Plan, config: &Config, ready: impl FnOnce() -> Result<()>) -> Result<()> {
     raise_descriptor_limit();
     let runtime = runtime()?;
-    let volume = runtime.block_on(plan.attach(config))?;
+    // Before there is a mount: a signal that comes while it is made takes it off again.
+    let mut signals = runtime.block_on(async { Signals::new() })?;
+    let volume = runtime.block_on(async {
+        tokio::select! {
+            volume = plan.attach(config) => volume,
+            () = signals.wait() => Err(Failure::interrupted()),
+        }
+    })?;
     let options = &plan.options;
     let settings = MountConfig {
         source: plan.volume.to_string(),
@@ -79,7 +86,6 @@ pub(super) fn run(plan: &Plan, config: &Config, ready: impl FnOnce() -> Result<(
     };
     let point = mounted.mount_point().clone();
     let timeout = plan.timeout(config);
-    let signals = runtime.block_on(async { Signals::new() })?;
     runtime.spawn(unmount_on_signal(
         signals,
         Arc::clone(&volume),
