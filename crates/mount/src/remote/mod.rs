@@ -29,6 +29,8 @@ mod names;
 mod status;
 mod xattr;
 
+pub use xattr::extents;
+
 use crate::kernel::{
     Forget, Handler, InitFlags, MountMethod, MountOptions, MountPoint, Operation, Replier, Request,
     Session, SessionEnd, SessionError, Unique, Wishes,

@@ -25,8 +25,10 @@ fn own(name: &[u8]) -> Option<&[u8]> {
     name.strip_prefix(OURS)
 }
 
-/// Reads `offset+length offset+length ...`.
-fn extents(text: &[u8]) -> Option<Vec<Extent>> {
+/// Reads `offset+length offset+length ...`, which whoever may write the file can set; `None` if it
+/// is anything else.
+#[must_use]
+pub fn extents(text: &[u8]) -> Option<Vec<Extent>> {
     let text = std::str::from_utf8(text).ok()?;
     let extents: Option<Vec<Extent>> = text
         .split_ascii_whitespace()
