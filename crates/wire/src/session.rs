@@ -449,6 +449,33 @@ impl ClientSession {
         Some(frame)
     }
 
+    /// A connection that has something to send now: whom to wake after anything has changed. Waking
+    /// all of them would cost a busy client more than its requests do.
+    #[must_use]
+    pub fn ready_connection(&self, windows: Windows) -> Option<ConnectionIndex> {
+        let has_work = |connection: &ConnectionIndex| {
+            let slot = &self.slots[connection.0];
+            let cancels = !slot.cancels.is_empty()
+                || (!self.orphans.is_empty() && self.may_carry(*connection, Class::Metadata, 0));
+            slot.up && (cancels || self.next_class(*connection, windows).is_some())
+        };
+        let cancelling = |connection: &ConnectionIndex| {
+            let slot = &self.slots[connection.0];
+            slot.up && !slot.cancels.is_empty()
+        };
+        let bulk = || (1..self.slots.len()).map(ConnectionIndex);
+        let least_loaded = bulk()
+            .filter(|connection| self.slots[connection.0].up)
+            .min_by_key(|connection| {
+                let slot = &self.slots[connection.0];
+                (load(slot), slot.in_flight.requests)
+            });
+        Some(ConnectionIndex::MAIN)
+            .filter(has_work)
+            .or_else(|| least_loaded.filter(has_work))
+            .or_else(|| bulk().find(cancelling))
+    }
+
     /// The next request that the server is to be told not to carry out.
     fn next_cancel(&mut self, connection: ConnectionIndex) -> Option<RequestId> {
         // Orphans go where metadata goes, ahead of it: what follows may undo what they did.
@@ -526,7 +553,6 @@ impl ClientSession {
     }
 
     fn is_least_loaded(&self, connection: ConnectionIndex) -> bool {
-        let load = |slot: &Slot| slot.in_flight.read_bytes + slot.in_flight.write_bytes;
         let least = self.slots[1..]
             .iter()
             .filter(|slot| slot.up)
@@ -578,6 +604,11 @@ impl ClientSession {
     }
 }
 
+/// Bytes that a connection has in flight.
+fn load(slot: &Slot) -> u64 {
+    slot.in_flight.read_bytes + slot.in_flight.write_bytes
+}
+
 /// Whether nothing stands in front of a request on this connection.
 fn is_idle(slot: &Slot) -> bool {
     slot.up && slot.in_flight.requests == 0
@@ -589,203 +620,4 @@ fn fits(bytes: u64, in_flight_bytes: u64, window_bytes: u64) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const WINDOWS: Windows = Windows {
-        read_bytes: 4 << 20,
-        write_bytes: 4 << 20,
-    };
-    const BULK: ConnectionIndex = ConnectionIndex(1);
-
-    fn read(class: Class, bytes: u64) -> Submission {
-        Submission {
-            class,
-            body: Bytes::from_static(b"r"),
-            payload: Bytes::new(),
-            reply_bytes: bytes,
-            deadline: Time::from_secs(30),
-        }
-    }
-
-    fn session(up: usize) -> ClientSession {
-        let mut session = ClientSession::new(3, RequestId(1));
-        for connection in 0..up {
-            session.handle_up(ConnectionIndex(connection));
-        }
-        session
-    }
-
-    fn drain(session: &mut ClientSession, connection: ConnectionIndex) -> Vec<RequestId> {
-        std::iter::from_fn(|| session.poll_transmit(Time::ZERO, connection, WINDOWS))
-            .map(|frame| frame.request)
-            .collect()
-    }
-
-    #[test]
-    fn predictions_never_use_the_main_connection_while_a_bulk_one_stands() {
-        let mut s = session(2);
-        let predicted = s.submit(read(Class::Prediction, 1 << 20)).expect("room");
-        let demanded = s.submit(read(Class::Demand, 1 << 17)).expect("room");
-        assert_eq!(drain(&mut s, ConnectionIndex::MAIN), [demanded]);
-        assert_eq!(drain(&mut s, BULK), [predicted]);
-        s.handle_down(BULK);
-        assert_eq!(drain(&mut s, ConnectionIndex::MAIN), [predicted]);
-    }
-
-    #[test]
-    fn the_window_bounds_the_sum_over_connections_but_not_demand() {
-        let mut s = session(3);
-        for _ in 0..20 {
-            s.submit(read(Class::Prediction, 1 << 20)).expect("room");
-        }
-        let bulk = [BULK, ConnectionIndex(2), BULK, ConnectionIndex(2)];
-        let sent: usize = bulk
-            .map(|connection| drain(&mut s, connection).len())
-            .iter()
-            .sum();
-        assert_eq!(sent, 4);
-        let demanded = s.submit(read(Class::Demand, 1 << 20)).expect("room");
-        assert_eq!(drain(&mut s, ConnectionIndex::MAIN), [demanded]);
-        assert_eq!(s.in_flight().read_bytes, 5 << 20);
-    }
-
-    #[test]
-    fn one_request_larger_than_the_window_still_goes() {
-        let mut s = session(2);
-        let id = s.submit(read(Class::Prediction, 64 << 20)).expect("room");
-        assert_eq!(drain(&mut s, BULK), [id]);
-    }
-
-    #[test]
-    fn unanswered_requests_of_a_broken_connection_are_sent_again_in_order_and_marked() {
-        let mut s = session(2);
-        let ids: Vec<_> = (0..3)
-            .map(|_| s.submit(read(Class::Metadata, 0)).expect("room"))
-            .collect();
-        assert_eq!(drain(&mut s, ConnectionIndex::MAIN), ids);
-        assert!(s.handle_reply(ConnectionIndex::MAIN, ids[1]).is_some());
-        s.handle_down(ConnectionIndex::MAIN);
-        s.handle_up(ConnectionIndex::MAIN);
-        let again: Vec<_> =
-            std::iter::from_fn(|| s.poll_transmit(Time::ZERO, ConnectionIndex::MAIN, WINDOWS))
-                .collect();
-        assert!(again.iter().all(|frame| frame.resent));
-        assert_eq!(
-            again.iter().map(|f| f.request).collect::<Vec<_>>(),
-            [ids[0], ids[2]]
-        );
-    }
-
-    #[test]
-    fn a_cancelled_request_is_told_to_the_server_and_its_reply_dropped() {
-        let mut s = session(2);
-        let id = s.submit(read(Class::Prediction, 1 << 20)).expect("room");
-        drain(&mut s, BULK);
-        s.cancel(id);
-        let frame = s
-            .poll_transmit(Time::ZERO, BULK, WINDOWS)
-            .expect("a cancel frame");
-        assert_eq!((frame.kind, frame.request), (FrameKind::Cancel, id));
-        assert_eq!(s.in_flight().read_bytes, 1 << 20, "still on the line");
-        assert_eq!(s.handle_reply(BULK, id), None);
-        assert_eq!(s.in_flight(), InFlight::default());
-    }
-
-    #[test]
-    fn expired_requests_are_reported_once_and_late_replies_are_dropped() {
-        let mut s = session(1);
-        let id = s.submit(read(Class::Demand, 1)).expect("room");
-        drain(&mut s, ConnectionIndex::MAIN);
-        assert_eq!(s.poll_expired(Time::from_secs(29)), None);
-        assert_eq!(s.poll_expired(Time::from_secs(30)), Some(id));
-        assert_eq!(s.poll_expired(Time::from_secs(31)), None);
-        assert_eq!(s.handle_reply(ConnectionIndex::MAIN, id), None);
-    }
-
-    #[test]
-    fn a_waiting_prediction_that_is_demanded_goes_first() {
-        let mut s = session(2);
-        for _ in 0..8 {
-            s.submit(read(Class::Prediction, 1 << 20)).expect("room");
-        }
-        let wanted = s.submit(read(Class::Prediction, 1 << 20)).expect("room");
-        s.promote(wanted, Class::Demand);
-        assert_eq!(drain(&mut s, ConnectionIndex::MAIN), [wanted]);
-    }
-
-    proptest! {
-        /// Whatever happens in whatever order, the accounts come back to zero, every request is
-        /// answered, expired or given up exactly once, and the bulk window holds.
-        #[test]
-        fn accounts_balance(steps in prop::collection::vec((0u8..7, 0usize..64), 1..400)) {
-            let mut s = ClientSession::new(3, RequestId(1));
-            let mut up = [false; 3];
-            let mut on_line: Vec<(ConnectionIndex, RequestId)> = Vec::new();
-            let mut open = BTreeSet::new();
-            for (what, n) in steps {
-                let connection = ConnectionIndex(n % 3);
-                match what {
-                    0 | 1 => {
-                        let class = Class::ALL[n % 5];
-                        let mut submission = read(class, (n as u64) << 15);
-                        if class == Class::Write {
-                            let payload = Bytes::from(vec![0; n << 10]);
-                            submission = Submission { payload, ..read(class, 0) };
-                        }
-                        open.insert(s.submit(submission).expect("room"));
-                    }
-                    2 => on_line.extend(
-                        s.poll_transmit(Time::ZERO, connection, WINDOWS)
-                            .filter(|frame| frame.kind == FrameKind::Request)
-                            .map(|frame| (connection, frame.request))
-                    ),
-                    3 => if !on_line.is_empty() {
-                        let (connection, id) = on_line.remove(n % on_line.len());
-                        let answered = s.handle_reply(connection, id).is_some();
-                        prop_assert_eq!(answered, open.remove(&id));
-                    },
-                    4 => {
-                        up[connection.0] = !up[connection.0];
-                        if up[connection.0] {
-                            s.handle_up(connection);
-                        } else {
-                            s.handle_down(connection);
-                            on_line.retain(|(c, _)| *c != connection);
-                        }
-                    }
-                    5 => if let Some(id) = open.iter().nth(n).copied() {
-                        open.remove(&id);
-                        s.cancel(id);
-                    },
-                    _ => if let Some(id) = open.iter().nth(n).copied() {
-                        s.promote(id, Class::Demand);
-                    },
-                }
-            }
-            (0..3).filter(|c| !up[*c]).for_each(|c| s.handle_up(ConnectionIndex(c)));
-            loop {
-                let mut moved = false;
-                for connection in (0..3).map(ConnectionIndex) {
-                    while let Some(frame) = s.poll_transmit(Time::ZERO, connection, WINDOWS) {
-                        if frame.kind == FrameKind::Request {
-                            on_line.push((connection, frame.request));
-                        }
-                        moved = true;
-                    }
-                }
-                for (connection, id) in on_line.drain(..) {
-                    moved = true;
-                    if s.handle_reply(connection, id).is_some() {
-                        prop_assert!(open.remove(&id));
-                    }
-                }
-                if !moved { break }
-            }
-            prop_assert!(open.is_empty(), "never answered: {open:?}");
-            prop_assert_eq!(s.in_flight(), InFlight::default());
-            prop_assert_eq!(s.queued_read_bytes(), 0);
-        }
-    }
-}
+mod tests;

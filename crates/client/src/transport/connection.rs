@@ -193,8 +193,7 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, boot: BootId, frame: F
     }
     let Some(answered) = state.session.handle_reply(connection, frame.request) else {
         state.settle_link(now, frame.request, None);
-        drop(state);
-        shared.wake_all();
+        shared.wake_ready(&mut state);
         return;
     };
     let outcome = Some((
@@ -205,6 +204,10 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, boot: BootId, frame: F
     ));
     state.settle_link(now, frame.request, outcome);
     let waiter = state.waiters.remove(&frame.request);
+    // Only a reply that made room lets others go on.
+    if payload_bytes > 0 || answered.written_bytes > 0 {
+        shared.wake_ready(&mut state);
+    }
     drop(state);
     if let Some(waiter) = waiter {
         let answer = match reply {
@@ -217,10 +220,6 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, boot: BootId, frame: F
             Err(_) => Err(CallError::Protocol),
         };
         let _ = waiter.answer.send(answer);
-    }
-    // Only a reply that made room lets others go on.
-    if payload_bytes > 0 || answered.written_bytes > 0 {
-        shared.wake_all();
     }
 }
 
@@ -277,6 +276,14 @@ impl State {
         }
     }
 
+    /// See [`wire::session::ClientSession::ready_connection`].
+    pub(super) fn ready_connection(&mut self) -> Option<ConnectionIndex> {
+        let windows = self.windows();
+        let is_far = self.is_far();
+        self.session.spread_demand(is_far);
+        self.session.ready_connection(windows)
+    }
+
     /// The next frame for a connection, accounted for.
     pub(super) fn next_frame(&mut self, connection: ConnectionIndex) -> Option<Frame> {
         let now = now();
@@ -313,7 +320,15 @@ async fn send(
         while written < FRAMES_PER_TURN {
             let (frame, closed) = {
                 let mut state = shared.lock();
-                (state.next_frame(connection), state.closed)
+                let frame = state.next_frame(connection);
+                // Whoever else may go on is told now; this connection may wait for its socket.
+                if let Some(ready) = state
+                    .ready_connection()
+                    .filter(|ready| *ready != connection)
+                {
+                    shared.wake[ready.0].notify_one();
+                }
+                (frame, state.closed)
             };
             if closed {
                 writer.finish().await?;

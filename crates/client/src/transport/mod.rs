@@ -291,6 +291,13 @@ impl Shared {
         listener.on_notice(notice);
     }
 
+    /// Wakes a writer that has something to send.
+    fn wake_ready(&self, state: &mut State) {
+        if let Some(connection) = state.ready_connection() {
+            self.wake[connection.0].notify_one();
+        }
+    }
+
     fn wake_all(&self) {
         self.wake.iter().for_each(Notify::notify_one);
     }
@@ -605,13 +612,10 @@ impl Transport {
                 recalls_seen,
             },
         );
+        shared.wake_ready(&mut state);
         drop(state);
         if earliest.is_none_or(|earliest| deadline < earliest) {
             shared.timer.notify_one();
-        }
-        match class {
-            Class::Metadata => shared.wake[0].notify_one(),
-            _ => shared.wake_all(),
         }
         Pending {
             id: Some(id),
@@ -664,14 +668,14 @@ impl Transport {
                 .answer
                 .send(Err(CallError::Refused(Refusal::Cancelled)));
         }
-        drop(state);
-        self.shared.wake_all();
+        self.shared.wake_ready(&mut state);
     }
 
     /// Makes a queued prediction a demand.
     pub fn promote(&self, id: RequestId) {
-        self.shared.lock().session.promote(id, Class::Demand);
-        self.shared.wake_all();
+        let mut state = self.shared.lock();
+        state.session.promote(id, Class::Demand);
+        self.shared.wake_ready(&mut state);
     }
 
     /// The line as measured, and how many further bytes may be asked for now: the window less what
