@@ -68,6 +68,6 @@ mod stream;
 mod streams;
 
 pub use budget::{Account, Budget};
-pub use link::{Line, LineMemory, LinkEstimator, Sent};
+pub use link::{Changes, Line, LineMemory, LinkEstimator, Sent};
 pub use neighbours::{Neighbours, Order};
 pub use streams::{Advice, CREDIT_INITIAL_BYTES, Fetch, FileStreams, StreamId, Tally};

@@ -140,6 +140,15 @@ impl LineMemory {
     }
 }
 
+/// Changes of a line that its transport may not notice by itself for a long time: TCP is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Times that the round trip had grown.
+    pub longer: u64,
+    /// Times that the rate seemed to have grown.
+    pub faster: u64,
+}
+
 /// Bytes that pass in `time` at `rate` bytes per second.
 fn product(rate: u64, time: Duration) -> u64 {
     let bytes = u128::from(rate) * time.as_nanos() / 1_000_000_000;
@@ -217,6 +226,7 @@ pub struct LinkEstimator {
     reference: Round,
     /// The smallest round trip before the drain.
     drain_rtt: Duration,
+    changes: Changes,
 }
 
 impl LinkEstimator {
@@ -246,6 +256,7 @@ impl LinkEstimator {
             rtt_deviation: Duration::ZERO,
             reference: Round::NEW,
             drain_rtt: Duration::ZERO,
+            changes: Changes::default(),
         }
     }
 
@@ -369,6 +380,12 @@ impl LinkEstimator {
         let most_bytes = (self.window_bytes_cap / 2).clamp(4096, EXTENT_BYTES_MAX);
         let bounded = even.max(EXTENT_BYTES_MIN).min(most_bytes);
         1 << bounded.ilog2()
+    }
+
+    /// How often the line has become another one since the beginning.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        self.changes
     }
 
     /// The figures of this moment.
@@ -518,6 +535,7 @@ impl LinkEstimator {
         }
         self.rtt_min.reset(now.as_nanos(), nanos(rtt));
         self.set_window(window_bytes);
+        self.changes.longer += 1;
         self.restart();
     }
 
@@ -552,6 +570,7 @@ impl LinkEstimator {
                 let grown = round.rate >= percent(self.rate_judged, 120);
                 self.rate_judged = rate;
                 if grown {
+                    self.changes.faster += 1;
                     self.restart();
                 }
             }
@@ -579,6 +598,7 @@ impl LinkEstimator {
                 return;
             }
             DRAIN_ROUND if self.probe_paid(round) => {
+                self.changes.faster += 1;
                 self.restart();
                 return;
             }

@@ -25,7 +25,7 @@ use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wire::frame::{Class, Frame, FrameKind};
 use wire::identity::Peer;
-use wire::link::{BULK_BYTES_MIN, Connection, FrameReader, FrameWriter, LinkError, SocketOptions};
+use wire::link::{BulkSocket, Connection, FrameReader, FrameWriter, LinkError};
 use wire::message::{
     ConnectionRole, Farewell, Features, Hello, Notice, Proof, Refusal, Reply, Request, Welcome,
     decode, encode,
@@ -95,8 +95,8 @@ pub(crate) async fn serve(core: Arc<Core>, connection: Connection, permit: Owned
     match deadline.await {
         Ok(Ok(Some((session, link)))) => {
             drop(permit);
-            let socket = socket.filter(|_| link.role == ConnectionRole::Bulk);
-            run(&core, session, link, reader, (writer, socket)).await;
+            let bulk = socket.filter(|_| link.role == ConnectionRole::Bulk);
+            run(&core, session, link, (reader, writer), bulk.map(Arc::new)).await;
         }
         Ok(Ok(None)) => end(writer, None).await,
         Ok(Err(End::Farewell(farewell))) => {
@@ -280,8 +280,8 @@ async fn run(
     core: &Arc<Core>,
     session: Arc<Session>,
     link: Arc<Link>,
-    reader: FrameReader,
-    writer: (FrameWriter, Option<SocketOptions>),
+    (reader, writer): (FrameReader, FrameWriter),
+    bulk: Option<Arc<BulkSocket>>,
 ) {
     tracing::info!(
         host = session.host,
@@ -289,12 +289,20 @@ async fn run(
         role = ?link.role,
         "connected"
     );
-    let sending = tokio::spawn(send(core.clone(), session.clone(), link.clone(), writer));
+    let sending = send(
+        core.clone(),
+        session.clone(),
+        link.clone(),
+        writer,
+        bulk.clone(),
+    );
+    let sending = tokio::spawn(sending);
     let mut receiver = Receiver {
         core: core.clone(),
         session: session.clone(),
         link: link.clone(),
         reader,
+        bulk,
     };
     let outcome = tokio::select! {
         outcome = receiver.run() => outcome,
@@ -325,13 +333,13 @@ fn leave(core: &Core, session: &Session, link: &Arc<Link>) {
     core.pool.close(link.key);
 }
 
-/// The writing side: replies and notices, the most urgent first, then the farewell. The socket, if
-/// it is for bulk data, is told so when it has carried some.
+/// The writing side: replies and notices, the most urgent first, then the farewell.
 async fn send(
     core: Arc<Core>,
     session: Arc<Session>,
     link: Arc<Link>,
-    (mut writer, mut bulk): (FrameWriter, Option<SocketOptions>),
+    mut writer: FrameWriter,
+    bulk: Option<Arc<BulkSocket>>,
 ) {
     let farewell = loop {
         if link.role == ConnectionRole::Main
@@ -357,10 +365,8 @@ async fn send(
                     break None;
                 }
                 core.buffers.put(payload);
-                if writer.bytes_written() >= BULK_BYTES_MIN
-                    && let Some(socket) = bulk.take()
-                {
-                    socket.for_bulk();
+                if let Some(socket) = &bulk {
+                    socket.on_written(writer.bytes_written());
                 }
             }
             Next::Farewell(farewell) => break farewell,
@@ -384,6 +390,7 @@ struct Receiver {
     session: Arc<Session>,
     link: Arc<Link>,
     reader: FrameReader,
+    bulk: Option<Arc<BulkSocket>>,
 }
 
 impl Receiver {
@@ -509,6 +516,12 @@ impl Receiver {
         };
         let reply = match request {
             Request::Ping | Request::EndSession | Request::Warm { .. } => Reply::Done,
+            Request::LineChanged { is_longer } => {
+                if let Some(socket) = &self.bulk {
+                    socket.restart(is_longer);
+                }
+                Reply::Done
+            }
             Request::ReturnLeases(ref handles) => {
                 self.core.caching.give_back(&self.session, handles);
                 Reply::Done

@@ -1,16 +1,17 @@
 //! The two tasks of a connection, and its rebirth.
 
 use super::dial::{self, ConnectError, Dialled};
-use super::warming::{WARMING_REQUEST, Warming};
-use super::{CallError, Response, Shared, State};
+use super::warming::{WARMING_REQUEST, Warming, aside};
+use super::{Bulk, CallError, Response, Shared, State};
 use crate::clock::now;
 use base::BootId;
+use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::frame::{Frame, FrameKind};
-use wire::link::{BULK_BYTES_MIN, Connection, FrameReader, FrameWriter, LinkError, SocketOptions};
-use wire::message::{Farewell, Notice, Reply, decode};
+use wire::link::{BulkSocket, Connection, FrameReader, FrameWriter, LinkError};
+use wire::message::{Farewell, Notice, Reply, Request, decode};
 use wire::session::{ConnectionIndex, Windows};
 
 /// First wait after a failed try to connect; doubles up to [`RETRY_TIME_MAX`].
@@ -76,7 +77,7 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         socket,
         ..
     } = connection;
-    let bulk = socket.filter(|_| index > 0);
+    let bulk = socket.filter(|_| index > 0).map(Arc::new);
     let connection = ConnectionIndex(index);
     let boot = welcome.boot;
     let boot_changed = {
@@ -93,6 +94,10 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         if index > 0 && shared.options.blocking.is_none() {
             let connections = shared.wake.len() - 1;
             state.warming[index] = Warming::new(greeting_time, connections, &shared.options.line);
+            state.bulk[index] = Bulk {
+                socket: bulk.clone(),
+                due: None,
+            };
         }
         // The first connection is up since its greeting.
         if !state.session.is_up(connection) {
@@ -116,6 +121,7 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
     let mut state = shared.lock();
     state.session.handle_down(connection);
     state.warming[index] = Warming::default();
+    state.bulk[index] = Bulk::default();
     state.forget_lost();
     drop(state);
     // What this connection carried may go on the others.
@@ -243,6 +249,7 @@ impl State {
                 if let Some(sent) = upload {
                     self.upload.on_reply(now, sent, written, server_time);
                 }
+                self.note_changes();
             }
             _ => {
                 if let Some(sent) = download {
@@ -251,6 +258,30 @@ impl State {
                 if let Some(sent) = upload {
                     self.upload.on_cancelled(now, sent);
                 }
+            }
+        }
+    }
+
+    /// Lets TCP know what the estimators found out: here for what is sent, at the server, by a
+    /// request on each connection, for what is received.
+    fn note_changes(&mut self) {
+        let (download, upload) = (self.download.changes(), self.upload.changes());
+        let (download_before, upload_before) = self.changes;
+        if (download, upload) == self.changes {
+            return;
+        }
+        self.changes = (download, upload);
+        if !self.is_far() {
+            return;
+        }
+        for bulk in self.bulk.iter_mut().skip(1) {
+            if upload != upload_before
+                && let Some(socket) = &bulk.socket
+            {
+                socket.restart(upload.longer > upload_before.longer);
+            }
+            if download != download_before {
+                bulk.due = Some(download.longer > download_before.longer);
             }
         }
     }
@@ -291,6 +322,11 @@ impl State {
         if let Some(frame) = self.warming[connection.0].next_frame(is_idle) {
             return Some(frame);
         }
+        if self.session.is_up(connection)
+            && let Some(is_longer) = self.bulk[connection.0].due.take()
+        {
+            return Some(aside(&Request::LineChanged { is_longer }, Bytes::new()));
+        }
         let windows = self.windows();
         let is_far = self.is_far();
         self.session.spread_demand(is_far);
@@ -312,7 +348,7 @@ async fn send(
     shared: &Arc<Shared>,
     connection: ConnectionIndex,
     mut writer: FrameWriter,
-    mut bulk: Option<SocketOptions>,
+    bulk: Option<Arc<BulkSocket>>,
 ) -> Result<(), LinkError> {
     let mut counted = 0;
     loop {
@@ -344,10 +380,8 @@ async fn send(
                 .bytes_sent
                 .fetch_add(writer.bytes_written() - counted, Ordering::Relaxed);
             counted = writer.bytes_written();
-            if counted >= BULK_BYTES_MIN
-                && let Some(socket) = bulk.take()
-            {
-                socket.for_bulk();
+            if let Some(socket) = &bulk {
+                socket.on_written(counted);
             }
         } else {
             shared.wake[connection.0].notified().await;

@@ -23,7 +23,7 @@ use crate::clock::now;
 use base::limits::{CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, LEASE_TRUST_TIME};
 use base::{BootId, ClusterId, FsError, Principal, RequestId, SessionId, Time};
 use bytes::Bytes;
-use readahead::{Line, LineMemory, LinkEstimator, Sent};
+use readahead::{Changes, Line, LineMemory, LinkEstimator, Sent};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,6 +31,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use warming::Warming;
 use wire::frame::{Class, Frame};
+use wire::link::BulkSocket;
 use wire::message::{
     AdminReply, AdminRequest, Compound, CredentialKind, Notice, Refusal, Reply, Request, Step,
     StepReply, encode,
@@ -214,7 +215,19 @@ struct State {
     greeting_time: Duration,
     /// By connection.
     warming: Vec<Warming>,
+    /// By connection; that of the main one has no socket.
+    bulk: Vec<Bulk>,
+    /// What the estimators last said of changes of the line: download, upload.
+    changes: (Changes, Changes),
     closed: bool,
+}
+
+/// How one connection's TCP is told that the line has changed.
+#[derive(Default)]
+struct Bulk {
+    socket: Option<Arc<BulkSocket>>,
+    /// The server is to be told; whether the line has become longer.
+    due: Option<bool>,
 }
 
 impl State {
@@ -423,6 +436,8 @@ impl Transport {
             boot: None,
             greeting_time: Duration::ZERO,
             warming: (0..connections).map(|_| Warming::default()).collect(),
+            bulk: (0..connections).map(|_| Bulk::default()).collect(),
+            changes: (Changes::default(), Changes::default()),
             closed: false,
         };
         let shared = Arc::new(Shared {

@@ -81,20 +81,26 @@ impl Warming {
             self.round_bytes = 0;
             return None;
         }
-        Some(Frame {
-            kind: FrameKind::Request,
-            class: Class::Background,
-            resent: false,
-            request: WARMING_REQUEST,
-            body: encode(&Request::Warm { bytes }),
-            payload: Bytes::from_static(&ZEROS[..upload_bytes]),
-        })
+        let zeros = Bytes::from_static(&ZEROS[..upload_bytes]);
+        Some(aside(&Request::Warm { bytes }, zeros))
     }
 
     /// The round was answered.
     pub(super) fn on_answered(&mut self) {
         self.round_bytes = self.round_bytes.saturating_mul(2);
         self.due = self.round_bytes > 0;
+    }
+}
+
+/// A request beside the session's, about the connection that carries it.
+pub(super) fn aside(request: &Request, payload: Bytes) -> Frame {
+    Frame {
+        kind: FrameKind::Request,
+        class: Class::Background,
+        resent: false,
+        request: WARMING_REQUEST,
+        body: encode(request),
+        payload,
     }
 }
 

@@ -4,11 +4,10 @@
 //! sent or when; that is [`crate::session`] at the client and the dispatcher at the server.
 //!
 //! Socket options, and why: `TCP_NODELAY`, because small requests must not wait for
-//! acknowledgements; CUBIC from the start, and BBR after [`BULK_BYTES_MIN`] of bulk data
-//! ([`SocketOptions::for_bulk`] says why); no `SO_SNDBUF` or `SO_RCVBUF`, because setting them
-//! turns the kernel's tuning off; `TCP_USER_TIMEOUT` and keep-alive, because a cut line must be
-//! noticed; `TCP_NOTSENT_LOWAT`, so that bytes wait in our queues, ordered by class, and not in the
-//! kernel's.
+//! acknowledgements; CUBIC, and for bulk data BBR ([`BulkSocket`] says when and why); no
+//! `SO_SNDBUF` or `SO_RCVBUF`, because setting them turns the kernel's tuning off;
+//! `TCP_USER_TIMEOUT` and keep-alive, because a cut line must be noticed; `TCP_NOTSENT_LOWAT`, so
+//! that bytes wait in our queues, ordered by class, and not in the kernel's.
 
 mod reader;
 mod writer;
@@ -23,6 +22,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
@@ -31,9 +31,9 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 /// Bytes that the kernel may hold unsent for one socket before it stops asking for more.
 const UNSENT_BYTES_MAX: u32 = 256 << 10;
 
-/// Bytes sent on a connection for bulk data after which [`SocketOptions::for_bulk`] is its due: a
-/// cold connection is through five rounds of slow start by then.
-pub const BULK_BYTES_MIN: u64 = 384 << 10;
+/// Bytes sent on a connection for bulk data after which it is given to BBR: a cold connection is
+/// through five rounds of slow start by then.
+const BULK_BYTES_MIN: u64 = 384 << 10;
 
 /// Why a connection ended or never began.
 #[derive(Debug, thiserror::Error)]
@@ -65,40 +65,74 @@ pub struct Connection {
     pub encrypted: bool,
     /// Where the peer is.
     pub peer: SocketAddr,
-    /// The socket below, for options; `None` over other streams.
-    pub socket: Option<SocketOptions>,
+    /// The socket below; `None` over other streams.
+    pub socket: Option<BulkSocket>,
 }
 
-/// Options of a connection's socket that are set when its use is known.
-pub struct SocketOptions(OwnedFd);
+/// Congestion control of a connection that carries bulk data.
+///
+/// *CUBIC first.* BBR spreads each burst over time by the low rate that it has seen between pauses,
+/// so that exchanges of small bursts never make it faster. CUBIC sends what its window allows at
+/// once, and the window doubles each round trip; but only on a socket that never had BBR, because
+/// the pacing that BBR turns on stays on (a 128 KiB answer then took a quarter of a round trip
+/// longer at 100 ms).
+///
+/// *Then BBR*, after [`BULK_BYTES_MIN`], because loss is not congestion on long lines. It starts
+/// from the window that it finds.
+///
+/// *Anew when the line has changed.* BBR believes the smallest round trip of ten seconds, and takes
+/// eighty round trips to find a tenfold rate. Given to the socket again it doubles its rate each
+/// round trip; but it would begin with the smallest round trip of the connection's life, so on a
+/// line that has become longer CUBIC takes over, in slow start, until the connection ends.
+pub struct BulkSocket {
+    socket: OwnedFd,
+    stage: AtomicU8,
+}
 
-impl SocketOptions {
-    /// For a connection that has begun to carry bulk data: BBR, because loss is not congestion on
-    /// long lines.
-    ///
-    /// Not before, and not for answers that somebody waits for: BBR spreads each burst over time by
-    /// the low rate that it has seen between pauses, so that exchanges of small bursts never make
-    /// it faster. CUBIC sends what its window allows at once, and the window doubles each round
-    /// trip; but only on a socket that never had BBR, because the pacing that BBR turns on stays on
-    /// (a 128 KiB answer then took a quarter of a round trip longer at 100 ms). BBR starts from the
-    /// window that it finds.
-    pub fn for_bulk(&self) {
-        if let Err(error) = rustix::net::sockopt::set_tcp_congestion(&self.0, "bbr") {
-            tracing::debug!(%error, "BBR congestion control is not available");
+/// The stages of a [`BulkSocket`].
+const YOUNG: u8 = 0;
+const GROWN: u8 = 1;
+const LONGER: u8 = 2;
+
+impl BulkSocket {
+    fn of(stream: &TcpStream) -> Option<Self> {
+        let socket = stream.as_fd().try_clone_to_owned().ok()?;
+        let stage = AtomicU8::new(YOUNG);
+        Some(Self { socket, stage })
+    }
+
+    /// The connection has carried so many bytes from here.
+    pub fn on_written(&self, bytes_written: u64) {
+        if bytes_written >= BULK_BYTES_MIN && self.stage.load(Ordering::Relaxed) == YOUNG {
+            self.stage.store(GROWN, Ordering::Relaxed);
+            set_congestion(&self.socket, "bbr");
         }
+    }
+
+    /// The line has changed: its round trip has grown (`is_longer`), or its rate.
+    pub fn restart(&self, is_longer: bool) {
+        if is_longer {
+            self.stage.store(LONGER, Ordering::Relaxed);
+        }
+        match self.stage.load(Ordering::Relaxed) {
+            // CUBIC forgets the window at which it last lost something only in other hands.
+            LONGER => ["bbr", "cubic"].map(|name| set_congestion(&self.socket, name)),
+            GROWN => ["cubic", "bbr"].map(|name| set_congestion(&self.socket, name)),
+            _ => return,
+        };
+    }
+}
+
+fn set_congestion(socket: impl AsFd, name: &str) {
+    if let Err(error) = rustix::net::sockopt::set_tcp_congestion(socket, name) {
+        tracing::debug!(%error, name, "congestion control is not available");
     }
 }
 
 /// Sets what a listening socket hands on to those that it accepts, or a socket must have before it
-/// connects: see [`SocketOptions::for_bulk`].
+/// connects: see [`BulkSocket`].
 pub fn prepare_unconnected(socket: impl AsFd) {
-    if let Err(error) = rustix::net::sockopt::set_tcp_congestion(socket, "cubic") {
-        tracing::debug!(%error, "CUBIC congestion control is not available");
-    }
-}
-
-fn options_of(stream: &TcpStream) -> Option<SocketOptions> {
-    stream.as_fd().try_clone_to_owned().ok().map(SocketOptions)
+    set_congestion(socket, "cubic");
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
@@ -138,7 +172,7 @@ fn join(
 }
 
 fn join_plain(stream: TcpStream, peer: SocketAddr) -> Connection {
-    let socket = options_of(&stream);
+    let socket = BulkSocket::of(&stream);
     let (read, write) = stream.into_split();
     Connection {
         reader: FrameReader::new(Box::pin(read)),
@@ -171,7 +205,7 @@ pub async fn connect(
         match tls {
             None => Ok(join_plain(stream, address)),
             Some((config, name)) => {
-                let socket = options_of(&stream);
+                let socket = BulkSocket::of(&stream);
                 let stream = TlsConnector::from(config).connect(name, stream).await?;
                 let handshake = stream.get_ref().1.handshake_kind();
                 tracing::debug!(%address, ?handshake, "encrypted");
@@ -202,7 +236,7 @@ pub async fn accept(
     let Some(config) = tls else {
         return Ok(join_plain(stream, peer));
     };
-    let socket = options_of(&stream);
+    let socket = BulkSocket::of(&stream);
     match tokio::time::timeout(HANDSHAKE_TIME_MAX, TlsAcceptor::from(config).accept(stream)).await {
         Ok(stream) => {
             let stream = stream?;

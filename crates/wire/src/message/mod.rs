@@ -56,6 +56,12 @@ pub enum Request {
         /// How many bytes the answer is to have.
         bytes: u32,
     },
+    /// The client measures that the line has become another one: the connection that carries this
+    /// is to find its rate anew ([`crate::link::BulkSocket::restart`]). Answer: `Done`.
+    LineChanged {
+        /// Whether the round trip has grown, or the rate.
+        is_longer: bool,
+    },
 }
 
 /// What a server answers; the body of a reply frame.

@@ -437,8 +437,10 @@ pub(crate) fn requests() -> Vec<Sample> {
             label: "laptop".into(),
         },
         Request::Warm { bytes: 65536 },
+        Request::LineChanged { is_longer: true },
     ];
-    names!(samples, Request: Ping Files ReturnLeases RecallDone EndSession Admin Enrol Warm)
+    names!(samples, Request: Ping Files ReturnLeases RecallDone EndSession Admin Enrol Warm
+        LineChanged)
 }
 
 pub(crate) fn replies() -> Vec<Sample> {
