@@ -101,7 +101,7 @@ fn a_signal_ends_waiting_for_a_lock() {
         eventually("the lock is wanted", || {
             mounted.memory.state().locks.waiting() == 1
         });
-        signal(&waiter, Signal::INT);
+        signal(&waiter, Signal::TERM);
         assert_eq!(said(waiter), "Interrupted system call", "{wait}");
         assert_eq!(mounted.memory.state().locks.waiting(), 0);
     }
@@ -143,6 +143,6 @@ fn a_killed_process_is_told_of_at_once() {
     mounted.notifier.inval_inode(node, -1, 0).unwrap();
     let mut waiter = perl(&mounted, "stat 'stuck';");
     eventually("the server is asked", || mounted.memory.stuck() == 1);
-    signal(&waiter, Signal::INT);
+    signal(&waiter, Signal::TERM);
     eventually("the process ends", || finished(&mut waiter));
 }
