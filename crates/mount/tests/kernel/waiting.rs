@@ -94,7 +94,7 @@ fn a_signal_ends_waiting_for_a_lock() {
     fcntl_lock(&holder, FlockOperation::LockExclusive).unwrap();
     for wait in ["flock(F, LOCK_EX)", "fcntl(F, F_SETLKW, $lock)"] {
         let program = format!(
-            "{EXCLUSIVE} $SIG{{INT}} = sub {{}}; open F, '+<', 'file'; \
+            "{EXCLUSIVE} $SIG{{TERM}} = sub {{}}; open F, '+<', 'file'; \
              print {wait} ? 'got it' : $!;"
         );
         let waiter = perl(&mounted, &program);
