@@ -169,10 +169,13 @@ impl World {
     /// Inodes that a machine may be truncating: until that is answered, its kernel shows the size
     /// that it knew before, whatever others do.
     fn shortened(&self, history: &[Operation]) -> BTreeSet<(usize, Inode)> {
-        let truncating = self
-            .under_way
-            .iter()
-            .filter(|(id, _)| matches!(history[**id].action, Action::Truncate { .. }));
+        let truncating = self.under_way.iter().filter(|(id, _)| {
+            let action = &history[**id].action;
+            matches!(
+                action,
+                Action::Truncate { .. } | Action::Overwrite { empty: true, .. }
+            )
+        });
         let inodes = truncating.flat_map(|(id, progress)| {
             let client = history[*id].client;
             let inodes = progress.candidates.iter().chain(&progress.inode);
@@ -290,10 +293,11 @@ fn explained(view: &View<'_>, operation: &Operation, progress: &mut Progress) ->
         }
         Outcome::NotFound => {
             let (absent, _) = failing_names(&operation.action);
-            // A file without a name gets no new one; all else finds its file by then.
+            // A file without a name gets no new one; all else finds its file by then. The kernel
+            // counts names itself and may have one too few when another machine makes one.
             let links = matches!(operation.action, Action::Link { .. });
             absent.iter().any(|name| view.may_be(*name, false))
-                || links && files.any(File::is_removed)
+                || links && files.any(File::is_nearly_removed)
         }
         Outcome::Exists => {
             let (_, present) = failing_names(&operation.action);

@@ -50,6 +50,10 @@ impl File {
         self.links == 0
     }
 
+    pub(crate) fn is_nearly_removed(&self) -> bool {
+        self.links <= 1
+    }
+
     pub(crate) fn xattr(&self) -> Option<u8> {
         self.xattr
     }

@@ -19,6 +19,7 @@ use crate::file::File;
 use base::{Attributes, FileKind, Handle, Name, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use wire::message::{Entry, Lease};
 
 /// Nodes kept beyond those that the kernel or an open file holds; at about 500 bytes each this is
@@ -47,6 +48,8 @@ pub struct Node {
     /// `changed` of the latest state that the server told. The one in `attributes` may be a guess
     /// by the clock of this machine.
     told: Timestamp,
+    /// The event with which it was taken over: requests that were queued later bring later states.
+    told_at: u64,
     /// Size in that state. The one in `attributes` counts what was written here since.
     told_size: u64,
     /// Times that were shown before the server had told its own, and the `changed` of the server's
@@ -54,6 +57,9 @@ pub struct Node {
     shown: Option<(Timestamp, ShownTimes)>,
     /// Right to believe them.
     pub lease: Lease,
+    /// Two states of the same time have been told, and one of them is not true any more. Asking
+    /// again settles it.
+    attributes_doubted: bool,
     /// Names have changed elsewhere: the rest of what is known of the directory stays under the
     /// lease, but its own attributes are not as they were.
     attributes_old: bool,
@@ -112,10 +118,12 @@ impl Node {
         Self {
             handle,
             told: attributes.changed,
+            told_at: 0,
             told_size: attributes.size,
             shown: None,
             attributes,
             lease: Lease::None,
+            attributes_doubted: false,
             attributes_old: false,
             kernel_references: 0,
             pins: 0,
@@ -133,13 +141,29 @@ impl Node {
     /// Whether attributes may be answered from here.
     #[must_use]
     pub fn attributes_leased(&self) -> bool {
-        self.is_leased() && !self.attributes_old
+        self.is_leased() && !self.attributes_old && !self.attributes_doubted
+    }
+
+    /// Whether the kernel may keep the attributes that are here: they are not only true now, but
+    /// will be until it hears otherwise.
+    #[must_use]
+    pub fn attributes_last(&self) -> bool {
+        let guessed = |file: &Arc<File>| file.lock().written.is_appending();
+        self.attributes_leased() && !self.file.as_ref().is_some_and(guessed)
     }
 
     /// Whether data, and entries of a directory, may be answered from here.
     #[must_use]
     pub fn is_leased(&self) -> bool {
         self.lease != Lease::None
+    }
+
+    /// Whether a state is another one than the one that was told last, of the same time. A write
+    /// dates the file before it makes it longer, and clocks have ticks; then nobody can tell which
+    /// is the later.
+    fn is_doubtful(&self, tells: &Attributes) -> bool {
+        let told = (self.attributes.mode, self.attributes.links, self.told_size);
+        self.told == tells.changed && told != (tells.mode, tells.links, tells.size)
     }
 
     fn is_idle(&self) -> bool {
@@ -159,6 +183,8 @@ pub struct NodeTable {
     by_handle: HashMap<Handle, NodeId>,
     next_id: u64,
     next_synthetic: u64,
+    /// Numbers recalls and states that were taken over, in one row.
+    events: Arc<AtomicU64>,
     recalls: RecallLog,
     /// Recalls of the exclusive part of leases alone.
     exclusive_recalls: RecallLog,
@@ -169,7 +195,7 @@ pub struct NodeTable {
 impl NodeTable {
     /// A table with the volume's root.
     #[must_use]
-    pub fn new(root: &Entry) -> Self {
+    pub fn new(root: &Entry, events: Arc<AtomicU64>) -> Self {
         let mut node = Node::new(Some(root.handle.clone()), root.attributes.clone());
         node.lease = root.lease;
         node.pins = 1;
@@ -178,6 +204,7 @@ impl NodeTable {
             by_handle: HashMap::from([(root.handle.clone(), NodeId::ROOT)]),
             next_id: NodeId::ROOT.0 + 1,
             next_synthetic: SYNTHETIC_INODE_FIRST,
+            events,
             recalls: RecallLog::default(),
             exclusive_recalls: RecallLog::default(),
             sweep: Vec::new(),
@@ -254,27 +281,30 @@ impl NodeTable {
         } else {
             lease
         };
-        // Under a standing lease a reply with an older state has only been overtaken.
-        if node.is_leased() && (recalled || attributes.changed < node.told) {
+        // A reply with an older state has been overtaken, unless its request was queued when the
+        // newer one was known: then the server's clock has been set back.
+        let overlaps = recalled || recalls_seen < node.told_at;
+        if overlaps && attributes.changed < node.told {
             return;
         }
-        // Without one it may be believed for the moment; a later state has been seen.
-        let overtaken = attributes.changed < node.told;
-        let lease = if recalled || overtaken {
-            Lease::None
-        } else {
-            lease
-        };
+        node.attributes_doubted = overlaps && node.is_doubtful(attributes);
+        // A lease that stands was granted after the recall. A reply from before it may all the same
+        // bring the later state: nobody is told of changes of his own.
+        let lease = if recalled { node.lease } else { lease };
         if attributes.changed != node.told {
             node.xattrs.clear();
             node.link_target = None;
         }
         let inode = node.attributes.inode;
-        let dirty_size = node.file.as_ref().and_then(|file| file.dirty_size());
+        let (dirty_size, told_size) = (
+            node.file.as_ref().and_then(|f| f.dirty_size()),
+            node.told_size,
+        );
         node.attributes = attributes.clone();
         node.told = attributes.changed;
+        node.told_at = self.events.fetch_add(1, Ordering::AcqRel) + 1;
         node.told_size = attributes.size;
-        node.attributes_old = recalled;
+        node.attributes_old &= recalled;
         match node.shown {
             Some((told, times)) if told == node.told => times.put_on(&mut node.attributes),
             _ => node.shown = None,
@@ -282,9 +312,8 @@ impl NodeTable {
         if inode >= SYNTHETIC_INODE_FIRST {
             node.attributes.inode = inode;
         }
-        if let Some(size) = dirty_size {
-            node.attributes.size = node.attributes.size.max(size);
-        }
+        let size = dirty_size.max(node.attributes_doubted.then_some(told_size));
+        node.attributes.size = node.attributes.size.max(size.unwrap_or(0));
         if lease == Lease::None {
             node.lease = Lease::None;
             if let Some(directory) = &mut node.directory {
@@ -336,7 +365,9 @@ impl NodeTable {
     /// last: the size is the server's again. What was expected of it, appends above all, may have
     /// turned out otherwise.
     pub fn settle_size(&mut self, id: NodeId, written_end: impl FnOnce() -> Option<u64>) {
-        if let Some(node) = self.nodes.get_mut(&id) {
+        if let Some(node) = self.nodes.get_mut(&id)
+            && !node.attributes_doubted
+        {
             node.attributes.size =
                 written_end().map_or(node.told_size, |end| node.told_size.max(end));
         }

@@ -130,6 +130,18 @@ impl Written {
         pieces.chain(gathered).max()
     }
 
+    /// Whether an append is not at the server yet: where it lands, and how long the file then is,
+    /// is a guess.
+    #[must_use]
+    pub fn is_appending(&self) -> bool {
+        let unstored = |piece: &Piece| !matches!(piece.state, PieceState::Stored(_));
+        self.gathering.as_ref().is_some_and(|g| g.append)
+            || self
+                .pieces
+                .values()
+                .any(|piece| piece.append && unstored(piece))
+    }
+
     /// Bytes here that are not durable.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -264,7 +264,7 @@ pub(crate) struct Shared {
     tls: Option<Arc<rustls::ClientConfig>>,
     /// The volume that is being entered, see [`TransportOptions::volume`].
     entering: Mutex<Option<(String, Pending)>>,
-    recalls: AtomicU64,
+    recalls: Arc<AtomicU64>,
     /// Last word from the server, in nanoseconds of our clock.
     heard_nanos: AtomicU64,
     bytes_received: AtomicU64,
@@ -451,7 +451,7 @@ impl Transport {
             options,
             listener: Mutex::default(),
             entering: Mutex::default(),
-            recalls: AtomicU64::new(0),
+            recalls: Arc::default(),
             heard_nanos: AtomicU64::new(now().as_nanos()),
             bytes_received: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),
@@ -720,6 +720,13 @@ impl Transport {
     #[must_use]
     pub fn leases_hold(&self) -> bool {
         now().since(self.shared.heard_at()) < LEASE_TRUST_TIME
+    }
+
+    /// Counts recalls and, by the cache, states that it takes over: what a request that was queued
+    /// at one count brings is older or newer than what was known at another.
+    #[must_use]
+    pub fn events(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.shared.recalls)
     }
 
     /// How many recalls have been received.

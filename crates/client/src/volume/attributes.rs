@@ -49,7 +49,7 @@ impl Volume {
         (known.attributes_leased() || known.handle.is_none()).then(|| View {
             node,
             attributes: known.attributes.clone(),
-            attributes_leased: known.attributes_leased(),
+            attributes_leased: known.attributes_last(),
             name_leased: false,
         })
     }

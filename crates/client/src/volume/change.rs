@@ -244,9 +244,9 @@ impl Volume {
             parent: parent_target,
             name: name.clone(),
         };
-        let view = self.make(who, parent, name, step).await?;
-        self.tell_attributes(view.node);
-        Ok(view)
+        // The answer brings the inode's new state to the kernel, which counts links by itself from
+        // there on; it would not take it if it were told just before that it knows nothing.
+        self.make(who, parent, name, step).await
     }
 
     /// Takes a name away; `directory` says which kind is meant.

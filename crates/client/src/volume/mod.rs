@@ -113,6 +113,8 @@ pub struct Volume {
     write_memory: Arc<Semaphore>,
     write_memory_units: u64,
     invalidate: OnceLock<Arc<dyn Invalidate>>,
+    /// When the kernel was last given a listing with names to keep, in nanoseconds of our clock.
+    listing_told: AtomicU64,
     next_open: AtomicU64,
     locks: Mutex<locks::HeldLocks>,
     opens: Mutex<std::collections::HashMap<OpenId, open::OpenAtServer>>,
@@ -144,11 +146,12 @@ impl Volume {
             id: volume,
             name: name.to_owned(),
             read_only,
-            nodes: Mutex::new(NodeTable::new(&root)),
+            nodes: Mutex::new(NodeTable::new(&root, transport.events())),
             budget: Mutex::new(Budget::new(CLIENT_BUFFER_BYTES_MAX)),
             write_memory: Arc::new(Semaphore::new(write_memory_units as usize)),
             write_memory_units,
             invalidate: OnceLock::new(),
+            listing_told: AtomicU64::new(0),
             next_open: AtomicU64::new(1),
             locks: Mutex::default(),
             opens: Mutex::default(),
@@ -305,7 +308,7 @@ impl Volume {
         Ok(View {
             node,
             attributes: known.attributes.clone(),
-            attributes_leased: hold && known.attributes_leased(),
+            attributes_leased: hold && known.attributes_last(),
             name_leased: false,
         })
     }
@@ -319,7 +322,7 @@ impl Volume {
         Some(View {
             node,
             attributes: known.attributes.clone(),
-            attributes_leased: hold && (known.attributes_leased() || known.handle.is_none()),
+            attributes_leased: hold && (known.attributes_last() || known.handle.is_none()),
             name_leased: hold && nodes.name(parent, name) == Some(Some(node)),
         })
     }

@@ -59,7 +59,7 @@ impl Volume {
                 Some(View {
                     node,
                     attributes: known.attributes.clone(),
-                    attributes_leased: known.attributes_leased(),
+                    attributes_leased: known.attributes_last(),
                     name_leased: true,
                 })
             }

@@ -164,7 +164,7 @@ impl Volume {
         }
         self.nodes()
             .get(node)
-            .is_some_and(|node| node.is_leased() || node.handle.is_none())
+            .is_some_and(|node| node.attributes_leased() || node.handle.is_none())
     }
 
     pub(super) fn register(

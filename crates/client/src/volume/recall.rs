@@ -7,10 +7,12 @@
 
 use super::Volume;
 use crate::cache::NodeId;
+use crate::clock::now;
 use crate::transport::{Call, Listener};
 use base::BootId;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use wire::message::{Notice, Recall, RecallItem, Request};
 
 /// Hears what the transport says, for a volume that may be gone.
@@ -49,7 +51,30 @@ impl Listener for Ear {
     }
 }
 
+/// Time in which the kernel has taken over the names of a listing that it was given.
+const LISTING_TIME_MAX: Duration = Duration::from_millis(5);
+
 impl Volume {
+    /// The kernel is about to be given a listing with names that it may keep.
+    pub fn on_listing_told(&self) {
+        self.listing_told.store(now().as_nanos(), Ordering::Release);
+    }
+
+    /// The kernel dates the names of a listing by the moment at which it takes them over, not by
+    /// that at which it asked for them (Linux 6.18). So names that were dropped while a listing was
+    /// on its way to it must be dropped once more when it has arrived.
+    async fn drop_listed_names(&self) {
+        let told = self.listing_told.load(Ordering::Acquire);
+        let since = Duration::from_nanos(now().as_nanos().saturating_sub(told));
+        if told == 0 || since >= LISTING_TIME_MAX {
+            return;
+        }
+        tokio::time::sleep(LISTING_TIME_MAX - since).await;
+        if let Some(invalidate) = self.invalidate.get() {
+            invalidate.names();
+        }
+    }
+
     fn on_recall(&self, id: u64, items: &[RecallItem]) {
         let sequence = self.transport.next_recall();
         self.counters.recalls.fetch_add(1, Ordering::Relaxed);
@@ -93,6 +118,7 @@ impl Volume {
             for node in gone {
                 let _ = this.keep_open(node).await;
             }
+            this.drop_listed_names().await;
             let done = this
                 .transport
                 .submit(&Request::RecallDone(id), Call::metadata());

@@ -320,6 +320,9 @@ impl Part {
                 }
             }
         }
+        if !told.is_empty() {
+            self.volume.on_listing_told();
+        }
         if !call.answer.directory_plus(&builder) {
             let untold: Vec<_> = told.into_iter().map(|node| (node, 1)).collect();
             self.volume.forget(&untold);
