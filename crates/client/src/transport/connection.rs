@@ -1,8 +1,8 @@
 //! The two tasks of a connection, and its rebirth.
 
 use super::dial::{self, ConnectError, Dialled};
-use super::warming::{WARMING_REQUEST, Warming, aside};
-use super::{Bulk, CallError, Response, Shared, State};
+use super::warming::{Bulk, WARMING_REQUEST, Warming, aside};
+use super::{CallError, Response, Shared, State};
 use crate::clock::now;
 use base::BootId;
 use bytes::Bytes;

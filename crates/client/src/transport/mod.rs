@@ -29,9 +29,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
-use warming::Warming;
+use warming::{Bulk, Warming};
 use wire::frame::{Class, Frame};
-use wire::link::BulkSocket;
 use wire::message::{
     AdminReply, AdminRequest, Compound, CredentialKind, Notice, Refusal, Reply, Request, Step,
     StepReply, encode,
@@ -220,14 +219,6 @@ struct State {
     /// What the estimators last said of changes of the line: download, upload.
     changes: (Changes, Changes),
     closed: bool,
-}
-
-/// How one connection's TCP is told that the line has changed.
-#[derive(Default)]
-struct Bulk {
-    socket: Option<Arc<BulkSocket>>,
-    /// The server is to be told; whether the line has become longer.
-    due: Option<bool>,
 }
 
 impl State {

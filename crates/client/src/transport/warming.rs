@@ -11,8 +11,10 @@ use base::RequestId;
 use base::limits::WARM_BYTES_MAX;
 use bytes::Bytes;
 use readahead::LineMemory;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::frame::{Class, Frame, FrameKind};
+use wire::link::BulkSocket;
 use wire::message::{Request, encode};
 
 /// Round trip from which on connections are warmed and demands are spread: below, slow start is
@@ -90,6 +92,14 @@ impl Warming {
         self.round_bytes = self.round_bytes.saturating_mul(2);
         self.due = self.round_bytes > 0;
     }
+}
+
+/// How one connection's TCP is told that the line has changed.
+#[derive(Default)]
+pub(super) struct Bulk {
+    pub(super) socket: Option<Arc<BulkSocket>>,
+    /// The server is to be told; whether the line has become longer.
+    pub(super) due: Option<bool>,
 }
 
 /// A request beside the session's, about the connection that carries it.
