@@ -35,6 +35,8 @@ struct Progress {
     inode: Option<Inode>,
     /// Steps done.
     steps: usize,
+    /// Whether its first call has returned.
+    opened: bool,
     /// Lengths that the contents have had since a reader began.
     lengths: BTreeSet<usize>,
     /// Names of a listing that have been explained.
@@ -169,12 +171,10 @@ impl World {
     /// Inodes that a machine may be truncating: until that is answered, its kernel shows the size
     /// that it knew before, whatever others do.
     fn shortened(&self, history: &[Operation]) -> BTreeSet<(usize, Inode)> {
-        let truncating = self.under_way.iter().filter(|(id, _)| {
+        let truncating = self.under_way.iter().filter(|(id, progress)| {
             let action = &history[**id].action;
-            matches!(
-                action,
-                Action::Truncate { .. } | Action::Overwrite { empty: true, .. }
-            )
+            let opens = matches!(action, Action::Overwrite { empty: true, .. });
+            opens && !progress.opened || matches!(action, Action::Truncate { .. })
         });
         let inodes = truncating.flat_map(|(id, progress)| {
             let client = history[*id].client;
@@ -354,6 +354,8 @@ pub(crate) fn check(history: &[Operation]) -> Verdict {
             world.settle(id, needed);
             if last {
                 world.under_way.remove(&id);
+            } else if let Some(progress) = world.under_way.get_mut(&id) {
+                progress.opened = true;
             }
         }
         let distinct: HashSet<World> = reached.into_iter().collect();
