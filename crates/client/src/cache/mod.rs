@@ -166,6 +166,12 @@ impl Node {
         self.told == tells.changed && told != (tells.mode, tells.links, tells.size)
     }
 
+    /// Whether what was read with a state of this time is what the file has now.
+    #[must_use]
+    pub fn is_current(&self, changed: Timestamp) -> bool {
+        self.told == changed && !self.attributes_doubted
+    }
+
     fn is_idle(&self) -> bool {
         self.kernel_references == 0 && self.pins == 0
     }

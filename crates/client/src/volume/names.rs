@@ -132,7 +132,8 @@ impl Volume {
             let contents = response
                 .payload
                 .slice(..(bytes as usize).min(response.payload.len()));
-            self.keep_contents(node, contents, response.recalls_seen);
+            let changed = entry.map_or_else(Default::default, |entry| entry.attributes.changed);
+            self.keep_contents(node, contents, changed, response.recalls_seen);
         }
         let mut view = self.view(node)?;
         view.name_leased = held;

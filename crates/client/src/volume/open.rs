@@ -301,13 +301,20 @@ impl Volume {
     }
 
     /// A small file's contents came along with something else.
-    pub(super) fn keep_contents(&self, node: NodeId, contents: Bytes, recalls_seen: u64) {
+    pub(super) fn keep_contents(
+        &self,
+        node: NodeId,
+        contents: Bytes,
+        changed: Timestamp,
+        recalls_seen: u64,
+    ) {
         let Ok(file) = self.file(node) else { return };
         {
             let nodes = self.nodes();
             let Some(known) = nodes.get(node) else { return };
             let whole = known.attributes.size == contents.len() as u64;
-            if !whole || !known.is_leased() || recalls_seen > self.transport.recalls_seen() {
+            let current = known.is_current(changed) && !nodes.is_recalled_since(node, recalls_seen);
+            if !whole || !known.is_leased() || !current {
                 return;
             }
         }
@@ -426,7 +433,8 @@ impl Volume {
                     at = end;
                     this.nodes()
                         .refresh(*node, &attributes, lease, response.recalls_seen);
-                    this.keep_contents(*node, contents, response.recalls_seen);
+                    let changed = attributes.changed;
+                    this.keep_contents(*node, contents, changed, response.recalls_seen);
                 }
             }
             for (node, completion) in nodes.iter().zip(completions) {
