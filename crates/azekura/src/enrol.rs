@@ -9,13 +9,12 @@ use crate::connect::{host_name, resolve};
 use crate::errors::{Code, Failure, Result, from_link};
 use base::limits::HANDSHAKE_TIME_MAX;
 use base::{RequestId, SessionId};
-use bytes::Bytes;
 use std::time::Duration;
-use wire::frame::{Class, Frame, FrameKind};
+use wire::frame::FrameKind;
 use wire::identity::{Credential, Enrolment, JoinString, enrol_config, server_name};
 use wire::link::{self, Connection, LinkError};
 use wire::message::{
-    ConnectionRole, Farewell, Features, Hello, Reply, Request, Welcome, decode, encode,
+    ConnectionRole, Farewell, Features, Hello, Reply, Request, Welcome, decode, frame,
 };
 use wire::version::WireVersion;
 
@@ -89,11 +88,11 @@ async fn request(
     };
     let writer = &mut connection.writer;
     writer
-        .write(frame(FrameKind::Hello, 0, encode(&hello)))
+        .write(frame(FrameKind::Hello, RequestId(0), &hello))
         .await
         .map_err(broken)?;
     writer
-        .write(frame(FrameKind::Request, 1, encode(&request)))
+        .write(frame(FrameKind::Request, RequestId(1), &request))
         .await
         .map_err(broken)?;
     writer.flush().await.map_err(broken)?;
@@ -122,17 +121,6 @@ async fn request(
             }
             _ => return Err(nonsense(server)),
         }
-    }
-}
-
-fn frame(kind: FrameKind, request: u64, body: Bytes) -> Frame {
-    Frame {
-        kind,
-        class: Class::Metadata,
-        resent: false,
-        request: RequestId(request),
-        body,
-        payload: Bytes::new(),
     }
 }
 

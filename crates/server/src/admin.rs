@@ -1,7 +1,7 @@
 //! Administration: volumes, credentials, status. Blocking: small files are written and made
 //! durable.
 
-use crate::core::Core;
+use crate::core::{Core, Ending};
 use crate::data::{VolumeRecord, new_volume_id};
 use crate::volume::summary;
 use base::limits::{ADMIN_TEXT_BYTES_MAX, CREDENTIALS_PER_REPLY_MAX, SUMMARY_TEXT_BYTES_MAX};
@@ -225,7 +225,7 @@ fn revoke(core: &Arc<Core>, serial: &str, dry_run: bool) -> Outcome {
         // Whatever the disk said: from now on, nobody works with it.
         for session in core.sessions.list() {
             if session.peer.serial == serial {
-                core.end_session(&session, Some(&Farewell::Unauthenticated));
+                core.end_session(&session, Ending::Broken(Farewell::Unauthenticated));
             }
         }
         outcome.map_err(|e| failure(&e))?;

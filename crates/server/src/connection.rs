@@ -6,8 +6,8 @@
 //! is for that. Whatever cannot be read as a message, or comes out of order, ends the connection.
 
 use crate::admin;
-use crate::core::Core;
-use crate::link::{Destination, Link, Next};
+use crate::core::{Core, Ending};
+use crate::link::{Destination, Link, Next, last_frame};
 use crate::memory::Arrival;
 use crate::pool::Turn;
 use crate::session::Session;
@@ -28,7 +28,7 @@ use wire::identity::Peer;
 use wire::link::{BulkSocket, Connection, FrameReader, FrameWriter, LinkError};
 use wire::message::{
     ConnectionRole, Farewell, Features, Hello, Notice, Proof, Refusal, Reply, Request, Welcome,
-    decode, encode,
+    decode, frame,
 };
 use wire::version::WireVersion;
 
@@ -63,17 +63,6 @@ impl From<Farewell> for End {
     }
 }
 
-fn frame<T: serde::Serialize>(kind: FrameKind, request: RequestId, message: &T) -> Frame {
-    Frame {
-        kind,
-        class: Class::Metadata,
-        resent: false,
-        request,
-        body: encode(message),
-        payload: Bytes::new(),
-    }
-}
-
 /// Serves one connection to its end. `permit` counts it as not yet authenticated.
 pub(crate) async fn serve(core: Arc<Core>, connection: Connection, permit: OwnedSemaphorePermit) {
     let Connection {
@@ -101,7 +90,7 @@ pub(crate) async fn serve(core: Arc<Core>, connection: Connection, permit: Owned
         Ok(Ok(None)) => end(writer, None).await,
         Ok(Err(End::Farewell(farewell))) => {
             tracing::info!(%peer, %farewell, "connection refused");
-            end(writer, Some(farewell)).await;
+            end(writer, Some(last_frame(&farewell))).await;
         }
         Ok(Err(End::Link(error))) => tracing::debug!(%peer, %error, "connection lost"),
         Ok(Err(End::Quiet)) | Err(_) => {}
@@ -114,12 +103,10 @@ fn zeros(bytes: u32) -> Bytes {
     Bytes::from_static(&ZEROS[..bytes.min(WARM_BYTES_MAX) as usize])
 }
 
-async fn end(mut writer: FrameWriter, farewell: Option<Farewell>) {
+async fn end(mut writer: FrameWriter, last: Option<Frame>) {
     let finish = async {
-        if let Some(farewell) = farewell {
-            writer
-                .write(frame(FrameKind::Farewell, RequestId(0), &farewell))
-                .await?;
+        if let Some(last) = last {
+            writer.write(last).await?;
         }
         writer.finish().await
     };
@@ -215,7 +202,7 @@ impl Handshake<'_> {
         session.join(&link)?;
         // A credential revoked at this moment may not have seen this connection.
         if !core.credentials.contains(&peer.serial) {
-            core.end_session(&session, Some(&Farewell::Unauthenticated));
+            core.end_session(&session, Ending::Broken(Farewell::Unauthenticated));
             return Err(Farewell::Unauthenticated.into());
         }
         if hello.role == ConnectionRole::Main {
@@ -320,7 +307,7 @@ async fn run(
         }
         End::Quiet => None,
     };
-    link.close(farewell);
+    link.close(farewell.as_ref());
     leave(core, &session, &link);
     if sending.await.is_err() {
         tracing::error!("a connection's writer ended by a panic");
@@ -341,7 +328,7 @@ async fn send(
     mut writer: FrameWriter,
     bulk: Option<Arc<BulkSocket>>,
 ) {
-    let farewell = loop {
+    let last = loop {
         if link.role == ConnectionRole::Main
             && !link.is_closed()
             && let Some(notice) = core.caching.next_notice(&session)
@@ -369,7 +356,7 @@ async fn send(
                     socket.on_written(writer.bytes_written());
                 }
             }
-            Next::Farewell(farewell) => break farewell,
+            Next::Last(last) => break last,
             Next::Idle => {
                 if writer.flush().await.is_err() {
                     break None;
@@ -381,7 +368,7 @@ async fn send(
     };
     link.count_sent(writer.bytes_written());
     link.close(None);
-    end(writer, farewell).await;
+    end(writer, last).await;
 }
 
 /// The reading side.
@@ -545,19 +532,20 @@ impl Receiver {
             Request::Warm { bytes } => zeros(bytes),
             _ => Bytes::new(),
         };
-        answer(&to, &reply, payload);
         if request == Request::EndSession {
-            self.end_session();
+            self.end_session(frame(FrameKind::Reply, id, &reply));
+        } else {
+            answer(&to, &reply, payload);
         }
     }
 
-    fn end_session(&self) {
-        let (core, session) = (self.core.clone(), self.session.clone());
-        tokio::spawn(async move {
-            // The reply gets a moment to leave before the connections close.
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    /// Nothing is left of the session when its client reads `reply`.
+    fn end_session(&self, reply: Frame) {
+        let (core, session, link) = (self.core.clone(), self.session.clone(), self.link.clone());
+        // Closing what it had open may take the disk's time.
+        tokio::task::spawn_blocking(move || {
             core.sessions.note_goodbye(session.id);
-            core.end_session(&session, None);
+            core.end_session(&session, Ending::Goodbye { link, reply });
             // It asks for nothing again.
             core.journal.settle(session.id, RequestId(u64::MAX));
         });

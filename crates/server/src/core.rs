@@ -11,13 +11,14 @@ use crate::data::{DataDirectory, Registry, ValidCredentials};
 use crate::journal::Journal;
 use crate::judge::Judge;
 use crate::lease::Caching;
-use crate::link::LinkKey;
+use crate::link::{Link, LinkKey};
 use crate::locks::Locks;
 use crate::pool::Pool;
 use crate::session::{Session, Sessions};
 use crate::volume::Volumes;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::frame::Frame;
 use wire::identity::ClientVerifier;
 use wire::message::Farewell;
 
@@ -43,6 +44,16 @@ pub(crate) struct Core {
     pub(crate) locks_noted: AtomicBool,
 }
 
+/// How a session ends.
+pub(crate) enum Ending {
+    /// Its client asked for it, on this connection, where the reply is the last frame.
+    Goodbye { link: Arc<Link>, reply: Frame },
+    /// It has not been heard for too long.
+    Silent,
+    /// It does not keep to the protocol, or may not be here any more.
+    Broken(Farewell),
+}
+
 impl Core {
     /// Held while a change waits for the disk: for administration only.
     pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -63,14 +74,27 @@ impl Core {
     }
 
     /// Ends a session: its connections, opens, locks and leases go.
-    pub(crate) fn end_session(&self, session: &Arc<Session>, why: Option<&Farewell>) {
-        if !session.end(why) {
+    pub(crate) fn end_session(&self, session: &Arc<Session>, ending: Ending) {
+        let Some(links) = session.end() else {
             return;
+        };
+        let (why, last) = match ending {
+            Ending::Silent => (None, None),
+            Ending::Broken(why) => (Some(why), None),
+            Ending::Goodbye { link, reply } => (None, Some((link, reply))),
+        };
+        for link in links {
+            if last.as_ref().is_none_or(|(own, _)| own.key != link.key) {
+                link.close(why.as_ref());
+            }
         }
         self.sessions.remove(session);
         self.locks.end_session(session.key, &self.pool);
         drop(session.opens.take_all());
         self.caching.end_session(session.key);
+        if let Some((link, reply)) = last {
+            link.end(Some(reply));
+        }
         tracing::info!(host = session.host, key = session.key.0, "session ended");
     }
 }

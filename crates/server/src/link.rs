@@ -6,6 +6,7 @@
 //! does not read stalls its own requests and nobody else's.
 
 use crate::pool::Pool;
+use base::RequestId;
 use base::limits::{
     CONNECTION_REPLY_BYTES_MAX, CONNECTION_REQUEST_BYTES_MAX, CONNECTION_REQUESTS_MAX,
 };
@@ -14,8 +15,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use wire::frame::{Class, Frame};
-use wire::message::{ConnectionRole, Farewell};
+use wire::frame::{Class, Frame, FrameKind};
+use wire::message::{ConnectionRole, Farewell, frame};
 
 /// A connection's number within this run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,7 +44,7 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct Outbox {
     queues: [VecDeque<Outgoing>; Class::ALL.len()],
-    farewell: Option<Farewell>,
+    last: Option<Frame>,
 }
 
 /// A frame with the permits that it holds until the socket has it.
@@ -103,9 +104,14 @@ pub(crate) enum Next {
     /// Send this.
     Frame(Outgoing),
     /// Send this and close.
-    Farewell(Option<Farewell>),
+    Last(Option<Frame>),
     /// Everything is sent.
     Idle,
+}
+
+/// The frame that says why a connection ends.
+pub(crate) fn last_frame(farewell: &Farewell) -> Frame {
+    frame(FrameKind::Farewell, RequestId(0), farewell)
 }
 
 impl Link {
@@ -159,7 +165,7 @@ impl Link {
     pub(crate) fn next(&self) -> Next {
         let mut outbox = self.lock();
         if self.is_closed() {
-            return Next::Farewell(outbox.farewell.take());
+            return Next::Last(outbox.last.take());
         }
         outbox
             .queues
@@ -169,12 +175,17 @@ impl Link {
     }
 
     /// Ends the connection: what waits is dropped, the farewell is the last frame.
-    pub(crate) fn close(&self, farewell: Option<Farewell>) {
+    pub(crate) fn close(&self, farewell: Option<&Farewell>) {
+        self.end(farewell.map(last_frame));
+    }
+
+    /// Ends the connection: what waits is dropped, and `last` is the last frame.
+    pub(crate) fn end(&self, last: Option<Frame>) {
         let mut outbox = self.lock();
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
-        outbox.farewell = farewell;
+        outbox.last = last;
         let dropped = std::mem::take(&mut outbox.queues);
         drop(outbox);
         drop(dropped);

@@ -1,6 +1,6 @@
 //! What time does: ends silent sessions, gives up on recalls, ends the time for reclaiming locks.
 
-use crate::core::Core;
+use crate::core::{Core, Ending};
 use base::Time;
 use base::limits::SESSION_IDLE_TIME_MAX;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         if core.caching.is_recalling() {
             for session in core.caching.expire() {
                 tracing::warn!(host = session.host, "a client does not obey a recall");
-                core.end_session(&session, Some(&Farewell::Protocol));
+                core.end_session(&session, Ending::Broken(Farewell::Protocol));
             }
         }
         if count % SLOW_TICKS == 0 {
@@ -50,7 +50,7 @@ fn end_silent(core: &Core, now: Time) -> u64 {
     for session in core.sessions.list() {
         let silent = now.since(session.heard()) > SESSION_IDLE_TIME_MAX;
         if silent && session.links().is_empty() {
-            core.end_session(&session, None);
+            core.end_session(&session, Ending::Silent);
             ended += 1;
         }
     }

@@ -306,7 +306,7 @@ impl RunningServer {
         self.stop_accepting().await;
         for session in self.core.sessions.list() {
             for link in session.links() {
-                link.close(Some(Farewell::Stopping));
+                link.close(Some(&Farewell::Stopping));
             }
         }
         let core = self.core.clone();
@@ -345,7 +345,9 @@ impl Drop for RunningServer {
             accepting.abort();
         }
         for session in self.core.sessions.list() {
-            session.end(None);
+            for link in session.end().into_iter().flatten() {
+                link.close(None);
+            }
         }
         self.core.pool.stop(Duration::ZERO);
     }

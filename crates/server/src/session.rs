@@ -103,7 +103,7 @@ impl Session {
             self.has_main.store(true, Ordering::Release);
             if let Some(old) = links.main.replace(link.clone()) {
                 drop(links);
-                old.close(Some(Farewell::Replaced));
+                old.close(Some(&Farewell::Replaced));
             }
             return Ok(());
         }
@@ -161,23 +161,15 @@ impl Session {
             .contains(&volume)
     }
 
-    /// Closes all connections for good. Returns whether this call ended the session.
-    pub(crate) fn end(&self, why: Option<&Farewell>) -> bool {
+    /// Lets no connection join any more. Returns those that there are, to be closed, or `None` if
+    /// the session had ended before.
+    pub(crate) fn end(&self) -> Option<Vec<Arc<Link>>> {
         let mut links = self.lock();
         if self.ended.swap(true, Ordering::AcqRel) {
-            return false;
+            return None;
         }
-        let closed: Vec<_> = links
-            .main
-            .take()
-            .into_iter()
-            .chain(links.bulk.drain(..))
-            .collect();
-        drop(links);
-        for link in closed {
-            link.close(why.cloned());
-        }
-        true
+        let main = links.main.take();
+        Some(main.into_iter().chain(links.bulk.drain(..)).collect())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Links> {

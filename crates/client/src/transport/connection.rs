@@ -1,18 +1,19 @@
 //! The two tasks of a connection, and its rebirth.
 
+use super::bulk::{Bulk, WARMING_REQUEST};
 use super::dial::{self, ConnectError, Dialled};
-use super::warming::{Bulk, WARMING_REQUEST, Warming, aside};
-use super::{CallError, Response, Shared, State};
+use super::state::Settled;
+use super::warming::Warming;
+use super::{CallError, Response, Shared};
 use crate::clock::now;
 use base::BootId;
-use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::frame::{Frame, FrameKind};
 use wire::link::{BulkSocket, Connection, FrameReader, FrameWriter, LinkError};
-use wire::message::{Farewell, Notice, Reply, Request, decode};
-use wire::session::{ConnectionIndex, Windows};
+use wire::message::{Farewell, Notice, Reply, decode};
+use wire::session::ConnectionIndex;
 
 /// First wait after a failed try to connect; doubles up to [`RETRY_TIME_MAX`].
 const RETRY_TIME_MIN: Duration = Duration::from_millis(20);
@@ -35,7 +36,7 @@ pub(super) fn spawn_bulk(shared: Arc<Shared>, index: usize) {
 /// Connects again and again until the transport ends.
 async fn keep(shared: &Arc<Shared>, index: usize) {
     let mut wait = RETRY_TIME_MIN;
-    while !shared.ended.load(Ordering::Acquire) {
+    while !shared.lock().is_over(index) {
         let last_boot = shared.lock().boot;
         let hello = dial::hello(&shared.endpoint, shared.session_id, index, last_boot);
         let dialled = dial::dial(
@@ -93,11 +94,8 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         }
         if index > 0 && shared.options.blocking.is_none() {
             let connections = shared.wake.len() - 1;
-            state.warming[index] = Warming::new(greeting_time, connections, &shared.options.line);
-            state.bulk[index] = Bulk {
-                socket: bulk.clone(),
-                due: None,
-            };
+            let warming = Warming::new(greeting_time, connections, &shared.options.line);
+            state.bulk[index] = Bulk::new(warming, bulk.clone());
         }
         // The first connection is up since its greeting.
         if !state.session.is_up(connection) {
@@ -120,7 +118,6 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
     }
     let mut state = shared.lock();
     state.session.handle_down(connection);
-    state.warming[index] = Warming::default();
     state.bulk[index] = Bulk::default();
     state.forget_lost();
     drop(state);
@@ -192,7 +189,7 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, boot: BootId, frame: F
     let mut state = shared.lock();
     shared.on_heard(now);
     if frame.request == WARMING_REQUEST {
-        state.warming[connection.0].on_answered();
+        state.bulk[connection.0].on_warmed();
         drop(state);
         shared.wake[connection.0].notify_one();
         return;
@@ -202,13 +199,17 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, boot: BootId, frame: F
         shared.wake_ready(&mut state);
         return;
     };
-    let outcome = Some((
-        payload_bytes,
-        answered.written_bytes,
+    let settled = Settled {
+        bytes_received: payload_bytes,
+        bytes_written: answered.written_bytes,
         server_time,
-        answered.resent,
-    ));
-    state.settle_link(now, frame.request, outcome);
+        resent: answered.resent,
+    };
+    state.settle_link(now, frame.request, Some(settled));
+    if state.goodbye == Some(frame.request) {
+        // The server ends the connections now: they are not to be made again.
+        state.closed = true;
+    }
     let waiter = state.waiters.remove(&frame.request);
     // Only a reply that made room lets others go on.
     if payload_bytes > 0 || answered.written_bytes > 0 {
@@ -226,121 +227,6 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, boot: BootId, frame: F
             Err(_) => Err(CallError::Protocol),
         };
         let _ = waiter.answer.send(answer);
-    }
-}
-
-impl State {
-    /// Tells the estimators that a request left the line: `None` if its reply was not wanted, else
-    /// bytes received, bytes written, time at the server, and whether it had been sent twice.
-    fn settle_link(
-        &mut self,
-        now: base::Time,
-        id: base::RequestId,
-        outcome: Option<(u64, u64, Duration, bool)>,
-    ) {
-        let Some((download, upload)) = self.sent.remove(&id) else {
-            return;
-        };
-        match outcome {
-            Some((received, written, server_time, false)) => {
-                if let Some(sent) = download {
-                    self.download.on_reply(now, sent, received, server_time);
-                }
-                if let Some(sent) = upload {
-                    self.upload.on_reply(now, sent, written, server_time);
-                }
-                self.note_changes();
-            }
-            _ => {
-                if let Some(sent) = download {
-                    self.download.on_cancelled(now, sent);
-                }
-                if let Some(sent) = upload {
-                    self.upload.on_cancelled(now, sent);
-                }
-            }
-        }
-    }
-
-    /// Lets TCP know what the estimators found out: here for what is sent, at the server, by a
-    /// request on each connection, for what is received.
-    fn note_changes(&mut self) {
-        let (download, upload) = (self.download.changes(), self.upload.changes());
-        let (download_before, upload_before) = self.changes;
-        if (download, upload) == self.changes {
-            return;
-        }
-        self.changes = (download, upload);
-        if !self.is_far() {
-            return;
-        }
-        for bulk in self.bulk.iter_mut().skip(1) {
-            if upload != upload_before
-                && let Some(socket) = &bulk.socket
-            {
-                socket.restart(upload.longer > upload_before.longer);
-            }
-            if download != download_before {
-                bulk.due = Some(download.longer > download_before.longer);
-            }
-        }
-    }
-
-    /// After a connection broke: tokens of requests that are not on any line any more.
-    fn forget_lost(&mut self) {
-        let now = now();
-        let lost: Vec<_> = self
-            .sent
-            .keys()
-            .filter(|id| !self.session.is_on_line(**id))
-            .copied()
-            .collect();
-        for id in lost {
-            self.settle_link(now, id, None);
-        }
-    }
-
-    fn windows(&self) -> Windows {
-        Windows {
-            read_bytes: self.download.window_bytes(),
-            write_bytes: self.upload.window_bytes(),
-        }
-    }
-
-    /// See [`wire::session::ClientSession::ready_connection`].
-    pub(super) fn ready_connection(&mut self) -> Option<ConnectionIndex> {
-        let windows = self.windows();
-        let is_far = self.is_far();
-        self.session.spread_demand(is_far);
-        self.session.ready_connection(windows)
-    }
-
-    /// The next frame for a connection, accounted for.
-    pub(super) fn next_frame(&mut self, connection: ConnectionIndex) -> Option<Frame> {
-        let now = now();
-        let is_idle = self.session.is_idle(connection);
-        if let Some(frame) = self.warming[connection.0].next_frame(is_idle) {
-            return Some(frame);
-        }
-        if self.session.is_up(connection)
-            && let Some(is_longer) = self.bulk[connection.0].due.take()
-        {
-            return Some(aside(&Request::LineChanged { is_longer }, Bytes::new()));
-        }
-        let windows = self.windows();
-        let is_far = self.is_far();
-        self.session.spread_demand(is_far);
-        let frame = self.session.poll_transmit(now, connection, windows)?;
-        if frame.kind == FrameKind::Request {
-            let expected = self.session.reply_bytes(frame.request);
-            let download = (expected > 0).then(|| self.download.on_sent(now, expected));
-            let written = frame.payload.len() as u64;
-            let upload = (written > 0).then(|| self.upload.on_sent(now, written));
-            if download.is_some() || upload.is_some() {
-                self.sent.insert(frame.request, (download, upload));
-            }
-        }
-        Some(frame)
     }
 }
 

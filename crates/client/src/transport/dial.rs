@@ -4,16 +4,15 @@ use super::TransportOptions;
 use crate::clock::now;
 use base::limits::HANDSHAKE_TIME_MAX;
 use base::{BootId, RequestId, SessionId};
-use bytes::Bytes;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::ClientConfig;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::frame::{Class, Frame, FrameKind};
+use wire::frame::{Frame, FrameKind};
 use wire::identity::{Credential, IdentityError};
 use wire::link::{self, Connection, LinkError};
-use wire::message::{ConnectionRole, Farewell, Features, Hello, Welcome, decode, encode};
+use wire::message::{ConnectionRole, Farewell, Features, Hello, Welcome, decode, frame};
 use wire::version::WireVersion;
 
 /// Where a server is and how to prove oneself to it.
@@ -144,17 +143,6 @@ pub(super) async fn dial(
     })
 }
 
-fn opening(kind: FrameKind, body: Bytes) -> Frame {
-    Frame {
-        kind,
-        class: Class::Metadata,
-        resent: false,
-        request: RequestId(0),
-        body,
-        payload: Bytes::new(),
-    }
-}
-
 async fn greet(
     endpoint: &Endpoint,
     hello: &Hello,
@@ -171,19 +159,19 @@ async fn greet(
     let Connection { reader, writer, .. } = &mut connection;
     let begun = now();
     writer
-        .write(opening(FrameKind::Hello, encode(hello)))
+        .write(frame(FrameKind::Hello, RequestId(0), hello))
         .await
         .map_err(unreachable)?;
-    for frame in early {
-        writer.write(frame.clone()).await.map_err(unreachable)?;
+    for request in early {
+        writer.write(request.clone()).await.map_err(unreachable)?;
     }
     writer.flush().await.map_err(unreachable)?;
-    let frame = reader.read().await.map_err(unreachable)?;
+    let answer = reader.read().await.map_err(unreachable)?;
     let greeting_time = now().since(begun);
-    let welcome: Welcome = match frame.kind {
-        FrameKind::Welcome => decode(&frame.body).map_err(|_| protocol())?,
+    let welcome: Welcome = match answer.kind {
+        FrameKind::Welcome => decode(&answer.body).map_err(|_| protocol())?,
         FrameKind::Farewell => {
-            let reason: Farewell = decode(&frame.body).map_err(|_| protocol())?;
+            let reason: Farewell = decode(&answer.body).map_err(|_| protocol())?;
             return Err(ConnectError::Refused {
                 name: endpoint.name.clone(),
                 reason,
@@ -197,7 +185,7 @@ async fn greet(
     if let Some(challenge) = &welcome.challenge {
         let proof = endpoint.credential.sign_proof(challenge, hello.session)?;
         writer
-            .write(opening(FrameKind::Proof, encode(&proof)))
+            .write(frame(FrameKind::Proof, RequestId(0), &proof))
             .await
             .map_err(unreachable)?;
         writer.flush().await.map_err(unreachable)?;

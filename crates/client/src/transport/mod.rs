@@ -12,8 +12,10 @@
 //! connection. So every response says which recalls had been received when its request was sent
 //! ([`Response::recalls_seen`]), and the cache refuses a lease that a later recall may mean.
 
+mod bulk;
 mod connection;
 mod dial;
+mod state;
 mod timer;
 mod warming;
 
@@ -23,19 +25,18 @@ use crate::clock::now;
 use base::limits::{CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, LEASE_TRUST_TIME};
 use base::{BootId, ClusterId, FsError, Principal, RequestId, SessionId, Time};
 use bytes::Bytes;
-use readahead::{Changes, Line, LineMemory, LinkEstimator, Sent};
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use readahead::{Line, LineMemory};
+use state::{State, Waiter};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
-use warming::{Bulk, Warming};
 use wire::frame::{Class, Frame};
 use wire::message::{
     AdminReply, AdminRequest, Compound, CredentialKind, Notice, Refusal, Reply, Request, Step,
     StepReply, encode,
 };
-use wire::session::{ClientSession, ConnectionIndex, InFlight, Submission};
+use wire::session::{ConnectionIndex, InFlight, Submission};
 
 /// The kernel's group for "none that can be shown here" (`/proc/sys/kernel/overflowgid`).
 const NOBODYS_GROUP: u32 = 65534;
@@ -196,44 +197,6 @@ pub struct FileResponse {
     pub boot: BootId,
 }
 
-struct Waiter {
-    answer: oneshot::Sender<Result<Response, CallError>>,
-    recalls_seen: u64,
-}
-
-/// What the lock guards.
-struct State {
-    session: ClientSession,
-    waiters: HashMap<RequestId, Waiter>,
-    /// Tokens of the two estimators for requests on the line.
-    sent: HashMap<RequestId, (Option<Sent>, Option<Sent>)>,
-    download: LinkEstimator,
-    upload: LinkEstimator,
-    boot: Option<BootId>,
-    /// Of the main connection: the round trip, before there is a better figure.
-    greeting_time: Duration,
-    /// By connection.
-    warming: Vec<Warming>,
-    /// By connection; that of the main one has no socket.
-    bulk: Vec<Bulk>,
-    /// What the estimators last said of changes of the line: download, upload.
-    changes: (Changes, Changes),
-    closed: bool,
-}
-
-impl State {
-    /// Whether slow start at the other end costs round trips that somebody would notice.
-    fn is_far(&self) -> bool {
-        let rtt = self.download.line().rtt;
-        let rtt = if rtt.is_zero() {
-            self.greeting_time
-        } else {
-            rtt
-        };
-        rtt >= warming::DISTANCE && self.session.connections() > 1
-    }
-}
-
 /// Who hears notices, and the notices that came before there was anybody.
 #[derive(Default)]
 struct Audience {
@@ -261,7 +224,6 @@ pub(crate) struct Shared {
     bytes_received: AtomicU64,
     bytes_sent: AtomicU64,
     reconnects: AtomicU64,
-    ended: AtomicBool,
 }
 
 impl Shared {
@@ -414,25 +376,8 @@ impl Transport {
         let session_id = SessionId(dial::random_bytes()?);
         let own = own_principal(endpoint.credential.kind()?);
         let cap = options.blocking.unwrap_or(CLIENT_BUFFER_BYTES_MAX);
-        let estimator = |memory: Option<LineMemory>| match memory {
-            Some(memory) => LinkEstimator::from_memory(cap, memory),
-            None => LinkEstimator::new(cap),
-        };
-        let state = State {
-            session: ClientSession::new(connections, RequestId(1)),
-            waiters: HashMap::new(),
-            sent: HashMap::new(),
-            download: estimator(options.line.0),
-            upload: estimator(options.line.1),
-            boot: None,
-            greeting_time: Duration::ZERO,
-            warming: (0..connections).map(|_| Warming::default()).collect(),
-            bulk: (0..connections).map(|_| Bulk::default()).collect(),
-            changes: (Changes::default(), Changes::default()),
-            closed: false,
-        };
         let shared = Arc::new(Shared {
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(connections, cap, options.line)),
             wake: (0..connections).map(|_| Notify::new()).collect(),
             timer: Notify::new(),
             tls: dial::tls(&endpoint)?,
@@ -447,7 +392,6 @@ impl Transport {
             bytes_received: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
-            ended: AtomicBool::new(false),
         });
         let this = Self { shared };
         let shared = &this.shared;
@@ -777,20 +721,14 @@ impl Transport {
     /// Ends the session at the server, if it answers within `time_max`, and closes all connections.
     pub async fn close(&self, time_max: Duration) {
         let pending = self.submit(&Request::EndSession, Call::metadata());
+        self.shared.lock().goodbye = pending.id();
         let _ = tokio::time::timeout(time_max, pending.response()).await;
         self.abandon();
     }
 
     /// Closes all connections without a word; the server ends the session by itself later.
     pub fn abandon(&self) {
-        self.shared.ended.store(true, Ordering::Release);
-        let mut state = self.shared.lock();
-        state.closed = true;
-        state.session.abort();
-        for (_, waiter) in state.waiters.drain() {
-            let _ = waiter.answer.send(Err(CallError::Closed));
-        }
-        drop(state);
+        self.shared.lock().close();
         self.shared.wake_all();
         self.shared.timer.notify_one();
     }

@@ -7,7 +7,6 @@ use super::{Call, CallError, Shared, Transport};
 use crate::clock::now;
 use base::limits::{HEARTBEAT_INTERVAL, LEASE_TRUST_TIME};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::message::Request;
 
@@ -15,7 +14,7 @@ pub(super) fn spawn(shared: &Arc<Shared>) {
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         let mut silent = false;
-        while !shared.ended.load(Ordering::Acquire) {
+        while !shared.lock().closed {
             let wait = turn(&shared);
             let was_silent = silent;
             silent = now().since(shared.heard_at()) >= LEASE_TRUST_TIME;

@@ -7,15 +7,9 @@
 //! real waits behind. It stops when there is something real to carry, which warms it as well, or at
 //! its share of what the line holds, as far as that is remembered from an earlier mount.
 
-use base::RequestId;
 use base::limits::WARM_BYTES_MAX;
-use bytes::Bytes;
 use readahead::LineMemory;
-use std::sync::Arc;
 use std::time::Duration;
-use wire::frame::{Class, Frame, FrameKind};
-use wire::link::BulkSocket;
-use wire::message::{Request, encode};
 
 /// Round trip from which on connections are warmed and demands are spread: below, slow start is
 /// over before it is noticed.
@@ -25,8 +19,6 @@ const FIRST_BYTES: u32 = 14_000;
 /// Bytes of the last round on a line that is not known yet: both rounds of eight connections are a
 /// quarter of a second of a 10 Mbit/s line.
 const UNKNOWN_BYTES_MAX: u32 = 2 * FIRST_BYTES;
-/// None of the session's ids, so that the answer is nobody's.
-pub(super) const WARMING_REQUEST: RequestId = RequestId(u64::MAX);
 
 /// How far one connection is.
 #[derive(Debug, Default)]
@@ -64,9 +56,9 @@ impl Warming {
         }
     }
 
-    /// The next request, if one is due. `is_idle`: nothing real is on the connection.
-    pub(super) fn next_frame(&mut self, is_idle: bool) -> Option<Frame> {
-        static ZEROS: [u8; WARM_BYTES_MAX as usize] = [0; WARM_BYTES_MAX as usize];
+    /// The next round, if one is due: bytes down and up. `is_idle`: nothing real is on the
+    /// connection.
+    pub(super) fn next_round(&mut self, is_idle: bool) -> Option<(u32, u32)> {
         if !std::mem::take(&mut self.due) {
             return None;
         }
@@ -77,14 +69,15 @@ impl Warming {
                 0
             }
         };
-        let bytes = fitting(self.download_bytes_max);
-        let upload_bytes = fitting(self.upload_bytes_max) as usize;
-        if !is_idle || (bytes == 0 && upload_bytes == 0) {
+        let round = (
+            fitting(self.download_bytes_max),
+            fitting(self.upload_bytes_max),
+        );
+        if !is_idle || round == (0, 0) {
             self.round_bytes = 0;
             return None;
         }
-        let zeros = Bytes::from_static(&ZEROS[..upload_bytes]);
-        Some(aside(&Request::Warm { bytes }, zeros))
+        Some(round)
     }
 
     /// The round was answered.
@@ -94,38 +87,15 @@ impl Warming {
     }
 }
 
-/// How one connection's TCP is told that the line has changed.
-#[derive(Default)]
-pub(super) struct Bulk {
-    pub(super) socket: Option<Arc<BulkSocket>>,
-    /// The server is to be told; whether the line has become longer.
-    pub(super) due: Option<bool>,
-}
-
-/// A request beside the session's, about the connection that carries it.
-pub(super) fn aside(request: &Request, payload: Bytes) -> Frame {
-    Frame {
-        kind: FrameKind::Request,
-        class: Class::Background,
-        resent: false,
-        request: WARMING_REQUEST,
-        body: encode(request),
-        payload,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rounds(mut warming: Warming, idle_rounds: usize) -> Vec<(usize, usize)> {
+    fn rounds(mut warming: Warming, idle_rounds: usize) -> Vec<(u32, u32)> {
         let mut rounds = Vec::new();
-        while let Some(frame) = warming.next_frame(rounds.len() < idle_rounds) {
-            let Ok(Request::Warm { bytes }) = wire::message::decode(&frame.body) else {
-                panic!("not a warming request");
-            };
-            rounds.push((bytes as usize, frame.payload.len()));
-            assert!(warming.next_frame(true).is_none(), "one at a time");
+        while let Some(round) = warming.next_round(rounds.len() < idle_rounds) {
+            rounds.push(round);
+            assert!(warming.next_round(true).is_none(), "one at a time");
             warming.on_answered();
         }
         rounds

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use wire::frame::{Class, Frame, FrameKind};
+use wire::frame::{Frame, FrameKind};
 use wire::identity::{Credential, Enrolment, JoinString, client_config, enrol_config, server_name};
 use wire::link::{self, Connection, LinkError};
 use wire::message::{
     Compound, CompoundReply, ConnectionRole, Entry, Farewell, Features, Hello, Notice, Reply,
-    Request, Step, StepReply, Target, Welcome, decode, encode,
+    Request, Step, StepReply, Target, Welcome, decode,
 };
 use wire::version::WireVersion;
 
@@ -57,15 +57,9 @@ pub(crate) fn hello(session: SessionId, role: ConnectionRole) -> Hello {
     }
 }
 
+/// [`wire::message::frame`] with a plain number.
 pub(crate) fn frame<T: serde::Serialize>(kind: FrameKind, id: u64, message: &T) -> Frame {
-    Frame {
-        kind,
-        class: Class::Metadata,
-        resent: false,
-        request: RequestId(id),
-        body: encode(message),
-        payload: Bytes::new(),
-    }
+    wire::message::frame(kind, RequestId(id), message)
 }
 
 pub(crate) fn name(text: &str) -> Name {

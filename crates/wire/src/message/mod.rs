@@ -20,7 +20,8 @@ pub use file::{
 pub use handshake::{ConnectionRole, Farewell, Features, Hello, Proof, Welcome};
 pub use notice::{Notice, Recall, RecallItem};
 
-use base::Handle;
+use crate::frame::{Class, Frame, FrameKind};
+use base::{Handle, RequestId};
 use serde::{Deserialize, Serialize};
 
 /// What a client asks; the body of a request frame.
@@ -121,6 +122,22 @@ pub fn encode<T: Serialize>(message: &T) -> bytes::Bytes {
     postcard::to_stdvec(message)
         .expect("messages are plain data")
         .into()
+}
+
+/// A frame that carries a message and nothing else, in the class of metadata.
+///
+/// # Panics
+/// Never, as [`encode`].
+#[must_use]
+pub fn frame<T: Serialize>(kind: FrameKind, request: RequestId, message: &T) -> Frame {
+    Frame {
+        kind,
+        class: Class::Metadata,
+        resent: false,
+        request,
+        body: encode(message),
+        payload: bytes::Bytes::new(),
+    }
 }
 
 /// A body that is not the message expected, or has bytes after it.

@@ -1,0 +1,204 @@
+//! What the transport's lock guards: the session, the two link estimators and who waits.
+
+use super::bulk::Bulk;
+use super::{CallError, Response, warming};
+use crate::clock::now;
+use base::{BootId, RequestId, Time};
+use readahead::{Changes, LineMemory, LinkEstimator, Sent};
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use wire::frame::{Frame, FrameKind};
+use wire::session::{ClientSession, ConnectionIndex, Windows};
+
+/// Who waits for an answer.
+pub(super) struct Waiter {
+    pub(super) answer: oneshot::Sender<Result<Response, CallError>>,
+    pub(super) recalls_seen: u64,
+}
+
+/// How a request left the line.
+#[derive(Clone, Copy)]
+pub(super) struct Settled {
+    pub(super) bytes_received: u64,
+    pub(super) bytes_written: u64,
+    pub(super) server_time: Duration,
+    /// Its time says nothing: it was sent twice.
+    pub(super) resent: bool,
+}
+
+/// One session's state.
+pub(super) struct State {
+    pub(super) session: ClientSession,
+    pub(super) waiters: HashMap<RequestId, Waiter>,
+    /// Tokens of the two estimators for requests on the line.
+    sent: HashMap<RequestId, (Option<Sent>, Option<Sent>)>,
+    pub(super) download: LinkEstimator,
+    pub(super) upload: LinkEstimator,
+    pub(super) boot: Option<BootId>,
+    /// Of the main connection: the round trip, before there is a better figure.
+    pub(super) greeting_time: Duration,
+    /// By connection.
+    pub(super) bulk: Vec<Bulk>,
+    /// What the estimators last said of changes of the line: download, upload.
+    changes: (Changes, Changes),
+    /// The request that ends the session.
+    pub(super) goodbye: Option<RequestId>,
+    /// Nothing is carried any more.
+    pub(super) closed: bool,
+}
+
+impl State {
+    /// For `connections` connections, with windows of at most `window_bytes_max` and what is
+    /// remembered of the line: download, upload.
+    pub(super) fn new(
+        connections: usize,
+        window_bytes_max: u64,
+        line: (Option<LineMemory>, Option<LineMemory>),
+    ) -> Self {
+        let estimator = |memory: Option<LineMemory>| match memory {
+            Some(memory) => LinkEstimator::from_memory(window_bytes_max, memory),
+            None => LinkEstimator::new(window_bytes_max),
+        };
+        Self {
+            session: ClientSession::new(connections, RequestId(1)),
+            waiters: HashMap::new(),
+            sent: HashMap::new(),
+            download: estimator(line.0),
+            upload: estimator(line.1),
+            boot: None,
+            greeting_time: Duration::ZERO,
+            bulk: (0..connections).map(|_| Bulk::default()).collect(),
+            changes: (Changes::default(), Changes::default()),
+            goodbye: None,
+            closed: false,
+        }
+    }
+
+    /// Ends everything; who still waits is told so.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+        self.session.abort();
+        for (_, waiter) in self.waiters.drain() {
+            let _ = waiter.answer.send(Err(CallError::Closed));
+        }
+    }
+
+    /// Whether a connection that breaks is not made again. For the goodbye the main one is.
+    pub(super) fn is_over(&self, connection: usize) -> bool {
+        self.closed || (connection > 0 && self.goodbye.is_some())
+    }
+
+    /// Whether slow start at the other end costs round trips that somebody would notice.
+    pub(super) fn is_far(&self) -> bool {
+        let rtt = self.download.line().rtt;
+        let rtt = if rtt.is_zero() {
+            self.greeting_time
+        } else {
+            rtt
+        };
+        rtt >= warming::DISTANCE && self.session.connections() > 1
+    }
+
+    /// Tells the estimators that a request left the line; `None` if its reply was not wanted.
+    pub(super) fn settle_link(&mut self, now: Time, id: RequestId, settled: Option<Settled>) {
+        let Some((download, upload)) = self.sent.remove(&id) else {
+            return;
+        };
+        match settled {
+            Some(settled) if !settled.resent => {
+                let time = settled.server_time;
+                if let Some(sent) = download {
+                    self.download
+                        .on_reply(now, sent, settled.bytes_received, time);
+                }
+                if let Some(sent) = upload {
+                    self.upload.on_reply(now, sent, settled.bytes_written, time);
+                }
+                self.note_changes();
+            }
+            _ => {
+                if let Some(sent) = download {
+                    self.download.on_cancelled(now, sent);
+                }
+                if let Some(sent) = upload {
+                    self.upload.on_cancelled(now, sent);
+                }
+            }
+        }
+    }
+
+    /// Lets TCP know what the estimators found out.
+    fn note_changes(&mut self) {
+        let (download, upload) = (self.download.changes(), self.upload.changes());
+        let (download_before, upload_before) = self.changes;
+        if (download, upload) == self.changes {
+            return;
+        }
+        self.changes = (download, upload);
+        if !self.is_far() {
+            return;
+        }
+        for bulk in self.bulk.iter_mut().skip(1) {
+            if upload != upload_before {
+                bulk.on_upload_changed(upload.longer > upload_before.longer);
+            }
+            if download != download_before {
+                bulk.on_download_changed(download.longer > download_before.longer);
+            }
+        }
+    }
+
+    /// After a connection broke: tokens of requests that are not on any line any more.
+    pub(super) fn forget_lost(&mut self) {
+        let now = now();
+        let lost: Vec<_> = self
+            .sent
+            .keys()
+            .filter(|id| !self.session.is_on_line(**id))
+            .copied()
+            .collect();
+        for id in lost {
+            self.settle_link(now, id, None);
+        }
+    }
+
+    /// What may be on the line, after the session was told of its distance.
+    fn windows(&mut self) -> Windows {
+        let is_far = self.is_far();
+        self.session.spread_demand(is_far);
+        Windows {
+            read_bytes: self.download.window_bytes(),
+            write_bytes: self.upload.window_bytes(),
+        }
+    }
+
+    /// See [`wire::session::ClientSession::ready_connection`].
+    pub(super) fn ready_connection(&mut self) -> Option<ConnectionIndex> {
+        let windows = self.windows();
+        self.session.ready_connection(windows)
+    }
+
+    /// The next frame for a connection, accounted for.
+    pub(super) fn next_frame(&mut self, connection: ConnectionIndex) -> Option<Frame> {
+        if self.session.is_up(connection) {
+            let is_idle = self.session.is_idle(connection);
+            if let Some(frame) = self.bulk[connection.0].next_frame(is_idle) {
+                return Some(frame);
+            }
+        }
+        let now = now();
+        let windows = self.windows();
+        let frame = self.session.poll_transmit(now, connection, windows)?;
+        if frame.kind == FrameKind::Request {
+            let expected = self.session.reply_bytes(frame.request);
+            let download = (expected > 0).then(|| self.download.on_sent(now, expected));
+            let written = frame.payload.len() as u64;
+            let upload = (written > 0).then(|| self.upload.on_sent(now, written));
+            if download.is_some() || upload.is_some() {
+                self.sent.insert(frame.request, (download, upload));
+            }
+        }
+        Some(frame)
+    }
+}
