@@ -39,7 +39,8 @@ pub(crate) struct WayArgs {
     pub(crate) timeout: Option<Span>,
 }
 
-/// Threads of a runtime at most. Each carries about a gigabyte per second under TLS.
+/// Threads of a runtime at most. One thread carries 0.7 GB/s under TLS where two processors are
+/// shared with the server (measured); more than this many would outrun any line.
 const RUNTIME_THREADS_MAX: usize = 16;
 
 /// The runtime under every command that talks to a server. It has half of the processors: the

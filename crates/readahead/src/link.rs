@@ -48,7 +48,7 @@ pub(crate) const EXTENT_BYTES_MIN: u64 = 128 << 10;
 /// Largest request for bulk data: the largest payload of one frame.
 const EXTENT_BYTES_MAX: u64 = 1 << 20;
 /// Window before anything is known: enough that TCP's slow start below is the only one that counts.
-/// What it is too much for a slow line waits at the server, behind what is demanded.
+/// What is too much of it for a slow line waits at the server, behind what is demanded.
 const WINDOW_BYTES_INITIAL: u64 = 4 << 20;
 /// Two requests: with one the line idles between a reply and the next request.
 const WINDOW_BYTES_MIN: u64 = 2 * EXTENT_BYTES_MIN;

@@ -3,9 +3,7 @@
 //! The test itself is an end-to-end test of the product, `crates/azekura/tests/consistency/`: it
 //! runs some seconds in `cargo xtask ci` and `--seconds` here.
 
-use super::Subject;
-use crate::process;
-use crate::workspace;
+use super::{Subject, end_to_end};
 use anyhow::Result;
 use std::time::Duration;
 
@@ -18,19 +16,7 @@ pub(crate) fn prepare() -> Result<Option<String>> {
 
 pub(crate) fn run(subject: &Subject) -> Result<()> {
     let seconds = subject.options.seconds;
-    let arguments = [
-        "test",
-        "--locked",
-        "--package",
-        "azekura",
-        "--test",
-        "consistency",
-    ];
-    let mut command = workspace::cargo(&arguments);
-    command
-        .args(["--", "--nocapture"])
-        .env("AZEKURA_CONSISTENCY_SECONDS", seconds.to_string());
+    let setting = ("AZEKURA_CONSISTENCY_SECONDS", &*seconds.to_string());
     let limit = REST_LIMIT + Duration::from_secs(seconds);
-    process::stream(&mut command, limit)?.check("consistency")?;
-    Ok(())
+    end_to_end("consistency", setting, limit)
 }

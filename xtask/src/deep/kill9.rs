@@ -3,8 +3,7 @@
 //! The test itself is an end-to-end test of the product, `crates/azekura/tests/kill9.rs`: it runs a
 //! few rounds in `cargo xtask ci` and as many here as `AZEKURA_KILL_ROUNDS` says.
 
-use super::Subject;
-use crate::process;
+use super::{Subject, end_to_end};
 use crate::workspace;
 use anyhow::Result;
 use std::time::Duration;
@@ -19,18 +18,5 @@ pub(crate) fn prepare() -> Result<Option<String>> {
 }
 
 pub(crate) fn run(_: &Subject) -> Result<()> {
-    let arguments = [
-        "test",
-        "--locked",
-        "--package",
-        "azekura",
-        "--test",
-        "kill9",
-    ];
-    let mut command = workspace::cargo(&arguments);
-    command
-        .args(["--", "--nocapture"])
-        .env("AZEKURA_KILL_ROUNDS", ROUNDS);
-    process::stream(&mut command, LIMIT)?.check("kill9")?;
-    Ok(())
+    end_to_end("kill9", ("AZEKURA_KILL_ROUNDS", ROUNDS), LIMIT)
 }

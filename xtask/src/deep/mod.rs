@@ -248,6 +248,16 @@ fn run_inside(suite: &Suite, binary: &Path, options: Options) -> Result<()> {
     }
 }
 
+/// Runs one of the product's end-to-end tests for longer than `cargo xtask ci` does, as a variable
+/// of its environment says.
+fn end_to_end(test: &str, (variable, value): (&str, &str), limit: Duration) -> Result<()> {
+    let arguments = ["test", "--locked", "--package", "azekura", "--test", test];
+    let mut command = workspace::cargo(&arguments);
+    command.args(["--", "--nocapture"]).env(variable, value);
+    process::stream(&mut command, limit)?.check(test)?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -62,6 +62,64 @@ fn the_window_bounds_the_sum_over_connections_but_not_demand() {
 }
 
 #[test]
+fn the_main_connection_alone_fills_the_whole_window() {
+    for connections in [1, 3] {
+        let mut s = ClientSession::new(connections, RequestId(1));
+        s.handle_up(ConnectionIndex::MAIN);
+        for _ in 0..8 {
+            s.submit(read(Class::Prediction, 1 << 20)).expect("room");
+        }
+        assert_eq!(drain(&mut s, ConnectionIndex::MAIN).len(), 4);
+    }
+}
+
+#[test]
+fn a_large_prediction_is_not_starved_by_small_background_reads() {
+    let mut s = session(2);
+    let small: Vec<_> = (0..40)
+        .map(|_| s.submit(read(Class::Background, 128 << 10)).expect("room"))
+        .collect();
+    assert_eq!(drain(&mut s, BULK).len(), 32);
+    let large = s.submit(read(Class::Prediction, 1 << 20)).expect("room");
+    for (answered, id) in small[..8].iter().enumerate() {
+        assert_eq!(drain(&mut s, BULK), [], "after {answered} answers");
+        s.handle_reply(BULK, *id);
+    }
+    assert_eq!(drain(&mut s, BULK), [large]);
+}
+
+#[test]
+fn writes_that_wait_hold_no_reads_back() {
+    let mut s = session(2);
+    for _ in 0..6 {
+        let payload = Bytes::from(vec![0; 1 << 20]);
+        let write = Submission {
+            payload,
+            ..read(Class::Write, 0)
+        };
+        s.submit(write).expect("room");
+    }
+    let predicted = s.submit(read(Class::Prediction, 1 << 20)).expect("room");
+    let sent = drain(&mut s, BULK);
+    assert_eq!((sent.len(), sent.last()), (5, Some(&predicted)));
+}
+
+#[test]
+fn a_request_taken_back_between_two_connections_is_told_to_the_server() {
+    let mut s = session(2);
+    let sent = s.submit(read(Class::Metadata, 0)).expect("room");
+    drain(&mut s, ConnectionIndex::MAIN);
+    s.handle_down(ConnectionIndex::MAIN);
+    let unsent = s.submit(read(Class::Metadata, 0)).expect("room");
+    s.cancel(unsent);
+    s.cancel(sent);
+    let undo = s.submit(read(Class::Metadata, 0)).expect("room");
+    s.handle_up(ConnectionIndex::MAIN);
+    assert_eq!(drain(&mut s, BULK), []);
+    assert_eq!(drain(&mut s, ConnectionIndex::MAIN), [sent, undo]);
+}
+
+#[test]
 fn whoever_may_send_something_is_named_until_nobody_may() {
     let mut s = session(3);
     s.spread_demand(true);
