@@ -13,6 +13,7 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
         .take_word()
         .context("bench needs a name, for example: bench wan")?;
     let binary = workspace::build_azekura(true)?;
+    let null = workspace::build_null()?;
     let arguments = [
         "run",
         "--release",
@@ -24,7 +25,8 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
     command
         .args(["--package", &name, "--"])
         .args(args.take_rest())
-        .env("AZEKURA", binary);
+        .env("AZEKURA", binary)
+        .env("AZEKURA_NULL", null);
     if !command.status()?.success() {
         bail!("bench {name} failed");
     }

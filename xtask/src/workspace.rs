@@ -42,6 +42,17 @@ pub(crate) fn build_azekura(release: bool) -> Result<PathBuf> {
         .join("azekura"))
 }
 
+/// Builds the file system that does nothing but FUSE, for comparison; its path.
+pub(crate) fn build_null() -> Result<PathBuf> {
+    let what = ["build", "--quiet", "--locked", "--package", "mount"];
+    let mut command = cargo(&what);
+    command.args(["--release", "--example", "null"]);
+    if !command.status()?.success() {
+        bail!("the null file system does not build");
+    }
+    Ok(target().join("release/examples/null"))
+}
+
 /// Whether this process may mount and make namespaces.
 pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;

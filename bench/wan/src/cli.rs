@@ -103,11 +103,11 @@ pub(crate) struct LoopbackArgs {
     /// One repeat.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Systems, as for the comparison over a link; also `local`.
+    /// Systems, as for the comparison over a link; also `null` (FUSE alone) and `local`.
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "azekura,sshfs-tuned,rclone-http,local"
+        default_value = "azekura,null,sshfs-tuned,rclone-http,local"
     )]
     pub(crate) systems: Vec<String>,
     /// Repeats of everything [default: 5, with --quick 1].
@@ -129,6 +129,13 @@ pub(crate) struct ProgramArgs {
     /// The azekura program; `cargo xtask bench` names the one it built.
     #[arg(long, env = "AZEKURA", default_value = "target/release/azekura")]
     azekura: PathBuf,
+    /// The file system that does nothing but FUSE; `cargo xtask bench` names the one it built.
+    #[arg(
+        long,
+        env = "AZEKURA_NULL",
+        default_value = "target/release/examples/null"
+    )]
+    null: PathBuf,
     /// The rclone program; found, or built when the installed one is too old, when absent.
     #[arg(long)]
     rclone: Option<PathBuf>,
@@ -163,6 +170,7 @@ impl ProgramArgs {
         let may_build = !self.no_install && wants("rclone");
         Ok(Programs {
             azekura: std::path::absolute(&self.azekura)?,
+            null: std::path::absolute(&self.null)?,
             rclone: install::rclone(self.rclone.as_deref(), may_build),
         })
     }

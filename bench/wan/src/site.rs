@@ -33,6 +33,7 @@ pub(crate) enum Ends {
 pub(crate) struct Programs {
     pub(crate) azekura: PathBuf,
     pub(crate) rclone: PathBuf,
+    pub(crate) null: PathBuf,
 }
 
 /// The place.

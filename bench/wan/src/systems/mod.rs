@@ -2,6 +2,7 @@
 
 mod azekura;
 mod local;
+mod null;
 mod rclone;
 mod sshd;
 mod sshfs;
@@ -59,6 +60,7 @@ pub(crate) fn systems(
             "rclone-http" => found.push(rclone::Rclone::http(&programs.rclone)),
             "rclone-sftp" => found.push(rclone::Rclone::sftp(&programs.rclone)),
             "local" => found.push(Box::new(local::Local)),
+            "null" => found.push(null::Null::mounted(&programs.null)),
             other => anyhow::bail!("unknown system `{other}`"),
         }
     }

@@ -45,7 +45,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the kernel may keep what is under a lease; it is told when the lease goes.
-const LEASED: Duration = Duration::from_secs(3600);
+pub const LEASED: Duration = Duration::from_secs(3600);
+
+/// Threads that read requests from the kernel. They hand requests on and never wait for the
+/// network, so a few serve any number of programs.
+pub const THREADS: usize = 4;
+
+/// What is asked of the kernel for a mount.
+#[must_use]
+pub fn wishes() -> Wishes {
+    Wishes {
+        flags: InitFlags::ASYNC_READ
+            | InitFlags::POSIX_LOCKS
+            | InitFlags::FLOCK_LOCKS
+            | InitFlags::ATOMIC_O_TRUNC
+            | InitFlags::BIG_WRITES
+            | InitFlags::DONT_MASK
+            | InitFlags::DO_READDIRPLUS
+            | InitFlags::ASYNC_DIO
+            | InitFlags::PARALLEL_DIROPS
+            | InitFlags::HANDLE_KILLPRIV_V2
+            | InitFlags::POSIX_ACL
+            | InitFlags::MAX_PAGES
+            | InitFlags::CACHE_SYMLINKS
+            | InitFlags::SETXATTR_EXT
+            | InitFlags::INIT_EXT,
+        max_write_bytes: base::limits::DATA_BYTES_MAX,
+        // The kernel's read-ahead blurs the pattern; ours does the work. This is its default.
+        max_readahead_bytes: 128 << 10,
+        max_background: 256,
+        congestion_threshold: 192,
+    }
+}
 
 /// How a volume is mounted.
 #[derive(Clone, Debug)]
@@ -96,29 +127,7 @@ impl RemoteMount {
             max_read_bytes: None,
             method: MountMethod::default(),
         };
-        let wishes = Wishes {
-            flags: InitFlags::ASYNC_READ
-                | InitFlags::POSIX_LOCKS
-                | InitFlags::FLOCK_LOCKS
-                | InitFlags::ATOMIC_O_TRUNC
-                | InitFlags::BIG_WRITES
-                | InitFlags::DONT_MASK
-                | InitFlags::DO_READDIRPLUS
-                | InitFlags::ASYNC_DIO
-                | InitFlags::PARALLEL_DIROPS
-                | InitFlags::HANDLE_KILLPRIV_V2
-                | InitFlags::POSIX_ACL
-                | InitFlags::MAX_PAGES
-                | InitFlags::CACHE_SYMLINKS
-                | InitFlags::SETXATTR_EXT
-                | InitFlags::INIT_EXT,
-            max_write_bytes: base::limits::DATA_BYTES_MAX,
-            // The kernel's read-ahead blurs the pattern; ours does the work. This is its default.
-            max_readahead_bytes: 128 << 10,
-            max_background: 256,
-            congestion_threshold: 192,
-        };
-        let session = Session::mount(path, &options, &wishes)?;
+        let session = Session::mount(path, &options, &wishes())?;
         let notifier = session.notifier();
         let handler = Arc::new(RemoteFs {
             epoch: notifier.inc_epoch().is_ok(),

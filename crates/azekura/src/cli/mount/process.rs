@@ -7,15 +7,12 @@ use crate::connect::{GOODBYE_TIME_MAX, runtime};
 use crate::errors::{Code, Context, Failure, Result};
 use crate::{logging, output};
 use ::mount::kernel::{MountPoint, SessionEnd};
-use ::mount::remote::{MountConfig, RemoteMount};
+use ::mount::remote::{MountConfig, RemoteMount, THREADS};
 use client::volume::Volume;
 use std::fs::OpenOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Threads that read requests from the kernel. They hand requests on and never wait for the
-/// network, so a few serve any number of programs.
-const THREADS: usize = 4;
 /// Time to say goodbye to the server after the mount was broken on purpose.
 const ABORTED_TIME_MAX: Duration = Duration::from_secs(2);
 
