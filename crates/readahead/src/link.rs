@@ -50,6 +50,10 @@ const EXTENT_BYTES_MAX: u64 = 1 << 20;
 /// Window before anything is known: enough that TCP's slow start below is the only one that counts.
 /// What is too much of it for a slow line waits at the server, behind what is demanded.
 const WINDOW_BYTES_INITIAL: u64 = 4 << 20;
+/// The same over a long line: as much as a gigabit holds there.
+const WINDOW_BYTES_INITIAL_FAR: u64 = 12 << 20;
+/// Rate that the first window allows over any distance, bytes per second.
+const RATE_INITIAL: u64 = 120_000_000;
 /// Two requests: with one the line idles between a reply and the next request.
 const WINDOW_BYTES_MIN: u64 = 2 * EXTENT_BYTES_MIN;
 /// Upper end of the floor of the window. Above, a memory copy is the bottleneck, not the window.
@@ -69,6 +73,9 @@ const CRUISE_ROUNDS: u64 = 12;
 /// Round of the turn that drains.
 const DRAIN_ROUND: u64 = 2;
 const FIRST_EVEN_ROUND: u64 = DRAIN_ROUND + 1;
+/// Window during start-up, of what the line has shown to carry. The rest would be a queue, and at
+/// twice the BDP a queue that holds one more overflows.
+const START_UP_PERCENT: u64 = 175;
 /// Rounds without growth that end the first start-up. A TCP connection in its own slow start below
 /// may lag for a round or two.
 const START_UP_PATIENCE_ROUNDS: u32 = 3;
@@ -84,9 +91,11 @@ pub struct Sent {
     bytes: u64,
     /// Bytes in flight with this request.
     in_flight_bytes: u64,
-    /// Bytes answered when this request was sent, and when the last of them was.
+    /// Bytes answered when this request was sent, when the last of them was, and when the request
+    /// for that had been sent.
     delivered_bytes: u64,
     delivered_at: Time,
+    delivered_sent_at: Time,
 }
 
 impl Sent {
@@ -206,10 +215,12 @@ impl Round {
 #[derive(Clone, Debug)]
 pub struct LinkEstimator {
     window_bytes_cap: u64,
+    window_bytes_initial: u64,
     window_bytes: u64,
     in_flight_bytes: u64,
     delivered_bytes: u64,
     delivered_at: Time,
+    delivered_sent_at: Time,
     phase: Phase,
     round: Round,
     round_count: u64,
@@ -237,10 +248,12 @@ impl LinkEstimator {
         let cap = window_bytes_cap.max(1);
         Self {
             window_bytes_cap: cap,
+            window_bytes_initial: WINDOW_BYTES_INITIAL,
             window_bytes: WINDOW_BYTES_INITIAL.min(cap),
             in_flight_bytes: 0,
             delivered_bytes: 0,
             delivered_at: Time::ZERO,
+            delivered_sent_at: Time::ZERO,
             phase: Phase::StartUp {
                 still_rounds: 0,
                 patience_rounds: START_UP_PATIENCE_ROUNDS,
@@ -273,6 +286,17 @@ impl LinkEstimator {
         link
     }
 
+    /// Tells how long a round trip is at most, before the first request: over a long line the first
+    /// window is larger.
+    pub fn expect_rtt(&mut self, rtt: Duration) {
+        self.window_bytes_initial =
+            product(RATE_INITIAL, rtt).clamp(WINDOW_BYTES_INITIAL, WINDOW_BYTES_INITIAL_FAR);
+        let first_bytes = self.window_bytes.max(self.window_bytes_initial);
+        if self.rate_max.best().is_none() {
+            self.window_bytes = first_bytes.min(self.window_bytes_cap);
+        }
+    }
+
     /// What [`from_memory`](Self::from_memory) wants; `None` before the first measurement.
     #[must_use]
     pub fn remember(&self) -> Option<LineMemory> {
@@ -296,6 +320,7 @@ impl LinkEstimator {
         if self.in_flight_bytes == 0 {
             // The time without requests is the application's, not the line's.
             self.delivered_at = now;
+            self.delivered_sent_at = now;
         }
         self.in_flight_bytes = self.in_flight_bytes.saturating_add(bytes);
         self.round.in_flight_bytes_max = self.round.in_flight_bytes_max.max(self.in_flight_bytes);
@@ -305,6 +330,7 @@ impl LinkEstimator {
             in_flight_bytes: self.in_flight_bytes,
             delivered_bytes: self.delivered_bytes,
             delivered_at: self.delivered_at,
+            delivered_sent_at: self.delivered_sent_at,
         }
     }
 
@@ -314,6 +340,7 @@ impl LinkEstimator {
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(sent.bytes);
         self.delivered_bytes = self.delivered_bytes.saturating_add(bytes);
         self.delivered_at = now;
+        self.delivered_sent_at = self.delivered_sent_at.max(sent.sent_at);
         let rtt = now.since(sent.sent_at).saturating_sub(server_time);
         // Judged against the figures before this reply, which is what the reply may contradict.
         let explained = self.rtt_is_explained(rtt, &sent);
@@ -321,15 +348,11 @@ impl LinkEstimator {
         self.measure_rate(now, &sent);
         self.round.unexplained &= !explained;
         if matches!(self.phase, Phase::StartUp { .. })
-            && self.window_was_used()
-            && rtt <= self.rtt() * 3 / 2 + self.transfer_time(sent.bytes) + RTT_NOISE
+            && self.window_was_used(&self.round)
+            && rtt <= self.rtt() * 5 / 4 + self.transfer_time(sent.bytes) + RTT_NOISE
         {
-            // More than twice what the line has shown would only be a queue.
-            let shown = percent(
-                self.bdp_bytes().max(product(self.round.rate, self.rtt())),
-                200,
-            );
-            let most_bytes = shown.max(WINDOW_BYTES_INITIAL);
+            let shown_bytes = self.bdp_bytes().max(product(self.round.rate, self.rtt()));
+            let most_bytes = percent(shown_bytes, START_UP_PERCENT).max(self.window_bytes_initial);
             if self.window_bytes < most_bytes {
                 self.set_window(self.window_bytes.saturating_add(bytes).min(most_bytes));
             }
@@ -432,9 +455,12 @@ impl LinkEstimator {
     }
 
     /// Whether the round did use the window, so that its rate is the line's and not the
-    /// application's.
-    fn window_was_used(&self) -> bool {
-        self.round.in_flight_bytes_max >= percent(self.window_bytes, 75)
+    /// application's. Twice the BDP in flight means the same: what is transferred for twice the
+    /// round trip waits somewhere, for a line or for a TCP that lets no more go.
+    fn window_was_used(&self, round: &Round) -> bool {
+        let in_flight_bytes = round.in_flight_bytes_max;
+        in_flight_bytes >= percent(self.window_bytes, 75)
+            || (self.rate() > 0 && in_flight_bytes >= 2 * self.bdp_bytes())
     }
 
     /// Whether a reply came no later than a known line with our own bytes in flight makes it.
@@ -457,7 +483,9 @@ impl LinkEstimator {
     }
 
     fn measure_rate(&mut self, now: Time, sent: &Sent) {
-        let elapsed = now.since(sent.delivered_at);
+        // Replies that were held up come at once: no line delivers faster than it was asked.
+        let asked = sent.sent_at.since(sent.delivered_sent_at);
+        let elapsed = now.since(sent.delivered_at).max(asked);
         // Shorter than a round trip it would be a burst, not a rate (BBR, rate sample).
         if elapsed >= self.rtt() {
             let rate = rate_of(self.delivered_bytes - sent.delivered_bytes, elapsed);
@@ -469,7 +497,7 @@ impl LinkEstimator {
     /// The round ends with a reply after `rtt` to a request that made `in_flight_bytes`.
     fn end_round(&mut self, now: Time, rtt: Duration, in_flight_bytes: u64) {
         let round = std::mem::replace(&mut self.round, Round::NEW);
-        let used = round.in_flight_bytes_max >= percent(self.window_bytes, 75);
+        let used = self.window_was_used(&round);
         self.round.in_flight_bytes_max = self.in_flight_bytes;
         self.round_count += 1;
         self.round_end_bytes = self.delivered_bytes;

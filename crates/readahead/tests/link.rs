@@ -16,6 +16,11 @@ struct Greedy {
     in_flight: VecDeque<(Time, Sent)>,
     delivered: Vec<(Time, u64)>,
     now: Time,
+    /// What the transport below lets go at most.
+    transport_bytes_max: u64,
+    /// Every second reply of this time comes at its end, as on a connection that lost something.
+    held_up: (Time, Time),
+    asked: u64,
 }
 
 impl Greedy {
@@ -26,24 +31,34 @@ impl Greedy {
             in_flight: VecDeque::new(),
             delivered: Vec::new(),
             now: Time::ZERO,
+            transport_bytes_max: u64::MAX,
+            held_up: (Time::ZERO, Time::ZERO),
+            asked: 0,
         }
     }
 
     fn run_until(&mut self, end: Time) {
         loop {
             let extent_bytes = self.link.extent_bytes();
-            while self.link.room_bytes() >= extent_bytes {
+            while self.link.room_bytes() >= extent_bytes
+                && self.link.in_flight_bytes() + extent_bytes <= self.transport_bytes_max
+            {
                 let sent = self.link.on_sent(self.now, extent_bytes);
-                self.in_flight
-                    .push_back((self.path.request(self.now, extent_bytes), sent));
+                let mut at = self.path.request(self.now, extent_bytes);
+                self.asked += 1;
+                if self.asked.is_multiple_of(2) && (self.held_up.0..self.held_up.1).contains(&at) {
+                    at = self.held_up.1;
+                }
+                self.in_flight.push_back((at, sent));
             }
-            let Some(&(at, sent)) = self.in_flight.front() else {
+            let times = self.in_flight.iter().map(|(at, _)| *at);
+            let Some((first, at)) = times.enumerate().min_by_key(|(_, at)| *at) else {
                 return;
             };
             if at > end {
                 return;
             }
-            self.in_flight.pop_front();
+            let (_, sent) = self.in_flight.remove(first).expect("found above");
             self.now = at;
             self.link.on_reply(at, sent, sent.bytes(), Duration::ZERO);
             self.delivered.push((at, sent.bytes()));
@@ -78,10 +93,9 @@ fn step(from_millis: u64, rtt_millis: u64, rate: u64) -> Step {
 #[test]
 fn a_new_line_is_filled_within_eight_round_trips() {
     for rtt_millis in [1, 10, 25, 50, 100, 300] {
-        let mut greedy = Greedy::new(
-            LinkEstimator::new(256 * MIB),
-            Path::fixed(rtt_millis, GIGABIT),
-        );
+        let mut link = LinkEstimator::new(256 * MIB);
+        link.expect_rtt(Duration::from_millis(rtt_millis));
+        let mut greedy = Greedy::new(link, Path::fixed(rtt_millis, GIGABIT));
         let settled = millis(8 * rtt_millis.max(2));
         let end = settled + Duration::from_millis(20 * rtt_millis + 200);
         greedy.run_until(end);
@@ -128,6 +142,31 @@ fn check_steps(name: &str, steps: &[Step]) {
             greedy.link.window_bytes() <= bdp_bytes * 7 / 4 + 2 * MIB,
             "{what}"
         );
+    }
+}
+
+#[test]
+fn a_first_window_that_tcp_does_not_fill_shrinks_to_the_line() {
+    let mut link = LinkEstimator::new(256 * MIB);
+    link.expect_rtt(Duration::from_millis(100));
+    let mut greedy = Greedy::new(link, Path::fixed(100, SLOW));
+    greedy.transport_bytes_max = 5 * MIB;
+    assert!(greedy.link.window_bytes() > 8 * MIB);
+    greedy.run_until(millis(3000));
+    let bdp_bytes = SLOW / 10;
+    let window_bytes = greedy.link.window_bytes();
+    assert!(window_bytes <= 2 * bdp_bytes, "{window_bytes}");
+    assert!(greedy.share(millis(1000), millis(3000), SLOW) >= 0.95);
+}
+
+#[test]
+fn replies_that_were_held_up_are_not_taken_for_a_faster_line() {
+    for from_millis in [300, 900, 3000] {
+        let mut greedy = Greedy::new(LinkEstimator::new(256 * MIB), Path::fixed(100, GIGABIT));
+        greedy.held_up = (millis(from_millis), millis(from_millis + 250));
+        greedy.run_until(millis(from_millis + 2000));
+        let rate = greedy.link.line().rate.0;
+        assert!(rate <= GIGABIT * 21 / 20, "{from_millis} ms: {rate}");
     }
 }
 

@@ -323,11 +323,15 @@ impl RemoteFile {
 
     pub(super) async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
         let (tree, open) = (&self.tree, &self.open);
-        let written = tree
-            .volume
-            .write(&tree.who, open.node, Some(open.open), offset, data, false)
-            .await;
-        Ok(written?)
+        let write = client::file::Write {
+            offset,
+            data,
+            who: Principal::clone(&tree.who),
+            open: Some(open.open),
+            append: false,
+            permits: Vec::new(),
+        };
+        Ok(tree.volume.write(open.node, write).await?)
     }
 
     pub(super) async fn next_data(&self, offset: u64, end: u64) -> Result<Option<Extent>> {

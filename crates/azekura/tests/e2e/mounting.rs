@@ -141,6 +141,28 @@ fn the_mount_tells_its_figures() {
 }
 
 #[test]
+fn the_names_of_the_root_come_with_the_mount() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    fs::write(scene.path("export/there"), "x").unwrap();
+    let mount = scene.mount("mnt", &[]);
+    assert_eq!(fs::metadata(mount.join("there")).unwrap().len(), 1);
+    assert!(!mount.join("not-there").exists());
+    let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
+    assert_eq!(figures["lookups"], 2, "{figures}");
+    assert_eq!(figures["lookup_hit_rate"], 1.0, "{figures}");
+    // It is a lease like every other: what is made elsewhere is seen here.
+    fs::write(scene.path("export/later"), "x").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !mount.join("later").exists() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
 fn two_clients_see_what_the_other_has_closed() {
     if let Some(why) = obstacle() {
         return println!("{why}");

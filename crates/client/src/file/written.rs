@@ -14,10 +14,14 @@ use super::Errors;
 use base::{Attributes, BootId, Extent, FsError, OpenId, Principal};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Largest piece: the largest payload of a frame.
 const PIECE_BYTES_MAX: usize = 1 << 20;
+
+/// A share of the client's memory, held by every piece that keeps bytes of it.
+pub type MemoryShare = Arc<OwnedSemaphorePermit>;
 
 /// Where a piece is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +51,25 @@ pub struct Piece {
     pub state: PieceState,
     /// Bytes from its start that are stored already: the server took only these.
     pub done: usize,
-    /// Its share of the client's memory; goes with it.
-    pub permits: Vec<OwnedSemaphorePermit>,
+    /// What it holds of the client's memory; goes with it.
+    pub permits: Vec<MemoryShare>,
+}
+
+/// What one call writes.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// Where it begins; for an append, where it is expected to land.
+    pub offset: u64,
+    /// The bytes.
+    pub data: Bytes,
+    /// Who writes.
+    pub who: Principal,
+    /// Through which open.
+    pub open: Option<OpenId>,
+    /// Whether it goes to the end, wherever that is.
+    pub append: bool,
+    /// What it holds of the client's memory.
+    pub permits: Vec<MemoryShare>,
 }
 
 #[derive(Debug)]
@@ -58,7 +79,7 @@ struct Gathering {
     who: Principal,
     open: Option<OpenId>,
     append: bool,
-    permits: Vec<OwnedSemaphorePermit>,
+    permits: Vec<MemoryShare>,
 }
 
 /// One file's written data.
@@ -171,50 +192,44 @@ impl Written {
             .sum()
     }
 
-    /// Takes data from a write. Returns whether something is gathered that a timer should send.
-    pub fn push(
-        &mut self,
-        offset: u64,
-        data: Bytes,
-        who: &Principal,
-        open: Option<OpenId>,
-        append: bool,
-        permits: Vec<OwnedSemaphorePermit>,
-    ) -> bool {
+    /// Takes data from a write. A large write becomes pieces of at most `piece_bytes_max`, but for
+    /// an append, whose bytes land together. Returns whether something is gathered that a timer
+    /// should send.
+    pub fn push(&mut self, write: Write, piece_bytes_max: usize) -> bool {
+        let full_bytes = piece_bytes_max.min(PIECE_BYTES_MAX / 2);
         let fits = self.gathering.as_ref().is_some_and(|gathering| {
-            gathering.offset + gathering.data.len() as u64 == offset
-                && gathering.open == open
-                && gathering.append == append
-                && gathering.who == *who
-                && gathering.data.len() + data.len() <= PIECE_BYTES_MAX
+            gathering.offset + gathering.data.len() as u64 == write.offset
+                && gathering.open == write.open
+                && gathering.append == write.append
+                && gathering.who == write.who
+                && gathering.data.len() + write.data.len() <= PIECE_BYTES_MAX
         });
         if !fits {
             self.seal();
         }
         match &mut self.gathering {
             Some(gathering) => {
-                gathering.data.extend_from_slice(&data);
-                gathering.permits.extend(permits);
+                gathering.data.extend_from_slice(&write.data);
+                gathering.permits.extend(write.permits);
             }
-            None if data.len() >= PIECE_BYTES_MAX / 2 => {
-                self.add(offset, data, who.clone(), open, append, permits);
+            None if write.data.len() >= full_bytes => {
+                self.add_parts(write, piece_bytes_max);
                 return false;
             }
             None => {
-                let mut gathered = BytesMut::with_capacity(data.len().max(64 << 10));
-                gathered.extend_from_slice(&data);
-                let who = who.clone();
+                let mut data = BytesMut::with_capacity(write.data.len().max(64 << 10));
+                data.extend_from_slice(&write.data);
                 self.gathering = Some(Gathering {
-                    offset,
-                    data: gathered,
-                    who,
-                    open,
-                    append,
-                    permits,
+                    offset: write.offset,
+                    data,
+                    who: write.who,
+                    open: write.open,
+                    append: write.append,
+                    permits: write.permits,
                 });
             }
         }
-        let full = |gathering: &Gathering| gathering.data.len() >= PIECE_BYTES_MAX / 2;
+        let full = |gathering: &Gathering| gathering.data.len() >= full_bytes;
         if self.gathering.as_ref().is_some_and(full) {
             self.seal();
         }
@@ -232,30 +247,39 @@ impl Written {
             permits,
         }) = self.gathering.take()
         {
-            self.add(offset, data.freeze(), who, open, append, permits);
+            self.add(Write {
+                offset,
+                data: data.freeze(),
+                who,
+                open,
+                append,
+                permits,
+            });
         }
     }
 
-    fn add(
-        &mut self,
-        offset: u64,
-        data: Bytes,
-        who: Principal,
-        open: Option<OpenId>,
-        append: bool,
-        permits: Vec<OwnedSemaphorePermit>,
-    ) {
-        let extent = Extent::new(offset, data.len() as u64);
-        let state = PieceState::Waiting;
+    fn add_parts(&mut self, mut rest: Write, piece_bytes_max: usize) {
+        while !rest.append && rest.data.len() > piece_bytes_max {
+            let part = Write {
+                data: rest.data.split_to(piece_bytes_max),
+                ..rest.clone()
+            };
+            rest.offset += part.data.len() as u64;
+            self.add(part);
+        }
+        self.add(rest);
+    }
+
+    fn add(&mut self, write: Write) {
         let piece = Piece {
-            extent,
-            data,
-            who,
-            open,
-            append,
-            state,
+            extent: Extent::new(write.offset, write.data.len() as u64),
+            data: write.data,
+            who: write.who,
+            open: write.open,
+            append: write.append,
+            state: PieceState::Waiting,
             done: 0,
-            permits,
+            permits: write.permits,
         };
         self.next += 1;
         self.pieces.insert(self.next, piece);
@@ -418,10 +442,7 @@ impl Written {
 
     /// All bytes from 0 on, if they are here without gap and at most `bytes_max`: the contents of a
     /// file created ahead. The pieces are taken out.
-    pub fn take_contents(
-        &mut self,
-        bytes_max: usize,
-    ) -> Option<(Bytes, Vec<OwnedSemaphorePermit>)> {
+    pub fn take_contents(&mut self, bytes_max: usize) -> Option<(Bytes, Vec<MemoryShare>)> {
         self.seal();
         let mut contents = BytesMut::new();
         for piece in self.pieces.values() {
@@ -444,7 +465,7 @@ impl Written {
         data: Bytes,
         who: Principal,
         boot: BootId,
-        permits: Vec<OwnedSemaphorePermit>,
+        permits: Vec<MemoryShare>,
     ) {
         if data.is_empty() {
             return;
@@ -474,9 +495,20 @@ mod tests {
 
     const BOOT: BootId = BootId([1; 16]);
 
+    fn write(offset: u64, data: Bytes) -> Write {
+        Write {
+            offset,
+            data,
+            who: Principal::root(),
+            open: None,
+            append: false,
+            permits: Vec::new(),
+        }
+    }
+
     fn push(written: &mut Written, offset: u64, len: usize) {
         let data = Bytes::from(vec![7; len]);
-        written.push(offset, data, &Principal::root(), None, false, Vec::new());
+        written.push(write(offset, data), PIECE_BYTES_MAX);
     }
 
     fn send_all(written: &mut Written) -> Vec<(u64, Extent)> {
@@ -496,6 +528,27 @@ mod tests {
         assert_eq!(written.end(), Some(32768));
         written.seal();
         assert_eq!(send_all(&mut written), [(1, Extent::new(0, 32768))]);
+    }
+
+    #[test]
+    fn a_large_write_goes_in_parts_but_an_append_lands_together() {
+        let mut written = Written::default();
+        let data = || Bytes::from(vec![7; 300]);
+        written.push(write(1000, data()), 128);
+        assert_eq!(
+            send_all(&mut written),
+            [
+                (1, Extent::new(1000, 128)),
+                (2, Extent::new(1128, 128)),
+                (3, Extent::new(1256, 44))
+            ]
+        );
+        let append = Write {
+            append: true,
+            ..write(1300, data())
+        };
+        written.push(append, 128);
+        assert_eq!(send_all(&mut written), [(4, Extent::new(1300, 300))]);
     }
 
     #[test]

@@ -89,8 +89,7 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         shared.on_heard(now());
         let changed = state.boot != Some(boot);
         if index == 0 {
-            state.boot = Some(boot);
-            state.greeting_time = greeting_time;
+            state.on_greeted(boot, greeting_time);
         }
         if index > 0 && shared.options.blocking.is_none() {
             let connections = shared.wake.len() - 1;

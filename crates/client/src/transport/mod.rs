@@ -34,7 +34,7 @@ use tokio::sync::{Notify, oneshot};
 use wire::frame::{Class, Frame};
 use wire::message::{
     AdminReply, AdminRequest, Compound, CredentialKind, Notice, Refusal, Reply, Request, Step,
-    StepReply, encode,
+    StepReply, Target, encode,
 };
 use wire::session::{ConnectionIndex, InFlight, Submission};
 
@@ -43,6 +43,13 @@ const NOBODYS_GROUP: u32 = 65534;
 
 /// Smallest part that a read is cut into: about what a TCP connection sends at once after a pause.
 const DEMAND_PART_BYTES_MIN: u64 = 16 << 10;
+
+/// Entries of the root that come with entering a volume: its names cost no round trip of their own,
+/// and on a slow line no time that would be noticed.
+const ROOT_ENTRIES_MAX: u32 = 256;
+
+/// Largest part that a write is cut into: the largest payload of a frame.
+const WRITE_PART_BYTES_MAX: u64 = 1 << 20;
 
 /// What the transport tells the volume above it. Called from a connection's task: must not block.
 pub trait Listener: Send + Sync {
@@ -404,10 +411,8 @@ impl Transport {
         let (endpoint, tls) = (&shared.endpoint, shared.tls.as_ref());
         match dial::dial(endpoint, tls, hello, early.as_slice(), &shared.options).await {
             Ok(first) => {
-                let mut state = shared.lock();
-                state.boot = Some(first.welcome.boot);
-                state.greeting_time = first.greeting_time;
-                drop(state);
+                let boot = first.welcome.boot;
+                shared.lock().on_greeted(boot, first.greeting_time);
                 connection::spawn_main(Arc::clone(shared), first);
             }
             Err(error) => {
@@ -437,17 +442,22 @@ impl Transport {
     }
 
     fn submit_attach(&self, volume: &str) -> Pending {
-        let step = Step::Attach {
+        let attach = Step::Attach {
             volume: volume.to_owned(),
         };
-        self.submit_steps(self.own(), vec![step], Call::metadata())
+        let list = Step::ReadDirectory {
+            target: Target::Result(0),
+            cookie: 0,
+            entries_max: ROOT_ENTRIES_MAX,
+        };
+        self.submit_steps(self.own(), vec![attach, list], Call::metadata())
     }
 
-    /// Enters a volume.
+    /// Enters a volume and lists the beginning of its root, whose result comes second.
     ///
     /// # Errors
     /// `NotFound` for an unknown volume, otherwise what the server or the way there says.
-    pub(crate) async fn enter(&self, volume: &str) -> Result<StepReply, CallError> {
+    pub(crate) async fn enter(&self, volume: &str) -> Result<FileResponse, CallError> {
         let asked = {
             let mut entering = self.shared.entering.lock();
             entering
@@ -459,8 +469,7 @@ impl Transport {
             Some((name, pending)) if name == volume => pending,
             _ => self.submit_attach(volume),
         };
-        let mut response = pending.files().await?;
-        Ok(response.results.pop().ok_or(CallError::Protocol)??)
+        pending.files().await
     }
 
     /// Sets who hears notices and reconnections.
@@ -649,6 +658,19 @@ impl Transport {
         }
         let parts = state.session.connections() as u64 - 1;
         bytes.div_ceil(parts).max(DEMAND_PART_BYTES_MIN)
+    }
+
+    /// Largest part of a write. Over distance as large as a request should be on this line: in slow
+    /// start a large one takes several round trips on its connection, beside others that are idle.
+    #[must_use]
+    pub fn write_part_bytes(&self) -> usize {
+        let state = self.shared.lock();
+        let part_bytes = if state.is_far() {
+            state.upload.extent_bytes()
+        } else {
+            WRITE_PART_BYTES_MAX
+        };
+        usize::try_from(part_bytes).unwrap_or(usize::MAX)
     }
 
     /// Whether leases may be believed: the server has been heard of recently.

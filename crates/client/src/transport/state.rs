@@ -37,7 +37,7 @@ pub(super) struct State {
     pub(super) upload: LinkEstimator,
     pub(super) boot: Option<BootId>,
     /// Of the main connection: the round trip, before there is a better figure.
-    pub(super) greeting_time: Duration,
+    greeting_time: Duration,
     /// By connection.
     pub(super) bulk: Vec<Bulk>,
     /// What the estimators last said of changes of the line: download, upload.
@@ -73,6 +73,14 @@ impl State {
             goodbye: None,
             closed: false,
         }
+    }
+
+    /// The main connection is welcomed, `time` after it was asked.
+    pub(super) fn on_greeted(&mut self, boot: BootId, time: Duration) {
+        self.boot = Some(boot);
+        self.greeting_time = time;
+        self.download.expect_rtt(time);
+        self.upload.expect_rtt(time);
     }
 
     /// Ends everything; who still waits is told so.

@@ -15,6 +15,7 @@ use super::change::{Creation, forget_name};
 use super::{OpenFile, View, Volume};
 use crate::cache::NodeId;
 use crate::file::Completion;
+use crate::file::MemoryShare;
 use crate::transport::{Call, CallError, FileResponse};
 use base::limits::INLINE_BYTES_MAX;
 use base::{AttributeChange, Attributes, FileKind, FsError, Handle, Name, Principal, mode};
@@ -23,7 +24,6 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use wire::frame::Class;
 use wire::message::{Access, Entry, Lease, Step, StepReply};
 
@@ -284,7 +284,7 @@ impl Volume {
         node: NodeId,
         outcome: Result<FileResponse, FsError>,
         contents: Bytes,
-        permits: Vec<OwnedSemaphorePermit>,
+        permits: Vec<MemoryShare>,
     ) {
         let outcome =
             outcome.and_then(

@@ -131,12 +131,14 @@ impl Volume {
     /// # Errors
     /// `NotFound` for an unknown volume, otherwise what the server or the way there says.
     pub async fn attach(transport: Transport, name: &str) -> Result<Arc<Self>, CallError> {
-        let reply = transport.enter(name).await?;
+        let response = transport.enter(name).await?;
+        let recalls_seen = response.recalls_seen;
+        let mut results = response.results.into_iter();
         let StepReply::Attached {
             volume,
             root,
             read_only,
-        } = reply
+        } = results.next().ok_or(CallError::Protocol)??
         else {
             return Err(CallError::Protocol);
         };
@@ -160,6 +162,10 @@ impl Volume {
             counters: Counters::default(),
             this: this.clone(),
         });
+        // Whoever may enter need not be able to list.
+        if let Some(Ok(listing)) = results.next() {
+            this.take_first_listing(listing, recalls_seen);
+        }
         transport.set_listener(Arc::new(recall::Ear::new(&this)));
         Ok(this)
     }

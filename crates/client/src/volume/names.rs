@@ -264,6 +264,26 @@ impl Volume {
         listing
     }
 
+    /// Takes over the beginning of the root, which came with its handle.
+    pub(super) fn take_first_listing(&self, reply: StepReply, recalls_seen: u64) {
+        let StepReply::Directory {
+            entries,
+            end: true,
+            lease,
+        } = reply
+        else {
+            return;
+        };
+        let root = NodeId::ROOT;
+        let mut nodes = self.nodes();
+        let leased = nodes.take_lease(root, lease, recalls_seen);
+        let Some(asked) = nodes.get(root).map(|known| (known.epoch, known.changes)) else {
+            return;
+        };
+        drop(nodes);
+        self.take_listing(root, &[(entries, recalls_seen)], leased, asked);
+    }
+
     fn take_listing(
         &self,
         directory: NodeId,

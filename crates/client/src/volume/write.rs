@@ -8,14 +8,12 @@ use super::Volume;
 use super::attributes::wall_clock;
 use crate::cache::NodeId;
 use crate::clock::now;
-use crate::file::File;
+use crate::file::{File, MemoryShare, Write};
 use crate::transport::{Call, CallError, FileResponse};
 use base::{Attributes, BootId, Extent, FsError, OpenId, Principal};
-use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use wire::message::{FileRef, Step, StepReply, Target, WriteAt};
 
 /// How long small writes are gathered before they are sent.
@@ -33,47 +31,34 @@ impl Volume {
     ///
     /// # Errors
     /// That of an earlier write of the file, once for every open.
-    pub async fn write(
-        &self,
-        who: &Principal,
-        node: NodeId,
-        open: Option<OpenId>,
-        offset: u64,
-        data: Bytes,
-        append: bool,
-    ) -> Result<(), FsError> {
+    pub async fn write(&self, node: NodeId, mut write: Write) -> Result<(), FsError> {
         let file = self.file(node)?;
-        file.lock().written.errors.take_for_write(open)?;
-        let len = data.len() as u64;
-        let permits = self.write_permits(&file, node, len).await?;
-        self.accept(who, node, &file, open, offset, data, append, permits);
+        file.lock().written.errors.take_for_write(write.open)?;
+        let permit = self
+            .write_permit(&file, node, write.data.len() as u64)
+            .await?;
+        write.permits.push(permit);
+        self.accept(node, &file, write);
         Ok(())
     }
 
     /// Takes written data if no waiting is needed; gives it back otherwise.
     ///
     /// # Errors
-    /// The data, untouched.
-    pub fn try_write(
-        &self,
-        who: &Principal,
-        node: NodeId,
-        open: Option<OpenId>,
-        offset: u64,
-        data: Bytes,
-        append: bool,
-    ) -> Result<(), Bytes> {
+    /// What was to be written, untouched.
+    pub fn try_write(&self, node: NodeId, mut write: Write) -> Result<(), Write> {
         let Ok(file) = self.file(node) else {
-            return Err(data);
+            return Err(write);
         };
-        let units = self.units(data.len() as u64);
+        let units = self.units(write.data.len() as u64);
         let Ok(permit) = Arc::clone(&self.write_memory).try_acquire_many_owned(units) else {
-            return Err(data);
+            return Err(write);
         };
-        if file.lock().written.errors.waits_for_write(open) {
-            return Err(data);
+        if file.lock().written.errors.waits_for_write(write.open) {
+            return Err(write);
         }
-        self.accept(who, node, &file, open, offset, data, append, vec![permit]);
+        write.permits.push(Arc::new(permit));
+        self.accept(node, &file, write);
         Ok(())
     }
 
@@ -85,21 +70,21 @@ impl Volume {
     }
 
     /// Waits for memory, committing what holds it.
-    async fn write_permits(
+    async fn write_permit(
         &self,
         file: &Arc<File>,
         node: NodeId,
         bytes: u64,
-    ) -> Result<Vec<OwnedSemaphorePermit>, FsError> {
+    ) -> Result<MemoryShare, FsError> {
         let units = self.units(bytes);
         let wanted = Arc::clone(&self.write_memory);
         if let Ok(permit) = wanted.try_acquire_many_owned(units) {
-            return Ok(vec![permit]);
+            return Ok(Arc::new(permit));
         }
         self.relieve(file, node);
         let wanted = Arc::clone(&self.write_memory).acquire_many_owned(units);
         match tokio::time::timeout(self.transport.request_time_max(), wanted).await {
-            Ok(Ok(permit)) => Ok(vec![permit]),
+            Ok(Ok(permit)) => Ok(Arc::new(permit)),
             Ok(Err(_)) => Err(FsError::Io),
             Err(_) => Err(FsError::TimedOut),
         }
@@ -120,25 +105,12 @@ impl Volume {
         }
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts of one write, all of them in use"
-    )]
-    fn accept(
-        &self,
-        who: &Principal,
-        node: NodeId,
-        file: &Arc<File>,
-        open: Option<OpenId>,
-        offset: u64,
-        data: Bytes,
-        append: bool,
-        permits: Vec<OwnedSemaphorePermit>,
-    ) {
-        let extent = Extent::new(offset, data.len() as u64);
+    fn accept(&self, node: NodeId, file: &Arc<File>, write: Write) {
+        let extent = Extent::new(write.offset, write.data.len() as u64);
         self.counters
             .written_bytes
             .fetch_add(extent.len, Ordering::Relaxed);
+        let piece_bytes_max = self.transport.write_part_bytes();
         let gathers = {
             let mut nodes = self.nodes();
             if let Some(known) = nodes.get_mut(node) {
@@ -154,7 +126,7 @@ impl Volume {
             let mut state = file.lock();
             let freed = state.overwrite(extent);
             self.budget().on_freed(file.account, freed);
-            state.written.push(offset, data, who, open, append, permits)
+            state.written.push(write, piece_bytes_max)
         };
         if self.is_ahead(node) {
             self.grown_ahead(node, file);

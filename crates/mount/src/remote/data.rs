@@ -134,21 +134,23 @@ impl RemoteFs {
             self.writer(&call, &file)
         };
         let append = write.flags.contains(OFlags::APPEND) && !write.from_cache;
-        let (open, bytes) = (Some(file.open), write.data.len() as u32);
-        let taken = self
-            .volume
-            .try_write(&who, file.node, open, write.offset, write.data, append);
-        let data = match taken {
+        let bytes = write.data.len() as u32;
+        let write = client::file::Write {
+            offset: write.offset,
+            data: write.data,
+            who,
+            open: Some(file.open),
+            append,
+            permits: Vec::new(),
+        };
+        let write = match self.volume.try_write(file.node, write) {
             Ok(()) => return call.answer.written(bytes),
-            Err(data) => data,
+            Err(write) => write,
         };
         call.answer.wait(None);
         let volume = Arc::clone(&self.volume);
         self.runtime.spawn(async move {
-            match volume
-                .write(&who, file.node, open, write.offset, data, append)
-                .await
-            {
+            match volume.write(file.node, write).await {
                 Ok(()) => call.answer.written(bytes),
                 Err(error) => call.answer.fail(error),
             }
