@@ -28,7 +28,8 @@
 //! another one, but not which figure changed: a longer line and a slower one look the same. So for
 //! one round half the window is used (`Trial`). If the line became slower, the round trips shrink
 //! with the queue, and the rate of that round is the line's. If they stay, the round trip grew: it
-//! is believed at once, and the window doubles again. If they are as before, it was a hiccup.
+//! is believed at once, and the window is what the rate before would fill. If they are as before,
+//! it was a hiccup.
 //!
 //! A shorter round trip is believed as soon as it is seen, at the next drain at the latest. A rate
 //! that rises by a fifth in `Cruise`, or in a probe by half of what the bytes in flight rose by,
@@ -43,8 +44,14 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// Smallest request for bulk data; also the unit of what a window must hold.
-pub(crate) const EXTENT_BYTES_MIN: u64 = 128 << 10;
+/// Smallest request for bulk data. On a line of 100 Mbit/s and 25 ms, two of 128 KiB beyond the BDP
+/// overflow a queue of one BDP.
+const EXTENT_BYTES_MIN: u64 = 32 << 10;
+/// Smallest where the rate is not known, or so high that requests would be too many; also the unit
+/// of what a window must hold.
+const EXTENT_BYTES_MIN_FAST: u64 = 128 << 10;
+/// Rate from which on it is the latter, bytes per second.
+const RATE_FAST: u64 = 50_000_000;
 /// Largest request for bulk data: the largest payload of one frame.
 const EXTENT_BYTES_MAX: u64 = 1 << 20;
 /// Window before anything is known: enough that TCP's slow start below is the only one that counts.
@@ -55,7 +62,7 @@ const WINDOW_BYTES_INITIAL_FAR: u64 = 12 << 20;
 /// Rate that the first window allows over any distance, bytes per second.
 const RATE_INITIAL: u64 = 120_000_000;
 /// Two requests: with one the line idles between a reply and the next request.
-const WINDOW_BYTES_MIN: u64 = 2 * EXTENT_BYTES_MIN;
+const WINDOW_BYTES_MIN: u64 = 2 * EXTENT_BYTES_MIN_FAST;
 /// Upper end of the floor of the window. Above, a memory copy is the bottleneck, not the window.
 const WINDOW_FLOOR_BYTES_MAX: u64 = 4 << 20;
 /// The floor in time: how late the two ends' threads may run without the line falling idle. Costs
@@ -395,13 +402,19 @@ impl LinkEstimator {
 
     /// Size of one bulk request: a sixteenth of the BDP, so that a window has enough requests to
     /// flow evenly, or half a millisecond of a fast line, which bounds the requests per second;
-    /// a power of two in 128 KiB ..= 1 MiB, less where the cap of the window asks for it.
+    /// a power of two in 128 KiB ..= 1 MiB, down to 32 KiB on a line that is known to be slow, and
+    /// less where the cap of the window asks for it.
     #[must_use]
     pub fn extent_bytes(&self) -> u64 {
         let even = (self.bdp_bytes() / 16).max(self.rate() / 2000);
         // At least two must fit into the largest window.
         let most_bytes = (self.window_bytes_cap / 2).clamp(4096, EXTENT_BYTES_MAX);
-        let bounded = even.max(EXTENT_BYTES_MIN).min(most_bytes);
+        let least_bytes = if (1..RATE_FAST).contains(&self.rate()) {
+            EXTENT_BYTES_MIN
+        } else {
+            EXTENT_BYTES_MIN_FAST
+        };
+        let bounded = even.max(least_bytes).min(most_bytes);
         1 << bounded.ilog2()
     }
 
@@ -554,6 +567,7 @@ impl LinkEstimator {
         rtt_before: Duration,
         window_bytes: u64,
     ) {
+        let rate_before = self.rate();
         self.rate_max.reset(self.round_count, Reverse(rate));
         self.rate_judged = rate;
         if rtt <= rtt_before * 3 / 4 {
@@ -562,9 +576,13 @@ impl LinkEstimator {
             return;
         }
         self.rtt_min.reset(now.as_nanos(), nanos(rtt));
-        self.set_window(window_bytes);
+        // The rate is most likely what it was: what limits it now is TCP, which begins anew.
+        let first_bytes = product(rate_before, rtt);
+        self.window_bytes_initial =
+            first_bytes.clamp(WINDOW_BYTES_INITIAL, WINDOW_BYTES_INITIAL_FAR);
+        self.set_window(window_bytes.max(self.window_bytes_initial.min(first_bytes)));
         self.changes.longer += 1;
-        self.restart();
+        self.start_up(START_UP_PATIENCE_ROUNDS);
     }
 
     /// Goes on in `Cruise` as if `round` of its turn had come.
@@ -599,17 +617,17 @@ impl LinkEstimator {
                 self.rate_judged = rate;
                 if grown {
                     self.changes.faster += 1;
-                    self.restart();
+                    self.start_up(RESTART_PATIENCE_ROUNDS);
                 }
             }
             Phase::Trial { .. } => {}
         }
     }
 
-    fn restart(&mut self) {
+    fn start_up(&mut self, patience_rounds: u32) {
         self.phase = Phase::StartUp {
             still_rounds: 0,
-            patience_rounds: RESTART_PATIENCE_ROUNDS,
+            patience_rounds,
         };
     }
 
@@ -627,7 +645,7 @@ impl LinkEstimator {
             }
             DRAIN_ROUND if self.probe_paid(round) => {
                 self.changes.faster += 1;
-                self.restart();
+                self.start_up(RESTART_PATIENCE_ROUNDS);
                 return;
             }
             _ => {}

@@ -114,12 +114,16 @@ impl BulkSocket {
         if is_longer {
             self.stage.store(LONGER, Ordering::Relaxed);
         }
-        match self.stage.load(Ordering::Relaxed) {
-            // CUBIC forgets the window at which it last lost something only in other hands.
-            LONGER => ["bbr", "cubic"].map(|name| set_congestion(&self.socket, name)),
-            GROWN => ["cubic", "bbr"].map(|name| set_congestion(&self.socket, name)),
+        // What a socket has already is not begun anew, so it goes through other hands. Only BBR
+        // forgets where slow start has ended, which a step of the round trip sets very low.
+        let names: &[&str] = match self.stage.load(Ordering::Relaxed) {
+            LONGER => &["cubic", "bbr", "cubic"],
+            GROWN => &["cubic", "bbr"],
             _ => return,
         };
+        for name in names {
+            set_congestion(&self.socket, name);
+        }
     }
 }
 
