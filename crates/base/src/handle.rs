@@ -3,13 +3,15 @@
 use crate::limits::HANDLE_BYTES_MAX;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::sync::Arc;
 
 /// A server's name for one inode of one volume, opaque to the client.
 ///
 /// It stays valid over renames and server restarts and never comes to mean another file. Servers
-/// authenticate what they put in: a handle that a client made up is refused as stale.
+/// authenticate what they put in: a handle that a client made up is refused as stale. Copies share
+/// the bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Handle(Box<[u8]>);
+pub struct Handle(Arc<[u8]>);
 
 impl Handle {
     /// Wraps a server's bytes; `None` if there are none or too many.
@@ -28,7 +30,7 @@ impl Handle {
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Handle(")?;
-        for byte in &self.0 {
+        for byte in self.as_bytes() {
             write!(f, "{byte:02x}")?;
         }
         write!(f, ")")

@@ -8,6 +8,7 @@
 //! * identity: [`SessionId`], [`BootId`], [`VolumeId`], [`Handle`], [`Principal`]
 //! * names: [`Name`], the only way a path component crosses a border
 //! * files: [`Attributes`], [`FileKind`], [`AttributeChange`], [`FileSystemStat`]
+//! * tables: [`QuickMap`], for what is looked up once per entry or request
 //! * trouble: [`FsError`], the closed set of answers a file operation can fail with
 //! * [`limits`]: every bound of the system, with its reason
 
@@ -15,6 +16,7 @@ mod attributes;
 mod error;
 mod extent;
 mod handle;
+mod hash;
 mod ids;
 pub mod limits;
 mod name;
@@ -28,6 +30,7 @@ pub use attributes::{
 pub use error::FsError;
 pub use extent::{Extent, ExtentSet};
 pub use handle::Handle;
+pub use hash::{QuickHasher, QuickMap, QuickState};
 pub use ids::{BootId, ClusterId, LockOwner, OpenId, RequestId, SessionId, VolumeId};
 pub use name::{Name, NameError};
 pub use principal::Principal;

@@ -2,20 +2,21 @@
 
 use super::NodeId;
 use crate::file::Completion;
-use base::Name;
+use base::{Name, QuickMap};
 use readahead::Neighbours;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Names of a directory, present and absent, and the order in which it lists them.
 #[derive(Debug, Default)]
 pub struct Directory {
-    names: HashMap<Name, Option<NodeId>>,
+    names: QuickMap<Name, Option<NodeId>>,
     /// All names are known: one that is not here does not exist.
     complete: bool,
     /// Names in the directory's own order and in byte order, for reading ahead. Not kept exact when
-    /// names come and go; it only predicts.
+    /// names come and go; it only predicts. Made of `listed` when it is first wanted.
     order: Option<Arc<Order>>,
+    /// The last listing, if no order was made of it yet.
+    listed: Vec<Listed>,
     /// What is being read in it.
     pub neighbours: Neighbours,
     /// Look-ups that had to ask the server since the last listing.
@@ -48,7 +49,7 @@ pub struct Sequence {
     /// By name.
     pub sorted: Vec<NodeId>,
     /// Positions in both, by node.
-    pub position: HashMap<NodeId, (usize, usize)>,
+    pub position: QuickMap<NodeId, (usize, usize)>,
 }
 
 impl Sequence {
@@ -58,7 +59,7 @@ impl Sequence {
         let mut by_name = entries;
         by_name.sort_by(|a, b| a.name.cmp(&b.name));
         let sorted: Vec<NodeId> = by_name.iter().map(|entry| entry.node).collect();
-        let mut position: HashMap<NodeId, (usize, usize)> = listed
+        let mut position: QuickMap<NodeId, (usize, usize)> = listed
             .iter()
             .enumerate()
             .map(|(at, node)| (*node, (at, 0)))
@@ -124,13 +125,22 @@ impl Directory {
         self.complete
     }
 
-    /// All names are known: these.
+    /// These names were listed together; what was known of them is known anew.
+    pub fn learn(&mut self, entries: &[Listed]) {
+        self.names.reserve(entries.len());
+        for entry in entries {
+            self.names.insert(entry.name.clone(), Some(entry.node));
+        }
+    }
+
+    /// All names are known: these, which have been learned page by page.
     pub fn complete(&mut self, entries: Vec<Listed>) {
-        self.set_order(&entries);
-        self.names = entries
-            .into_iter()
-            .map(|entry| (entry.name, Some(entry.node)))
-            .collect();
+        let leads_there = |entry: &Listed| self.names.get(&entry.name) == Some(&Some(entry.node));
+        if self.names.len() != entries.len() || !entries.iter().all(leads_there) {
+            self.names.clear();
+            self.learn(&entries);
+        }
+        self.set_order(entries);
         self.complete = true;
         self.misses = 0;
     }
@@ -142,16 +152,21 @@ impl Directory {
     }
 
     /// Remembers the order of a listing without believing in its completeness.
-    pub fn set_order(&mut self, entries: &[Listed]) {
-        self.order = Some(Arc::new(Order {
-            files: Sequence::new(entries.iter().filter(|entry| !entry.is_directory)),
-            directories: Sequence::new(entries.iter().filter(|entry| entry.is_directory)),
-        }));
+    pub fn set_order(&mut self, entries: Vec<Listed>) {
+        self.order = None;
+        self.listed = entries;
     }
 
     /// The order of the last listing.
     #[must_use]
-    pub fn order(&self) -> Option<Arc<Order>> {
+    pub fn order(&mut self) -> Option<Arc<Order>> {
+        let entries = std::mem::take(&mut self.listed);
+        if !entries.is_empty() {
+            self.order = Some(Arc::new(Order {
+                files: Sequence::new(entries.iter().filter(|entry| !entry.is_directory)),
+                directories: Sequence::new(entries.iter().filter(|entry| entry.is_directory)),
+            }));
+        }
         self.order.clone()
     }
 

@@ -16,7 +16,7 @@ pub use directory::{Directory, Listed, Order, Sequence};
 pub use recalls::RecallLog;
 
 use crate::file::File;
-use base::{Attributes, FileKind, Handle, Name, Timestamp};
+use base::{Attributes, FileKind, Handle, Name, QuickMap, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -185,8 +185,8 @@ impl Node {
 /// See the module's head.
 #[derive(Debug)]
 pub struct NodeTable {
-    nodes: HashMap<NodeId, Node>,
-    by_handle: HashMap<Handle, NodeId>,
+    nodes: QuickMap<NodeId, Node>,
+    by_handle: QuickMap<Handle, NodeId>,
     next_id: u64,
     next_synthetic: u64,
     /// Numbers recalls and states that were taken over, in one row.
@@ -206,8 +206,8 @@ impl NodeTable {
         node.lease = root.lease;
         node.pins = 1;
         Self {
-            nodes: HashMap::from([(NodeId::ROOT, node)]),
-            by_handle: HashMap::from([(root.handle.clone(), NodeId::ROOT)]),
+            nodes: QuickMap::from_iter([(NodeId::ROOT, node)]),
+            by_handle: QuickMap::from_iter([(root.handle.clone(), NodeId::ROOT)]),
             next_id: NodeId::ROOT.0 + 1,
             next_synthetic: SYNTHETIC_INODE_FIRST,
             events,

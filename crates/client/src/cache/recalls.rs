@@ -1,7 +1,7 @@
 //! Recent recalls.
 
-use base::Handle;
-use std::collections::{HashMap, VecDeque};
+use base::{Handle, QuickMap};
+use std::collections::VecDeque;
 
 /// Recalls remembered. One is forgotten only when this many later ones have come; requests older
 /// than that are refused their leases wholesale.
@@ -10,7 +10,7 @@ const RECALLS_MAX: usize = 8192;
 /// Which inodes have been recalled recently, by the number of the recall.
 #[derive(Debug, Default)]
 pub struct RecallLog {
-    latest: HashMap<Handle, u64>,
+    latest: QuickMap<Handle, u64>,
     order: VecDeque<(u64, Handle)>,
     /// Requests queued before this many recalls had been seen get no lease.
     floor: u64,

@@ -18,9 +18,10 @@ use crate::file::Completion;
 use crate::file::MemoryShare;
 use crate::transport::{Call, CallError, FileResponse};
 use base::limits::INLINE_BYTES_MAX;
-use base::{AttributeChange, Attributes, FileKind, FsError, Handle, Name, Principal, mode};
+use base::{
+    AttributeChange, Attributes, FileKind, FsError, Handle, Name, Principal, QuickMap, mode,
+};
 use bytes::Bytes;
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -49,13 +50,13 @@ struct AheadFile {
 /// All files that the server does not know yet, and what became of refused ones.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    files: Mutex<HashMap<NodeId, AheadFile>>,
+    files: Mutex<QuickMap<NodeId, AheadFile>>,
     /// Errors of refused creations by directory, for its next fsync.
-    pub(super) errors: Mutex<HashMap<NodeId, FsError>>,
+    pub(super) errors: Mutex<QuickMap<NodeId, FsError>>,
 }
 
 impl Ahead {
-    fn files(&self) -> MutexGuard<'_, HashMap<NodeId, AheadFile>> {
+    fn files(&self) -> MutexGuard<'_, QuickMap<NodeId, AheadFile>> {
         self.files.lock().expect("no panic happens under this lock")
     }
 }

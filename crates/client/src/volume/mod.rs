@@ -11,7 +11,8 @@
 //!
 //! | file | operations |
 //! |---|---|
-//! | `names` | look-up, listing, what is listed ahead |
+//! | `names` | look-up |
+//! | `listing` | listing, what is listed ahead |
 //! | `attributes` | attributes, extended attributes, links, file system figures |
 //! | `open` | open, close, small files ahead |
 //! | `read` | reading: demand, prediction, cancellation |
@@ -25,6 +26,7 @@
 mod ahead;
 mod attributes;
 mod change;
+mod listing;
 mod locks;
 mod names;
 mod open;
@@ -34,7 +36,7 @@ mod space;
 mod write;
 
 pub use change::Creation;
-pub use names::{Listing, ListingEntry};
+pub use listing::{Listing, ListingEntry};
 pub use open::OpenFile;
 pub use read::Pieces;
 pub use readahead::Advice as ReadAdvice;
@@ -117,7 +119,7 @@ pub struct Volume {
     listing_told: AtomicU64,
     next_open: AtomicU64,
     locks: Mutex<locks::HeldLocks>,
-    opens: Mutex<std::collections::HashMap<OpenId, open::OpenAtServer>>,
+    opens: Mutex<base::QuickMap<OpenId, open::OpenAtServer>>,
     ahead: ahead::Ahead,
     /// A commit of everything is due.
     group_commit: AtomicBool,
@@ -316,20 +318,6 @@ impl Volume {
             attributes: known.attributes.clone(),
             attributes_leased: hold && known.attributes_last(),
             name_leased: false,
-        })
-    }
-
-    /// A node under a name that a listing showed.
-    #[must_use]
-    pub fn view_of_name(&self, parent: NodeId, name: &base::Name, node: NodeId) -> Option<View> {
-        let hold = self.transport.leases_hold();
-        let nodes = self.nodes();
-        let known = nodes.get(node)?;
-        Some(View {
-            node,
-            attributes: known.attributes.clone(),
-            attributes_leased: hold && (known.attributes_last() || known.handle.is_none()),
-            name_leased: hold && nodes.name(parent, name) == Some(Some(node)),
         })
     }
 

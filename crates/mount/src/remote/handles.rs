@@ -10,18 +10,18 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 /// An open directory: its entries as they were when it was read from the start.
 #[derive(Debug, Default)]
 pub(super) struct OpenDirectory {
-    listing: Mutex<Option<Listing>>,
+    listing: Mutex<Option<Arc<Listing>>>,
 }
 
 impl OpenDirectory {
-    pub(super) fn listing(&self) -> Option<Listing> {
+    pub(super) fn listing(&self) -> Option<Arc<Listing>> {
         self.listing
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    pub(super) fn set_listing(&self, listing: Listing) {
+    pub(super) fn set_listing(&self, listing: Arc<Listing>) {
         *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = Some(listing);
     }
 }

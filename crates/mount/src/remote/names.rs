@@ -10,7 +10,7 @@ use crate::kernel::{
 use base::{FileKind, FsError, Name};
 use bytes::Bytes;
 use client::cache::NodeId;
-use client::volume::{Creation, Listing, View, Volume};
+use client::volume::{Creation, Listing, ListingEntry, View, Volume};
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -19,6 +19,11 @@ use wire::message::RenameMode;
 /// Offsets of the two entries that every directory has; those of the listing follow.
 const OFFSET_SELF: u64 = 1;
 const OFFSET_PARENT: u64 = 2;
+
+/// The entry of the listing with which a page goes on.
+fn first_entry(offset: u64) -> usize {
+    usize::try_from(offset.saturating_sub(OFFSET_PARENT)).unwrap_or(usize::MAX)
+}
 
 impl RemoteFs {
     /// A name from the kernel, or the answer that it cannot be.
@@ -211,16 +216,24 @@ impl RemoteFs {
             })
         };
         // Listing also says that the tree is walked, so the first page always passes the volume.
-        if let Some(listing) = known.filter(|_| page.offset > 0) {
-            return self.part().answer_page(call, page, plus, &listing);
+        let first = first_entry(page.offset);
+        let known = known.filter(|_| page.offset > 0);
+        if let Some(listing) = known.as_ref().filter(|listing| listing.at(first).is_some()) {
+            return self.part().answer_page(call, page, plus, listing);
         }
         let who = call.who();
         call.answer.wait(None);
         let this = self.part();
         self.runtime.spawn(async move {
-            match this.volume.list(&who, call.node).await {
+            let listing = match known {
+                Some(listing) => Ok(listing),
+                None => this.volume.list_open(&who, call.node).await,
+            };
+            match listing {
                 Ok(listing) => {
                     directory.set_listing(Arc::clone(&listing));
+                    // What became of it is looked at by the answer.
+                    let _ = listing.reach(first).await;
                     this.answer_page(call, page, plus, &listing);
                 }
                 Err(error) => call.answer.fail(error),
@@ -268,57 +281,48 @@ impl Part {
     }
 
     fn answer_page(&self, call: Call, page: ReadDir, plus: bool, listing: &Listing) {
+        let first = first_entry(page.offset);
+        // An empty page says that the listing has ended, which must be true.
+        if let Some(Err(error)) = listing.at(first) {
+            return call.answer.fail(error);
+        }
         if plus {
-            self.answer_page_plus(call, page, listing);
+            self.answer_page_plus(call, page, first, listing);
         } else {
-            let mut builder = DirectoryBuilder::new(page.size);
-            let full = self.dots(call.node, page.offset, |inode, offset, name| {
-                builder.add(inode, offset, FileKind::Directory, name)
-            });
-            let first = page.offset.saturating_sub(OFFSET_PARENT) as usize;
-            if !full {
-                for (index, entry) in listing.iter().enumerate().skip(first) {
-                    let offset = index as u64 + OFFSET_PARENT + 1;
-                    if builder.add(entry.inode, offset, entry.kind, entry.name.as_bytes()) {
-                        break;
-                    }
-                }
-            }
-            call.answer.directory(&builder);
+            self.answer_page_bare(call, page, first, listing);
         }
     }
 
-    fn answer_page_plus(&self, call: Call, page: ReadDir, listing: &Listing) {
+    fn answer_page_bare(&self, call: Call, page: ReadDir, first: usize, listing: &Listing) {
+        let mut builder = DirectoryBuilder::new(page.size);
+        let full = self.dots(call.node, page.offset, |inode, offset, name| {
+            builder.add(inode, offset, FileKind::Directory, name)
+        });
+        if !full {
+            listing.each_from(first, |place, entry| {
+                let offset = place as u64 + OFFSET_PARENT + 1;
+                builder.add(entry.inode, offset, entry.kind, entry.name.as_bytes())
+            });
+        }
+        call.answer.directory(&builder);
+    }
+
+    fn answer_page_plus(&self, call: Call, page: ReadDir, first: usize, listing: &Listing) {
         let mut builder = DirectoryPlusBuilder::new(page.size);
-        let mut told: Vec<NodeId> = Vec::new();
         let full = self.dots(call.node, page.offset, |inode, offset, name| {
             builder.add_bare(inode, offset, FileKind::Directory, name)
         });
-        let first = page.offset.saturating_sub(OFFSET_PARENT) as usize;
+        let mut told = Vec::new();
         if !full {
-            for (index, entry) in listing.iter().enumerate().skip(first) {
-                let offset = index as u64 + OFFSET_PARENT + 1;
+            let tell = |place: usize, entry: &ListingEntry, view: Option<&View>| {
+                let offset = place as u64 + OFFSET_PARENT + 1;
                 let name = entry.name.as_bytes();
-                let view = entry
-                    .node
-                    .and_then(|node| self.volume.view_of_name(call.node, &entry.name, node));
-                let full = match view {
-                    Some(view) => {
-                        self.volume.reference(view.node);
-                        told.push(view.node);
-                        builder.add(&self.entry(&view), offset, name)
-                    }
+                match view {
+                    Some(view) => builder.add(&self.entry(view), offset, name),
                     None => builder.add_bare(entry.inode, offset, entry.kind, name),
-                };
-                if full {
-                    // The last one did not fit; the kernel has not been told of it.
-                    if let Some(node) = entry.node.filter(|node| told.last() == Some(node)) {
-                        told.pop();
-                        self.volume.forget(&[(node, 1)]);
-                    }
-                    break;
                 }
-            }
+            };
+            told = self.volume.tell_listing(call.node, listing, first, tell);
         }
         if !told.is_empty() {
             self.volume.on_listing_told();

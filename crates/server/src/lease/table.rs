@@ -10,9 +10,10 @@
 
 use crate::session::SessionKey;
 use base::limits::LEASES_PER_SESSION_MAX;
-use base::{Handle, Time};
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use base::{Handle, QuickMap, QuickState, Time};
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::hash::BuildHasher;
 use std::time::Duration;
 use wire::message::Lease;
 
@@ -45,12 +46,12 @@ pub(crate) struct Moment(u64);
 /// Leases by inode.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTable {
-    inodes: HashMap<Handle, Inode>,
-    counts: HashMap<SessionKey, usize>,
+    inodes: QuickMap<Handle, Inode>,
+    counts: QuickMap<SessionKey, usize>,
     /// Hashes of the inodes that changed last, the newest at the back.
     recent: VecDeque<u64>,
     changes: u64,
-    hasher: RandomState,
+    hasher: QuickState,
     exclusives: usize,
 }
 
@@ -103,13 +104,11 @@ impl LeaseTable {
             return Lease::None;
         }
         let count = self.counts.entry(session).or_default();
-        if !self.inodes.contains_key(handle) {
-            if *count >= LEASES_PER_SESSION_MAX {
-                return Lease::None;
-            }
-            self.inodes.insert(handle.clone(), Inode::default());
-        }
-        let inode = self.inodes.get_mut(handle).expect("it is there now");
+        let inode = match self.inodes.entry(handle.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if *count >= LEASES_PER_SESSION_MAX => return Lease::None,
+            Entry::Vacant(room) => room.insert(Inode::default()),
+        };
         let others = inode.holders.iter().any(|(holder, _)| *holder != session);
         let possible = if inode.writers.iter().any(|(writer, _)| *writer != session) {
             Lease::None

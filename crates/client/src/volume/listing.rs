@@ -1,0 +1,564 @@
+//! Listings: of one directory, page by page, and of those that will be listed next.
+//!
+//! A page is asked for as soon as the one before it has arrived, and taken over while the server
+//! makes the next: names and nodes are known, and a program that lists sees them, from the moment
+//! at which their page is here.
+
+use super::{View, Volume};
+use crate::cache::{Listed, NodeId, NodeTable};
+use crate::file::{Completion, FetchOutcome};
+use crate::transport::{Call, CallError, Pending};
+use base::limits::DIRECTORY_ENTRIES_MAX;
+use base::{FileKind, FsError, Name, Principal};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::Notify;
+use wire::frame::Class;
+use wire::message::{DirectoryEntry, Step, StepReply, Target};
+
+/// Largest directory that is listed only because of look-ups.
+const ENTRIES_AHEAD_MAX: usize = 65536;
+
+/// Directories listed ahead at once: at 100 ms, enough for a thousand directories a second.
+const DIRECTORIES_AHEAD_MAX: usize = 128;
+
+/// Bytes that a listing is taken to have, about a hundred entries, when it is asked how many the
+/// line holds in one round trip.
+const LISTING_BYTES: u64 = 16 << 10;
+/// What a server takes for an entry with its attributes, on a fast machine.
+const ENTRY_TIME: Duration = Duration::from_micros(4);
+/// Least entries of a page. Each page costs both sides some 100 us beside its entries.
+const PAGE_ENTRIES_MIN: usize = 512;
+
+/// An entry of a directory as a listing shows it.
+#[derive(Clone, Debug)]
+pub struct ListingEntry {
+    /// Its name.
+    pub name: Name,
+    /// Its kind.
+    pub kind: FileKind,
+    /// Its inode number.
+    pub inode: u64,
+    /// The node, where its attributes came along.
+    pub node: Option<NodeId>,
+}
+
+/// The entries of a directory, as far as they have arrived.
+#[derive(Debug, Default)]
+pub struct Listing {
+    pages: RwLock<Pages>,
+    grown: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    entries: Vec<ListingEntry>,
+    /// There are no more, or none can be had.
+    end: Option<FetchOutcome>,
+}
+
+impl Listing {
+    fn whole(entries: Vec<ListingEntry>) -> Self {
+        let end = Some(Ok(()));
+        Self {
+            pages: RwLock::new(Pages { entries, end }),
+            grown: Notify::new(),
+        }
+    }
+
+    fn grow(&self, entries: Vec<ListingEntry>) {
+        let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+        pages.entries.extend(entries);
+        drop(pages);
+        self.grown.notify_waiters();
+    }
+
+    fn end(&self, outcome: FetchOutcome) {
+        let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+        // The first end stands.
+        pages.end.get_or_insert(outcome);
+        drop(pages);
+        self.grown.notify_waiters();
+    }
+
+    /// What can be said at `first` now: `Some(Ok(true))` if there is an entry, `Some(Ok(false))` if
+    /// the listing ends before it, `None` if it has not arrived.
+    #[must_use]
+    pub fn at(&self, first: usize) -> Option<Result<bool, FsError>> {
+        let pages = self.read();
+        if first < pages.entries.len() {
+            return Some(Ok(true));
+        }
+        pages.end.map(|end| end.map(|()| false))
+    }
+
+    /// Waits until something can be said at `first`; whether there is an entry.
+    ///
+    /// # Errors
+    /// Why the listing ended before its end.
+    pub async fn reach(&self, first: usize) -> Result<bool, FsError> {
+        loop {
+            let grown = self.grown.notified();
+            if let Some(outcome) = self.at(first) {
+                return outcome;
+            }
+            grown.await;
+        }
+    }
+
+    /// Shows the entries from `first` on that have arrived to `show`, until it says that it has no
+    /// room.
+    pub fn each_from(&self, first: usize, mut show: impl FnMut(usize, &ListingEntry) -> bool) {
+        let pages = self.read();
+        let entries = pages.entries.iter().enumerate().skip(first);
+        for (place, entry) in entries {
+            if show(place, entry) {
+                break;
+            }
+        }
+    }
+
+    /// All entries, when they have arrived.
+    async fn all(&self) -> Result<Vec<ListingEntry>, FsError> {
+        self.reach(usize::MAX).await?;
+        Ok(self.read().entries.clone())
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Pages> {
+        self.pages.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A page on its way into the table.
+struct Page {
+    entries: Vec<DirectoryEntry>,
+    recalls_seen: u64,
+    /// The directory's lease came with it and stands.
+    leased: bool,
+}
+
+/// What was believed of a directory when its listing was begun.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    epoch: u64,
+    changes: u64,
+}
+
+impl Asked {
+    fn now(nodes: &NodeTable, directory: NodeId) -> Option<Self> {
+        let known = nodes.get(directory)?;
+        Some(Self {
+            epoch: known.epoch,
+            changes: known.changes,
+        })
+    }
+}
+
+/// What the pages so far have shown.
+struct Shown {
+    asked: Asked,
+    listed: Vec<Listed>,
+    /// Every page came with a lease, and every entry with its attributes.
+    whole: bool,
+    /// Recalls received when the oldest page was asked for.
+    recalls_seen: u64,
+}
+
+impl Shown {
+    fn nothing(asked: Asked) -> Self {
+        Self {
+            asked,
+            listed: Vec::new(),
+            whole: true,
+            recalls_seen: u64::MAX,
+        }
+    }
+}
+
+impl Volume {
+    /// The whole of a directory, if it is here.
+    #[must_use]
+    pub fn list_cached(&self, directory: NodeId) -> Option<Arc<Listing>> {
+        if !self.transport.leases_hold() {
+            return None;
+        }
+        let nodes = self.nodes();
+        let known = nodes.get(directory)?;
+        let entries = known.directory.as_ref()?;
+        if !known.is_leased() || !entries.is_complete() {
+            return None;
+        }
+        let mut listing: Vec<ListingEntry> = entries
+            .present()
+            .filter_map(|(name, node)| {
+                let attributes = &nodes.get(node)?.attributes;
+                Some(ListingEntry {
+                    name: name.clone(),
+                    kind: attributes.kind,
+                    inode: attributes.inode,
+                    node: Some(node),
+                })
+            })
+            .collect();
+        let known = entries.present().count();
+        drop(nodes);
+        if listing.len() < known {
+            return None;
+        }
+        listing.sort_by(|a, b| a.name.cmp(&b.name));
+        Some(Arc::new(Listing::whole(listing)))
+    }
+
+    /// All entries of a directory.
+    ///
+    /// # Errors
+    /// The server's, for this caller.
+    pub async fn list(
+        &self,
+        who: &Principal,
+        directory: NodeId,
+    ) -> Result<Vec<ListingEntry>, FsError> {
+        self.list_open(who, directory).await?.all().await
+    }
+
+    /// The entries of a directory as they come.
+    ///
+    /// # Errors
+    /// The server's, for this caller, if there is not even a first page.
+    pub async fn list_open(
+        &self,
+        who: &Principal,
+        directory: NodeId,
+    ) -> Result<Arc<Listing>, FsError> {
+        self.walked(who, directory);
+        if let Some(listing) = self.list_cached(directory) {
+            return Ok(listing);
+        }
+        let under_way = {
+            let mut nodes = self.nodes();
+            let known = nodes.get_mut(directory).ok_or(FsError::Stale)?;
+            known.directory_mut().listing.clone()
+        };
+        if let Some(under_way) = under_way {
+            let _ = under_way.wait().await;
+            if let Some(listing) = self.list_cached(directory) {
+                return Ok(listing);
+            }
+        }
+        // Entries that exist only here must be at the server before it lists. What it refuses is
+        // not there, and is for those to hear who sync.
+        let _ = self.settle_directory(directory).await;
+        let listing = Arc::<Listing>::default();
+        let (this, who, growing) = (self.arc(), who.clone(), Arc::clone(&listing));
+        tokio::spawn(async move {
+            this.fetch_listing(&who, directory, &growing, usize::MAX)
+                .await;
+        });
+        listing.reach(0).await?;
+        Ok(listing)
+    }
+
+    /// Reads all pages of a directory and takes over what they say. A listing of at most
+    /// `entries_max` is a guess that nobody waits for.
+    async fn fetch_listing(
+        &self,
+        who: &Principal,
+        directory: NodeId,
+        listing: &Listing,
+        entries_max: usize,
+    ) {
+        let class = if entries_max == usize::MAX {
+            Class::Metadata
+        } else {
+            Class::Prediction
+        };
+        let completion = Completion::default();
+        let begun = {
+            let mut nodes = self.nodes();
+            let asked = Asked::now(&nodes, directory);
+            if let Some(known) = nodes.get_mut(directory) {
+                known.directory_mut().listing = Some(completion.clone());
+            }
+            asked.ok_or(FsError::Stale)
+        };
+        let outcome = match begun {
+            Ok(asked) => {
+                let pages = self.fetch_pages(who, directory, listing, (entries_max, class), asked);
+                pages.await
+            }
+            Err(error) => Err(error),
+        };
+        if let Some(known) = self.nodes().get_mut(directory) {
+            known.directory_mut().listing = None;
+        }
+        listing.end(outcome);
+        completion.set(outcome);
+    }
+
+    async fn fetch_pages(
+        &self,
+        who: &Principal,
+        directory: NodeId,
+        listing: &Listing,
+        (entries_max, class): (usize, Class),
+        asked: Asked,
+    ) -> FetchOutcome {
+        let target = self.target(directory).await?;
+        let page_entries = self.page_entries();
+        let mut shown = Shown::nothing(asked);
+        let mut pending = self.ask_page(who, &target, 0, page_entries, class);
+        loop {
+            let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
+            let reply = response.results.pop().ok_or(FsError::Io)??;
+            let StepReply::Directory {
+                entries,
+                end,
+                lease,
+            } = reply
+            else {
+                return Err(FsError::Io);
+            };
+            let last = entries.last().map(|last| last.cookie).filter(|_| !end);
+            if last.is_some() && shown.listed.len() + entries.len() > entries_max {
+                return Err(FsError::TooBig);
+            }
+            let next = last.map(|cookie| self.ask_page(who, &target, cookie, page_entries, class));
+            if next.is_some() {
+                // The connection's writer sends it before this task goes on.
+                tokio::task::yield_now().await;
+            }
+            let seen = response.recalls_seen;
+            let leased = self.nodes().take_lease(directory, lease, seen);
+            let page = Page {
+                entries,
+                recalls_seen: seen,
+                leased,
+            };
+            listing.grow(self.take_page(directory, page, &mut shown));
+            match next {
+                Some(next) => pending = next,
+                None => break,
+            }
+        }
+        self.take_listing(directory, shown);
+        Ok(())
+    }
+
+    /// Takes over the beginning of the root, which came with its handle.
+    pub(super) fn take_first_listing(&self, reply: StepReply, recalls_seen: u64) {
+        let StepReply::Directory {
+            entries,
+            end: true,
+            lease,
+        } = reply
+        else {
+            return;
+        };
+        let root = NodeId::ROOT;
+        let mut nodes = self.nodes();
+        let leased = nodes.take_lease(root, lease, recalls_seen);
+        let Some(asked) = Asked::now(&nodes, root) else {
+            return;
+        };
+        drop(nodes);
+        let mut shown = Shown::nothing(asked);
+        let page = Page {
+            entries,
+            recalls_seen,
+            leased,
+        };
+        let _ = self.take_page(root, page, &mut shown);
+        self.take_listing(root, shown);
+    }
+
+    /// Entries to ask for at once: at least as many as the server makes in a round trip, so that it
+    /// does not wait for us, and not many more, so that we do not wait for it.
+    fn page_entries(&self) -> usize {
+        let (line, ..) = self.transport.download_room();
+        let made = line.rtt.as_nanos() / ENTRY_TIME.as_nanos();
+        let made = usize::try_from(made).unwrap_or(usize::MAX);
+        if line.rtt.is_zero() {
+            DIRECTORY_ENTRIES_MAX
+        } else {
+            made.clamp(PAGE_ENTRIES_MIN, DIRECTORY_ENTRIES_MAX)
+        }
+    }
+
+    fn ask_page(
+        &self,
+        who: &Principal,
+        target: &Target,
+        cookie: u64,
+        entries_max: usize,
+        class: Class,
+    ) -> Pending {
+        let step = Step::ReadDirectory {
+            target: target.clone(),
+            cookie,
+            entries_max: entries_max as u32,
+        };
+        let call = Call {
+            class,
+            ..Call::metadata()
+        };
+        self.transport.submit_steps(who, vec![step], call)
+    }
+
+    /// Takes over one page: nodes, and under the directory's lease names. What a look-up of each
+    /// entry would have brought.
+    fn take_page(&self, directory: NodeId, page: Page, shown: &mut Shown) -> Vec<ListingEntry> {
+        let mut listing = Vec::with_capacity(page.entries.len());
+        let first = shown.listed.len();
+        shown.whole &= page.leased;
+        shown.recalls_seen = shown.recalls_seen.min(page.recalls_seen);
+        let mut nodes = self.nodes();
+        for found in page.entries {
+            let node = found
+                .entry
+                .as_ref()
+                .map(|entry| nodes.apply(entry, page.recalls_seen));
+            let mut inode = found.inode;
+            if let Some(node) = node {
+                if let Some(known) = nodes.get_mut(node) {
+                    known.parent = Some(directory);
+                    inode = known.attributes.inode;
+                }
+                shown.listed.push(Listed {
+                    name: found.name.clone(),
+                    node,
+                    is_directory: found.kind == FileKind::Directory,
+                });
+            } else {
+                shown.whole = false;
+            }
+            listing.push(ListingEntry {
+                name: found.name,
+                kind: found.kind,
+                inode,
+                node,
+            });
+        }
+        let believed = page.leased && Asked::now(&nodes, directory) == Some(shown.asked);
+        if let Some(known) = nodes.get_mut(directory)
+            && believed
+            && known.is_leased()
+        {
+            known.directory_mut().learn(&shown.listed[first..]);
+        }
+        listing
+    }
+
+    /// Takes over that these are all names.
+    fn take_listing(&self, directory: NodeId, shown: Shown) {
+        let mut nodes = self.nodes();
+        // A name may have been recalled between the pages, or since the last one.
+        let recalled = nodes.is_recalled_since(directory, shown.recalls_seen);
+        let unchanged = Asked::now(&nodes, directory) == Some(shown.asked);
+        if let Some(known) = nodes.get_mut(directory) {
+            let believed = shown.whole && !recalled && unchanged && known.is_leased();
+            let entries = known.directory_mut();
+            if believed {
+                entries.complete(shown.listed);
+            } else {
+                entries.set_order(shown.listed);
+            }
+        }
+    }
+
+    /// Shows the entries of a listing from `first` on to `tell`, each with what is known of its
+    /// node, until it says that it has no room. Nodes count as known to the kernel from then on;
+    /// they are returned, so that they can be forgotten if it does not take them.
+    pub fn tell_listing(
+        &self,
+        directory: NodeId,
+        listing: &Listing,
+        first: usize,
+        mut tell: impl FnMut(usize, &ListingEntry, Option<&View>) -> bool,
+    ) -> Vec<NodeId> {
+        let hold = self.transport.leases_hold();
+        let pages = listing.read();
+        let mut told = Vec::new();
+        // One lock for all of them: the kernel takes a hundred or two at once.
+        let mut nodes = self.nodes();
+        for (place, entry) in pages.entries.iter().enumerate().skip(first) {
+            let view = entry.node.and_then(|node| {
+                let known = nodes.get(node)?;
+                let leased = known.attributes_last() || known.handle.is_none();
+                let name_leased = nodes.name(directory, &entry.name) == Some(Some(node));
+                Some(View {
+                    node,
+                    attributes: known.attributes.clone(),
+                    attributes_leased: hold && leased,
+                    name_leased: hold && name_leased,
+                })
+            });
+            if tell(place, entry, view.as_ref()) {
+                break;
+            }
+            if let Some(view) = view {
+                nodes.reference(view.node);
+                told.push(view.node);
+            }
+        }
+        told
+    }
+
+    /// Lists a directory in the background.
+    pub(super) fn list_ahead(&self, who: &Principal, directory: NodeId) {
+        {
+            let mut nodes = self.nodes();
+            let Some(known) = nodes.get_mut(directory) else {
+                return;
+            };
+            if known.handle.is_none() || known.attributes.kind != FileKind::Directory {
+                return;
+            }
+            let leased = known.is_leased();
+            let entries = known.directory_mut();
+            if entries.listing.is_some() || (leased && entries.is_complete()) {
+                return;
+            }
+        }
+        let (this, who) = (self.arc(), who.clone());
+        tokio::spawn(async move {
+            // A guess that fails costs nothing but itself.
+            let _ = this
+                .fetch_listing(&who, directory, &Listing::default(), ENTRIES_AHEAD_MAX)
+                .await;
+        });
+    }
+
+    /// A directory is being listed: if its siblings are being listed in order, list those ahead.
+    fn walked(&self, who: &Principal, directory: NodeId) {
+        let (line, ..) = self.transport.download_room();
+        let count_max = (line.window_bytes / LISTING_BYTES) as usize;
+        let count_max = count_max.clamp(8, DIRECTORIES_AHEAD_MAX);
+        let ahead: Vec<NodeId> = {
+            let mut nodes = self.nodes();
+            let Some(parent) = nodes.get(directory).and_then(|node| node.parent) else {
+                return;
+            };
+            let Some(entries) = nodes
+                .get_mut(parent)
+                .and_then(|parent| parent.directory.as_mut())
+            else {
+                return;
+            };
+            let Some(order) = entries.order() else { return };
+            let sequence = &order.directories;
+            let Some((listed, sorted)) = sequence.position.get(&directory) else {
+                return;
+            };
+            entries.neighbours.on_list(*listed, *sorted);
+            let count = sequence.listed.len();
+            match entries.neighbours.next_directories(count, count_max) {
+                Some((readahead::Order::Listed, range)) => sequence.listed[range].to_vec(),
+                Some((readahead::Order::Sorted, range)) => sequence.sorted[range].to_vec(),
+                None => return,
+            }
+        };
+        for directory in ahead {
+            self.list_ahead(who, directory);
+        }
+    }
+}
