@@ -3,6 +3,7 @@
 use crate::common::{Scene, obstacle, run, text};
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -77,4 +78,48 @@ fn an_error_that_only_a_close_has_told_is_told_to_who_syncs_later() {
     assert!(is_full(holder.sync_all()));
     let later = File::open(&path).unwrap();
     later.sync_all().unwrap();
+}
+
+#[test]
+fn of_files_created_ahead_together_only_those_vanish_that_the_server_refuses() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let (small, mount) = Small::new();
+    // 64 pages are left.
+    let mut filler = File::create(mount.join("filler")).unwrap();
+    filler.write_all(&vec![1; 768 << 10]).unwrap();
+    filler.sync_all().unwrap();
+    let dir = mount.join("dir");
+    fs::create_dir(&dir).unwrap();
+    // The first creation finds out that there is no default ACL.
+    fs::write(dir.join("first"), "").unwrap();
+    File::open(&dir).unwrap().sync_all().unwrap();
+    let page = |number: u8| vec![number; if number % 4 == 3 { 62 << 10 } else { 9 }];
+    let mut ahead = 0;
+    for number in 0..24 {
+        let path = dir.join(format!("{number:02}"));
+        let mut file = File::create(&path).unwrap();
+        file.write_all(&page(number)).unwrap();
+        ahead += u32::from(file.metadata().unwrap().ino() >= 1 << 63);
+    }
+    assert!(ahead > 12, "{ahead} files were created ahead");
+    let synced = File::open(&dir).unwrap().sync_all();
+    assert!(is_full(synced), "six files of 62 KiB have no room");
+    let at_server = small.disk.join("dir");
+    let mut refused = 0;
+    for number in 0..24 {
+        let name = format!("{number:02}");
+        let here = fs::read(dir.join(&name)).ok();
+        assert_eq!(here, fs::read(at_server.join(&name)).ok(), "{name}");
+        match here {
+            Some(contents) => assert_eq!(contents, page(number), "{name}"),
+            None => refused += 1,
+        }
+    }
+    assert!((1..=6).contains(&refused), "{refused} files were refused");
+    File::open(&dir)
+        .unwrap()
+        .sync_all()
+        .expect("it has been told");
 }

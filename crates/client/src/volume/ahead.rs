@@ -4,29 +4,28 @@
 //! new file needs nobody's leave: the kernel has judged the caller by leased attributes, the name
 //! is known to be free, and nobody else looks. Such a creation is answered at once. The file's
 //! contents are gathered until it is closed (or grows, or a moment passes) and then sent with the
-//! creation in one request. Whatever else is done with the file first waits until the server has
-//! it.
+//! creation, in one request with other files (`gather`). Whatever else is done with the file first
+//! waits until the server has it.
 //!
 //! A creation that the server then refuses (no space, a quota) is reported by the next fsync of the
 //! file or of its directory, by a sync of the volume, and in the log.
 
 use super::attributes::{resolve, wall_clock};
 use super::change::{Creation, forget_name};
+use super::gather::{Gathering, Parcel};
 use super::{OpenFile, View, Volume};
 use crate::cache::NodeId;
+use crate::clock::now;
 use crate::file::Completion;
-use crate::file::MemoryShare;
-use crate::transport::{Call, CallError, FileResponse};
 use base::limits::INLINE_BYTES_MAX;
 use base::{
-    AttributeChange, Attributes, FileKind, FsError, Handle, Name, Principal, QuickMap, mode,
+    AttributeChange, Attributes, BootId, FileKind, FsError, Handle, Name, Principal, QuickMap,
+    Time, mode,
 };
-use bytes::Bytes;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
-use wire::frame::Class;
-use wire::message::{Access, Entry, Lease, Step, StepReply};
+use wire::message::{Access, Entry, Lease, Step};
 
 /// Files that may exist only here at once.
 const AHEAD_MAX: usize = 4096;
@@ -43,7 +42,9 @@ struct AheadFile {
     mode: u16,
     umask: u16,
     change: AttributeChange,
+    /// It is on its way, or waits for company on it.
     sent: bool,
+    since: Time,
     completion: Completion,
 }
 
@@ -53,6 +54,19 @@ pub(super) struct Ahead {
     files: Mutex<QuickMap<NodeId, AheadFile>>,
     /// Errors of refused creations by directory, for its next fsync.
     pub(super) errors: Mutex<QuickMap<NodeId, FsError>>,
+    pub(super) gathering: Gathering,
+    /// Somebody will look for files that have stayed open for long enough.
+    timer_set: AtomicBool,
+}
+
+/// What the server says of a file that was created ahead.
+pub(super) struct Made {
+    pub(super) entry: Entry,
+    pub(super) parent: Attributes,
+    pub(super) parent_lease: Lease,
+    /// Recalls received when its creation was sent.
+    pub(super) seen: u64,
+    pub(super) boot: BootId,
 }
 
 impl Ahead {
@@ -105,6 +119,7 @@ impl Volume {
             umask: *umask,
             change: AttributeChange::default(),
             sent: false,
+            since: now(),
             completion: Completion::default(),
         };
         // Under the same lock under which the lease was found to stand: a recall comes before both
@@ -116,7 +131,7 @@ impl Volume {
         self.register(who, node, open, access, false);
         self.file(node).ok()?.lock().on_open(open);
         self.pin(node);
-        self.send_later(node);
+        self.send_in_time();
         let view = View {
             node,
             attributes,
@@ -173,12 +188,43 @@ impl Volume {
         });
     }
 
-    fn send_later(&self, node: NodeId) {
+    /// Sees to it that files that stay open are sent in time.
+    fn send_in_time(&self) {
+        if self.ahead.timer_set.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let this = self.arc();
         tokio::spawn(async move {
-            tokio::time::sleep(AHEAD_TIME_MAX).await;
-            this.send_ahead(node);
+            while let Some(due) = this.send_due() {
+                tokio::time::sleep(due).await;
+            }
         });
+    }
+
+    /// Sends files that exist only here for long enough; when the next one will be due.
+    fn send_due(&self) -> Option<Duration> {
+        let now = now();
+        let mut due = Vec::new();
+        let mut next = None;
+        {
+            let files = self.ahead.files();
+            for (node, file) in files.iter().filter(|(_, file)| !file.sent) {
+                match AHEAD_TIME_MAX.checked_sub(now.since(file.since)) {
+                    Some(left) if !left.is_zero() => {
+                        next = Some(next.map_or(left, |next: Duration| next.min(left)));
+                    }
+                    _ => due.push(*node),
+                }
+            }
+            if next.is_none() {
+                // Under the lock: who comes later sets the timer again.
+                self.ahead.timer_set.store(false, Ordering::Release);
+            }
+        }
+        for node in due {
+            self.send_ahead(node);
+        }
+        next
     }
 
     /// Whether a file exists only here.
@@ -224,104 +270,70 @@ impl Volume {
         }
     }
 
-    /// Sends a file that exists only here, if that has not been done.
+    /// Sends a file that exists only here, if that has not been done; with others that are sent in
+    /// this moment.
     pub(super) fn send_ahead(&self, node: NodeId) {
-        let Ok(file) = self.file(node) else { return };
-        let (step, who) = {
+        {
             let mut files = self.ahead.files();
             let Some(ahead) = files.get_mut(&node).filter(|ahead| !ahead.sent) else {
                 return;
             };
             ahead.sent = true;
-            let step = Step::CreateFile {
-                parent: wire::message::Target::Handle(ahead.parent_handle.clone()),
-                name: ahead.name.clone(),
-                mode: ahead.mode,
-                umask: ahead.umask,
-                change: ahead.change.clone(),
-                bytes: 0,
-            };
-            (step, ahead.who.clone())
-        };
+        }
+        self.gather(node);
+    }
+
+    /// The creation of a file that exists only here, with its contents as they are now.
+    pub(super) fn pack(&self, node: NodeId) -> Option<Parcel> {
+        let file = self.file(node).ok()?;
         let contents = file.lock().written.take_contents(INLINE_BYTES_MAX as usize);
-        let (payload, permits) = contents.unwrap_or_default();
-        let step = match step {
-            Step::CreateFile {
-                parent,
-                name,
-                mode,
-                umask,
-                change,
-                ..
-            } => {
-                let bytes = payload.len() as u32;
-                Step::CreateFile {
-                    parent,
-                    name,
-                    mode,
-                    umask,
-                    change,
-                    bytes,
-                }
-            }
-            other => other,
+        let (contents, permits) = contents.unwrap_or_default();
+        let files = self.ahead.files();
+        let ahead = files.get(&node)?;
+        let step = Step::CreateFile {
+            parent: wire::message::Target::Handle(ahead.parent_handle.clone()),
+            name: ahead.name.clone(),
+            mode: ahead.mode,
+            umask: ahead.umask,
+            change: ahead.change.clone(),
+            bytes: contents.len() as u32,
         };
-        let call = Call {
-            class: Class::Write,
-            payload: payload.clone(),
-            ..Call::metadata()
-        };
-        let pending = self.transport.submit_steps(&who, vec![step], call);
-        let this = self.arc();
-        tokio::spawn(async move {
-            let outcome = pending.files().await.map_err(CallError::to_fs_error);
-            this.created(node, outcome, payload, permits);
-        });
+        Some(Parcel {
+            node,
+            who: ahead.who.clone(),
+            step,
+            contents,
+            permits,
+        })
     }
 
     /// The server has answered a creation that was answered ahead.
-    fn created(
-        &self,
-        node: NodeId,
-        outcome: Result<FileResponse, FsError>,
-        contents: Bytes,
-        permits: Vec<MemoryShare>,
-    ) {
-        let outcome =
-            outcome.and_then(
-                |mut response| match response.results.pop().ok_or(FsError::Io)? {
-                    Ok(StepReply::Created {
-                        entry,
-                        parent,
-                        parent_lease,
-                        ..
-                    }) => Ok((
-                        entry,
-                        parent,
-                        parent_lease,
-                        response.recalls_seen,
-                        response.boot,
-                    )),
-                    Ok(_) => Err(FsError::Io),
-                    Err(error) => Err(error),
-                },
-            );
+    pub(super) fn created(&self, parcel: Parcel, outcome: Result<Made, FsError>) {
+        let Parcel {
+            node,
+            who,
+            contents,
+            permits,
+            ..
+        } = parcel;
         let Some(ahead) = self.ahead.files().remove(&node) else {
             return;
         };
         let outcome = match outcome {
-            Ok((entry, parent, parent_lease, seen, boot)) => {
-                self.confirm_ahead(node, &ahead, &entry, &parent, parent_lease, seen);
+            Ok(made) => {
+                self.confirm_ahead(node, &ahead, &made);
                 if let Ok(file) = self.file(node) {
                     let mut state = file.lock();
-                    state
-                        .written
-                        .add_stored(contents, ahead.who.clone(), boot, permits);
+                    let written = &mut state.written;
+                    written.add_stored(contents, who, made.boot, permits);
+                    let is_empty = written.is_empty();
                     drop(state);
                     // What was written since waits for nothing else any more.
-                    self.send_gathered_later(node, &file);
-                    self.send_written(node, &file);
-                    self.commit_all_soon();
+                    if !is_empty {
+                        self.send_gathered_later(node, &file);
+                        self.send_written(node, &file);
+                        self.commit_all_soon();
+                    }
                 }
                 Ok(())
             }
@@ -333,19 +345,11 @@ impl Volume {
         ahead.completion.set(outcome);
     }
 
-    fn confirm_ahead(
-        &self,
-        node: NodeId,
-        ahead: &AheadFile,
-        entry: &Entry,
-        parent: &Attributes,
-        parent_lease: Lease,
-        seen: u64,
-    ) {
+    fn confirm_ahead(&self, node: NodeId, ahead: &AheadFile, made: &Made) {
         let mut nodes = self.nodes();
         let local = nodes.get(node).map(|known| known.attributes.clone());
-        nodes.confirm(node, entry, seen);
-        nodes.refresh(ahead.parent, parent, parent_lease, seen);
+        nodes.confirm(node, &made.entry, made.seen);
+        nodes.refresh(ahead.parent, &made.parent, made.parent_lease, made.seen);
         let changed = nodes.get(node).is_some_and(|known| {
             local.as_ref().is_none_or(|local| {
                 (local.mode, local.uid, local.gid, local.size)
@@ -395,6 +399,9 @@ impl Volume {
     /// Why the server refused it.
     pub(super) async fn settle(&self, node: NodeId) -> Result<Handle, FsError> {
         self.send_ahead(node);
+        if self.is_ahead(node) {
+            self.send_gathered();
+        }
         let completion = self
             .ahead
             .files()
@@ -453,6 +460,7 @@ impl Volume {
         for node in &nodes {
             self.send_ahead(*node);
         }
+        self.send_gathered();
         let mut outcome = Ok(());
         for node in nodes {
             outcome = outcome.and(self.settle(node).await.map(|_| ()));

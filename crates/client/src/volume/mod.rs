@@ -20,12 +20,14 @@
 //! | `space` | allocation, holes, copies within the server |
 //! | `change` | creating, removing, renaming |
 //! | `ahead` | creations answered before the server knows |
+//! | `gather` | those creations on their way |
 //! | `locks` | advisory locks |
 //! | `recall` | leases that the server takes back, reconnection |
 
 mod ahead;
 mod attributes;
 mod change;
+mod gather;
 mod listing;
 mod locks;
 mod names;

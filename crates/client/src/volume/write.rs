@@ -17,7 +17,7 @@ use std::time::Duration;
 use wire::message::{FileRef, Step, StepReply, Target, WriteAt};
 
 /// How long small writes are gathered before they are sent.
-const GATHER_TIME: Duration = Duration::from_millis(2);
+pub(super) const GATHER_TIME: Duration = Duration::from_millis(2);
 /// Stored bytes of one file that are committed without being asked, so that memory comes back while
 /// the writer goes on.
 const COMMIT_BYTES: u64 = 32 << 20;

@@ -1,0 +1,180 @@
+//! Files created ahead, on their way to the server: those that are closed within a moment go in one
+//! request.
+//!
+//! A request of its own costs both sides some 100 us in tasks, frames and wake-ups, several times
+//! what the server needs to make the file. So a file waits up to [`GATHER_TIME`] for company, less
+//! if there is enough of it or somebody waits for any of them.
+//!
+//! The server carries the steps of a request out in order and stops at the first that fails. That
+//! file is refused; those behind it have not been tried and are sent again, each alone: if there is
+//! no space for any of them, one more round trip tells of all.
+
+use super::Volume;
+use super::ahead::Made;
+use super::write::GATHER_TIME;
+use crate::cache::NodeId;
+use crate::file::MemoryShare;
+use crate::transport::{Call, CallError, FileResponse};
+use base::limits::COMPOUND_STEPS_MAX;
+use base::{FsError, Principal};
+use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
+use wire::frame::Class;
+use wire::message::{Step, StepReply};
+
+/// Contents in one request, at most; one file may have more. A slow line has something to do while
+/// the next request is gathered.
+const BATCH_BYTES_MAX: usize = 256 << 10;
+
+/// One creation, ready to be sent.
+pub(super) struct Parcel {
+    pub(super) node: NodeId,
+    pub(super) who: Principal,
+    pub(super) step: Step,
+    pub(super) contents: Bytes,
+    pub(super) permits: Vec<MemoryShare>,
+}
+
+/// Files that wait for company.
+#[derive(Debug, Default)]
+pub(super) struct Gathering(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    nodes: VecDeque<NodeId>,
+    /// Somebody will come for them.
+    timer_set: bool,
+}
+
+impl Gathering {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().expect("no panic happens under this lock")
+    }
+}
+
+impl Volume {
+    /// A file that exists only here is to be sent with others.
+    pub(super) fn gather(&self, node: NodeId) {
+        let mut waiting = self.ahead.gathering.lock();
+        waiting.nodes.push_back(node);
+        let full = waiting.nodes.len() >= COMPOUND_STEPS_MAX;
+        let set = full || std::mem::replace(&mut waiting.timer_set, true);
+        drop(waiting);
+        if full {
+            self.send_gathered();
+        } else if !set {
+            let this = self.arc();
+            tokio::spawn(async move {
+                tokio::time::sleep(GATHER_TIME).await;
+                this.ahead.gathering.lock().timer_set = false;
+                this.send_gathered();
+            });
+        }
+    }
+
+    /// Sends all files that wait for company: somebody waits for one of them, or they are enough.
+    pub(super) fn send_gathered(&self) {
+        loop {
+            let nodes: Vec<NodeId> = {
+                let mut waiting = self.ahead.gathering.lock();
+                let count = waiting.nodes.len().min(COMPOUND_STEPS_MAX);
+                waiting.nodes.drain(..count).collect()
+            };
+            if nodes.is_empty() {
+                return;
+            }
+            let parcels = nodes.into_iter().filter_map(|node| self.pack(node));
+            self.send_parcels(parcels.collect());
+        }
+    }
+
+    /// Sends parcels in as few requests as their callers and sizes allow.
+    fn send_parcels(&self, parcels: Vec<Parcel>) {
+        let mut batch: Vec<Parcel> = Vec::new();
+        let mut bytes = 0;
+        for parcel in parcels {
+            let fits = batch.first().is_none_or(|first| {
+                first.who == parcel.who && bytes + parcel.contents.len() <= BATCH_BYTES_MAX
+            });
+            if !fits {
+                self.send_batch(std::mem::take(&mut batch));
+                bytes = 0;
+            }
+            bytes += parcel.contents.len();
+            batch.push(parcel);
+        }
+        if !batch.is_empty() {
+            self.send_batch(batch);
+        }
+    }
+
+    /// Sends one request.
+    fn send_batch(&self, batch: Vec<Parcel>) {
+        let steps: Vec<Step> = batch.iter().map(|parcel| parcel.step.clone()).collect();
+        let call = Call {
+            class: Class::Write,
+            payload: payload(&batch),
+            ..Call::metadata()
+        };
+        let pending = self.transport.submit_steps(&batch[0].who, steps, call);
+        let this = self.arc();
+        tokio::spawn(async move {
+            match pending.files().await {
+                Ok(response) => this.unpack(batch, response),
+                Err(error) => {
+                    for parcel in batch {
+                        this.created(parcel, Err(CallError::to_fs_error(error)));
+                    }
+                }
+            }
+        });
+    }
+
+    /// Takes over what the server says of each file.
+    fn unpack(&self, batch: Vec<Parcel>, response: FileResponse) {
+        let (seen, boot) = (response.recalls_seen, response.boot);
+        let mut results = response.results.into_iter();
+        let alone = batch.len() == 1;
+        let mut untried = Vec::new();
+        for parcel in batch {
+            match results.next() {
+                Some(Ok(StepReply::Created {
+                    entry,
+                    parent,
+                    parent_lease,
+                    ..
+                })) => {
+                    let made = Made {
+                        entry,
+                        parent,
+                        parent_lease,
+                        seen,
+                        boot,
+                    };
+                    self.created(parcel, Ok(made));
+                }
+                Some(Ok(_)) => self.created(parcel, Err(FsError::Io)),
+                Some(Err(error)) => self.created(parcel, Err(error)),
+                // An answer to nothing would have it sent for ever.
+                None if alone => self.created(parcel, Err(FsError::Io)),
+                None => untried.push(parcel),
+            }
+        }
+        for parcel in untried {
+            self.send_batch(vec![parcel]);
+        }
+    }
+}
+
+/// The contents of all files, one after the other.
+fn payload(batch: &[Parcel]) -> Bytes {
+    if let [only] = batch {
+        return only.contents.clone();
+    }
+    let mut whole = BytesMut::with_capacity(batch.iter().map(|p| p.contents.len()).sum());
+    for parcel in batch {
+        whole.extend_from_slice(&parcel.contents);
+    }
+    whole.freeze()
+}
