@@ -30,6 +30,11 @@ pub struct Directory {
     pub default_acl: Option<bool>,
     /// A listing that is under way.
     pub listing: Option<Completion>,
+    /// How many are under way.
+    listings: u32,
+    /// Names of which this machine knows better than those listings: what has been done to them
+    /// here may have come before or after.
+    own: QuickMap<Name, ()>,
 }
 
 /// The order of a directory's entries, files and subdirectories apart.
@@ -106,6 +111,29 @@ impl Directory {
         }
     }
 
+    /// A listing is begun. `ahead`: names that exist here and that the server may not know yet.
+    pub fn begin_listing(&mut self, listing: Completion, ahead: Vec<Name>) {
+        self.listing = Some(listing);
+        self.listings += 1;
+        self.own.extend(ahead.into_iter().map(|name| (name, ())));
+    }
+
+    /// A listing is over, taken over or not.
+    pub fn end_listing(&mut self) {
+        self.listing = None;
+        self.listings -= 1;
+        if self.listings == 0 {
+            self.own = QuickMap::default();
+        }
+    }
+
+    /// This machine has changed what a name leads to.
+    pub fn note_own(&mut self, name: &Name) {
+        if self.listings > 0 {
+            self.own.insert(name.clone(), ());
+        }
+    }
+
     /// Nothing is known of a name any more.
     pub fn forget(&mut self, name: &Name) {
         self.names.remove(name);
@@ -129,15 +157,21 @@ impl Directory {
     pub fn learn(&mut self, entries: &[Listed]) {
         self.names.reserve(entries.len());
         for entry in entries {
-            self.names.insert(entry.name.clone(), Some(entry.node));
+            if !self.own.contains_key(&entry.name) {
+                self.names.insert(entry.name.clone(), Some(entry.node));
+            }
         }
     }
 
-    /// All names are known: these, which have been learned page by page.
+    /// All names are known: these, which have been learned page by page; unless something has been
+    /// done here to one of which nothing is known, so that nobody can say which came first.
     pub fn complete(&mut self, entries: Vec<Listed>) {
+        if !self.own.keys().all(|name| self.names.contains_key(name)) {
+            return self.set_order(entries);
+        }
         let leads_there = |entry: &Listed| self.names.get(&entry.name) == Some(&Some(entry.node));
         if self.names.len() != entries.len() || !entries.iter().all(leads_there) {
-            self.names.clear();
+            self.names.retain(|name, _| self.own.contains_key(name));
             self.learn(&entries);
         }
         self.set_order(entries);
@@ -181,5 +215,74 @@ impl Directory {
     #[must_use]
     pub fn contents_wanted(&self) -> bool {
         self.opens.saturating_mul(2) >= self.lookups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(name: &str) -> Name {
+        Name::new(name).expect("a plain name")
+    }
+
+    fn listed(names: &[(&str, u64)]) -> Vec<Listed> {
+        let entry = |(of, node): &(&str, u64)| Listed {
+            name: name(of),
+            node: NodeId(*node),
+            is_directory: false,
+        };
+        names.iter().map(entry).collect()
+    }
+
+    #[test]
+    fn what_is_done_here_while_a_listing_is_under_way_stands() {
+        let mut directory = Directory::default();
+        directory.set(&name("ahead"), Some(NodeId(9)));
+        directory.begin_listing(Completion::default(), vec![name("ahead")]);
+        for (changed, node) in [("made", Some(NodeId(10))), ("removed", None)] {
+            directory.note_own(&name(changed));
+            directory.set(&name(changed), node);
+        }
+        // As it was before all that.
+        let entries = listed(&[("removed", 3), ("stays", 4)]);
+        directory.learn(&entries);
+        directory.complete(entries);
+        directory.end_listing();
+        assert!(directory.is_complete());
+        let known = ["ahead", "made", "removed", "stays", "other"];
+        let known = known.map(|of| directory.get(&name(of)));
+        let node = |node| Some(Some(NodeId(node)));
+        assert_eq!(known, [node(9), node(10), Some(None), node(4), Some(None)]);
+    }
+
+    #[test]
+    fn a_listing_is_not_all_names_if_it_may_be_older_than_what_was_forgotten() {
+        let mut directory = Directory::default();
+        directory.begin_listing(Completion::default(), Vec::new());
+        directory.note_own(&name("doubted"));
+        directory.set(&name("doubted"), Some(NodeId(2)));
+        directory.forget(&name("doubted"));
+        let entries = listed(&[("doubted", 2), ("stays", 4)]);
+        directory.learn(&entries);
+        directory.complete(entries);
+        assert!(!directory.is_complete());
+        assert_eq!(directory.get(&name("doubted")), None);
+        assert_eq!(directory.get(&name("stays")), Some(Some(NodeId(4))));
+    }
+
+    #[test]
+    fn a_listing_that_ends_leaves_another_what_it_must_not_believe() {
+        let mut directory = Directory::default();
+        directory.begin_listing(Completion::default(), Vec::new());
+        directory.begin_listing(Completion::default(), Vec::new());
+        directory.note_own(&name("removed"));
+        directory.set(&name("removed"), None);
+        directory.complete(listed(&[("removed", 3)]));
+        directory.end_listing();
+        directory.complete(listed(&[("removed", 3), ("stays", 4)]));
+        directory.end_listing();
+        assert_eq!(directory.get(&name("removed")), Some(None));
+        assert_eq!(directory.get(&name("stays")), Some(Some(NodeId(4))));
     }
 }

@@ -77,7 +77,7 @@ pub struct Node {
     pub link_target: Option<Vec<u8>>,
     /// The inode's `changed` when the kernel last began to fill its page cache.
     pub kernel_data: Option<Timestamp>,
-    /// Bumped by every recall: what was asked for before is not believed.
+    /// Bumped whenever a lease goes: what was asked for before is not believed.
     pub epoch: u64,
     /// Bumped by every change of a directory's names that is made from here. A look-up or listing
     /// that was asked for before may show the names as they were, and no recall says so.
@@ -321,6 +321,7 @@ impl NodeTable {
         let size = dirty_size.max(node.attributes_doubted.then_some(told_size));
         node.attributes.size = node.attributes.size.max(size.unwrap_or(0));
         if lease == Lease::None {
+            node.epoch += u64::from(node.lease != Lease::None);
             node.lease = Lease::None;
             if let Some(directory) = &mut node.directory {
                 directory.forget_all();
@@ -430,10 +431,13 @@ impl NodeTable {
         }
     }
 
-    /// A change of a directory's names has been made from here.
-    pub fn note_change(&mut self, directory: NodeId) {
+    /// What a name of a directory leads to has been changed from here.
+    pub fn note_change(&mut self, directory: NodeId, name: &Name) {
         if let Some(node) = self.nodes.get_mut(&directory) {
             node.changes += 1;
+            if let Some(directory) = &mut node.directory {
+                directory.note_own(name);
+            }
         }
     }
 

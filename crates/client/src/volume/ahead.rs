@@ -108,7 +108,7 @@ impl Volume {
         known.attributes.modified = attributes.modified;
         known.attributes.changed = attributes.changed;
         let node = nodes.create_ahead(attributes.clone());
-        nodes.note_change(*parent);
+        nodes.note_change(*parent, name);
         nodes.set_name(*parent, name, Some(node));
         let file = AheadFile {
             parent: *parent,
@@ -225,6 +225,13 @@ impl Volume {
             self.send_ahead(node);
         }
         next
+    }
+
+    /// Names of a directory that lead to files that exist only here.
+    pub(super) fn names_ahead(&self, directory: NodeId) -> Vec<Name> {
+        let files = self.ahead.files();
+        let here = files.values().filter(|file| file.parent == directory);
+        here.map(|file| file.name.clone()).collect()
     }
 
     /// Whether a file exists only here.

@@ -97,7 +97,7 @@ impl Volume {
         let seen = response.recalls_seen;
         let mut nodes = self.nodes();
         let node = nodes.apply(&entry, seen);
-        nodes.note_change(parent);
+        nodes.note_change(parent, name);
         nodes.refresh(parent, &attributes, parent_lease, seen);
         let believed = nodes.get(parent).is_some_and(|parent| parent.is_leased())
             && !nodes.is_recalled_since(parent, seen);
@@ -296,7 +296,7 @@ impl Volume {
         let seen = response.recalls_seen;
         let mut nodes = self.nodes();
         let left = entry.as_ref().map(|entry| nodes.apply_lost(entry, seen));
-        nodes.note_change(parent);
+        nodes.note_change(parent, name);
         keep_refreshed(&mut nodes, parent, &attributes, seen);
         set_or_forget(&mut nodes, parent, name, None, seen);
         drop(nodes);
@@ -311,7 +311,7 @@ impl Volume {
     /// shows that what was known is wrong: nothing is known of the name any more.
     fn doubt_name(&self, parent: NodeId, name: &Name) {
         let mut nodes = self.nodes();
-        nodes.note_change(parent);
+        nodes.note_change(parent, name);
         forget_name(&mut nodes, parent, name);
     }
 
@@ -357,8 +357,8 @@ impl Volume {
         let seen = response.recalls_seen;
         let mut nodes = self.nodes();
         let node = nodes.apply(&entry, seen);
-        nodes.note_change(parent);
-        nodes.note_change(to_parent);
+        nodes.note_change(parent, name);
+        nodes.note_change(to_parent, to_name);
         keep_refreshed(&mut nodes, parent, &attributes, seen);
         keep_refreshed(&mut nodes, to_parent, &to_attributes, seen);
         set_or_forget(&mut nodes, to_parent, to_name, Some(node), seen);

@@ -5,7 +5,7 @@
 //! at which their page is here.
 
 use super::{View, Volume};
-use crate::cache::{Listed, NodeId, NodeTable};
+use crate::cache::{Listed, NodeId};
 use crate::file::{Completion, FetchOutcome};
 use crate::transport::{Call, CallError, Pending};
 use base::limits::DIRECTORY_ENTRIES_MAX;
@@ -137,26 +137,10 @@ struct Page {
     leased: bool,
 }
 
-/// What was believed of a directory when its listing was begun.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Asked {
-    epoch: u64,
-    changes: u64,
-}
-
-impl Asked {
-    fn now(nodes: &NodeTable, directory: NodeId) -> Option<Self> {
-        let known = nodes.get(directory)?;
-        Some(Self {
-            epoch: known.epoch,
-            changes: known.changes,
-        })
-    }
-}
-
 /// What the pages so far have shown.
 struct Shown {
-    asked: Asked,
+    /// The directory's when its listing was begun.
+    epoch: u64,
     listed: Vec<Listed>,
     /// Every page came with a lease, and every entry with its attributes.
     whole: bool,
@@ -165,9 +149,9 @@ struct Shown {
 }
 
 impl Shown {
-    fn nothing(asked: Asked) -> Self {
+    fn nothing(epoch: u64) -> Self {
         Self {
-            asked,
+            epoch,
             listed: Vec::new(),
             whole: true,
             recalls_seen: u64::MAX,
@@ -275,22 +259,25 @@ impl Volume {
         let completion = Completion::default();
         let begun = {
             let mut nodes = self.nodes();
-            let asked = Asked::now(&nodes, directory);
-            if let Some(known) = nodes.get_mut(directory) {
-                known.directory_mut().listing = Some(completion.clone());
-            }
-            asked.ok_or(FsError::Stale)
+            // Under this lock: who creates ahead from now on is noted as well.
+            let ahead = self.names_ahead(directory);
+            nodes.get_mut(directory).ok_or(FsError::Stale).map(|known| {
+                let directory = known.directory_mut();
+                directory.begin_listing(completion.clone(), ahead);
+                known.epoch
+            })
         };
         let outcome = match begun {
-            Ok(asked) => {
-                let pages = self.fetch_pages(who, directory, listing, (entries_max, class), asked);
-                pages.await
+            Ok(epoch) => {
+                let pages = self.fetch_pages(who, directory, listing, (entries_max, class), epoch);
+                let outcome = pages.await;
+                if let Some(known) = self.nodes().get_mut(directory) {
+                    known.directory_mut().end_listing();
+                }
+                outcome
             }
             Err(error) => Err(error),
         };
-        if let Some(known) = self.nodes().get_mut(directory) {
-            known.directory_mut().listing = None;
-        }
         listing.end(outcome);
         completion.set(outcome);
     }
@@ -301,11 +288,11 @@ impl Volume {
         directory: NodeId,
         listing: &Listing,
         (entries_max, class): (usize, Class),
-        asked: Asked,
+        epoch: u64,
     ) -> FetchOutcome {
         let target = self.target(directory).await?;
         let page_entries = self.page_entries();
-        let mut shown = Shown::nothing(asked);
+        let mut shown = Shown::nothing(epoch);
         let mut pending = self.ask_page(who, &target, 0, page_entries, class);
         loop {
             let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
@@ -357,11 +344,15 @@ impl Volume {
         let root = NodeId::ROOT;
         let mut nodes = self.nodes();
         let leased = nodes.take_lease(root, lease, recalls_seen);
-        let Some(asked) = Asked::now(&nodes, root) else {
+        let Some(known) = nodes.get_mut(root) else {
             return;
         };
+        // Nothing has been done here yet.
+        known
+            .directory_mut()
+            .begin_listing(Completion::default(), Vec::new());
+        let mut shown = Shown::nothing(known.epoch);
         drop(nodes);
-        let mut shown = Shown::nothing(asked);
         let page = Page {
             entries,
             recalls_seen,
@@ -369,6 +360,9 @@ impl Volume {
         };
         let _ = self.take_page(root, page, &mut shown);
         self.take_listing(root, shown);
+        if let Some(known) = self.nodes().get_mut(root) {
+            known.directory_mut().end_listing();
+        }
     }
 
     /// Entries to ask for at once: at least as many as the server makes in a round trip, so that it
@@ -438,10 +432,10 @@ impl Volume {
                 node,
             });
         }
-        let believed = page.leased && Asked::now(&nodes, directory) == Some(shown.asked);
         if let Some(known) = nodes.get_mut(directory)
-            && believed
+            && page.leased
             && known.is_leased()
+            && known.epoch == shown.epoch
         {
             known.directory_mut().learn(&shown.listed[first..]);
         }
@@ -453,11 +447,10 @@ impl Volume {
         let mut nodes = self.nodes();
         // A name may have been recalled between the pages, or since the last one.
         let recalled = nodes.is_recalled_since(directory, shown.recalls_seen);
-        let unchanged = Asked::now(&nodes, directory) == Some(shown.asked);
         if let Some(known) = nodes.get_mut(directory) {
-            let believed = shown.whole && !recalled && unchanged && known.is_leased();
+            let current = !recalled && known.epoch == shown.epoch && known.is_leased();
             let entries = known.directory_mut();
-            if believed {
+            if shown.whole && current {
                 entries.complete(shown.listed);
             } else {
                 entries.set_order(shown.listed);
