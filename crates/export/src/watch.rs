@@ -37,9 +37,10 @@ const INIT: u32 = libc::FAN_CLASS_NOTIF
     | libc::FAN_REPORT_FID
     | libc::FAN_REPORT_DFID_NAME;
 
-/// How long events are left to gather after some of this process. The kernel's queue holds what
-/// comes meanwhile a hundred times over, and a client learns of other changes this much later.
-const GATHER_TIME: Duration = Duration::from_millis(1);
+/// How long events are left to gather after some were taken. Taken one by one they cost a wake-up
+/// each, which whoever changes a file pays as well. The kernel's queue holds what comes meanwhile a
+/// hundred times over, and a client learns of further changes this much later.
+const GATHER_TIME: Duration = Duration::from_millis(2);
 /// Room for about 700 events at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -65,6 +66,8 @@ pub struct Watch {
     seal: Seal,
     pid: u32,
     buffer: Box<[u8]>,
+    /// When events were taken last, if nobody has waited since.
+    taken: Option<Instant>,
 }
 
 impl Watch {
@@ -88,6 +91,7 @@ impl Watch {
             seal: export.seal.clone(),
             pid: std::process::id(),
             buffer: vec![0; BUFFER_BYTES].into(),
+            taken: None,
         })
     }
 
@@ -98,15 +102,12 @@ impl Watch {
     pub fn next(&mut self, timeout: Duration) -> Result<Vec<LocalChange>, FsError> {
         let deadline = Instant::now() + timeout;
         let mut changes = Vec::new();
+        self.gather();
         loop {
             match rustix::io::read(&self.group, &mut self.buffer[..]) {
                 Ok(len) => {
                     self.take_events(len, &mut changes);
-                    if changes.is_empty() {
-                        // All of them are our own, and there are more where they came from: taken
-                        // one by one they would cost a wake-up each.
-                        std::thread::sleep(GATHER_TIME);
-                    }
+                    self.taken = Some(Instant::now());
                     if changes.len() >= WATCH_CHANGES_MAX {
                         return Ok(changes);
                     }
@@ -114,6 +115,8 @@ impl Watch {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if !changes.is_empty() => return Ok(changes),
                 Err(Errno::AGAIN) => {
+                    // All of them were our own, and there are more where they came from.
+                    self.gather();
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() || !self.wait(left)? {
                         return Ok(changes);
@@ -121,6 +124,13 @@ impl Watch {
                 }
                 Err(errno) => return Err(crate::errno::fs_error(errno)),
             }
+        }
+    }
+
+    /// Leaves events to gather, if some were taken a moment ago.
+    fn gather(&mut self) {
+        if let Some(taken) = self.taken.take() {
+            std::thread::sleep(GATHER_TIME.saturating_sub(taken.elapsed()));
         }
     }
 
