@@ -64,6 +64,7 @@ fn meta_of(stat: &Stat) -> Meta {
         links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
         accessed: time(stat.st_atime, stat.st_atime_nsec),
         modified: time(stat.st_mtime, stat.st_mtime_nsec),
+        changed: time(stat.st_ctime, stat.st_ctime_nsec),
         identity: (stat.st_dev, stat.st_ino),
     }
 }
@@ -224,6 +225,30 @@ impl LocalTree {
         .await
     }
 
+    pub(super) async fn touch(&self, path: PathBuf, meta: Meta) -> Result<()> {
+        self.run(move |tree| {
+            let opened = tree.open_at(&path, OFlags::WRONLY | OFlags::NONBLOCK, 0)?;
+            rustix::fs::futimens(opened, &times_of(&meta))
+        })
+        .await
+    }
+
+    pub(super) async fn set_link_meta(&self, path: PathBuf, meta: Meta) -> Result<()> {
+        self.run(move |tree| {
+            let parent = tree.open_parent(&path)?;
+            let name = path.file_name().ok_or(Errno::INVAL)?;
+            let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
+            let itself = AtFlags::SYMLINK_NOFOLLOW;
+            match rustix::fs::chownat(&parent, name, Some(uid), Some(gid), itself) {
+                // As cp -p: who may not give files away keeps them.
+                Err(Errno::PERM) | Ok(()) => {}
+                Err(errno) => return Err(errno),
+            }
+            rustix::fs::utimensat(&parent, name, &times_of(&meta), itself)
+        })
+        .await
+    }
+
     pub(super) async fn hard_link(&self, from: PathBuf, to: PathBuf) -> Result<()> {
         self.run(move |tree| {
             let (old, new) = (tree.open_parent(&from)?, tree.open_parent(&to)?);
@@ -273,6 +298,17 @@ fn file(opened: OwnedFd) -> LocalFile {
     LocalFile(Arc::new(fs::File::from(opened)))
 }
 
+fn times_of(meta: &Meta) -> Timestamps {
+    let spec = |time: Timestamp| Timespec {
+        tv_sec: time.seconds,
+        tv_nsec: time.nanos.into(),
+    };
+    Timestamps {
+        last_access: spec(meta.accessed),
+        last_modification: spec(meta.modified),
+    }
+}
+
 /// Owner before mode, for a change of owner takes set-id bits away; times last.
 fn apply(opened: impl AsFd, meta: &Meta, preserve: bool) -> Result<(), Errno> {
     if preserve {
@@ -285,15 +321,7 @@ fn apply(opened: impl AsFd, meta: &Meta, preserve: bool) -> Result<(), Errno> {
     }
     rustix::fs::fchmod(&opened, Mode::from_raw_mode(meta.mode.into()))?;
     if preserve {
-        let spec = |time: Timestamp| Timespec {
-            tv_sec: time.seconds,
-            tv_nsec: time.nanos.into(),
-        };
-        let times = Timestamps {
-            last_access: spec(meta.accessed),
-            last_modification: spec(meta.modified),
-        };
-        rustix::fs::futimens(&opened, &times)?;
+        rustix::fs::futimens(&opened, &times_of(meta))?;
     }
     Ok(())
 }

@@ -72,6 +72,8 @@ pub(crate) struct Meta {
     pub(crate) links: u32,
     pub(crate) accessed: Timestamp,
     pub(crate) modified: Timestamp,
+    /// Last change of contents or attributes, which nobody can set.
+    pub(crate) changed: Timestamp,
     /// Tells inodes of one tree apart: device and number.
     pub(crate) identity: (u64, u64),
 }
@@ -235,6 +237,42 @@ impl Tree {
             }
             (Self::Remote(tree), Directory::Remote(node)) => {
                 tree.make_link(*node, name, &leads_to).await
+            }
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
+    /// Sets the times of a file to those of `meta`, which it has: only its time of change moves.
+    pub(crate) async fn touch(
+        &self,
+        directory: &Directory,
+        name: &Name,
+        meta: &Meta,
+    ) -> Result<()> {
+        match (self, directory) {
+            (Self::Local(tree), Directory::Local(path)) => {
+                let below = path.join(name.as_os_str());
+                tree.touch(below, meta.clone()).await
+            }
+            (Self::Remote(tree), Directory::Remote(node)) => tree.touch(*node, name, meta).await,
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
+    /// Gives a symbolic link the owner and times of `meta`; it has no mode of its own.
+    pub(crate) async fn set_link_meta(
+        &self,
+        directory: &Directory,
+        name: &Name,
+        meta: &Meta,
+    ) -> Result<()> {
+        match (self, directory) {
+            (Self::Local(tree), Directory::Local(path)) => {
+                let below = path.join(name.as_os_str());
+                tree.set_link_meta(below, meta.clone()).await
+            }
+            (Self::Remote(tree), Directory::Remote(node)) => {
+                tree.set_link_meta(*node, name, meta).await
             }
             _ => unreachable!("{MIXED}"),
         }

@@ -59,6 +59,7 @@ pub(crate) fn meta_of(attributes: &Attributes) -> Meta {
         links: attributes.links,
         accessed: attributes.accessed,
         modified: attributes.modified,
+        changed: attributes.changed,
         identity: (0, attributes.inode),
     }
 }
@@ -214,20 +215,7 @@ impl RemoteTree {
         open: Option<base::OpenId>,
     ) -> Result<()> {
         if preserve {
-            let owner = AttributeChange {
-                uid: Some(meta.uid),
-                gid: Some(meta.gid),
-                ..AttributeChange::default()
-            };
-            match self
-                .volume
-                .set_attributes(&self.who, node, owner, open)
-                .await
-            {
-                // As cp -p: who may not give files away keeps them.
-                Ok(_) | Err(FsError::NotPermitted) => {}
-                Err(error) => return Err(error.into()),
-            }
+            self.set_owner(node, meta, open).await?;
         }
         let times = preserve.then_some((meta.accessed, meta.modified));
         let change = AttributeChange {
@@ -240,6 +228,50 @@ impl RemoteTree {
             .set_attributes(&self.who, node, change, open)
             .await?;
         Ok(())
+    }
+
+    /// As cp -p: who may not give files away keeps them.
+    async fn set_owner(&self, node: NodeId, meta: &Meta, open: Option<base::OpenId>) -> Result<()> {
+        let owner = AttributeChange {
+            uid: Some(meta.uid),
+            gid: Some(meta.gid),
+            ..AttributeChange::default()
+        };
+        let set = self.volume.set_attributes(&self.who, node, owner, open);
+        match set.await {
+            Ok(_) | Err(FsError::NotPermitted) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) async fn set_link_meta(
+        &self,
+        parent: NodeId,
+        name: &Name,
+        meta: &Meta,
+    ) -> Result<()> {
+        let (there, node) = self.find(parent, name).await?;
+        if there.kind != FileKind::Symlink {
+            // Somebody has put something else in its place.
+            return Err(FsError::Exists.into());
+        }
+        self.set_owner(node, meta, None).await?;
+        self.set_times(node, meta).await
+    }
+
+    pub(super) async fn touch(&self, parent: NodeId, name: &Name, meta: &Meta) -> Result<()> {
+        let (_, node) = self.find(parent, name).await?;
+        self.set_times(node, meta).await
+    }
+
+    async fn set_times(&self, node: NodeId, meta: &Meta) -> Result<()> {
+        let times = AttributeChange {
+            accessed: Some(SetTime::To(meta.accessed)),
+            modified: Some(SetTime::To(meta.modified)),
+            ..AttributeChange::default()
+        };
+        let set = self.volume.set_attributes(&self.who, node, times, None);
+        Ok(set.await.map(drop)?)
     }
 
     pub(super) async fn hard_link(

@@ -16,6 +16,8 @@ use tokio::task::JoinSet;
 const FILES_MAX: usize = 64;
 /// Directories made at once.
 const DIRECTORIES_MAX: usize = 64;
+/// From here on inode numbers are those that mounts give to files which the server has not seen.
+const CREATED_AHEAD: u64 = 1 << 63;
 /// Bytes that a server is asked to copy by itself in one request.
 const SERVER_COPY_BYTES: u64 = base::limits::COPY_BYTES_MAX;
 
@@ -267,10 +269,7 @@ impl Job {
                 return Ok(Outcome::Present(meta.size));
             }
             if self.source.is_same(&self.target.tree) && meta.identity == there.identity {
-                return Err(Failure::new(
-                    Code::Invalid,
-                    "source and target are the same file",
-                ));
+                return Err(same_file());
             }
         }
         if meta.kind == FileKind::Symlink {
@@ -278,12 +277,41 @@ impl Job {
             let tree = &self.target.tree;
             tree.make_link(&self.target_directory, target_name, leads_to)
                 .await?;
+            if self.settings.preserve {
+                tree.set_link_meta(&self.target_directory, target_name, meta)
+                    .await?;
+            }
             return Ok(Outcome::Linked);
         }
-        self.copy_file().await.map(Outcome::Copied)
+        self.copy_file(there.as_ref().map(|(meta, _)| meta))
+            .await
+            .map(Outcome::Copied)
     }
 
-    async fn copy_file(&self) -> Result<u64> {
+    /// Whether the file at the target is the source, reached by another way: the exported directory
+    /// on the server's own machine, a mount, another volume that has the file, too. Emptying the
+    /// target would then destroy what is to be copied.
+    async fn is_source(&self, source: &File, there: &Meta) -> Result<bool> {
+        let now = source.meta().await?;
+        if there.kind != FileKind::File || now.size != there.size {
+            return Ok(false);
+        }
+        let number = |meta: &Meta| meta.identity.1;
+        if number(&now) == number(there) {
+            return Ok(now.changed == there.changed);
+        }
+        if number(&now).max(number(there)) < CREATED_AHEAD {
+            return Ok(false);
+        }
+        // Which file of the server a number of a mount's own stands for is seen by a change that
+        // changes nothing: of one file, both sides show it. Who may not make it did not make the
+        // file just now.
+        let (tree, directory) = (&self.target.tree, &self.target_directory);
+        let touched = tree.touch(directory, &self.file.target_name, there);
+        Ok(touched.await.is_ok() && source.meta().await?.changed != now.changed)
+    }
+
+    async fn copy_file(&self, there: Option<&Meta>) -> Result<u64> {
         let PlannedFile {
             name,
             target_name,
@@ -291,6 +319,11 @@ impl Job {
             ..
         } = &self.file;
         let source = self.source.open(&self.source_directory, name).await?;
+        if let Some(there) = there
+            && self.is_source(&source, there).await?
+        {
+            return Err(same_file());
+        }
         // A file that will get its owner and mode at the end is nobody else's until then.
         let mode = if self.settings.preserve {
             0o600
@@ -389,6 +422,10 @@ impl Job {
             }
         }
     }
+}
+
+fn same_file() -> Failure {
+    Failure::new(Code::Invalid, "source and target are the same file")
 }
 
 /// Whether an earlier copy with preserved times brought this file over: its time of change is set

@@ -50,7 +50,7 @@ fn describe(root: &Path, with_times: bool) -> Vec<String> {
             } else {
                 fs::read(&path).unwrap()
             };
-            let times = if with_times && !kind.is_symlink() {
+            let times = if with_times {
                 format!("{} {}", metadata.mtime(), metadata.mtime_nsec())
             } else {
                 String::new()
@@ -249,10 +249,50 @@ fn listings_show_what_is_there() {
     assert!(volumes.contains("export"), "{volumes}");
 }
 
+#[test]
+fn a_file_copied_onto_itself_by_another_way_stays_whole() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let (whole, root) = (vec![7; 300_000], format!("{}:/", scene.volume()));
+    fs::write(scene.path("export/old"), &whole).unwrap();
+    let mount = scene.mount("mnt", &[]);
+    let there = |name: &str| format!("{root}{name}");
+    let refused = |source: &str, target: &str| {
+        let run = scene.azekura(&["cp", source, target]);
+        fails(&run, "AZ0405");
+        assert!(run.stderr.contains("the same file"), "{}", run.stderr);
+    };
+    // The exported directory on the server's machine, and the mount, in both directions.
+    for name in ["export/old", "mnt/old"] {
+        refused(name, &there("old"));
+        refused(&there("old"), name);
+        assert_eq!(fs::read(scene.path("export/old")).unwrap(), whole);
+    }
+    // A file created ahead has a number that is the mount's own.
+    for (name, from_mount) in [("up", true), ("down", false)] {
+        fs::write(mount.join(name), &whole).unwrap();
+        let (here, there) = (format!("mnt/{name}"), there(name));
+        if from_mount {
+            refused(&here, &there);
+        } else {
+            refused(&there, &here);
+        }
+        assert_eq!(fs::read(scene.path("export").join(name)).unwrap(), whole);
+    }
+    // A twin with the same size and times is another file.
+    let twin = there("twin");
+    scene.azekura(&["cp", "-p", "mnt/old", &twin]).ok();
+    scene.azekura(&["cp", "-p", "mnt/old", &twin]).ok();
+    scene.azekura(&["cp", "-p", "export/old", &twin]).ok();
+    assert_eq!(fs::read(scene.path("export/twin")).unwrap(), whole);
+}
+
 /// What an archive must keep beside what [`describe`] shows.
 fn describe_rest(root: &Path) -> String {
-    let script =
-        "cd \"$0\"; getfacl -R -n -s . ; getfattr -R -h -d -m 'user.|security.capability' .
+    let script = "cd \"$0\"; find . -type l -printf '%p %U:%G\\n' | sort; getfacl -R -n -s .
+        getfattr -R -h -d -m 'user.|security.capability' .
         stat -c '%n %h %b' holes one two; [ one -ef two ]; find . -links +1 -type f | sort";
     run(std::process::Command::new("sh").args(["-ec", script, text(root)])).ok()
 }
@@ -268,6 +308,7 @@ fn an_archive_keeps_holes_hard_links_acls_and_attributes() {
         truncate -s 64M holes; echo data | dd of=holes bs=1 seek=20M conv=notrunc 2>&1
         setfacl -m u:4711:rw,g:4712:r one; setfacl -d -m u:4711:rwx deep
         setfattr -n user.note -v kept one; setfattr -n user.note -v kept deep
+        chown -h 4711:4712 link; touch -h -d 2001-02-03 link
         cp /bin/true tool; setcap cap_net_raw+ep tool";
     let tree = scene.path("tree");
     run(std::process::Command::new("sh").args(["-ec", prepare, text(&tree)])).ok();
