@@ -54,6 +54,11 @@ async fn keep(shared: &Arc<Shared>, index: usize) {
             }
             Err(error) => {
                 if let (0, ConnectError::Refused { reason, .. }) = (index, &error) {
+                    if *reason == Farewell::ForeignSession && shared.lock().end_after_goodbye() {
+                        // The session has ended as asked, and the word of it was lost on the way:
+                        // a connection that is closed with data unread takes its last words along.
+                        break;
+                    }
                     tracing::warn!(%reason, "the server refuses");
                 } else {
                     tracing::debug!(connection = index, %error, "cannot connect");

@@ -92,6 +92,16 @@ impl State {
         }
     }
 
+    /// The server does not know the session: if it was asked to end it, that has happened. Says
+    /// whether it was.
+    pub(super) fn end_after_goodbye(&mut self) -> bool {
+        let asked = self.goodbye.is_some();
+        if asked {
+            self.close();
+        }
+        asked
+    }
+
     /// Whether a connection that breaks is not made again. For the goodbye the main one is.
     pub(super) fn is_over(&self, connection: usize) -> bool {
         self.closed || (connection > 0 && self.goodbye.is_some())
@@ -208,5 +218,28 @@ impl State {
             }
         }
         Some(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_the_server_has_ended_as_asked_is_over() {
+        let mut state = State::new(2, 1 << 20, (None, None));
+        assert!(!state.end_after_goodbye() && !state.is_over(0));
+        let goodbye = RequestId(7);
+        state.goodbye = Some(goodbye);
+        let (answer, mut heard) = oneshot::channel();
+        let waiter = Waiter {
+            answer,
+            recalls_seen: 0,
+        };
+        state.waiters.insert(goodbye, waiter);
+        assert!(!state.is_over(0) && state.is_over(1));
+        assert!(state.end_after_goodbye() && state.is_over(0));
+        // Who said goodbye waits no longer.
+        assert!(matches!(heard.try_recv(), Ok(Err(CallError::Closed))));
     }
 }
