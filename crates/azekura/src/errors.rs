@@ -93,7 +93,7 @@ codes! {
     /// The credential does not allow this.
     Forbidden = "AZ0205", "administration needs the credential of an administrator";
 
-    /// No such volume or credential.
+    /// No such volume or credential; the hint is for the former.
     NotFound = "AZ0301", "`azekura volume list ADDRESS` shows what there is";
     /// The name is taken.
     Exists = "AZ0302", "choose another name, or delete the one that is there";

@@ -25,10 +25,11 @@ const VOLUME_NAME_BYTES_MAX: usize = 63;
 
 type Outcome = Result<AdminReply, (AdminError, String)>;
 
-/// Answers an administrator, or anybody who asks for the status.
+/// Answers an administrator, or anybody who asks for what the status shows: the volumes are in it.
 pub(crate) fn answer(core: &Arc<Core>, kind: CredentialKind, request: AdminRequest) -> Reply {
     let is_admin = kind == CredentialKind::Admin;
-    if !is_admin && request != AdminRequest::Status {
+    let is_open = matches!(request, AdminRequest::Status | AdminRequest::VolumeList);
+    if !is_admin && !is_open {
         return Reply::Refused(Refusal::Forbidden);
     }
     let outcome = match request {

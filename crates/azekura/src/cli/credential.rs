@@ -4,7 +4,7 @@ use super::join::show_kind;
 use crate::address::Address;
 use crate::config::Config;
 use crate::connect::{WayArgs, admin, runtime, unexpected_reply};
-use crate::errors::Result;
+use crate::errors::{Code, Result};
 use crate::output;
 use serde_json::{Value, json};
 use wire::message::{AdminReply, AdminRequest, CredentialSummary};
@@ -114,7 +114,14 @@ impl Revoke {
             serial: self.serial.clone(),
             dry_run: self.dry_run,
         };
-        let reply = runtime()?.block_on(admin(config, &self.server, &self.way, request))?;
+        let reply = runtime()?.block_on(admin(config, &self.server, &self.way, request));
+        let reply = reply.map_err(|failure| match failure.code() {
+            Code::NotFound => {
+                let hint = format!("azekura credential list {} shows them", self.server);
+                failure.hint(hint)
+            }
+            _ => failure,
+        })?;
         if reply != AdminReply::Done {
             return Err(unexpected_reply(&self.server));
         }
