@@ -8,6 +8,8 @@
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 XTASK := cargo run --quiet --locked --package xtask --
+# A server acts for the users who ask it, and for that it is root.
+SUDO := $(shell [ "$$(id -u)" -eq 0 ] || command -v sudo)
 # Arguments handed on: make bench NAME=wan ARGS="--rtt 100", make deep ARGS="fsx apps".
 NAME ?= wan
 ARGS ?=
@@ -26,7 +28,7 @@ bootstrap:
 demo: bootstrap
 	@$(XTASK) deps demo
 	cargo build --locked --package azekura
-	@"$${CARGO_TARGET_DIR:-target}/debug/azekura" demo $(ARGS)
+	@$(SUDO) "$${CARGO_TARGET_DIR:-target}/debug/azekura" demo $(ARGS)
 
 test: bootstrap
 	@$(XTASK) deps test

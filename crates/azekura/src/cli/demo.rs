@@ -13,6 +13,7 @@ use files::{Picked, pick};
 use scene::Scene;
 use serde_json::{Value, json};
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -198,19 +199,45 @@ impl Figures {
 fn next(scene: &Scene) -> String {
     let (address, mount) = (scene.address(), scene.mount_point());
     let (mount, export) = (mount.display(), scene.export());
-    let config = scene.config();
-    format!(
-        "\nIt goes on until you press Enter. In another terminal:\n\
-         \n  export AZEKURA_CONFIG_DIR={}\
-         \n  ls {mount}                            # the volume\
-         \n  ls {}                         # the same files at the server\
-         \n  azekura top {mount}                   # window, in flight, hits\
-         \n  azekura status {address}              # the server's view\
-         \n  azekura cp -r /etc {address}/demo:/   # without a mount\
-         \n  azekura doctor {mount}\n\n",
-        config.display(),
-        export.display(),
-    )
+    let mut lines = vec![(
+        format!("export AZEKURA_CONFIG_DIR={}", scene.config().display()),
+        "",
+    )];
+    // Who runs it from where it was built has it on no path.
+    let program = std::env::current_exe().ok();
+    if let Some(directory) = program.as_deref().and_then(Path::parent) {
+        lines.push((format!("PATH={}:$PATH", directory.display()), ""));
+    }
+    lines.extend([
+        (format!("ls {mount}"), "the volume"),
+        (
+            format!("ls {}", export.display()),
+            "the same files at the server",
+        ),
+        (format!("azekura top {mount}"), "window, in flight, hits"),
+        (format!("azekura status {address}"), "the server's view"),
+        (
+            format!("azekura cp -r /etc {address}/demo:/"),
+            "without a mount",
+        ),
+        (format!("azekura doctor {mount}"), "what could be better"),
+    ]);
+    let explained = lines.iter().filter(|(_, what)| !what.is_empty());
+    let width = explained
+        .map(|(command, _)| command.len())
+        .max()
+        .unwrap_or(0);
+    let mut page =
+        "\nIt goes on until you press Enter. In another terminal, as root:\n\n".to_owned();
+    for (command, what) in lines {
+        let line = match what {
+            "" => format!("  {command}\n"),
+            what => format!("  {command:<width$}  # {what}\n"),
+        };
+        page.push_str(&line);
+    }
+    page.push('\n');
+    page
 }
 
 /// Whether a file's bytes are others than they were.

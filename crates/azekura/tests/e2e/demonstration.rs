@@ -41,6 +41,21 @@ fn it_verifies_every_byte_prints_figures_and_leaves_nothing() {
 }
 
 #[test]
+fn what_to_try_next_can_be_copied_to_another_terminal() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let page = run(&mut demo(scratch.path())).ok();
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_azekura"));
+    let path = format!("  PATH={}:", program.parent().unwrap().display());
+    assert!(page.contains(&path), "{page}");
+    let columns: Vec<_> = page.lines().filter_map(|line| line.find('#')).collect();
+    assert!(columns.len() > 3, "{page}");
+    assert!(columns.iter().all(|column| *column == columns[0]), "{page}");
+}
+
+#[test]
 fn an_interruption_cleans_up() {
     if let Some(why) = obstacle() {
         return println!("{why}");
