@@ -96,6 +96,30 @@ fn what_is_done_on_the_mount_is_done_at_the_server() {
 }
 
 #[test]
+fn a_large_file_created_ahead_is_at_the_server_when_close_returns() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let local = scene.path("export");
+    let mount = scene.mount("mnt", &[]);
+    fs::create_dir(mount.join("d")).unwrap();
+    for size in [100_000, 1 << 20, 10 << 20] {
+        let contents = bytes(size, 3);
+        for round in 0..10 {
+            let name = format!("d/{size}-{round}");
+            fs::write(mount.join(&name), &contents).unwrap();
+            same(&fs::read(local.join(&name)).unwrap_or_default(), &contents);
+        }
+    }
+    let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
+    assert!(
+        figures["created_ahead"].as_u64() > Some(10),
+        "not created ahead: {figures}"
+    );
+}
+
+#[test]
 fn the_mount_tells_its_figures() {
     if let Some(why) = obstacle() {
         return println!("{why}");

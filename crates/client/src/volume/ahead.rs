@@ -239,6 +239,17 @@ impl Volume {
         self.ahead.files().contains_key(&node)
     }
 
+    /// Whether a file exists only here and all that was written to it goes to the server with its
+    /// creation: such a file is closed without waiting. What is written beyond that is waited for
+    /// as in any other file, however long the creation takes.
+    pub(super) fn is_wholly_ahead(&self, node: NodeId) -> bool {
+        let Some(sent) = self.ahead.files().get(&node).map(|ahead| ahead.sent) else {
+            return false;
+        };
+        let bytes = self.file(node).map(|file| file.lock().written.bytes());
+        bytes.is_ok_and(|bytes| bytes == 0 || (!sent && bytes <= u64::from(INLINE_BYTES_MAX)))
+    }
+
     /// Attributes of a file that exists only here are changed here, unless it is on its way.
     pub(super) fn change_ahead(&self, node: NodeId, change: &AttributeChange) -> bool {
         if change.size.is_some() {

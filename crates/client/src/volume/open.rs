@@ -149,7 +149,7 @@ impl Volume {
     /// Whether closing a descriptor has nothing to wait for and nothing to report.
     #[must_use]
     pub fn is_clean(&self, open: &OpenFile) -> bool {
-        if !open.access.writes() || self.is_ahead(open.node) {
+        if !open.access.writes() || self.is_wholly_ahead(open.node) {
             return true;
         }
         self.file(open.node).is_ok_and(|file| {
@@ -257,7 +257,7 @@ impl Volume {
     /// What became of the writes. It is only looked at: a process that closes must not take it away
     /// from another that has the same open and asks by [`Self::commit`].
     pub async fn flush(&self, open: &OpenFile) -> Result<(), FsError> {
-        if !open.access.writes() || self.is_ahead(open.node) {
+        if !open.access.writes() || self.is_wholly_ahead(open.node) {
             return Ok(());
         }
         let file = self.file(open.node)?;
