@@ -28,7 +28,7 @@ impl Execution {
                 if lock.mode != LockMode::Unlock {
                     self.may_lock(worker, &place)?;
                 }
-                self.lock_now(&place, lock, *wait, *reclaim)
+                self.lock_now(worker, &place, lock, *wait, *reclaim)
             }
             Step::TestLock { target, lock } => {
                 let place = self.target(target)?;
@@ -63,6 +63,7 @@ impl Execution {
 
     fn lock_now(
         &self,
+        worker: &Worker,
         place: &Place,
         lock: &LockRange,
         wait: bool,
@@ -79,7 +80,8 @@ impl Execution {
             .lock(&place.outer, owner, lock, wait, reclaim, now, &core.pool)
         {
             Answer::Granted => {
-                core.note_locks();
+                // The lock is held even if this fails, which has been logged.
+                let _ = worker.as_server(|| core.note_locks());
                 Ok(StepReply::Done)
             }
             Answer::Conflict => Err(FsError::WouldBlock.into()),

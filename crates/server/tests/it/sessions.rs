@@ -381,6 +381,38 @@ async fn after_a_restart_locks_are_first_for_those_who_had_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn locks_of_any_user_are_noted_for_the_time_after_a_restart() {
+    if !is_root() {
+        return;
+    }
+    let mut world = World::new().await;
+    let mut holder = world.client().await;
+    let root = holder.attach().await.handle;
+    let a = made(&holder.step(create(&root, "a", None)).await);
+    std::os::unix::fs::chown(world.tree.join("a"), Some(4321), Some(4321)).unwrap();
+    let take = Step::Lock {
+        target: at(&a),
+        lock: lock(1, LockMode::Exclusive),
+        wait: false,
+        reclaim: false,
+    };
+    // The thread that takes the lock has just acted for this user, who may not write there.
+    holder.who = base::Principal::alone(4321, 4321);
+    let open = Step::Open {
+        target: at(&a),
+        open: base::OpenId(5),
+        access: wire::message::Access::ReadWrite,
+        truncate: false,
+    };
+    let (results, _) = holder.steps(vec![open, take.clone()]).await;
+    assert_eq!(results.last(), Some(&Ok(StepReply::Done)), "{results:?}");
+    assert!(world.data.join("locks-held").exists());
+    world.restart().await;
+    let mut thief = world.client().await;
+    assert_eq!(thief.step(take).await, Err(FsError::WouldBlock));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_has_not_begun_can_be_taken_back() {
     if !is_root() {
         return;
