@@ -67,6 +67,9 @@ pub const WORKERS_MAX: usize = 32;
 /// Requests of one session that change something and whose replies are kept until the client
 /// settles them: all that fits into the queues of its connections.
 pub const REPLIES_KEPT_MAX: usize = CONNECTIONS_MAX * CONNECTION_REQUESTS_MAX;
+/// Bytes of those replies, with those to come: 3 KiB for each, where most have 300 bytes. A client
+/// that asks for data along with its changes and settles nothing holds no more than this.
+pub const REPLIES_KEPT_BYTES_MAX: usize = 32 << 20;
 /// Bytes of each of the two files in which a server notes what must not run twice: about 40,000
 /// steps until the other one is begun.
 pub const JOURNAL_BYTES_MAX: u64 = 8 << 20;

@@ -9,9 +9,10 @@ use crate::admin;
 use crate::core::{Core, Ending};
 use crate::link::{Destination, Link, Next, last_frame};
 use crate::memory::Arrival;
+use crate::pending::PendingPlace;
 use crate::pool::Turn;
 use crate::session::Session;
-use crate::steps::{Execution, Incoming, changes, payload_bytes};
+use crate::steps::{Execution, Incoming, changes, payload_bytes, reply_estimate};
 use base::RequestId;
 use base::limits::{FRAME_TIME_MAX, HANDSHAKE_TIME_MAX, WARM_BYTES_MAX};
 use bytes::Bytes;
@@ -63,8 +64,8 @@ impl From<Farewell> for End {
     }
 }
 
-/// Serves one connection to its end. `permit` counts it as not yet authenticated.
-pub(crate) async fn serve(core: Arc<Core>, connection: Connection, permit: OwnedSemaphorePermit) {
+/// Serves one connection to its end. `place` counts it as not yet authenticated.
+pub(crate) async fn serve(core: Arc<Core>, connection: Connection, place: PendingPlace) {
     let Connection {
         mut reader,
         mut writer,
@@ -78,12 +79,16 @@ pub(crate) async fn serve(core: Arc<Core>, connection: Connection, permit: Owned
         peer,
         encrypted,
         certificates: &peer_certificates,
+        place: &place,
     };
     let deadline =
         tokio::time::timeout(HANDSHAKE_TIME_MAX, handshake.run(&mut reader, &mut writer));
-    match deadline.await {
+    let outcome = tokio::select! {
+        outcome = deadline => outcome,
+        () = place.sent_away() => return,
+    };
+    match outcome {
         Ok(Ok(Some((session, link)))) => {
-            drop(permit);
             let bulk = socket.filter(|_| link.role == ConnectionRole::Bulk);
             run(&core, session, link, (reader, writer), bulk.map(Arc::new)).await;
         }
@@ -119,6 +124,7 @@ struct Handshake<'c> {
     peer: SocketAddr,
     encrypted: bool,
     certificates: &'c [rustls::pki_types::CertificateDer<'static>],
+    place: &'c PendingPlace,
 }
 
 impl Handshake<'_> {
@@ -190,6 +196,10 @@ impl Handshake<'_> {
             return Err(Farewell::Unauthenticated.into());
         }
         let core = self.core;
+        // Nobody takes a connection away that has joined its session.
+        if !self.place.release() {
+            return Err(End::Quiet);
+        }
         let session = core
             .sessions
             .open(hello.session, &peer, &hello.host, &core.clock)?;
@@ -457,12 +467,14 @@ impl Receiver {
             bytes_permit: Some(bytes_permit),
         };
         if remembered {
+            let reply_bytes = reply_estimate(incoming.compound.steps.iter());
             self.core.journal.settle(self.session.id, settled);
-            match self
-                .session
-                .memory()
-                .arrive(incoming.id, settled, incoming.to.clone())
-            {
+            match self.session.memory().arrive(
+                incoming.id,
+                settled,
+                reply_bytes,
+                incoming.to.clone(),
+            ) {
                 Arrival::New(to) => incoming.to = to,
                 Arrival::Answered(to, frame) => {
                     to.send(frame, None);

@@ -28,6 +28,7 @@
 //! |---|---|
 //! | `server` | starting, accepting, stopping |
 //! | `connection`, `link` | one connection: handshake, frames; where its replies wait |
+//! | `pending` | connections that are not authenticated yet |
 //! | `pool` | threads and the order of requests |
 //! | `steps` | carrying requests out |
 //! | `session`, `opens`, `memory` | what one client has here |
@@ -54,6 +55,7 @@ mod link;
 mod locks;
 mod memory;
 mod opens;
+mod pending;
 mod pool;
 mod reaper;
 mod server;

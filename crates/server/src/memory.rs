@@ -9,7 +9,7 @@
 
 use crate::link::Destination;
 use base::RequestId;
-use base::limits::{CONNECTIONS_MAX, REPLIES_KEPT_MAX};
+use base::limits::{CONNECTIONS_MAX, REPLIES_KEPT_BYTES_MAX, REPLIES_KEPT_MAX};
 use std::collections::BTreeMap;
 use wire::frame::Frame;
 
@@ -29,8 +29,8 @@ pub(crate) enum Arrival {
 
 enum Remembered {
     /// The reply goes to every connection on which a copy came: the first copy may come last, and
-    /// its connection be dead.
-    Running(Vec<Destination>),
+    /// its connection be dead. With it the bytes that its reply may have.
+    Running(Vec<Destination>, usize),
     Done(Frame),
 }
 
@@ -38,19 +38,37 @@ enum Remembered {
 #[derive(Default)]
 pub(crate) struct Memory {
     requests: BTreeMap<RequestId, Remembered>,
+    /// Bytes of the replies that are kept, and of those to come as far as that is known.
+    bytes: usize,
     settled: RequestId,
 }
 
+impl Remembered {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Running(_, bytes) => *bytes,
+            Self::Done(frame) => frame.wire_bytes(),
+        }
+    }
+}
+
 impl Memory {
-    /// Notes a request. `to` is where its reply goes.
-    pub(crate) fn arrive(&mut self, id: RequestId, settled: RequestId, to: Destination) -> Arrival {
+    /// Notes a request. `to` is where its reply goes, which may have `bytes`.
+    pub(crate) fn arrive(
+        &mut self,
+        id: RequestId,
+        settled: RequestId,
+        bytes: usize,
+        to: Destination,
+    ) -> Arrival {
         self.settle(settled);
         if id < self.settled {
             return Arrival::Settled;
         }
-        let is_full = self.requests.len() >= REPLIES_KEPT_MAX;
+        let is_full = self.requests.len() >= REPLIES_KEPT_MAX
+            || self.bytes.saturating_add(bytes) > REPLIES_KEPT_BYTES_MAX;
         match self.requests.get_mut(&id) {
-            Some(Remembered::Running(destinations)) => {
+            Some(Remembered::Running(destinations, _)) => {
                 destinations.retain(|other| !other.link.is_closed());
                 // More copies than connections are a client's mistake and cost it the newest.
                 if destinations.len() < CONNECTIONS_MAX {
@@ -61,8 +79,9 @@ impl Memory {
             Some(Remembered::Done(frame)) => Arrival::Answered(to, frame.clone()),
             None if is_full => Arrival::Full(to),
             None => {
+                self.bytes += bytes;
                 self.requests
-                    .insert(id, Remembered::Running(vec![to.clone()]));
+                    .insert(id, Remembered::Running(vec![to.clone()], bytes));
                 Arrival::New(to)
             }
         }
@@ -76,10 +95,10 @@ impl Memory {
         self.settled = settled;
         // What still runs stays: its end must find its place.
         while let Some(first) = self.requests.first_entry() {
-            if *first.key() >= settled || matches!(first.get(), Remembered::Running(_)) {
+            if *first.key() >= settled || matches!(first.get(), Remembered::Running(..)) {
                 break;
             }
-            first.remove();
+            self.bytes -= first.remove().bytes();
         }
         true
     }
@@ -89,17 +108,20 @@ impl Memory {
         let before = if id < self.settled {
             self.requests.remove(&id)
         } else {
+            self.bytes += frame.wire_bytes();
             self.requests.insert(id, Remembered::Done(frame.clone()))
         };
+        self.bytes -= before.as_ref().map_or(0, Remembered::bytes);
         match before {
-            Some(Remembered::Running(destinations)) => destinations,
+            Some(Remembered::Running(destinations, _)) => destinations,
             Some(Remembered::Done(_)) | None => Vec::new(),
         }
     }
 
     /// Forgets a request that was taken back before it began.
     pub(crate) fn forget(&mut self, id: RequestId) {
-        if matches!(self.requests.get(&id), Some(Remembered::Running(_))) {
+        if let Some(Remembered::Running(_, bytes)) = self.requests.get(&id) {
+            self.bytes -= bytes;
             self.requests.remove(&id);
         }
     }
@@ -135,7 +157,7 @@ mod tests {
     }
 
     fn arrive(memory: &mut Memory, id: u64, settled: u64, link: u64) -> Arrival {
-        memory.arrive(RequestId(id), RequestId(settled), to(link))
+        memory.arrive(RequestId(id), RequestId(settled), 256, to(link))
     }
 
     #[test]
@@ -181,5 +203,28 @@ mod tests {
             arrive(&mut memory, 1 << 40, 0, 1),
             Arrival::New(_)
         ));
+    }
+
+    #[test]
+    fn replies_that_are_kept_are_bounded_in_bytes_also_before_they_are_there() {
+        let mut memory = Memory::default();
+        let bytes = REPLIES_KEPT_BYTES_MAX / 4;
+        let arrive = |memory: &mut Memory, id, settled| {
+            memory.arrive(RequestId(id), RequestId(settled), bytes, to(1))
+        };
+        for id in 1..=4 {
+            assert!(matches!(arrive(&mut memory, id, 0), Arrival::New(_)));
+        }
+        assert!(matches!(arrive(&mut memory, 5, 0), Arrival::Full(_)));
+        // What turns out smaller makes room; what is settled or taken back is not counted any more.
+        memory.finish(RequestId(1), &frame(1));
+        memory.forget(RequestId(4));
+        assert!(matches!(arrive(&mut memory, 5, 0), Arrival::New(_)));
+        assert!(matches!(arrive(&mut memory, 6, 2), Arrival::New(_)));
+        for id in [2, 3, 5, 6] {
+            memory.finish(RequestId(id), &frame(id));
+        }
+        memory.settle(RequestId(7));
+        assert_eq!((memory.bytes, memory.requests.len()), (0, 0));
     }
 }

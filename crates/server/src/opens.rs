@@ -9,6 +9,10 @@
 //!
 //! A request may also be overtaken by the close of its open (they travel on different connections).
 //! It is served, but the open is not made again: nobody would close it.
+//!
+//! Each takes a descriptor of this process, of which connections and look-ups need some, too. So
+//! all opens together have a part of them, and those of one credential a part of that: whoever
+//! hoards opens gets an error, and the others go on.
 
 use crate::volume::Volume;
 use base::limits::OPENS_PER_SESSION_MAX;
@@ -16,9 +20,49 @@ use base::{FsError, Handle, OpenId, Principal};
 use export::{Access, OpenFile, OpenOptions, Worker};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Descriptors for opens.
+#[derive(Clone)]
+pub(crate) struct Room {
+    all: Arc<Semaphore>,
+    own: Arc<Semaphore>,
+    own_max: usize,
+}
+
+/// What one descriptor takes of a [`Room`].
+type RoomPermits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+impl Room {
+    /// For a process that may have `descriptors_max`: half of them, as a quarter is the export's
+    /// for look-ups; and three quarters of that for one credential.
+    pub(crate) fn new(descriptors_max: usize) -> Self {
+        let all = (descriptors_max / 2).min(Semaphore::MAX_PERMITS);
+        let own_max = all - all / 4;
+        Self {
+            all: Arc::new(Semaphore::new(all)),
+            own: Arc::new(Semaphore::new(own_max)),
+            own_max,
+        }
+    }
+
+    /// As much for another credential, out of the same whole.
+    pub(crate) fn of_another(&self) -> Self {
+        Self {
+            all: self.all.clone(),
+            own: Arc::new(Semaphore::new(self.own_max)),
+            own_max: self.own_max,
+        }
+    }
+
+    fn take(&self) -> Result<RoomPermits, FsError> {
+        let take = |from: &Arc<Semaphore>| from.clone().try_acquire_owned();
+        let permits = take(&self.own).and_then(|own| Ok((own, take(&self.all)?)));
+        permits.map_err(|_| FsError::TooManyOpen)
+    }
+}
 
 /// One open file: up to one descriptor for each of reading and writing.
-#[derive(Clone)]
 pub(crate) struct Opened {
     /// Kept so that the export stays while a file of it is open.
     _volume: Arc<Volume>,
@@ -28,6 +72,8 @@ pub(crate) struct Opened {
     write: Option<Arc<OpenFile>>,
     /// Whether the client has said what it is open for; one made on the spot learns as it is used.
     is_explicit: bool,
+    /// One for each descriptor, given back with it.
+    room: Vec<RoomPermits>,
 }
 
 /// What a request wants to do with an open file.
@@ -47,6 +93,7 @@ impl Opened {
             read: None,
             write: None,
             is_explicit: true,
+            room: Vec::new(),
         };
         opened.add(Arc::new(file));
         opened
@@ -86,10 +133,20 @@ struct Table {
 }
 
 /// Open files by number.
-#[derive(Default)]
-pub(crate) struct Opens(Mutex<Table>);
+pub(crate) struct Opens {
+    table: Mutex<Table>,
+    pub(crate) room: Room,
+}
 
 impl Opens {
+    /// None yet, and what there may be.
+    pub(crate) fn new(room: Room) -> Self {
+        Self {
+            table: Mutex::default(),
+            room,
+        }
+    }
+
     /// The descriptor with which `open` does `what`, if it is known and of this file.
     ///
     /// # Errors
@@ -115,7 +172,8 @@ impl Opens {
     ///
     /// # Errors
     /// [`FsError::TooManyOpen`].
-    pub(crate) fn put(&self, open: OpenId, opened: Opened) -> Result<Option<Opened>, FsError> {
+    pub(crate) fn put(&self, open: OpenId, mut opened: Opened) -> Result<Option<Opened>, FsError> {
+        opened.room.push(self.room.take()?);
         let table = &mut self.lock().open;
         if table.len() >= OPENS_PER_SESSION_MAX && !table.contains_key(&open) {
             return Err(FsError::TooManyOpen);
@@ -142,17 +200,21 @@ impl Opens {
         if table.len() >= OPENS_PER_SESSION_MAX && !table.contains_key(&open) {
             return Err(FsError::TooManyOpen);
         }
+        let room = self.room.take()?;
         let opened = table.entry(open).or_insert_with(|| Opened {
             _volume: volume.clone(),
             handle: handle.clone(),
             read: None,
             write: None,
             is_explicit: false,
+            room: Vec::new(),
         });
         if opened.handle != *handle {
             return Err(FsError::BadOpen);
         }
         let wrote = opened.writes();
+        opened.room.truncate(1);
+        opened.room.push(room);
         opened.add(file.clone());
         Ok(!wrote && opened.writes())
     }
@@ -197,7 +259,7 @@ impl Opens {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -221,5 +283,27 @@ pub(crate) fn open_again(
                 .open_file(worker, &Principal::root(), handle, options)
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_hoards_opens_gets_an_error_and_leaves_room_for_other_credentials() {
+        let room = Room::new(80);
+        let other = room.of_another();
+        let mut hoard: Vec<_> = std::iter::from_fn(|| room.take().ok()).collect();
+        assert_eq!(hoard.len(), 30);
+        assert!(room.clone().take().is_err(), "another session of the same");
+        let others: Vec<_> = std::iter::from_fn(|| other.take().ok()).collect();
+        assert_eq!(others.len(), 10);
+        hoard.pop();
+        assert!(other.take().is_ok());
+        // An attempt that fails takes nothing.
+        drop(others);
+        let others: Vec<_> = std::iter::from_fn(|| other.take().ok()).collect();
+        assert_eq!(others.len(), 11);
     }
 }

@@ -11,6 +11,7 @@ use crate::journal::Journal;
 use crate::judge::Judge;
 use crate::lease::Caching;
 use crate::locks::Locks;
+use crate::pending::{Pending, PendingPlace};
 use crate::pool::Pool;
 use crate::session::Sessions;
 use crate::volume::Volumes;
@@ -26,9 +27,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use wire::identity::{ClientVerifier, Credential, Fingerprint, server_config};
+use wire::link::{Connection, LinkError};
 use wire::message::{Farewell, ServerStatus};
 
 /// Connections of a server, the unauthenticated included.
@@ -129,7 +131,7 @@ impl Server {
             core: core.clone(),
             tls,
             plain: config.plain,
-            pending: Arc::new(Semaphore::new(CONNECTIONS_PENDING_MAX)),
+            pending: Pending::default(),
             all: Arc::new(AtomicUsize::new(0)),
         };
         let accepting = tokio::spawn(accept.run(listener, stop.clone()));
@@ -149,7 +151,7 @@ impl Server {
 fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     let (data, registry) = DataDirectory::open(&config.data_dir)?;
     let clock = Clock::start();
-    let sessions = Arc::new(Sessions::default());
+    let sessions = Arc::new(Sessions::new());
     let volumes = Volumes::default();
     for record in registry.volumes() {
         volumes.add(record, &data.handle_key);
@@ -198,7 +200,7 @@ struct Accept {
     core: Arc<Core>,
     tls: Arc<rustls::ServerConfig>,
     plain: bool,
-    pending: Arc<Semaphore>,
+    pending: Pending,
     all: Arc<AtomicUsize>,
 }
 
@@ -219,21 +221,17 @@ impl Accept {
         }
     }
 
-    /// Begins to serve a connection if there is room for one more that is not authenticated; else
-    /// it is closed at once, before it costs anything.
+    /// Begins to serve a connection, if need be in the place of another that is not authenticated.
     fn admit(&self, stream: TcpStream, peer: SocketAddr) {
-        let Ok(permit) = self.pending.clone().try_acquire_owned() else {
-            tracing::warn!(%peer, "too many connections that are not authenticated");
-            return;
-        };
         if self.all.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_ALL_MAX {
             self.all.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         let (core, tls, all) = (self.core.clone(), self.tls.clone(), self.all.clone());
         let plain = self.plain;
+        let place = self.pending.enter(peer.ip());
         tokio::spawn(async move {
-            serve(core, stream, peer, tls, plain, permit).await;
+            serve(core, stream, peer, tls, plain, place).await;
             all.fetch_sub(1, Ordering::Relaxed);
         });
     }
@@ -245,8 +243,24 @@ async fn serve(
     peer: SocketAddr,
     tls: Arc<rustls::ServerConfig>,
     plain: bool,
-    permit: OwnedSemaphorePermit,
+    place: PendingPlace,
 ) {
+    let accepted = tokio::select! {
+        accepted = accept(stream, peer, tls, plain) => accepted,
+        () = place.sent_away() => return,
+    };
+    match accepted {
+        Ok(connection) => connection::serve(core, connection, place).await,
+        Err(error) => tracing::debug!(%peer, %error, "no connection"),
+    }
+}
+
+async fn accept(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Arc<rustls::ServerConfig>,
+    plain: bool,
+) -> Result<Connection, LinkError> {
     let mut tls = Some(tls);
     if plain {
         // Both kinds come to one port; the first byte tells which it is.
@@ -255,13 +269,10 @@ async fn serve(
         match peek.await {
             Ok(Ok(1)) if first[0] == TLS_FIRST_BYTE => {}
             Ok(Ok(1)) => tls = None,
-            _ => return,
+            _ => return Err(LinkError::Closed),
         }
     }
-    match wire::link::accept(stream, peer, tls).await {
-        Ok(connection) => connection::serve(core, connection, permit).await,
-        Err(error) => tracing::debug!(%peer, %error, "no connection"),
-    }
+    wire::link::accept(stream, peer, tls).await
 }
 
 impl RunningServer {

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::lease::RecallOutbox;
 use crate::link::Link;
 use crate::memory::Memory;
-use crate::opens::Opens;
+use crate::opens::{Opens, Room};
 use base::limits::{CONNECTIONS_MAX, SESSIONS_MAX, SESSIONS_PER_CREDENTIAL_MAX};
 use base::{SessionId, Time, VolumeId};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -178,16 +178,32 @@ impl Session {
 }
 
 /// All sessions of a server.
-#[derive(Default)]
 pub(crate) struct Sessions {
     table: RwLock<HashMap<SessionId, Arc<Session>>>,
     /// Sessions whose client has said goodbye, the last ones. One of its connections may still be
     /// on its way here, and must not begin the session again.
     goodbyes: Mutex<VecDeque<SessionId>>,
     last_key: AtomicU32,
+    /// What their opens may take.
+    room: Room,
 }
 
 impl Sessions {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        // The soft limit is raised to this.
+        let descriptors_max = limit.maximum.map_or(usize::MAX, |limit| {
+            usize::try_from(limit).unwrap_or(usize::MAX)
+        });
+        Self {
+            table: RwLock::default(),
+            goodbyes: Mutex::default(),
+            last_key: AtomicU32::new(0),
+            room: Room::new(descriptors_max),
+        }
+    }
+
     /// Whether there is such a session; what a welcome tells.
     pub(crate) fn contains(&self, id: SessionId) -> bool {
         self.read().contains_key(&id)
@@ -216,19 +232,19 @@ impl Sessions {
         if self.goodbyes().contains(&id) {
             return Err(Farewell::ForeignSession);
         }
-        let own = table
-            .values()
-            .filter(|s| s.peer.serial == peer.serial)
-            .count();
-        if table.len() >= SESSIONS_MAX || own >= SESSIONS_PER_CREDENTIAL_MAX {
+        let mut own = table.values().filter(|s| s.peer.serial == peer.serial);
+        let room = own.next().map(|other| other.opens.room.clone());
+        let is_full = own.count() + 1 >= SESSIONS_PER_CREDENTIAL_MAX && room.is_some();
+        if table.len() >= SESSIONS_MAX || is_full {
             return Err(Farewell::Overloaded);
         }
+        let room = room.unwrap_or_else(|| self.room.of_another());
         let session = Arc::new(Session {
             key: SessionKey(self.last_key.fetch_add(1, Ordering::Relaxed) + 1),
             id,
             peer: peer.clone(),
             host: host.to_owned(),
-            opens: Opens::default(),
+            opens: Opens::new(room),
             memory: Mutex::default(),
             recalls: RecallOutbox::default(),
             links: Mutex::default(),

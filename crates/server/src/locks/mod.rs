@@ -27,6 +27,11 @@ use wire::message::{LockKind, LockMode, LockRange};
 use crate::session::SessionKey;
 pub(crate) use service::{Answer, Locks};
 
+/// Held locks that one search for a cycle looks at: some milliseconds. Programs that wait for each
+/// other in earnest need a few; who piles locks up must not stop everybody else's. Linux gives up
+/// after ten owners.
+const SEARCH_STEPS_MAX: usize = 1 << 20;
+
 /// Who holds or wants a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Owner {
@@ -201,19 +206,20 @@ impl LockTable {
                 keys.push(key);
             }
         }
+        let waiting = &mut self.waiting;
         for (key, file) in &mut self.files {
             let before = file.waiting.len();
-            file.waiting.retain(|w| w.owner.session != session);
+            file.waiting.retain(|w| {
+                let stays = w.owner.session != session;
+                if !stays {
+                    waiting.remove(&w.ticket);
+                }
+                stays
+            });
             if file.waiting.len() != before {
                 keys.push(key.clone());
             }
         }
-        let files = &self.files;
-        self.waiting.retain(|ticket, key| {
-            files
-                .get(key)
-                .is_some_and(|f| f.waiting.iter().any(|w| w.ticket == *ticket))
-        });
         self.counts.remove(&session);
         for key in keys {
             self.admit(&key);
@@ -288,17 +294,12 @@ impl LockTable {
 
     /// An owner that holds something waits for held locks only.
     fn stop_being_polite(&mut self, owner: Owner, kind: LockKind) {
-        let mut changed = Vec::new();
-        for key in self.waiting.values() {
-            if key.1 == kind
-                && self
-                    .files
-                    .get(key)
-                    .is_some_and(|f| f.waiting.iter().any(|w| w.owner == owner))
-            {
-                changed.push(key.clone());
-            }
-        }
+        let contended: HashSet<&FileKey> = self.waiting.values().collect();
+        let waits = |key: &&FileKey| {
+            let file = self.files.get(*key);
+            key.1 == kind && file.is_some_and(|f| f.waiting.iter().any(|w| w.owner == owner))
+        };
+        let changed: Vec<FileKey> = contended.into_iter().filter(waits).cloned().collect();
         for key in changed {
             if let Some(file) = self.files.get_mut(&key) {
                 file.waiting
@@ -363,9 +364,11 @@ impl LockTable {
         }
     }
 
-    /// Whether `waiter` would wait, over any number of others, for its own owner.
+    /// Whether `waiter` would wait, over any number of others, for its own owner. Nobody else gets
+    /// a lock meanwhile, so the search ends without a finding after [`SEARCH_STEPS_MAX`].
     fn closes_cycle(&self, key: &FileKey, waiter: &Waiter) -> bool {
-        let mut seen = HashSet::new();
+        let waits = self.waits_by_owner();
+        let (mut seen, mut steps) = (HashSet::new(), 0);
         let mut open: Vec<Owner> = self.holders(key, waiter);
         while let Some(owner) = open.pop() {
             if owner == waiter.owner {
@@ -374,20 +377,30 @@ impl LockTable {
             if !seen.insert(owner) {
                 continue;
             }
-            for key in self
-                .waiting
-                .values()
-                .filter(|(_, kind)| *kind == LockKind::Posix)
-            {
-                let Some(file) = self.files.get(key) else {
-                    continue;
-                };
-                for other in file.waiting.iter().filter(|w| w.owner == owner) {
-                    open.extend(self.holders(key, other));
+            for (key, other) in waits.get(&owner).into_iter().flatten() {
+                steps += self.files.get(*key).map_or(0, |file| file.held.len());
+                if steps > SEARCH_STEPS_MAX {
+                    return false;
                 }
+                open.extend(self.holders(key, other));
             }
         }
         false
+    }
+
+    /// Who waits for which range, in one pass over all that wait.
+    fn waits_by_owner(&self) -> HashMap<Owner, Vec<(&FileKey, &Waiter)>> {
+        let contended: HashSet<&FileKey> = self.waiting.values().collect();
+        let mut waits: HashMap<Owner, Vec<_>> = HashMap::new();
+        for key in contended {
+            if key.1 != LockKind::Posix {
+                continue;
+            }
+            for waiter in self.files.get(key).into_iter().flat_map(|f| &f.waiting) {
+                waits.entry(waiter.owner).or_default().push((key, waiter));
+            }
+        }
+        waits
     }
 
     /// Who holds what `waiter` waits for.

@@ -49,6 +49,10 @@ impl Ranges {
         self.0.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(super) fn count(&self, owner: Owner) -> usize {
         self.0.iter().filter(|h| h.owner == owner).count()
     }

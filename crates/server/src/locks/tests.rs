@@ -328,3 +328,38 @@ fn a_session_has_a_bounded_number_of_locks() {
         Outcome::Granted
     );
 }
+
+#[test]
+fn thousands_that_hold_and_wait_cost_the_others_no_time() {
+    const COUNT: u64 = 3000;
+    let mut table = LockTable::default();
+    let who = |number| Owner {
+        session: SessionKey(1),
+        owner: LockOwner(number),
+    };
+    let (held, wanted) = (file(0), file(1));
+    let keeper = owner(1 << 20);
+    let exclusive = |who| posix(LockMode::Exclusive, 0, 1, who);
+    let begun = std::time::Instant::now();
+    assert_eq!(
+        table.lock(&wanted, keeper, &exclusive(keeper), false),
+        Outcome::Granted
+    );
+    for number in 0..COUNT {
+        let shared = posix(LockMode::Shared, 0, 1, who(number));
+        let outcome = table.lock(&held, who(number), &shared, false);
+        assert_eq!(outcome, Outcome::Granted);
+        let outcome = table.lock(&wanted, who(number), &exclusive(who(number)), true);
+        assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
+    }
+    // This one waits for all of them, and they wait for the keeper.
+    let late = owner(2 << 20);
+    let outcome = table.lock(&held, late, &exclusive(late), true);
+    assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
+    let outcome = table.lock(&held, keeper, &exclusive(keeper), true);
+    assert_eq!(outcome, Outcome::Deadlock);
+    table.end_session(SessionKey(1));
+    assert!(table.waiting.is_empty());
+    let seconds = begun.elapsed().as_secs();
+    assert!(seconds < 20, "{seconds} s");
+}

@@ -26,7 +26,10 @@ use crate::locks::Ticket;
 use crate::pool::{QueuedTask, Task};
 use crate::session::{Session, SessionKey};
 use crate::volume::Volume;
-use base::limits::{DATA_BYTES_MAX, FRAME_BODY_BYTES_MAX, FRAME_PAYLOAD_BYTES_MAX};
+use base::limits::{
+    DATA_BYTES_MAX, FRAME_BODY_BYTES_MAX, FRAME_PAYLOAD_BYTES_MAX, LINK_TARGET_BYTES_MAX,
+    XATTR_BYTES_MAX,
+};
 use base::{FsError, Handle, Principal, RequestId};
 use bytes::{Bytes, BytesMut};
 use export::{Held, Node, Worker};
@@ -154,7 +157,7 @@ pub(crate) fn payload_bytes(compound: &Compound) -> Option<usize> {
 }
 
 /// Bytes that the reply may have.
-fn reply_estimate<'s>(steps: impl Iterator<Item = &'s Step>) -> usize {
+pub(crate) fn reply_estimate<'s>(steps: impl Iterator<Item = &'s Step>) -> usize {
     let bytes = steps.map(|step| match step {
         Step::Read { bytes, .. } => (*bytes).min(DATA_BYTES_MAX) as usize,
         Step::Lookup {
@@ -162,6 +165,8 @@ fn reply_estimate<'s>(steps: impl Iterator<Item = &'s Step>) -> usize {
         } => (*inline_bytes_max).min(DATA_BYTES_MAX) as usize,
         Step::Fetch { .. } => FRAME_PAYLOAD_BYTES_MAX,
         Step::ReadDirectory { entries_max, .. } => *entries_max as usize * 256,
+        Step::GetXattr { .. } | Step::ListXattrs { .. } => XATTR_BYTES_MAX,
+        Step::ReadLink { .. } => LINK_TARGET_BYTES_MAX,
         _ => 256,
     });
     bytes

@@ -3,7 +3,9 @@
 use crate::client::{Client, Ended, Mode, expect, frame, hello, open_line};
 use crate::files::{at, create, made};
 use crate::world::{World, is_root, new_session};
-use base::limits::{CONNECTION_REPLY_BYTES_MAX, CONNECTIONS_MAX, CONNECTIONS_PENDING_MAX};
+use base::limits::{
+    CONNECTION_REPLY_BYTES_MAX, CONNECTIONS_MAX, CONNECTIONS_PENDING_MAX, REPLIES_KEPT_BYTES_MAX,
+};
 use base::{FsError, RequestId};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
@@ -11,8 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use wire::frame::{Class, FrameKind, HEADER_BYTES};
 use wire::message::{
-    Compound, ConnectionRole, Farewell, FileRef, Reply, Request, Step, StepReply, Target, Welcome,
-    encode,
+    Compound, ConnectionRole, Farewell, FileRef, Refusal, Reply, Request, Step, StepReply, Target,
+    Welcome, encode,
 };
 
 /// Writes bytes and reads until the server closes, within a time.
@@ -231,6 +233,50 @@ async fn ten_thousand_unread_replies_cost_their_connection_and_no_more_memory_th
         slowest < Duration::from_secs(2),
         "the others waited {slowest:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_with_data_that_are_never_settled_are_refused_beyond_a_bound() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    std::fs::write(world.tree.join("big"), vec![7; 1 << 20]).unwrap();
+    let mut client = world.client().await;
+    let root = client.attach().await.handle;
+    let big = client.lookup(&root, "big").await.unwrap().handle;
+    // A close must not run twice, so the whole reply is kept.
+    let steps = || {
+        let read = Step::Read {
+            file: FileRef {
+                target: at(&big),
+                open: None,
+            },
+            offset: 0,
+            bytes: 1 << 20,
+        };
+        let close = Step::Close {
+            open: base::OpenId(77),
+        };
+        vec![close, read]
+    };
+    let before = resident();
+    let mut refused = 0;
+    for _ in 0..300 {
+        let id = client.send_steps(steps()).await;
+        refused += match client.reply(id).await.unwrap() {
+            (Reply::Files(_), payload) => usize::from(payload.len() != 1 << 20) * 1000,
+            (Reply::Refused(Refusal::Overloaded), _) => 1,
+            (other, _) => panic!("{other:?}"),
+        };
+    }
+    assert_eq!(refused, 300 - (REPLIES_KEPT_BYTES_MAX >> 20) + 1);
+    // Twice the bound, as the client of this test is in the same process, and the stock of buffers.
+    let bound = 2 * REPLIES_KEPT_BYTES_MAX as u64 + (64 << 20);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < bound, "{} MiB more", grown >> 20);
+    client.settled = client.new_id();
+    assert_eq!(client.steps(steps()).await.1.len(), 1 << 20);
 }
 
 /// Resident memory of this process, in bytes.
