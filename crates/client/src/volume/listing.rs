@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 use wire::frame::Class;
-use wire::message::{DirectoryEntry, Step, StepReply, Target};
+use wire::message::{DirectoryEntry, Lease, Step, StepReply, Target};
 
 /// Largest directory that is listed only because of look-ups.
 const ENTRIES_AHEAD_MAX: usize = 65536;
@@ -133,8 +133,8 @@ impl Listing {
 struct Page {
     entries: Vec<DirectoryEntry>,
     recalls_seen: u64,
-    /// The directory's lease came with it and stands.
-    leased: bool,
+    /// The directory's.
+    lease: Lease,
 }
 
 /// What the pages so far have shown.
@@ -314,12 +314,10 @@ impl Volume {
                 // The connection's writer sends it before this task goes on.
                 tokio::task::yield_now().await;
             }
-            let seen = response.recalls_seen;
-            let leased = self.nodes().take_lease(directory, lease, seen);
             let page = Page {
                 entries,
-                recalls_seen: seen,
-                leased,
+                recalls_seen: response.recalls_seen,
+                lease,
             };
             listing.grow(self.take_page(directory, page, &mut shown));
             match next {
@@ -343,7 +341,6 @@ impl Volume {
         };
         let root = NodeId::ROOT;
         let mut nodes = self.nodes();
-        let leased = nodes.take_lease(root, lease, recalls_seen);
         let Some(known) = nodes.get_mut(root) else {
             return;
         };
@@ -356,7 +353,7 @@ impl Volume {
         let page = Page {
             entries,
             recalls_seen,
-            leased,
+            lease,
         };
         let _ = self.take_page(root, page, &mut shown);
         self.take_listing(root, shown);
@@ -403,9 +400,11 @@ impl Volume {
     fn take_page(&self, directory: NodeId, page: Page, shown: &mut Shown) -> Vec<ListingEntry> {
         let mut listing = Vec::with_capacity(page.entries.len());
         let first = shown.listed.len();
-        shown.whole &= page.leased;
         shown.recalls_seen = shown.recalls_seen.min(page.recalls_seen);
+        // All under one lock: a recall between the lease and the names would be missed.
         let mut nodes = self.nodes();
+        let leased = nodes.take_lease(directory, page.lease, page.recalls_seen);
+        shown.whole &= leased;
         for found in page.entries {
             let node = found
                 .entry
@@ -433,7 +432,7 @@ impl Volume {
             });
         }
         if let Some(known) = nodes.get_mut(directory)
-            && page.leased
+            && leased
             && known.is_leased()
             && known.epoch == shown.epoch
         {
