@@ -52,13 +52,16 @@ pub const LEASED: Duration = Duration::from_secs(3600);
 pub const THREADS: usize = 4;
 
 /// What is asked of the kernel for a mount.
+///
+/// Not `ATOMIC_O_TRUNC`, which would save the round trip of emptying a file at its opening: the
+/// kernel then sets the size to 0 when it sees the reply, beside no lock, over what another change
+/// of size or another machine's write has told it meanwhile.
 #[must_use]
 pub fn wishes() -> Wishes {
     Wishes {
         flags: InitFlags::ASYNC_READ
             | InitFlags::POSIX_LOCKS
             | InitFlags::FLOCK_LOCKS
-            | InitFlags::ATOMIC_O_TRUNC
             | InitFlags::BIG_WRITES
             | InitFlags::DONT_MASK
             | InitFlags::DO_READDIRPLUS
