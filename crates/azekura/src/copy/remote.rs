@@ -144,7 +144,7 @@ impl RemoteTree {
         }
         let open = self
             .volume
-            .open(&self.who, node, Access::Read, false, false)
+            .open(&self.who, node, Access::Read, false)
             .await?;
         Ok(self.file(open))
     }

@@ -61,17 +61,13 @@ impl Volume {
         who: &Principal,
         node: NodeId,
         access: Access,
-        truncate: bool,
         append: bool,
     ) -> Result<OpenFile, FsError> {
         let file = self.file(node)?;
         let open = self.fresh_open();
-        let here = !access.writes() && !truncate && self.opens_here(node);
+        let here = !access.writes() && self.opens_here(node);
         if !here {
             let target = self.target(node).await?;
-            if truncate {
-                self.drain(node, &file).await?;
-            }
             let capabilities = access.writes().then(|| Step::GetXattr {
                 target: target.clone(),
                 name: CAPABILITIES.to_vec(),
@@ -80,17 +76,13 @@ impl Volume {
                 target,
                 open,
                 access,
-                truncate,
+                truncate: false,
             };
             let steps = std::iter::once(step).chain(capabilities).collect();
             let pending = self.transport.submit_steps(who, steps, Call::metadata());
             let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
             let mut results = std::mem::take(&mut response.results).into_iter();
             let reply = results.next().ok_or(FsError::Io)??;
-            if truncate {
-                let freed = file.lock().distrust();
-                self.budget().on_freed(file.account, freed);
-            }
             self.take_attributes(node, reply, &response)?;
             match results.next() {
                 Some(Ok(StepReply::Xattr(value))) => self.note_capabilities(node, Some(value)),

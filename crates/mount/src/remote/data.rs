@@ -53,10 +53,9 @@ fn allocate_mode(flags: FallocateFlags) -> Option<AllocateMode> {
 impl RemoteFs {
     pub(super) fn open(&self, mut call: Call, flags: OFlags) {
         let who = call.who();
-        let (access, truncate) = (access(flags), flags.contains(OFlags::TRUNC));
+        let access = access(flags);
         let append = flags.contains(OFlags::APPEND);
         if !access.writes()
-            && !truncate
             && let Some(file) = self.volume.open_cached(&who, call.node)
         {
             return self.part().answer_opened(call, file);
@@ -64,7 +63,7 @@ impl RemoteFs {
         call.answer.wait(None);
         let (volume, this) = (Arc::clone(&self.volume), self.part());
         self.runtime.spawn(async move {
-            match volume.open(&who, call.node, access, truncate, append).await {
+            match volume.open(&who, call.node, access, append).await {
                 Ok(file) => this.answer_opened(call, file),
                 Err(error) => call.answer.fail(error),
             }
