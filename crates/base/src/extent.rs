@@ -177,6 +177,13 @@ impl ExtentSet {
                 .is_some_and(|(_, &end)| end > extent.offset)
     }
 
+    /// The run that has the byte at `offset`.
+    #[must_use]
+    pub fn run_at(&self, offset: u64) -> Option<Extent> {
+        let (&start, &end) = self.runs.range(..=offset).next_back()?;
+        (offset < end).then(|| Extent::between(start, end))
+    }
+
     /// The runs of `extent` that are not in the set, in order.
     #[must_use]
     pub fn missing(&self, extent: Extent) -> Vec<Extent> {

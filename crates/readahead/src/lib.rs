@@ -70,4 +70,6 @@ mod streams;
 pub use budget::{Account, Budget};
 pub use link::{Changes, Line, LineMemory, LinkEstimator, Sent};
 pub use neighbours::{Neighbours, Order};
-pub use streams::{Advice, CREDIT_INITIAL_BYTES, Fetch, FileStreams, StreamId, Tally};
+pub use streams::{
+    Advice, CREDIT_INITIAL_BYTES, Fetch, FileStreams, REFUSED_EXTENTS_MAX, StreamId, Tally, Verdict,
+};

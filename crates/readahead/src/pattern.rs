@@ -173,6 +173,34 @@ impl Chain {
         })
     }
 
+    /// The length that the last two runs had which began as the current one did, or else the last
+    /// two of all, if they had the same.
+    pub(crate) fn steady_length(&self) -> Option<u64> {
+        let delta = self.deltas.back().copied();
+        let latest = self.lengths.iter().rev();
+        let same = latest
+            .clone()
+            .filter(|(before, _)| Some(*before) == delta)
+            .map(|&(_, len)| len);
+        let mut lengths: Vec<u64> = same.take(2).collect();
+        if lengths.len() < 2 {
+            lengths = latest.map(|&(_, len)| len).take(2).collect();
+        }
+        match lengths[..] {
+            [one, two] if one == two => Some(one),
+            _ => None,
+        }
+    }
+
+    /// Runs of `from` bytes were really `to` bytes long.
+    pub(crate) fn shorten(&mut self, from: u64, to: u64) {
+        for (_, len) in &mut self.lengths {
+            if *len == from {
+                *len = to;
+            }
+        }
+    }
+
     /// The runs to come, as far as they can be guessed.
     pub(crate) fn forecast(&self) -> Forecast {
         Forecast {

@@ -10,7 +10,7 @@
 //! that was used, so triples each round trip, and falls to a quarter when a prediction fails.
 
 use crate::pattern::{Chain, Forecast, Recall};
-use crate::streams::StreamId;
+use crate::streams::{Overshoot, StreamId};
 use base::{Extent, ExtentSet, Time};
 use std::collections::VecDeque;
 
@@ -92,6 +92,8 @@ pub(crate) struct Stream {
     turn_16: u64,
     /// Contradicted, and not read since.
     pub(crate) asleep: bool,
+    /// What the kernel asks for past the end of its runs.
+    pub(crate) overshoot: Overshoot,
 }
 
 impl Stream {
@@ -123,6 +125,7 @@ impl Stream {
             read_number: 0,
             turn_16: 16,
             asleep: false,
+            overshoot: Overshoot::Untried,
         }
     }
 
@@ -350,6 +353,19 @@ impl Stream {
         self.plan_cursor = 0;
         self.plan_length = self.chain.length(None).map(|guess| guess.bytes);
         self.forecast = Some(self.chain.forecast());
+    }
+
+    /// Whether it knows where its next run begins.
+    pub(crate) fn has_plan(&self) -> bool {
+        !self.plan.is_empty()
+    }
+
+    /// The last `bytes` of each planned run that is `length` long.
+    pub(crate) fn planned_tails(&self, length: u64, bytes: u64) -> Vec<Extent> {
+        let alike = self.plan.iter().filter(|run| run.len == length);
+        alike
+            .map(|run| Extent::between(run.end().saturating_sub(bytes), run.end()))
+            .collect()
     }
 
     /// Forgets the plan.

@@ -38,6 +38,7 @@
 //! Source: paper section 4; Patterson et al., informed prefetching (SOSP 1995), for the horizon and
 //! the hints.
 
+mod overshoot;
 mod placing;
 mod spending;
 
@@ -49,6 +50,8 @@ use crate::stream::{
 };
 use base::limits::STREAMS_PER_FILE_MAX;
 use base::{Extent, ExtentSet, Time};
+pub(crate) use overshoot::Overshoot;
+pub use overshoot::{REFUSED_EXTENTS_MAX, Verdict};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -185,6 +188,10 @@ pub struct FileStreams {
     /// Allowance for the changes of pattern so far.
     change_bytes: u64,
     line: Option<Line>,
+    /// Requests that wait, those of them that are refused now, and all that was ever refused.
+    waiting: Vec<overshoot::Waiting>,
+    overshot: Vec<Extent>,
+    refused: ExtentSet,
 }
 
 impl FileStreams {
@@ -216,6 +223,7 @@ impl FileStreams {
             return;
         }
         self.place(now, extent, file_size);
+        self.release_overshoots();
         self.release_passed_over();
         self.judge_streams(file_size);
     }

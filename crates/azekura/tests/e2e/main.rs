@@ -6,6 +6,7 @@
 //! | `admin` | server, volumes, credentials |
 //! | `copying` | `cp` and `ls` |
 //! | `mounting` | mounts: stories, several clients, dying servers |
+//! | `reading` | what the kernel asks for and nobody wants |
 //! | `errors` | what is heard of lost writes |
 //! | `sessions` | how sessions begin and end |
 //! | `users` | credentials that speak for one user |
@@ -26,6 +27,8 @@ mod demonstration;
 mod errors;
 #[cfg(test)]
 mod mounting;
+#[cfg(test)]
+mod reading;
 #[cfg(test)]
 mod sessions;
 #[cfg(test)]

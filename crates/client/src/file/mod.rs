@@ -22,7 +22,7 @@ use readahead::{Account, FileStreams};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 /// A request for data that is under way.
 #[derive(Debug)]
@@ -48,6 +48,9 @@ pub struct FileState {
     pub held: Held,
     /// Reading: data that is under way, by offset; extents do not overlap.
     pub fetching: BTreeMap<u64, Fetching>,
+    /// Reading: the kernel's requests that wait until it is known whether anybody wants them, by
+    /// offset.
+    pub overshoots: BTreeMap<u64, oneshot::Sender<()>>,
     /// Bumped whenever data known so far may be wrong.
     pub epoch: u64,
     /// Last reader, for whom predictions are asked.
@@ -79,6 +82,7 @@ impl File {
                 streams: FileStreams::new(),
                 held: Held::default(),
                 fetching: BTreeMap::new(),
+                overshoots: BTreeMap::new(),
                 epoch: 0,
                 reader: None,
                 written: Written::default(),

@@ -16,6 +16,7 @@
 //! | `attributes` | attributes, extended attributes, links, file system figures |
 //! | `open` | open, close, small files ahead |
 //! | `read` | reading: demand, prediction, cancellation |
+//! | `overshoot` | what the kernel reads past the end of a run |
 //! | `write` | write-behind, commit, replay |
 //! | `space` | allocation, holes, copies within the server |
 //! | `change` | creating, removing, renaming |
@@ -32,6 +33,7 @@ mod listing;
 mod locks;
 mod names;
 mod open;
+mod overshoot;
 mod read;
 mod recall;
 mod space;
@@ -40,6 +42,7 @@ mod write;
 pub use change::Creation;
 pub use listing::{Listing, ListingEntry};
 pub use open::OpenFile;
+pub use overshoot::Overshoot;
 pub use read::Pieces;
 pub use readahead::Advice as ReadAdvice;
 

@@ -44,7 +44,7 @@ impl Volume {
             return None;
         }
         let pieces = state.held.get(wanted)?;
-        state.streams.on_read(now(), wanted, size);
+        state.on_read(wanted, size);
         state.reader = Some((who.clone(), open));
         self.count_hit(wanted.len, wanted.len);
         self.consume(&file, &mut state, wanted);
@@ -92,7 +92,7 @@ impl Volume {
             let waits = {
                 let mut state = file.lock();
                 if first {
-                    state.streams.on_read(now(), wanted, size);
+                    state.on_read(wanted, size);
                     state.reader = Some((who.clone(), open));
                     let missing: u64 = state.missing(wanted).iter().map(|gap| gap.len).sum();
                     self.count_hit(wanted.len, wanted.len - missing);
@@ -137,7 +137,8 @@ impl Volume {
         wanted: Extent,
         size: u64,
     ) -> Vec<(Completion, bool)> {
-        let mut missing = state.missing(wanted);
+        let asked = state.streams.with_refused(wanted);
+        let mut missing = state.missing(asked.intersection(Extent::new(0, size)));
         if let Some(buffer) = self.transport.blocking() {
             // The blocking remote procedure call of the paper: one large request, nothing ahead.
             let start = wanted.offset / buffer * buffer;

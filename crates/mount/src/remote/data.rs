@@ -3,9 +3,9 @@
 use super::names::Part;
 use super::{Call, RemoteFs};
 use crate::kernel::{CopyFileRange, FOpenFlags, Fh, Opened, Read, Release, Whence, Write};
-use base::{Extent, LockOwner, Principal};
+use base::{Extent, FsError, LockOwner, Principal};
 use bytes::Bytes;
-use client::volume::{Creation, OpenFile, View};
+use client::volume::{Creation, OpenFile, Overshoot, View};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -109,15 +109,33 @@ impl RemoteFs {
         };
         let extent = Extent::new(read.offset, u64::from(read.size));
         let open = Some(file.open);
-        if let Some(pieces) = self.volume.read_cached(file.node, open, &file.who, extent) {
+        // Of a read past the page cache the program itself waits for the answer.
+        let for_cache = read.lock_owner.is_none() && !read.flags.contains(OFlags::DIRECT);
+        let overshoot = for_cache.then(|| self.volume.judge_overshoot(file.node, extent));
+        let waiting = match overshoot.flatten() {
+            Some(Overshoot::Refused) => return call.answer.fail(FsError::WouldBlock),
+            Some(Overshoot::Waiting(waiting)) => Some(waiting),
+            None => None,
+        };
+        if waiting.is_none()
+            && let Some(pieces) = self.volume.read_cached(file.node, open, &file.who, extent)
+        {
             return call.answer.data(&pieces);
         }
         call.answer.wait(None);
         let volume = Arc::clone(&self.volume);
         self.runtime.spawn(async move {
+            if let Some(waiting) = waiting
+                && let Err(error) = waiting.wanted().await
+            {
+                return call.answer.fail(error);
+            }
             match volume.read(&file.who, file.node, open, extent).await {
                 Ok(pieces) => call.answer.data(&pieces),
-                Err(error) => call.answer.fail(error),
+                Err(error) => {
+                    volume.on_read_failed(file.node, extent);
+                    call.answer.fail(error);
+                }
             }
         });
     }

@@ -79,6 +79,9 @@ impl FileStreams {
             _ => CREDIT_BYTES_MIN,
         };
         let parent = self.parent_of(extent);
+        if let Some(at) = parent {
+            self.release_overshoot_of(self.streams[at].id);
+        }
         let mut stream = match parent {
             Some(at) => {
                 let parent = &mut self.streams[at];
@@ -88,6 +91,7 @@ impl FileStreams {
                 let credit_bytes = first_credit_bytes.max(parent.credit_bytes / 4);
                 let mut stream = Stream::new(id, chain, credit_bytes, now);
                 stream.parent = Some(parent.id);
+                stream.overshoot = parent.overshoot;
                 stream
             }
             None => Stream::new(id, Chain::new(extent), first_credit_bytes, now),
