@@ -13,12 +13,17 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// A payload up to this size is copied out of the buffer, so that a few kept bytes do not keep the
 /// whole buffer.
 const COPY_BYTES_MAX: usize = 16 << 10;
+/// Bytes asked of the socket behind a frame with a large payload. The next one probably has one,
+/// too: whatever of it came into this buffer would have to be copied out.
+const HEAD_BYTES: usize = 256;
 
 /// Reads frames. Large payloads go from the socket straight into a buffer of their own.
 pub struct FrameReader {
     stream: Pin<Box<dyn AsyncRead + Send>>,
     buffer: BytesMut,
     bytes_read: u64,
+    /// Whether the last frame had a large payload.
+    was_large: bool,
 }
 
 impl FrameReader {
@@ -27,6 +32,7 @@ impl FrameReader {
             stream,
             buffer: BytesMut::with_capacity(BUFFER_BYTES),
             bytes_read: 0,
+            was_large: false,
         }
     }
 
@@ -61,6 +67,7 @@ impl FrameReader {
         let head_and_body = self.buffer.split_to(HEADER_BYTES + header.body_bytes());
         let body = Bytes::copy_from_slice(&head_and_body[HEADER_BYTES..]);
         header.check_body(&body)?;
+        self.was_large = header.payload_bytes() > COPY_BYTES_MAX;
         let payload = self.read_payload(header.payload_bytes()).await?;
         Ok(header.into_frame(body, payload)?)
     }
@@ -85,7 +92,13 @@ impl FrameReader {
         while self.buffer.len() < bytes {
             self.buffer
                 .reserve((bytes - self.buffer.len()).max(BUFFER_BYTES / 2));
-            let count = self.stream.read_buf(&mut self.buffer).await?;
+            let asked = if self.was_large {
+                HEAD_BYTES.max(bytes - self.buffer.len())
+            } else {
+                usize::MAX
+            };
+            let into = &mut (&mut self.buffer).limit(asked);
+            let count = self.stream.read_buf(into).await?;
             self.bytes_read += count as u64;
             if count == 0 {
                 return if self.buffer.is_empty() {
