@@ -64,6 +64,10 @@ struct State {
     threads: Vec<Option<JoinHandle<()>>>,
     alive: usize,
     idle: usize,
+    /// Of the idle ones, how many have been woken and are not there yet.
+    waking: usize,
+    /// Whether the supervisor waits to be told that requests wait.
+    supervisor_rests: bool,
     /// Whether a thread has had nothing to do since the supervisor looked last.
     was_idle: bool,
     stopping: bool,
@@ -91,6 +95,8 @@ impl Pool {
                 threads: (0..WORKERS_MAX).map(|_| None).collect(),
                 alive: 0,
                 idle: 0,
+                waking: 0,
+                supervisor_rests: false,
                 was_idle: false,
                 stopping: false,
             }),
@@ -122,26 +128,28 @@ impl Pool {
     /// Queues tasks.
     pub(crate) fn push(&self, tasks: impl IntoIterator<Item = Turn>) {
         let mut state = self.lock();
-        let mut added = 0;
         for task in tasks {
             state.queues.push(task);
-            added += 1;
         }
-        self.notify(&state, added);
+        self.wake(&mut state);
     }
 
     /// Queues a task that was parked: it goes before all others, because it holds things.
     pub(crate) fn push_resumed(&self, task: Turn) {
         let mut state = self.lock();
         state.queues.push_resumed(task);
-        self.notify(&state, 1);
+        self.wake(&mut state);
     }
 
-    fn notify(&self, state: &State, added: usize) {
-        for _ in 0..added.min(state.idle) {
+    /// Wakes one more thread if there is something for it; that one wakes the next. Waking one in
+    /// vain costs as much as a small request. The supervisor hears of requests that nobody takes.
+    fn wake(&self, state: &mut State) {
+        if state.waking < state.idle && state.queues.may_take(state.alive) {
+            state.waking += 1;
             self.work.notify_one();
         }
-        if added > state.idle {
+        if state.supervisor_rests && state.idle == 0 && !state.queues.is_empty() {
+            state.supervisor_rests = false;
             self.supervise.notify_one();
         }
     }
@@ -160,8 +168,8 @@ impl Pool {
     /// A connection has room for replies again.
     pub(crate) fn resume(&self, link: LinkKey) {
         let mut state = self.lock();
-        let resumed = state.queues.resume(link);
-        self.notify(&state, resumed);
+        state.queues.resume(link);
+        self.wake(&mut state);
     }
 
     /// Requests that wait, threads, requests done.
@@ -233,6 +241,7 @@ impl Pool {
             }
             let alive = state.alive;
             if let Some((task, class)) = state.queues.take(alive) {
+                self.wake(&mut state);
                 drop(state);
                 let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| task.run(worker)));
                 if outcome.is_err() {
@@ -242,10 +251,9 @@ impl Pool {
                 }
                 self.done.fetch_add(1, Ordering::Relaxed);
                 state = self.lock();
-                if state.queues.end(class) && state.idle > 0 {
-                    // The class was at its bound; somebody else may go on with it.
-                    self.work.notify_one();
-                }
+                // The class may have been at its bound: this thread goes on with it, or wakes
+                // another one when it takes something more urgent.
+                state.queues.end(class);
                 idle_since = Instant::now();
                 continue;
             }
@@ -258,6 +266,8 @@ impl Pool {
             let woken = self.work.wait_timeout(state, SURPLUS_TIME);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.idle -= 1;
+            // Whoever comes first does what another one was woken for.
+            state.waking = state.waking.saturating_sub(1);
         }
         state.alive -= 1;
     }
@@ -267,11 +277,13 @@ impl Pool {
         let mut state = self.lock();
         loop {
             while !state.stopping && (state.queues.is_empty() || state.idle > 0) {
+                state.supervisor_rests = true;
                 state = self
                     .supervise
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner);
             }
+            state.supervisor_rests = false;
             if state.stopping {
                 return;
             }

@@ -108,11 +108,19 @@ impl<T: Queued> Queues<T> {
         None
     }
 
-    /// A request of this class is done, or parked. Returns whether the class has a bound, so that
-    /// others may now go on with it.
-    pub(super) fn end(&mut self, class: Class) -> bool {
+    /// Whether [`Self::take`] would find something. Connections found to have no room only then
+    /// are not foreseen.
+    pub(super) fn may_take(&self, threads: usize) -> bool {
+        let waits = |class: &Class| !self.classes[class.index()].ring.is_empty();
+        !self.resumed.is_empty()
+            || Class::ALL
+                .iter()
+                .any(|class| waits(class) && self.may_run(*class, threads))
+    }
+
+    /// A request of this class is done, or parked.
+    pub(super) fn end(&mut self, class: Class) {
         self.running[class.index()] -= 1;
-        class > Class::Demand && !self.is_empty()
     }
 
     fn may_run(&self, class: Class, threads: usize) -> bool {
@@ -153,18 +161,13 @@ impl<T: Queued> Queues<T> {
         dropped
     }
 
-    /// Returns how many requests can go on.
-    pub(super) fn resume(&mut self, link: LinkKey) -> usize {
-        let mut resumed = 0;
+    /// A connection has room for replies again.
+    pub(super) fn resume(&mut self, link: LinkKey) {
         for queue in &mut self.classes {
-            if queue.stalled.remove(&link)
-                && let Some(own) = queue.requests.get(&link)
-            {
+            if queue.stalled.remove(&link) && queue.requests.contains_key(&link) {
                 queue.ring.push_back(link);
-                resumed += own.len();
             }
         }
-        resumed
     }
 }
 
@@ -270,7 +273,9 @@ mod tests {
         );
         queues.push(item(Class::Demand, 1, 30));
         assert!(queues.take(4).is_some(), "demand is never held up");
-        assert!(queues.end(Class::Prediction));
+        assert!(!queues.may_take(4));
+        queues.end(Class::Prediction);
+        assert!(queues.may_take(4));
         assert_eq!(queues.take(4).map(|t| t.1), Some(Class::Prediction));
     }
 
@@ -284,7 +289,7 @@ mod tests {
         queues.push(Item(Class::Demand, 1, 3, room.clone()));
         assert_eq!(order(&mut queues), []);
         room.store(true, Ordering::Relaxed);
-        assert_eq!(queues.resume(LinkKey(1)), 2);
+        queues.resume(LinkKey(1));
         assert_eq!(order(&mut queues), [(1, 1), (1, 3)]);
     }
 
