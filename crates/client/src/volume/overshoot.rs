@@ -12,9 +12,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-/// How long a request waits after the last other read of its file was answered: a tenth of the
-/// round trip that asking for it would cost, within these.
-const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// How long a request waits after the last other read of its file was answered: a fifth of the
+/// round trip that asking for it would cost, within these. A program on a busy machine needs
+/// milliseconds from one read to the next.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// How long a request waits at most, however long other reads take: well below the time after which
 /// a program that waits for it would be noticed.
@@ -57,7 +58,7 @@ impl Volume {
                 state.overshoots.insert(extent.offset, sender);
                 drop(state);
                 let (line, ..) = self.transport.download_room();
-                let pause = (line.rtt / 10).clamp(PAUSE_MIN, PAUSE_MAX);
+                let pause = (line.rtt / 5).clamp(PAUSE_MIN, PAUSE_MAX);
                 Some(Overshoot::Waiting(Waiting {
                     file,
                     extent,

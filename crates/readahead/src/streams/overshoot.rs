@@ -24,18 +24,28 @@ use base::limits::STREAMS_PER_FILE_MAX;
 
 /// Refused extents remembered, about half a megabyte. With runs of 512 KiB, 4 GiB of reading.
 pub const REFUSED_EXTENTS_MAX: usize = 8192;
-/// Overshoots taken for one by mistake, in a row, after which a stream is believed no more.
-const MISTAKES_MAX: u32 = 2;
+/// Trust in a stream at first and at most, and what one mistake costs; being right earns one. So it
+/// is believed no more after three mistakes in a row, or one in eight. A busy machine may keep a
+/// program from its next run for longer than a request waits.
+const TRUST_MAX: u32 = 24;
+const MISTAKE_COST: u32 = 8;
 
 /// What is known of a stream's overshoot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overshoot {
-    /// The learned length of its runs may contain one.
-    Untried,
-    /// The learned length of its runs is without it.
-    Known { bytes: u64, mistakes: u32 },
-    /// It has none.
-    Absent,
+pub(crate) struct Overshoot {
+    /// Down to none: it has no overshoot.
+    trust: u32,
+    /// How long its runs are without, and the overshoot.
+    seen: Option<(u64, u64)>,
+}
+
+impl Default for Overshoot {
+    fn default() -> Self {
+        Self {
+            trust: TRUST_MAX,
+            seen: None,
+        }
+    }
 }
 
 /// What to do with a read of the kernel.
@@ -180,58 +190,50 @@ impl FileStreams {
 impl crate::stream::Stream {
     /// Whether `extent` is what the kernel would read past the end of the current run.
     fn overshoots(&self, extent: Extent) -> bool {
-        if self.asleep || !self.has_plan() {
+        if self.asleep || !self.has_plan() || self.overshoot.trust == 0 {
             return false;
         }
         let Some(length) = self.chain.steady_length() else {
             return false;
         };
         let end = self.chain.run.offset.saturating_add(length);
-        match self.overshoot {
-            Overshoot::Untried => {
-                self.is_proven() && extent.end() == end && extent.len < length / 2
-            }
-            Overshoot::Known { bytes, .. } => extent.offset == end && extent.len <= bytes,
-            Overshoot::Absent => false,
+        match self.overshoot.seen {
+            // What was served has made the runs as long again as they seemed at first.
+            Some((without, bytes)) if length == without + bytes => extent.end() == end,
+            Some((_, bytes)) => extent.offset == end && extent.len <= bytes,
+            None => self.is_proven() && extent.end() == end && extent.len < length / 2,
         }
     }
 
     /// Whether `extent` is an overshoot of the run before, come after the current one's first read.
     fn overshot_before(&self, extent: Extent) -> bool {
-        let Overshoot::Known { bytes, .. } = self.overshoot else {
+        let Some((_, bytes)) = self.overshoot.seen else {
             return false;
         };
         let previous = self.chain.previous.filter(|_| self.own_runs > 1);
         let ended = previous.is_some_and(|run| {
             run.end() == extent.offset && self.chain.steady_length() == Some(run.len)
         });
-        !self.asleep && extent.len <= bytes && ended
+        !self.asleep && self.overshoot.trust > 0 && extent.len <= bytes && ended
     }
 
     /// The last `bytes` of a run taken for `length` bytes long were one. Returns what was planned
     /// of others like it.
     fn on_overshoot(&mut self, bytes: u64, length: u64) -> Vec<Extent> {
-        let tails = if self.overshoot == Overshoot::Untried {
-            self.chain.shorten(length, length.saturating_sub(bytes));
-            let tails = self.planned_tails(length, bytes);
+        let tails = self.planned_tails(length, bytes);
+        let without = length.saturating_sub(bytes);
+        if self.chain.shorten(length, without) {
             self.replan();
-            tails
-        } else {
-            Vec::new()
+        }
+        self.overshoot = Overshoot {
+            trust: (self.overshoot.trust + 1).min(TRUST_MAX),
+            seen: Some((without, bytes)),
         };
-        let mistakes = 0;
-        self.overshoot = Overshoot::Known { bytes, mistakes };
         tails
     }
 
     /// What was taken for one may be wanted.
     fn on_overshoot_missing(&mut self) {
-        self.overshoot = match self.overshoot {
-            Overshoot::Known { bytes, mistakes } if mistakes + 1 < MISTAKES_MAX => {
-                let mistakes = mistakes + 1;
-                Overshoot::Known { bytes, mistakes }
-            }
-            _ => Overshoot::Absent,
-        };
+        self.overshoot.trust = self.overshoot.trust.saturating_sub(MISTAKE_COST);
     }
 }

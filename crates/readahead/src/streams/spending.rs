@@ -80,7 +80,13 @@ impl FileStreams {
         line: &Line,
         room_bytes: u64,
     ) -> Option<Fetch> {
-        let share_bytes = (self.depth_bytes(line) / turns).max(2 * PIECE_BYTES_MIN);
+        let mut depth_bytes = self.depth_bytes(line);
+        if self.streams[at].is_steady() {
+            // A pattern can end with any run, and all that is unread then is lost; a file that is
+            // read through ends where all know it.
+            depth_bytes = depth_bytes.min(line.window_bytes / 8 * 9);
+        }
+        let share_bytes = (depth_bytes / turns).max(2 * PIECE_BYTES_MIN);
         let doubted = self.is_doubted(&self.streams[at]);
         let waste_bytes = self.waste_room_bytes(doubted, line);
         let stream = &mut self.streams[at];
