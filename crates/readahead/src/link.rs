@@ -401,12 +401,12 @@ impl LinkEstimator {
     }
 
     /// Size of one bulk request: a sixteenth of the BDP, so that a window has enough requests to
-    /// flow evenly, or half a millisecond of a fast line, which bounds the requests per second;
+    /// flow evenly, or a millisecond of a fast line, which bounds the requests per second;
     /// a power of two in 128 KiB ..= 1 MiB, down to 32 KiB on a line that is known to be slow, and
     /// less where the cap of the window asks for it.
     #[must_use]
     pub fn extent_bytes(&self) -> u64 {
-        let even = (self.bdp_bytes() / 16).max(self.rate() / 2000);
+        let even = (self.bdp_bytes() / 16).max(self.rate() / 1000);
         // At least two must fit into the largest window.
         let most_bytes = (self.window_bytes_cap / 2).clamp(4096, EXTENT_BYTES_MAX);
         let least_bytes = if (1..RATE_FAST).contains(&self.rate()) {

@@ -459,6 +459,8 @@ impl Stream {
     }
 
     /// The next piece of at most `unit_bytes` that is wanted and not `covered`, in order of use.
+    /// A piece that would reach beyond `depth_bytes` is not cut there while there is something
+    /// unread: a request costs the same whatever its size, and room for all of it will come.
     pub(crate) fn next_piece(
         &mut self,
         covered: &ExtentSet,
@@ -467,14 +469,22 @@ impl Stream {
         unit_bytes: u64,
     ) -> Option<Extent> {
         let run = self.chain.run;
-        let target = self
-            .target(size)
-            .unwrap_or(0)
-            .min(run.end().saturating_add(depth_bytes));
-        for gap in covered.missing(Extent::between(run.end(), target)) {
-            if let Some(gap) = self.without_ahead(gap) {
-                return Some(cut(gap, unit_bytes));
+        let target = self.target(size).unwrap_or(0);
+        let depth_end = run.end().saturating_add(depth_bytes);
+        let reach_end = target.min(depth_end.saturating_add(unit_bytes));
+        for gap in covered.missing(Extent::between(run.end(), reach_end)) {
+            let Some(gap) = self.without_ahead(gap) else {
+                continue;
+            };
+            let piece = cut(gap, unit_bytes);
+            if piece.end() <= depth_end {
+                return Some(piece);
             }
+            if piece.offset >= depth_end {
+                break;
+            }
+            let within = Extent::between(piece.offset, depth_end);
+            return (self.unread_bytes == 0).then_some(within);
         }
         while let Some(&planned) = self.plan.get(self.plan_cursor) {
             let Some(&gap) = covered.missing(planned).first() else {
