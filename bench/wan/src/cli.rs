@@ -26,10 +26,12 @@ pub(crate) struct Cli {
 enum Verb {
     /// No link: what the software itself costs on one machine.
     Loopback(LoopbackArgs),
-    /// Table and charts from the JSON of an earlier run.
+    /// Table and charts from the JSON of earlier runs; several runs become one, so that a long
+    /// comparison can be made in parts.
     Report {
         /// The JSON.
-        json: PathBuf,
+        #[arg(required = true)]
+        json: Vec<PathBuf>,
         /// Where to write the charts.
         #[arg(long)]
         svg: Option<PathBuf>,
@@ -190,7 +192,10 @@ impl Cli {
                 svg,
                 markdown,
             }) => {
-                let results = Results::load(&json)?;
+                let mut results = Results::load(&json[0])?;
+                for other in &json[1..] {
+                    results.absorb(Results::load(other)?)?;
+                }
                 wan::finish(&results, svg.as_deref(), markdown.as_deref())?;
                 Ok(ExitCode::SUCCESS)
             }

@@ -161,6 +161,34 @@ impl Results {
         self.summary.push(summary);
     }
 
+    /// Adds another run of the same kind on a link of the same kind.
+    pub(crate) fn absorb(&mut self, other: Self) -> anyhow::Result<()> {
+        let (ours, theirs) = (&mut self.conditions, other.conditions);
+        let link = |c: &Conditions| (c.rate_mbit, c.loss, c.queue.clone(), c.tcp.clone());
+        anyhow::ensure!(
+            self.kind == other.kind
+                && link(ours) == link(&theirs)
+                && ours.is_quick == theirs.is_quick,
+            "the runs were made under different conditions: {ours:?}, {theirs:?}"
+        );
+        ours.repeats = ours.repeats.min(theirs.repeats);
+        ours.is_real_time &= theirs.is_real_time;
+        ours.rtts_ms.extend(theirs.rtts_ms);
+        ours.rtts_ms.sort_by(f64::total_cmp);
+        ours.rtts_ms.dedup();
+        ours.systems.extend(theirs.systems);
+        for note in theirs.notes {
+            if !ours.notes.contains(&note) {
+                ours.notes.push(note);
+            }
+        }
+        self.skipped.extend(other.skipped);
+        for measurement in other.measurements {
+            self.add(measurement);
+        }
+        Ok(())
+    }
+
     pub(crate) fn find(&self, op: &str, system: &str, rtt_ms: f64) -> Option<&Summary> {
         self.summary
             .iter()
@@ -242,6 +270,35 @@ mod tests {
         assert_eq!((summary.min, summary.max), (Some(1.0), Some(3.0)));
         assert_eq!(results.summary.len(), 1);
         assert_eq!(median(&[1.0, 2.0]), Some(1.5));
+    }
+
+    #[test]
+    fn runs_made_in_parts_become_one_and_other_lines_are_refused() {
+        let part = |rtt_ms: f64, value: f64| {
+            let conditions = Conditions {
+                repeats: 1,
+                rtts_ms: vec![rtt_ms],
+                ..Conditions::default()
+            };
+            let mut results = Results::new("wan", conditions);
+            results.add(Measurement {
+                op: "seq".to_owned(),
+                system: "x".to_owned(),
+                rtt_ms,
+                value: Some(value),
+                ..Measurement::default()
+            });
+            results
+        };
+        let mut whole = part(100.0, 1.0);
+        whole.absorb(part(0.0, 5.0)).unwrap();
+        whole.absorb(part(100.0, 3.0)).unwrap();
+        assert_eq!(whole.conditions.rtts_ms, [0.0, 100.0]);
+        assert_eq!(whole.find("seq", "x", 100.0).unwrap().median, Some(2.0));
+        assert_eq!(whole.find("seq", "x", 0.0).unwrap().median, Some(5.0));
+        let mut slow = part(0.0, 1.0);
+        slow.conditions.rate_mbit = 100.0;
+        assert!(whole.absorb(slow).is_err());
     }
 
     #[test]
