@@ -12,7 +12,7 @@
 
 use super::attributes::{resolve, wall_clock};
 use super::change::{Creation, forget_name};
-use super::gather::{Gathering, Parcel};
+use super::gather::{Outbox, Parcel};
 use super::{OpenFile, View, Volume};
 use crate::cache::NodeId;
 use crate::clock::now;
@@ -54,7 +54,7 @@ pub(super) struct Ahead {
     files: Mutex<QuickMap<NodeId, AheadFile>>,
     /// Errors of refused creations by directory, for its next fsync.
     pub(super) errors: Mutex<QuickMap<NodeId, FsError>>,
-    pub(super) gathering: Gathering,
+    pub(super) outbox: Outbox,
     /// Somebody will look for files that have stayed open for long enough.
     timer_set: AtomicBool,
 }

@@ -38,7 +38,7 @@ pub(super) struct Parcel {
 
 /// Files that wait for company.
 #[derive(Debug, Default)]
-pub(super) struct Gathering(Mutex<Waiting>);
+pub(super) struct Outbox(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -47,7 +47,7 @@ struct Waiting {
     timer_set: bool,
 }
 
-impl Gathering {
+impl Outbox {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().expect("no panic happens under this lock")
     }
@@ -56,7 +56,7 @@ impl Gathering {
 impl Volume {
     /// A file that exists only here is to be sent with others.
     pub(super) fn gather(&self, node: NodeId) {
-        let mut waiting = self.ahead.gathering.lock();
+        let mut waiting = self.ahead.outbox.lock();
         waiting.nodes.push_back(node);
         let full = waiting.nodes.len() >= COMPOUND_STEPS_MAX;
         let set = full || std::mem::replace(&mut waiting.timer_set, true);
@@ -67,7 +67,7 @@ impl Volume {
             let this = self.arc();
             tokio::spawn(async move {
                 tokio::time::sleep(GATHER_TIME).await;
-                this.ahead.gathering.lock().timer_set = false;
+                this.ahead.outbox.lock().timer_set = false;
                 this.send_gathered();
             });
         }
@@ -77,7 +77,7 @@ impl Volume {
     pub(super) fn send_gathered(&self) {
         loop {
             let nodes: Vec<NodeId> = {
-                let mut waiting = self.ahead.gathering.lock();
+                let mut waiting = self.ahead.outbox.lock();
                 let count = waiting.nodes.len().min(COMPOUND_STEPS_MAX);
                 waiting.nodes.drain(..count).collect()
             };
