@@ -141,6 +141,22 @@ pub const WATCH_CHANGES_MAX: usize = 4096;
 pub const REQUEST_TIME_DEFAULT: Duration = Duration::from_secs(30);
 /// Memory that one mount may hold in read-ahead and in unwritten data.
 pub const CLIENT_BUFFER_BYTES_MAX: u64 = 256 << 20;
+/// Memory that the listings of one mount may hold, those of open directories and those that are on
+/// their way: three and a half million names of usual length. A listing that goes on beyond, as
+/// that of a server does which makes names up, ends with an error.
+pub const LISTINGS_BYTES_MAX: u64 = 512 << 20;
+/// Recalls that a client obeys at once. Each waits for a round trip if files are open; 16,384 are a
+/// hundred thousand a second at 100 ms. A server that sends more than are obeyed is left.
+pub const RECALLS_UNDER_WAY_MAX: usize = 16384;
+/// Requests under way that give leases back, of 4,096 each. What does not fit is forgotten without
+/// a word; a recall of it is then obeyed by knowing nothing.
+pub const LEASE_RETURNS_MAX: usize = 16;
+/// Notices that come before there is a volume to hear them: it has a lease on its root and maybe on
+/// the first entries by then.
+pub const NOTICES_UNHEARD_MAX: usize = 16;
+/// Commits in one fsync(2), if the server is another one each time: more restarts than a machine
+/// makes within one.
+pub const COMMIT_TRIES_MAX: usize = 16;
 /// Buffers of one mount (1 MiB each) that are kept for the next large write. The kernel has that
 /// many in the air on a fast local reader; more would be idle memory.
 pub const KERNEL_BUFFERS_SPARE_MAX: usize = 16;

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::message::{Entry, Lease};
 
-/// Nodes kept beyond those that the kernel or an open file holds; at about 500 bytes each this is
-/// 128 MiB at most.
-const NODES_IDLE_MAX: usize = 1 << 18;
+/// Nodes kept beyond those that the kernel or an open file holds; with handle, name and places in
+/// tables that double as they grow, each takes about 1 KiB, all of them 256 MiB.
+pub const NODES_IDLE_MAX: usize = 1 << 18;
 /// First inode number shown for files whose number at the server is not known yet; no file system
 /// numbers this high.
 const SYNTHETIC_INODE_FIRST: u64 = 1 << 63;
@@ -196,6 +196,8 @@ pub struct NodeTable {
     exclusive_recalls: RecallLog,
     /// Where the sweep for idle nodes goes on.
     sweep: Vec<NodeId>,
+    /// How many nodes there are when the next sweep pays.
+    sweep_at: usize,
 }
 
 impl NodeTable {
@@ -214,6 +216,7 @@ impl NodeTable {
             recalls: RecallLog::default(),
             exclusive_recalls: RecallLog::default(),
             sweep: Vec::new(),
+            sweep_at: NODES_IDLE_MAX,
         }
     }
 
@@ -232,6 +235,14 @@ impl NodeTable {
     #[must_use]
     pub fn find(&self, handle: &Handle) -> Option<NodeId> {
         self.by_handle.get(handle).copied()
+    }
+
+    /// Whether a node is of this kind.
+    #[must_use]
+    pub fn is_kind(&self, id: NodeId, kind: FileKind) -> bool {
+        self.nodes
+            .get(&id)
+            .is_some_and(|node| node.attributes.kind == kind)
     }
 
     /// How many nodes are known.
@@ -253,8 +264,11 @@ impl NodeTable {
 
     /// Takes over what a reply says of an inode. `recalls_seen` is that of the response.
     pub fn apply(&mut self, entry: &Entry, recalls_seen: u64) -> NodeId {
-        let id = match self.by_handle.get(&entry.handle) {
-            Some(id) => *id,
+        // A handle never comes to mean an inode of another kind. Where it does all the same, that
+        // is another node, and what uses the old one goes on with what that was.
+        let same = |id: &NodeId| self.is_kind(*id, entry.attributes.kind);
+        let id = match self.by_handle.get(&entry.handle).copied().filter(same) {
+            Some(id) => id,
             None => {
                 let id = self.fresh_id();
                 let node = Node::new(Some(entry.handle.clone()), entry.attributes.clone());
@@ -276,17 +290,15 @@ impl NodeTable {
         recalls_seen: u64,
     ) {
         let recalled = self.is_recalled_since(id, recalls_seen);
-        let log = &self.exclusive_recalls;
+        let lease = self.believable(id, lease, recalls_seen);
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
         };
-        let handle = node.handle.as_ref();
-        let shared = handle.is_none_or(|handle| log.is_recalled_since(handle, recalls_seen));
-        let lease = if shared {
-            lease.min(Lease::Read)
-        } else {
-            lease
-        };
+        if node.attributes.kind != attributes.kind {
+            node.epoch += 1;
+            node.lease = Lease::None;
+            return;
+        }
         // A reply with an older state has been overtaken, unless its request was queued when the
         // newer one was known: then the server's clock has been set back.
         let overlaps = recalled || recalls_seen < node.told_at;
@@ -337,19 +349,28 @@ impl NodeTable {
         }
     }
 
+    /// As much of a lease as has not been recalled since its request was queued: the exclusive part
+    /// can go alone.
+    fn believable(&self, id: NodeId, lease: Lease, recalls_seen: u64) -> Lease {
+        let handle = self.nodes.get(&id).and_then(|node| node.handle.as_ref());
+        let log = &self.exclusive_recalls;
+        if handle.is_none_or(|handle| log.is_recalled_since(handle, recalls_seen)) {
+            lease.min(Lease::Read)
+        } else {
+            lease
+        }
+    }
+
     /// Takes over a lease on a directory that came without its attributes; whether its names may be
     /// believed.
     pub fn take_lease(&mut self, id: NodeId, lease: Lease, recalls_seen: u64) -> bool {
         if lease == Lease::None || self.is_recalled_since(id, recalls_seen) {
             return false;
         }
-        let log = &self.exclusive_recalls;
+        let lease = self.believable(id, lease, recalls_seen);
         let Some(node) = self.nodes.get_mut(&id) else {
             return false;
         };
-        let handle = node.handle.as_ref();
-        let shared = handle.is_none_or(|handle| log.is_recalled_since(handle, recalls_seen));
-        let lease = if shared { Lease::Read } else { lease };
         if !node.is_leased() {
             // What was learned without a lease is not covered by the new one.
             node.attributes_old = true;
@@ -534,7 +555,7 @@ impl NodeTable {
     /// Evicts idle nodes while there are too many; the handles whose leases are to be returned.
     pub fn evict(&mut self) -> Vec<Handle> {
         let mut returned = Vec::new();
-        if self.nodes.len() <= NODES_IDLE_MAX {
+        if self.nodes.len() <= self.sweep_at {
             return returned;
         }
         let target = NODES_IDLE_MAX - NODES_IDLE_MAX / 8;
@@ -550,12 +571,16 @@ impl NodeTable {
             }
             let node = self.nodes.remove(&id).expect("looked up above");
             let handle = node.handle.expect("checked above");
-            self.by_handle.remove(&handle);
+            if self.by_handle.get(&handle) == Some(&id) {
+                self.by_handle.remove(&handle);
+            }
             if node.lease != Lease::None {
                 returned.push(handle);
             }
         }
         self.sweep = kept;
+        // Those that are in use stay; a sweep that finds little must not come again at once.
+        self.sweep_at = NODES_IDLE_MAX.max(self.nodes.len() + self.nodes.len() / 8);
         returned
     }
 

@@ -2,7 +2,7 @@
 
 use super::bulk::{Bulk, WARMING_REQUEST};
 use super::dial::{self, ConnectError, Dialled};
-use super::state::Settled;
+use super::state::{Settled, Waiter};
 use super::warming::Warming;
 use super::{CallError, Response, Shared};
 use crate::clock::now;
@@ -48,9 +48,15 @@ async fn keep(shared: &Arc<Shared>, index: usize) {
         );
         match dialled.await {
             Ok(dialled) => {
-                wait = RETRY_TIME_MIN;
+                let begun = now();
                 run(shared, index, dialled, true).await;
                 shared.reconnects.fetch_add(1, Ordering::Relaxed);
+                // One that breaks as soon as it stands is no better than one that is refused.
+                wait = if now().since(begun) < RETRY_TIME_MAX {
+                    (wait * 2).min(RETRY_TIME_MAX)
+                } else {
+                    RETRY_TIME_MIN
+                };
             }
             Err(error) => {
                 if let (0, ConnectError::Refused { reason, .. }) = (index, &error) {
@@ -156,7 +162,11 @@ async fn receive(
         counted = reader.bytes_read();
         match frame.kind {
             FrameKind::Reply => on_reply(shared, connection, boot, frame),
-            FrameKind::Notice => on_notice(shared, &frame),
+            FrameKind::Notice => {
+                if !on_notice(shared, &frame) {
+                    return Err(LinkError::Closed);
+                }
+            }
             FrameKind::Farewell => {
                 if let Ok(reason) = decode::<Farewell>(&frame.body) {
                     tracing::info!(connection = connection.0, %reason, "the server says farewell");
@@ -171,14 +181,22 @@ async fn receive(
     }
 }
 
-fn on_notice(shared: &Shared, frame: &Frame) {
+/// Whether the connection may go on: a recall that cannot be obeyed takes all leases with it, and
+/// they go with the connection.
+fn on_notice(shared: &Shared, frame: &Frame) -> bool {
     match decode::<Notice>(&frame.body) {
         Ok(notice) => {
             shared.on_heard(now());
-            shared.hear(notice);
+            let heard = shared.hear(notice);
+            if !heard {
+                tracing::warn!("the server recalls faster than anybody could obey");
+            }
+            heard
         }
-        // The recall in it will time out at the server, which then drops the lease; so must we.
-        Err(error) => tracing::error!(%error, "notice that cannot be read"),
+        Err(error) => {
+            tracing::error!(%error, "notice that cannot be read");
+            false
+        }
     }
 }
 
@@ -222,15 +240,30 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, boot: BootId, frame: F
     drop(state);
     if let Some(waiter) = waiter {
         let answer = match reply {
-            Ok(reply) => Ok(Response {
+            Ok(reply) if is_answer(&reply, &waiter, &frame.payload) => Ok(Response {
                 reply,
                 payload: frame.payload,
                 recalls_seen: waiter.recalls_seen,
                 boot,
             }),
-            Err(_) => Err(CallError::Protocol),
+            _ => {
+                tracing::warn!(request = frame.request.0, "a reply that makes no sense");
+                Err(CallError::Protocol)
+            }
         };
         let _ = waiter.answer.send(answer);
+    }
+}
+
+/// Whether a reply is one to what was asked. From here on what it says is taken for possible.
+fn is_answer(reply: &Reply, waiter: &Waiter, payload: &[u8]) -> bool {
+    match (reply, &waiter.expected) {
+        (Reply::Refused(_), _) => true,
+        (Reply::Files(files), Some(expected)) => {
+            expected.check(&files.results, payload.len()).is_ok()
+        }
+        (_, None) => payload.is_empty(),
+        (_, Some(_)) => false,
     }
 }
 

@@ -182,7 +182,18 @@ async fn greet(
     if WireVersion::negotiate(welcome.version, welcome.version).is_none() {
         return Err(protocol());
     }
+    if welcome.cluster != endpoint.credential.cluster() {
+        return Err(ConnectError::Refused {
+            name: endpoint.name.clone(),
+            reason: Farewell::Cluster,
+        });
+    }
     if let Some(challenge) = &welcome.challenge {
+        // Under TLS the certificates have proven everything. Whoever asks for a signature all the
+        // same may want to show it elsewhere.
+        if !endpoint.plain {
+            return Err(protocol());
+        }
         let proof = endpoint.credential.sign_proof(challenge, hello.session)?;
         writer
             .write(frame(FrameKind::Proof, RequestId(0), &proof))

@@ -22,7 +22,9 @@ mod warming;
 pub use dial::{ConnectError, Endpoint};
 
 use crate::clock::now;
-use base::limits::{CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, LEASE_TRUST_TIME};
+use base::limits::{
+    CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, LEASE_TRUST_TIME, NOTICES_UNHEARD_MAX,
+};
 use base::{BootId, ClusterId, FsError, Principal, RequestId, SessionId, Time};
 use bytes::Bytes;
 use readahead::{Line, LineMemory};
@@ -33,8 +35,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use wire::frame::{Class, Frame};
 use wire::message::{
-    AdminReply, AdminRequest, Compound, CredentialKind, Notice, Refusal, Reply, Request, Step,
-    StepReply, Target, encode,
+    AdminReply, AdminRequest, Compound, CredentialKind, Expected, Notice, Refusal, Reply, Request,
+    Step, StepReply, Target, encode,
 };
 use wire::session::{ConnectionIndex, InFlight, Submission};
 
@@ -54,8 +56,9 @@ const WRITE_PART_BYTES_MAX: u64 = 1 << 20;
 /// What the transport tells the volume above it. Called from a connection's task: must not block.
 pub trait Listener: Send + Sync {
     /// The server says something unasked. Called in the order of arrival, before any reply that
-    /// arrives after it on the same connection.
-    fn on_notice(&self, notice: Notice);
+    /// arrives after it on the same connection. Whether there was room for it; if not, the
+    /// connection is closed, and whatever it was about is not believed any more.
+    fn on_notice(&self, notice: Notice) -> bool;
     /// The main connection stands again. `boot_changed`: unstable writes may be gone and locks must
     /// be reclaimed; `session_lost`: opens, locks and leases are gone.
     fn on_connected(&self, boot_changed: bool, session_lost: bool);
@@ -247,21 +250,23 @@ impl Shared {
         self.heard_nanos.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Tells of a notice, now or as soon as somebody listens.
-    fn hear(&self, notice: Notice) {
+    /// Tells of a notice, now or as soon as somebody listens; whether there was room for it.
+    fn hear(&self, notice: Notice) -> bool {
         let listener = {
             let mut slot = self
                 .listener
                 .lock()
                 .expect("no panic happens under this lock");
             let Some(listener) = slot.listener.clone() else {
-                // The server sends no more than it has granted leases, and that is a root's.
-                slot.unheard.push(notice);
-                return;
+                let room = slot.unheard.len() < NOTICES_UNHEARD_MAX;
+                if room {
+                    slot.unheard.push(notice);
+                }
+                return room;
             };
             listener
         };
-        listener.on_notice(notice);
+        listener.on_notice(notice)
     }
 
     /// Wakes a writer that has something to send.
@@ -481,7 +486,8 @@ impl Transport {
             std::mem::take(&mut slot.unheard)
         };
         for notice in unheard {
-            listener.on_notice(notice);
+            // There are fewer than a listener has room for.
+            let _ = listener.on_notice(notice);
         }
     }
 
@@ -520,10 +526,10 @@ impl Transport {
     /// Queues a request. Never blocks.
     #[must_use = "somebody should wait for the answer"]
     pub fn submit(&self, request: &Request, call: Call) -> Pending {
-        self.submit_encoded(encode(request), call)
+        self.submit_encoded(encode(request), call, None)
     }
 
-    fn submit_encoded(&self, body: Bytes, call: Call) -> Pending {
+    fn submit_encoded(&self, body: Bytes, call: Call, expected: Option<Expected>) -> Pending {
         let shared = &self.shared;
         let (answer, receiver) = oneshot::channel();
         let deadline = if call.endless {
@@ -569,6 +575,7 @@ impl Transport {
             Waiter {
                 answer,
                 recalls_seen,
+                expected,
             },
         );
         shared.wake_ready(&mut state);
@@ -586,12 +593,13 @@ impl Transport {
     #[must_use = "somebody should wait for the answer"]
     pub fn submit_steps(&self, who: &Principal, steps: Vec<Step>, call: Call) -> Pending {
         let settled = self.shared.lock().session.settled();
+        let expected = Expected::of(&steps);
         let compound = Compound {
             who: who.clone(),
             settled,
             steps,
         };
-        self.submit_encoded(encode(&Request::Files(compound)), call)
+        self.submit_encoded(encode(&Request::Files(compound)), call, Some(expected))
     }
 
     /// Carries out one step and waits for its reply.

@@ -9,12 +9,15 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use wire::frame::{Frame, FrameKind};
+use wire::message::Expected;
 use wire::session::{ClientSession, ConnectionIndex, Windows};
 
 /// Who waits for an answer.
 pub(super) struct Waiter {
     pub(super) answer: oneshot::Sender<Result<Response, CallError>>,
     pub(super) recalls_seen: u64,
+    /// What may be answered to steps; `None` for other requests.
+    pub(super) expected: Option<Expected>,
 }
 
 /// How a request left the line.
@@ -235,6 +238,7 @@ mod tests {
         let waiter = Waiter {
             answer,
             recalls_seen: 0,
+            expected: None,
         };
         state.waiters.insert(goodbye, waiter);
         assert!(!state.is_over(0) && state.is_over(1));

@@ -84,9 +84,11 @@ impl Volume {
         let StepReply::Attributes { attributes, lease } = reply else {
             return Err(FsError::Io);
         };
-        self.nodes()
-            .refresh(node, &attributes, lease, response.recalls_seen);
-        Ok(())
+        let mut nodes = self.nodes();
+        nodes.refresh(node, &attributes, lease, response.recalls_seen);
+        // An inode that becomes another one is none that anybody could go on using.
+        let is_it = nodes.get(node).is_none() || nodes.is_kind(node, attributes.kind);
+        is_it.then_some(()).ok_or(FsError::Io)
     }
 
     /// Takes over attributes that came without a lease of their own: the standing one stays.

@@ -16,7 +16,7 @@ use crate::cache::NodeId;
 use crate::file::MemoryShare;
 use crate::transport::{Call, CallError, FileResponse};
 use base::limits::COMPOUND_STEPS_MAX;
-use base::{FsError, Principal};
+use base::{FileKind, FsError, Principal};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -144,7 +144,7 @@ impl Volume {
                     parent,
                     parent_lease,
                     ..
-                })) => {
+                })) if entry.attributes.kind == FileKind::File => {
                     let made = Made {
                         entry,
                         parent,

@@ -5,11 +5,13 @@
 //! at which their page is here.
 
 use super::{View, Volume};
-use crate::cache::{Listed, NodeId};
+use crate::cache::{Listed, NODES_IDLE_MAX, NodeId};
 use crate::file::{Completion, FetchOutcome};
 use crate::transport::{Call, CallError, Pending};
-use base::limits::DIRECTORY_ENTRIES_MAX;
+use base::limits::{DIRECTORY_ENTRIES_MAX, LISTINGS_BYTES_MAX};
 use base::{FileKind, FsError, Name, Principal};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -27,6 +29,9 @@ const DIRECTORIES_AHEAD_MAX: usize = 128;
 const LISTING_BYTES: u64 = 16 << 10;
 /// What a server takes for an entry with its attributes, on a fast machine.
 const ENTRY_TIME: Duration = Duration::from_micros(4);
+/// What an entry of a listing takes beside its own bytes and those of its name: the counters and
+/// the allocator's part of the name, and a list that doubles as it grows.
+const ENTRY_BYTES_BESIDE: usize = 80;
 /// Least entries of a page. Each page costs both sides some 100 us beside its entries.
 const PAGE_ENTRIES_MIN: usize = 512;
 
@@ -44,10 +49,12 @@ pub struct ListingEntry {
 }
 
 /// The entries of a directory, as far as they have arrived.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Listing {
     pages: RwLock<Pages>,
     grown: Notify,
+    /// Memory that all listings of the volume hold.
+    held_bytes: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -55,22 +62,32 @@ struct Pages {
     entries: Vec<ListingEntry>,
     /// There are no more, or none can be had.
     end: Option<FetchOutcome>,
+    /// What `entries` hold of the volume's memory for listings.
+    bytes: u64,
 }
 
 impl Listing {
-    fn whole(entries: Vec<ListingEntry>) -> Self {
-        let end = Some(Ok(()));
+    fn new(held_bytes: &Arc<AtomicU64>) -> Self {
         Self {
-            pages: RwLock::new(Pages { entries, end }),
+            pages: RwLock::default(),
             grown: Notify::new(),
+            held_bytes: Arc::clone(held_bytes),
         }
     }
 
-    fn grow(&self, entries: Vec<ListingEntry>) {
+    /// Adds entries, if there is memory for them.
+    fn grow(&self, entries: Vec<ListingEntry>) -> FetchOutcome {
+        let bytes = entries.iter().map(entry_bytes).sum::<u64>();
+        let before = self.held_bytes.fetch_add(bytes, Ordering::AcqRel);
         let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+        pages.bytes += bytes;
+        if before + bytes > LISTINGS_BYTES_MAX {
+            return Err(FsError::Overflow);
+        }
         pages.entries.extend(entries);
         drop(pages);
         self.grown.notify_waiters();
+        Ok(())
     }
 
     fn end(&self, outcome: FetchOutcome) {
@@ -129,6 +146,18 @@ impl Listing {
     }
 }
 
+impl Drop for Listing {
+    fn drop(&mut self) {
+        let pages = self.pages.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.held_bytes.fetch_sub(pages.bytes, Ordering::AcqRel);
+    }
+}
+
+/// Memory that an entry takes, with what the allocator adds to its name.
+fn entry_bytes(entry: &ListingEntry) -> u64 {
+    (size_of::<ListingEntry>() + ENTRY_BYTES_BESIDE + entry.name.as_bytes().len()) as u64
+}
+
 /// A page on its way into the table.
 struct Page {
     entries: Vec<DirectoryEntry>,
@@ -144,6 +173,12 @@ struct Shown {
     listed: Vec<Listed>,
     /// Every page came with a lease, and every entry with its attributes.
     whole: bool,
+    /// Entries so far.
+    count: usize,
+    /// There are more names than the table has room for: nothing of it is remembered.
+    huge: bool,
+    /// Where pages have ended. Who comes there again would go round for ever.
+    ends: HashSet<u64>,
     /// Recalls received when the oldest page was asked for.
     recalls_seen: u64,
 }
@@ -154,6 +189,9 @@ impl Shown {
             epoch,
             listed: Vec::new(),
             whole: true,
+            count: 0,
+            huge: false,
+            ends: HashSet::new(),
             recalls_seen: u64::MAX,
         }
     }
@@ -190,7 +228,10 @@ impl Volume {
             return None;
         }
         listing.sort_by(|a, b| a.name.cmp(&b.name));
-        Some(Arc::new(Listing::whole(listing)))
+        let cached = Listing::new(&self.listings_bytes);
+        cached.grow(listing).ok()?;
+        cached.end(Ok(()));
+        Some(Arc::new(cached))
     }
 
     /// All entries of a directory.
@@ -224,7 +265,9 @@ impl Volume {
             known.directory_mut().listing.clone()
         };
         if let Some(under_way) = under_way {
-            let _ = under_way.wait().await;
+            // Whoever lists so long that others cannot wait for it has them list for themselves.
+            let limit = self.transport.request_time_max();
+            let _ = tokio::time::timeout(limit, under_way.wait()).await;
             if let Some(listing) = self.list_cached(directory) {
                 return Ok(listing);
             }
@@ -232,7 +275,7 @@ impl Volume {
         // Entries that exist only here must be at the server before it lists. What it refuses is
         // not there, and is for those to hear who sync.
         let _ = self.settle_directory(directory).await;
-        let listing = Arc::<Listing>::default();
+        let listing = Arc::new(Listing::new(&self.listings_bytes));
         let (this, who, growing) = (self.arc(), who.clone(), Arc::clone(&listing));
         tokio::spawn(async move {
             this.fetch_listing(&who, directory, &growing, usize::MAX)
@@ -306,8 +349,12 @@ impl Volume {
                 return Err(FsError::Io);
             };
             let last = entries.last().map(|last| last.cookie).filter(|_| !end);
-            if last.is_some() && shown.listed.len() + entries.len() > entries_max {
+            shown.count = shown.count.saturating_add(entries.len());
+            if last.is_some() && shown.count > entries_max {
                 return Err(FsError::TooBig);
+            }
+            if last.is_some_and(|cookie| !shown.ends.insert(cookie)) {
+                return Err(FsError::Io);
             }
             let next = last.map(|cookie| self.ask_page(who, &target, cookie, page_entries, class));
             if next.is_some() {
@@ -319,7 +366,7 @@ impl Volume {
                 recalls_seen: response.recalls_seen,
                 lease,
             };
-            listing.grow(self.take_page(directory, page, &mut shown));
+            listing.grow(self.take_page(directory, page, &mut shown))?;
             match next {
                 Some(next) => pending = next,
                 None => break,
@@ -399,6 +446,10 @@ impl Volume {
     /// entry would have brought.
     fn take_page(&self, directory: NodeId, page: Page, shown: &mut Shown) -> Vec<ListingEntry> {
         let mut listing = Vec::with_capacity(page.entries.len());
+        if shown.listed.len() > NODES_IDLE_MAX {
+            (shown.huge, shown.whole) = (true, false);
+            shown.listed = Vec::new();
+        }
         let first = shown.listed.len();
         shown.recalls_seen = shown.recalls_seen.min(page.recalls_seen);
         // All under one lock: a recall between the lease and the names would be missed.
@@ -416,11 +467,13 @@ impl Volume {
                     known.parent = Some(directory);
                     inode = known.attributes.inode;
                 }
-                shown.listed.push(Listed {
-                    name: found.name.clone(),
-                    node,
-                    is_directory: found.kind == FileKind::Directory,
-                });
+                if !shown.huge {
+                    shown.listed.push(Listed {
+                        name: found.name.clone(),
+                        node,
+                        is_directory: found.kind == FileKind::Directory,
+                    });
+                }
             } else {
                 shown.whole = false;
             }
@@ -438,6 +491,9 @@ impl Volume {
         {
             known.directory_mut().learn(&shown.listed[first..]);
         }
+        let idle = nodes.evict();
+        drop(nodes);
+        self.return_leases(idle);
         listing
     }
 
@@ -514,8 +570,9 @@ impl Volume {
         let (this, who) = (self.arc(), who.clone());
         tokio::spawn(async move {
             // A guess that fails costs nothing but itself.
+            let listing = Listing::new(&this.listings_bytes);
             let _ = this
-                .fetch_listing(&who, directory, &Listing::default(), ENTRIES_AHEAD_MAX)
+                .fetch_listing(&who, directory, &listing, ENTRIES_AHEAD_MAX)
                 .await;
         });
     }

@@ -50,11 +50,11 @@ use crate::cache::{NodeId, NodeTable};
 use crate::clock::now;
 use crate::file::File;
 use crate::transport::{Call, CallError, FileResponse, Transport};
-use base::limits::CLIENT_BUFFER_BYTES_MAX;
+use base::limits::{CLIENT_BUFFER_BYTES_MAX, LEASE_RETURNS_MAX};
 use base::{Attributes, FsError, Handle, OpenId, Principal, VolumeId};
 use readahead::Budget;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use tokio::sync::Semaphore;
 use wire::message::{Step, StepReply, Target};
@@ -128,6 +128,10 @@ pub struct Volume {
     ahead: ahead::Ahead,
     /// A commit of everything is due.
     group_commit: AtomicBool,
+    recalls_under_way: AtomicUsize,
+    lease_returns: AtomicUsize,
+    /// Memory that listings hold.
+    listings_bytes: Arc<AtomicU64>,
     counters: Counters,
     this: Weak<Self>,
 }
@@ -166,6 +170,9 @@ impl Volume {
             opens: Mutex::default(),
             ahead: ahead::Ahead::default(),
             group_commit: AtomicBool::new(false),
+            recalls_under_way: AtomicUsize::new(0),
+            lease_returns: AtomicUsize::new(0),
+            listings_bytes: Arc::default(),
             counters: Counters::default(),
             this: this.clone(),
         });
@@ -356,11 +363,20 @@ impl Volume {
         self.return_leases(returned);
     }
 
+    /// Gives leases back that are not used any more. The server need not take them as fast as they
+    /// come; it loses nothing if it never hears of some.
     fn return_leases(&self, mut handles: Vec<Handle>) {
-        while !handles.is_empty() {
+        while !handles.is_empty() && self.lease_returns.load(Ordering::Relaxed) < LEASE_RETURNS_MAX
+        {
             let rest = handles.split_off(handles.len().min(4096));
             let request = wire::message::Request::ReturnLeases(handles);
-            drop(self.transport.submit(&request, Call::metadata()));
+            let pending = self.transport.submit(&request, Call::metadata());
+            self.lease_returns.fetch_add(1, Ordering::Relaxed);
+            let this = self.arc();
+            tokio::spawn(async move {
+                let _ = pending.response().await;
+                this.lease_returns.fetch_sub(1, Ordering::Relaxed);
+            });
             handles = rest;
         }
     }

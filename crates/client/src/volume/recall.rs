@@ -10,6 +10,7 @@ use crate::cache::NodeId;
 use crate::clock::now;
 use crate::transport::{Call, Listener};
 use base::BootId;
+use base::limits::RECALLS_UNDER_WAY_MAX;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -29,11 +30,12 @@ impl Ear {
 }
 
 impl Listener for Ear {
-    fn on_notice(&self, notice: Notice) {
-        if let Some(volume) = self.volume.upgrade() {
-            match notice {
-                Notice::Recall { id, items } => volume.on_recall(id, &items),
-            }
+    fn on_notice(&self, notice: Notice) -> bool {
+        let Some(volume) = self.volume.upgrade() else {
+            return true;
+        };
+        match notice {
+            Notice::Recall { id, items } => volume.on_recall(id, &items),
         }
     }
 
@@ -75,7 +77,12 @@ impl Volume {
         }
     }
 
-    fn on_recall(&self, id: u64, items: &[RecallItem]) {
+    /// Obeys a recall, unless too many are being obeyed.
+    fn on_recall(&self, id: u64, items: &[RecallItem]) -> bool {
+        if self.recalls_under_way.load(Ordering::Relaxed) >= RECALLS_UNDER_WAY_MAX {
+            return false;
+        }
+        self.recalls_under_way.fetch_add(1, Ordering::Relaxed);
         let sequence = self.transport.next_recall();
         self.counters.recalls.fetch_add(1, Ordering::Relaxed);
         let mut gone = Vec::new();
@@ -123,7 +130,9 @@ impl Volume {
                 .transport
                 .submit(&Request::RecallDone(id), Call::metadata());
             drop(done);
+            this.recalls_under_way.fetch_sub(1, Ordering::Relaxed);
         });
+        true
     }
 
     /// What is held of a file's data may be old.

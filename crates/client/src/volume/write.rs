@@ -10,6 +10,7 @@ use crate::cache::NodeId;
 use crate::clock::now;
 use crate::file::{File, MemoryShare, Write};
 use crate::transport::{Call, CallError, FileResponse};
+use base::limits::COMMIT_TRIES_MAX;
 use base::{Attributes, BootId, Extent, FsError, OpenId, Principal};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -375,7 +376,7 @@ impl Volume {
         open: Option<OpenId>,
         data_only: bool,
     ) -> Result<(), FsError> {
-        loop {
+        for _ in 0..COMMIT_TRIES_MAX {
             self.drain(node, file).await?;
             let boot = self.commit_once(who, node, file, open, data_only).await?;
             let durable = {
@@ -386,6 +387,8 @@ impl Volume {
                 return Ok(());
             }
         }
+        // Each time another server has answered than the one that has the data.
+        Err(FsError::Io)
     }
 
     /// One commit of what is stored now; the boot in which it happened.

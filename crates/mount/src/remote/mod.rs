@@ -212,6 +212,8 @@ impl Handler for RemoteFs {
             .iter()
             .map(|forget| (NodeId(forget.node.0), forget.lookups))
             .collect();
+        // What leases it had are given back in tasks.
+        let _guard = self.runtime.enter();
         self.volume.forget(&forgotten);
     }
 

@@ -5,6 +5,7 @@
 //! a [`Features`] bit, and a changed meaning raises [`crate::version::WireVersion`].
 
 mod admin;
+mod expected;
 mod file;
 mod handshake;
 mod notice;
@@ -13,6 +14,7 @@ pub use admin::{
     AdminError, AdminReply, AdminRequest, CredentialKind, CredentialSummary, JoinTerms,
     ServerStatus, SessionSummary, VolumeKind, VolumeSummary, WorkerSummary,
 };
+pub use expected::{Expected, Unexpected};
 pub use file::{
     Access, AllocateMode, Compound, CompoundReply, DirectoryEntry, Entry, FileRef, Lease, LockKind,
     LockMode, LockRange, RenameMode, SeekWhat, Step, StepReply, Target, WriteAt,
