@@ -215,7 +215,7 @@ pub(crate) async fn enter(
 }
 
 /// What it means that a volume could not be entered.
-fn enter_failed(volume: &VolumeAddress, error: CallError) -> Failure {
+pub(crate) fn enter_failed(volume: &VolumeAddress, error: CallError) -> Failure {
     match error {
         CallError::Failed(base::FsError::NotFound) => {
             Failure::new(Code::NotFound, format!("there is no volume {volume}")).hint(format!(
@@ -237,7 +237,7 @@ pub(crate) async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>)
     let mut signals = Signals::new()?;
     tokio::select! {
         outcome = work => outcome,
-        () = signals.wait() => Err(Failure::interrupted()),
+        () = signals.wait() => Err(Failure::interrupted("interrupted")),
     }
 }
 

@@ -179,8 +179,8 @@ impl Failure {
     }
 
     /// A signal ended the command, in order.
-    pub(crate) fn interrupted() -> Self {
-        Self::new(Code::Interrupted, "interrupted")
+    pub(crate) fn interrupted(how_far: impl Into<String>) -> Self {
+        Self::new(Code::Interrupted, how_far)
     }
 
     /// The reader of standard output has seen enough: the command ends, and nothing is wrong.

@@ -7,7 +7,6 @@
 
 use crate::errors::{Code, Context, Failure, Result, plain_io};
 use ::mount::kernel;
-use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use serde_json::Value;
@@ -85,7 +84,8 @@ impl Mounted {
     /// Begins to make everything written durable; the outcome can be waited for.
     pub(crate) fn sync(&self) -> mpsc::Receiver<Result<(), Errno>> {
         let path = self.path.clone();
-        in_thread(move || rustix::fs::setxattr(&path, SYNC, b"1", XattrFlags::empty()))
+        // Setting it would do the same, and needs the right to write to the volume's root.
+        in_thread(move || rustix::fs::getxattr(&path, SYNC, &mut [0u8; 8]).map(drop))
     }
 
     /// What an error of asking the mount means.
@@ -164,10 +164,14 @@ impl Mounted {
         } else {
             Code::FileDenied
         };
-        Err(Failure::new(
-            code,
-            format!("cannot unmount {}: {said}", self.path.display()),
-        ))
+        let message = format!("cannot unmount {}: {said}", self.path.display());
+        let failure = Failure::new(code, message);
+        Err(match code {
+            Code::FileDenied => {
+                failure.hint("only root and the user who mounted it may take it off")
+            }
+            _ => failure,
+        })
     }
 
     /// Breaks the connection between kernel and mount: everybody who waits gets an error.

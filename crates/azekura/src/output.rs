@@ -115,6 +115,15 @@ pub(crate) fn span(time: Duration) -> String {
     }
 }
 
+/// A time that is known to the second.
+pub(crate) fn seconds(seconds: u64) -> String {
+    if seconds < 60 {
+        format!("{seconds} s")
+    } else {
+        span(Duration::from_secs(seconds))
+    }
+}
+
 /// A moment as RFC 3339 in UTC; what is out of range, as plain seconds.
 pub(crate) fn moment(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds)
@@ -147,6 +156,10 @@ mod tests {
         assert_eq!(
             [12, 3400, 125_000, 7_500_000, 100_000_000].map(shown),
             ["12 ms", "3.4 s", "2 min 5 s", "2 h 5 min", "1 d 3 h"]
+        );
+        assert_eq!(
+            [0, 1, 59, 60].map(seconds),
+            ["0 s", "1 s", "59 s", "1 min 0 s"]
         );
         assert_eq!(moment(0), "1970-01-01T00:00:00Z");
         assert_eq!(moment(i64::MAX), i64::MAX.to_string());

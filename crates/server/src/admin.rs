@@ -199,7 +199,8 @@ fn delete_volume(core: &Core, name: &str, dry_run: bool) -> Outcome {
         .filter(|s| s.uses(volume.id))
         .count();
     if users > 0 {
-        let message = format!("{users} sessions use it; unmount it there first");
+        let use_it = if users == 1 { " uses" } else { "s use" };
+        let message = format!("{users} session{use_it} it; unmount it there first");
         return Err((AdminError::InUse, message));
     }
     if !dry_run {
@@ -297,7 +298,10 @@ pub(crate) fn status(core: &Core, with_sessions: bool) -> ServerStatus {
     }
     workers.push(WorkerSummary {
         name: "requests".to_owned(),
-        state: format!("{threads} threads, {waiting} requests waiting"),
+        state: format!(
+            "{threads} threads, {waiting} request{} waiting",
+            if waiting == 1 { "" } else { "s" }
+        ),
         progress: done,
     });
     ServerStatus {

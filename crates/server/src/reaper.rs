@@ -37,7 +37,9 @@ pub(crate) async fn run(core: Arc<Core>) {
         if count % SLOW_TICKS == 0 {
             let ended = end_silent(&core, now);
             task.add(ended);
-            task.set_state(format!("{} sessions", core.sessions.len()));
+            let sessions = core.sessions.len();
+            let plural = if sessions == 1 { "" } else { "s" };
+            task.set_state(format!("{sessions} session{plural}"));
             core.caching.sweep();
             note_locks(&core, now, &mut locks_held);
         }

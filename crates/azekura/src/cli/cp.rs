@@ -3,13 +3,14 @@
 use crate::address::{Address, FileAddress, Location, VolumeAddress};
 use crate::config::Config;
 use crate::connect::{GOODBYE_TIME_MAX, WayArgs, enter, runtime, unless_interrupted};
-use crate::copy::{Directory, Plan, Settings, Source, Target, Tree, copy};
+use crate::copy::{Copied, Directory, Plan, Settings, Source, Target, Tree, copy};
 use crate::errors::{Code, Failure, Result, plain_io};
 use crate::output;
 use base::{FileKind, Name};
 use clap::ArgGroup;
 use client::transport::TransportOptions;
 use client::volume::Volume;
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,13 +71,55 @@ impl Cp {
                 way: &self.way,
                 open: Vec::new(),
             };
-            let outcome = unless_interrupted(self.copy(&mut volumes)).await;
+            let mut copied = Copied::default();
+            let outcome = unless_interrupted(self.copy(&mut volumes, &mut copied)).await;
             volumes.close().await;
-            outcome
+            outcome.map_err(|failure| match failure.code() {
+                Code::Interrupted if failure.is_trouble() => self.interrupted(&copied),
+                _ => failure,
+            })
         })
     }
 
-    async fn copy(&self, volumes: &mut Volumes<'_>) -> Result<()> {
+    /// How far it came, and how it goes on.
+    fn interrupted(&self, copied: &Copied) -> Failure {
+        let files = output::count(copied.files, "file");
+        let bytes = output::size(copied.bytes);
+        let failure = Failure::interrupted(format!(
+            "interrupted after {files} ({bytes}), the last of which may not have arrived"
+        ));
+        if self.dry_run {
+            return failure;
+        }
+        failure.hint(if self.preserve {
+            "repeat with --continue for the rest"
+        } else {
+            "repeat it; with -p, --continue could tell what is there already"
+        })
+    }
+
+    /// Says what would be done.
+    fn tell(&self, plan: &Plan) -> Result<()> {
+        let (files, directories) = plan.count();
+        let skipped = plan.skipped();
+        if self.json {
+            return output::json(&json!({
+                "dry_run": true, "files": files, "directories": directories, "bytes": plan.bytes,
+                "failed": skipped.len(),
+            }));
+        }
+        for line in &skipped {
+            output::note(format_args!("would not be copied: {line}"));
+        }
+        let bytes = output::size(plan.bytes);
+        let files = output::count(files as u64, "file");
+        let directories = output::count(directories as u64, "directory");
+        output::line(format_args!(
+            "would copy {files} of {bytes} and {directories}"
+        ))
+    }
+
+    async fn copy(&self, volumes: &mut Volumes<'_>, copied: &mut Copied) -> Result<()> {
         let (target, sources) = self
             .locations
             .split_last()
@@ -89,20 +132,14 @@ impl Cp {
         let target = volumes.target(target, &mut found).await?;
         let plan = Plan::make(found, self.recursive, self.archive).await?;
         if self.dry_run {
-            let (files, directories) = plan.count();
-            let bytes = output::size(plan.bytes);
-            let files = output::count(files as u64, "file");
-            let directories = output::count(directories as u64, "directory");
-            return output::line(format_args!(
-                "would copy {files} of {bytes} and {directories}"
-            ));
+            return self.tell(&plan);
         }
         let settings = Settings {
             preserve: self.preserve,
             resume: self.resume,
             attributes: self.archive,
         };
-        let copied = copy(plan, target, settings).await?;
+        copy(plan, target, settings, copied).await?;
         if self.json {
             output::json(&copied.to_json())?;
         } else {
@@ -110,7 +147,12 @@ impl Cp {
         }
         if copied.failed > 0 {
             let message = format!("not copied: {}", output::count(copied.failed, "file"));
-            return Err(Failure::new(Code::CopyIncomplete, message));
+            let failure = Failure::new(Code::CopyIncomplete, message);
+            return Err(if copied.failed == copied.special {
+                failure.hint("pipes, sockets and devices are never copied; the rest has been")
+            } else {
+                failure
+            });
         }
         Ok(())
     }

@@ -6,9 +6,8 @@ use crate::address::Address;
 use crate::config::Config;
 use crate::connect::{WayArgs, admin, runtime, unexpected_reply};
 use crate::errors::Result;
-use crate::output::{self, size, span};
+use crate::output::{self, seconds, size};
 use serde_json::{Value, json};
-use std::time::Duration;
 use wire::message::{AdminReply, AdminRequest, ServerStatus, SessionSummary, WorkerSummary};
 
 /// Show how a server is: volumes, sessions, background work
@@ -76,7 +75,7 @@ fn worker_json(worker: &WorkerSummary) -> Value {
 
 /// The status for people.
 fn page(server: &Address, status: &ServerStatus) -> String {
-    let up = span(Duration::from_secs(status.seconds_up));
+    let up = seconds(status.seconds_up);
     let version = output::plain(&status.version);
     let mut page = format!(
         "{server}: azekura {version}, up {up}, cluster {}\n",
@@ -121,6 +120,6 @@ fn session_row(session: &SessionSummary) -> [String; 8] {
         session.leases.to_string(),
         size(session.bytes_read),
         size(session.bytes_written),
-        span(Duration::from_secs(session.seconds_idle)),
+        seconds(session.seconds_idle),
     ]
 }

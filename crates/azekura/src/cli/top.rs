@@ -78,7 +78,19 @@ impl Figures<'_> {
         size(self.number(key))
     }
 
-    fn share(&self, key: &str) -> String {
+    /// What is shown of a figure that is not measured yet.
+    fn known(&self, key: &str, show: impl FnOnce(u64) -> String) -> String {
+        match self.number(key) {
+            0 => "unknown".to_owned(),
+            number => show(number),
+        }
+    }
+
+    /// A share of what `of` counts.
+    fn share(&self, key: &str, of: &str) -> String {
+        if self.number(of) == 0 {
+            return "-".to_owned();
+        }
         let share = self.now.get(key).and_then(Value::as_f64).unwrap_or(0.0);
         format!("{:.1} %", share * 100.0)
     }
@@ -115,7 +127,7 @@ impl Figures<'_> {
 fn page(path: &str, now: &Value, earlier: Option<(Duration, &Value)>) -> String {
     let all = Figures { now, earlier };
     let both = |down: String, up: String| format!("down {down}, up {up}");
-    let measured = |key: &str| Rate(all.number(key)).to_string();
+    let measured = |key: &str| all.known(key, |rate| Rate(rate).to_string());
     let in_flight = both(
         all.size("in_flight_bytes"),
         all.size("upload_in_flight_bytes"),
@@ -129,8 +141,8 @@ fn page(path: &str, now: &Value, earlier: Option<(Duration, &Value)>) -> String 
     );
     let hits = format!(
         "data {}, names {}",
-        all.share("hit_rate"),
-        all.share("lookup_hit_rate")
+        all.share("hit_rate", "read_bytes"),
+        all.share("lookup_hit_rate", "lookups")
     );
     let rates = both(
         measured("download_bytes_per_second"),
@@ -140,7 +152,7 @@ fn page(path: &str, now: &Value, earlier: Option<(Duration, &Value)>) -> String 
         ("line", all.line()),
         (
             "round trip",
-            span(Duration::from_micros(all.number("rtt_micros"))),
+            all.known("rtt_micros", |micros| span(Duration::from_micros(micros))),
         ),
         ("measured rate", rates),
         (
@@ -178,7 +190,7 @@ mod tests {
                 "window_bytes": 12 << 20, "in_flight_bytes": 8 << 20, "requests_in_flight": 8,
                 "bytes_received": received, "hit_rate": 0.987, "lookup_hit_rate": 1.0,
                 "wasted_bytes": 4096, "unwritten_bytes": 0,
-                "download_bytes_per_second": 117_700_000,
+                "download_bytes_per_second": 117_700_000, "read_bytes": 1024,
             })
         };
         let (then, now) = (status(1 << 20), status((1 << 20) + 58_850_000));
@@ -187,15 +199,15 @@ mod tests {
             far:7700/lab on /mnt/lab
               line              connected, connected again 1 time
               round trip        100 ms
-              measured rate     down 117.7 MB/s, up 0 B/s
+              measured rate     down 117.7 MB/s, up unknown
               window            down 12.0 MiB, up 0 B
               in flight         down 8.0 MiB, up 0 B, 8 requests
               received          57.1 MiB  117.7 MB/s
               sent              0 B  0 B/s
-              read by programs  0 B  0 B/s
+              read by programs  1.0 KiB  0 B/s
               written           0 B  0 B/s
               not yet safe      0 B
-              hits              data 98.7 %, names 100.0 %
+              hits              data 98.7 %, names -
               wasted            4.0 KiB
               held              0 B data, 0 inodes, 0 leases
         "#]]

@@ -22,7 +22,7 @@ mod run;
 
 pub(crate) use plan::{Plan, Source, Target};
 pub(crate) use remote::meta_of;
-pub(crate) use run::copy;
+pub(crate) use run::{Copied, copy};
 
 use crate::errors::Result;
 use base::{Extent, FileKind, Name, Timestamp};

@@ -76,9 +76,19 @@ pub(crate) struct Plan {
     pub(super) names: Vec<(PlannedFile, usize)>,
     /// Inodes with several names, by tree and identity; kept if further names shall be names.
     inodes: Option<HashMap<Inode, usize>>,
-    /// What could not be listed or is no file, directory or link, with the reason.
+    /// What could not be listed, with the reason.
     pub(super) skipped: Vec<(String, Failure)>,
+    /// Pipes, sockets and devices.
+    pub(super) specials: Vec<String>,
     pub(crate) bytes: u64,
+}
+
+/// Why none of [`Plan::specials`] is copied.
+pub(super) fn special() -> Failure {
+    Failure::new(
+        Code::FileFailed,
+        "pipes, sockets and devices are not copied",
+    )
 }
 
 /// A directory that waits to be listed.
@@ -229,12 +239,7 @@ impl Plan {
                 self.files.push(file);
             }
             FileKind::Symlink => self.files.push(file),
-            _ => {
-                let path = self.file_path(&file);
-                let why = "pipes, sockets and devices are not copied";
-                self.skipped
-                    .push((path, Failure::new(Code::FileFailed, why)));
-            }
+            _ => self.specials.push(self.file_path(&file)),
         }
     }
 
@@ -256,6 +261,14 @@ impl Plan {
         }
         names.reverse();
         names.join("/")
+    }
+
+    /// What will not be copied, with the reasons.
+    pub(crate) fn skipped(&self) -> Vec<String> {
+        let line = |path: &str, failure: &Failure| format!("{path}: {}", failure.message());
+        let failed = self.skipped.iter().map(|(path, why)| line(path, why));
+        let specials = self.specials.iter().map(|path| line(path, &special()));
+        failed.chain(specials).collect()
     }
 
     /// Files, links and directories.

@@ -1,6 +1,6 @@
 //! Carrying a plan out.
 
-use super::plan::{Plan, PlannedFile, Target};
+use super::plan::{Plan, PlannedFile, Target, special};
 use super::{Directory, File, Meta, Settings, Tree};
 use crate::errors::{Code, Failure, Result};
 use crate::output;
@@ -33,6 +33,8 @@ pub(crate) struct Copied {
     pub(crate) present: u64,
     /// Files and directories that were not copied.
     pub(crate) failed: u64,
+    /// Of these, pipes, sockets and devices.
+    pub(crate) special: u64,
     pub(crate) elapsed: Duration,
 }
 
@@ -54,28 +56,37 @@ struct Job {
     progress: Progress,
 }
 
-/// Copies everything, naming what fails, and waits until it is durable.
+/// Copies everything, naming what fails, and waits until it is durable. What has been done is
+/// counted as it happens, for those who break it off.
 ///
 /// # Errors
 /// Where nothing can be done: the target does not take what was written. Single failures are
 /// counted in the result.
-pub(crate) async fn copy(plan: Plan, target: Target, settings: Settings) -> Result<Copied> {
+pub(crate) async fn copy(
+    plan: Plan,
+    target: Target,
+    settings: Settings,
+    copied: &mut Copied,
+) -> Result<()> {
     let started = Instant::now();
     let progress = Progress::bytes("copying", plan.bytes);
-    let mut copied = Copied::default();
     let target = Arc::new(target);
     for (path, failure) in &plan.skipped {
-        tell(&progress, &mut copied, path, failure);
+        tell(&progress, copied, path, failure);
     }
-    let made = make_directories(&plan, &target, &progress, &mut copied).await?;
-    copy_files(&plan, &target, &made, settings, &progress, &mut copied).await?;
-    link_names(&plan, &target, &made, &progress, &mut copied).await;
-    finish_directories(&plan, &target, &made, settings, &progress, &mut copied).await;
+    for path in &plan.specials {
+        copied.special += 1;
+        tell(&progress, copied, path, &special());
+    }
+    let made = make_directories(&plan, &target, &progress, copied).await?;
+    copy_files(&plan, &target, &made, settings, &progress, copied).await?;
+    link_names(&plan, &target, &made, &progress, copied).await;
+    finish_directories(&plan, &target, &made, settings, &progress, copied).await;
     let durable = target.tree.sync().await;
     progress.finish();
     durable.map_err(|failure| failure.during("making the copy durable"))?;
     copied.elapsed = started.elapsed();
-    Ok(copied)
+    Ok(())
 }
 
 fn tell(progress: &Progress, copied: &mut Copied, path: &str, failure: &Failure) {
@@ -448,6 +459,7 @@ impl Copied {
             present,
             failed,
             elapsed,
+            ..
         } = self;
         let mut parts = vec![output::count(*files, "file"), output::size(*bytes)];
         let counted = [(links, "link"), (directories, "directory")];

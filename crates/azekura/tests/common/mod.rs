@@ -201,10 +201,14 @@ impl Scene {
         pid.is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists())
     }
 
+    /// Sends a signal to the server.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.server.expect("the server runs"), signal).unwrap();
+    }
+
     /// Kills the server, which gets no chance to say or write anything.
     pub(crate) fn kill(&mut self) {
-        let pid = self.server.expect("the server runs");
-        kill_process(pid, Signal::KILL).unwrap();
+        self.signal(Signal::KILL);
         // Only then are all its files closed, the lock on its data directory too.
         let mut ended = String::new();
         self.launched.read_line(&mut ended).unwrap();

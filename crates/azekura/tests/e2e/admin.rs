@@ -307,3 +307,23 @@ fn the_service_manager_is_told() {
     assert_eq!(ready.unwrap(), b"READY=1");
     assert_eq!(stopping.unwrap(), b"STOPPING=1");
 }
+
+#[test]
+fn a_volume_that_does_not_exist_is_found_out() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    let state = |volume: &str| {
+        let said = scene.azekura(&["doctor", volume, "--json"]).stdout;
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let checks = said["checks"].as_array().unwrap().clone();
+        let check = checks.into_iter().find(|check| check["name"] == "volume");
+        check.map(|check| check["state"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(state(&scene.volume()).as_deref(), Some("ok"));
+    let missing = format!("{}/none", scene.address());
+    assert_eq!(state(&missing).as_deref(), Some("failed"));
+    assert_eq!(state(scene.address()), None);
+    assert!(!scene.azekura(&["doctor", &missing]).status.success());
+}

@@ -2,6 +2,7 @@
 
 use crate::checks::{fails, json};
 use crate::common::{Scene, obstacle, run, text};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -140,15 +141,7 @@ fn what_cannot_be_copied_is_named_and_the_rest_is_copied() {
     }
     let scene = Scene::new();
     make_tree(&scene.path("tree"));
-    let pipe = scene.path("tree/pipe");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &pipe,
-        rustix::fs::FileType::Fifo,
-        0o600.into(),
-        0,
-    )
-    .unwrap();
+    make_pipe(&scene.path("tree/pipe"));
     // A directory is in the way of a file.
     fs::create_dir_all(scene.path("export/tree/deep/7")).unwrap();
     let root = format!("{}:/", scene.volume());
@@ -179,6 +172,62 @@ fn what_cannot_be_copied_is_named_and_the_rest_is_copied() {
     );
 }
 
+fn make_pipe(path: &Path) {
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, path, kind, 0o600.into(), 0).unwrap();
+}
+
+#[test]
+fn what_is_never_copied_is_not_to_be_tried_again() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    fs::create_dir(scene.path("tree")).unwrap();
+    make_pipe(&scene.path("tree/pipe"));
+    let root = format!("{}:/", scene.volume());
+    let run = scene.azekura(&["cp", "-r", "tree", &root]);
+    fails(&run, "AZ0405");
+    assert!(!run.stderr.contains("--continue"), "{}", run.stderr);
+}
+
+#[test]
+fn an_interruption_says_how_far_it_came_and_how_it_goes_on() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    fs::create_dir(scene.path("tree")).unwrap();
+    for number in 0..3000 {
+        fs::write(scene.path(&format!("tree/{number}")), vec![1; 8192]).unwrap();
+    }
+    let root = format!("{}:/", scene.volume());
+    let log = fs::File::create(scene.path("said")).unwrap();
+    let mut copying = scene
+        .command()
+        .args(["cp", "-r", "-p", "tree", &root])
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    while !scene.path("export/tree/7").exists() {
+        assert!(copying.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    // Many files are on their way now, and will not arrive.
+    scene.signal(Signal::STOP);
+    let pid = Pid::from_child(&copying);
+    kill_process(pid, Signal::INT).unwrap();
+    let status = copying.wait().unwrap();
+    scene.signal(Signal::CONT);
+    let said = fs::read_to_string(scene.path("said")).unwrap();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert!(lines[0].starts_with("error: interrupted after "), "{said}");
+    assert!(lines[1].contains("--continue"), "{said}");
+    assert!(lines[2].contains("AZ0004"), "{said}");
+}
+
 #[test]
 fn a_dry_run_copies_nothing() {
     if let Some(why) = obstacle() {
@@ -191,6 +240,12 @@ fn a_dry_run_copies_nothing() {
         .azekura(&["cp", "-r", "--dry-run", "tree", &root])
         .ok();
     assert!(said.contains("would copy 204 files"), "{said}");
+    make_pipe(&scene.path("tree/pipe"));
+    let told = json(scene.azekura(&["cp", "-r", "--dry-run", "--json", "tree", &root]));
+    assert_eq!((&told["files"], &told["failed"]), (&204.into(), &1.into()));
+    let told = scene.azekura(&["cp", "-r", "--dry-run", "tree", &root]);
+    assert!(told.stderr.contains("would not be copied: tree/pipe: "));
+    assert!(told.ok().contains("would copy 204 files"));
     assert_eq!(fs::read_dir(scene.path("export")).unwrap().count(), 0);
 }
 

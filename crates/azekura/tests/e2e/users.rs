@@ -147,3 +147,29 @@ fn a_users_credential_mounts_for_that_user_and_for_root() {
         fs::remove_file(file).unwrap();
     }
 }
+
+#[test]
+fn who_may_read_a_mount_may_sync_it_and_is_told_what_he_may_not() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut enrolled = Enrolled::new();
+    let mount = enrolled.scene.mount("all", &["--allow-other"]);
+    fs::write(mount.join("written"), "x").unwrap();
+    enrolled.as_user(&["sync", "all"]).ok();
+    // What root mounted is root's to take off.
+    let umount = enrolled.as_user(&["umount", "all"]);
+    fails(&umount, "AZ0402");
+    assert!(
+        umount.stderr.contains("the user who mounted it"),
+        "{umount:?}"
+    );
+    assert_eq!(fs::read(mount.join("written")).unwrap(), b"x");
+    let volume = enrolled.scene.volume();
+    let refused = enrolled.as_user(&["mount", &volume, "export"]);
+    fails(&refused, "AZ0502");
+    assert!(refused.stderr.contains("mkdir -p ~/mnt"), "{refused:?}");
+    let missing = enrolled.as_user(&["mount", &volume, "user/none"]);
+    fails(&missing, "AZ0502");
+    assert!(missing.stderr.contains("mkdir -p user/none"), "{missing:?}");
+}

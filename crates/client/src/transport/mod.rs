@@ -756,6 +756,12 @@ impl Transport {
         self.abandon();
     }
 
+    /// Whether it has been closed, or is over.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.lock().closed
+    }
+
     /// Closes all connections without a word; the server ends the session by itself later.
     pub fn abandon(&self) {
         self.shared.lock().close();

@@ -390,7 +390,10 @@ impl Volume {
     }
 
     fn refuse_ahead(&self, node: NodeId, ahead: &AheadFile, error: FsError) {
-        tracing::error!(name = %ahead.name, %error, "the server refused a file created ahead");
+        // Who closes the session gives up what is on its way, and knows.
+        if !self.transport.is_closed() {
+            tracing::error!(name = %ahead.name, %error, "the server refused a file created ahead");
+        }
         let mut nodes = self.nodes();
         nodes.discard(node);
         forget_name(&mut nodes, ahead.parent, &ahead.name);

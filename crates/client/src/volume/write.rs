@@ -248,7 +248,10 @@ impl Volume {
                 commit = stored >= COMMIT_BYTES && !state.written.committing;
             }
             Err(error) => {
-                tracing::warn!(%error, "written data could not be stored");
+                // Who closes the session gives up what is on its way, and knows.
+                if !self.transport.is_closed() {
+                    tracing::warn!(%error, "written data could not be stored");
+                }
                 file.lock().written.on_failed(id, error);
             }
         }

@@ -3,12 +3,14 @@
 //! | attribute | on | read | write |
 //! |---|---|---|---|
 //! | `user.azekura.status` | the root | figures of the mount, JSON | - |
-//! | `user.azekura.sync` | anything | - | waits until everything is durable |
+//! | `user.azekura.sync` | anything | waits until everything is durable, then `1` | the same |
 //! | `user.azekura.will_read` | a file | - | `offset+length` ...: what will be read, in order |
 //! | `user.azekura.advise` | a file | - | `normal`, `sequential` or `random` |
 //!
-//! They are never listed and never reach the server.
+//! They are never listed and never reach the server. The kernel lets whoever may read an inode read
+//! them, and whoever may write it write them.
 
+use super::answer::Answer;
 use super::{Call, RemoteFs};
 use base::{Extent, FsError};
 use bytes::Bytes;
@@ -46,6 +48,7 @@ impl RemoteFs {
         if let Some(own) = own(&name) {
             return match own {
                 b"status" => call.answer.xattr(self.status().as_bytes(), room),
+                b"sync" => self.sync_all(call, move |answer| answer.xattr(b"1", room)),
                 _ => call.answer.error(Errno::NODATA),
             };
         }
@@ -94,15 +97,23 @@ impl RemoteFs {
         });
     }
 
-    fn command(&self, mut call: Call, name: &[u8], value: Bytes) {
+    /// Makes everything durable, whoever asks.
+    fn sync_all(&self, mut call: Call, done: impl FnOnce(Answer) + Send + 'static) {
+        let who = call.who();
+        call.answer.wait(None);
+        let volume = Arc::clone(&self.volume);
+        self.runtime.spawn(async move {
+            match volume.sync(&who).await {
+                Ok(()) => done(call.answer),
+                Err(error) => call.answer.fail(error),
+            }
+        });
+    }
+
+    fn command(&self, call: Call, name: &[u8], value: Bytes) {
         let who = call.who();
         match own(name) {
-            Some(b"sync") => {
-                call.answer.wait(None);
-                let volume = Arc::clone(&self.volume);
-                self.runtime
-                    .spawn(async move { call.answer.outcome(volume.sync(&who).await) });
-            }
+            Some(b"sync") => self.sync_all(call, Answer::done),
             Some(b"will_read") => match extents(&value) {
                 Some(extents) => {
                     let outcome = self.volume.will_read(&who, call.node, &extents);

@@ -7,7 +7,7 @@
 mod machine;
 mod network;
 
-use crate::address::{Address, Place};
+use crate::address::{Address, Place, VolumeAddress};
 use crate::config::Config;
 use crate::connect::{WayArgs, runtime};
 use crate::errors::{Code, Failure, Result};
@@ -26,6 +26,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 Examples:
   azekura doctor                       # this machine
   azekura doctor far.example:7700      # and the way to a server
+  azekura doctor far.example:7700/lab  # and whether there is this volume
   azekura doctor mnt/photos            # and a mount")]
 pub(super) struct Doctor {
     /// HOST:PORT, HOST:PORT/VOLUME or a mounted directory
@@ -140,16 +141,28 @@ impl Doctor {
     }
 }
 
+/// A server, and a volume of it if that is what it is about.
+pub(super) struct Subject {
+    server: Address,
+    volume: Option<VolumeAddress>,
+}
+
 /// The server that the subject names, unless it is a path.
-fn server_of(subject: &str) -> Option<Address> {
-    match subject.parse().ok()? {
-        Place::Server(server) => Some(server),
-        Place::File(file) => Some(file.volume.server),
-    }
+fn server_of(subject: &str) -> Option<Subject> {
+    Some(match subject.parse().ok()? {
+        Place::Server(server) => Subject {
+            server,
+            volume: None,
+        },
+        Place::File(file) => Subject {
+            server: file.volume.server.clone(),
+            volume: Some(file.volume),
+        },
+    })
 }
 
 /// Checks a mount; returns its server.
-fn mount_checks(path: &Path, checks: &mut Vec<Check>) -> Option<Address> {
+fn mount_checks(path: &Path, checks: &mut Vec<Check>) -> Option<Subject> {
     let mounted = match Mounted::containing(path) {
         Ok(mounted) => mounted,
         Err(failure) => {
@@ -180,7 +193,10 @@ fn mount_checks(path: &Path, checks: &mut Vec<Check>) -> Option<Address> {
     checks.push(if connected {
         Check::good(
             "connection",
-            format!("stands, made again {} times", number("reconnects")),
+            format!(
+                "stands, made again {}",
+                output::count(number("reconnects"), "time")
+            ),
         )
     } else {
         let silence = span(Duration::from_millis(number("silence_millis")));

@@ -1,13 +1,14 @@
-//! The way to a server: name, port, credential, handshake, version, round trip.
+//! The way to a server: name, port, credential, handshake, version, round trip, the volume.
 
-use super::Check;
-use crate::address::Address;
+use super::{Check, Subject};
+use crate::address::{Address, VolumeAddress};
 use crate::config::Config;
-use crate::connect::{WayArgs, endpoint, resolve};
+use crate::connect::{WayArgs, endpoint, enter_failed, resolve};
 use crate::errors::{Code, Failure, plain_io};
 use crate::output::span;
 use base::Rate;
 use client::transport::{Transport, TransportOptions};
+use client::volume::Volume;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
@@ -20,7 +21,8 @@ const ROUNDS: usize = 3;
 
 /// All checks of the way to `server`. The first one that fails ends them: the rest would only say
 /// the same again.
-pub(super) async fn checks(config: &Config, server: &Address, way: &WayArgs) -> Vec<Check> {
+pub(super) async fn checks(config: &Config, subject: &Subject, way: &WayArgs) -> Vec<Check> {
+    let server = &subject.server;
     let mut checks = Vec::new();
     let addresses = match resolve(server).await {
         Ok(addresses) => addresses,
@@ -52,7 +54,7 @@ pub(super) async fn checks(config: &Config, server: &Address, way: &WayArgs) -> 
         "credential",
         format!("for cluster {}", credential.cluster()),
     ));
-    if let Err(failure) = session(config, server, way, &mut checks).await {
+    if let Err(failure) = session(config, subject, way, &mut checks).await {
         checks.push(Check::failure("session", &failure));
         return checks;
     }
@@ -84,7 +86,7 @@ async fn reach(server: &Address, addresses: &[SocketAddr]) -> Result<Check, Chec
 
 async fn session(
     config: &Config,
-    server: &Address,
+    Subject { server, volume }: &Subject,
     way: &WayArgs,
     checks: &mut Vec<Check>,
 ) -> Result<(), Failure> {
@@ -103,6 +105,9 @@ async fn session(
         format!("{how}, set up in {}", span(begun.elapsed())),
     ));
     let outcome = ask(&transport, checks).await;
+    if let (Ok(()), Some(volume)) = (&outcome, volume) {
+        checks.push(entered(&transport, volume).await);
+    }
     transport.close(Duration::from_secs(1)).await;
     outcome
 }
@@ -127,6 +132,17 @@ async fn ask(transport: &Transport, checks: &mut Vec<Check>) -> Result<(), Failu
         Check::warning("server version", format!("{version}, here {ours}"), advice)
     });
     Ok(())
+}
+
+/// Whether the volume can be entered.
+async fn entered(transport: &Transport, address: &VolumeAddress) -> Check {
+    match Volume::attach(transport.clone(), &address.volume).await {
+        Ok(volume) if volume.is_read_only() => {
+            Check::good("volume", format!("{} can be read", address.volume))
+        }
+        Ok(_) => Check::good("volume", format!("{} can be entered", address.volume)),
+        Err(error) => Check::failure("volume", &enter_failed(address, error)),
+    }
 }
 
 /// The line as the last mount measured it.

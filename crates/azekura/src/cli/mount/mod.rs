@@ -183,6 +183,9 @@ impl Plan {
     }
 }
 
+/// Users other than root mount where they may write.
+const NEEDS_DIRECTORY: &str = "choose a directory of your own (mkdir -p ~/mnt), or mount as root";
+
 /// The directory as an absolute path without links, if it can be mounted on.
 fn mount_point(directory: &Path) -> Result<PathBuf> {
     let shown = directory.display();
@@ -201,10 +204,19 @@ fn mount_point(directory: &Path) -> Result<PathBuf> {
             io::ErrorKind::NotConnected => unusable("the process of a mount there has ended").hint(
                 format!("fusermount3 -u {shown} or umount {shown} takes it off"),
             ),
+            io::ErrorKind::PermissionDenied => {
+                unusable("this user may not go there").hint(NEEDS_DIRECTORY)
+            }
             _ => unusable(&plain_io(&error)),
         })?;
     if !real.is_dir() {
-        return Err(unusable("it is not a directory"));
+        return Err(unusable("it is not a directory").hint("name one, or make one with mkdir"));
+    }
+    // As fusermount3 will ask, and the kernel does not.
+    if !rustix::process::geteuid().is_root()
+        && rustix::fs::access(&real, rustix::fs::Access::WRITE_OK).is_err()
+    {
+        return Err(unusable("this user may not write to it").hint(NEEDS_DIRECTORY));
     }
     Ok(real)
 }

@@ -59,7 +59,7 @@ pub(super) fn run(plan: &Plan, config: &Config, ready: impl FnOnce() -> Result<(
     let volume = runtime.block_on(async {
         tokio::select! {
             volume = plan.attach(config) => volume,
-            () = signals.wait() => Err(Failure::interrupted()),
+            () = signals.wait() => Err(Failure::interrupted("interrupted")),
         }
     })?;
     let options = &plan.options;
