@@ -17,7 +17,7 @@ use wire::identity::{Credential, client_config, server_name};
 use wire::link::Connection;
 use wire::message::{
     Access, AdminRequest, Compound, CompoundReply, ConnectionRole, Features, FileRef, Hello, Reply,
-    Request, Step, StepReply, Target, VolumeKind, decode, encode,
+    Request, Settled, Step, StepReply, Target, VolumeKind, decode, encode,
 };
 use wire::version::WireVersion;
 
@@ -90,7 +90,7 @@ impl Client {
     }
 
     async fn send_step(&mut self, class: Class, step: Step) -> Outcome<u64> {
-        let settled = RequestId(self.last_id.saturating_sub(4 * DEPTH as u64));
+        let settled = Settled::all_below(RequestId(self.last_id.saturating_sub(4 * DEPTH as u64)));
         let compound = Compound {
             who: Principal::root(),
             settled,

@@ -28,8 +28,8 @@ use wire::frame::{Class, Frame, FrameKind};
 use wire::identity::Peer;
 use wire::link::{BulkSocket, Connection, FrameReader, FrameWriter, LinkError};
 use wire::message::{
-    ConnectionRole, Farewell, Features, Hello, Notice, Proof, Refusal, Reply, Request, Welcome,
-    decode, frame,
+    ConnectionRole, Farewell, Features, Hello, Notice, Proof, Refusal, Reply, Request, Settled,
+    Welcome, decode, frame,
 };
 use wire::version::WireVersion;
 
@@ -453,7 +453,7 @@ impl Receiver {
             return Err(Farewell::Protocol.into());
         }
         let bytes_permit = take(&self.core, self.link.request_bytes.clone(), bytes, batch).await?;
-        let settled = compound.settled;
+        let settled = compound.settled.clone();
         let remembered = changes(&compound);
         let mut incoming = Incoming {
             session: self.session.clone(),
@@ -468,10 +468,10 @@ impl Receiver {
         };
         if remembered {
             let reply_bytes = reply_estimate(incoming.compound.steps.iter());
-            self.core.journal.settle(self.session.id, settled);
+            self.core.journal.settle(self.session.id, &settled);
             match self.session.memory().arrive(
                 incoming.id,
-                settled,
+                &settled,
                 reply_bytes,
                 incoming.to.clone(),
             ) {
@@ -487,7 +487,7 @@ impl Receiver {
                 }
             }
         } else {
-            self.session.memory().settle(settled);
+            self.session.memory().settle(&settled);
         }
         batch.push(Execution::new(&self.core, incoming, remembered));
         Ok(())
@@ -559,7 +559,8 @@ impl Receiver {
             core.sessions.note_goodbye(session.id);
             core.end_session(&session, Ending::Goodbye { link, reply });
             // It asks for nothing again.
-            core.journal.settle(session.id, RequestId(u64::MAX));
+            let all = Settled::all_below(RequestId(u64::MAX));
+            core.journal.settle(session.id, &all);
         });
     }
 

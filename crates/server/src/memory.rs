@@ -12,6 +12,7 @@ use base::RequestId;
 use base::limits::{CONNECTIONS_MAX, REPLIES_KEPT_BYTES_MAX, REPLIES_KEPT_MAX};
 use std::collections::BTreeMap;
 use wire::frame::Frame;
+use wire::message::Settled;
 
 /// What to do with a request that has arrived.
 pub(crate) enum Arrival {
@@ -40,7 +41,7 @@ pub(crate) struct Memory {
     requests: BTreeMap<RequestId, Remembered>,
     /// Bytes of the replies that are kept, and of those to come as far as that is known.
     bytes: usize,
-    settled: RequestId,
+    settled: Settled,
 }
 
 impl Remembered {
@@ -57,12 +58,12 @@ impl Memory {
     pub(crate) fn arrive(
         &mut self,
         id: RequestId,
-        settled: RequestId,
+        settled: &Settled,
         bytes: usize,
         to: Destination,
     ) -> Arrival {
         self.settle(settled);
-        if id < self.settled {
+        if self.settled.covers(id) {
             return Arrival::Settled;
         }
         let is_full = self.requests.len() >= REPLIES_KEPT_MAX
@@ -88,24 +89,27 @@ impl Memory {
     }
 
     /// Forgets what the client has settled. Returns whether that is news.
-    pub(crate) fn settle(&mut self, settled: RequestId) -> bool {
-        if settled <= self.settled {
+    pub(crate) fn settle(&mut self, settled: &Settled) -> bool {
+        if !self.settled.advance(settled) {
             return false;
         }
-        self.settled = settled;
         // What still runs stays: its end must find its place.
-        while let Some(first) = self.requests.first_entry() {
-            if *first.key() >= settled || matches!(first.get(), Remembered::Running(..)) {
-                break;
-            }
-            self.bytes -= first.remove().bytes();
+        let over = self.requests.range(..self.settled.below);
+        let gone: Vec<RequestId> = over
+            .filter(|(_, request)| !matches!(request, Remembered::Running(..)))
+            .map(|(id, _)| *id)
+            .filter(|id| self.settled.covers(*id))
+            .collect();
+        for id in gone {
+            let request = self.requests.remove(&id);
+            self.bytes -= request.as_ref().map_or(0, Remembered::bytes);
         }
         true
     }
 
     /// Keeps the reply of a request and says where it goes.
     pub(crate) fn finish(&mut self, id: RequestId, frame: &Frame) -> Vec<Destination> {
-        let before = if id < self.settled {
+        let before = if self.settled.covers(id) {
             self.requests.remove(&id)
         } else {
             self.bytes += frame.wire_bytes();
@@ -156,8 +160,12 @@ mod tests {
         }
     }
 
+    fn below(id: u64) -> Settled {
+        Settled::all_below(RequestId(id))
+    }
+
     fn arrive(memory: &mut Memory, id: u64, settled: u64, link: u64) -> Arrival {
-        memory.arrive(RequestId(id), RequestId(settled), 256, to(link))
+        memory.arrive(RequestId(id), &below(settled), 256, to(link))
     }
 
     #[test]
@@ -183,7 +191,7 @@ mod tests {
         assert!(matches!(arrive(&mut memory, 5, 0, 1), Arrival::Settled));
         assert_eq!(memory.requests.len(), 1);
         // Settled while it still runs: its end leaves nothing behind.
-        memory.settle(RequestId(9));
+        memory.settle(&below(9));
         assert_eq!(memory.finish(RequestId(7), &frame(7)).len(), 1);
         assert!(memory.requests.is_empty());
     }
@@ -210,7 +218,7 @@ mod tests {
         let mut memory = Memory::default();
         let bytes = REPLIES_KEPT_BYTES_MAX / 4;
         let arrive = |memory: &mut Memory, id, settled| {
-            memory.arrive(RequestId(id), RequestId(settled), bytes, to(1))
+            memory.arrive(RequestId(id), &below(settled), bytes, to(1))
         };
         for id in 1..=4 {
             assert!(matches!(arrive(&mut memory, id, 0), Arrival::New(_)));
@@ -224,7 +232,7 @@ mod tests {
         for id in [2, 3, 5, 6] {
             memory.finish(RequestId(id), &frame(id));
         }
-        memory.settle(RequestId(7));
+        memory.settle(&below(7));
         assert_eq!((memory.bytes, memory.requests.len()), (0, 0));
     }
 }

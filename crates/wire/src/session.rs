@@ -23,7 +23,8 @@
 //! requests must not run twice. A request that expired is given up: its late reply is dropped.
 
 use crate::frame::{Class, Frame, FrameKind};
-use base::limits::CONNECTIONS_MAX;
+use crate::message::Settled;
+use base::limits::{CONNECTIONS_MAX, STRAGGLER_DISTANCE, STRAGGLERS_MAX};
 use base::{RequestId, Time};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -227,14 +228,19 @@ impl ClientSession {
             .map_or(0, |pending| pending.reply_bytes)
     }
 
-    /// Every request with a smaller id has been answered or given up.
+    /// Which requests have been answered or given up. It never takes anything back.
     #[must_use]
-    pub fn settled(&self) -> RequestId {
-        self.requests
-            .keys()
-            .next()
-            .copied()
-            .unwrap_or(RequestId(self.next_id))
+    pub fn settled(&self) -> Settled {
+        let recent = self.next_id.saturating_sub(STRAGGLER_DISTANCE);
+        let mut except = Vec::new();
+        for &id in self.requests.keys() {
+            if id.0 >= recent || except.len() == STRAGGLERS_MAX {
+                return Settled { below: id, except };
+            }
+            except.push(id);
+        }
+        let below = RequestId(self.next_id);
+        Settled { below, except }
     }
 
     /// Queues a request.

@@ -9,7 +9,8 @@ mod counting;
 
 use base::limits::{
     ADMIN_TEXT_BYTES_MAX, BACKGROUND_WORKERS_MAX, COMPOUND_STEPS_MAX, CREDENTIALS_PER_REPLY_MAX,
-    DIRECTORY_ENTRIES_MAX, FRAME_BODY_BYTES_MAX, GROUPS_MAX, SESSIONS_MAX, VOLUMES_MAX,
+    DIRECTORY_ENTRIES_MAX, FRAME_BODY_BYTES_MAX, GROUPS_MAX, SESSIONS_MAX, STRAGGLERS_MAX,
+    VOLUMES_MAX,
 };
 use common::generate::generated;
 use common::samples;
@@ -119,7 +120,7 @@ fn list(prefix: &[u8], count: usize, element: &[u8]) -> Vec<u8> {
 #[test]
 fn lists_beyond_their_bound_are_refused_and_lists_at_it_are_read() {
     // A compound for user 0 without groups that settles nothing; a step of two bytes.
-    let compound = [1, 0, 0, 0, 0];
+    let compound = [1, 0, 0, 0, 0, 0];
     let close = [8, 0];
     let steps = |count| list(&compound, count, &close);
     assert!(decode::<Request>(&steps(COMPOUND_STEPS_MAX)).is_ok());
@@ -132,8 +133,12 @@ fn lists_beyond_their_bound_are_refused_and_lists_at_it_are_read() {
     let leases = |count| list(&[2], count, &[1, 0xaa]);
     assert!(decode::<Request>(&leases(4096)).is_ok());
     assert!(decode::<Request>(&leases(4097)).is_err());
+    // Requests that are not settled.
+    let except = |count| [list(&compound[..5], count, &[1]), vec![1, 8, 0]].concat();
+    assert!(decode::<Request>(&except(STRAGGLERS_MAX)).is_ok());
+    assert!(decode::<Request>(&except(STRAGGLERS_MAX + 1)).is_err());
     // Groups of a caller who asks for one step.
-    let groups = |count| [list(&[1, 0, 0], count, &[0]), vec![0, 1, 8, 0]].concat();
+    let groups = |count| [list(&[1, 0, 0], count, &[0]), vec![0, 0, 1, 8, 0]].concat();
     assert!(decode::<Request>(&groups(GROUPS_MAX)).is_ok());
     assert!(decode::<Request>(&groups(GROUPS_MAX + 1)).is_err());
 }

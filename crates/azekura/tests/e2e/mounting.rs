@@ -2,6 +2,7 @@
 
 use crate::checks::{fails, json};
 use crate::common::{Scene, obstacle, run, text};
+use base::limits::REPLIES_KEPT_MAX;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -224,6 +225,32 @@ fn two_clients_see_what_the_other_has_closed() {
         );
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// What the server keeps of answered requests, in case they are sent again, is bounded; a request
+/// that takes long must not make all that comes after it count.
+#[test]
+fn who_waits_for_a_lock_stops_nobody() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &[]);
+    let holder = File::create(mount.join("lock")).unwrap();
+    holder.lock().unwrap();
+    let directory = mount.join("many");
+    fs::create_dir(&directory).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| File::open(mount.join("lock")).unwrap().lock());
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!waits.is_finished(), "the lock is held");
+        let changes = REPLIES_KEPT_MAX + REPLIES_KEPT_MAX / 4;
+        let made = (0..changes).try_for_each(|n| fs::create_dir(directory.join(n.to_string())));
+        assert!(!waits.is_finished());
+        holder.unlock().unwrap();
+        waits.join().unwrap().unwrap();
+        made.unwrap();
+    });
 }
 
 #[test]

@@ -30,6 +30,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
+use wire::message::Settled;
 
 /// What is known of an earlier copy of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,24 +149,24 @@ impl Journal {
         }
     }
 
-    /// The client has all answers to requests before `settled`.
-    pub(crate) fn settle(&self, session: SessionId, settled: RequestId) {
+    /// The client has the answers to what is settled.
+    pub(crate) fn settle(&self, session: SessionId, settled: &Settled) {
         let mut inner = self.lock();
         let Some(entries) = inner.entries.get_mut(&session) else {
             return;
         };
-        let before = entries.len();
-        while let Some(first) = entries.first_entry() {
-            if first.key().0 >= settled {
-                break;
-            }
-            first.remove();
+        let gone: Vec<_> = entries
+            .range(..(settled.below, 0))
+            .map(|(key, _)| *key)
+            .filter(|(id, _)| settled.covers(*id))
+            .collect();
+        for key in &gone {
+            entries.remove(key);
         }
-        let gone = before - entries.len();
         if entries.is_empty() {
             inner.entries.remove(&session);
         }
-        inner.count -= gone;
+        inner.count -= gone.len();
     }
 }
 

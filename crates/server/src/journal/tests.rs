@@ -305,10 +305,10 @@ fn ended_steps_are_answered_and_settled_ones_forgotten() {
     let journal = world.journal();
     assert_eq!(again(&journal, 0), Ok(Past::Done(done.clone())));
     assert_eq!(again(&journal, 1), Ok(Past::Failed(FsError::Exists)));
-    journal.settle(SESSION, RequestId(3));
+    journal.settle(SESSION, &Settled::all_below(RequestId(3)));
     assert_eq!(journal.lock().count, 1);
     assert_eq!(again(&journal, 3), Ok(Past::Done(done)));
-    journal.settle(SESSION, RequestId(9));
+    journal.settle(SESSION, &Settled::all_below(RequestId(9)));
     assert!(journal.lock().entries.is_empty());
 }
 
@@ -332,7 +332,7 @@ fn the_files_are_used_in_turns_and_what_is_open_is_carried_over() {
         };
         journal.begin(key, make(&root, "n", 0), true).unwrap();
         journal.end(key, Err(FsError::Exists));
-        journal.settle(SessionId([8; 16]), RequestId(request));
+        journal.settle(SessionId([8; 16]), &Settled::all_below(RequestId(request)));
     }
     for file in ["journal.0", "journal.1"] {
         let length = std::fs::metadata(world.directory.path().join(file))

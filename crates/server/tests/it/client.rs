@@ -11,7 +11,7 @@ use wire::identity::{Credential, Enrolment, JoinString, client_config, enrol_con
 use wire::link::{self, Connection, LinkError};
 use wire::message::{
     Compound, CompoundReply, ConnectionRole, Entry, Farewell, Features, Hello, Notice, Reply,
-    Request, Step, StepReply, Target, Welcome, decode,
+    Request, Settled, Step, StepReply, Target, Welcome, decode,
 };
 use wire::version::WireVersion;
 
@@ -183,7 +183,7 @@ impl Client {
     pub(crate) fn compound(&self, steps: Vec<Step>) -> Request {
         Request::Files(Compound {
             who: self.who.clone(),
-            settled: RequestId(self.settled),
+            settled: Settled::all_below(RequestId(self.settled)),
             steps,
         })
     }

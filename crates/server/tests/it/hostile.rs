@@ -3,18 +3,18 @@
 use crate::client::{Client, Ended, Mode, expect, frame, hello, open_line};
 use crate::files::{at, create, made};
 use crate::world::{World, is_root, new_session};
+use base::FsError;
 use base::limits::{
     CONNECTION_REPLY_BYTES_MAX, CONNECTIONS_MAX, CONNECTIONS_PENDING_MAX, REPLIES_KEPT_BYTES_MAX,
 };
-use base::{FsError, RequestId};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use wire::frame::{Class, FrameKind, HEADER_BYTES};
 use wire::message::{
-    Compound, ConnectionRole, Farewell, FileRef, Refusal, Reply, Request, Step, StepReply, Target,
-    Welcome, encode,
+    Compound, ConnectionRole, Farewell, FileRef, Refusal, Reply, Request, Settled, Step, StepReply,
+    Target, Welcome, encode,
 };
 
 /// Writes bytes and reads until the server closes, within a time.
@@ -128,7 +128,7 @@ async fn what_is_out_of_order_or_malformed_ends_an_authenticated_connection() {
     let compound = |steps: Vec<Step>| {
         Request::Files(Compound {
             who: base::Principal::root(),
-            settled: RequestId(0),
+            settled: Settled::default(),
             steps,
         })
     };

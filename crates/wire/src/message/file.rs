@@ -5,7 +5,7 @@
 //! as the result of an earlier step. Data travels in the payload of the frame: the parts of all
 //! steps one after another, each of the length that its step states.
 
-use base::limits::{COMPOUND_STEPS_MAX, DIRECTORY_ENTRIES_MAX};
+use base::limits::{COMPOUND_STEPS_MAX, DIRECTORY_ENTRIES_MAX, STRAGGLERS_MAX};
 use base::{
     AttributeChange, Attributes, Extent, FileKind, FileSystemStat, FsError, Handle, LockOwner,
     Name, OpenId, Principal, RequestId, VolumeId,
@@ -18,12 +18,53 @@ pub struct Compound {
     /// For whom the server judges.
     #[serde(deserialize_with = "crate::bounded::principal")]
     pub who: Principal,
-    /// Every request of the session with a smaller id has been answered to the client's
-    /// satisfaction: what the server kept in order to answer them again can go.
-    pub settled: RequestId,
+    /// What the server kept in order to answer it again, and can forget.
+    pub settled: Settled,
     /// What to do, in order.
     #[serde(deserialize_with = "crate::bounded::list::<COMPOUND_STEPS_MAX, _, _>")]
     pub steps: Vec<Step>,
+}
+
+/// Which requests of a session have been answered to the client's satisfaction: those below a
+/// number, but for some. A request may wait for a lock for hours, and thousands overtake it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settled {
+    /// Requests with smaller ids are settled...
+    pub below: RequestId,
+    /// ... except these, in order.
+    #[serde(deserialize_with = "crate::bounded::list::<STRAGGLERS_MAX, _, _>")]
+    pub except: Vec<RequestId>,
+}
+
+impl Settled {
+    /// Everything below `below`.
+    #[must_use]
+    pub const fn all_below(below: RequestId) -> Self {
+        let except = Vec::new();
+        Self { below, except }
+    }
+
+    /// Whether a request is settled.
+    #[must_use]
+    pub fn covers(&self, id: RequestId) -> bool {
+        id < self.below && !self.except.contains(&id)
+    }
+
+    /// Takes over what another message of the session says, which may be older. Returns whether
+    /// that is news.
+    pub fn advance(&mut self, other: &Self) -> bool {
+        if other.below < self.below {
+            return false;
+        }
+        if other.below > self.below {
+            self.clone_from(other);
+            return true;
+        }
+        // What was settled once stays settled.
+        let before = self.except.len();
+        self.except.retain(|id| other.except.contains(id));
+        self.except.len() < before
+    }
 }
 
 /// Results of the steps up to and including the first failure.

@@ -17,7 +17,7 @@ pub use admin::{
 pub use expected::{Expected, Unexpected};
 pub use file::{
     Access, AllocateMode, Compound, CompoundReply, DirectoryEntry, Entry, FileRef, Lease, LockKind,
-    LockMode, LockRange, RenameMode, SeekWhat, Step, StepReply, Target, WriteAt,
+    LockMode, LockRange, RenameMode, SeekWhat, Settled, Step, StepReply, Target, WriteAt,
 };
 pub use handshake::{ConnectionRole, Farewell, Features, Hello, Proof, Welcome};
 pub use notice::{Notice, Recall, RecallItem};

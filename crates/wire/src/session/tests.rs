@@ -284,3 +284,51 @@ proptest! {
         prop_assert_eq!(s.queued_read_bytes(), 0);
     }
 }
+
+#[test]
+fn what_waits_for_hours_is_all_that_stays_unsettled() {
+    let mut s = session(2);
+    let mut known = Settled::default();
+    let waits = s.submit(read(Class::Demand, 1)).expect("room");
+    for number in 0..5000 {
+        let id = s.submit(read(Class::Demand, 1)).expect("room");
+        let sent = drain(&mut s, ConnectionIndex::MAIN);
+        assert_eq!(sent.last(), Some(&id));
+        // Every hundredth takes until ten others have been answered.
+        if number % 100 != 0 {
+            assert!(s.handle_reply(ConnectionIndex::MAIN, id).is_some());
+        }
+        let settled = s.settled();
+        let old = known.clone();
+        known.advance(&settled);
+        assert_eq!(known, settled, "takes nothing back of {old:?}");
+        assert!(!settled.covers(waits) && !(number % 100 == 0 && settled.covers(id)));
+        assert!(settled.except.len() <= STRAGGLERS_MAX);
+        if number > 2 * STRAGGLER_DISTANCE {
+            let far = RequestId(id.0 - STRAGGLER_DISTANCE - 100);
+            let replied = (far.0 - waits.0 - 1) % 100 != 0;
+            assert_eq!(settled.covers(far), replied, "{far:?} of {settled:?}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_settled_is_what_is_answered(replies in prop::collection::vec(0..200_usize, 1..3000)) {
+        let mut s = session(2);
+        let mut open: Vec<RequestId> = Vec::new();
+        let mut known = Settled::default();
+        for place in replies {
+            while open.len() <= place {
+                open.push(s.submit(read(Class::Demand, 1)).expect("room"));
+            }
+            drain(&mut s, ConnectionIndex::MAIN);
+            let id = open.remove(place);
+            prop_assert!(s.handle_reply(ConnectionIndex::MAIN, id).is_some());
+            let settled = s.settled();
+            known.advance(&settled);
+            prop_assert_eq!(&known, &settled);
+            prop_assert!(open.iter().all(|id| !settled.covers(*id)));
+        }
+    }
+}

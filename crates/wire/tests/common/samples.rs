@@ -419,7 +419,10 @@ pub(crate) fn requests() -> Vec<Sample> {
         Request::Ping,
         Request::Files(Compound {
             who: Principal::new(1000, 100, vec![4, 300]),
-            settled: RequestId(129),
+            settled: Settled {
+                below: RequestId(129),
+                except: vec![RequestId(3)],
+            },
             steps: vec![
                 Step::Attach { volume: "v".into() },
                 Step::Attributes {

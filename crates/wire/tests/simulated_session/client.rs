@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::frame::{Class, Frame, FrameKind};
 use wire::message::{
-    Compound, FileRef, LockKind, LockMode, LockRange, Reply, Request, Step, Target, WriteAt,
-    decode, encode,
+    Compound, FileRef, LockKind, LockMode, LockRange, Reply, Request, Settled, Step, Target,
+    WriteAt, decode, encode,
 };
 use wire::session::{ClientSession, ConnectionIndex, Submission, Windows};
 
@@ -52,7 +52,7 @@ pub(crate) struct Client {
     /// The connection of each slot, while it stands.
     pub(crate) slots: Vec<Option<ConnectionId>>,
     pub(crate) book: BTreeMap<RequestId, Asked>,
-    settled: RequestId,
+    settled: Settled,
     data: Bytes,
 }
 
@@ -65,7 +65,7 @@ impl Client {
             tokens: BTreeMap::new(),
             slots: vec![None; connections],
             book: BTreeMap::new(),
-            settled: RequestId(0),
+            settled: Settled::default(),
             data: Bytes::from(vec![0; 1 << 20]),
         }
     }
@@ -78,8 +78,10 @@ impl Client {
         time_max: Option<Duration>,
     ) -> RequestId {
         let settled = self.session.settled();
-        assert!(settled >= self.settled, "{settled} after {}", self.settled);
-        self.settled = settled;
+        let mut known = self.settled.clone();
+        known.advance(&settled);
+        assert_eq!(known, settled, "after {:?}", self.settled);
+        self.settled.clone_from(&settled);
         let body = encode(&Request::Files(Compound {
             who: Principal::root(),
             settled,

@@ -14,7 +14,9 @@ use sim::{Agenda, ConnectionId, Random};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::frame::{Class, Frame, FrameKind};
-use wire::message::{CompoundReply, Refusal, Reply, Request, Step, StepReply, decode, encode};
+use wire::message::{
+    CompoundReply, Refusal, Reply, Request, Settled, Step, StepReply, decode, encode,
+};
 
 /// A frame, and the connections that it goes on.
 pub(crate) type Sending = (Vec<ConnectionId>, Frame);
@@ -42,7 +44,7 @@ pub(crate) struct Server {
     jobs: Agenda<Job>,
     waiting: BTreeMap<(RequestId, ConnectionId), sim::EventId>,
     table: BTreeMap<RequestId, Remembered>,
-    settled: RequestId,
+    settled: Settled,
     /// Which requests that change something have run, and as the how manieth change.
     pub(crate) executed: BTreeMap<RequestId, u64>,
     pub(crate) late_copies: u64,
@@ -63,7 +65,7 @@ impl Server {
             jobs: Agenda::new(),
             waiting: BTreeMap::new(),
             table: BTreeMap::new(),
-            settled: RequestId(0),
+            settled: Settled::default(),
             executed: BTreeMap::new(),
             late_copies: 0,
             kept_replies: 0,
@@ -94,9 +96,9 @@ impl Server {
         let id = frame.request;
         let step = compound.steps.remove(0);
         let changes = !matches!(step, Step::Read { .. });
-        self.settle(compound.settled);
+        self.settle(&compound.settled);
         if changes {
-            if id < self.settled {
+            if self.settled.covers(id) {
                 self.late_copies += 1;
                 return None;
             }
@@ -140,15 +142,15 @@ impl Server {
         self.jobs = Agenda::new();
         self.waiting.clear();
         self.table.clear();
-        self.settled = RequestId(0);
+        self.settled = Settled::default();
         self.began_here = false;
     }
 
-    fn settle(&mut self, settled: RequestId) {
-        self.settled = self.settled.max(settled);
-        let settled = self.settled;
+    fn settle(&mut self, settled: &Settled) {
+        self.settled.advance(settled);
+        let settled = &self.settled;
         self.table
-            .retain(|id, entry| *id >= settled || matches!(entry, Remembered::Running(_)));
+            .retain(|id, entry| !settled.covers(*id) || matches!(entry, Remembered::Running(_)));
     }
 
     /// What has not begun is refused, and answered so: every request has one reply.
@@ -211,7 +213,7 @@ impl Server {
         if !job.changes {
             return Some((vec![job.to], frame));
         }
-        let entry = if job.id < self.settled {
+        let entry = if self.settled.covers(job.id) {
             self.table.remove(&job.id)
         } else {
             self.table.insert(job.id, Remembered::Done(frame.clone()))
