@@ -306,7 +306,7 @@ fn what_waits_for_hours_is_all_that_stays_unsettled() {
         assert!(settled.except.len() <= STRAGGLERS_MAX);
         if number > 2 * STRAGGLER_DISTANCE {
             let far = RequestId(id.0 - STRAGGLER_DISTANCE - 100);
-            let replied = (far.0 - waits.0 - 1) % 100 != 0;
+            let replied = !(far.0 - waits.0 - 1).is_multiple_of(100);
             assert_eq!(settled.covers(far), replied, "{far:?} of {settled:?}");
         }
     }
@@ -314,7 +314,9 @@ fn what_waits_for_hours_is_all_that_stays_unsettled() {
 
 proptest! {
     #[test]
-    fn what_is_settled_is_what_is_answered(replies in prop::collection::vec(0..200_usize, 1..3000)) {
+    fn what_is_settled_is_what_is_answered(
+        replies in prop::collection::vec(0..200_usize, 1..3000)
+    ) {
         let mut s = session(2);
         let mut open: Vec<RequestId> = Vec::new();
         let mut known = Settled::default();
