@@ -1,5 +1,5 @@
 //! Reads of which the kernel asks for more than the program: what is refused then is there when
-//! somebody does want it.
+//! somebody does want it. And reads beside writes of the same program.
 
 use crate::checks::json;
 use crate::common::{Scene, obstacle, text};
@@ -112,4 +112,31 @@ fn one_that_reads_on_and_one_that_leaves_are_both_right() {
     let mount = scene.mount("mnt", &[]);
     read_runs(&mount.join("file"), 7, true);
     check(7, 0, &fs::read(mount.join("file")).unwrap());
+}
+
+/// The read of the hole may be the first at the server, and its answer, that the file ends there,
+/// the last to arrive.
+#[test]
+fn a_hole_is_read_whole_while_what_follows_it_is_on_its_way() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &[]);
+    let data = vec![7; 0xbff1];
+    for file in 0..300 {
+        let path = mount.join(file.to_string());
+        let open = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .unwrap();
+        open.write_all_at(&data, 0x2_1879).unwrap();
+        let mut found = vec![1; 0x1_a850];
+        open.read_exact_at(&mut found, 0xe892).unwrap();
+        let (hole, rest) = found.split_at(0x2_1879 - 0xe892);
+        assert!(hole.iter().all(|byte| *byte == 0) && rest.iter().all(|byte| *byte == 7));
+        assert_eq!(open.metadata().unwrap().len(), 0x2_d86a);
+    }
 }

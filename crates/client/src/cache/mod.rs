@@ -152,6 +152,12 @@ impl Node {
         self.attributes_leased() && !self.file.as_ref().is_some_and(guessed)
     }
 
+    /// Its size as the server told it last.
+    #[must_use]
+    pub fn told_size(&self) -> u64 {
+        self.told_size
+    }
+
     /// Whether data, and entries of a directory, may be answered from here.
     #[must_use]
     pub fn is_leased(&self) -> bool {
@@ -387,6 +393,22 @@ impl NodeTable {
     pub fn apply_lost(&mut self, entry: &Entry, recalls_seen: u64) -> Option<NodeId> {
         let wanted = entry.attributes.links > 0 || self.by_handle.contains_key(&entry.handle);
         wanted.then(|| self.apply(entry, recalls_seen))
+    }
+
+    /// A read found the end of a file earlier than expected. That is no news if the file's state
+    /// was told after the read was queued, when `seen` events were known: the read may have been
+    /// the earlier one at the server. Whether it is.
+    pub fn shorten(&mut self, id: NodeId, end: u64, seen: u64) -> bool {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return false;
+        };
+        if node.attributes.size <= end || seen < node.told_at {
+            return false;
+        }
+        node.attributes.size = end;
+        node.epoch += u64::from(node.lease != Lease::None);
+        node.lease = Lease::None;
+        true
     }
 
     /// Everything written here but that up to `written_end` is in the state that the server told

@@ -70,24 +70,11 @@ impl Volume {
         let file = self.file(node)?;
         let handle = self.handle(node).await?;
         let target = Target::Handle(handle);
-        self.store_overlapping(node, &file, extent).await?;
-        let size = self
-            .nodes()
-            .get(node)
-            .ok_or(FsError::Stale)?
-            .attributes
-            .size;
         let mut first = true;
         for _ in 0..TRIES_MAX {
-            let size = if first {
-                size
-            } else {
-                self.nodes()
-                    .get(node)
-                    .ok_or(FsError::Stale)?
-                    .attributes
-                    .size
-            };
+            self.store_overlapping(node, &file, extent).await?;
+            let known = self.nodes().get(node).map(|known| known.attributes.size);
+            let size = known.ok_or(FsError::Stale)?;
             let wanted = extent.intersection(Extent::new(0, size));
             let waits = {
                 let mut state = file.lock();
@@ -230,6 +217,7 @@ impl Volume {
         completion: Completion,
     ) {
         let outcome = pending.files().await.map_err(CallError::to_fs_error);
+        let seen = outcome.as_ref().map_or(0, |response| response.recalls_seen);
         let data = outcome.and_then(|response| match response.results.into_iter().next() {
             Some(Ok(StepReply::Data { bytes, .. })) if bytes as usize <= response.payload.len() => {
                 Ok(response.payload.slice(..bytes as usize))
@@ -269,29 +257,24 @@ impl Volume {
         self.budget().on_freed(file.account, freed);
         drop(state);
         if let Some(end) = shorter {
-            self.truncated_behind(node, file, end);
+            self.truncated_behind(node, file, end, seen);
         }
         completion.set(outcome);
         self.pump(node, file);
     }
 
-    /// The server's file is shorter than we thought, without a lease that told us.
-    fn truncated_behind(&self, node: NodeId, file: &Arc<File>, end: u64) {
-        if file
-            .lock()
-            .written
-            .end()
-            .is_some_and(|written| written > end)
-        {
-            return;
+    /// The server's file ended at `end` when it was read, without a lease that told us: by a
+    /// request that was queued when `seen` events were known.
+    fn truncated_behind(&self, node: NodeId, file: &Arc<File>, end: u64, seen: u64) {
+        let is_news = {
+            let mut nodes = self.nodes();
+            // What was written here may have landed after the read, and says so when it has.
+            let written = file.lock().written.end();
+            written.is_none_or(|written| written <= end) && nodes.shorten(node, end, seen)
+        };
+        if is_news {
+            self.tell_attributes(node);
         }
-        if let Some(known) = self.nodes().get_mut(node)
-            && known.attributes.size > end
-        {
-            known.attributes.size = end;
-            known.lease = wire::message::Lease::None;
-        }
-        self.tell_attributes(node);
     }
 
     /// Data has been handed to the kernel: it is not needed here any more.

@@ -6,7 +6,7 @@
 
 use super::Volume;
 use super::attributes::wall_clock;
-use crate::cache::NodeId;
+use crate::cache::{Node, NodeId};
 use crate::clock::now;
 use crate::file::{File, MemoryShare, Write};
 use crate::transport::{Call, CallError, FileResponse};
@@ -341,14 +341,23 @@ impl Volume {
         }
     }
 
-    /// Waits until nothing of `extent` is only here, so that the server can be asked for it.
+    /// Waits until nothing of `extent` is only here, so that the server can be asked for it. Beyond
+    /// the server's end of the file there is a hole as soon as what follows it has been stored.
     pub(super) async fn store_overlapping(
         &self,
         node: NodeId,
         file: &Arc<File>,
         extent: Extent,
     ) -> Result<(), FsError> {
-        if !file.lock().written.is_unstored_in(extent) {
+        let reaches_beyond =
+            |known: &Node| extent.end().min(known.attributes.size) > known.told_size();
+        let reaches_beyond = self.nodes().get(node).is_some_and(reaches_beyond);
+        let is_here = {
+            let written = &file.lock().written;
+            let beyond = reaches_beyond && !written.is_stored();
+            beyond || written.is_unstored_in(extent)
+        };
+        if !is_here {
             return Ok(());
         }
         self.drain(node, file).await
