@@ -22,6 +22,9 @@ pub(super) const GATHER_TIME: Duration = Duration::from_millis(2);
 /// Stored bytes of one file that are committed without being asked, so that memory comes back while
 /// the writer goes on.
 const COMMIT_BYTES: u64 = 32 << 20;
+/// Longest pause before a commit is tried again because the server runs anew; it begins with 1 ms and
+/// doubles.
+const COMMIT_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long data of closed files stays here at most before it is made durable.
 const GROUP_COMMIT_TIME: Duration = Duration::from_secs(5);
 /// How often memory is looked at meanwhile.
@@ -388,7 +391,7 @@ impl Volume {
         open: Option<OpenId>,
         data_only: bool,
     ) -> Result<(), FsError> {
-        for _ in 0..COMMIT_TRIES_MAX {
+        for attempt in 0..COMMIT_TRIES_MAX {
             self.drain(node, file).await?;
             let boot = self.commit_once(who, node, file, open, data_only).await?;
             let durable = {
@@ -398,6 +401,9 @@ impl Volume {
             if durable {
                 return Ok(());
             }
+            // The server runs anew, and what it may have lost is about to be sent again.
+            let pause = Duration::from_millis(1 << attempt).min(COMMIT_PAUSE_MAX);
+            tokio::time::sleep(pause).await;
         }
         // Each time another server has answered than the one that has the data.
         Err(FsError::Io)
