@@ -190,3 +190,31 @@ fn a_volume_is_entered_in_two_round_trips_and_lines_that_broke_resume() {
             .contains("handshake=Some(Resumed)")
     });
 }
+
+#[test]
+fn a_record_and_its_fsync_take_one_round_trip() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let far = Far::new(scene.address().to_owned());
+    let create = ["join", "create", scene.address(), "--json"];
+    let join: serde_json::Value = serde_json::from_str(&scene.azekura(&create).ok()).unwrap();
+    let string = join["join_string"].as_str().unwrap();
+    scene.azekura(&["login", &far.address, string]).ok();
+    let volume = format!("{}/{VOLUME}", far.address);
+    let mount = scene.mount_volume(&volume, "mnt", &[]);
+    let mut log = fs::File::create(mount.join("log")).unwrap();
+    let mut turns = Vec::new();
+    for number in 0..8 {
+        far.turns.store(0, Ordering::SeqCst);
+        log.write_all(&[number; 3000]).unwrap();
+        log.sync_all().unwrap();
+        turns.push(far.turns.load(Ordering::SeqCst));
+        // What the mount says by itself is over by then.
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert!(turns.contains(&1), "{turns:?}");
+    let kept = fs::read(scene.path("export/log")).unwrap();
+    assert_eq!(kept.len(), 24_000);
+}

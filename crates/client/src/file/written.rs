@@ -117,6 +117,23 @@ impl Written {
                 .all(|piece| matches!(piece.state, PieceState::Stored(_)))
     }
 
+    /// Whether all but one piece is at the server, and that one is `who`'s and can be sent.
+    #[must_use]
+    pub fn has_one_waiting(&self, who: &Principal) -> bool {
+        let stored = |piece: &&Piece| matches!(piece.state, PieceState::Stored(_));
+        let mut rest = self.pieces.values().filter(|piece| !stored(piece));
+        let (first, second) = (rest.next(), rest.next());
+        let ready = |piece: &Piece| piece.state == PieceState::Waiting && piece.who == *who;
+        self.gathering.is_none() && second.is_none() && first.is_some_and(ready)
+    }
+
+    /// Whether a piece is not, or not wholly, at the server.
+    #[must_use]
+    pub fn is_unstored(&self, id: u64) -> bool {
+        let piece = self.pieces.get(&id);
+        piece.is_some_and(|piece| !matches!(piece.state, PieceState::Stored(_)))
+    }
+
     /// Whether bytes of `extent` are not at the server yet.
     #[must_use]
     pub fn is_unstored_in(&self, extent: Extent) -> bool {

@@ -8,10 +8,10 @@ use super::Volume;
 use super::attributes::wall_clock;
 use crate::cache::{Node, NodeId};
 use crate::clock::now;
-use crate::file::{File, MemoryShare, Write};
+use crate::file::{File, MemoryShare, Piece, Write};
 use crate::transport::{Call, CallError, FileResponse};
 use base::limits::COMMIT_TRIES_MAX;
-use base::{Attributes, BootId, Extent, FsError, OpenId, Principal};
+use base::{Attributes, BootId, Extent, FsError, Handle, OpenId, Principal};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,9 +22,9 @@ pub(super) const GATHER_TIME: Duration = Duration::from_millis(2);
 /// Stored bytes of one file that are committed without being asked, so that memory comes back while
 /// the writer goes on.
 const COMMIT_BYTES: u64 = 32 << 20;
-/// Longest pause before a commit is tried again because the server runs anew; it begins with 1 ms and
-/// doubles.
-const COMMIT_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Longest pause before a commit is tried again because the server runs anew; it begins with 1 ms
+/// and doubles.
+const COMMIT_PAUSE_MAX: Duration = Duration::from_millis(250);
 /// How long data of closed files stays here at most before it is made durable.
 const GROUP_COMMIT_TIME: Duration = Duration::from_secs(5);
 /// How often memory is looked at meanwhile.
@@ -181,23 +181,8 @@ impl Volume {
                 let Some((id, piece)) = state.written.poll_send() else {
                     break;
                 };
-                let at = if piece.append {
-                    WriteAt::End
-                } else {
-                    WriteAt::Offset(piece.extent.offset + piece.done as u64)
-                };
-                let data = piece.data.slice(piece.done..);
-                let target = Target::Handle(handle.clone());
-                let file_ref = FileRef {
-                    target,
-                    open: self.open_used(piece.open),
-                };
-                let step = Step::Write {
-                    file: file_ref,
-                    at,
-                    bytes: data.len() as u32,
-                };
-                (id, step, Call::write(data), piece.who.clone())
+                let (step, call) = self.write_step(&handle, piece);
+                (id, step, call, piece.who.clone())
             };
             let pending = self.transport.submit_steps(&who, vec![step], call);
             let (this, file) = (self.arc(), Arc::clone(file));
@@ -206,6 +191,22 @@ impl Volume {
                 this.stored(node, &file, id, outcome);
             });
         }
+    }
+
+    /// The request for a piece.
+    fn write_step(&self, handle: &Handle, piece: &Piece) -> (Step, Call) {
+        let at = if piece.append {
+            WriteAt::End
+        } else {
+            WriteAt::Offset(piece.extent.offset + piece.done as u64)
+        };
+        let data = piece.data.slice(piece.done..);
+        let file = FileRef {
+            target: Target::Handle(handle.clone()),
+            open: self.open_used(piece.open),
+        };
+        let bytes = data.len() as u32;
+        (Step::Write { file, at, bytes }, Call::write(data))
     }
 
     /// A piece has been answered.
@@ -392,8 +393,13 @@ impl Volume {
         data_only: bool,
     ) -> Result<(), FsError> {
         for attempt in 0..COMMIT_TRIES_MAX {
-            self.drain(node, file).await?;
-            let boot = self.commit_once(who, node, file, open, data_only).await?;
+            let together = self.store_and_commit(who, node, file, open, data_only);
+            let boot = if let Some(boot) = together.await? {
+                boot
+            } else {
+                self.drain(node, file).await?;
+                self.commit_once(who, node, file, open, data_only).await?
+            };
             let durable = {
                 let state = file.lock();
                 state.written.stored().is_empty() || state.written.is_all_of(boot)
@@ -407,6 +413,88 @@ impl Volume {
         }
         // Each time another server has answered than the one that has the data.
         Err(FsError::Io)
+    }
+
+    /// One request that stores the only piece that is not at the server and commits everything: a
+    /// record and its fsync(2) take one round trip. The boot in which it happened; `None` if
+    /// there is no such piece, more than one, or the server did not take all of it.
+    async fn store_and_commit(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        file: &Arc<File>,
+        open: Option<OpenId>,
+        data_only: bool,
+    ) -> Result<Option<BootId>, FsError> {
+        let handle = self
+            .nodes()
+            .get(node)
+            .and_then(|known| known.handle.clone());
+        let Some(handle) = handle else {
+            return Ok(None);
+        };
+        let target = Target::Handle(handle.clone());
+        let open = self.open_known(open);
+        let commit = Step::Commit {
+            file: FileRef { target, open },
+            data_only,
+        };
+        let (id, write, call, mut covered) = {
+            let mut state = file.lock();
+            state.written.seal();
+            let covered = state.written.stored();
+            if !state.written.has_one_waiting(who) {
+                return Ok(None);
+            }
+            let Some((id, piece)) = state.written.poll_send() else {
+                return Ok(None);
+            };
+            let (write, call) = self.write_step(&handle, piece);
+            (id, write, call, covered)
+        };
+        covered.push(id);
+        let pending = self.transport.submit_steps(who, vec![write, commit], call);
+        let (this, file) = (self.arc(), Arc::clone(file));
+        // The answer is heard even if nobody waits for the flush any more.
+        let heard = tokio::spawn(async move {
+            let outcome = pending.files().await.map_err(CallError::to_fs_error);
+            this.stored_and_committed(node, &file, id, &covered, outcome)
+        });
+        match tokio::time::timeout(self.transport.request_time_max(), heard).await {
+            Ok(outcome) => outcome.map_err(|_| FsError::Io)?,
+            Err(_) => Err(FsError::TimedOut),
+        }
+    }
+
+    fn stored_and_committed(
+        &self,
+        node: NodeId,
+        file: &Arc<File>,
+        id: u64,
+        covered: &[u64],
+        outcome: Result<FileResponse, FsError>,
+    ) -> Result<Option<BootId>, FsError> {
+        let mut response = match outcome {
+            Ok(response) => response,
+            Err(error) => {
+                self.stored(node, file, id, Err(error));
+                return Err(error);
+            }
+        };
+        let committed = (response.results.len() > 1).then(|| response.results.swap_remove(1));
+        let refused = response
+            .results
+            .first()
+            .and_then(|stored| stored.as_ref().err().copied());
+        let (boot, recalls_seen) = (response.boot, response.recalls_seen);
+        self.stored(node, file, id, Ok(response));
+        let Some(committed) = committed else {
+            return Err(refused.unwrap_or(FsError::Io));
+        };
+        let boot = self.committed(node, file, covered, boot, recalls_seen, committed)?;
+        // The server may have taken only a part of it.
+        let is_whole = !file.lock().written.is_unstored(id);
+        Ok(is_whole.then_some(boot))
     }
 
     /// One commit of what is stored now; the boot in which it happened.
@@ -428,24 +516,48 @@ impl Volume {
             file: file_ref,
             data_only,
         };
-        let outcome = self.step(who, step).await;
+        let pending = self
+            .transport
+            .submit_steps(who, vec![step], Call::metadata());
+        let mut response = match pending.files().await.map_err(CallError::to_fs_error) {
+            Ok(response) => response,
+            Err(FsError::TimedOut) => return Err(FsError::TimedOut),
+            Err(error) => {
+                file.lock().written.on_commit_failed(&covered, error);
+                return Err(error);
+            }
+        };
+        let (boot, seen) = (response.boot, response.recalls_seen);
+        let committed = response.results.pop().unwrap_or(Err(FsError::Io));
+        self.committed(node, file, &covered, boot, seen, committed)
+    }
+
+    /// The server has answered a commit that covers pieces of written data.
+    fn committed(
+        &self,
+        node: NodeId,
+        file: &Arc<File>,
+        covered: &[u64],
+        boot: BootId,
+        recalls_seen: u64,
+        outcome: Result<StepReply, FsError>,
+    ) -> Result<BootId, FsError> {
         match outcome {
-            Ok((reply, response)) => {
-                file.lock().written.on_committed(&covered, response.boot);
+            Ok(reply) => {
+                file.lock().written.on_committed(covered, boot);
                 if let StepReply::Attributes { attributes, lease } = reply {
                     let settled = file.lock().written.is_stored();
                     if settled {
-                        self.nodes()
-                            .refresh(node, &attributes, lease, response.recalls_seen);
+                        self.nodes().refresh(node, &attributes, lease, recalls_seen);
                     }
                 }
-                Ok(response.boot)
+                Ok(boot)
             }
             Err(FsError::TimedOut) => Err(FsError::TimedOut),
             Err(error) => {
                 // The server's flush failed: what it covered may be lost, and no later success can
                 // say otherwise.
-                file.lock().written.on_commit_failed(&covered, error);
+                file.lock().written.on_commit_failed(covered, error);
                 Err(error)
             }
         }

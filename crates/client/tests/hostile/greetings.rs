@@ -117,8 +117,12 @@ fn servers_that_are_another_one_each_time_cannot_keep_a_sync_for_ever() {
         let open = volume.open(&who, node, access, false).await.unwrap();
         let mut outcomes = Vec::new();
         for _ in 0..8 {
-            let write = crate::replies::write(&who, &open, b"x");
-            volume.write(node, write).await.unwrap();
+            // Two pieces: a single one would be stored and committed by one request.
+            for offset in [0, 1 << 20] {
+                let mut write = crate::replies::write(&who, &open, b"x");
+                write.offset = offset;
+                volume.write(node, write).await.unwrap();
+            }
             let commit = volume.commit(&who, node, Some(open.open), false);
             outcomes.push(timeout(END_TIME_MAX, commit).await.expect("an end"));
         }
