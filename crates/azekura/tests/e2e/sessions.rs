@@ -163,6 +163,14 @@ fn carry(mut from: TcpStream, mut to: TcpStream, read: impl Fn(usize), writes: i
     let _ = to.shutdown(Shutdown::Write);
 }
 
+/// A credential for another way to the scene's server.
+fn log_in(scene: &Scene, address: &str) {
+    let create = ["join", "create", scene.address(), "--json"];
+    let join: serde_json::Value = serde_json::from_str(&scene.azekura(&create).ok()).unwrap();
+    let string = join["join_string"].as_str().unwrap();
+    scene.azekura(&["login", address, string]).ok();
+}
+
 #[test]
 fn a_volume_is_entered_in_two_round_trips_and_lines_that_broke_resume() {
     if let Some(why) = obstacle() {
@@ -171,10 +179,7 @@ fn a_volume_is_entered_in_two_round_trips_and_lines_that_broke_resume() {
     let mut scene = Scene::new();
     let far = Far::new(scene.address().to_owned());
     let address = &far.address;
-    let create = ["join", "create", scene.address(), "--json"];
-    let join: serde_json::Value = serde_json::from_str(&scene.azekura(&create).ok()).unwrap();
-    let string = join["join_string"].as_str().unwrap();
-    scene.azekura(&["login", address, string]).ok();
+    log_in(&scene, address);
     far.turns.store(0, Ordering::SeqCst);
     scene.azekura(&["ls", &format!("{address}/none")]);
     // Keys; greeting and volume; goodbye, because there is no such volume.
@@ -198,10 +203,7 @@ fn a_record_and_its_fsync_take_one_round_trip() {
     }
     let mut scene = Scene::new();
     let far = Far::new(scene.address().to_owned());
-    let create = ["join", "create", scene.address(), "--json"];
-    let join: serde_json::Value = serde_json::from_str(&scene.azekura(&create).ok()).unwrap();
-    let string = join["join_string"].as_str().unwrap();
-    scene.azekura(&["login", &far.address, string]).ok();
+    log_in(&scene, &far.address);
     let volume = format!("{}/{VOLUME}", far.address);
     let mount = scene.mount_volume(&volume, "mnt", &[]);
     let mut log = fs::File::create(mount.join("log")).unwrap();

@@ -17,7 +17,8 @@
 //! | `open` | open, close, small files ahead |
 //! | `read` | reading: demand, prediction, cancellation |
 //! | `overshoot` | what the kernel reads past the end of a run |
-//! | `write` | write-behind, commit, replay |
+//! | `write` | write-behind |
+//! | `commit` | what makes it durable; replay |
 //! | `space` | allocation, holes, copies within the server |
 //! | `change` | creating, removing, renaming |
 //! | `ahead` | creations answered before the server knows |
@@ -28,6 +29,7 @@
 mod ahead;
 mod attributes;
 mod change;
+mod commit;
 mod gather;
 mod listing;
 mod locks;

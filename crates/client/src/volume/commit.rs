@@ -1,0 +1,305 @@
+//! Making what was written durable: fsync(2), and the commits that nobody asks for.
+//!
+//! What the server has stored is kept here until a commit in the same boot has covered it. A
+//! server that runs anew may have lost it, and gets it again ([`Volume::replay`]).
+
+use super::Volume;
+use crate::cache::NodeId;
+use crate::clock::now;
+use crate::file::File;
+use crate::transport::{Call, CallError, FileResponse};
+use base::limits::COMMIT_TRIES_MAX;
+use base::{BootId, FsError, OpenId, Principal};
+use std::sync::Arc;
+use std::time::Duration;
+use wire::message::{FileRef, Step, StepReply, Target};
+
+/// Longest pause before a commit is tried again because the server runs anew; it begins with 1 ms
+/// and doubles.
+const COMMIT_PAUSE_MAX: Duration = Duration::from_millis(250);
+/// How long data of closed files stays here at most before it is made durable.
+const GROUP_COMMIT_TIME: Duration = Duration::from_secs(5);
+/// How often memory is looked at meanwhile.
+const GROUP_COMMIT_LOOK_TIME: Duration = Duration::from_millis(250);
+
+impl Volume {
+    /// Makes everything written to a file durable.
+    ///
+    /// # Errors
+    /// That of its writes or of the server's flush, once for every open.
+    pub async fn commit(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        open: Option<OpenId>,
+        data_only: bool,
+    ) -> Result<(), FsError> {
+        let file = self.file(node)?;
+        let outcome = self.make_durable(who, node, &file, open, data_only).await;
+        let told = file.lock().written.errors.take(open);
+        told.and(outcome)
+    }
+
+    async fn make_durable(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        file: &Arc<File>,
+        open: Option<OpenId>,
+        data_only: bool,
+    ) -> Result<(), FsError> {
+        for attempt in 0..COMMIT_TRIES_MAX {
+            let together = self.store_and_commit(who, node, file, open, data_only);
+            let boot = if let Some(boot) = together.await? {
+                boot
+            } else {
+                self.drain(node, file).await?;
+                self.commit_once(who, node, file, open, data_only).await?
+            };
+            let durable = {
+                let state = file.lock();
+                state.written.stored().is_empty() || state.written.is_all_of(boot)
+            };
+            if durable {
+                return Ok(());
+            }
+            // The server runs anew, and what it may have lost is about to be sent again.
+            let pause = Duration::from_millis(1 << attempt).min(COMMIT_PAUSE_MAX);
+            tokio::time::sleep(pause).await;
+        }
+        // Each time another server has answered than the one that has the data.
+        Err(FsError::Io)
+    }
+
+    /// One request that stores the only piece that is not at the server and commits everything: a
+    /// record and its fsync(2) take one round trip. The boot in which it happened; `None` if
+    /// there is no such piece, more than one, or the server did not take all of it.
+    async fn store_and_commit(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        file: &Arc<File>,
+        open: Option<OpenId>,
+        data_only: bool,
+    ) -> Result<Option<BootId>, FsError> {
+        let handle = self
+            .nodes()
+            .get(node)
+            .and_then(|known| known.handle.clone());
+        let Some(handle) = handle else {
+            return Ok(None);
+        };
+        let target = Target::Handle(handle.clone());
+        let open = self.open_known(open);
+        let commit = Step::Commit {
+            file: FileRef { target, open },
+            data_only,
+        };
+        let (id, write, call, mut covered) = {
+            let mut state = file.lock();
+            state.written.seal();
+            let covered = state.written.stored();
+            if !state.written.has_one_waiting(who) {
+                return Ok(None);
+            }
+            let Some((id, piece)) = state.written.poll_send() else {
+                return Ok(None);
+            };
+            let (write, call) = self.write_step(&handle, piece);
+            (id, write, call, covered)
+        };
+        covered.push(id);
+        let pending = self.transport.submit_steps(who, vec![write, commit], call);
+        let (this, file) = (self.arc(), Arc::clone(file));
+        // The answer is heard even if nobody waits for the flush any more.
+        let heard = tokio::spawn(async move {
+            let outcome = pending.files().await.map_err(CallError::to_fs_error);
+            this.stored_and_committed(node, &file, id, &covered, outcome)
+        });
+        match tokio::time::timeout(self.transport.request_time_max(), heard).await {
+            Ok(outcome) => outcome.map_err(|_| FsError::Io)?,
+            Err(_) => Err(FsError::TimedOut),
+        }
+    }
+
+    fn stored_and_committed(
+        &self,
+        node: NodeId,
+        file: &Arc<File>,
+        id: u64,
+        covered: &[u64],
+        outcome: Result<FileResponse, FsError>,
+    ) -> Result<Option<BootId>, FsError> {
+        let mut response = match outcome {
+            Ok(response) => response,
+            Err(error) => {
+                self.stored(node, file, id, Err(error));
+                return Err(error);
+            }
+        };
+        let committed = (response.results.len() > 1).then(|| response.results.swap_remove(1));
+        let refused = response
+            .results
+            .first()
+            .and_then(|stored| stored.as_ref().err().copied());
+        let (boot, recalls_seen) = (response.boot, response.recalls_seen);
+        self.stored(node, file, id, Ok(response));
+        let Some(committed) = committed else {
+            return Err(refused.unwrap_or(FsError::Io));
+        };
+        let boot = self.committed(node, file, covered, boot, recalls_seen, committed)?;
+        // The server may have taken only a part of it.
+        let is_whole = !file.lock().written.is_unstored(id);
+        Ok(is_whole.then_some(boot))
+    }
+
+    /// One commit of what is stored now; the boot in which it happened.
+    async fn commit_once(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        file: &Arc<File>,
+        open: Option<OpenId>,
+        data_only: bool,
+    ) -> Result<BootId, FsError> {
+        let target = self.target(node).await?;
+        let covered = file.lock().written.stored();
+        let file_ref = FileRef {
+            target,
+            open: self.open_known(open),
+        };
+        let step = Step::Commit {
+            file: file_ref,
+            data_only,
+        };
+        let pending = self
+            .transport
+            .submit_steps(who, vec![step], Call::metadata());
+        let mut response = match pending.files().await.map_err(CallError::to_fs_error) {
+            Ok(response) => response,
+            Err(FsError::TimedOut) => return Err(FsError::TimedOut),
+            Err(error) => {
+                file.lock().written.on_commit_failed(&covered, error);
+                return Err(error);
+            }
+        };
+        let (boot, seen) = (response.boot, response.recalls_seen);
+        let committed = response.results.pop().unwrap_or(Err(FsError::Io));
+        self.committed(node, file, &covered, boot, seen, committed)
+    }
+
+    /// The server has answered a commit that covers pieces of written data.
+    fn committed(
+        &self,
+        node: NodeId,
+        file: &Arc<File>,
+        covered: &[u64],
+        boot: BootId,
+        recalls_seen: u64,
+        outcome: Result<StepReply, FsError>,
+    ) -> Result<BootId, FsError> {
+        match outcome {
+            Ok(reply) => {
+                file.lock().written.on_committed(covered, boot);
+                if let StepReply::Attributes { attributes, lease } = reply {
+                    let settled = file.lock().written.is_stored();
+                    if settled {
+                        self.nodes().refresh(node, &attributes, lease, recalls_seen);
+                    }
+                }
+                Ok(boot)
+            }
+            Err(FsError::TimedOut) => Err(FsError::TimedOut),
+            Err(error) => {
+                // The server's flush failed: what it covered may be lost, and no later success can
+                // say otherwise.
+                file.lock().written.on_commit_failed(covered, error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Commits without anybody waiting; an error stays with the file for the next who asks.
+    pub(super) fn commit_in_background(&self, node: NodeId, file: &Arc<File>) {
+        let who = {
+            let mut state = file.lock();
+            if state.written.committing || state.written.is_empty() {
+                return;
+            }
+            state.written.seal();
+            state.written.committing = true;
+            state
+                .reader
+                .as_ref()
+                .map_or_else(|| self.transport.own().clone(), |(who, _)| who.clone())
+        };
+        self.send_written(node, file);
+        let (this, file) = (self.arc(), Arc::clone(file));
+        tokio::spawn(async move {
+            let who = file.lock().written.writer().unwrap_or(who);
+            // An error stays with the file; without an answer, the data does.
+            let _ = this.commit_once(&who, node, &file, None, true).await;
+            file.lock().written.committing = false;
+            file.progress.notify_waiters();
+        });
+    }
+
+    /// The server runs anew: what it may have lost is sent again.
+    pub(super) fn replay(&self, boot: BootId) {
+        let files: Vec<(NodeId, Arc<File>)> = {
+            let nodes = self.nodes();
+            let with_file = |id| Some((id, nodes.get(id)?.file.clone()?));
+            nodes.ids().filter_map(with_file).collect()
+        };
+        for (node, file) in files {
+            let again = file.lock().written.on_boot(boot);
+            if again {
+                self.send_written(node, &file);
+            }
+        }
+    }
+
+    /// Waits until a group commit pays: some seconds, or less if memory runs short.
+    pub(super) async fn until_group_commit(&self) {
+        let begun = now();
+        while now().since(begun) < GROUP_COMMIT_TIME {
+            tokio::time::sleep(GROUP_COMMIT_LOOK_TIME).await;
+            if (self.write_memory.available_permits() as u64) < self.write_memory_units / 2 {
+                return;
+            }
+        }
+    }
+
+    /// Makes everything durable that is stored now, by one flush of the server's file system.
+    pub(super) async fn commit_all(&self, who: &Principal) {
+        let files: Vec<(Arc<File>, Vec<u64>)> = self
+            .files()
+            .into_iter()
+            .map(|file| {
+                let stored = file.lock().written.stored();
+                (file, stored)
+            })
+            .filter(|(_, stored)| !stored.is_empty())
+            .collect();
+        if files.is_empty() {
+            return;
+        }
+        let Ok(target) = self.target(NodeId::ROOT).await else {
+            return;
+        };
+        let outcome = self.step(who, Step::SyncFileSystem { target }).await;
+        for (file, covered) in files {
+            let mut state = file.lock();
+            match &outcome {
+                Ok((_, response)) => state.written.on_committed(&covered, response.boot),
+                // The data stays here and is tried again with the next commit.
+                Err(FsError::TimedOut) => {}
+                Err(error) => {
+                    state.written.on_commit_failed(&covered, *error);
+                }
+            }
+            drop(state);
+            file.progress.notify_waiters();
+        }
+    }
+}
