@@ -20,7 +20,7 @@ impl Step {
     }
 }
 
-pub(crate) const STEPS: [Step; 9] = [
+pub(crate) const STEPS: [Step; 10] = [
     Step {
         name: "fmt",
         limit_s: 120,
@@ -65,6 +65,11 @@ pub(crate) const STEPS: [Step; 9] = [
         name: "bench",
         limit_s: 240,
         work: bench,
+    },
+    Step {
+        name: "fuzz",
+        limit_s: 120,
+        work: fuzz,
     },
 ];
 
@@ -133,21 +138,24 @@ fn rustdoc(limit: Duration) -> Result<Verdict> {
     quiet(command, limit)
 }
 
-/// The measuring programs compile. They have a dependency tree of their own, so this is done only
-/// as far as the time allows; nothing that users run is in there.
+/// The measuring programs compile.
 fn bench(limit: Duration) -> Result<Verdict> {
-    const MANIFEST: &str = "bench/Cargo.toml";
-    if !workspace::root().join(MANIFEST).exists() {
-        return Ok(Verdict::Skipped(format!("{MANIFEST} does not exist")));
+    aside("bench", "--all-targets", limit)
+}
+
+/// The fuzz targets compile, without what finds their ways.
+fn fuzz(limit: Duration) -> Result<Verdict> {
+    aside("fuzz", "--bins", limit)
+}
+
+/// They have dependency trees of their own, so this is done only as far as the time allows; nothing
+/// that users run is in there.
+fn aside(directory: &str, targets: &str, limit: Duration) -> Result<Verdict> {
+    let manifest = format!("{directory}/Cargo.toml");
+    if !workspace::root().join(&manifest).exists() {
+        return Ok(Verdict::Skipped(format!("{manifest} does not exist")));
     }
-    let check = [
-        "check",
-        "--locked",
-        "--manifest-path",
-        MANIFEST,
-        "--workspace",
-        "--all-targets",
-    ];
+    let check = ["check", "--locked", "--manifest-path", &manifest, targets];
     let outcome = process::capture(&mut workspace::cargo(&check), limit)?;
     if !outcome.success && outcome.elapsed >= limit {
         return Ok(Verdict::Skipped(format!(
