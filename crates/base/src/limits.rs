@@ -68,8 +68,9 @@ pub const WORKERS_MAX: usize = 32;
 /// settles them: all that fits into the queues of its connections.
 pub const REPLIES_KEPT_MAX: usize = CONNECTIONS_MAX * CONNECTION_REQUESTS_MAX;
 /// Requests of a session that are settled later than those around them: a wait for a lock, a flush
-/// of a slow disk. Beyond, what comes after them is kept too.
-pub const STRAGGLERS_MAX: usize = 64;
+/// of a slow disk. As many as one connection may have at work; beyond, what comes after them is
+/// kept too.
+pub const STRAGGLERS_MAX: usize = CONNECTION_REQUESTS_MAX;
 /// How many requests later one that is still unanswered counts as such.
 pub const STRAGGLER_DISTANCE: u64 = 1024;
 /// Bytes of those replies, with those to come: 3 KiB for each, where most have 300 bytes. A client

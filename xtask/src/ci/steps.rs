@@ -2,6 +2,7 @@
 
 use super::Verdict;
 use crate::process;
+use crate::tools::find;
 use crate::{docs, floors, tidy, workspace};
 use anyhow::Result;
 use std::process::Command;
@@ -145,6 +146,9 @@ fn bench(limit: Duration) -> Result<Verdict> {
 
 /// The fuzz targets compile, without what finds their ways.
 fn fuzz(limit: Duration) -> Result<Verdict> {
+    if find("c++").is_none() {
+        return Ok(Verdict::Skipped("no C++ compiler for libFuzzer".to_owned()));
+    }
     aside("fuzz", "--bins", limit)
 }
 

@@ -431,12 +431,16 @@ impl Written {
         }
     }
 
-    /// Whether everything that is stored was stored in `boot`.
+    /// All pieces that are here.
     #[must_use]
-    pub fn is_all_of(&self, boot: BootId) -> bool {
-        self.pieces
-            .values()
-            .all(|piece| piece.state == PieceState::Stored(boot))
+    pub fn ids(&self) -> Vec<u64> {
+        self.pieces.keys().copied().collect()
+    }
+
+    /// Whether these pieces are durable or reported lost.
+    #[must_use]
+    pub fn has_none_of(&self, ids: &[u64]) -> bool {
+        !ids.iter().any(|id| self.pieces.contains_key(id))
     }
 
     /// Who wrote the oldest piece.

@@ -48,19 +48,24 @@ impl Volume {
         open: Option<OpenId>,
         data_only: bool,
     ) -> Result<(), FsError> {
+        // Contents that go with the creation become a piece then.
+        if self.is_ahead(node) {
+            self.settle(node).await?;
+        }
+        // A server that runs anew may have lost what was stored, and gets it again: only what a
+        // commit has covered is gone from here.
+        let wanted = {
+            let mut state = file.lock();
+            state.written.seal();
+            state.written.ids()
+        };
         for attempt in 0..COMMIT_TRIES_MAX {
             let together = self.store_and_commit(who, node, file, open, data_only);
-            let boot = if let Some(boot) = together.await? {
-                boot
-            } else {
+            if together.await?.is_none() {
                 self.drain(node, file).await?;
-                self.commit_once(who, node, file, open, data_only).await?
-            };
-            let durable = {
-                let state = file.lock();
-                state.written.stored().is_empty() || state.written.is_all_of(boot)
-            };
-            if durable {
+                self.commit_once(who, node, file, open, data_only).await?;
+            }
+            if file.lock().written.has_none_of(&wanted) {
                 return Ok(());
             }
             // The server runs anew, and what it may have lost is about to be sent again.

@@ -47,7 +47,7 @@ impl Settled {
     /// Whether a request is settled.
     #[must_use]
     pub fn covers(&self, id: RequestId) -> bool {
-        id < self.below && !self.except.contains(&id)
+        id < self.below && self.except.binary_search(&id).is_err()
     }
 
     /// Takes over what another message of the session says, which may be older. Returns whether
@@ -62,7 +62,8 @@ impl Settled {
         }
         // What was settled once stays settled.
         let before = self.except.len();
-        self.except.retain(|id| other.except.contains(id));
+        self.except
+            .retain(|id| other.except.binary_search(id).is_ok());
         self.except.len() < before
     }
 }
