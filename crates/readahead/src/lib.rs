@@ -16,6 +16,8 @@
 //! One read request of the kernel, in this order:
 //!
 //! ```text
+//! match streams.judge_overshoot(extent)          only if it may be the kernel's own read-ahead:
+//!                                                serve, let wait or refuse (`streams::overshoot`)
 //! streams.on_read(now, extent, file_size)        as soon as the request arrives, before its data
 //! streams.on_demanded(missing)                   for every part that the client neither holds nor
 //! let sent = link.on_sent(now, missing.len)      awaits, and now asks for; demand is sent at
@@ -70,6 +72,4 @@ mod streams;
 pub use budget::{Account, Budget};
 pub use link::{Changes, Line, LineMemory, LinkEstimator, Sent};
 pub use neighbours::{Neighbours, Order};
-pub use streams::{
-    Advice, CREDIT_INITIAL_BYTES, Fetch, FileStreams, REFUSED_EXTENTS_MAX, StreamId, Tally, Verdict,
-};
+pub use streams::{Advice, CREDIT_INITIAL_BYTES, Fetch, FileStreams, StreamId, Tally, Verdict};

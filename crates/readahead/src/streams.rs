@@ -51,7 +51,7 @@ use crate::stream::{
 use base::limits::STREAMS_PER_FILE_MAX;
 use base::{Extent, ExtentSet, Time};
 pub(crate) use overshoot::Overshoot;
-pub use overshoot::{REFUSED_EXTENTS_MAX, Verdict};
+pub use overshoot::Verdict;
 use std::collections::VecDeque;
 use std::time::Duration;
 

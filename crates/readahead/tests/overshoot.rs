@@ -1,25 +1,15 @@
 //! A kernel that asks for one request more than each run has, and programs that do or do not want
 //! it.
 
-use base::{Extent, ExtentSet, Rate, Time};
+mod common;
+
+use base::{Extent, ExtentSet, Time};
+use common::{KIB, MIB, READ_BYTES as READ, gigabit_far};
 use proptest::prelude::*;
-use readahead::{FileStreams, Line, Verdict};
+use readahead::{FileStreams, Verdict};
 use std::time::Duration;
 
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const READ: u64 = 128 * KIB;
 const SIZE: u64 = 4000 * MIB;
-
-fn line() -> Line {
-    Line {
-        rtt: Duration::from_millis(100),
-        rtt_deviation: Duration::from_millis(1),
-        rate: Rate(117_700_000),
-        window_bytes: 14 * MIB,
-        extent_bytes: 512 * KIB,
-    }
-}
 
 /// A client on a line that answers at once, and the bytes it asked for.
 #[derive(Default)]
@@ -63,7 +53,7 @@ impl Client {
             self.streams.on_demanded(missing);
             self.wire_bytes += missing.len;
         }
-        while let Some(fetch) = self.streams.poll_fetch(self.now, &line(), 64 * MIB) {
+        while let Some(fetch) = self.streams.poll_fetch(self.now, &gigabit_far(), 64 * MIB) {
             self.wire_bytes += fetch.extent.len;
             self.held.insert(fetch.extent);
             self.streams.on_fetched(self.now, fetch.extent);

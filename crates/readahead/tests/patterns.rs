@@ -1,24 +1,13 @@
 //! Reads given, fetches expected: one table row per pattern, as the kernel's requests show it.
 
-use base::{Extent, ExtentSet, Rate, Time};
-use readahead::{Advice, FileStreams, Line};
+mod common;
+
+use base::{Extent, ExtentSet, Time};
+use common::{KIB, MIB, READ_BYTES as READ, gigabit_far};
+use readahead::{Advice, FileStreams};
 use std::time::Duration;
 
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const READ: u64 = 128 * KIB;
 const SIZE: u64 = 4000 * MIB;
-
-/// A gigabit line at 100 ms.
-fn line() -> Line {
-    Line {
-        rtt: Duration::from_millis(100),
-        rtt_deviation: Duration::from_millis(1),
-        rate: Rate(117_700_000),
-        window_bytes: 14 * MIB,
-        extent_bytes: 512 * KIB,
-    }
-}
 
 /// A client with all the memory it wants and a line that answers at once.
 struct Client {
@@ -55,9 +44,9 @@ impl Client {
     }
 
     fn fetch(&mut self) {
-        while let Some(fetch) = self.streams.poll_fetch(self.now, &line(), 64 * MIB) {
+        while let Some(fetch) = self.streams.poll_fetch(self.now, &gigabit_far(), 64 * MIB) {
             assert!(fetch.extent.end() <= self.size, "past the end: {fetch:?}");
-            assert!(!fetch.extent.is_empty() && fetch.extent.len <= line().extent_bytes);
+            assert!(!fetch.extent.is_empty() && fetch.extent.len <= gigabit_far().extent_bytes);
             self.fetched.insert(fetch.extent);
             self.recent.insert(fetch.extent);
             if self.arrives {
@@ -417,7 +406,7 @@ fn hints_are_fetched_first_and_in_their_order() {
         .streams
         .on_read(Time::ZERO, Extent::new(0, READ), SIZE);
     client.streams.on_demanded(Extent::new(0, READ));
-    let next = |client: &mut Client| client.streams.poll_fetch(Time::ZERO, &line(), MIB);
+    let next = |client: &mut Client| client.streams.poll_fetch(Time::ZERO, &gigabit_far(), MIB);
     for hint in hints {
         for piece in [
             Extent::new(hint.offset, 512 * KIB),

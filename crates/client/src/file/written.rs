@@ -127,13 +127,6 @@ impl Written {
         self.gathering.is_none() && second.is_none() && first.is_some_and(ready)
     }
 
-    /// Whether a piece is not, or not wholly, at the server.
-    #[must_use]
-    pub fn is_unstored(&self, id: u64) -> bool {
-        let piece = self.pieces.get(&id);
-        piece.is_some_and(|piece| !matches!(piece.state, PieceState::Stored(_)))
-    }
-
     /// Whether bytes of `extent` are not at the server yet.
     #[must_use]
     pub fn is_unstored_in(&self, extent: Extent) -> bool {

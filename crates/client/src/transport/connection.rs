@@ -2,7 +2,7 @@
 
 use super::bulk::{Bulk, WARMING_REQUEST};
 use super::dial::{self, ConnectError, Dialled};
-use super::state::{Settled, Waiter};
+use super::state::{Delivered, Waiter};
 use super::warming::Warming;
 use super::{CallError, Response, Shared};
 use crate::clock::now;
@@ -221,13 +221,13 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, boot: BootId, frame: F
         shared.wake_ready(&mut state);
         return;
     };
-    let settled = Settled {
+    let delivered = Delivered {
         bytes_received: payload_bytes,
         bytes_written: answered.written_bytes,
         server_time,
         resent: answered.resent,
     };
-    state.settle_link(now, frame.request, Some(settled));
+    state.settle_link(now, frame.request, Some(delivered));
     if state.goodbye == Some(frame.request) {
         // The server ends the connections now: they are not to be made again.
         state.closed = true;

@@ -22,7 +22,7 @@ pub(super) struct Waiter {
 
 /// How a request left the line.
 #[derive(Clone, Copy)]
-pub(super) struct Settled {
+pub(super) struct Delivered {
     pub(super) bytes_received: u64,
     pub(super) bytes_written: u64,
     pub(super) server_time: Duration,
@@ -122,19 +122,20 @@ impl State {
     }
 
     /// Tells the estimators that a request left the line; `None` if its reply was not wanted.
-    pub(super) fn settle_link(&mut self, now: Time, id: RequestId, settled: Option<Settled>) {
+    pub(super) fn settle_link(&mut self, now: Time, id: RequestId, delivered: Option<Delivered>) {
         let Some((download, upload)) = self.sent.remove(&id) else {
             return;
         };
-        match settled {
-            Some(settled) if !settled.resent => {
-                let time = settled.server_time;
+        match delivered {
+            Some(delivered) if !delivered.resent => {
+                let time = delivered.server_time;
                 if let Some(sent) = download {
                     self.download
-                        .on_reply(now, sent, settled.bytes_received, time);
+                        .on_reply(now, sent, delivered.bytes_received, time);
                 }
                 if let Some(sent) = upload {
-                    self.upload.on_reply(now, sent, settled.bytes_written, time);
+                    self.upload
+                        .on_reply(now, sent, delivered.bytes_written, time);
                 }
                 self.note_changes();
             }

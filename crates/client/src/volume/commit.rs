@@ -61,7 +61,7 @@ impl Volume {
         };
         for attempt in 0..COMMIT_TRIES_MAX {
             let together = self.store_and_commit(who, node, file, open, data_only);
-            if together.await?.is_none() {
+            if !together.await? {
                 self.drain(node, file).await?;
                 self.commit_once(who, node, file, open, data_only).await?;
             }
@@ -77,8 +77,8 @@ impl Volume {
     }
 
     /// One request that stores the only piece that is not at the server and commits everything: a
-    /// record and its fsync(2) take one round trip. The boot in which it happened; `None` if
-    /// there is no such piece, more than one, or the server did not take all of it.
+    /// record and its fsync(2) take one round trip. `false` if there is no such piece, or more than
+    /// one, and nothing was sent.
     async fn store_and_commit(
         &self,
         who: &Principal,
@@ -86,13 +86,13 @@ impl Volume {
         file: &Arc<File>,
         open: Option<OpenId>,
         data_only: bool,
-    ) -> Result<Option<BootId>, FsError> {
+    ) -> Result<bool, FsError> {
         let handle = self
             .nodes()
             .get(node)
             .and_then(|known| known.handle.clone());
         let Some(handle) = handle else {
-            return Ok(None);
+            return Ok(false);
         };
         let target = Target::Handle(handle.clone());
         let open = self.open_known(open);
@@ -105,10 +105,10 @@ impl Volume {
             state.written.seal();
             let covered = state.written.stored();
             if !state.written.has_one_waiting(who) {
-                return Ok(None);
+                return Ok(false);
             }
             let Some((id, piece)) = state.written.poll_send() else {
-                return Ok(None);
+                return Ok(false);
             };
             let (write, call) = self.write_step(&handle, piece);
             (id, write, call, covered)
@@ -122,7 +122,7 @@ impl Volume {
             this.stored_and_committed(node, &file, id, &covered, outcome)
         });
         match tokio::time::timeout(self.transport.request_time_max(), heard).await {
-            Ok(outcome) => outcome.map_err(|_| FsError::Io)?,
+            Ok(outcome) => outcome.map_err(|_| FsError::Io)?.map(|()| true),
             Err(_) => Err(FsError::TimedOut),
         }
     }
@@ -134,7 +134,7 @@ impl Volume {
         id: u64,
         covered: &[u64],
         outcome: Result<FileResponse, FsError>,
-    ) -> Result<Option<BootId>, FsError> {
+    ) -> Result<(), FsError> {
         let mut response = match outcome {
             Ok(response) => response,
             Err(error) => {
@@ -152,13 +152,10 @@ impl Volume {
         let Some(committed) = committed else {
             return Err(refused.unwrap_or(FsError::Io));
         };
-        let boot = self.committed(node, file, covered, boot, recalls_seen, committed)?;
-        // The server may have taken only a part of it.
-        let is_whole = !file.lock().written.is_unstored(id);
-        Ok(is_whole.then_some(boot))
+        self.committed(node, file, covered, boot, recalls_seen, committed)
     }
 
-    /// One commit of what is stored now; the boot in which it happened.
+    /// One commit of what is stored now.
     async fn commit_once(
         &self,
         who: &Principal,
@@ -166,7 +163,7 @@ impl Volume {
         file: &Arc<File>,
         open: Option<OpenId>,
         data_only: bool,
-    ) -> Result<BootId, FsError> {
+    ) -> Result<(), FsError> {
         let target = self.target(node).await?;
         let covered = file.lock().written.stored();
         let file_ref = FileRef {
@@ -202,7 +199,7 @@ impl Volume {
         boot: BootId,
         recalls_seen: u64,
         outcome: Result<StepReply, FsError>,
-    ) -> Result<BootId, FsError> {
+    ) -> Result<(), FsError> {
         match outcome {
             Ok(reply) => {
                 file.lock().written.on_committed(covered, boot);
@@ -212,7 +209,7 @@ impl Volume {
                         self.nodes().refresh(node, &attributes, lease, recalls_seen);
                     }
                 }
-                Ok(boot)
+                Ok(())
             }
             Err(FsError::TimedOut) => Err(FsError::TimedOut),
             Err(error) => {

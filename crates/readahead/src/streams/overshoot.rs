@@ -23,7 +23,7 @@ use crate::stream::PIECE_BYTES_MIN;
 use base::limits::STREAMS_PER_FILE_MAX;
 
 /// Refused extents remembered, about half a megabyte. With runs of 512 KiB, 4 GiB of reading.
-pub const REFUSED_EXTENTS_MAX: usize = 8192;
+const REFUSED_EXTENTS_MAX: usize = 8192;
 /// Trust in a stream at first and at most, and what one mistake costs; being right earns one. So it
 /// is believed no more after three mistakes in a row, or one in eight. A busy machine may keep a
 /// program from its next run for longer than a request waits.

@@ -10,8 +10,8 @@
     reason = "each test binary uses its part of the model; a panic is a failed test"
 )]
 
-use base::{Extent, ExtentSet, Time};
-use readahead::{FileStreams, LinkEstimator, Sent, Tally};
+use base::{Extent, ExtentSet, Rate, Time};
+use readahead::{FileStreams, Line, LinkEstimator, Sent, Tally};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
@@ -22,6 +22,17 @@ pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIGABIT: u64 = 117_700_000;
 /// One request of the kernel.
 pub(crate) const READ_BYTES: u64 = 128 * KIB;
+
+/// A gigabit line at 100 ms, as the estimator would describe it.
+pub(crate) fn gigabit_far() -> Line {
+    Line {
+        rtt: Duration::from_millis(100),
+        rtt_deviation: Duration::from_millis(1),
+        rate: Rate(GIGABIT),
+        window_bytes: 14 * MIB,
+        extent_bytes: 512 * KIB,
+    }
+}
 
 /// From a moment on, the line is like this.
 #[derive(Clone, Copy, Debug)]
