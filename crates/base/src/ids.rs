@@ -53,9 +53,14 @@ id128! {
     SessionId
 }
 id128! {
-    /// One run of a server. It changes with every start, so it also is the verifier by which a
-    /// client knows that unstable writes may be gone.
+    /// One run of a server. It changes with every start.
     BootId
+}
+id128! {
+    /// As long as a server says the same, nothing that it has written and not flushed is lost. It
+    /// changes with every start of the server's kernel, not of the server. NFSv4.1 has the same
+    /// term.
+    WriteVerifier
 }
 id128! {
     /// A volume, whatever its name.

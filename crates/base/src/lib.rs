@@ -5,7 +5,8 @@
 //! then; everything else lives with its owner.
 //!
 //! * measures: [`Time`], [`ByteSize`], [`Rate`], [`Extent`]
-//! * identity: [`SessionId`], [`BootId`], [`VolumeId`], [`Handle`], [`Principal`]
+//! * identity: [`SessionId`], [`BootId`], [`WriteVerifier`], [`VolumeId`], [`Handle`],
+//!   [`Principal`]
 //! * names: [`Name`], the only way a path component crosses a border
 //! * files: [`Attributes`], [`FileKind`], [`AttributeChange`], [`FileSystemStat`]
 //! * tables: [`QuickMap`], for what is looked up once per entry or request
@@ -31,7 +32,9 @@ pub use error::FsError;
 pub use extent::{Extent, ExtentSet};
 pub use handle::Handle;
 pub use hash::{QuickHasher, QuickMap, QuickState};
-pub use ids::{BootId, ClusterId, LockOwner, OpenId, RequestId, SessionId, VolumeId};
+pub use ids::{
+    BootId, ClusterId, LockOwner, OpenId, RequestId, SessionId, VolumeId, WriteVerifier,
+};
 pub use name::{Name, NameError};
 pub use principal::Principal;
 pub use time::Time;

@@ -116,6 +116,8 @@ pub const LEASE_TRUST_TIME: Duration = Duration::from_millis(4500);
 /// included; then its session is ended. Below the time within which a mount answers, so that who
 /// waits for the recall sees a late answer and not an error.
 pub const RECALL_TIME_MAX: Duration = Duration::from_secs(20);
+/// How long a client lets others wait at most because it makes durable what it wrote before them.
+pub const RECALL_COMMIT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Items of one recall. More make several.
 pub const RECALL_ITEMS_MAX: usize = 1024;
 /// Leases of one session; beyond, the server grants none and the client asks each time.
@@ -171,6 +173,7 @@ pub const STREAMS_PER_FILE_MAX: usize = 16;
 
 const _: () = assert!(LEASE_TRUST_TIME.as_millis() + 1000 < LEASE_TIME.as_millis());
 const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 2 < LEASE_TRUST_TIME.as_millis());
+const _: () = assert!(RECALL_COMMIT_TIME_MAX.as_millis() < RECALL_TIME_MAX.as_millis());
 const _: () = assert!(RECALL_TIME_MAX.as_millis() < REQUEST_TIME_DEFAULT.as_millis());
 const _: () = assert!(DATA_BYTES_MAX as usize <= FRAME_PAYLOAD_BYTES_MAX);
 const _: () = assert!(XATTR_BYTES_MAX < FRAME_BODY_BYTES_MAX);

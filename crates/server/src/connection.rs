@@ -152,6 +152,7 @@ impl Handshake<'_> {
             features: Features::OURS.common(hello.features),
             cluster,
             boot: self.core.data.boot,
+            write_verifier: self.core.data.write_verifier,
             session_known: self.core.sessions.contains(hello.session),
             challenge,
         };

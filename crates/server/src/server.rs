@@ -157,7 +157,7 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
         volumes.add(record, &data.handle_key);
     }
     let had_locks = data.had_locks();
-    let journal = Journal::open(data.path(), &volumes)?;
+    let journal = Journal::open(data.path(), &volumes, data.lost_unflushed)?;
     let core = Arc::new(Core {
         verifier: ClientVerifier::new(&data.server)?,
         credentials: registry.valid_credentials(),

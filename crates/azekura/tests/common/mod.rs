@@ -83,10 +83,17 @@ fn read(mut file: File) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Starts a server for each address that it reads, says its process number, and that it has ended.
+/// Starts a server for each line that it reads, says its process number, and that it has ended. A
+/// line has an address and maybe a file that says which boot of the kernel the server is to see.
 const LAUNCHER: &str = r#"
-while read -r address; do
-    "$0" server --init --with-parent --data srv --listen "$address" >server.out 2>>server.log &
+while read -r address kernel; do
+    if [ -n "$kernel" ]; then
+        set -- unshare --mount sh -c \
+            'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"' "$kernel" "$0"
+    else
+        set -- "$0"
+    fi
+    "$@" server --init --with-parent --data srv --listen "$address" >server.out 2>>server.log &
     echo $!
     wait $!
     echo ended
@@ -102,12 +109,20 @@ pub(crate) struct Scene {
     launched: BufReader<ChildStdout>,
     server: Option<Pid>,
     address: String,
+    /// See [`LAUNCHER`].
+    kernel: Option<PathBuf>,
     mounts: Vec<PathBuf>,
 }
 
 impl Scene {
     /// Starts a server with a volume that is the export of `export/`.
     pub(crate) fn new() -> Self {
+        Self::prepared(|_| None)
+    }
+
+    /// As [`Self::new`], after something has been done with the directory `export/`; the server
+    /// sees the boot of the kernel that the returned file names.
+    pub(crate) fn prepared(prepare: impl FnOnce(&Path) -> Option<PathBuf>) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("azekura-e2e-")
             .tempdir()
@@ -125,11 +140,13 @@ impl Scene {
             directory,
             server: None,
             address: "127.0.0.1:0".to_owned(),
+            kernel: None,
             mounts: Vec::new(),
         };
-        fs::create_dir(scene.path("export")).unwrap();
-        scene.start();
         let export = scene.path("export");
+        fs::create_dir(&export).unwrap();
+        scene.kernel = prepare(&export);
+        scene.start();
         scene
             .azekura(&[
                 "volume",
@@ -174,7 +191,10 @@ impl Scene {
     pub(crate) fn start(&mut self) {
         let out = self.path("server.out");
         fs::write(&out, "").unwrap();
-        writeln!(self.launcher.stdin.as_ref().unwrap(), "{}", self.address).unwrap();
+        let kernel = self.kernel.as_deref().map_or("", text);
+        let line = format!("{} {kernel}\n", self.address);
+        let mut launcher = self.launcher.stdin.as_ref().unwrap();
+        launcher.write_all(line.as_bytes()).unwrap();
         let mut pid = String::new();
         self.launched.read_line(&mut pid).unwrap();
         self.server = Pid::from_raw(pid.trim().parse().unwrap());
@@ -201,9 +221,28 @@ impl Scene {
         pid.is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists())
     }
 
-    /// Sends a signal to the server.
+    /// Sends a signal to the server. One that is stopped does nothing any more when this returns.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.server.expect("the server runs"), signal).unwrap();
+        if signal == Signal::STOP {
+            self.until_stopped();
+        }
+    }
+
+    /// The signal alone leaves threads running for a while.
+    fn until_stopped(&self) {
+        let pid = self.server.expect("the server runs").as_raw_nonzero();
+        let tasks = format!("/proc/{pid}/task");
+        let is_stopped = |stat: String| stat.rsplit(") ").next().unwrap().starts_with('T');
+        let stat = |task: fs::DirEntry| fs::read_to_string(task.path().join("stat")).unwrap();
+        let deadline = Instant::now() + COMMAND_TIME_MAX;
+        while !fs::read_dir(&tasks)
+            .unwrap()
+            .all(|task| is_stopped(stat(task.unwrap())))
+        {
+            assert!(Instant::now() < deadline, "the server does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Kills the server, which gets no chance to say or write anything.

@@ -7,6 +7,7 @@
 //! | `copying` | `cp` and `ls` |
 //! | `mounting` | mounts: stories, several clients, dying servers |
 //! | `reading` | what the kernel asks for and nobody wants |
+//! | `replay` | what is sent again to a server that was killed, or whose machine lost power |
 //! | `errors` | what is heard of lost writes |
 //! | `sessions` | how sessions begin and end |
 //! | `users` | credentials that speak for one user |
@@ -29,6 +30,8 @@ mod errors;
 mod mounting;
 #[cfg(test)]
 mod reading;
+#[cfg(test)]
+mod replay;
 #[cfg(test)]
 mod sessions;
 #[cfg(test)]

@@ -1,75 +1,64 @@
 //! Data that has been written here: gathered, on its way, at the server, durable.
 //!
 //! ```text
-//! write(2) -> gathered -> Waiting -> Sent -> Stored(boot) -> durable (gone from here)
+//! write(2) -> gathered -> Waiting -> Sent -> Stored -> durable (gone from here)
 //!                            ^                  |
-//!                            +---- the server's boot has changed before the commit
+//!                            +---- the server's write verifier has changed before the commit
 //! ```
 //!
 //! Small adjoining writes are gathered into one piece. Pieces that overlap are never on the line at
 //! the same time, because the line may carry them in any order: the later one waits. A piece is
-//! kept until a commit of the same boot covers it, so that a server that was killed gets it again.
+//! kept until a commit under the same verifier covers it, so that a server whose machine went down
+//! gets it again.
+//!
+//! What is sent again must not undo what came after it. So a piece that waits again loses what
+//! later pieces have stored meanwhile, and what a truncation, a hole or a copy has replaced. These
+//! changes themselves cannot be sent again: if one may be lost, whoever syncs is told.
+
+mod piece;
+
+pub use piece::{MemoryShare, Piece, PieceState, Write};
 
 use super::Errors;
-use base::{Attributes, BootId, Extent, FsError, OpenId, Principal};
+use base::{Attributes, Extent, ExtentSet, FsError, OpenId, Principal, WriteVerifier};
 use bytes::{Bytes, BytesMut};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest piece: the largest payload of a frame.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 
-/// A share of the client's memory, held by every piece that keeps bytes of it.
-pub type MemoryShare = Arc<OwnedSemaphorePermit>;
-
-/// Where a piece is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PieceState {
-    /// An earlier piece that overlaps it is not at the server yet.
-    Waiting,
-    /// On its way.
-    Sent,
-    /// At the server of this boot, not durable.
-    Stored(BootId),
+/// What a commit that is sent now will cover; given by [`Written::stored`].
+#[derive(Clone, Copy, Debug)]
+pub struct Covered {
+    /// Pieces that came to the server up to this one.
+    through: u64,
+    /// And this one, which goes in the same request.
+    with: Option<u64>,
 }
 
-/// Written data that is sent as one.
+impl Covered {
+    /// Piece `id` goes in the same request, before the commit.
+    #[must_use]
+    pub const fn with(self, id: u64) -> Self {
+        Self {
+            with: Some(id),
+            ..self
+        }
+    }
+
+    fn covers(self, id: u64, piece: &Piece) -> bool {
+        let PieceState::Stored(order) = piece.state else {
+            return false;
+        };
+        order <= self.through || self.with == Some(id)
+    }
+}
+
+/// Parts of stored pieces that a change under way replaces; given by [`Written::replace`].
 #[derive(Debug)]
-pub struct Piece {
-    /// Where it goes; for an append, where it was expected to land.
-    pub extent: Extent,
-    /// The bytes.
-    pub data: Bytes,
-    /// Who wrote it.
-    pub who: Principal,
-    /// Through which open.
-    pub open: Option<OpenId>,
-    /// Whether it goes to the end, wherever that is.
-    pub append: bool,
-    /// Where it is.
-    pub state: PieceState,
-    /// Bytes from its start that are stored already: the server took only these.
-    pub done: usize,
-    /// What it holds of the client's memory; goes with it.
-    pub permits: Vec<MemoryShare>,
-}
-
-/// What one call writes.
-#[derive(Clone, Debug)]
-pub struct Write {
-    /// Where it begins; for an append, where it is expected to land.
-    pub offset: u64,
-    /// The bytes.
-    pub data: Bytes,
-    /// Who writes.
-    pub who: Principal,
-    /// Through which open.
-    pub open: Option<OpenId>,
-    /// Whether it goes to the end, wherever that is.
-    pub append: bool,
-    /// What it holds of the client's memory.
-    pub permits: Vec<MemoryShare>,
+pub struct Replacement {
+    parts: Vec<(u64, Extent)>,
+    losses: u64,
 }
 
 #[derive(Debug)]
@@ -89,6 +78,17 @@ pub struct Written {
     pieces: BTreeMap<u64, Piece>,
     /// Id of the last piece; the first one has 1.
     next: u64,
+    /// How many pieces have come to the server.
+    arrivals: u64,
+    /// Under which verifier the server has what it has.
+    verifier: Option<WriteVerifier>,
+    /// How often it has changed.
+    losses: u64,
+    /// When the last change came to the server that is no piece and not durable: a truncation, a
+    /// hole, a copy; among the arrivals of pieces.
+    changed: Option<u64>,
+    /// Pieces that the server had and may have lost, and has not got again.
+    lost: BTreeSet<u64>,
     /// What was lost, and who has been told.
     pub errors: Errors,
     /// A commit is under way.
@@ -104,24 +104,25 @@ impl Written {
     /// Whether everything written is durable or reported lost.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.gathering.is_none() && self.pieces.is_empty()
+        self.gathering.is_none() && self.pieces.is_empty() && self.changed.is_none()
+    }
+
+    /// Whether the server has something that is not durable.
+    #[must_use]
+    pub fn needs_commit(&self) -> bool {
+        self.changed.is_some() || self.pieces.values().any(Piece::is_stored)
     }
 
     /// Whether everything written is at the server, durable or not.
     #[must_use]
     pub fn is_stored(&self) -> bool {
-        self.gathering.is_none()
-            && self
-                .pieces
-                .values()
-                .all(|piece| matches!(piece.state, PieceState::Stored(_)))
+        self.gathering.is_none() && self.pieces.values().all(Piece::is_stored)
     }
 
     /// Whether all but one piece is at the server, and that one is `who`'s and can be sent.
     #[must_use]
     pub fn has_one_waiting(&self, who: &Principal) -> bool {
-        let stored = |piece: &&Piece| matches!(piece.state, PieceState::Stored(_));
-        let mut rest = self.pieces.values().filter(|piece| !stored(piece));
+        let mut rest = self.pieces.values().filter(|piece| !piece.is_stored());
         let (first, second) = (rest.next(), rest.next());
         let ready = |piece: &Piece| piece.state == PieceState::Waiting && piece.who == *who;
         self.gathering.is_none() && second.is_none() && first.is_some_and(ready)
@@ -134,9 +135,10 @@ impl Written {
             Extent::new(gathering.offset, gathering.data.len() as u64).overlaps(extent)
         });
         gathering
-            || self.pieces.values().any(|piece| {
-                !matches!(piece.state, PieceState::Stored(_)) && piece.extent.overlaps(extent)
-            })
+            || self
+                .pieces
+                .values()
+                .any(|piece| !piece.is_stored() && piece.extent.overlaps(extent))
     }
 
     /// End of the data that the server may not know of yet.
@@ -156,7 +158,7 @@ impl Written {
         let pieces = self
             .pieces
             .iter()
-            .filter(|(other, piece)| **other != id && !matches!(piece.state, PieceState::Stored(_)))
+            .filter(|(other, piece)| **other != id && !piece.is_stored())
             .map(|(_, piece)| piece.extent.end());
         pieces.chain(gathered).max()
     }
@@ -165,12 +167,11 @@ impl Written {
     /// is a guess.
     #[must_use]
     pub fn is_appending(&self) -> bool {
-        let unstored = |piece: &Piece| !matches!(piece.state, PieceState::Stored(_));
         self.gathering.as_ref().is_some_and(|g| g.append)
             || self
                 .pieces
                 .values()
-                .any(|piece| piece.append && unstored(piece))
+                .any(|piece| piece.append && !piece.is_stored())
     }
 
     /// Bytes here that are not durable.
@@ -194,10 +195,9 @@ impl Written {
     /// Bytes at the server that are not durable.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
-        let stored = |piece: &&Piece| matches!(piece.state, PieceState::Stored(_));
         self.pieces
             .values()
-            .filter(stored)
+            .filter(|piece| piece.is_stored())
             .map(|piece| piece.extent.len)
             .sum()
     }
@@ -281,63 +281,107 @@ impl Written {
     }
 
     fn add(&mut self, write: Write) {
-        let piece = Piece {
-            extent: Extent::new(write.offset, write.data.len() as u64),
-            data: write.data,
-            who: write.who,
-            open: write.open,
-            append: write.append,
-            state: PieceState::Waiting,
-            done: 0,
-            permits: write.permits,
-        };
         self.next += 1;
-        self.pieces.insert(self.next, piece);
+        self.pieces.insert(self.next, Piece::new(write));
     }
 
-    /// The next piece to be sent, marked as sent: waiting, and overlapped by no earlier one that is
-    /// not at the server. Appends go one at a time, since the server decides where each lands.
+    /// The next piece to be sent, marked as sent: waiting, and overlapped by none that is under way
+    /// and no earlier one that waits. Appends go one at a time, and after all that is lost, since
+    /// the server decides where each lands.
     pub fn poll_send(&mut self) -> Option<(u64, &Piece)> {
-        let mut blocked: Vec<Extent> = Vec::new();
-        let mut append_out = false;
+        let under_way = |piece: &&Piece| matches!(piece.state, PieceState::Sent(_));
+        let under_way = self.pieces.values().filter(under_way);
+        let mut append_out = !self.lost.is_empty();
+        let note = |piece: &Piece, append_out: &mut bool| {
+            *append_out |= piece.append;
+            piece.extent
+        };
+        let mut blocked: Vec<Extent> = under_way
+            .map(|piece| note(piece, &mut append_out))
+            .collect();
         let mut found = None;
         for (id, piece) in &self.pieces {
-            match piece.state {
-                PieceState::Stored(_) => {}
-                PieceState::Sent => {
-                    blocked.push(piece.extent);
-                    append_out |= piece.append;
-                }
-                PieceState::Waiting => {
-                    let free = !blocked.iter().any(|extent| extent.overlaps(piece.extent));
-                    if free && !(piece.append && append_out) {
-                        found = Some(*id);
-                        break;
-                    }
-                    blocked.push(piece.extent);
-                    append_out |= piece.append;
-                }
+            if piece.state != PieceState::Waiting {
+                continue;
             }
+            let overlaps = |extent: &Extent| extent.overlaps(piece.extent);
+            let must_wait = piece.append && append_out;
+            if !must_wait && !blocked.iter().any(overlaps) {
+                found = Some(*id);
+                break;
+            }
+            blocked.push(note(piece, &mut append_out));
         }
         let id = found?;
         let piece = self.pieces.get_mut(&id).expect("found above");
-        piece.state = PieceState::Sent;
+        piece.state = PieceState::Sent(piece.part());
         Some((id, piece))
     }
 
-    /// The server has stored `bytes` more of a piece. If that is not all, the rest is sent again:
-    /// either it fits now, or the server says why not.
-    pub fn on_stored(&mut self, id: u64, bytes: u64, boot: BootId) {
+    /// Whether a piece that is stored at `offset` lands elsewhere than expected: an append may.
+    #[must_use]
+    pub fn is_moved(&self, id: u64, offset: u64) -> bool {
+        let piece = self.pieces.get(&id);
+        piece.is_some_and(|piece| piece.append && piece.place() != offset)
+    }
+
+    /// The server has stored `bytes` more of a piece, from `offset` of the file on. If that is not
+    /// all, the rest is sent again: either it fits now, or the server says why not.
+    pub fn on_stored(&mut self, id: u64, offset: u64, bytes: u64, verifier: WriteVerifier) {
+        self.on_verifier(verifier);
+        let is_moved = self.is_moved(id, offset);
         let Some(piece) = self.pieces.get_mut(&id) else {
             return;
         };
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        piece.done = piece.done.saturating_add(bytes).min(piece.data.len());
-        piece.state = if piece.done == piece.data.len() {
-            PieceState::Stored(boot)
-        } else {
-            PieceState::Waiting
+        let PieceState::Sent(part) = piece.state else {
+            return;
         };
+        piece.state = PieceState::Waiting;
+        if is_moved && piece.in_doubt && offset < piece.extent.offset {
+            // An append has landed where the server had lost an earlier piece. It is written once
+            // more, to the place that was expected.
+            piece.append = false;
+            piece.on_lost();
+            self.lost.insert(id);
+            return;
+        }
+        if is_moved {
+            piece.extent.offset = offset.saturating_sub(part.offset);
+        }
+        let part = Extent::new(part.offset, part.len.min(bytes));
+        piece.left.remove(part);
+        let stored = Extent::new(piece.extent.offset + part.offset, part.len);
+        self.settle(id);
+        self.supersede(id, stored);
+    }
+
+    fn lost_before(&self, id: u64) -> impl Iterator<Item = (&u64, &Piece)> {
+        let lost = self.lost.range(..id);
+        lost.filter_map(|id| self.pieces.get_key_value(id))
+    }
+
+    /// What piece `id` has put into `stored` of the file, earlier pieces need not put there again.
+    fn supersede(&mut self, id: u64, stored: Extent) {
+        let waiting = |(_, piece): &(&u64, &Piece)| piece.state == PieceState::Waiting;
+        let earlier = self.lost_before(id).filter(waiting);
+        let earlier: Vec<u64> = earlier.map(|(id, _)| *id).collect();
+        for id in earlier {
+            if let Some(piece) = self.pieces.get_mut(&id) {
+                piece.left.remove(piece.part_in(stored));
+            }
+            self.settle(id);
+        }
+    }
+
+    /// A piece of which nothing is left to be sent is stored.
+    fn settle(&mut self, id: u64) {
+        if let Some(piece) = self.pieces.get_mut(&id)
+            && piece.left.is_empty()
+        {
+            self.arrivals += 1;
+            piece.state = PieceState::Stored(self.arrivals);
+            self.lost.remove(&id);
+        }
     }
 
     /// A reply to a write tells the state of the file.
@@ -354,17 +398,20 @@ impl Written {
     pub fn take_settled(&mut self, id: u64, bytes: u64) -> Option<(Attributes, u64)> {
         let is_last = self.gathering.is_none()
             && self.pieces.iter().all(|(other, piece)| {
-                let rest = piece.data.len() - piece.done;
-                matches!(piece.state, PieceState::Stored(_))
-                    || (*other == id && rest as u64 == bytes)
+                piece.is_stored() || (*other == id && piece.left.bytes() == bytes)
             });
         if is_last { self.newest.take() } else { None }
     }
 
     /// A piece could not be stored; its data is lost and the error will be reported.
     pub fn on_failed(&mut self, id: u64, error: FsError) {
-        self.pieces.remove(&id);
+        self.forget(id);
         self.errors.record(error);
+    }
+
+    fn forget(&mut self, id: u64) {
+        self.pieces.remove(&id);
+        self.lost.remove(&id);
     }
 
     /// There is no such file at the server, and there will be none: nothing is kept for it.
@@ -372,56 +419,123 @@ impl Written {
         if !self.is_empty() {
             self.gathering = None;
             self.pieces.clear();
+            self.lost.clear();
             self.errors.record(FsError::Stale);
         }
     }
 
-    /// The server runs anew: what was stored before and not committed is sent again. An append that
-    /// was stored keeps its place.
-    pub fn on_boot(&mut self, boot: BootId) -> bool {
-        let mut any = false;
-        for piece in self.pieces.values_mut() {
-            if matches!(piece.state, PieceState::Stored(old) if old != boot) {
-                piece.state = PieceState::Waiting;
-                piece.append = false;
-                piece.done = 0;
-                any = true;
-            }
+    /// The server says its write verifier. If it is another one, what was stored and not committed
+    /// is to be sent again, but for what has been replaced. An append that was stored keeps its
+    /// place. Whether there is anything to be sent again.
+    pub fn on_verifier(&mut self, verifier: WriteVerifier) -> bool {
+        let before = self.verifier.replace(verifier);
+        if before.is_some_and(|before| before != verifier) {
+            self.lose();
         }
-        any
+        !self.lost.is_empty()
     }
 
-    /// Pieces that a commit sent now will cover: all that are stored. Pass the result to
+    fn lose(&mut self) {
+        self.losses += 1;
+        if self.changed.take().is_some() {
+            self.errors.record(FsError::Io);
+        }
+        let mut again = Vec::new();
+        for (id, piece) in &mut self.pieces {
+            piece.on_lost();
+            piece.in_doubt = matches!(piece.state, PieceState::Sent(_));
+            if piece.is_stored() {
+                piece.append = false;
+                piece.state = PieceState::Waiting;
+                again.push(*id);
+            }
+        }
+        self.lost.extend(&again);
+        for id in again {
+            self.settle(id);
+        }
+    }
+
+    /// Something that is asked for now will replace `extent`, of which everything is stored.
+    pub fn replace(&mut self, extent: Extent) -> Replacement {
+        let mut parts = Vec::new();
+        for (id, piece) in self.pieces.iter_mut().filter(|(_, p)| p.is_stored()) {
+            let part = piece.part_in(extent);
+            if !part.is_empty() {
+                piece.replaced.insert(part);
+                parts.push((*id, part));
+            }
+        }
+        let losses = self.losses;
+        Replacement { parts, losses }
+    }
+
+    /// A change has come to the server that is no written data, and is to be made durable.
+    pub fn on_changed(&mut self, verifier: WriteVerifier) {
+        self.on_verifier(verifier);
+        self.arrivals += 1;
+        self.changed = Some(self.arrivals);
+    }
+
+    /// `extent` was not replaced after all: the server may have to get it again.
+    pub fn on_not_replaced(&mut self, replacement: Replacement, extent: Extent) {
+        for (id, part) in replacement.parts {
+            let Some(piece) = self.pieces.get_mut(&id) else {
+                continue;
+            };
+            let part = part.intersection(piece.part_in(extent));
+            piece.replaced.remove(part);
+            if self.losses != replacement.losses {
+                piece.left.insert(part);
+                if piece.is_stored() {
+                    piece.state = PieceState::Waiting;
+                    self.lost.insert(id);
+                }
+            }
+        }
+    }
+
+    /// What a commit that is sent now will cover: all that is stored. Pass it to
     /// [`Self::on_committed`].
     #[must_use]
-    pub fn stored(&self) -> Vec<u64> {
-        let stored = |piece: &Piece| matches!(piece.state, PieceState::Stored(_));
-        self.pieces
-            .iter()
-            .filter(|(_, piece)| stored(piece))
-            .map(|(id, _)| *id)
-            .collect()
+    pub const fn stored(&self) -> Covered {
+        Covered {
+            through: self.arrivals,
+            with: None,
+        }
     }
 
-    /// A commit in `boot` has succeeded: what it covered and was stored in that boot is durable.
-    pub fn on_committed(&mut self, covered: &[u64], boot: BootId) {
-        for id in covered {
-            if self
-                .pieces
-                .get(id)
-                .is_some_and(|piece| piece.state == PieceState::Stored(boot))
-            {
-                self.pieces.remove(id);
-            }
-        }
+    /// A commit has succeeded under `verifier`: what it covered and was stored under the same is
+    /// durable.
+    pub fn on_committed(&mut self, covered: Covered, verifier: WriteVerifier) {
+        // What is lost by that is not covered any more.
+        self.on_verifier(verifier);
+        self.drop_covered(covered);
     }
 
     /// A commit has failed: what it covered is in doubt for good.
-    pub fn on_commit_failed(&mut self, covered: &[u64], error: FsError) {
+    pub fn on_commit_failed(&mut self, covered: Covered, error: FsError) {
         self.errors.record(error);
-        for id in covered {
-            self.pieces.remove(id);
+        self.drop_covered(covered);
+    }
+
+    fn drop_covered(&mut self, covered: Covered) {
+        let mut durable = Vec::new();
+        self.pieces.retain(|id, piece| {
+            let is_covered = covered.covers(*id, piece);
+            if is_covered && self.losses > 0 {
+                durable.push((*id, piece.extent));
+            }
+            !is_covered
+        });
+        // Only after a loss an earlier piece comes to the server later.
+        for (id, extent) in durable {
+            for (_, earlier) in self.pieces.range_mut(..id) {
+                let part = earlier.part_in(extent);
+                earlier.replaced.insert(part);
+            }
         }
+        self.changed = self.changed.filter(|order| *order > covered.through);
     }
 
     /// All pieces that are here.
@@ -442,18 +556,6 @@ impl Written {
         self.pieces.values().next().map(|piece| piece.who.clone())
     }
 
-    /// Where a piece landed, asked before [`Self::on_stored`]; whether that is elsewhere than
-    /// expected (an append).
-    pub fn on_moved(&mut self, id: u64, offset: u64) -> bool {
-        let Some(piece) = self.pieces.get_mut(&id) else {
-            return false;
-        };
-        let offset = offset.saturating_sub(piece.done as u64);
-        let moved = piece.extent.offset != offset;
-        piece.extent = Extent::new(offset, piece.extent.len);
-        moved
-    }
-
     /// All bytes from 0 on, if they are here without gap and at most `bytes_max`: the contents of a
     /// file created ahead. The pieces are taken out.
     pub fn take_contents(&mut self, bytes_max: usize) -> Option<(Bytes, Vec<MemoryShare>)> {
@@ -467,35 +569,36 @@ impl Written {
             }
             contents.extend_from_slice(&piece.data);
         }
+        self.lost.clear();
         let permits = std::mem::take(&mut self.pieces)
             .into_values()
             .flat_map(|piece| piece.permits);
         Some((contents.freeze(), permits.collect()))
     }
 
-    /// Contents that reached the server of `boot` by another way; kept until they are durable.
+    /// Contents that reached the server of `verifier` by another way; kept until they are durable.
     pub fn add_stored(
         &mut self,
         data: Bytes,
         who: Principal,
-        boot: BootId,
+        verifier: WriteVerifier,
         permits: Vec<MemoryShare>,
     ) {
         if data.is_empty() {
             return;
         }
-        let extent = Extent::new(0, data.len() as u64);
-        let state = PieceState::Stored(boot);
-        let piece = Piece {
-            extent,
+        let mut piece = Piece::new(Write {
+            offset: 0,
             data,
             who,
             open: None,
             append: false,
-            state,
-            done: 0,
             permits,
-        };
+        });
+        self.on_verifier(verifier);
+        self.arrivals += 1;
+        piece.state = PieceState::Stored(self.arrivals);
+        piece.left = ExtentSet::new();
         // Before all that was written since; ids begin at 1, so there is room.
         self.next = self.next.max(1);
         let first = self.pieces.keys().next().copied().unwrap_or(self.next);
@@ -504,166 +607,4 @@ impl Written {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BOOT: BootId = BootId([1; 16]);
-
-    fn write(offset: u64, data: Bytes) -> Write {
-        Write {
-            offset,
-            data,
-            who: Principal::root(),
-            open: None,
-            append: false,
-            permits: Vec::new(),
-        }
-    }
-
-    fn push(written: &mut Written, offset: u64, len: usize) {
-        let data = Bytes::from(vec![7; len]);
-        written.push(write(offset, data), PIECE_BYTES_MAX);
-    }
-
-    fn send_all(written: &mut Written) -> Vec<(u64, Extent)> {
-        let mut sent = Vec::new();
-        while let Some((id, piece)) = written.poll_send() {
-            sent.push((id, piece.extent));
-        }
-        sent
-    }
-
-    #[test]
-    fn adjoining_small_writes_become_one_piece() {
-        let mut written = Written::default();
-        for at in 0..8 {
-            push(&mut written, at * 4096, 4096);
-        }
-        assert_eq!(written.end(), Some(32768));
-        written.seal();
-        assert_eq!(send_all(&mut written), [(1, Extent::new(0, 32768))]);
-    }
-
-    #[test]
-    fn a_large_write_goes_in_parts_but_an_append_lands_together() {
-        let mut written = Written::default();
-        let data = || Bytes::from(vec![7; 300]);
-        written.push(write(1000, data()), 128);
-        assert_eq!(
-            send_all(&mut written),
-            [
-                (1, Extent::new(1000, 128)),
-                (2, Extent::new(1128, 128)),
-                (3, Extent::new(1256, 44))
-            ]
-        );
-        let append = Write {
-            append: true,
-            ..write(1300, data())
-        };
-        written.push(append, 128);
-        assert_eq!(send_all(&mut written), [(4, Extent::new(1300, 300))]);
-    }
-
-    #[test]
-    fn overlapping_pieces_are_never_on_the_line_together() {
-        let mut written = Written::default();
-        push(&mut written, 0, 100);
-        push(&mut written, 50, 100);
-        push(&mut written, 500, 10);
-        written.seal();
-        assert_eq!(
-            send_all(&mut written),
-            [(1, Extent::new(0, 100)), (3, Extent::new(500, 10))]
-        );
-        written.on_stored(1, 100, BOOT);
-        assert_eq!(send_all(&mut written), [(2, Extent::new(50, 100))]);
-    }
-
-    #[test]
-    fn what_an_old_boot_stored_is_sent_again_in_order() {
-        let mut written = Written::default();
-        push(&mut written, 0, 100);
-        push(&mut written, 50, 100);
-        written.seal();
-        for id in 1..3 {
-            send_all(&mut written);
-            written.on_stored(id, 100, BOOT);
-        }
-        assert!(written.is_stored());
-        let new = BootId([2; 16]);
-        assert!(written.on_boot(new));
-        assert_eq!(send_all(&mut written), [(1, Extent::new(0, 100))]);
-        written.on_stored(1, 100, new);
-        assert_eq!(send_all(&mut written), [(2, Extent::new(50, 100))]);
-        written.on_committed(&[1, 2], BOOT);
-        assert!(
-            !written.is_empty(),
-            "a commit of the old boot covers nothing of the new one"
-        );
-        written.on_stored(2, 100, new);
-        let covered = written.stored();
-        written.on_committed(&covered, new);
-        assert!(written.is_empty());
-    }
-
-    #[test]
-    fn what_the_server_did_not_take_is_sent_again() {
-        let mut written = Written::default();
-        push(&mut written, 0, 100);
-        written.seal();
-        send_all(&mut written);
-        written.on_stored(1, 60, BOOT);
-        assert!(!written.is_stored());
-        let (id, piece) = written.poll_send().unwrap();
-        assert_eq!((id, piece.done), (1, 60));
-        written.on_stored(1, 40, BOOT);
-        assert!(written.is_stored());
-        assert!(written.on_boot(BootId([2; 16])));
-        let (_, piece) = written.poll_send().unwrap();
-        assert_eq!(piece.done, 0, "a new boot may have nothing of it");
-    }
-
-    #[test]
-    fn the_newest_state_counts_whichever_reply_comes_last() {
-        let state = |size: u64| Attributes {
-            kind: base::FileKind::File,
-            mode: 0o644,
-            links: 1,
-            uid: 0,
-            gid: 0,
-            inode: 1,
-            device: 0,
-            size,
-            blocks: 0,
-            block_size: 4096,
-            accessed: base::Timestamp::default(),
-            modified: base::Timestamp::default(),
-            changed: base::Timestamp::default(),
-            created: None,
-        };
-        let mut written = Written::default();
-        push(&mut written, 0, 100);
-        written.seal();
-        push(&mut written, 100, 100);
-        written.seal();
-        send_all(&mut written);
-        written.on_attributes(state(200), 0);
-        assert_eq!(written.take_settled(2, 100), None);
-        written.on_stored(2, 100, BOOT);
-        written.on_attributes(state(100), 0);
-        let (settled, _) = written.take_settled(1, 100).unwrap();
-        assert_eq!(settled.size, 200);
-    }
-
-    #[test]
-    fn a_piece_that_failed_is_gone_and_its_error_stays() {
-        let mut written = Written::default();
-        push(&mut written, 0, 10);
-        written.seal();
-        send_all(&mut written);
-        written.on_failed(1, FsError::NoSpace);
-        assert_eq!(written.errors.since(0), Err(FsError::NoSpace));
-        assert!(written.is_empty());
-    }
-}
+mod tests;

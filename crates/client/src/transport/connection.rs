@@ -6,7 +6,7 @@ use super::state::{Delivered, Waiter};
 use super::warming::Warming;
 use super::{CallError, Response, Shared};
 use crate::clock::now;
-use base::BootId;
+use base::WriteVerifier;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -91,16 +91,15 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
     } = connection;
     let bulk = socket.filter(|_| index > 0).map(Arc::new);
     let connection = ConnectionIndex(index);
-    let boot = welcome.boot;
     let boot_changed = {
         let mut state = shared.lock();
         if state.closed {
             return;
         }
         shared.on_heard(now());
-        let changed = state.boot != Some(boot);
+        let changed = state.boot != Some(welcome.boot);
         if index == 0 {
-            state.on_greeted(boot, greeting_time);
+            state.on_greeted(&welcome, greeting_time);
         }
         if index > 0 && shared.options.blocking.is_none() {
             let connections = shared.wake.len() - 1;
@@ -119,8 +118,9 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         });
     }
     shared.wake_all();
+    let verifier = welcome.write_verifier;
     let outcome = tokio::select! {
-        outcome = receive(shared, connection, boot, reader) => outcome,
+        outcome = receive(shared, connection, verifier, reader) => outcome,
         outcome = send(shared, connection, writer, bulk) => outcome,
     };
     if let Err(error) = outcome {
@@ -150,7 +150,7 @@ pub(super) fn notify(shared: &Shared, tell: impl FnOnce(&dyn super::Listener)) {
 async fn receive(
     shared: &Arc<Shared>,
     connection: ConnectionIndex,
-    boot: BootId,
+    verifier: WriteVerifier,
     mut reader: FrameReader,
 ) -> Result<(), LinkError> {
     let mut counted = 0;
@@ -161,7 +161,7 @@ async fn receive(
             .fetch_add(reader.bytes_read() - counted, Ordering::Relaxed);
         counted = reader.bytes_read();
         match frame.kind {
-            FrameKind::Reply => on_reply(shared, connection, boot, frame),
+            FrameKind::Reply => on_reply(shared, connection, verifier, frame),
             FrameKind::Notice => {
                 if !on_notice(shared, &frame) {
                     return Err(LinkError::Closed);
@@ -200,7 +200,7 @@ fn on_notice(shared: &Shared, frame: &Frame) -> bool {
     }
 }
 
-fn on_reply(shared: &Shared, connection: ConnectionIndex, boot: BootId, frame: Frame) {
+fn on_reply(shared: &Shared, connection: ConnectionIndex, verifier: WriteVerifier, frame: Frame) {
     let reply = decode::<Reply>(&frame.body);
     let payload_bytes = frame.payload.len() as u64;
     let server_time = match &reply {
@@ -244,7 +244,7 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, boot: BootId, frame: F
                 reply,
                 payload: frame.payload,
                 recalls_seen: waiter.recalls_seen,
-                boot,
+                verifier,
             }),
             _ => {
                 tracing::warn!(request = frame.request.0, "a reply that makes no sense");

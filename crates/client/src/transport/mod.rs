@@ -25,7 +25,7 @@ use crate::clock::now;
 use base::limits::{
     CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, LEASE_TRUST_TIME, NOTICES_UNHEARD_MAX,
 };
-use base::{BootId, ClusterId, FsError, Principal, RequestId, SessionId, Time};
+use base::{ClusterId, FsError, Principal, RequestId, SessionId, Time, WriteVerifier};
 use bytes::Bytes;
 use readahead::{Line, LineMemory};
 use state::{State, Waiter};
@@ -59,8 +59,8 @@ pub trait Listener: Send + Sync {
     /// arrives after it on the same connection. Whether there was room for it; if not, the
     /// connection is closed, and whatever it was about is not believed any more.
     fn on_notice(&self, notice: Notice) -> bool;
-    /// The main connection stands again. `boot_changed`: unstable writes may be gone and locks must
-    /// be reclaimed; `session_lost`: opens, locks and leases are gone.
+    /// The main connection stands again. `boot_changed`: opens are gone and locks must be
+    /// reclaimed; `session_lost`: leases are gone, too.
     fn on_connected(&self, boot_changed: bool, session_lost: bool);
     /// The server has not been heard for so long that no lease may be believed any more.
     fn on_silence(&self);
@@ -190,8 +190,8 @@ pub struct Response {
     pub payload: Bytes,
     /// How many recalls had been received when the request was queued.
     pub recalls_seen: u64,
-    /// The run of the server that answered.
-    pub boot: BootId,
+    /// Of the server that answered.
+    pub verifier: WriteVerifier,
 }
 
 /// The results of a compound request.
@@ -203,8 +203,8 @@ pub struct FileResponse {
     pub payload: Bytes,
     /// See [`Response::recalls_seen`].
     pub recalls_seen: u64,
-    /// The run of the server that answered.
-    pub boot: BootId,
+    /// Of the server that answered.
+    pub verifier: WriteVerifier,
 }
 
 /// Who hears notices, and the notices that came before there was anybody.
@@ -334,14 +334,14 @@ impl Pending {
             reply,
             payload,
             recalls_seen,
-            boot,
+            verifier,
         } = self.response().await?;
         match reply {
             Reply::Files(reply) => Ok(FileResponse {
                 results: reply.results,
                 payload,
                 recalls_seen,
-                boot,
+                verifier,
             }),
             _ => Err(CallError::Protocol),
         }
@@ -416,8 +416,8 @@ impl Transport {
         let (endpoint, tls) = (&shared.endpoint, shared.tls.as_ref());
         match dial::dial(endpoint, tls, hello, early.as_slice(), &shared.options).await {
             Ok(first) => {
-                let boot = first.welcome.boot;
-                shared.lock().on_greeted(boot, first.greeting_time);
+                let state = &mut shared.lock();
+                state.on_greeted(&first.welcome, first.greeting_time);
                 connection::spawn_main(Arc::clone(shared), first);
             }
             Err(error) => {
@@ -705,10 +705,10 @@ impl Transport {
         self.shared.recalls.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// The run of the server that was last talked to.
+    /// What the server said last of its unstable writes.
     #[must_use]
-    pub fn boot(&self) -> Option<BootId> {
-        self.shared.lock().boot
+    pub fn write_verifier(&self) -> Option<WriteVerifier> {
+        self.shared.lock().verifier
     }
 
     /// Whether calls are to be made one at a time, and how much each reads.

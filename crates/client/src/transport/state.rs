@@ -3,13 +3,13 @@
 use super::bulk::Bulk;
 use super::{CallError, Response, warming};
 use crate::clock::now;
-use base::{BootId, RequestId, Time};
+use base::{BootId, RequestId, Time, WriteVerifier};
 use readahead::{Changes, LineMemory, LinkEstimator, Sent};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use wire::frame::{Frame, FrameKind};
-use wire::message::Expected;
+use wire::message::{Expected, Welcome};
 use wire::session::{ClientSession, ConnectionIndex, Windows};
 
 /// Who waits for an answer.
@@ -39,6 +39,7 @@ pub(super) struct State {
     pub(super) download: LinkEstimator,
     pub(super) upload: LinkEstimator,
     pub(super) boot: Option<BootId>,
+    pub(super) verifier: Option<WriteVerifier>,
     /// Of the main connection: the round trip, before there is a better figure.
     greeting_time: Duration,
     /// By connection.
@@ -70,6 +71,7 @@ impl State {
             download: estimator(line.0),
             upload: estimator(line.1),
             boot: None,
+            verifier: None,
             greeting_time: Duration::ZERO,
             bulk: (0..connections).map(|_| Bulk::default()).collect(),
             changes: (Changes::default(), Changes::default()),
@@ -79,8 +81,9 @@ impl State {
     }
 
     /// The main connection is welcomed, `time` after it was asked.
-    pub(super) fn on_greeted(&mut self, boot: BootId, time: Duration) {
-        self.boot = Some(boot);
+    pub(super) fn on_greeted(&mut self, welcome: &Welcome, time: Duration) {
+        self.boot = Some(welcome.boot);
+        self.verifier = Some(welcome.write_verifier);
         self.greeting_time = time;
         self.download.expect_rtt(time);
         self.upload.expect_rtt(time);

@@ -19,8 +19,8 @@ use crate::clock::now;
 use crate::file::Completion;
 use base::limits::INLINE_BYTES_MAX;
 use base::{
-    AttributeChange, Attributes, BootId, FileKind, FsError, Handle, Name, Principal, QuickMap,
-    Time, mode,
+    AttributeChange, Attributes, FileKind, FsError, Handle, Name, Principal, QuickMap, Time,
+    WriteVerifier, mode,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -66,7 +66,7 @@ pub(super) struct Made {
     pub(super) parent_lease: Lease,
     /// Recalls received when its creation was sent.
     pub(super) seen: u64,
-    pub(super) boot: BootId,
+    pub(super) verifier: WriteVerifier,
 }
 
 impl Ahead {
@@ -343,7 +343,7 @@ impl Volume {
                 if let Ok(file) = self.file(node) {
                     let mut state = file.lock();
                     let written = &mut state.written;
-                    written.add_stored(contents, who, made.boot, permits);
+                    written.add_stored(contents, who, made.verifier, permits);
                     let is_empty = written.is_empty();
                     drop(state);
                     // What was written since waits for nothing else any more.

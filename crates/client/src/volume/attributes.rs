@@ -4,7 +4,9 @@ use super::{View, Volume};
 use crate::cache::NodeId;
 use crate::file::File;
 use crate::transport::FileResponse;
-use base::{AttributeChange, Attributes, FileSystemStat, FsError, OpenId, Principal, SetTime};
+use base::{
+    AttributeChange, Attributes, Extent, FileSystemStat, FsError, OpenId, Principal, SetTime,
+};
 use std::sync::Arc;
 use wire::message::{Lease, Step, StepReply};
 
@@ -131,7 +133,13 @@ impl Volume {
             change,
             open,
         };
-        let (reply, response) = self.step(who, step).await?;
+        let (reply, response) = match (&file, size) {
+            (Some(_), Some(size)) => {
+                let beyond = Extent::between(size, u64::MAX);
+                self.replace(who, node, beyond, step).await?
+            }
+            _ => self.step(who, step).await?,
+        };
         if let (Some(file), Some(_)) = (&file, size) {
             let freed = file.lock().distrust();
             self.budget().on_freed(file.account, freed);

@@ -3,7 +3,7 @@
 use super::{OpenFile, View, Volume};
 use crate::cache::{NodeId, NodeTable};
 use crate::transport::FileResponse;
-use base::{Attributes, FileKind, FsError, Name, Principal};
+use base::{Attributes, Extent, FileKind, FsError, Name, Principal};
 use wire::message::{Access, Lease, RenameMode, Step, StepReply};
 
 /// What a creation asks for.
@@ -60,7 +60,10 @@ impl Volume {
         self.learn_default_acl(who, *parent);
         let file = self.file(view.node)?;
         if truncate {
-            let freed = file.lock().distrust();
+            let mut state = file.lock();
+            let freed = state.distrust();
+            let _ = state.written.replace(Extent::between(0, u64::MAX));
+            drop(state);
             self.budget().on_freed(file.account, freed);
         }
         self.register(who, view.node, open, access, true);

@@ -1,15 +1,17 @@
 //! Making what was written durable: fsync(2), and the commits that nobody asks for.
 //!
-//! What the server has stored is kept here until a commit in the same boot has covered it. A
-//! server that runs anew may have lost it, and gets it again ([`Volume::replay`]).
+//! What the server has stored is kept here until a commit under the same write verifier has
+//! covered it. A server whose machine runs anew may have lost it, and gets it again
+//! ([`Volume::replay`]). Before others may change a file, it is committed
+//! ([`Volume::commit_stored`]), so that this never undoes what they do.
 
 use super::Volume;
-use crate::cache::NodeId;
+use crate::cache::{Node, NodeId};
 use crate::clock::now;
-use crate::file::File;
+use crate::file::{Covered, File};
 use crate::transport::{Call, CallError, FileResponse};
-use base::limits::COMMIT_TRIES_MAX;
-use base::{BootId, FsError, OpenId, Principal};
+use base::limits::{COMMIT_TRIES_MAX, RECALL_COMMIT_TIME_MAX};
+use base::{FsError, OpenId, Principal, WriteVerifier};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::message::{FileRef, Step, StepReply, Target};
@@ -52,8 +54,8 @@ impl Volume {
         if self.is_ahead(node) {
             self.settle(node).await?;
         }
-        // A server that runs anew may have lost what was stored, and gets it again: only what a
-        // commit has covered is gone from here.
+        // A server whose machine runs anew may have lost what was stored, and gets it again: only
+        // what a commit has covered is gone from here.
         let wanted = {
             let mut state = file.lock();
             state.written.seal();
@@ -68,7 +70,7 @@ impl Volume {
             if file.lock().written.has_none_of(&wanted) {
                 return Ok(());
             }
-            // The server runs anew, and what it may have lost is about to be sent again.
+            // What the server may have lost is about to be sent again.
             let pause = Duration::from_millis(1 << attempt).min(COMMIT_PAUSE_MAX);
             tokio::time::sleep(pause).await;
         }
@@ -100,7 +102,7 @@ impl Volume {
             file: FileRef { target, open },
             data_only,
         };
-        let (id, write, call, mut covered) = {
+        let (id, write, call, covered) = {
             let mut state = file.lock();
             state.written.seal();
             let covered = state.written.stored();
@@ -111,15 +113,14 @@ impl Volume {
                 return Ok(false);
             };
             let (write, call) = self.write_step(&handle, piece);
-            (id, write, call, covered)
+            (id, write, call, covered.with(id))
         };
-        covered.push(id);
         let pending = self.transport.submit_steps(who, vec![write, commit], call);
         let (this, file) = (self.arc(), Arc::clone(file));
         // The answer is heard even if nobody waits for the flush any more.
         let heard = tokio::spawn(async move {
             let outcome = pending.files().await.map_err(CallError::to_fs_error);
-            this.stored_and_committed(node, &file, id, &covered, outcome)
+            this.stored_and_committed(node, &file, id, covered, outcome)
         });
         match tokio::time::timeout(self.transport.request_time_max(), heard).await {
             Ok(outcome) => outcome.map_err(|_| FsError::Io)?.map(|()| true),
@@ -132,7 +133,7 @@ impl Volume {
         node: NodeId,
         file: &Arc<File>,
         id: u64,
-        covered: &[u64],
+        covered: Covered,
         outcome: Result<FileResponse, FsError>,
     ) -> Result<(), FsError> {
         let mut response = match outcome {
@@ -147,12 +148,12 @@ impl Volume {
             .results
             .first()
             .and_then(|stored| stored.as_ref().err().copied());
-        let (boot, recalls_seen) = (response.boot, response.recalls_seen);
+        let (verifier, recalls_seen) = (response.verifier, response.recalls_seen);
         self.stored(node, file, id, Ok(response));
         let Some(committed) = committed else {
             return Err(refused.unwrap_or(FsError::Io));
         };
-        self.committed(node, file, covered, boot, recalls_seen, committed)
+        self.committed(node, file, covered, verifier, recalls_seen, committed)
     }
 
     /// One commit of what is stored now.
@@ -181,13 +182,13 @@ impl Volume {
             Ok(response) => response,
             Err(FsError::TimedOut) => return Err(FsError::TimedOut),
             Err(error) => {
-                file.lock().written.on_commit_failed(&covered, error);
+                file.lock().written.on_commit_failed(covered, error);
                 return Err(error);
             }
         };
-        let (boot, seen) = (response.boot, response.recalls_seen);
+        let (verifier, seen) = (response.verifier, response.recalls_seen);
         let committed = response.results.pop().unwrap_or(Err(FsError::Io));
-        self.committed(node, file, &covered, boot, seen, committed)
+        self.committed(node, file, covered, verifier, seen, committed)
     }
 
     /// The server has answered a commit that covers pieces of written data.
@@ -195,14 +196,14 @@ impl Volume {
         &self,
         node: NodeId,
         file: &Arc<File>,
-        covered: &[u64],
-        boot: BootId,
+        covered: Covered,
+        verifier: WriteVerifier,
         recalls_seen: u64,
         outcome: Result<StepReply, FsError>,
     ) -> Result<(), FsError> {
         match outcome {
             Ok(reply) => {
-                file.lock().written.on_committed(covered, boot);
+                file.lock().written.on_committed(covered, verifier);
                 if let StepReply::Attributes { attributes, lease } = reply {
                     let settled = file.lock().written.is_stored();
                     if settled {
@@ -246,15 +247,42 @@ impl Volume {
         });
     }
 
-    /// The server runs anew: what it may have lost is sent again.
-    pub(super) fn replay(&self, boot: BootId) {
+    /// Makes durable what a file has at the server, because others may change it from now on: what
+    /// is not durable may have to be sent again, and would undo what they do. Nobody waits for
+    /// long; an error stays with the file for the next who asks.
+    pub(super) async fn commit_stored(&self, node: NodeId) {
+        let Ok(file) = self.file(node) else {
+            return;
+        };
+        let who = {
+            let written = &file.lock().written;
+            if !written.needs_commit() {
+                return;
+            }
+            let writer = written.writer();
+            writer.unwrap_or_else(|| self.transport.own().clone())
+        };
+        let committed = self.commit_once(&who, node, &file, None, true);
+        let _ = tokio::time::timeout(RECALL_COMMIT_TIME_MAX, committed).await;
+    }
+
+    /// As [`Self::commit_stored`], unless others must ask for the lease before they change it.
+    pub(super) async fn commit_if_shared(&self, node: NodeId) {
+        let is_leased = self.nodes().get(node).is_some_and(Node::is_leased);
+        if !is_leased {
+            self.commit_stored(node).await;
+        }
+    }
+
+    /// The server has said its write verifier: what it may have lost is sent again.
+    pub(super) fn replay(&self, verifier: WriteVerifier) {
         let files: Vec<(NodeId, Arc<File>)> = {
             let nodes = self.nodes();
             let with_file = |id| Some((id, nodes.get(id)?.file.clone()?));
             nodes.ids().filter_map(with_file).collect()
         };
         for (node, file) in files {
-            let again = file.lock().written.on_boot(boot);
+            let again = file.lock().written.on_verifier(verifier);
             if again {
                 self.send_written(node, &file);
             }
@@ -274,15 +302,15 @@ impl Volume {
 
     /// Makes everything durable that is stored now, by one flush of the server's file system.
     pub(super) async fn commit_all(&self, who: &Principal) {
-        let files: Vec<(Arc<File>, Vec<u64>)> = self
-            .files()
-            .into_iter()
-            .map(|file| {
-                let stored = file.lock().written.stored();
-                (file, stored)
-            })
-            .filter(|(_, stored)| !stored.is_empty())
-            .collect();
+        let mut files: Vec<(Arc<File>, Covered)> = Vec::new();
+        for file in self.files() {
+            let state = file.lock();
+            if state.written.needs_commit() {
+                let covered = state.written.stored();
+                drop(state);
+                files.push((file, covered));
+            }
+        }
         if files.is_empty() {
             return;
         }
@@ -293,11 +321,11 @@ impl Volume {
         for (file, covered) in files {
             let mut state = file.lock();
             match &outcome {
-                Ok((_, response)) => state.written.on_committed(&covered, response.boot),
+                Ok((_, response)) => state.written.on_committed(covered, response.verifier),
                 // The data stays here and is tried again with the next commit.
                 Err(FsError::TimedOut) => {}
                 Err(error) => {
-                    state.written.on_commit_failed(&covered, *error);
+                    state.written.on_commit_failed(covered, *error);
                 }
             }
             drop(state);

@@ -133,7 +133,7 @@ impl Volume {
 
     /// Takes over what the server says of each file.
     fn unpack(&self, batch: Vec<Parcel>, response: FileResponse) {
-        let (seen, boot) = (response.recalls_seen, response.boot);
+        let (seen, verifier) = (response.recalls_seen, response.verifier);
         let mut results = response.results.into_iter();
         let alone = batch.len() == 1;
         let mut untried = Vec::new();
@@ -150,7 +150,7 @@ impl Volume {
                         parent,
                         parent_lease,
                         seen,
-                        boot,
+                        verifier,
                     };
                     self.created(parcel, Ok(made));
                 }

@@ -116,6 +116,7 @@ impl Volume {
         {
             // What was written under the lock is there before somebody else gets it.
             self.drain(node, &file).await?;
+            self.commit_if_shared(node).await;
         }
         let step = Step::Lock {
             target,

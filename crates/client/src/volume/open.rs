@@ -254,6 +254,7 @@ impl Volume {
         }
         let file = self.file(open.node)?;
         let drained = self.drain(open.node, &file).await;
+        self.commit_if_shared(open.node).await;
         let looked = file.lock().written.errors.look(open.open);
         looked.and(drained)
     }

@@ -2,14 +2,13 @@
 //!
 //! A recall is obeyed in two parts. At once, before any later frame of the connection is looked at:
 //! the table forgets, so that nothing is answered from here any more. Then, in a task: the kernel
-//! is told, creations answered ahead are sent, opens that only we know of are made at the server;
-//! after that the server hears that it is done.
+//! is told, creations answered ahead are sent, opens that only we know of are made at the server,
+//! data there is made durable; after that the server hears that it is done.
 
 use super::Volume;
 use crate::cache::NodeId;
 use crate::clock::now;
 use crate::transport::{Call, Listener};
-use base::BootId;
 use base::limits::RECALLS_UNDER_WAY_MAX;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -124,6 +123,7 @@ impl Volume {
             }
             for node in gone {
                 let _ = this.keep_open(node).await;
+                this.commit_stored(node).await;
             }
             this.drop_listed_names().await;
             let done = this
@@ -171,10 +171,11 @@ impl Volume {
             let mut opens = self.opens.lock().expect("no panic happens under this lock");
             opens.values_mut().for_each(|open| open.known = false);
         }
-        let boot: Option<BootId> = self.transport.boot();
-        if boot_changed && let Some(boot) = boot {
+        if boot_changed {
             tracing::warn!(volume = %self.name, "the server has been restarted");
-            self.replay(boot);
+        }
+        if let Some(verifier) = self.transport.write_verifier() {
+            self.replay(verifier);
         }
         if session_lost || boot_changed {
             let this = self.arc();

@@ -1,7 +1,8 @@
-//! Space: allocation, holes, and copies within the server.
+//! Space: allocation, holes, and copies within the server; what replaces written data.
 
 use super::Volume;
 use crate::cache::NodeId;
+use crate::transport::FileResponse;
 use base::{Extent, FsError, OpenId, Principal};
 use wire::message::{AllocateMode, FileRef, SeekWhat, Step, StepReply};
 
@@ -24,7 +25,13 @@ impl Volume {
             mode,
             extent,
         };
-        let (reply, response) = self.step(who, step).await?;
+        let replaced = match mode {
+            AllocateMode::Extend | AllocateMode::KeepSize => Extent::default(),
+            AllocateMode::PunchHole | AllocateMode::ZeroRange | AllocateMode::ZeroRangeKeepSize => {
+                extent
+            }
+        };
+        let (reply, response) = self.replace(who, node, replaced, step).await?;
         self.distrust(node)?;
         self.take_attributes(node, reply, &response)?;
         self.tell_attributes(node);
@@ -68,7 +75,8 @@ impl Volume {
             target_offset: target.2,
             bytes,
         };
-        let (reply, response) = self.step(who, step).await?;
+        let replaced = Extent::new(target.2, bytes);
+        let (reply, response) = self.replace(who, target.0, replaced, step).await?;
         let StepReply::Written {
             bytes, attributes, ..
         } = reply
@@ -80,6 +88,38 @@ impl Volume {
         self.tell_attributes(target.0);
         self.tell_data(target.0);
         Ok(bytes)
+    }
+
+    /// Carries out a step that puts something else into `extent` of a file: what is stored there
+    /// and not durable must not be sent again after it. A copy may do so with a part only; the rest
+    /// then is as it was.
+    pub(super) async fn replace(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        extent: Extent,
+        step: Step,
+    ) -> Result<(StepReply, FileResponse), FsError> {
+        let file = self.file(node)?;
+        // From the beginning: the server's machine may go down before the answer, and the step is
+        // carried out when it is back.
+        let replacement = file.lock().written.replace(extent);
+        let outcome = self.step(who, step).await;
+        let done = match &outcome {
+            Ok((StepReply::Written { bytes, .. }, _)) => *bytes,
+            Ok(_) => extent.len,
+            Err(_) => 0,
+        };
+        if let Ok((_, response)) = &outcome {
+            file.lock().written.on_changed(response.verifier);
+            self.commit_all_soon();
+        }
+        if done < extent.len {
+            let rest = Extent::between(extent.offset + done, extent.end());
+            file.lock().written.on_not_replaced(replacement, rest);
+            self.send_written(node, &file);
+        }
+        outcome
     }
 
     /// A file whose written data is all at the server, for a step that depends on it.

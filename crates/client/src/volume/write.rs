@@ -3,7 +3,7 @@
 //!
 //! What a caller is promised: after a write, that reads here see it; after a close, that the server
 //! has it and everybody's next open sees it; after a commit, that it survives the server's machine.
-//! Until the commit the data stays here and is sent again if the server has been restarted.
+//! Until the commit the data stays here and is sent again if the server's machine may have lost it.
 
 use super::Volume;
 use super::attributes::wall_clock;
@@ -191,9 +191,9 @@ impl Volume {
         let at = if piece.append {
             WriteAt::End
         } else {
-            WriteAt::Offset(piece.extent.offset + piece.done as u64)
+            WriteAt::Offset(piece.place())
         };
-        let data = piece.data.slice(piece.done..);
+        let data = piece.part_data();
         let file = FileRef {
             target: Target::Handle(handle.clone()),
             open: self.open_used(piece.open),
@@ -222,7 +222,7 @@ impl Volume {
                     bytes,
                     attributes,
                     response.recalls_seen,
-                    response.boot,
+                    response.verifier,
                 )),
                 Ok(_) => Err(FsError::Io),
                 Err(error) => Err(error),
@@ -230,17 +230,17 @@ impl Volume {
         });
         let mut commit = false;
         match outcome {
-            Ok((offset, bytes, attributes, recalls_seen, boot)) => {
+            Ok((offset, bytes, attributes, recalls_seen, verifier)) => {
                 let (settled, moved) = {
                     let mut state = file.lock();
-                    let moved = state.written.on_moved(id, offset);
+                    let moved = state.written.is_moved(id, offset);
                     state.written.on_attributes(attributes, recalls_seen);
                     (state.written.take_settled(id, bytes), moved)
                 };
                 // Before the piece counts as stored: who waits for that then sees this.
                 self.take_settled(node, file, id, settled, moved);
                 let mut state = file.lock();
-                state.written.on_stored(id, bytes, boot);
+                state.written.on_stored(id, offset, bytes, verifier);
                 let stored = state.written.stored_bytes();
                 commit = stored >= COMMIT_BYTES && !state.written.committing;
             }
@@ -304,7 +304,7 @@ impl Volume {
         self.until_stored(node, file).await
     }
 
-    /// Waits until everything written to a file is at the server, or something goes wrong with it.
+    /// Waits until everything written to a file is at the server, or lost.
     pub(super) async fn until_stored(&self, node: NodeId, file: &Arc<File>) -> Result<(), FsError> {
         let errors = {
             let mut state = file.lock();
@@ -321,9 +321,9 @@ impl Volume {
             progress.as_mut().enable();
             {
                 let state = file.lock();
-                state.written.errors.since(errors)?;
+                // Not at the first error: what fails after the answer would be told once more.
                 if state.written.is_stored() {
-                    return Ok(());
+                    return state.written.errors.since(errors);
                 }
                 // A slow line may take long for all of it; what must not be is that nothing moves.
                 let unstored_bytes = state.written.unstored_bytes();

@@ -2,7 +2,7 @@
 
 use crate::alone;
 use crate::peer::{END_TIME_MAX, Lies, Peer, REQUEST_TIME_MAX, look};
-use base::{BootId, ClusterId, FsError, Principal};
+use base::{BootId, ClusterId, FsError, Principal, WriteVerifier};
 use client::transport::ConnectError;
 use std::time::Instant;
 use tokio::time::timeout;
@@ -53,6 +53,7 @@ fn an_impossible_greeting_is_refused() {
                 |_, welcome| {
                     welcome.features = Features(u64::MAX);
                     welcome.boot = BootId([0xff; 16]);
+                    welcome.write_verifier = WriteVerifier([0xff; 16]);
                 },
                 tls,
             );
@@ -104,9 +105,13 @@ fn a_server_that_hangs_up_is_called_again_ever_more_rarely() {
 #[test]
 fn servers_that_are_another_one_each_time_cannot_keep_a_sync_for_ever() {
     alone(async {
-        // Each connection says another boot: the one that stores is never the one that commits.
+        // Each connection says another verifier: the one that stores is never the one that commits.
         let lies = Lies {
-            welcome: |number, welcome| welcome.boot = BootId([number as u8 + 1; 16]),
+            welcome: |number, welcome| {
+                let number = number as u8 + 1;
+                welcome.boot = BootId([number; 16]);
+                welcome.write_verifier = WriteVerifier([number; 16]);
+            },
             ..Lies::default()
         };
         let peer = Peer::start(lies).await;

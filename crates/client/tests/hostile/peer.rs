@@ -6,7 +6,7 @@
 
 use base::{
     Attributes, BootId, ClusterId, Extent, FileKind, FileSystemStat, FsError, Handle, Name,
-    Principal, RequestId, Timestamp, VolumeId,
+    Principal, RequestId, Timestamp, VolumeId, WriteVerifier,
 };
 use bytes::Bytes;
 use client::cache::NodeId;
@@ -296,6 +296,7 @@ async fn serve(connection: Connection, number: usize, lies: &Lies) -> Result<(),
         features: Features::OURS,
         cluster: CLUSTER,
         boot: BOOT,
+        write_verifier: WriteVerifier(BOOT.0),
         session_known: number > 0,
         challenge: (!lies.tls).then_some([5; 32]),
     };

@@ -12,7 +12,7 @@ mod registry;
 pub use error::DataError;
 pub(crate) use registry::{Registry, RegistryError, ValidCredentials, VolumeRecord};
 
-use base::{BootId, ClusterId, VolumeId};
+use base::{BootId, ClusterId, VolumeId, WriteVerifier};
 use export::HandleKey;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::fs::FlockOperation;
@@ -44,6 +44,9 @@ struct SecretFile {
 #[derive(Serialize, Deserialize)]
 struct BootFile {
     boots: u64,
+    /// The write verifier of the last run, or nothing.
+    #[serde(default)]
+    verifier: String,
 }
 
 /// A data directory in use by this process.
@@ -55,6 +58,9 @@ pub(crate) struct DataDirectory {
     pub(crate) handle_key: HandleKey,
     pub(crate) server: Credential,
     pub(crate) boot: BootId,
+    pub(crate) write_verifier: WriteVerifier,
+    /// Whether the machine may have lost what the last run had written and not flushed.
+    pub(crate) lost_unflushed: bool,
 }
 
 impl DataDirectory {
@@ -93,7 +99,11 @@ impl DataDirectory {
             handle_key: to_hex(&random::<32>()),
         };
         file::write(path, "secrets", &secrets)?;
-        file::write(path, "boot", &BootFile { boots: 0 })?;
+        let boot = BootFile {
+            boots: 0,
+            verifier: String::new(),
+        };
+        file::write(path, "boot", &boot)?;
         Registry::init(path, &admin, now)?;
         let cluster_file = ClusterFile {
             cluster: to_hex(&cluster.0),
@@ -122,7 +132,10 @@ impl DataDirectory {
         let handle_key = from_hex(&secrets.handle_key).ok_or_else(|| damaged("secrets.toml"))?;
         let boot: BootFile = file::read(path, "boot")?;
         let boots = boot.boots + 1;
-        file::write(path, "boot", &BootFile { boots })?;
+        let write_verifier = write_verifier();
+        let verifier = write_verifier.to_string();
+        let lost_unflushed = verifier != boot.verifier;
+        file::write(path, "boot", &BootFile { boots, verifier })?;
         let registry = Registry::open(path)?;
         let directory = Self {
             path: path.to_owned(),
@@ -131,6 +144,8 @@ impl DataDirectory {
             handle_key: HandleKey::new(handle_key),
             server: Credential::load(&path.join("server"))?,
             boot: boot_id(boots),
+            write_verifier,
+            lost_unflushed,
         };
         Ok((directory, registry))
     }
@@ -226,6 +241,14 @@ fn boot_id(boots: u64) -> BootId {
     )]
     id[..8].copy_from_slice(&boots.to_be_bytes());
     BootId(id)
+}
+
+/// The kernel's boot: what it has taken it keeps when the server's process is killed. Where it does
+/// not say which boot this is, nothing is sure to be kept.
+fn write_verifier() -> WriteVerifier {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot = from_hex(&boot.trim().replace('-', ""));
+    WriteVerifier(boot.unwrap_or_else(random))
 }
 
 /// Random bytes of the operating system.

@@ -4,8 +4,8 @@
 //! the session's memory ([`crate::memory`]). That memory dies with the process. So each such step
 //! leaves an *intent* here before it runs, with what is needed to tell from the tree whether it
 //! ran, and its *end* afterwards. Both are plain writes into the page cache, a microsecond each:
-//! they survive `kill -9`, and a machine that loses power loses them together with the unsynced
-//! changes that they speak of.
+//! they survive `kill -9`. A machine that loses power may lose them, or the unsynced changes that
+//! they speak of; so after that what has run counts as interrupted.
 //!
 //! At the start, every intent without an end is resolved against the tree at once, before any
 //! client can change anything ([`resolve`]). A step that is sent again then finds its verdict: it
@@ -63,17 +63,28 @@ pub(crate) struct Journal(Mutex<Inner>);
 
 impl Journal {
     /// Reads what the runs before left behind, resolves it, and begins anew with what is still
-    /// open.
+    /// open. `lost_unflushed`: since then the machine may have lost what was not flushed, so that
+    /// what has run may not have run any more.
     ///
     /// # Errors
     /// [`DataError::Io`].
-    pub(crate) fn open(directory: &Path, volumes: &Volumes) -> Result<Self, DataError> {
+    pub(crate) fn open(
+        directory: &Path,
+        volumes: &Volumes,
+        lost_unflushed: bool,
+    ) -> Result<Self, DataError> {
         let (mut ring, records) = Ring::open(directory)?;
         let mut entries = Entries::new();
         for record in records {
             apply(&mut entries, record);
         }
         drop_old(&mut entries, unix_time(), JOURNAL_AGE_MAX);
+        if lost_unflushed {
+            let all = entries.values_mut().flat_map(BTreeMap::values_mut);
+            for entry in all.filter(|entry| matches!(entry.state, State::Done(_))) {
+                entry.state = State::Begun;
+            }
+        }
         resolve_all(&mut entries, volumes);
         let count = entries.values().map(BTreeMap::len).sum();
         ring.begin(records_of(&entries))?;

@@ -45,7 +45,7 @@ impl World {
     }
 
     fn journal(&self) -> Journal {
-        Journal::open(self.directory.path(), &self.volumes).unwrap()
+        Journal::open(self.directory.path(), &self.volumes, false).unwrap()
     }
 
     fn root(&self) -> Handle {
@@ -372,7 +372,7 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let volumes = Volumes::default();
         let root = Handle::new(&[1, 2, 3, 4, 5]).unwrap();
-        let journal = Journal::open(directory.path(), &volumes).unwrap();
+        let journal = Journal::open(directory.path(), &volumes, false).unwrap();
         for request in 0..20 {
             journal.begin(key(request), make(&root, "n", 0), true).unwrap();
             journal.end(key(request), Err(FsError::Exists));
@@ -384,7 +384,7 @@ proptest! {
             bytes[place] = value;
         }
         std::fs::write(&path, bytes).unwrap();
-        match Journal::open(directory.path(), &volumes) {
+        match Journal::open(directory.path(), &volumes, false) {
             Ok(journal) => {
                 for entry in journal.lock().entries.values().flat_map(BTreeMap::values) {
                     prop_assert!(matches!(

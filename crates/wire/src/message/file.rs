@@ -321,7 +321,8 @@ pub enum Step {
         /// Most bytes wanted.
         bytes: u32,
     },
-    /// Write `bytes` of payload, unstable: durable after a `Commit` in the same boot of the server.
+    /// Write `bytes` of payload, unstable: durable after a `Commit` under the same write
+    /// verifier.
     /// Answer: `Written`.
     Write {
         /// The file.

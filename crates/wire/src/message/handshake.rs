@@ -1,7 +1,7 @@
 //! How a connection begins and ends.
 
 use crate::version::WireVersion;
-use base::{BootId, ClusterId, SessionId};
+use base::{BootId, ClusterId, SessionId, WriteVerifier};
 use serde::{Deserialize, Serialize};
 
 /// Optional abilities; both sides name theirs and use what both have.
@@ -63,6 +63,8 @@ pub struct Welcome {
     pub cluster: ClusterId,
     /// This run of the server.
     pub boot: BootId,
+    /// Whether what was written and not committed is still there.
+    pub write_verifier: WriteVerifier,
     /// Whether the server knew the session: its opens, locks and leases still stand.
     pub session_known: bool,
     /// On a connection without TLS: what the client must sign before anything else is answered.

@@ -6,6 +6,7 @@
 use base::{
     AttributeChange, Attributes, BootId, ClusterId, Extent, FileKind, FileSystemStat, FsError,
     Handle, LockOwner, Name, OpenId, Principal, RequestId, SessionId, SetTime, Timestamp, VolumeId,
+    WriteVerifier,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -478,6 +479,7 @@ pub(crate) fn handshake() -> Vec<Sample> {
         features: Features(u64::MAX),
         cluster: ClusterId([2; 16]),
         boot: BootId([3; 16]),
+        write_verifier: WriteVerifier([9; 16]),
         session_known: true,
         challenge: Some([4; 32]),
     };

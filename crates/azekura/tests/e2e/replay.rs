@@ -1,0 +1,400 @@
+//! What is sent again to a server that was killed, or whose machine lost power: all that may be
+//! lost, and nothing that would undo what came after it.
+
+use crate::common::{Scene, obstacle, run, text};
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+use rustix::fs::copy_file_range;
+use rustix::process::Signal;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+nix::ioctl_read!(
+    /// EXT4_IOC_SHUTDOWN.
+    shut_down, b'X', 125, u32
+);
+/// Without writing the journal out.
+const NO_LOG_FLUSH: u32 = 2;
+
+/// What is not asked for is not written out meanwhile.
+const MOUNT_OPTIONS: &str = "loop,commit=300";
+const REMOUNT: &str = r#"
+while read -r line; do
+    umount "$1" && mount -o "$2" "$0" "$1" && echo done
+done
+"#;
+
+/// Bytes of every file at first.
+const LEN: usize = 600_000;
+
+/// Two mounts of one export, and a file system that can lose power if there is one.
+struct Place {
+    scene: Scene,
+    near: PathBuf,
+    far: PathBuf,
+    disk: Option<Disk>,
+}
+
+impl Place {
+    fn new(disk: bool) -> Option<Self> {
+        let mut made = None;
+        let mut scene = Scene::prepared(|export| {
+            made = disk.then(|| Disk::new(export)).flatten();
+            made.as_ref().map(|disk| disk.kernel.clone())
+        });
+        if disk && made.is_none() {
+            println!("skipped: no ext4 of our own here");
+            return None;
+        }
+        let near = scene.mount("near", &["--timeout", "60s"]);
+        let far = scene.mount("far", &["--timeout", "60s"]);
+        let disk = made;
+        let place = Self {
+            scene,
+            near,
+            far,
+            disk,
+        };
+        Some(place)
+    }
+
+    /// A file with a durable zero in it and all `A` on top, which is at the server and not durable.
+    fn file(&self, name: &str) -> File {
+        let path = self.near.join(name);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .unwrap();
+        file.write_all_at(b"0", 0).unwrap();
+        file.sync_all().unwrap();
+        file.write_all_at(&[b'A'; LEN], 0).unwrap();
+        file
+    }
+
+    /// Waits until the server has all that was written.
+    fn stored(&self, name: &str) {
+        for _ in 0..500 {
+            let found = fs::read(self.scene.path("export").join(name)).unwrap();
+            if found.len() == LEN && found[0] == b'A' {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{name} does not come to the server");
+    }
+
+    fn open_far(&self, name: &str, truncate: bool) -> File {
+        let mut options = File::options();
+        options.write(true).truncate(truncate);
+        options.open(self.far.join(name)).unwrap()
+    }
+
+    /// Another machine and a program of the server's own write and sync.
+    fn change_from_elsewhere(&self) {
+        let local = self.scene.path("export/local");
+        let local = File::options().write(true).open(local).unwrap();
+        let elsewhere = self.open_far("elsewhere", false);
+        for file in [elsewhere, self.open_far("emptied", true), local] {
+            file.write_all_at(&[b'B'; 4096], 0).unwrap();
+            file.sync_all().unwrap();
+        }
+        // What a program of the server's machine does is heard of a moment later.
+        std::thread::sleep(Duration::from_millis(300));
+    }
+
+    /// Ends the server while `acts` are under way, with its machine if it has a disk of its own.
+    fn die(&mut self, acts: Vec<Box<dyn FnOnce() + Send>>) {
+        self.scene.signal(Signal::STOP);
+        let acting: Vec<_> = acts.into_iter().map(std::thread::spawn).collect();
+        std::thread::sleep(Duration::from_millis(300));
+        self.scene.kill();
+        if let Some(disk) = &mut self.disk {
+            disk.lose_power();
+        }
+        self.scene.start();
+        for act in acting {
+            act.join().unwrap();
+        }
+        for mount in [&self.near, &self.far] {
+            let synced = self.scene.azekura(&["sync", text(mount)]);
+            // What cannot be sent again is told, then.
+            assert!(synced.status.success() || self.disk.is_some());
+        }
+    }
+
+    /// The server has these bytes at the beginning of a file of that length, and so both mounts.
+    #[track_caller]
+    fn holds(&self, name: &str, wanted: &[u8], len: usize) {
+        for place in [&self.scene.path("export"), &self.near, &self.far] {
+            let found = fs::read(place.join(name)).unwrap();
+            let begin = &found[..wanted.len().min(found.len())];
+            let right = begin.iter().zip(wanted).take_while(|(a, b)| a == b).count();
+            assert!(
+                right == wanted.len() && found.len() == len,
+                "{} in {}: {right} of {} bytes are right, then {:?}; {} bytes of {len}",
+                name,
+                place.display(),
+                wanted.len(),
+                found.get(right),
+                found.len()
+            );
+        }
+    }
+
+    /// A part of a file is as the loss of power has left it; where the file has grown, a hole.
+    #[track_caller]
+    fn is_untouched(&self, name: &str, part: Range<usize>) {
+        let found = fs::read(self.scene.path("export").join(name)).unwrap();
+        let mut left = self.disk.as_ref().unwrap().left[name].clone();
+        left.resize(found.len(), 0);
+        let part = part.start.min(left.len())..part.end.min(left.len());
+        assert!(found[part.clone()] == left[part], "{name} was written to");
+    }
+
+    /// What lies behind the first 8 KiB is all there.
+    #[track_caller]
+    fn holds_behind(&self, name: &str) {
+        let found = fs::read(self.scene.path("export").join(name)).unwrap();
+        assert!(found[8192..] == [b'A'; LEN - 8192], "{name}");
+    }
+
+    fn end(mut self) {
+        for mount in [self.near.clone(), self.far.clone()] {
+            self.scene.umount(&mount);
+        }
+    }
+}
+
+/// An ext4 in a file, mounted on the exported directory.
+struct Disk {
+    export: PathBuf,
+    kernel: PathBuf,
+    boots: u32,
+    /// Mounts it anew for each line that it reads. As the launcher of a scene it is started while
+    /// nothing is mounted.
+    remount: Child,
+    remounted: BufReader<ChildStdout>,
+    /// What was in each file after the last loss of power.
+    left: HashMap<String, Vec<u8>>,
+}
+
+impl Disk {
+    fn new(export: &Path) -> Option<Self> {
+        let beside = |name: &str| export.with_file_name(name);
+        let image = beside("image");
+        let file = File::create(&image).unwrap();
+        file.set_len(64 << 20).unwrap();
+        if !run(Command::new("mkfs.ext4").arg("-q").arg(&image))
+            .status
+            .success()
+        {
+            return None;
+        }
+        let mut mount = Command::new("mount");
+        mount.args(["-o", MOUNT_OPTIONS]);
+        if !run(mount.arg(&image).arg(export)).status.success() {
+            return None;
+        }
+        let mut remount = Command::new("sh")
+            .args(["-c", REMOUNT])
+            .args([&image, export])
+            .arg(MOUNT_OPTIONS)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut disk = Self {
+            export: export.to_owned(),
+            kernel: beside("kernel"),
+            boots: 0,
+            remounted: BufReader::new(remount.stdout.take().unwrap()),
+            remount,
+            left: HashMap::new(),
+        };
+        disk.boot();
+        Some(disk)
+    }
+
+    fn boot(&mut self) {
+        self.boots += 1;
+        let boot = format!("00000000-0000-4000-8000-{:012}\n", self.boots);
+        fs::write(&self.kernel, boot).unwrap();
+    }
+
+    /// Everything that was not flushed is gone.
+    fn lose_power(&mut self) {
+        let root = File::open(&self.export).unwrap();
+        let mut how = NO_LOG_FLUSH;
+        // SAFETY: the request takes a number of 32 bits, and writes none.
+        #[expect(unsafe_code, reason = "no crate has this request")]
+        unsafe { shut_down(root.as_raw_fd(), &raw mut how) }.unwrap();
+        drop(root);
+        writeln!(self.remount.stdin.as_ref().unwrap()).unwrap();
+        let mut remounted = String::new();
+        self.remounted.read_line(&mut remounted).unwrap();
+        assert_eq!(remounted, "done\n");
+        self.boot();
+        let files = fs::read_dir(&self.export).unwrap().map(Result::unwrap);
+        let files = files.filter(|entry| entry.file_type().unwrap().is_file());
+        let contents = files.map(|entry| {
+            let name = entry.file_name().into_string().unwrap();
+            (name, fs::read(entry.path()).unwrap())
+        });
+        self.left = contents.collect();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let mut umount = Command::new("umount");
+        let _ = umount.arg("-l").arg(&self.export).output();
+        // The end of its input ends it.
+        drop(self.remount.stdin.take());
+        let _ = self.remount.wait();
+    }
+}
+
+fn punch(file: &File) {
+    let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(file, flags, 0, 8192).unwrap();
+}
+
+/// What changes after something was stored and before the server dies is not undone by what is sent
+/// again.
+fn changes_stand(place: &mut Place) {
+    let names = [
+        "overwritten",
+        "truncated",
+        "cut",
+        "punched",
+        "copied",
+        "opened",
+        "elsewhere",
+        "emptied",
+        "local",
+    ];
+    let mut files: Vec<File> = names.iter().map(|name| place.file(name)).collect();
+    names.iter().for_each(|name| place.stored(name));
+    files.truncate(5);
+    let [overwritten, truncated, cut, punched, copied] = &files[..] else {
+        unreachable!("there are five")
+    };
+    overwritten.write_all_at(&[b'B'; 4096], 0).unwrap();
+    truncated.set_len(0).unwrap();
+    cut.set_len(5).unwrap();
+    cut.set_len(100).unwrap();
+    punch(punched);
+    let source = place.near.join("source");
+    fs::write(&source, [b'B'; 8192]).unwrap();
+    let source = File::open(source).unwrap();
+    source.sync_all().unwrap();
+    copy_file_range(&source, Some(&mut 0), copied, Some(&mut 0), 8192).unwrap();
+    let mut opened = File::create(place.near.join("opened")).unwrap();
+    opened.write_all(b"B").unwrap();
+    drop(opened);
+    place.change_from_elsewhere();
+    place.die(Vec::new());
+
+    let behind = |begin: &[u8]| [begin, &[b'A'; 100]].concat();
+    place.holds("overwritten", &behind(&[b'B'; 4096]), LEN);
+    overwritten.sync_all().unwrap();
+    if place.disk.is_some() {
+        // Nobody can repeat these. What they changed is as it was before, or as they made it, and
+        // who syncs hears of it.
+        for (file, name) in files.iter().zip(names).skip(1) {
+            let error = file.sync_all().expect_err(name);
+            assert_eq!(error.raw_os_error(), Some(Errno::EIO as i32), "{name}");
+            file.sync_all().expect(name);
+        }
+        place.is_untouched("truncated", 0..LEN);
+        place.is_untouched("cut", 5..LEN);
+        place.is_untouched("copied", 0..8192);
+        place.is_untouched("punched", 0..8192);
+        place.holds_behind("copied");
+        place.holds_behind("punched");
+    } else {
+        place.holds("truncated", b"", 0);
+        place.holds("cut", &[b"AAAAA", &[0; 95][..]].concat(), 100);
+        place.holds("copied", &behind(&[b'B'; 8192]), LEN);
+        place.holds("punched", &behind(&[0; 8192]), LEN);
+    }
+    place.holds("opened", b"B", 1);
+    place.holds("elsewhere", &behind(&[b'B'; 4096]), LEN);
+    place.holds("emptied", &[b'B'; 4096], 4096);
+    place.holds("local", &behind(&[b'B'; 4096]), LEN);
+}
+
+/// Nor is what was under way.
+fn changes_under_way_stand(place: &mut Place) {
+    let names = ["one", "two", "fallen", "holed", "grown"];
+    let files: Vec<File> = names.iter().map(|name| place.file(name)).collect();
+    names.iter().for_each(|name| place.stored(name));
+    let grown = place.near.join("grown");
+    let mut grown = File::options().append(true).open(grown).unwrap();
+    let Ok([one, two, fallen, holed, _]) = <[File; 5]>::try_from(files) else {
+        unreachable!("there are five")
+    };
+    place.die(vec![
+        Box::new(move || {
+            one.write_all_at(&[b'B'; 4096], 0).unwrap();
+            one.sync_all().unwrap();
+        }),
+        Box::new(move || {
+            two.write_all_at(&[b'B'; 4096], LEN as u64 / 2).unwrap();
+            two.write_all_at(&[b'B'; 4096], 0).unwrap();
+            two.sync_all().unwrap();
+        }),
+        Box::new(move || fallen.set_len(0).unwrap()),
+        Box::new(move || punch(&holed)),
+        Box::new(move || {
+            grown.write_all(&[b'B'; 3000]).unwrap();
+            grown.sync_all().unwrap();
+        }),
+    ]);
+    let behind = |begin: &[u8]| [begin, &[b'A'; 100]].concat();
+    place.holds("one", &behind(&[b'B'; 4096]), LEN);
+    place.holds("two", &behind(&[b'B'; 4096]), LEN);
+    place.holds("fallen", b"", 0);
+    place.holds("holed", &behind(&[0; 8192]), LEN);
+    let grown = [&[b'A'; LEN][..], &[b'B'; 3000]].concat();
+    place.holds("grown", &grown, grown.len());
+}
+
+#[test]
+fn what_is_sent_again_to_a_killed_server_undoes_nothing() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut place = Place::new(false).expect("needs no disk");
+    changes_stand(&mut place);
+    changes_under_way_stand(&mut place);
+    place.end();
+}
+
+#[test]
+fn a_machine_that_lost_power_gets_everything_again_and_no_more() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let Some(mut place) = Place::new(true) else {
+        return;
+    };
+    let file = place.file("plain");
+    place.stored("plain");
+    changes_stand(&mut place);
+    place.holds("plain", &[b'A'; LEN], LEN);
+    file.write_all_at(&[b'C'; LEN], 0).unwrap();
+    changes_under_way_stand(&mut place);
+    place.holds("plain", &[b'C'; LEN], LEN);
+    drop(file);
+    place.end();
+}
