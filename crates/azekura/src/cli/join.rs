@@ -96,6 +96,11 @@ impl Create {
             "good for one {} credential until {until}; there: azekura login {server} -",
             show_kind(*kind)
         ));
+        if addresses.iter().all(|address| address.ip().is_loopback()) {
+            output::note(format_args!(
+                "{server} is this machine alone: on another one, put its name or address there"
+            ));
+        }
         Ok(())
     }
 }

@@ -370,6 +370,33 @@ fn changes_under_way_stand(place: &mut Place) {
 }
 
 #[test]
+fn what_was_created_ahead_outlives_a_silence_longer_than_a_call() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &["--timeout", "2s"]);
+    let directory = mount.join("own");
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("before"), b"x").unwrap();
+    scene.signal(Signal::STOP);
+    let names: Vec<String> = (0..100).map(|number| format!("f{number}")).collect();
+    for name in &names {
+        fs::write(directory.join(name), name).unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(5));
+    scene.signal(Signal::CONT);
+    // It goes on by itself; a call that ends meanwhile ends with an error.
+    let synced = (0..20).any(|_| scene.azekura(&["sync", text(&mount)]).status.success());
+    assert!(synced);
+    for name in &names {
+        let found = fs::read(scene.path("export/own").join(name)).unwrap();
+        assert_eq!(found, name.as_bytes());
+    }
+    scene.umount(&mount);
+}
+
+#[test]
 fn what_is_sent_again_to_a_killed_server_undoes_nothing() {
     if let Some(why) = obstacle() {
         return println!("{why}");

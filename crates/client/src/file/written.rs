@@ -144,13 +144,16 @@ impl Written {
     /// End of the data that the server may not know of yet.
     #[must_use]
     pub fn end(&self) -> Option<u64> {
-        // No piece has this id.
-        self.end_besides(0)
+        self.end_but(None)
     }
 
     /// As [`Self::end`], when the server knows piece `id`.
     #[must_use]
     pub fn end_besides(&self, id: u64) -> Option<u64> {
+        self.end_but(Some(id))
+    }
+
+    fn end_but(&self, id: Option<u64>) -> Option<u64> {
         let gathered = self
             .gathering
             .as_ref()
@@ -158,7 +161,7 @@ impl Written {
         let pieces = self
             .pieces
             .iter()
-            .filter(|(other, piece)| **other != id && !piece.is_stored())
+            .filter(|(other, piece)| Some(**other) != id && !piece.is_stored())
             .map(|(_, piece)| piece.extent.end());
         pieces.chain(gathered).max()
     }
@@ -460,8 +463,7 @@ impl Written {
     pub fn replace(&mut self, extent: Extent) -> Replacement {
         let mut parts = Vec::new();
         for (id, piece) in self.pieces.iter_mut().filter(|(_, p)| p.is_stored()) {
-            let part = piece.part_in(extent);
-            if !part.is_empty() {
+            for part in piece.replaced.missing(piece.part_in(extent)) {
                 piece.replaced.insert(part);
                 parts.push((*id, part));
             }

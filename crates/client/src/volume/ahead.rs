@@ -429,7 +429,9 @@ impl Volume {
             .get(&node)
             .map(|ahead| ahead.completion.clone());
         if let Some(completion) = completion {
-            completion.wait().await?;
+            let settled =
+                tokio::time::timeout(self.transport.request_time_max(), completion.wait());
+            settled.await.map_err(|_| FsError::TimedOut)??;
         }
         let nodes = self.nodes();
         nodes
@@ -485,6 +487,9 @@ impl Volume {
         let mut outcome = Ok(());
         for node in nodes {
             outcome = outcome.and(self.settle(node).await.map(|_| ()));
+            if outcome == Err(FsError::TimedOut) {
+                break;
+            }
         }
         outcome
     }

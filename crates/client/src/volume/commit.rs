@@ -5,7 +5,7 @@
 //! ([`Volume::replay`]). Before others may change a file, it is committed
 //! ([`Volume::commit_stored`]), so that this never undoes what they do.
 
-use super::Volume;
+use super::{Volume, WRITE_MEMORY_UNIT};
 use crate::cache::{Node, NodeId};
 use crate::clock::now;
 use crate::file::{Covered, File};
@@ -21,6 +21,8 @@ use wire::message::{FileRef, Step, StepReply, Target};
 const COMMIT_PAUSE_MAX: Duration = Duration::from_millis(250);
 /// How long data of closed files stays here at most before it is made durable.
 const GROUP_COMMIT_TIME: Duration = Duration::from_secs(5);
+/// Files of one recall that are committed one by one.
+const RECALL_COMMITS_MAX: usize = 8;
 /// How often memory is looked at meanwhile.
 const GROUP_COMMIT_LOOK_TIME: Duration = Duration::from_millis(250);
 
@@ -251,7 +253,8 @@ impl Volume {
     /// is not durable may have to be sent again, and would undo what they do. Nobody waits for
     /// long; an error stays with the file for the next who asks.
     pub(super) async fn commit_stored(&self, node: NodeId) {
-        let Ok(file) = self.file(node) else {
+        let file = self.nodes().get(node).and_then(|node| node.file.clone());
+        let Some(file) = file else {
             return;
         };
         let who = {
@@ -262,16 +265,42 @@ impl Volume {
             let writer = written.writer();
             writer.unwrap_or_else(|| self.transport.own().clone())
         };
-        let committed = self.commit_once(&who, node, &file, None, true);
+        // The answer is heard even if it comes late.
+        let this = self.arc();
+        let committed = tokio::spawn(async move {
+            let _ = this.commit_once(&who, node, &file, None, true).await;
+        });
         let _ = tokio::time::timeout(RECALL_COMMIT_TIME_MAX, committed).await;
     }
 
     /// As [`Self::commit_stored`], unless others must ask for the lease before they change it.
     pub(super) async fn commit_if_shared(&self, node: NodeId) {
-        let is_leased = self.nodes().get(node).is_some_and(Node::is_leased);
-        if !is_leased {
+        if !self.is_leased(node) {
             self.commit_stored(node).await;
         }
+    }
+
+    pub(super) fn is_leased(&self, node: NodeId) -> bool {
+        self.nodes().get(node).is_some_and(Node::is_leased)
+    }
+
+    /// As [`Self::commit_stored`] for files that others want; with many, all that there is goes by
+    /// one flush.
+    pub(super) async fn commit_for_others(&self, nodes: &[NodeId]) {
+        let needs_commit = |node: &&NodeId| {
+            let file = self.nodes().get(**node).and_then(|node| node.file.clone());
+            file.is_some_and(|file| file.lock().written.needs_commit())
+        };
+        let nodes: Vec<NodeId> = nodes.iter().filter(needs_commit).copied().collect();
+        let committed = async {
+            if nodes.len() > RECALL_COMMITS_MAX {
+                return self.commit_all(self.transport.own()).await;
+            }
+            for node in nodes {
+                self.commit_stored(node).await;
+            }
+        };
+        let _ = tokio::time::timeout(RECALL_COMMIT_TIME_MAX, committed).await;
     }
 
     /// The server has said its write verifier: what it may have lost is sent again.
@@ -289,12 +318,14 @@ impl Volume {
         }
     }
 
-    /// Waits until a group commit pays: some seconds, or less if memory runs short.
+    /// Waits until a group commit pays: some seconds, or less if it brings much memory back.
     pub(super) async fn until_group_commit(&self) {
         let begun = now();
         while now().since(begun) < GROUP_COMMIT_TIME {
             tokio::time::sleep(GROUP_COMMIT_LOOK_TIME).await;
-            if (self.write_memory.available_permits() as u64) < self.write_memory_units / 2 {
+            let stored = |file: &Arc<File>| file.lock().written.stored_bytes();
+            let stored_bytes: u64 = self.files().iter().map(stored).sum();
+            if stored_bytes >= self.write_memory_units * WRITE_MEMORY_UNIT / 2 {
                 return;
             }
         }
@@ -312,10 +343,10 @@ impl Volume {
             }
         }
         if files.is_empty() {
-            return;
+            return self.commit_the_rest();
         }
         let Ok(target) = self.target(NodeId::ROOT).await else {
-            return;
+            return self.commit_the_rest();
         };
         let outcome = self.step(who, Step::SyncFileSystem { target }).await;
         for (file, covered) in files {
@@ -330,6 +361,15 @@ impl Volume {
             }
             drop(state);
             file.progress.notify_waiters();
+        }
+        self.commit_the_rest();
+    }
+
+    /// Sees to it that what is here and not durable will be, without anybody asking.
+    pub(super) fn commit_the_rest(&self) {
+        let is_left = |file: &Arc<File>| !file.lock().written.is_empty();
+        if !self.transport.is_closed() && self.files().iter().any(is_left) {
+            self.commit_all_soon();
         }
     }
 }

@@ -20,7 +20,6 @@ use base::{FileKind, FsError, Principal};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
-use wire::frame::Class;
 use wire::message::{Step, StepReply};
 
 /// Contents in one request, at most; one file may have more. A slow line has something to do while
@@ -112,11 +111,8 @@ impl Volume {
     /// Sends one request.
     fn send_batch(&self, batch: Vec<Parcel>) {
         let steps: Vec<Step> = batch.iter().map(|parcel| parcel.step.clone()).collect();
-        let call = Call {
-            class: Class::Write,
-            payload: payload(&batch),
-            ..Call::metadata()
-        };
+        // Not given up, as little as written data: their creation has been answered.
+        let call = Call::write(payload(&batch));
         let pending = self.transport.submit_steps(&batch[0].who, steps, call);
         let this = self.arc();
         tokio::spawn(async move {

@@ -254,6 +254,11 @@ impl Volume {
         if !self.holds_lock(node, kind, owner) {
             return Ok(());
         }
+        if let Ok(file) = self.file(node) {
+            // Who gets the lock next finds what was written under it; errors are told elsewhere.
+            let _ = self.drain(node, &file).await;
+            self.commit_if_shared(node).await;
+        }
         let step = Step::ReleaseLocks {
             target: self.target(node).await?,
             owner,

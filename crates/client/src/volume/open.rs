@@ -138,15 +138,19 @@ impl Volume {
         })
     }
 
-    /// Whether closing a descriptor has nothing to wait for and nothing to report.
+    /// Whether closing a descriptor has nothing to wait for, nothing to report and nothing to make
+    /// durable for others.
     #[must_use]
     pub fn is_clean(&self, open: &OpenFile) -> bool {
         if !open.access.writes() || self.is_wholly_ahead(open.node) {
             return true;
         }
+        let is_leased = self.is_leased(open.node);
         self.file(open.node).is_ok_and(|file| {
             let state = file.lock();
-            state.written.is_stored() && !state.written.errors.waits_for(open.open)
+            state.written.is_stored()
+                && (is_leased || !state.written.needs_commit())
+                && !state.written.errors.waits_for(open.open)
         })
     }
 

@@ -121,10 +121,10 @@ impl Volume {
                 // What is refused is reported to whoever syncs; the recall is obeyed all the same.
                 let _ = this.settle_directory(node).await;
             }
-            for node in gone {
-                let _ = this.keep_open(node).await;
-                this.commit_stored(node).await;
+            for node in &gone {
+                let _ = this.keep_open(*node).await;
             }
+            this.commit_for_others(&gone).await;
             this.drop_listed_names().await;
             let done = this
                 .transport
@@ -165,6 +165,11 @@ impl Volume {
     }
 
     fn on_connected(&self, boot_changed: bool, session_lost: bool) {
+        // Before anything is read anew.
+        if let Some(verifier) = self.transport.write_verifier() {
+            self.replay(verifier);
+        }
+        self.commit_the_rest();
         // Recalls may have been missed while the line was cut.
         self.forget_leases();
         if session_lost || boot_changed {
@@ -173,9 +178,6 @@ impl Volume {
         }
         if boot_changed {
             tracing::warn!(volume = %self.name, "the server has been restarted");
-        }
-        if let Some(verifier) = self.transport.write_verifier() {
-            self.replay(verifier);
         }
         if session_lost || boot_changed {
             let this = self.arc();

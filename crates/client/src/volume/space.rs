@@ -110,7 +110,9 @@ impl Volume {
             Ok(_) => extent.len,
             Err(_) => 0,
         };
-        if let Ok((_, response)) = &outcome {
+        if let Ok((_, response)) = &outcome
+            && !extent.is_empty()
+        {
             file.lock().written.on_changed(response.verifier);
             self.commit_all_soon();
         }

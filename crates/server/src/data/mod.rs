@@ -44,9 +44,12 @@ struct SecretFile {
 #[derive(Serialize, Deserialize)]
 struct BootFile {
     boots: u64,
-    /// The write verifier of the last run, or nothing.
+    /// The write verifier of the last run, or nothing, and the start of the kernel that it holds
+    /// for.
     #[serde(default)]
     verifier: String,
+    #[serde(default)]
+    kernel: String,
 }
 
 /// A data directory in use by this process.
@@ -102,6 +105,7 @@ impl DataDirectory {
         let boot = BootFile {
             boots: 0,
             verifier: String::new(),
+            kernel: String::new(),
         };
         file::write(path, "boot", &boot)?;
         Registry::init(path, &admin, now)?;
@@ -132,10 +136,19 @@ impl DataDirectory {
         let handle_key = from_hex(&secrets.handle_key).ok_or_else(|| damaged("secrets.toml"))?;
         let boot: BootFile = file::read(path, "boot")?;
         let boots = boot.boots + 1;
-        let write_verifier = write_verifier();
+        let kernel = kernel_start();
+        let lost_unflushed =
+            kernel.is_empty() || kernel != boot.kernel || path.join(FLUSH_FAILED).exists();
+        let last = from_hex(&boot.verifier).filter(|_| !lost_unflushed);
+        let write_verifier = WriteVerifier(last.unwrap_or_else(random));
         let verifier = write_verifier.to_string();
-        let lost_unflushed = verifier != boot.verifier;
-        file::write(path, "boot", &BootFile { boots, verifier })?;
+        let boot = BootFile {
+            boots,
+            verifier,
+            kernel,
+        };
+        file::write(path, "boot", &boot)?;
+        let _ = fs::remove_file(path.join(FLUSH_FAILED));
         let registry = Registry::open(path)?;
         let directory = Self {
             path: path.to_owned(),
@@ -177,11 +190,22 @@ impl DataDirectory {
         }
     }
 
+    /// Notes on disk that a flush has failed: the kernel tells it once, so the next run must not
+    /// say that everything is still there.
+    pub(crate) fn mark_flush_failed(&self) {
+        let path = self.path.join(FLUSH_FAILED);
+        if let Err(error) = File::create(&path) {
+            tracing::error!(path = %path.display(), %error, "cannot note that a flush has failed");
+        }
+    }
+
     /// Whether the run before this one left locks behind.
     pub(crate) fn had_locks(&self) -> bool {
         self.path.join("locks-held").exists()
     }
 }
+
+const FLUSH_FAILED: &str = "flush-failed";
 
 /// Directory of the administrator's credential.
 pub(crate) const ADMIN: &str = "admin";
@@ -243,12 +267,11 @@ fn boot_id(boots: u64) -> BootId {
     BootId(id)
 }
 
-/// The kernel's boot: what it has taken it keeps when the server's process is killed. Where it does
-/// not say which boot this is, nothing is sure to be kept.
-fn write_verifier() -> WriteVerifier {
+/// Which start of the kernel this is: what it has taken it keeps when the server's process is
+/// killed. Empty where it does not say: nothing is sure to be kept then.
+fn kernel_start() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let boot = from_hex(&boot.trim().replace('-', ""));
-    WriteVerifier(boot.unwrap_or_else(random))
+    boot.trim().to_owned()
 }
 
 /// Random bytes of the operating system.

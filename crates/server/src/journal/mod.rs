@@ -5,7 +5,7 @@
 //! leaves an *intent* here before it runs, with what is needed to tell from the tree whether it
 //! ran, and its *end* afterwards. Both are plain writes into the page cache, a microsecond each:
 //! they survive `kill -9`. A machine that loses power may lose them, or the unsynced changes that
-//! they speak of; so after that what has run counts as interrupted.
+//! they speak of; so after that an append counts as run only if the file still has it.
 //!
 //! At the start, every intent without an end is resolved against the tree at once, before any
 //! client can change anything ([`resolve`]). A step that is sent again then finds its verdict: it
@@ -63,8 +63,7 @@ pub(crate) struct Journal(Mutex<Inner>);
 
 impl Journal {
     /// Reads what the runs before left behind, resolves it, and begins anew with what is still
-    /// open. `lost_unflushed`: since then the machine may have lost what was not flushed, so that
-    /// what has run may not have run any more.
+    /// open. `lost_unflushed`: since then the machine may have lost what was not flushed.
     ///
     /// # Errors
     /// [`DataError::Io`].
@@ -80,10 +79,7 @@ impl Journal {
         }
         drop_old(&mut entries, unix_time(), JOURNAL_AGE_MAX);
         if lost_unflushed {
-            let all = entries.values_mut().flat_map(BTreeMap::values_mut);
-            for entry in all.filter(|entry| matches!(entry.state, State::Done(_))) {
-                entry.state = State::Begun;
-            }
+            forget_lost_appends(&mut entries, volumes);
         }
         resolve_all(&mut entries, volumes);
         let count = entries.values().map(BTreeMap::len).sum();
@@ -255,6 +251,25 @@ fn records_of(entries: &Entries) -> impl Iterator<Item = Record> {
             std::iter::once(intent).chain(end)
         })
     })
+}
+
+/// What was appended and is not in its file any more has not been appended.
+fn forget_lost_appends(entries: &mut Entries, volumes: &Volumes) {
+    let all = entries.values_mut().flat_map(BTreeMap::values_mut);
+    let (mut appends, mut ends) = (Vec::new(), Vec::new());
+    for entry in all {
+        if let (Act::Append { file, .. }, State::Done(done)) = (&entry.intent.act, &entry.state)
+            && let Some((offset, bytes)) = done.written
+        {
+            ends.push((file.clone(), offset + bytes));
+            appends.push(entry);
+        }
+    }
+    for (entry, is_there) in appends.into_iter().zip(resolve::reach(&ends, volumes)) {
+        if !is_there {
+            entry.state = State::NotDone;
+        }
+    }
 }
 
 /// Gives every open intent a verdict.

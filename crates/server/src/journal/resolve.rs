@@ -35,6 +35,30 @@ pub(super) fn resolve(intents: &[Intent], volumes: &Volumes) -> Vec<State> {
     })
 }
 
+/// Whether files are as long as they should be; what cannot be told counts as such.
+pub(super) fn reach(ends: &[(Handle, u64)], volumes: &Volumes) -> Vec<bool> {
+    std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            let worker = Worker::new().ok()?;
+            let mut sizes: HashMap<&Handle, Option<u64>> = HashMap::new();
+            let size = |file: &Handle| {
+                let (volume, inner) = volumes.by_handle(file).ok()?;
+                let root = Principal::root();
+                let found = volume.export.attributes(&worker, &root, &inner);
+                found.ok().map(|attributes| attributes.size)
+            };
+            let mut is_there = Vec::with_capacity(ends.len());
+            for (file, end) in ends {
+                let size = *sizes.entry(file).or_insert_with(|| size(file));
+                is_there.push(size.is_none_or(|size| size >= *end));
+            }
+            Some(is_there)
+        });
+        let looked = looking.join().ok().flatten();
+        looked.unwrap_or_else(|| vec![true; ends.len()])
+    })
+}
+
 fn judge_all(intents: &[Intent], volumes: &Volumes, worker: &Worker) -> Vec<State> {
     let mut touched: HashMap<(&Handle, Option<&Name>), usize> = HashMap::new();
     for place in intents.iter().flat_map(places) {

@@ -67,7 +67,11 @@ impl Execution {
             }
             Step::SyncFileSystem { target } => {
                 let place = self.target(target)?;
-                place.volume.export.sync_all()?;
+                let synced = place.volume.export.sync_all();
+                if synced.is_err() {
+                    self.core.data.mark_flush_failed();
+                }
+                synced?;
                 Ok(StepReply::Done)
             }
             _ => unreachable!("the dispatcher sends only these here"),
@@ -276,6 +280,7 @@ impl Execution {
                 "a file could not be made durable; it is refused until the server is restarted"
             );
             place.volume.poison(&place.outer);
+            self.core.data.mark_flush_failed();
             return Err(error.into());
         }
         let lease = self.grant(&place, Lease::Read);

@@ -11,8 +11,8 @@ use std::time::SystemTime;
 
 /// Oldest kernel with openat2(2), without which a copy or an export would have to trust paths.
 const KERNEL_MIN: (u32, u32) = (5, 6);
-/// Newest thing that is used where it is there: FUSE's passthrough of opened files.
-const KERNEL_GOOD: (u32, u32) = (6, 9);
+/// Newest thing that is used where it is there: with FUSE's epochs the kernel may keep names.
+const KERNEL_GOOD: (u32, u32) = (6, 16);
 /// A clock before this is not set: certificates would not be valid yet. 2026-01-01.
 const CLOCK_MIN_SECONDS: u64 = 1_767_225_600;
 /// What the buffers of TCP should carry: one gigabit per second over 100 ms.
@@ -47,7 +47,8 @@ fn kernel() -> Check {
             Check::failed(name, release, "Linux 5.6 or newer is needed")
         }
         Some(version) if version < KERNEL_GOOD => {
-            let advice = "it works; Linux 6.9 or newer reads cached files faster";
+            let advice =
+                "it works; with Linux 6.16 or newer a mount need not ask for each name again";
             Check::warning(name, release, advice)
         }
         Some(_) => Check::good(name, release),
@@ -247,7 +248,7 @@ mod tests {
 
     #[test]
     fn releases_are_compared_by_number() {
-        assert_eq!(parse_release("6.18.44-fc-v669"), Some((6, 18)));
+        assert_eq!(parse_release("6.18.2-custom"), Some((6, 18)));
         assert_eq!(parse_release("5.10.0-28-amd64"), Some((5, 10)));
         assert_eq!(parse_release("unknown"), None);
         assert!(parse_release("6.18").expect("a version") > KERNEL_GOOD);
