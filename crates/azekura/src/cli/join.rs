@@ -25,7 +25,7 @@ impl Join {
 
 /// Make a join string, with which one client can enrol once
 ///
-/// Hand it over on a way that nobody else reads: whoever has it first gets the credential.
+/// Pass it on over a channel that nobody else can read: whoever has it first gets the credential.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  azekura join create 127.0.0.1:7700 --kind user:1000 --for 1h")]
 pub(super) struct Create {

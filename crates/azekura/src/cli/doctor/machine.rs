@@ -125,12 +125,16 @@ fn allow_other(root: bool) -> Check {
 
 /// A server acts for each caller, finds files by handle and listens to the kernel for changes.
 fn serving(root: bool) -> Check {
-    const NEEDED: [(u32, &str); 5] = [
+    const NEEDED: [(u32, &str); 9] = [
+        (0, "CAP_CHOWN"),
         (1, "CAP_DAC_OVERRIDE"),
         (2, "CAP_DAC_READ_SEARCH"),
+        (3, "CAP_FOWNER"),
+        (4, "CAP_FSETID"),
         (6, "CAP_SETGID"),
         (7, "CAP_SETUID"),
         (21, "CAP_SYS_ADMIN"),
+        (27, "CAP_MKNOD"),
     ];
     let name = "serving";
     if !root {
