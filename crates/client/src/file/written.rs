@@ -358,21 +358,16 @@ impl Written {
         self.supersede(id, stored);
     }
 
-    fn lost_before(&self, id: u64) -> impl Iterator<Item = (&u64, &Piece)> {
-        let lost = self.lost.range(..id);
-        lost.filter_map(|id| self.pieces.get_key_value(id))
-    }
-
     /// What piece `id` has put into `stored` of the file, earlier pieces need not put there again.
     fn supersede(&mut self, id: u64, stored: Extent) {
-        let waiting = |(_, piece): &(&u64, &Piece)| piece.state == PieceState::Waiting;
-        let earlier = self.lost_before(id).filter(waiting);
-        let earlier: Vec<u64> = earlier.map(|(id, _)| *id).collect();
+        let earlier: Vec<u64> = self.lost.range(..id).copied().collect();
         for id in earlier {
-            if let Some(piece) = self.pieces.get_mut(&id) {
+            if let Some(piece) = self.pieces.get_mut(&id)
+                && piece.state == PieceState::Waiting
+            {
                 piece.left.remove(piece.part_in(stored));
+                self.settle(id);
             }
-            self.settle(id);
         }
     }
 

@@ -19,12 +19,12 @@ use wire::message::{FileRef, Step, StepReply, Target};
 /// Longest pause before a commit is tried again because the server runs anew; it begins with 1 ms
 /// and doubles.
 const COMMIT_PAUSE_MAX: Duration = Duration::from_millis(250);
-/// How long data of closed files stays here at most before it is made durable.
+/// How long data stays here at most before it is made durable, while the server can be reached.
 const GROUP_COMMIT_TIME: Duration = Duration::from_secs(5);
-/// Files of one recall that are committed one by one.
-const RECALL_COMMITS_MAX: usize = 8;
 /// How often memory is looked at meanwhile.
 const GROUP_COMMIT_LOOK_TIME: Duration = Duration::from_millis(250);
+/// Files of one recall that are committed one by one.
+const RECALL_COMMITS_MAX: usize = 8;
 
 impl Volume {
     /// Makes everything written to a file durable.
@@ -305,12 +305,7 @@ impl Volume {
 
     /// The server has said its write verifier: what it may have lost is sent again.
     pub(super) fn replay(&self, verifier: WriteVerifier) {
-        let files: Vec<(NodeId, Arc<File>)> = {
-            let nodes = self.nodes();
-            let with_file = |id| Some((id, nodes.get(id)?.file.clone()?));
-            nodes.ids().filter_map(with_file).collect()
-        };
-        for (node, file) in files {
+        for (node, file) in self.files_by_node() {
             let again = file.lock().written.on_verifier(verifier);
             if again {
                 self.send_written(node, &file);

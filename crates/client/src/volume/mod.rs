@@ -242,11 +242,14 @@ impl Volume {
     }
 
     fn files(&self) -> Vec<Arc<File>> {
+        let files = self.files_by_node().into_iter();
+        files.map(|(_, file)| file).collect()
+    }
+
+    fn files_by_node(&self) -> Vec<(NodeId, Arc<File>)> {
         let nodes = self.nodes();
-        nodes
-            .ids()
-            .filter_map(|id| nodes.get(id)?.file.clone())
-            .collect()
+        let with_file = |id| Some((id, nodes.get(id)?.file.clone()?));
+        nodes.ids().filter_map(with_file).collect()
     }
 
     fn nodes(&self) -> MutexGuard<'_, NodeTable> {
@@ -399,12 +402,7 @@ impl Volume {
     pub async fn sync(&self, who: &Principal) -> Result<(), FsError> {
         self.settle_all().await?;
         let mut outcome = Ok(());
-        let ids: Vec<(NodeId, Arc<File>)> = {
-            let nodes = self.nodes();
-            let with_file = |id| Some((id, nodes.get(id)?.file.clone()?));
-            nodes.ids().filter_map(with_file).collect()
-        };
-        for (node, file) in ids {
+        for (node, file) in self.files_by_node() {
             let is_due = {
                 let state = file.lock();
                 !state.written.is_empty() || state.written.errors.is_untold()

@@ -90,12 +90,7 @@ impl Volume {
     /// Memory is short: send what is gathered anywhere and commit what is stored.
     fn relieve(&self, file: &Arc<File>, node: NodeId) {
         self.commit_in_background(node, file);
-        let others: Vec<(NodeId, Arc<File>)> = {
-            let nodes = self.nodes();
-            let with_file = |id| Some((id, nodes.get(id)?.file.clone()?));
-            nodes.ids().filter_map(with_file).collect()
-        };
-        for (node, file) in others {
+        for (node, file) in self.files_by_node() {
             if !file.lock().written.is_empty() {
                 self.commit_in_background(node, &file);
             }

@@ -205,6 +205,7 @@ impl DataDirectory {
     }
 }
 
+/// There after a flush has failed, until the next start.
 const FLUSH_FAILED: &str = "flush-failed";
 
 /// Directory of the administrator's credential.
