@@ -28,8 +28,8 @@ use wire::frame::{Class, Frame, FrameKind};
 use wire::identity::Peer;
 use wire::link::{BulkSocket, Connection, FrameReader, FrameWriter, LinkError};
 use wire::message::{
-    ConnectionRole, Farewell, Features, Hello, Notice, Proof, Refusal, Reply, Request, Settled,
-    Welcome, decode, frame,
+    ConnectionRole, Farewell, Features, Hello, Notice, Proof, Refusal, Reply, Request, Welcome,
+    decode, frame,
 };
 use wire::version::WireVersion;
 
@@ -552,16 +552,11 @@ impl Receiver {
         }
     }
 
-    /// Nothing is left of the session when its client reads `reply`.
     fn end_session(&self, reply: Frame) {
         let (core, session, link) = (self.core.clone(), self.session.clone(), self.link.clone());
         // Closing what it had open may take the disk's time.
         tokio::task::spawn_blocking(move || {
-            core.sessions.note_goodbye(session.id);
             core.end_session(&session, Ending::Goodbye { link, reply });
-            // It asks for nothing again.
-            let all = Settled::all_below(RequestId(u64::MAX));
-            core.journal.settle(session.id, &all);
         });
     }
 

@@ -16,11 +16,12 @@ use crate::locks::Locks;
 use crate::pool::Pool;
 use crate::session::{Session, Sessions};
 use crate::volume::Volumes;
+use base::RequestId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::frame::Frame;
 use wire::identity::ClientVerifier;
-use wire::message::Farewell;
+use wire::message::{Farewell, Settled};
 
 /// A server's parts.
 pub(crate) struct Core {
@@ -73,8 +74,13 @@ impl Core {
         }
     }
 
-    /// Ends a session: its connections, opens, locks and leases go.
-    pub(crate) fn end_session(&self, session: &Arc<Session>, ending: Ending) {
+    /// Ends a session: its connections go at once, and when no worker is at one of its requests any
+    /// more, its opens, locks and leases. So nobody gets a lock that a write of the session before
+    /// might still disturb, and after the goodbye's reply nothing changes in its name.
+    pub(crate) fn end_session(self: &Arc<Self>, session: &Arc<Session>, ending: Ending) {
+        if matches!(ending, Ending::Goodbye { .. }) {
+            self.sessions.note_goodbye(session.id);
+        }
         let Some(links) = session.end() else {
             return;
         };
@@ -89,11 +95,20 @@ impl Core {
             }
         }
         self.sessions.remove(session);
+        let (core, ended) = (self.clone(), session.clone());
+        session.at_rest(move || core.clear_session(&ended, last));
+    }
+
+    /// Nothing is left of the session when its client reads the reply to its goodbye.
+    fn clear_session(&self, session: &Session, goodbye: Option<(Arc<Link>, Frame)>) {
         self.locks.end_session(session.key, &self.pool);
         drop(session.opens.take_all());
         self.caching.end_session(session.key);
-        if let Some((link, reply)) = last {
+        if let Some((link, reply)) = goodbye {
             link.end(Some(reply));
+            // It asks for nothing again.
+            let all = Settled::all_below(RequestId(u64::MAX));
+            self.journal.settle(session.id, &all);
         }
         tracing::info!(host = session.host, key = session.key.0, "session ended");
     }

@@ -47,7 +47,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 }
 
 /// Ends sessions that have no connection and have not been heard for long.
-fn end_silent(core: &Core, now: Time) -> u64 {
+fn end_silent(core: &Arc<Core>, now: Time) -> u64 {
     let mut ended = 0;
     for session in core.sessions.list() {
         let silent = now.since(session.heard()) > SESSION_IDLE_TIME_MAX;

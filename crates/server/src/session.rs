@@ -36,6 +36,7 @@ pub(crate) struct Session {
     /// When a frame of it was last read, in nanoseconds of the server's clock.
     heard: AtomicU64,
     ended: AtomicBool,
+    work: Mutex<Work>,
     /// Whether there is a connection for notices.
     has_main: AtomicBool,
     /// Volumes that it has entered.
@@ -46,6 +47,17 @@ pub(crate) struct Session {
     past_bytes_sent: AtomicU64,
     past_bytes_received: AtomicU64,
 }
+
+/// Workers that are at its requests now.
+#[derive(Default)]
+struct Work {
+    count: usize,
+    /// What the last one does.
+    at_rest: Option<Box<dyn FnOnce() + Send>>,
+}
+
+/// A worker is at one of a session's requests.
+pub(crate) struct Working(Arc<Session>);
 
 #[derive(Default)]
 struct Links {
@@ -69,7 +81,29 @@ impl Session {
         Time::from_nanos(self.heard.load(Ordering::Relaxed))
     }
 
-    /// Whether the session has ended; what is still under way for it must leave nothing behind.
+    /// A worker begins, or goes on, with one of its requests. `None` if the session has ended.
+    pub(crate) fn begin_work(self: &Arc<Self>) -> Option<Working> {
+        let mut work = self.lock_work();
+        // Under the lock: who ends the session sees this worker, or this worker the end.
+        if self.has_ended() {
+            return None;
+        }
+        work.count += 1;
+        Some(Working(self.clone()))
+    }
+
+    /// Of a session that has ended: does this when no worker is at its requests any more.
+    pub(crate) fn at_rest(&self, then: impl FnOnce() + Send + 'static) {
+        let mut work = self.lock_work();
+        if work.count > 0 {
+            work.at_rest = Some(Box::new(then));
+            return;
+        }
+        drop(work);
+        then();
+    }
+
+    /// Whether the session has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -175,6 +209,26 @@ impl Session {
     fn lock(&self) -> std::sync::MutexGuard<'_, Links> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn lock_work(&self) -> std::sync::MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        let mut work = self.0.lock_work();
+        work.count -= 1;
+        let then = if work.count == 0 {
+            work.at_rest.take()
+        } else {
+            None
+        };
+        drop(work);
+        if let Some(then) = then {
+            then();
+        }
+    }
 }
 
 /// All sessions of a server.
@@ -250,6 +304,7 @@ impl Sessions {
             links: Mutex::default(),
             heard: AtomicU64::new(clock.now().as_nanos()),
             ended: AtomicBool::new(false),
+            work: Mutex::default(),
             has_main: AtomicBool::new(false),
             volumes: Mutex::default(),
             requests: AtomicU64::new(0),

@@ -3,6 +3,7 @@
 use crate::checks::{fails, json};
 use crate::common::{Scene, obstacle, run, text};
 use base::limits::REPLIES_KEPT_MAX;
+use rustix::mount::UnmountFlags;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -523,6 +524,30 @@ fn force_gives_up_at_once_and_leaves_no_process() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(!is_mounted(&mount) && begun.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn a_mount_with_nothing_unwritten_ends_without_its_server() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &["--timeout", "60s"]);
+    fs::write(mount.join("file"), "x").unwrap();
+    scene.azekura(&["sync", text(&mount)]).ok();
+    let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
+    scene.kill();
+    let begun = Instant::now();
+    // umount(8) would look at the directory first, and wait for the server.
+    rustix::mount::unmount(&mount, UnmountFlags::empty()).unwrap();
+    let process = format!("/proc/{}", figures["pid"]);
+    while Path::new(&process).exists() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "the process stays"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

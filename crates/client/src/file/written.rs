@@ -107,6 +107,12 @@ impl Written {
         self.gathering.is_none() && self.pieces.is_empty() && self.changed.is_none()
     }
 
+    /// Whether something is not durable, or its loss not told.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        !self.is_empty() || self.errors.is_untold()
+    }
+
     /// Whether the server has something that is not durable.
     #[must_use]
     pub fn needs_commit(&self) -> bool {

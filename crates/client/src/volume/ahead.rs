@@ -234,6 +234,11 @@ impl Volume {
         here.map(|file| file.name.clone()).collect()
     }
 
+    /// Whether the server has not confirmed some creation.
+    pub(super) fn has_ahead(&self) -> bool {
+        !self.ahead.files().is_empty()
+    }
+
     /// Whether a file exists only here.
     pub(super) fn is_ahead(&self, node: NodeId) -> bool {
         self.ahead.files().contains_key(&node)

@@ -234,6 +234,13 @@ impl Volume {
         files.iter().map(|file| file.lock().written.bytes()).sum()
     }
 
+    /// Whether anything would be lost, or an error stay untold, if the volume ended now.
+    #[must_use]
+    pub fn has_unwritten(&self) -> bool {
+        let is_due = |file: &Arc<File>| file.lock().written.is_due();
+        self.has_ahead() || self.files().iter().any(is_due)
+    }
+
     /// Nodes known and leases held.
     #[must_use]
     pub fn cache_size(&self) -> (usize, usize) {
@@ -403,11 +410,7 @@ impl Volume {
         self.settle_all().await?;
         let mut outcome = Ok(());
         for (node, file) in self.files_by_node() {
-            let is_due = {
-                let state = file.lock();
-                !state.written.is_empty() || state.written.errors.is_untold()
-            };
-            if is_due {
+            if file.lock().written.is_due() {
                 outcome = outcome.and(self.commit(who, node, None, false).await);
             }
         }

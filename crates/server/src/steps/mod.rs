@@ -245,9 +245,9 @@ impl Execution {
     }
 
     fn work(mut self: Box<Self>, worker: &Worker) {
-        if self.session.has_ended() {
+        let Some(_working) = self.session.clone().begin_work() else {
             return;
-        }
+        };
         if !self.is_judged {
             let claimed = std::mem::replace(&mut self.who, Principal::root());
             match self.core.judge.judge(self.session.peer.kind, claimed) {

@@ -484,3 +484,33 @@ async fn when_the_goodbye_is_answered_the_session_has_ended_for_good() {
     );
     assert!(world.server().status().sessions.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_goodbye_is_answered_nothing_changes_any_more() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let (session, credential) = (new_session(), world.admin.clone());
+    let mut main = world
+        .client_as(&credential, session, ConnectionRole::Main, Mode::Tls)
+        .await;
+    let mut bulk = world
+        .client_as(&credential, session, ConnectionRole::Bulk, Mode::Tls)
+        .await;
+    let root = bulk.attach().await;
+    // Many changes in every request: workers are in the middle of some whenever the end comes.
+    for request in 0..64 {
+        let steps = (0..32).map(|step| mkdir(&root.handle, &format!("{request}-{step}")));
+        bulk.send_steps(steps.collect()).await;
+    }
+    let made = || std::fs::read_dir(&world.tree).unwrap().count();
+    while made() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(main.call(&Request::EndSession).await, Reply::Done);
+    let then = made();
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    assert_eq!(made(), then);
+    assert!(then < 64 * 32, "the end came in the middle");
+}

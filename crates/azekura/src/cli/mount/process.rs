@@ -13,8 +13,9 @@ use std::fs::OpenOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time to say goodbye to the server after the mount was broken on purpose.
-const ABORTED_TIME_MAX: Duration = Duration::from_secs(2);
+/// Time for the server at the end if nothing can be lost any more: nothing is unwritten, or the
+/// mount was broken on purpose.
+const PARTING_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Runs as the process that the command in the foreground started and listens to.
 pub(super) fn run_reporting(plan: Plan, config: &Config) -> Result<()> {
@@ -99,7 +100,7 @@ pub(super) fn run(plan: &Plan, config: &Config, ready: impl FnOnce() -> Result<(
     let end = mounted.run();
     // Whoever breaks the connection has given up what is unwritten.
     let time_max = match &end {
-        Ok(SessionEnd::Aborted) => timeout.min(ABORTED_TIME_MAX),
+        Ok(SessionEnd::Aborted) => timeout.min(PARTING_TIME_MAX),
         _ => timeout,
     };
     finish(plan, config, &runtime, &volume, time_max)?;
@@ -123,6 +124,13 @@ fn finish(
     let line = volume.transport().line_memory();
     if let Err(failure) = config.save_line(&plan.volume.server, line) {
         tracing::warn!("cannot remember the line: {}", failure.message());
+    }
+    if !volume.has_unwritten() {
+        let parted = runtime.block_on(volume.detach(timeout.min(PARTING_TIME_MAX)));
+        if let Err(error) = parted {
+            tracing::warn!(%error, "the server does not answer; nothing was unwritten");
+        }
+        return Ok(());
     }
     let unwritten = volume.unwritten_bytes();
     let outcome = runtime.block_on(volume.detach(timeout));
