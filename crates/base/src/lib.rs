@@ -10,10 +10,12 @@
 //! * names: [`Name`], the only way a path component crosses a border
 //! * files: [`Attributes`], [`FileKind`], [`AttributeChange`], [`FileSystemStat`]
 //! * tables: [`QuickMap`], for what is looked up once per entry or request
+//! * storage: [`BlockDevice`], the one door to it
 //! * trouble: [`FsError`], the closed set of answers a file operation can fail with
 //! * [`limits`]: every bound of the system, with its reason
 
 mod attributes;
+mod block;
 mod error;
 mod extent;
 mod handle;
@@ -28,6 +30,7 @@ mod units;
 pub use attributes::{
     AttributeChange, Attributes, FileKind, FileSystemStat, SetTime, Timestamp, mode,
 };
+pub use block::{BlockDevice, DeviceAction, DeviceError};
 pub use error::FsError;
 pub use extent::{Extent, ExtentSet};
 pub use handle::Handle;

@@ -89,7 +89,8 @@ const LAUNCHER: &str = r#"
 while read -r address kernel; do
     if [ -n "$kernel" ]; then
         set -- unshare --mount sh -c \
-            'mount --bind "$0" /proc/sys/kernel/random/boot_id && umount -ailt fuse.azekura && exec "$@"' "$kernel" "$0"
+            'mount --bind "$0" /proc/sys/kernel/random/boot_id &&
+            umount -ailt fuse.azekura && exec "$@"' "$kernel" "$0"
     else
         set -- "$0"
     fi

@@ -1,0 +1,106 @@
+//! The one door to storage.
+
+use crate::Extent;
+use std::io;
+
+/// Bytes that survive, at fixed offsets: a file, a raw device, a disk of chunks, a simulated disk.
+///
+/// * What was written may be lost, in any order and torn at [`Self::sector_bytes`], until a flush
+///   that began after it has returned successfully.
+/// * A read sees every write that returned before it, flushed or not.
+/// * After a flush has failed, nothing can be said of what was written before it; the caller must
+///   not call any of it durable, whatever a later flush says.
+///
+/// Calls block. Offsets, lengths and buffers need no alignment; what is aligned to
+/// [`Self::block_bytes`] is faster where the device works in blocks.
+pub trait BlockDevice: Send + Sync {
+    /// Length in bytes; a multiple of [`Self::block_bytes`].
+    fn len_bytes(&self) -> u64;
+
+    /// The unit that the device reads and writes in one piece, in bytes; a power of two.
+    fn block_bytes(&self) -> u32 {
+        4096
+    }
+
+    /// The largest unit that a loss of power leaves either old or new, in bytes.
+    fn sector_bytes(&self) -> u32 {
+        512
+    }
+
+    /// Fills `into` with the bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Outside`], [`DeviceError::Failed`].
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Writes `from` at `offset`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Outside`], [`DeviceError::Failed`], [`DeviceError::ReadOnly`].
+    fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError>;
+
+    /// Makes durable whatever had been written when it was called.
+    ///
+    /// # Errors
+    /// [`DeviceError::Failed`].
+    fn flush(&self) -> Result<(), DeviceError>;
+
+    /// Says that the bytes are not needed any more. They may read as anything until written again;
+    /// a device that cannot use the hint ignores it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Outside`], [`DeviceError::Failed`], [`DeviceError::ReadOnly`].
+    fn trim(&self, extent: Extent) -> Result<(), DeviceError>;
+
+    /// [`DeviceError::Outside`] if some of these bytes are not on the device.
+    ///
+    /// # Errors
+    /// As said.
+    fn check_inside(&self, extent: Extent) -> Result<(), DeviceError> {
+        let len_bytes = self.len_bytes();
+        if Extent::new(0, len_bytes).covers(extent) {
+            Ok(())
+        } else {
+            Err(DeviceError::Outside { extent, len_bytes })
+        }
+    }
+}
+
+/// What a device is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeviceAction {
+    /// [`BlockDevice::read_at`]
+    Read,
+    /// [`BlockDevice::write_at`]
+    Write,
+    /// [`BlockDevice::flush`]
+    Flush,
+    /// [`BlockDevice::trim`]
+    Trim,
+}
+
+/// Why a device did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The caller's mistake, or a record that was damaged.
+    #[error("{extent:?} is not on the device, which has {len_bytes} bytes")]
+    Outside {
+        /// What was asked for.
+        extent: Extent,
+        /// What there is.
+        len_bytes: u64,
+    },
+    /// The device says so.
+    #[error("{action:?} of {extent:?} failed")]
+    Failed {
+        /// What was asked for.
+        action: DeviceAction,
+        /// Where; empty for a flush.
+        extent: Extent,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// It was opened for reading only.
+    #[error("the device is open for reading only")]
+    ReadOnly,
+}
