@@ -52,6 +52,21 @@ pub trait BlockDevice: Send + Sync {
     /// [`DeviceError::Outside`], [`DeviceError::Failed`], [`DeviceError::ReadOnly`].
     fn trim(&self, extent: Extent) -> Result<(), DeviceError>;
 
+    /// The extent of `len` bytes at `offset`, if they are on the device. Unlike an [`Extent`] made
+    /// first and checked then, an end beyond the address space is noticed.
+    ///
+    /// # Errors
+    /// [`DeviceError::Outside`].
+    fn extent_at(&self, offset: u64, len: usize) -> Result<Extent, DeviceError> {
+        let extent = Extent::new(offset, len as u64);
+        if extent.len < len as u64 {
+            let len_bytes = self.len_bytes();
+            return Err(DeviceError::Outside { extent, len_bytes });
+        }
+        self.check_inside(extent)?;
+        Ok(extent)
+    }
+
     /// [`DeviceError::Outside`] if some of these bytes are not on the device.
     ///
     /// # Errors

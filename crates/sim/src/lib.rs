@@ -1,4 +1,4 @@
-//! A simulated world for code without I/O: clock, network and faults, all from one seed.
+//! A simulated world for code without I/O: clock, network, disk and faults, all from one seed.
 //!
 //! Code on floor 1, and every state machine that takes `now` as an argument, can be run by a test
 //! through years and disasters in milliseconds, and every failure can be run again. Four nouns,
@@ -10,6 +10,8 @@
 //! | [`Agenda`] | a virtual clock with what is to happen; taking an event moves the clock |
 //! | [`Network`] | nodes joined by [`Lane`]s, one for each direction |
 //! | [`Connections`] | ordered, reliable frames that share lanes, break and linger, as TCP's do |
+//!
+//! and, beside them, [`CrashDisk`]: a device that makes every content a loss of power may leave.
 //!
 //! A lane has delay, jitter (so that datagrams overtake each other), loss, duplication, a rate with
 //! a queue that drops at its end, and can be cut.
@@ -40,6 +42,7 @@
 
 mod agenda;
 mod connection;
+mod disk;
 mod lane;
 mod network;
 mod random;
@@ -47,6 +50,10 @@ mod seeds;
 
 pub use agenda::{Agenda, EventId};
 pub use connection::{Arrival, ConnectionId, Connections, Segment};
+pub use disk::{
+    CrashDisk, CrashState, CrashStates, DiskCounts, Effect, Failure, Fault, Image, Plant, Planted,
+    Policy, Which,
+};
 pub use lane::{Lane, LaneCounts, Outcome, Shape};
 pub use network::{Datagram, Network, NodeId};
 pub use random::Random;
