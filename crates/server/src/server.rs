@@ -158,6 +158,7 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     }
     let had_locks = data.had_locks();
     let journal = Journal::open(data.path(), &volumes, data.lost_unflushed)?;
+    data.begin_run()?;
     let core = Arc::new(Core {
         verifier: ClientVerifier::new(&data.server)?,
         credentials: registry.valid_credentials(),

@@ -271,6 +271,11 @@ fn punch(file: &File) {
 /// What changes after something was stored and before the server dies is not undone by what is sent
 /// again.
 fn changes_stand(place: &mut Place) {
+    let names = ["elsewhere", "emptied", "local"];
+    let from_elsewhere: Vec<File> = names.iter().map(|name| place.file(name)).collect();
+    names.iter().for_each(|name| place.stored(name));
+    drop(from_elsewhere);
+    place.change_from_elsewhere();
     let names = [
         "overwritten",
         "truncated",
@@ -278,9 +283,6 @@ fn changes_stand(place: &mut Place) {
         "punched",
         "copied",
         "opened",
-        "elsewhere",
-        "emptied",
-        "local",
     ];
     let mut files: Vec<File> = names.iter().map(|name| place.file(name)).collect();
     names.iter().for_each(|name| place.stored(name));
@@ -301,7 +303,6 @@ fn changes_stand(place: &mut Place) {
     let mut opened = File::create(place.near.join("opened")).unwrap();
     opened.write_all(b"B").unwrap();
     drop(opened);
-    place.change_from_elsewhere();
     place.die(Vec::new());
 
     let behind = |begin: &[u8]| [begin, &[b'A'; 100]].concat();

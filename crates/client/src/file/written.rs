@@ -460,8 +460,13 @@ impl Written {
         }
     }
 
-    /// Something that is asked for now will replace `extent`, of which everything is stored.
-    pub fn replace(&mut self, extent: Extent) -> Replacement {
+    /// Something that is asked for now will replace `extent`, of which everything is stored. `None`
+    /// if the server has lost some of it meanwhile: that must be there first, or what is sent again
+    /// may come after the change.
+    pub fn replace(&mut self, extent: Extent) -> Option<Replacement> {
+        if !self.lost.is_empty() {
+            return None;
+        }
         let mut parts = Vec::new();
         for (id, piece) in self.pieces.iter_mut().filter(|(_, p)| p.is_stored()) {
             for part in piece.replaced.missing(piece.part_in(extent)) {
@@ -470,7 +475,23 @@ impl Written {
             }
         }
         let losses = self.losses;
-        Replacement { parts, losses }
+        Some(Replacement { parts, losses })
+    }
+
+    /// The server has replaced everything that it had, by a change that came without warning.
+    pub fn on_emptied(&mut self, verifier: WriteVerifier) {
+        if self.replace(Extent::between(0, u64::MAX)).is_none() {
+            // What is on its way again may land in the emptied file.
+            self.errors.record(FsError::Io);
+        }
+        self.on_changed(verifier);
+    }
+
+    /// How often the server may have lost something. If it is another number than before a step
+    /// that depended on what was stored, the step has to be repeated.
+    #[must_use]
+    pub const fn losses(&self) -> u64 {
+        self.losses
     }
 
     /// A change has come to the server that is no written data, and is to be made durable.

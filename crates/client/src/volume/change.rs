@@ -3,7 +3,7 @@
 use super::{OpenFile, View, Volume};
 use crate::cache::{NodeId, NodeTable};
 use crate::transport::FileResponse;
-use base::{Attributes, Extent, FileKind, FsError, Name, Principal};
+use base::{Attributes, FileKind, FsError, Name, Principal};
 use wire::message::{Access, Lease, RenameMode, Step, StepReply};
 
 /// What a creation asks for.
@@ -62,9 +62,12 @@ impl Volume {
         if truncate {
             let mut state = file.lock();
             let freed = state.distrust();
-            let _ = state.written.replace(Extent::between(0, u64::MAX));
+            if !is_new {
+                state.written.on_emptied(response.verifier);
+            }
             drop(state);
             self.budget().on_freed(file.account, freed);
+            self.commit_the_rest();
         }
         self.register(who, view.node, open, access, true);
         file.lock().on_open(open);

@@ -23,8 +23,17 @@ const COMMIT_PAUSE_MAX: Duration = Duration::from_millis(250);
 const GROUP_COMMIT_TIME: Duration = Duration::from_secs(5);
 /// How often memory is looked at meanwhile.
 const GROUP_COMMIT_LOOK_TIME: Duration = Duration::from_millis(250);
-/// Files of one recall that are committed one by one.
+/// Files that are committed one by one when others want some of them.
 const RECALL_COMMITS_MAX: usize = 8;
+
+/// A piece that has gone together with a commit.
+#[derive(Clone, Copy)]
+struct Sent {
+    id: u64,
+    bytes: u64,
+    /// What the commit covers besides.
+    covered: Covered,
+}
 
 impl Volume {
     /// Makes everything written to a file durable.
@@ -104,7 +113,7 @@ impl Volume {
             file: FileRef { target, open },
             data_only,
         };
-        let (id, write, call, covered) = {
+        let (sent, write, call) = {
             let mut state = file.lock();
             state.written.seal();
             let covered = state.written.stored();
@@ -115,14 +124,19 @@ impl Volume {
                 return Ok(false);
             };
             let (write, call) = self.write_step(&handle, piece);
-            (id, write, call, covered.with(id))
+            let sent = Sent {
+                id,
+                bytes: piece.part().len,
+                covered,
+            };
+            (sent, write, call)
         };
         let pending = self.transport.submit_steps(who, vec![write, commit], call);
         let (this, file) = (self.arc(), Arc::clone(file));
         // The answer is heard even if nobody waits for the flush any more.
         let heard = tokio::spawn(async move {
             let outcome = pending.files().await.map_err(CallError::to_fs_error);
-            this.stored_and_committed(node, &file, id, covered, outcome)
+            this.stored_and_committed(node, &file, sent, outcome)
         });
         match tokio::time::timeout(self.transport.request_time_max(), heard).await {
             Ok(outcome) => outcome.map_err(|_| FsError::Io)?.map(|()| true),
@@ -134,10 +148,14 @@ impl Volume {
         &self,
         node: NodeId,
         file: &Arc<File>,
-        id: u64,
-        covered: Covered,
+        sent: Sent,
         outcome: Result<FileResponse, FsError>,
     ) -> Result<(), FsError> {
+        let Sent {
+            id,
+            bytes: sent_bytes,
+            mut covered,
+        } = sent;
         let mut response = match outcome {
             Ok(response) => response,
             Err(error) => {
@@ -150,6 +168,12 @@ impl Volume {
             .results
             .first()
             .and_then(|stored| stored.as_ref().err().copied());
+        // What the server did not take then goes after the commit.
+        if let Some(Ok(StepReply::Written { bytes, .. })) = response.results.first()
+            && *bytes == sent_bytes
+        {
+            covered = covered.with(id);
+        }
         let (verifier, recalls_seen) = (response.verifier, response.recalls_seen);
         self.stored(node, file, id, Ok(response));
         let Some(committed) = committed else {
@@ -284,20 +308,29 @@ impl Volume {
         self.nodes().get(node).is_some_and(Node::is_leased)
     }
 
-    /// As [`Self::commit_stored`] for files that others want; with many, all that there is goes by
-    /// one flush.
+    /// As [`Self::commit_stored`] for files that others want. If there are many more, they go by
+    /// the same flush: others may want them next.
     pub(super) async fn commit_for_others(&self, nodes: &[NodeId]) {
-        let needs_commit = |node: &&NodeId| {
-            let file = self.nodes().get(**node).and_then(|node| node.file.clone());
-            file.is_some_and(|file| file.lock().written.needs_commit())
+        let needs_commit = |file: &Arc<File>| file.lock().written.needs_commit();
+        let wanted = |node: &NodeId| {
+            let file = self.nodes().get(*node).and_then(|node| node.file.clone());
+            file.is_some_and(|file| needs_commit(&file))
         };
-        let nodes: Vec<NodeId> = nodes.iter().filter(needs_commit).copied().collect();
+        if !nodes.iter().any(wanted) {
+            return;
+        }
         let committed = async {
-            if nodes.len() > RECALL_COMMITS_MAX {
+            if self
+                .files()
+                .iter()
+                .filter(|file| needs_commit(file))
+                .count()
+                > RECALL_COMMITS_MAX
+            {
                 return self.commit_all(self.transport.own()).await;
             }
             for node in nodes {
-                self.commit_stored(node).await;
+                self.commit_stored(*node).await;
             }
         };
         let _ = tokio::time::timeout(RECALL_COMMIT_TIME_MAX, committed).await;

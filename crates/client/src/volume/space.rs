@@ -3,6 +3,7 @@
 use super::Volume;
 use crate::cache::NodeId;
 use crate::transport::FileResponse;
+use base::limits::COMMIT_TRIES_MAX;
 use base::{Extent, FsError, OpenId, Principal};
 use wire::message::{AllocateMode, FileRef, SeekWhat, Step, StepReply};
 
@@ -50,11 +51,19 @@ impl Volume {
         offset: u64,
         what: SeekWhat,
     ) -> Result<u64, FsError> {
-        let file = self.settled_file(node, open).await?;
-        match self.step(who, Step::Seek { file, offset, what }).await? {
-            (StepReply::Position(position), _) => Ok(position),
-            _ => Err(FsError::Io),
+        for _ in 0..COMMIT_TRIES_MAX {
+            let losses = self.losses(node)?;
+            let file = self.settled_file(node, open).await?;
+            let (reply, response) = self.step(who, Step::Seek { file, offset, what }).await?;
+            if self.has_lost_since(node, losses, &response)? {
+                continue;
+            }
+            return match reply {
+                StepReply::Position(position) => Ok(position),
+                _ => Err(FsError::Io),
+            };
         }
+        Err(FsError::Io)
     }
 
     /// Copies between two files without the data leaving the server; how much was copied.
@@ -68,26 +77,53 @@ impl Volume {
         target: (NodeId, Option<OpenId>, u64),
         bytes: u64,
     ) -> Result<u64, FsError> {
-        let step = Step::CopyRange {
-            source: self.settled_file(source.0, source.1).await?,
-            source_offset: source.2,
-            target: self.settled_file(target.0, target.1).await?,
-            target_offset: target.2,
-            bytes,
-        };
-        let replaced = Extent::new(target.2, bytes);
-        let (reply, response) = self.replace(who, target.0, replaced, step).await?;
-        let StepReply::Written {
-            bytes, attributes, ..
-        } = reply
-        else {
-            return Err(FsError::Io);
-        };
-        self.distrust(target.0)?;
-        self.note_attributes(target.0, &attributes, response.recalls_seen);
-        self.tell_attributes(target.0);
-        self.tell_data(target.0);
-        Ok(bytes)
+        for _ in 0..COMMIT_TRIES_MAX {
+            let losses = self.losses(source.0)?;
+            let step = Step::CopyRange {
+                source: self.settled_file(source.0, source.1).await?,
+                source_offset: source.2,
+                target: self.settled_file(target.0, target.1).await?,
+                target_offset: target.2,
+                bytes,
+            };
+            let replaced = Extent::new(target.2, bytes);
+            let (reply, response) = self.replace(who, target.0, replaced, step).await?;
+            let StepReply::Written {
+                bytes, attributes, ..
+            } = reply
+            else {
+                return Err(FsError::Io);
+            };
+            self.distrust(target.0)?;
+            self.note_attributes(target.0, &attributes, response.recalls_seen);
+            self.tell_attributes(target.0);
+            self.tell_data(target.0);
+            if !self.has_lost_since(source.0, losses, &response)? {
+                return Ok(bytes);
+            }
+        }
+        Err(FsError::Io)
+    }
+
+    /// How often the server may have lost what it had of a file.
+    fn losses(&self, node: NodeId) -> Result<u64, FsError> {
+        Ok(self.file(node)?.lock().written.losses())
+    }
+
+    /// Whether a step was carried out by a server that had lost what the step depended on; it gets
+    /// that again, and the step has to be repeated.
+    fn has_lost_since(
+        &self,
+        node: NodeId,
+        losses: u64,
+        response: &FileResponse,
+    ) -> Result<bool, FsError> {
+        let file = self.file(node)?;
+        let again = file.lock().written.on_verifier(response.verifier);
+        if again {
+            self.send_written(node, &file);
+        }
+        Ok(file.lock().written.losses() != losses)
     }
 
     /// Carries out a step that puts something else into `extent` of a file: what is stored there
@@ -103,7 +139,13 @@ impl Volume {
         let file = self.file(node)?;
         // From the beginning: the server's machine may go down before the answer, and the step is
         // carried out when it is back.
-        let replacement = file.lock().written.replace(extent);
+        let replacement = loop {
+            let replacement = file.lock().written.replace(extent);
+            match replacement {
+                Some(replacement) => break replacement,
+                None => self.until_stored(node, &file).await?,
+            }
+        };
         let outcome = self.step(who, step).await;
         let done = match &outcome {
             Ok((StepReply::Written { bytes, .. }, _)) => *bytes,

@@ -61,6 +61,7 @@ pub(crate) struct DataDirectory {
     pub(crate) handle_key: HandleKey,
     pub(crate) server: Credential,
     pub(crate) boot: BootId,
+    boot_file: BootFile,
     pub(crate) write_verifier: WriteVerifier,
     /// Whether the machine may have lost what the last run had written and not flushed.
     pub(crate) lost_unflushed: bool,
@@ -117,7 +118,7 @@ impl DataDirectory {
         Ok((cluster, admin))
     }
 
-    /// Opens the directory for a run of the server and counts the run.
+    /// Opens the directory for a run of the server, which begins with [`Self::begin_run`].
     pub(crate) fn open(path: &Path) -> Result<(Self, Registry), DataError> {
         if !path.join("cluster.toml").exists() {
             return Err(DataError::NotInitialised(path.to_owned()));
@@ -147,8 +148,6 @@ impl DataDirectory {
             verifier,
             kernel,
         };
-        file::write(path, "boot", &boot)?;
-        let _ = fs::remove_file(path.join(FLUSH_FAILED));
         let registry = Registry::open(path)?;
         let directory = Self {
             path: path.to_owned(),
@@ -157,10 +156,25 @@ impl DataDirectory {
             handle_key: HandleKey::new(handle_key),
             server: Credential::load(&path.join("server"))?,
             boot: boot_id(boots),
+            boot_file: boot,
             write_verifier,
             lost_unflushed,
         };
         Ok((directory, registry))
+    }
+
+    /// Counts the run, before anybody is served. What the last one has left is dealt with by now:
+    /// its note of a failed flush goes.
+    pub(crate) fn begin_run(&self) -> Result<(), DataError> {
+        file::write(&self.path, "boot", &self.boot_file)?;
+        let note = self.path.join(FLUSH_FAILED);
+        match fs::remove_file(&note) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(DataError::Io {
+                path: note,
+                source: error,
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Where it is.

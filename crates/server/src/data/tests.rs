@@ -21,9 +21,32 @@ fn what_was_initialised_opens_and_each_run_has_its_own_identity() {
     assert_eq!(first.authority.cluster(), cluster);
     assert_eq!(registry.credentials(0, 9).0.len(), 1);
     let boot = first.boot;
+    first.begin_run().unwrap();
     drop(first);
     let (second, _) = DataDirectory::open(&path).unwrap();
     assert!(second.boot > boot, "{} then {}", boot, second.boot);
+}
+
+#[test]
+fn a_start_that_fails_leaves_the_note_of_a_failed_flush() {
+    let (_parent, path) = fresh();
+    DataDirectory::init(&path).unwrap();
+    let (first, _) = DataDirectory::open(&path).unwrap();
+    first.begin_run().unwrap();
+    let verifier = first.write_verifier;
+    first.mark_flush_failed();
+    drop(first);
+    for _ in 0..2 {
+        // The journal cannot be opened, say: the run does not begin.
+        let (failed, _) = DataDirectory::open(&path).unwrap();
+        assert!(failed.lost_unflushed && failed.write_verifier != verifier);
+    }
+    let (second, _) = DataDirectory::open(&path).unwrap();
+    second.begin_run().unwrap();
+    let verifier = second.write_verifier;
+    drop(second);
+    let (third, _) = DataDirectory::open(&path).unwrap();
+    assert!(!third.lost_unflushed && third.write_verifier == verifier);
 }
 
 #[test]

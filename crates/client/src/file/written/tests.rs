@@ -2,6 +2,9 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
 
 const OLD: WriteVerifier = WriteVerifier([1; 16]);
 const NEW: WriteVerifier = WriteVerifier([2; 16]);
@@ -134,7 +137,7 @@ fn what_something_else_has_replaced_is_not_sent_again() {
     written.seal();
     send_all(&mut written);
     written.on_stored(1, 0, 100, OLD);
-    let cut = written.replace(Extent::between(60, u64::MAX));
+    let cut = written.replace(Extent::between(60, u64::MAX)).unwrap();
     assert!(written.on_verifier(NEW));
     let (_, piece) = written.poll_send().unwrap();
     assert_eq!(piece.part(), Extent::new(0, 60));
@@ -147,6 +150,56 @@ fn what_something_else_has_replaced_is_not_sent_again() {
         Extent::new(60, 40),
         "the truncation was refused"
     );
+}
+
+#[test]
+fn what_a_refused_change_would_have_replaced_is_sent_again() {
+    let mut written = Written::default();
+    push(&mut written, 0, 100);
+    written.seal();
+    send_all(&mut written);
+    written.on_stored(1, 0, 100, OLD);
+    let whole = Extent::between(0, u64::MAX);
+    let cut = written.replace(whole).unwrap();
+    written.on_not_replaced(cut, whole);
+    assert!(written.is_stored(), "the server still has it");
+    assert!(written.on_verifier(NEW));
+    let (_, piece) = written.poll_send().unwrap();
+    assert_eq!(piece.part(), Extent::new(0, 100));
+}
+
+#[test]
+fn nothing_is_replaced_before_what_was_lost_is_there_again() {
+    let mut written = Written::default();
+    push(&mut written, 0, 100);
+    written.seal();
+    send_all(&mut written);
+    written.on_stored(1, 0, 100, OLD);
+    assert!(written.on_verifier(NEW));
+    assert!(written.replace(Extent::new(0, 50)).is_none(), "it waits");
+    send_all(&mut written);
+    assert!(written.replace(Extent::new(0, 50)).is_none(), "under way");
+    written.on_stored(1, 0, 100, NEW);
+    assert!(written.replace(Extent::new(0, 50)).is_some());
+}
+
+#[test]
+fn a_file_emptied_while_something_is_sent_again_is_in_doubt() {
+    for lost in [false, true] {
+        let mut written = Written::default();
+        push(&mut written, 0, 100);
+        written.seal();
+        send_all(&mut written);
+        written.on_stored(1, 0, 100, OLD);
+        let verifier = if lost { NEW } else { OLD };
+        assert_eq!(written.on_verifier(verifier), lost);
+        written.on_emptied(verifier);
+        assert_eq!(written.errors.since(0).is_err(), lost);
+        assert!(written.needs_commit(), "that it is empty must be durable");
+        let covered = written.stored();
+        written.on_committed(covered, verifier);
+        assert_eq!(written.is_empty(), !lost);
+    }
 }
 
 #[test]
@@ -245,27 +298,68 @@ fn a_piece_that_failed_is_gone_and_its_error_stays() {
 /// Bytes of the model's file.
 const SPACE: usize = 48;
 
-/// A request under way: where it goes, what it brings, and whether a commit follows in it.
-#[derive(Clone, Debug)]
+/// A change that cannot be sent again: a hole, say.
+#[derive(Clone)]
+struct Change {
+    range: Range<usize>,
+    number: u64,
+    replacement: Rc<Cell<Option<Replacement>>>,
+    /// Whether the server has carried it out: then it does so when it is asked again.
+    is_done: bool,
+}
+
+/// A request under way: where a piece goes and what it brings, what it changes, and whether a
+/// commit follows in it.
+#[derive(Clone, Default)]
 struct Request {
     piece: Option<(u64, usize, Vec<u64>)>,
+    change: Option<Change>,
     commit: Option<Covered>,
 }
 
-/// A server with a volatile and a durable state. A byte is the number of the write that made it.
+/// How the server carries a request out.
+#[derive(Clone, Copy, PartialEq)]
+enum Outcome {
+    Done,
+    /// It takes half of a piece, and refuses a change.
+    Half,
+}
+
+/// A reply under way: what was carried out of what was asked for, and by which server.
+struct Answer {
+    request: Request,
+    whole: Request,
+    outcome: Outcome,
+    verifier: WriteVerifier,
+}
+
+/// A call of fsync(2) that waits.
+struct Sync {
+    pieces: Vec<u64>,
+    has_change: bool,
+    /// What it will promise.
+    state: [u64; SPACE],
+}
+
+/// A server with a volatile and a durable state. A byte is the number of the call that made it.
 struct Model {
     written: Written,
-    /// What a program reads: every write in the order of the calls.
+    /// What a program reads: every write and change in the order of the calls.
     wanted: [u64; SPACE],
+    /// Bytes that were changed, and the program told that the change may be lost.
+    in_doubt: [bool; SPACE],
+    errors: u64,
+    /// Which calls were changes.
+    changes: BTreeSet<u64>,
     cache: [u64; SPACE],
     disk: [u64; SPACE],
     /// What fsync(2) has promised.
     promised: [u64; SPACE],
-    /// Calls of fsync(2) that wait: for which pieces, and what they will promise.
-    waiting: Vec<(Vec<u64>, [u64; SPACE])>,
+    waiting: Vec<Sync>,
     verifier: u8,
     line: Vec<Request>,
-    writes: u64,
+    replies: Vec<Answer>,
+    calls: u64,
 }
 
 impl Model {
@@ -273,13 +367,17 @@ impl Model {
         Self {
             written: Written::default(),
             wanted: [0; SPACE],
+            in_doubt: [false; SPACE],
+            errors: 0,
+            changes: BTreeSet::new(),
             cache: [0; SPACE],
             disk: [0; SPACE],
             promised: [0; SPACE],
             waiting: Vec::new(),
             verifier: 1,
             line: Vec::new(),
-            writes: 0,
+            replies: Vec::new(),
+            calls: 0,
         }
     }
 
@@ -287,79 +385,180 @@ impl Model {
         WriteVerifier([self.verifier; 16])
     }
 
+    /// The program waits for each of its changes.
+    fn is_changing(&self) -> bool {
+        let answered = self.replies.iter().map(|answer| &answer.request);
+        let mut requests = self.line.iter().chain(answered);
+        requests.any(|request| request.change.is_some())
+    }
+
     fn write(&mut self, offset: usize, len: usize) {
-        let end = (offset + len).min(SPACE);
-        self.writes += 1;
-        self.wanted[offset..end].fill(self.writes);
-        let data = Bytes::from(vec![u8::try_from(self.writes).unwrap(); end - offset]);
+        if self.is_changing() {
+            return;
+        }
+        let range = offset..(offset + len).min(SPACE);
+        self.calls += 1;
+        self.wanted[range.clone()].fill(self.calls);
+        self.in_doubt[range.clone()].fill(false);
+        let data = Bytes::from(vec![u8::try_from(self.calls).unwrap(); range.len()]);
         self.written
             .push(write(offset as u64, data), PIECE_BYTES_MAX);
         self.written.seal();
     }
 
-    fn send(&mut self, with_commit: bool) {
-        if with_commit {
-            self.waiting.push((self.written.ids(), self.wanted));
+    fn change(&mut self, offset: usize, len: usize) {
+        let range = offset..(offset + len).min(SPACE);
+        if self.is_changing() || !self.written.is_stored() {
+            return;
         }
-        let covered = self.written.stored();
-        let commit_alone = || Request {
-            piece: None,
-            commit: Some(covered),
+        let extent = Extent::new(offset as u64, range.len() as u64);
+        let replacement = self.written.replace(extent).unwrap();
+        self.calls += 1;
+        self.changes.insert(self.calls);
+        let change = Change {
+            range,
+            number: self.calls,
+            replacement: Rc::new(Cell::new(Some(replacement))),
+            is_done: false,
         };
-        let request = match self.written.poll_send() {
-            Some((id, piece)) => {
-                let data = piece.part_data();
-                let data = data.iter().map(|byte| u64::from(*byte)).collect();
-                let place = usize::try_from(piece.place()).unwrap();
-                Request {
-                    piece: Some((id, place, data)),
-                    commit: with_commit.then(|| covered.with(id)),
-                }
-            }
-            None if with_commit => commit_alone(),
-            None => return,
-        };
-        self.line.push(request);
+        let change = Some(change);
+        self.line.push(Request {
+            change,
+            ..Request::default()
+        });
     }
 
-    /// The server carries one out.
-    fn execute(&mut self, index: usize, heard: bool) {
+    fn send(&mut self, with_commit: bool) {
+        if with_commit && !self.is_changing() {
+            let mut state = self.wanted;
+            for byte in (0..SPACE).filter(|byte| self.in_doubt[*byte]) {
+                state[byte] = 0;
+            }
+            self.waiting.push(Sync {
+                pieces: self.written.ids(),
+                has_change: self.written.changed.is_some(),
+                state,
+            });
+        }
+        let covered = self.written.stored();
+        let piece = self.written.poll_send().map(|(id, piece)| {
+            let data = piece.part_data();
+            let data = data.iter().map(|byte| u64::from(*byte)).collect();
+            (id, usize::try_from(piece.place()).unwrap(), data)
+        });
+        let commit = with_commit.then_some(covered);
+        if piece.is_some() || commit.is_some() {
+            self.line.push(Request {
+                piece,
+                commit,
+                ..Request::default()
+            });
+        }
+    }
+
+    /// The server carries one out. Its reply may be overtaken by others.
+    fn execute(&mut self, index: usize, mut outcome: Outcome) {
         let Some(at) = index.checked_rem(self.line.len()) else {
             return;
         };
-        let request = self.line[at].clone();
-        if let Some((_, offset, data)) = &request.piece {
-            self.cache[*offset..offset + data.len()].copy_from_slice(data);
+        let mut whole = self.line.remove(at);
+        if let Some(change) = &mut whole.change {
+            if change.is_done {
+                outcome = Outcome::Done;
+            }
+            change.is_done = outcome == Outcome::Done;
+        }
+        let mut request = whole.clone();
+        if let Some((_, offset, data)) = &mut request.piece {
+            if outcome == Outcome::Half {
+                data.truncate(data.len().div_ceil(2));
+            }
+            self.cache[*offset..*offset + data.len()].copy_from_slice(data);
+        }
+        if let Some(Change { range, number, .. }) = &request.change
+            && outcome == Outcome::Done
+        {
+            self.cache[range.clone()].fill(*number);
         }
         if request.commit.is_some() {
             self.disk = self.cache;
         }
-        if heard {
-            self.line.remove(at);
-            self.answer(&request);
-        }
+        let verifier = self.verifier();
+        self.replies.push(Answer {
+            request,
+            whole,
+            outcome,
+            verifier,
+        });
     }
 
-    fn answer(&mut self, request: &Request) {
-        let verifier = self.verifier();
+    fn hear(&mut self, index: usize) {
+        let Some(at) = index.checked_rem(self.replies.len()) else {
+            return;
+        };
+        let Answer {
+            request,
+            whole,
+            outcome,
+            verifier,
+        } = self.replies.remove(at);
+        let mut covered = request.commit;
         if let Some((id, offset, data)) = &request.piece {
+            let sent = whole.piece.as_ref().map_or(0, |(_, _, data)| data.len());
+            if data.len() == sent {
+                covered = covered.map(|covered| covered.with(*id));
+            }
             let (offset, bytes) = (*offset as u64, data.len() as u64);
             self.written.on_stored(*id, offset, bytes, verifier);
         }
-        if let Some(covered) = request.commit {
+        if let Some(Change {
+            range,
+            number,
+            replacement,
+            ..
+        }) = &request.change
+        {
+            if outcome == Outcome::Done {
+                self.wanted[range.clone()].fill(*number);
+                self.in_doubt[range.clone()].fill(false);
+                self.written.on_changed(verifier);
+            } else {
+                let extent = Extent::new(range.start as u64, range.len() as u64);
+                self.written.on_verifier(verifier);
+                self.written
+                    .on_not_replaced(replacement.take().unwrap(), extent);
+            }
+        }
+        if let Some(covered) = covered {
             self.written.on_committed(covered, verifier);
         }
+        self.hear_errors();
         let (written, promised) = (&self.written, &mut self.promised);
-        self.waiting.retain(|(pieces, state)| {
-            let done = written.has_none_of(pieces);
+        self.waiting.retain(|sync| {
+            let changed = sync.has_change && written.changed.is_some();
+            let done = written.has_none_of(&sync.pieces) && !changed;
             if done {
-                for (promised, wanted) in promised.iter_mut().zip(state) {
+                for (promised, wanted) in promised.iter_mut().zip(&sync.state) {
                     *promised = (*promised).max(*wanted);
                 }
             }
             !done
         });
         self.check();
+    }
+
+    /// Whoever syncs is told that a change may be lost, once.
+    fn hear_errors(&mut self) {
+        let errors = self.written.errors.count();
+        if errors > self.errors {
+            self.errors = errors;
+            self.waiting.clear();
+            for byte in 0..SPACE {
+                let wanted = self.wanted[byte];
+                let is_changed = self.changes.contains(&wanted);
+                self.in_doubt[byte] |= is_changed && wanted != self.cache[byte];
+            }
+        }
     }
 
     /// What survives is what was durable and any part of the rest; what was not answered is sent
@@ -372,8 +571,11 @@ impl Model {
         }
         self.cache = self.disk;
         self.verifier += 1;
+        self.line
+            .extend(self.replies.drain(..).map(|answer| answer.whole));
         if told {
             self.written.on_verifier(self.verifier());
+            self.hear_errors();
         }
         self.check();
     }
@@ -391,36 +593,42 @@ impl Model {
 
     fn finish(&mut self) {
         self.written.on_verifier(self.verifier());
+        self.hear_errors();
         for _ in 0..10_000 {
-            if self.written.is_empty() && self.line.is_empty() {
+            if self.written.is_empty() && self.line.is_empty() && self.replies.is_empty() {
                 break;
             }
             self.send(false);
             self.send(true);
-            self.execute(0, true);
+            self.execute(0, Outcome::Done);
+            self.hear(0);
         }
         assert!(self.written.is_empty());
-        self.disk = self.cache;
-        assert_eq!(self.disk, self.wanted);
+        for byte in (0..SPACE).filter(|byte| !self.in_doubt[*byte]) {
+            assert_eq!(self.cache[byte], self.wanted[byte], "byte {byte}");
+        }
     }
 }
 
 proptest! {
     #[test]
     fn whatever_is_lost_every_byte_ends_as_the_last_write_made_it(
-        steps in prop::collection::vec((0..8u8, any::<u64>()), 1..120)
+        steps in prop::collection::vec((0..10u8, any::<u64>()), 1..120)
     ) {
         let mut model = Model::new();
         for (kind, value) in steps {
             let number = usize::try_from(value % 1009).unwrap();
+            let outcome = if value % 5 == 0 { Outcome::Half } else { Outcome::Done };
             match kind {
-                0 | 1 if model.writes < 250 => model.write(number % SPACE, 1 + number % 17),
+                0 | 1 if model.calls < 250 => model.write(number % SPACE, 1 + number % 17),
                 2 | 3 => model.send(value % 3 == 0),
-                4 => model.execute(number, false),
-                5 | 6 => model.execute(number, true),
+                4 | 5 => model.execute(number, outcome),
+                6 => model.hear(number),
                 7 if value % 4 == 0 && model.verifier < 250 => {
                     model.lose_power(value >> 8, value % 8 == 0);
                 }
+                8 => model.hear(0),
+                9 if model.calls < 250 => model.change(number % SPACE, 1 + number % 29),
                 _ => {}
             }
         }
