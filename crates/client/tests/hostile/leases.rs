@@ -156,7 +156,9 @@ fn more_recalls_than_can_be_obeyed_end_the_connection() {
             ..Lies::default()
         })
         .await;
-        let volume = peer.volume().await;
+        // Who lists waits for the file that is never taken, for as long as calls may take.
+        let transport = peer.connect_with(Duration::from_secs(5)).await.unwrap();
+        let volume = Volume::attach(transport, "v").await.unwrap();
         let who = Principal::root();
         let creation = |text: &str| Creation {
             parent: NodeId::ROOT,
