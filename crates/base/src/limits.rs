@@ -153,6 +153,9 @@ pub const CLIENT_BUFFER_BYTES_MAX: u64 = 256 << 20;
 /// their way: three and a half million names of usual length. A listing that goes on beyond, as
 /// that of a server does which makes names up, ends with an error.
 pub const LISTINGS_BYTES_MAX: u64 = 512 << 20;
+/// Files of which a server notes who has changed them, after its machine has lost what was not
+/// flushed. 262,144 take some 30 MB. Of further ones nothing is taken again.
+pub const CHANGED_FILES_MAX: usize = 1 << 18;
 /// Recalls that a client obeys at once. Each waits for a round trip if files are open; 16,384 are a
 /// hundred thousand a second at 100 ms. A server that sends more than are obeyed is left.
 pub const RECALLS_UNDER_WAY_MAX: usize = 16384;

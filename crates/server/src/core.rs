@@ -4,6 +4,7 @@
 //! is locked while a system call on a served file runs, and no two are locked at once but in the
 //! order sessions, leases, locks, pool.
 
+use crate::again::Again;
 use crate::background::Background;
 use crate::buffers::Buffers;
 use crate::clock::Clock;
@@ -32,6 +33,7 @@ pub(crate) struct Core {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) caching: Caching,
     pub(crate) locks: Locks,
+    pub(crate) again: Again,
     pub(crate) journal: Journal,
     pub(crate) judge: Judge,
     pub(crate) buffers: Buffers,

@@ -35,12 +35,14 @@
 //! | `lease`, `watch` | who caches what; changes behind the server's back |
 //! | `locks` | advisory locks |
 //! | `journal` | what must not run twice, over a crash |
+//! | `again` | who may send again what was lost |
 //! | `volume` | exports, handles on the wire |
 //! | `judge` | for whom the server acts |
 //! | `data` | the data directory |
 //! | `admin`, `background`, `reaper` | administration, visible work, what time does |
 
 mod admin;
+mod again;
 mod background;
 mod buffers;
 mod clock;

@@ -1,5 +1,6 @@
 //! Starting, accepting, stopping.
 
+use crate::again::Again;
 use crate::background::Background;
 use crate::buffers::Buffers;
 use crate::clock::Clock;
@@ -165,6 +166,7 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
         registry: Mutex::new(registry),
         caching: Caching::new(sessions.clone(), clock),
         locks: Locks::new(had_locks, clock.now()),
+        again: Again::new(data.lost_unflushed),
         journal,
         judge: Judge::default(),
         buffers: Buffers::default(),

@@ -77,12 +77,18 @@ fn listen(
                 LocalChange::Everything => None,
             })
             .collect();
+        for change in &changes {
+            if let Change::Inode(handle) = change {
+                core.again.changed_outside(handle);
+            }
+        }
         core.caching.changed_outside(&changes);
     }
 }
 
 /// All leases on a volume go.
 fn everything(core: &Core, volume: &Volume) {
+    core.again.changed_all();
     let tag = tag(volume.id);
     core.caching
         .changed_all(|handle| handle.as_bytes().starts_with(&tag));

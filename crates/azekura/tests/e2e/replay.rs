@@ -1,11 +1,12 @@
 //! What is sent again to a server that was killed, or whose machine lost power: all that may be
 //! lost, and nothing that would undo what came after it.
 
+use crate::checks::json;
 use crate::common::{Scene, obstacle, run, text};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use rustix::fs::copy_file_range;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -171,6 +172,27 @@ impl Place {
         for mount in [self.near.clone(), self.far.clone()] {
             self.scene.umount(&mount);
         }
+    }
+}
+
+/// A process that does nothing until this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    /// The process behind a mount.
+    fn mount(scene: &Scene, mount: &Path) -> Self {
+        let figures = json(scene.azekura(&["top", text(mount), "--once", "--json"]));
+        let pid = i32::try_from(figures["pid"].as_i64().unwrap()).unwrap();
+        let pid = Pid::from_raw(pid).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // It may have been killed meanwhile.
+        let _ = kill_process(self.0, Signal::CONT);
     }
 }
 
@@ -397,6 +419,35 @@ fn what_was_created_ahead_outlives_a_silence_longer_than_a_call() {
     scene.umount(&mount);
 }
 
+/// Who comes back after others does not undo what they have done since the loss.
+fn who_comes_back_late_undoes_nothing(place: &mut Place) {
+    let names = ["late-far", "late-local", "late-alone"];
+    let files: Vec<File> = names.iter().map(|name| place.file(name)).collect();
+    names.iter().for_each(|name| place.stored(name));
+    let late = Stopped::mount(&place.scene, &place.near);
+    place.scene.kill();
+    place.disk.as_mut().unwrap().lose_power();
+    place.scene.start();
+    let far = place.open_far("late-far", false);
+    let local = place.scene.path("export/late-local");
+    let local = File::options().write(true).open(local).unwrap();
+    for file in [far, local] {
+        file.write_all_at(&[b'B'; 4096], 0).unwrap();
+        file.sync_all().unwrap();
+    }
+    drop(late);
+    for (file, name) in files.iter().zip(names) {
+        let synced = file.sync_all();
+        assert_eq!(synced.is_ok(), name == "late-alone", "{name}: {synced:?}");
+        if name != "late-alone" {
+            let path = place.scene.path("export").join(name);
+            let found = fs::read(path).unwrap();
+            assert!(found[..4096] == [b'B'; 4096], "{name} has been undone");
+        }
+    }
+    place.holds("late-alone", &[b'A'; LEN], LEN);
+}
+
 #[test]
 fn what_is_sent_again_to_a_killed_server_undoes_nothing() {
     if let Some(why) = obstacle() {
@@ -424,5 +475,6 @@ fn a_machine_that_lost_power_gets_everything_again_and_no_more() {
     changes_under_way_stand(&mut place);
     place.holds("plain", &[b'C'; LEN], LEN);
     drop(file);
+    who_comes_back_late_undoes_nothing(&mut place);
     place.end();
 }

@@ -322,7 +322,9 @@ impl Written {
             blocked.push(note(piece, &mut append_out));
         }
         let id = found?;
+        let again = self.lost.contains(&id);
         let piece = self.pieces.get_mut(&id).expect("found above");
+        piece.again = again;
         piece.state = PieceState::Sent(piece.part());
         Some((id, piece))
     }

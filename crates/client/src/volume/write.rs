@@ -15,7 +15,7 @@ use base::{Attributes, Extent, FsError, Handle};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use wire::message::{FileRef, Step, StepReply, Target, WriteAt};
+use wire::message::{FileRef, Step, StepReply, Target};
 
 /// How long small writes are gathered before they are sent.
 pub(super) const GATHER_TIME: Duration = Duration::from_millis(2);
@@ -183,11 +183,7 @@ impl Volume {
 
     /// The request for a piece.
     pub(super) fn write_step(&self, handle: &Handle, piece: &Piece) -> (Step, Call) {
-        let at = if piece.append {
-            WriteAt::End
-        } else {
-            WriteAt::Offset(piece.place())
-        };
+        let at = piece.at();
         let data = piece.part_data();
         let file = FileRef {
             target: Target::Handle(handle.clone()),

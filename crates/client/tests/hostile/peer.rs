@@ -496,7 +496,7 @@ fn write(step: &Step) -> StepReply {
     match step {
         Step::Write { at, bytes, .. } => StepReply::Written {
             offset: match at {
-                WriteAt::Offset(offset) => *offset,
+                WriteAt::Offset(offset) | WriteAt::Again(offset) => *offset,
                 WriteAt::End => FILE_BYTES,
             },
             bytes: u64::from(*bytes),

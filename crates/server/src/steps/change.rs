@@ -68,6 +68,9 @@ impl Execution {
                 .flatten(),
             None => None,
         };
+        if change.size.is_some() {
+            self.changes(&place);
+        }
         let export = &place.volume.export;
         let outcome =
             export.set_attributes(worker, &self.who, &place.inner, change, file.as_deref());

@@ -166,6 +166,9 @@ impl Execution {
             truncate,
             ..OpenOptions::new(export_access(access))
         };
+        if truncate {
+            self.changes(&place);
+        }
         let export = &place.volume.export;
         let opened = export.open_file(worker, &self.who, &place.inner, options);
         let opened = self.or_to_run(worker, &place, options.access, opened);
@@ -174,6 +177,11 @@ impl Execution {
         }
         self.put_open(open, &place, opened?)?;
         self.answer_attributes(worker, place)
+    }
+
+    /// Notes that this session changes the contents of a file.
+    pub(super) fn changes(&self, place: &Place) {
+        self.core.again.changes(self.session.id, &place.outer);
     }
 
     /// Notes an open file under its number.
@@ -227,11 +235,25 @@ impl Execution {
         // The step's part of the payload is its own whether it succeeds or not.
         let data = self.payload.split_to(bytes as usize);
         let (place, file) = self.file_ref(worker, file, Use::Write)?;
+        match at {
+            WriteAt::Again(_) if !self.core.again.may_store(self.session.id, &place.outer) => {
+                tracing::warn!(
+                    volume = place.volume.name,
+                    host = self.session.host,
+                    "data that was lost is not taken again: others have changed the file since"
+                );
+                return Err(FsError::Io.into());
+            }
+            // A write of nothing only makes sure that the open is there.
+            _ if bytes > 0 => self.changes(&place),
+            _ => {}
+        }
         let outcome = match at {
-            WriteAt::Offset(offset) => file.write_at(worker, &self.who, offset, &data),
+            WriteAt::Offset(offset) | WriteAt::Again(offset) => {
+                file.write_at(worker, &self.who, offset, &data)
+            }
             WriteAt::End => self.append(worker, &place, &file, &data)?,
         };
-        // A write of nothing only makes sure that the open is there.
         if bytes > 0 {
             self.changed(&[Change::Inode(place.outer.clone())]);
         }
@@ -304,6 +326,7 @@ impl Execution {
             AllocateMode::ZeroRange => export::AllocateMode::Zero,
             AllocateMode::ZeroRangeKeepSize => export::AllocateMode::ZeroKeepSize,
         };
+        self.changes(&place);
         let outcome = file.allocate(worker, &self.who, mode, extent);
         self.changed(&[Change::Inode(place.outer.clone())]);
         outcome?;
@@ -323,6 +346,7 @@ impl Execution {
     ) -> Result<StepReply, Stop> {
         let (_, source) = self.file_ref(worker, source, Use::Read)?;
         let (place, target) = self.file_ref(worker, target, Use::Write)?;
+        self.changes(&place);
         let outcome = source.copy_range(worker, &self.who, from, &target, offset);
         self.changed(&[Change::Inode(place.outer.clone())]);
         let bytes = outcome?;

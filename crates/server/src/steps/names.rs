@@ -201,6 +201,7 @@ impl Execution {
         let changes = if new {
             vec![Change::Entry(parent.outer.clone(), name.clone())]
         } else if open.is_some_and(|(_, _, truncate)| truncate) {
+            self.changes(&place);
             vec![Change::Inode(place.outer.clone())]
         } else {
             Vec::new()

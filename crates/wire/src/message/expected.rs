@@ -113,7 +113,7 @@ impl Answer {
             Step::Read { bytes, .. } => Self::Data { bytes_max: *bytes },
             Step::Write { at, bytes, .. } => Self::Written {
                 offset: match at {
-                    WriteAt::Offset(offset) => Some(*offset),
+                    WriteAt::Offset(offset) | WriteAt::Again(offset) => Some(*offset),
                     WriteAt::End => None,
                 },
                 bytes_max: u64::from(*bytes),

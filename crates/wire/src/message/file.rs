@@ -154,6 +154,9 @@ pub enum WriteAt {
     Offset(u64),
     /// At the end, wherever it is then.
     End,
+    /// At this offset, what a server of an earlier write verifier has stored before. Refused with
+    /// `Io` if others may have changed the file since.
+    Again(u64),
 }
 
 /// What to do with space (fallocate(2)).

@@ -4,6 +4,7 @@ use base::{Extent, ExtentSet, OpenId, Principal};
 use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
+use wire::message::WriteAt;
 
 /// A share of the client's memory, held by every piece that keeps bytes of it.
 pub type MemoryShare = Arc<OwnedSemaphorePermit>;
@@ -51,6 +52,8 @@ pub struct Piece {
     pub append: bool,
     /// Where it is.
     pub state: PieceState,
+    /// The server had what is sent now, and has lost it.
+    pub(super) again: bool,
     /// It was under way when the server lost something: an append may land before its place.
     pub(super) in_doubt: bool,
     /// Parts that the server is still to get.
@@ -74,6 +77,7 @@ impl Piece {
             open: write.open,
             append: write.append,
             state: PieceState::Waiting,
+            again: false,
             in_doubt: false,
             left,
             replaced: ExtentSet::new(),
@@ -93,6 +97,18 @@ impl Piece {
         match self.state {
             PieceState::Sent(part) => part,
             _ => self.left.iter().next().unwrap_or_default(),
+        }
+    }
+
+    /// How the server is to store that part.
+    #[must_use]
+    pub fn at(&self) -> WriteAt {
+        if self.append {
+            WriteAt::End
+        } else if self.again {
+            WriteAt::Again(self.place())
+        } else {
+            WriteAt::Offset(self.place())
         }
     }
 

@@ -1,0 +1,136 @@
+//! Who may send again what was lost.
+//!
+//! When the server's machine has lost what was written and not flushed, its clients send it again
+//! as they come back, some of them late. Meanwhile another one, or a program of this machine, may
+//! have changed the same file and made that durable, and must not find it undone. So in a run that
+//! follows a loss, the server notes who changes which file: data is taken again as long as nobody
+//! else has.
+//!
+//! In a run that follows no loss nothing is sent again, and nothing is noted.
+
+use base::limits::CHANGED_FILES_MAX;
+use base::{Handle, QuickMap, SessionId};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[derive(Default)]
+struct Table {
+    /// Who has changed a file in this run; nobody in particular if more than one has, or a program
+    /// of this machine.
+    changers: QuickMap<Handle, Option<SessionId>>,
+    /// Files that are not in the table may have been changed, too.
+    is_incomplete: bool,
+}
+
+/// Who has changed what since the loss.
+pub(crate) struct Again(Option<Mutex<Table>>);
+
+impl Again {
+    /// For a run before which something may have been lost, or nothing.
+    pub(crate) fn new(lost: bool) -> Self {
+        Self(lost.then(Mutex::default))
+    }
+
+    /// A session is about to change the contents of a file, or has just done so.
+    pub(crate) fn changes(&self, by: SessionId, file: &Handle) {
+        if let Some(mut table) = self.lock() {
+            table.note(Some(by), file);
+        }
+    }
+
+    /// A program of this machine has changed a file.
+    pub(crate) fn changed_outside(&self, file: &Handle) {
+        if let Some(mut table) = self.lock() {
+            table.note(None, file);
+        }
+    }
+
+    /// Any file may have been changed by programs of this machine.
+    pub(crate) fn changed_all(&self) {
+        if let Some(mut table) = self.lock() {
+            table.changers.clear();
+            table.is_incomplete = true;
+        }
+    }
+
+    /// Whether a session may store again what it had stored before the loss. If so, it counts as
+    /// having changed the file.
+    pub(crate) fn may_store(&self, by: SessionId, file: &Handle) -> bool {
+        self.lock()
+            .is_none_or(|mut table| table.may_store(by, file))
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, Table>> {
+        let table = self.0.as_ref()?;
+        Some(table.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Table {
+    fn note(&mut self, by: Option<SessionId>, file: &Handle) {
+        if let Some(known) = self.changers.get_mut(file) {
+            if *known != by {
+                *known = None;
+            }
+        } else if self.changers.len() < CHANGED_FILES_MAX {
+            // Where others may have been before, nobody is the only one.
+            let by = by.filter(|_| !self.is_incomplete);
+            self.changers.insert(file.clone(), by);
+        } else {
+            self.is_incomplete = true;
+        }
+    }
+
+    fn may_store(&mut self, by: SessionId, file: &Handle) -> bool {
+        if !self.changers.contains_key(file) && !self.is_incomplete {
+            self.note(Some(by), file);
+        }
+        self.changers.get(file) == Some(&Some(by))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: SessionId = SessionId([1; 16]);
+    const TWO: SessionId = SessionId([2; 16]);
+
+    fn file(number: usize) -> Handle {
+        Handle::new(&number.to_le_bytes()).unwrap()
+    }
+
+    #[test]
+    fn data_is_taken_again_until_somebody_else_has_changed_the_file() {
+        let again = Again::new(true);
+        assert!(again.may_store(ONE, &file(1)) && again.may_store(ONE, &file(1)));
+        assert!(!again.may_store(TWO, &file(1)), "the first one has its own");
+        again.changes(TWO, &file(1));
+        assert!(!again.may_store(ONE, &file(1)) && !again.may_store(TWO, &file(1)));
+        again.changes(TWO, &file(2));
+        assert!(!again.may_store(ONE, &file(2)) && again.may_store(TWO, &file(2)));
+        again.changed_outside(&file(3));
+        again.changes(ONE, &file(3));
+        assert!(!again.may_store(ONE, &file(3)));
+        again.changed_all();
+        again.changes(ONE, &file(4));
+        assert!(!again.may_store(ONE, &file(4)) && !again.may_store(TWO, &file(5)));
+    }
+
+    #[test]
+    fn files_that_cannot_be_noted_count_as_changed() {
+        let again = Again::new(true);
+        for number in 0..=CHANGED_FILES_MAX {
+            again.changes(TWO, &file(number));
+        }
+        assert!(!again.may_store(ONE, &file(CHANGED_FILES_MAX)));
+        assert!(!again.may_store(ONE, &file(CHANGED_FILES_MAX + 1)));
+        assert!(again.may_store(TWO, &file(0)), "that one is known");
+    }
+
+    #[test]
+    fn without_a_loss_nothing_is_noted() {
+        let again = Again::new(false);
+        again.changes(TWO, &file(1));
+        assert!(again.may_store(ONE, &file(1)));
+    }
+}
