@@ -632,7 +632,10 @@ pub(crate) fn words() -> Vec<Sample> {
         names!(times, SetTime: Now To),
         names!(recalls, Recall: Everything Entry Exclusive),
         names!(vec![target(), found()], Target: Handle Result),
-        names!(vec![WriteAt::Offset(0), WriteAt::End, WriteAt::Again(0)], WriteAt: Offset End Again),
+        names!(
+            vec![WriteAt::Offset(0), WriteAt::End, WriteAt::Again(0)],
+            WriteAt: Offset End Again
+        ),
         words!(FileKind: File Directory Symlink Fifo Socket CharDevice BlockDevice),
         words!(Access: Read Write ReadWrite),
         words!(Lease: None Read Exclusive),
