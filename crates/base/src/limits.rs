@@ -173,6 +173,11 @@ pub const COMMIT_TRIES_MAX: usize = 16;
 pub const KERNEL_BUFFERS_SPARE_MAX: usize = 16;
 /// Read-ahead streams of one file.
 pub const STREAMS_PER_FILE_MAX: usize = 16;
+/// Claims of one reservation: a year of daily intervals on 44 devices.
+pub const RESERVATION_CLAIMS_MAX: usize = 16384;
+/// Calendars asked for one counter-offer. One answers in about a microsecond, so who asks when
+/// something fits has to wait some tens of milliseconds at most.
+pub const RESERVATION_PROBES_MAX: usize = 65536;
 
 const _: () = assert!(LEASE_TRUST_TIME.as_millis() + 1000 < LEASE_TIME.as_millis());
 const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 2 < LEASE_TRUST_TIME.as_millis());
@@ -191,3 +196,5 @@ const _: () = assert!(
         < FRAME_BODY_BYTES_MAX
 );
 const _: () = assert!(GROUPS_MAX * 5 < FRAME_BODY_BYTES_MAX / 2);
+// Each claim is one or two stretches, and every stretch is asked about at least once.
+const _: () = assert!(2 * RESERVATION_CLAIMS_MAX < RESERVATION_PROBES_MAX);

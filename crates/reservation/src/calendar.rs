@@ -108,8 +108,7 @@ impl Calendar {
     /// The largest amount that can be taken for `interval`: its guard is looked at, too.
     #[must_use]
     pub fn room(&self, interval: Interval) -> u64 {
-        self.capacity
-            .saturating_sub(self.peak(self.occupied(interval)))
+        self.room_within(self.occupied(interval))
     }
 
     /// Whether `amount` can be taken for `interval`.
@@ -124,7 +123,7 @@ impl Calendar {
     /// [`Shortage`] if it does not fit everywhere.
     pub fn take(&mut self, interval: Interval, amount: u64) -> Result<(), Shortage> {
         let occupied = self.occupied(interval);
-        self.judge(occupied, amount)?;
+        self.judge(occupied, amount, self.capacity)?;
         self.raise(occupied, signed(amount));
         Ok(())
     }
@@ -138,7 +137,7 @@ impl Calendar {
         let old_end = self.occupied(interval).end();
         let new_end = end.plus(self.guard_seconds);
         if let Ok(added) = Interval::new(old_end, new_end) {
-            self.judge(added, amount)?;
+            self.judge(added, amount, self.capacity)?;
             self.raise(added, signed(amount));
         }
         Ok(())
@@ -205,7 +204,6 @@ impl Calendar {
         earliest: Moment,
         latest_end: Moment,
     ) -> Option<Interval> {
-        let limit = self.limit_for(amount)?;
         let length = duration_seconds.unwrap_or(u64::MAX);
         let last_start = match (duration_seconds, latest_end) {
             // Who ends at all ends before the end of time.
@@ -217,9 +215,7 @@ impl Calendar {
             (None, _) => return None,
         };
         let occupied = length.saturating_add(self.guard_seconds);
-        let start = self
-            .levels
-            .first_run((earliest, last_start), limit, occupied)?;
+        let start = self.first_run((earliest, last_start), amount, Some(occupied))?;
         Interval::new(start, start.plus(length)).ok()
     }
 
@@ -227,7 +223,7 @@ impl Calendar {
     /// taken.
     #[must_use]
     pub fn longest_fit(&self, amount: u64, start: Moment) -> Option<Interval> {
-        let limit = self.limit_for(amount)?;
+        let limit = limit(amount, self.capacity)?;
         let start = start.max(self.now());
         match self.levels.first_above(start, limit) {
             None => Interval::unlimited(start).ok(),
@@ -249,30 +245,46 @@ impl Calendar {
         size_of::<Self>() - size_of::<Levels>() + self.levels.memory_bytes()
     }
 
-    /// Whether `amount` fits all the time in `occupied`, which has its guard already.
-    pub(crate) fn judge(&self, occupied: Interval, amount: u64) -> Result<(), Shortage> {
-        let room = self.capacity.saturating_sub(self.peak(occupied));
+    /// Whether `amount` fits all the time in `occupied`, which has its guard already, if there were
+    /// `capacity`.
+    pub(crate) fn judge(
+        &self,
+        occupied: Interval,
+        amount: u64,
+        capacity: u64,
+    ) -> Result<(), Shortage> {
+        let room = capacity.saturating_sub(self.peak(occupied));
         if amount <= room {
             return Ok(());
         }
-        let from = self.first_short(occupied.start(), amount);
+        let limit = limit(amount, capacity).unwrap_or(-1);
+        let from = self.levels.first_above(occupied.start(), limit);
         let from = from.expect("what does not fit in an interval has a first moment");
         Err(Shortage { from, room })
     }
 
-    /// The first moment from `from` on at which `amount` does not fit.
-    pub(crate) fn first_short(&self, from: Moment, amount: u64) -> Option<Moment> {
-        self.levels
-            .first_above(from, self.limit_for(amount).unwrap_or(-1))
+    /// The largest amount that fits all the time in `occupied`, which has its guard already.
+    pub(crate) fn room_within(&self, occupied: Interval) -> u64 {
+        self.capacity.saturating_sub(self.peak(occupied))
     }
 
-    /// The highest level to which `amount` can be added; `None` if that is more than there is.
-    fn limit_for(&self, amount: u64) -> Option<i64> {
-        match amount {
-            // Nothing fits everywhere, also where more is taken than there is.
-            0 => Some(i64::MAX),
-            _ => self.capacity.checked_sub(amount).map(signed),
-        }
+    /// The first moment from `from` on at which `amount` does not fit.
+    pub(crate) fn first_short(&self, from: Moment, amount: u64) -> Option<Moment> {
+        let limit = limit(amount, self.capacity).unwrap_or(-1);
+        self.levels.first_above(from, limit)
+    }
+
+    /// The first of `starts`, a first and a last one, from which on `amount` fits for
+    /// `length_seconds`, guards included, or for ever.
+    pub(crate) fn first_run(
+        &self,
+        starts: (Moment, Moment),
+        amount: u64,
+        length_seconds: Option<u64>,
+    ) -> Option<Moment> {
+        let limit = limit(amount, self.capacity)?;
+        let length = length_seconds.unwrap_or(u64::MAX);
+        self.levels.first_run(starts, limit, length)
     }
 
     fn raise(&mut self, occupied: Interval, delta: i64) {
@@ -283,6 +295,15 @@ impl Calendar {
     /// Raises the level from `at` on, unjudged.
     pub(crate) fn change(&mut self, at: Moment, delta: i64) {
         self.levels.add(at, delta);
+    }
+}
+
+/// The highest level to which `amount` can be added; `None` if that is more than there is.
+fn limit(amount: u64, capacity: u64) -> Option<i64> {
+    match amount {
+        // Nothing fits everywhere, also where more is taken than there is.
+        0 => Some(i64::MAX),
+        _ => capacity.checked_sub(amount).map(signed),
     }
 }
 

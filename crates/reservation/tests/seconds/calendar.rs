@@ -2,9 +2,7 @@
 //! (R2), what is given back is exactly what was taken (R4), and every counter-offer can be taken
 //! (R6).
 
-mod common;
-
-use common::{Model, Place, SECONDS};
+use crate::model::{Model, Place, SECONDS};
 use proptest::prelude::*;
 use reservation::{Calendar, Moment};
 
