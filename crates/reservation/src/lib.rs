@@ -50,7 +50,7 @@ mod ledger;
 mod levels;
 mod moment;
 
-pub use calendar::{CAPACITY_MAX, Calendar, Overfull, Shortage};
+pub use calendar::{CAPACITY_MAX, Calendar, DamagedChanges, Overfull, Shortage};
 pub use claim::{Claim, Offer, OfferKind, Refusal};
 pub use ledger::Ledger;
 pub use moment::{EmptyInterval, Interval, Moment};

@@ -38,6 +38,29 @@ impl<const FAN: usize> Levels<FAN> {
         }
     }
 
+    /// The level that `changes` make, sorted by time and each after `origin`, on top of `base`: in
+    /// time that follows their number alone.
+    pub(crate) fn from_changes(
+        origin: Moment,
+        base: i64,
+        changes: impl IntoIterator<Item = Change>,
+    ) -> Self {
+        let leaves = in_pieces(changes, Self::FILLED, Node::Leaf);
+        let mut children: Vec<Child<FAN>> = leaves.collect();
+        while children.len() > 1 {
+            children = in_pieces(children, Self::FILLED, Node::Inner).collect();
+        }
+        let root = children.pop().map(|child| child.node);
+        Self {
+            origin,
+            base,
+            root: root.unwrap_or(Node::Leaf(Vec::new())),
+        }
+    }
+
+    /// Entries of a node that is made at once: the first changes after that split nothing.
+    const FILLED: usize = FAN / 2 + FAN / 4;
+
     pub(crate) fn origin(&self) -> Moment {
         self.origin
     }
@@ -163,6 +186,19 @@ impl<const FAN: usize> Levels<FAN> {
             }
         }
     }
+}
+
+/// Nodes of `len` items each.
+fn in_pieces<T, const FAN: usize>(
+    items: impl IntoIterator<Item = T>,
+    len: usize,
+    node: impl Fn(Vec<T>) -> Node<FAN>,
+) -> impl Iterator<Item = Child<FAN>> {
+    let mut items = items.into_iter();
+    std::iter::from_fn(move || {
+        let piece: Vec<T> = items.by_ref().take(len).collect();
+        (!piece.is_empty()).then(|| Child::new(node(piece)))
+    })
 }
 
 /// Two levels are equal if they are so at every moment, whichever way they came about.

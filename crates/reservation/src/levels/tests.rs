@@ -12,6 +12,8 @@ enum Step {
     /// Takes back the change that was added as the n-th.
     Undo(usize),
     Forget(u64),
+    /// Goes on with a tree that was made at once.
+    Reload,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -19,6 +21,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (0..SECONDS as u64, -4..=4_i64).prop_map(|(at, delta)| Step::Add(at, delta)),
         6 => any::<prop::sample::Index>().prop_map(|at| Step::Undo(at.index(1 << 16))),
         1 => (0..SECONDS as u64).prop_map(Step::Forget),
+        1 => Just(Step::Reload),
     ]
 }
 
@@ -82,6 +85,13 @@ fn apply<const FAN: usize>(levels: &mut Levels<FAN>, model: &mut Model, step: &S
             model.add(at.max(model.origin), -delta);
         }
         Step::Undo(_) => {}
+        Step::Reload => {
+            let origin = levels.origin();
+            let (base, later): (Vec<_>, Vec<_>) =
+                levels.changes().partition(|change| change.at <= origin);
+            let base = base.iter().map(|change| change.delta).sum();
+            *levels = Levels::from_changes(origin, base, later);
+        }
         Step::Forget(now) => {
             levels.forget_before(Moment::from_secs(now));
             model.origin = model.origin.max(now);
@@ -165,7 +175,7 @@ fn agrees<const FAN: usize>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn every_answer_is_that_of_an_array_of_seconds(

@@ -189,12 +189,15 @@ impl Pair {
         rebuilt.set_capacity(model.capacity);
         rebuilt.advance(place.moment(model.now));
         prop_assert_eq!(&rebuilt, &self.calendar);
+        let (now, changes) = (place.moment(model.now), self.calendar.changes());
+        let reloaded = Calendar::from_changes(now, model.capacity, model.guard, changes);
+        prop_assert_eq!(reloaded.as_ref(), Ok(&self.calendar));
         Ok(())
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn every_answer_is_that_of_an_array_of_seconds(
@@ -236,4 +239,34 @@ fn what_was_not_taken_cannot_be_given_back() {
         |start, end| reservation::Interval::new(Moment::from_secs(start), Moment::from_secs(end));
     calendar.take(interval(10, 20).unwrap(), 2).unwrap();
     calendar.give_back(interval(10, 21).unwrap(), 2, Moment::from_secs(0));
+}
+
+#[test]
+fn changes_are_not_believed_if_they_cannot_be() {
+    let at = Moment::from_secs;
+    let now = at(100);
+    let made =
+        |changes: &[(Moment, i64)]| Calendar::from_changes(now, 5, 0, changes.iter().copied());
+    let mut calendar = made(&[(at(10), 3), (at(50), -2), (at(150), 4), (at(200), -5)]).unwrap();
+    assert_eq!(
+        calendar.changes().collect::<Vec<_>>(),
+        [(now, 1), (at(150), 4), (at(200), -5)]
+    );
+    let interval = reservation::Interval::new(now, at(150)).unwrap();
+    calendar.take(interval, 4).unwrap();
+    for (damaged, from) in [
+        (&[(at(10), 1), (at(10), 1)][..], at(10)),
+        (&[(at(10), 1), (at(9), 1)], at(9)),
+        (&[(at(110), -1)], at(110)),
+        (&[(at(110), 1 << 62), (at(120), 1)], at(120)),
+        (&[(at(110), i64::MAX), (at(120), 1)], at(110)),
+        (&[(Moment::FOREVER, 1)], Moment::FOREVER),
+    ] {
+        let error = made(damaged).unwrap_err();
+        assert_eq!(
+            error,
+            reservation::DamagedChanges { at: from },
+            "{damaged:?}"
+        );
+    }
 }

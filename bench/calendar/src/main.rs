@@ -1,0 +1,59 @@
+//! `calendar`: what an admission costs with a million live reservations.
+//!
+//! ```text
+//! main -> one        one device: question, take, give back; beside a segment tree of seconds
+//!      -> manager    64 devices, four of sixteen by most room, through the ledger
+//!      -> search     when would it fit: a usual calendar, and one with gaps that are too short
+//!      -> memory     a calendar of three, of a million; the ledger made anew
+//!      -> report     JSON, and a table for docs/performance.md
+//! ```
+//! All from one seed, one thread, no I/O. Each change of the population is undone by another one,
+//! so that it stays as large as it is said to be; only the operation named is timed.
+
+mod manager;
+mod memory;
+mod one;
+mod random;
+mod report;
+mod search;
+mod segments;
+mod times;
+mod workload;
+
+use clap::Parser;
+use report::{Report, Row};
+use std::path::PathBuf;
+
+/// Admission with many live reservations.
+#[derive(Debug, Parser)]
+#[command(name = "calendar", version)]
+struct Cli {
+    /// Live reservations.
+    #[arg(long, default_value_t = 1_000_000)]
+    reservations: usize,
+    /// Timed operations of each kind.
+    #[arg(long, default_value_t = 200_000)]
+    operations: usize,
+    /// Where the reservations come from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where to write the figures as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Document whose marked part becomes the table; printed when absent.
+    #[arg(long)]
+    markdown: Option<PathBuf>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    let (count, operations, seed) = (cli.reservations, cli.operations, cli.seed);
+    let mut rows: Vec<Row> = Vec::new();
+    rows.extend(one::changes(count, operations, seed));
+    rows.extend(one::segments(count, operations, seed));
+    rows.extend(manager::admissions(count, operations, seed)?);
+    rows.extend(search::searches(count, operations, seed));
+    rows.extend(memory::sizes(count, seed));
+    let report = Report::new(count, operations, seed, rows);
+    report.write(cli.json.as_deref(), cli.markdown.as_deref())
+}

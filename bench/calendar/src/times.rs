@@ -1,0 +1,31 @@
+//! How long single operations took.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Durations in nanoseconds, the reading of the clock included (some 25 ns).
+#[derive(Debug, Default)]
+pub(crate) struct Times(Vec<u32>);
+
+impl Times {
+    /// Times one operation.
+    pub(crate) fn time<T>(&mut self, operation: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = black_box(operation());
+        let nanos = start.elapsed().as_nanos();
+        self.0.push(u32::try_from(nanos).unwrap_or(u32::MAX));
+        result
+    }
+
+    /// The durations below which these parts of 1,000 lie, in microseconds.
+    pub(crate) fn quantiles(&mut self, thousandths: [usize; 3]) -> [f64; 3] {
+        self.0.sort_unstable();
+        let last = self.0.len().saturating_sub(1);
+        thousandths.map(|part| {
+            let at = self.0.len() * part / 1000;
+            self.0
+                .get(at.min(last))
+                .map_or(0.0, |nanos| f64::from(*nanos) / 1000.0)
+        })
+    }
+}
