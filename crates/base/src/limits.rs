@@ -179,6 +179,19 @@ pub const RESERVATION_CLAIMS_MAX: usize = 16384;
 /// something fits has to wait some tens of milliseconds at most.
 pub const RESERVATION_PROBES_MAX: usize = 65536;
 
+/// Bytes that one device is given at once. Its own queue knows no reservations, so what waits there
+/// delays whoever has one: 16 MiB are 16 ms at 1 GB/s, below the 20 ms that a reserved request may
+/// take, and still sixteen requests of 1 MiB, more than any disk needs to be busy.
+pub const DEVICE_IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
+/// Requests that one device is given at once: small ones, of which more than a disk's own queue
+/// holds (32 for SATA) gain nothing.
+pub const DEVICE_REQUESTS_MAX: usize = 128;
+/// How long a device may take for one request. Linux gives a disk 30 s and tries again; who has not
+/// answered after that is broken.
+pub const DEVICE_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long measuring a new device may take: an administrator waits for it.
+pub const CALIBRATION_TIME_MAX: Duration = Duration::from_secs(60);
+
 const _: () = assert!(LEASE_TRUST_TIME.as_millis() + 1000 < LEASE_TIME.as_millis());
 const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 2 < LEASE_TRUST_TIME.as_millis());
 const _: () = assert!(RECALL_COMMIT_TIME_MAX.as_millis() < RECALL_TIME_MAX.as_millis());
