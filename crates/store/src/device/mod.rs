@@ -38,21 +38,25 @@
 //!
 //! # How fast
 //!
-//! `calibrate` measures reads and writes of 64 KiB to 8 MiB in several depths and mixtures and
+//! [`calibrate()`] measures reads and writes of 64 KiB to 8 MiB in several depths and mixtures and
 //! chooses the allocation unit.
 
 mod buffer;
+mod calibrate;
 mod error;
 mod file;
 mod inorder;
 mod open;
 mod queue;
 mod ring;
+mod sample;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod unit;
 
 pub use buffer::AlignedBuffer;
+pub use calibrate::{CalibrateError, Calibration, Capability, Direction, MeasuredRate, calibrate};
 pub use error::OpenError;
 pub use file::FileDevice;
 pub use inorder::InOrder;

@@ -390,8 +390,7 @@ fn bytes_under_way_are_bounded_and_many_threads_are_served() {
         });
         assert!(queue.stop());
         assert_eq!(under_way.load(order), 0);
-        // Counted after it has room, given back before the room is: the bound of the room and one
-        // for each thread between the two.
+        // What is under way, and what each thread waits with. Both queues have room for at most 16.
         assert!((1..=16 + 4).contains(&highest.load(order)), "{highest:?}");
     }
 }
