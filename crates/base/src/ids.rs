@@ -66,6 +66,14 @@ id128! {
     /// A volume, whatever its name.
     VolumeId
 }
+id128! {
+    /// A store, chosen at random when it is formatted.
+    StoreId
+}
+id128! {
+    /// An object within its store, chosen by whoever makes it.
+    ObjectId
+}
 id64! {
     /// A request within its session; never used twice.
     RequestId

@@ -6,7 +6,7 @@
 //!
 //! * measures: [`Time`], [`ByteSize`], [`Rate`], [`Extent`]
 //! * identity: [`SessionId`], [`BootId`], [`WriteVerifier`], [`VolumeId`], [`Handle`],
-//!   [`Principal`]
+//!   [`Principal`], [`StoreId`], [`ObjectId`]
 //! * names: [`Name`], the only way a path component crosses a border
 //! * files: [`Attributes`], [`FileKind`], [`AttributeChange`], [`FileSystemStat`]
 //! * tables: [`QuickMap`], for what is looked up once per entry or request
@@ -36,7 +36,8 @@ pub use extent::{Extent, ExtentSet};
 pub use handle::Handle;
 pub use hash::{QuickHasher, QuickMap, QuickState};
 pub use ids::{
-    BootId, ClusterId, LockOwner, OpenId, RequestId, SessionId, VolumeId, WriteVerifier,
+    BootId, ClusterId, LockOwner, ObjectId, OpenId, RequestId, SessionId, StoreId, VolumeId,
+    WriteVerifier,
 };
 pub use name::{Name, NameError};
 pub use principal::Principal;

@@ -1,0 +1,297 @@
+//! The store as a state machine over a device: no threads, no clock.
+//!
+//! State is in three layers, each over the next: what a transaction has changed so far, what was
+//! changed since the last checkpoint, and the tree. A transaction that ends well moves its layer
+//! into the second one and its changes into the *batch*; a commit makes the batch one entry of the
+//! log.
+//!
+//! ```text
+//! transaction -> batch --commit--> log --checkpoint--> pieces in place, tree, superblock
+//! ```
+//!
+//! Order of a commit: data that was written in place (never over live bytes) is flushed, then the
+//! entry is written and flushed. A commit whose data is all in its entry needs one flush. Order of
+//! a checkpoint: the batch is committed; pieces, pages and the map of pages are written and
+//! flushed; then the superblock is written and flushed. After a write or flush of these failed the
+//! store is poisoned: what the device holds is not known any more, so nothing is called durable
+//! again.
+
+mod checkpoint;
+mod open;
+
+use crate::StoreError;
+use crate::key::{Key, Value};
+use crate::layout::Layout;
+use crate::log::Log;
+use crate::log::entry::{EntryWriter, PieceAt, piece_len, record_len};
+use crate::pages::Pages;
+use crate::record;
+use crate::space::Space;
+use crate::superblock::{Counters, Superblock};
+use crate::transaction::{Staged, Transaction};
+use crate::tree::Tree;
+use base::{BlockDevice, Time};
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub use open::{Format, Options};
+
+/// Records and pieces as they are now, over what lies below.
+#[derive(Debug, Default)]
+pub(crate) struct Layer {
+    pub(crate) records: BTreeMap<Key, Option<Value>>,
+    pub(crate) pieces: BTreeMap<PieceAt, Arc<[u8]>>,
+}
+
+/// What was changed since the last commit.
+#[derive(Debug, Default)]
+struct Batch {
+    records: BTreeSet<Key>,
+    pieces: BTreeSet<PieceAt>,
+    /// No less than the entry's body will have.
+    bytes: usize,
+    /// Data was written in place.
+    is_direct: bool,
+    /// AUs with bytes that are live for as long as this is not durable.
+    cut: BTreeSet<u32>,
+}
+
+/// A store on a device.
+pub struct Core {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) layout: Layout,
+    superblock: Superblock,
+    log: Log,
+    pub(crate) tree: Tree,
+    pub(crate) pages: Pages,
+    pub(crate) space: Space,
+    pub(crate) overlay: Layer,
+    batch: Batch,
+    pub(crate) counters: Counters,
+    is_poisoned: bool,
+}
+
+/// Where the space is, in allocation units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// All of them.
+    pub total: u64,
+    /// Nobody's.
+    pub free: u64,
+    /// Given back, free after the next superblock.
+    pub limbo: u64,
+    /// Taken by records.
+    pub records: u64,
+    /// With bytes of objects.
+    pub used: u64,
+}
+
+impl Core {
+    /// Runs `change` as one transaction: all of it happens or, if it fails, nothing. It is visible
+    /// at once, and durable with the next commit.
+    ///
+    /// # Errors
+    /// What `change` says, [`StoreError::TooMuch`], [`StoreError::Poisoned`], and those of a commit
+    /// if the batch was full.
+    pub fn transact<T>(
+        &mut self,
+        now: Time,
+        change: impl FnOnce(&mut Transaction) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.check_writable()?;
+        self.counters.now = self.counters.now.max(now);
+        let mut transaction = Transaction::new(self);
+        let answer = change(&mut transaction);
+        let staged = transaction.finish();
+        let kept = answer.and_then(|answer| self.keep(staged).map(|()| answer));
+        self.space.settle(kept.is_ok());
+        kept
+    }
+
+    /// Makes a transaction's changes visible and part of the batch, or fails without a trace.
+    fn keep(&mut self, staged: Staged) -> Result<(), StoreError> {
+        let bytes = staged.layer.log_bytes();
+        let bytes_max = self.log.body_bytes_max() - ENTRY_HEADER_BYTES;
+        if bytes > bytes_max {
+            return Err(StoreError::TooMuch { bytes, bytes_max });
+        }
+        if self.batch.bytes + bytes > bytes_max {
+            self.commit()?;
+        }
+        self.ensure_record_room(staged.layer.records.len(), bytes)?;
+        self.batch.bytes += bytes;
+        self.batch.is_direct |= staged.is_direct;
+        self.batch.cut.extend(staged.cut);
+        self.batch
+            .records
+            .extend(staged.layer.records.keys().cloned());
+        self.batch.pieces.extend(staged.layer.pieces.keys());
+        self.overlay.records.extend(staged.layer.records);
+        self.overlay.pieces.extend(staged.layer.pieces);
+        for au in staged.given_back {
+            self.space.give_back(au);
+        }
+        self.counters = staged.counters;
+        Ok(())
+    }
+
+    /// Makes durable whatever transactions have ended before.
+    ///
+    /// # Errors
+    /// [`StoreError::Poisoned`], the device's, and those of a checkpoint if one is due.
+    pub fn commit(&mut self) -> Result<(), StoreError> {
+        self.check_writable()?;
+        let batch = std::mem::take(&mut self.batch);
+        if batch.records.is_empty() && batch.pieces.is_empty() {
+            return Ok(());
+        }
+        let mut entry = EntryWriter::new(&self.counters);
+        for key in &batch.records {
+            entry.record(key, self.overlay.records.get(key).and_then(Option::as_ref));
+        }
+        for at in &batch.pieces {
+            if let Some(bytes) = self.overlay.pieces.get(at) {
+                entry.piece(*at, bytes);
+            }
+        }
+        let body = entry.finish();
+        let logged = self.write_entry(&body, batch.is_direct);
+        self.poison_on_error(logged)?;
+        if self.log.wants_checkpoint() {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    fn write_entry(&mut self, body: &[u8], is_direct: bool) -> Result<(), StoreError> {
+        if is_direct {
+            self.device.flush()?;
+        }
+        self.log.append(&*self.device, body)?;
+        Ok(self.device.flush()?)
+    }
+
+    /// Whether writes are refused since the device failed.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.is_poisoned
+    }
+
+    /// The latest time that the store has heard of.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.counters.now
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The newest superblock.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Where the space is.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let total = u64::from(self.layout.au_count);
+        let (free, limbo) = (self.space.free_count(), self.space.limbo_count());
+        let records = self.pages.taken().len() as u64;
+        Usage {
+            total,
+            free,
+            limbo,
+            records,
+            used: total - free - limbo - records,
+        }
+    }
+
+    /// Bytes of the log that would be replayed after a crash now.
+    #[must_use]
+    pub fn replay_bytes(&self) -> u64 {
+        self.log.live_bytes()
+    }
+
+    /// Most bytes of data that a write sends through the log instead of into place.
+    pub(crate) fn deferred_bytes_max(&self) -> usize {
+        DEFERRED_BYTES_MAX.min(self.log.body_bytes_max() / 4)
+    }
+
+    /// Whether bytes of this AU are live in what is durable, and not in what is visible.
+    pub(crate) fn is_cut(&self, au: u32) -> bool {
+        self.batch.cut.contains(&au)
+    }
+
+    /// A record's contents.
+    pub(crate) fn value(&self, key: &Key) -> Result<Option<Value>, StoreError> {
+        match self.overlay.records.get(key) {
+            Some(value) => Ok(value.clone()),
+            None => self.tree.get(key),
+        }
+    }
+
+    /// A record.
+    pub(crate) fn record<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<T>, StoreError> {
+        self.value(key)?
+            .map(|value| record::decode(&value))
+            .transpose()
+    }
+
+    /// The first records from `from` up to, not including, `to`.
+    pub(crate) fn range(
+        &self,
+        from: &Key,
+        to: &Key,
+        count_max: usize,
+    ) -> Result<Vec<(Key, Value)>, StoreError> {
+        let over = || self.overlay.records.range(from..to);
+        // Each record above hides at most one below.
+        let below = self
+            .tree
+            .range(from, to, count_max.saturating_add(over().count()))?;
+        let mut merged: BTreeMap<Key, Value> = below.into_iter().collect();
+        for (key, value) in over() {
+            match value {
+                Some(value) => merged.insert(key.clone(), value.clone()),
+                None => merged.remove(key),
+            };
+        }
+        Ok(merged.into_iter().take(count_max).collect())
+    }
+
+    fn check_writable(&self) -> Result<(), StoreError> {
+        if self.is_poisoned {
+            Err(StoreError::Poisoned)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn poison_on_error<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        self.is_poisoned |= result.is_err();
+        result
+    }
+}
+
+/// Most bytes of one write that go through the log: at 64 KiB writing twice costs less than the
+/// second flush that data in place needs.
+const DEFERRED_BYTES_MAX: usize = 64 << 10;
+/// Length and counters before an entry's changes.
+const ENTRY_HEADER_BYTES: usize = 28;
+
+impl Layer {
+    /// Bytes that these changes take in an entry.
+    fn log_bytes(&self) -> usize {
+        let records = self
+            .records
+            .iter()
+            .map(|(key, value)| record_len(key, value.as_ref()));
+        let pieces = self.pieces.values().map(|bytes| piece_len(bytes.len()));
+        records.sum::<usize>() + pieces.sum::<usize>()
+    }
+}

@@ -1,0 +1,193 @@
+//! Format and open.
+
+use super::{Batch, Core, Layer};
+use crate::StoreError;
+use crate::key::Key;
+use crate::layout::{Layout, PAGE_BYTES, SUPERBLOCK_OFFSETS, Sizes};
+use crate::log::entry::{self, Change};
+use crate::log::{Log, Replay};
+use crate::pages::Pages;
+use crate::space::Space;
+use crate::superblock::{CAPABILITY_BYTES_MAX, Counters, LogHead, Superblock};
+use crate::tree::Tree;
+use base::{BlockDevice, StoreId, Time};
+use std::sync::Arc;
+
+/// What is chosen when a store is formatted.
+#[derive(Clone, Debug)]
+pub struct Format {
+    /// Its identity, never used before.
+    pub store: StoreId,
+    /// Its sizes.
+    pub sizes: Sizes,
+    /// What the device can do, as measured.
+    pub capability: Vec<u8>,
+}
+
+/// How a store is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The store that it must be, if that is known.
+    pub store: Option<StoreId>,
+    /// Pages of records that are kept in memory.
+    pub cache_pages: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            store: None,
+            // 64 MiB as pages; decoded they are two to three times that.
+            cache_pages: 16384,
+        }
+    }
+}
+
+impl Core {
+    /// Makes a store of the device; whatever was there is gone.
+    ///
+    /// # Errors
+    /// [`StoreError::Sizes`], the device's.
+    pub fn format(device: &dyn BlockDevice, format: &Format) -> Result<(), StoreError> {
+        let layout = Layout::new(device.len_bytes(), format.sizes)?;
+        if format.capability.len() > CAPABILITY_BYTES_MAX {
+            return Err(StoreError::Sizes("the capability table is too long"));
+        }
+        // An old store must not come to light again if this is interrupted.
+        for offset in SUPERBLOCK_OFFSETS {
+            device.write_at(offset, &[0; PAGE_BYTES as usize])?;
+        }
+        device.flush()?;
+        Log::format(device, &layout)?;
+        device.flush()?;
+        for epoch in [1, 2] {
+            let superblock = Superblock {
+                store: format.store,
+                epoch,
+                opening: 1,
+                layout,
+                root: None,
+                height: 0,
+                page_map: None,
+                log_head: LogHead::default(),
+                counters: Counters {
+                    object: 1,
+                    generation: 1,
+                    now: Time::ZERO,
+                },
+                capability: format.capability.clone(),
+            };
+            let place = SUPERBLOCK_OFFSETS[(epoch % 2) as usize];
+            device.write_at(place, &superblock.encode())?;
+            device.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Opens the store for reading and writing, and replays what the log has.
+    ///
+    /// # Errors
+    /// [`StoreError::NotAStore`], [`StoreError::Newer`], [`StoreError::Foreign`],
+    /// [`StoreError::Damaged`], the device's.
+    pub fn open(device: Arc<dyn BlockDevice>, options: Options) -> Result<Self, StoreError> {
+        let (superblock, is_older) = read_superblock(&*device)?;
+        if let Some(wanted) = options.store.filter(|wanted| *wanted != superblock.store) {
+            let found = superblock.store;
+            return Err(StoreError::Foreign { found, wanted });
+        }
+        let layout = superblock.layout;
+        if layout.device_bytes > device.len_bytes() {
+            return Err(StoreError::Sizes("the device is shorter than the store"));
+        }
+        let pages = match superblock.page_map {
+            Some(first) => Pages::read_map(layout, &*device, first)?,
+            None => Pages::new(layout),
+        };
+        let tree = Tree::new(
+            device.clone(),
+            superblock.root,
+            superblock.height,
+            options.cache_pages,
+        );
+        let head = superblock.log_head;
+        let mut core = Self {
+            log: Log::new(&layout, superblock.opening, head, head),
+            space: Space::new(layout.au_count),
+            overlay: Layer::default(),
+            batch: Batch::default(),
+            counters: superblock.counters,
+            is_poisoned: false,
+            device,
+            layout,
+            superblock,
+            tree,
+            pages,
+        };
+        core.load_space()?;
+        let (next, opening) = core.replay(head)?;
+        // A superblock that is lost may have had the number after that of the older one.
+        let opening = opening.max(core.superblock.opening) + 1 + u32::from(is_older);
+        core.log = Log::new(&layout, opening, head, next);
+        let superblock = Superblock {
+            epoch: core.superblock.epoch + 1,
+            opening,
+            ..core.superblock.clone()
+        };
+        core.write_superblock(superblock)?;
+        Ok(core)
+    }
+
+    fn load_space(&mut self) -> Result<(), StoreError> {
+        let parts = self.tree.range(&Key::AuMap(0), &Key::Room(0), usize::MAX)?;
+        for (key, bytes) in parts {
+            if let Key::AuMap(part) = key {
+                self.space.load(part, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the log from `head` on into the layer over the tree; where it ends, and the latest
+    /// opening that wrote to it.
+    fn replay(&mut self, head: LogHead) -> Result<(LogHead, u32), StoreError> {
+        let device = self.device.clone();
+        let mut replay = Replay::new(&*device, &self.layout, head);
+        while let Some(body) = replay.read()? {
+            let (counters, changes) = entry::decode(&body)?;
+            self.counters = counters;
+            for change in changes {
+                self.replay_change(change)?;
+            }
+        }
+        Ok(replay.end())
+    }
+
+    fn replay_change(&mut self, change: Change) -> Result<(), StoreError> {
+        let (key, value) = match change {
+            Change::Piece(at, bytes) => {
+                self.overlay.pieces.insert(at, bytes);
+                return Ok(());
+            }
+            Change::Put(key, value) => (key, Some(value)),
+            Change::Delete(key) => (key, None),
+        };
+        if let Key::Au(au) = key {
+            self.space.replay(au, value.is_some())?;
+        }
+        self.overlay.records.insert(key, value);
+        Ok(())
+    }
+}
+
+/// The superblock that counts, and whether it is the older one because the other is lost.
+fn read_superblock(device: &dyn BlockDevice) -> Result<(Superblock, bool), StoreError> {
+    let read = |offset: u64| {
+        let mut page = vec![0; PAGE_BYTES as usize];
+        device.read_at(offset, &mut page)?;
+        Superblock::decode(&page)
+    };
+    let places = SUPERBLOCK_OFFSETS.map(read);
+    let is_older = places.iter().any(Result::is_err);
+    let [even, odd] = places;
+    Ok((Superblock::choose(even, odd)?, is_older))
+}

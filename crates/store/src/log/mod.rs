@@ -1,0 +1,231 @@
+//! The log: what was committed since the last checkpoint, in order.
+//!
+//! One entry is one group commit: written in one piece, made durable by one flush, and no entry is
+//! written before the one before it is durable. So at most the last entry can be torn, and a torn
+//! one was never acknowledged. An entry fills whole pages; each of its sectors carries its number
+//! and a checksum (see [`sector`]).
+//!
+//! The log is circular, and its places are counted as if it were not. An entry is never cut in two
+//! at the end: it begins at the first byte again instead. What lies behind the *older* superblock's
+//! head may be written over; the newer one's comes later, so that either superblock finds all the
+//! entries that it needs.
+
+pub(crate) mod entry;
+pub(crate) mod sector;
+
+use crate::layout::{LOG_OFFSET, Layout, PAGE_BYTES};
+use crate::superblock::LogHead;
+use crate::{Damage, StoreError};
+use base::BlockDevice;
+use sector::{BODY_BYTES, SECTOR_BYTES, Stamp};
+
+const PAGE: usize = PAGE_BYTES as usize;
+const PAGE_SECTORS: usize = PAGE / SECTOR_BYTES;
+/// Longest entry that any log takes: larger ones gain nothing and would make the next commit wait.
+const ENTRY_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of format's blank log that are written at once.
+const FORMAT_BYTES: u64 = 1 << 20;
+
+/// Where the log stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    capacity_bytes: u64,
+    opening: u32,
+    /// What the newer and the older superblock begin at.
+    heads: [LogHead; 2],
+    next: LogHead,
+}
+
+impl Log {
+    /// A log whose next entry is at `next`; `head` is what both superblocks may begin at.
+    pub(crate) fn new(layout: &Layout, opening: u32, head: LogHead, next: LogHead) -> Self {
+        Self {
+            capacity_bytes: layout.log_bytes,
+            opening,
+            heads: [head; 2],
+            next,
+        }
+    }
+
+    /// Writes blank sectors all over the log.
+    pub(crate) fn format(device: &dyn BlockDevice, layout: &Layout) -> Result<(), StoreError> {
+        let mut blank = vec![0; FORMAT_BYTES.min(layout.log_bytes) as usize];
+        for sector in blank.chunks_mut(SECTOR_BYTES) {
+            sector::blank(sector);
+        }
+        let mut at = 0;
+        while at < layout.log_bytes {
+            let len = FORMAT_BYTES.min(layout.log_bytes - at);
+            device.write_at(LOG_OFFSET + at, &blank[..len as usize])?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    /// Longest body of an entry: what a sixteenth of the log carries. Two thirds that checkpoints
+    /// leave in use, each with an entry that passed the mark, an entry's worth lost at the end and
+    /// one more entry are together less than the log.
+    pub(crate) fn body_bytes_max(&self) -> usize {
+        let pages = (self.capacity_bytes / 16).min(ENTRY_BYTES_MAX) / PAGE_BYTES;
+        pages as usize * PAGE_SECTORS * BODY_BYTES
+    }
+
+    /// Where the next entry will be.
+    pub(crate) fn next(&self) -> LogHead {
+        self.next
+    }
+
+    /// Bytes that would be replayed now.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.next.position - self.heads[0].position
+    }
+
+    /// Whether it is time for a checkpoint: a third is in use, so that this third and that of the
+    /// checkpoint before fit in with room for what comes during the next one.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        self.live_bytes() > self.capacity_bytes / 3
+    }
+
+    /// Whether an entry with a body of `len` bytes fits.
+    pub(crate) fn has_room(&self, len: usize) -> bool {
+        let bytes = entry_bytes(len);
+        self.position_for(bytes) + bytes <= self.heads[1].position + self.capacity_bytes
+    }
+
+    /// Writes an entry. It is durable after the next flush; no other one may be written before
+    /// that.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn append(
+        &mut self,
+        device: &dyn BlockDevice,
+        body: &[u8],
+    ) -> Result<(), StoreError> {
+        assert!(self.has_room(body.len()), "a checkpoint was due before");
+        let bytes = encode(self.next.sequence, self.opening, body);
+        let len = bytes.len() as u64;
+        let position = self.position_for(len);
+        device.write_at(LOG_OFFSET + position % self.capacity_bytes, &bytes)?;
+        self.next = LogHead {
+            position: position + len,
+            sequence: self.next.sequence + 1,
+        };
+        Ok(())
+    }
+
+    /// A superblock is durable that begins at `head`.
+    pub(crate) fn superblock_is_durable(&mut self, head: LogHead) {
+        self.heads = [head, self.heads[0]];
+    }
+
+    fn position_for(&self, len: u64) -> u64 {
+        let position = self.next.position;
+        let left = self.capacity_bytes - position % self.capacity_bytes;
+        if len <= left {
+            position
+        } else {
+            position + left
+        }
+    }
+}
+
+/// Bytes of an entry with a body of `len` bytes.
+fn entry_bytes(len: usize) -> u64 {
+    let sectors = len.div_ceil(BODY_BYTES).max(1);
+    (sectors.div_ceil(PAGE_SECTORS) * PAGE) as u64
+}
+
+fn encode(sequence: u64, opening: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; entry_bytes(body.len()) as usize];
+    let count = u16::try_from(bytes.len() / SECTOR_BYTES).expect("4 MiB at most");
+    let mut parts = body.chunks(BODY_BYTES);
+    for (index, sector) in (0..count).zip(bytes.chunks_mut(SECTOR_BYTES)) {
+        let stamp = Stamp {
+            sequence,
+            opening,
+            index,
+            count,
+        };
+        sector::encode(stamp, parts.next().unwrap_or_default(), sector);
+    }
+    bytes
+}
+
+/// Goes through the log from a superblock's head on.
+pub(crate) struct Replay<'a> {
+    device: &'a dyn BlockDevice,
+    capacity_bytes: u64,
+    next: LogHead,
+    opening: u32,
+}
+
+impl<'a> Replay<'a> {
+    /// From `head` on.
+    pub(crate) fn new(device: &'a dyn BlockDevice, layout: &Layout, head: LogHead) -> Self {
+        Self {
+            device,
+            capacity_bytes: layout.log_bytes,
+            next: head,
+            opening: 0,
+        }
+    }
+
+    /// Where the next entry would be, and the latest opening that was seen.
+    pub(crate) fn end(&self) -> (LogHead, u32) {
+        (self.next, self.opening)
+    }
+
+    /// The next entry's body with zeros behind it; none at the end of the log.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if a sector went bad where an entry may have been; the device's.
+    pub(crate) fn read(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        let within = self.next.position % self.capacity_bytes;
+        if let Some(body) = self.read_at(self.next.position)? {
+            return Ok(Some(body));
+        }
+        // An entry that did not fit before the end is at the first byte.
+        if within == 0 {
+            return Ok(None);
+        }
+        self.read_at(self.next.position + self.capacity_bytes - within)
+    }
+
+    fn read_at(&mut self, position: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        let within = position % self.capacity_bytes;
+        let mut sector = vec![0; SECTOR_BYTES];
+        self.device.read_at(LOG_OFFSET + within, &mut sector)?;
+        let Some(first) = sector::decode(&mut sector, LOG_OFFSET + within)? else {
+            return Ok(None);
+        };
+        let expected = self.next.sequence;
+        let len = usize::from(first.count) * SECTOR_BYTES;
+        if first.sequence != expected
+            || first.index != 0
+            || first.opening < self.opening
+            || !len.is_multiple_of(PAGE)
+            || within + len as u64 > self.capacity_bytes
+        {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; len];
+        self.device.read_at(LOG_OFFSET + within, &mut bytes)?;
+        let mut body = Vec::with_capacity(len);
+        for (index, sector) in (0..first.count).zip(bytes.chunks_mut(SECTOR_BYTES)) {
+            let offset = LOG_OFFSET + within + u64::from(index) * SECTOR_BYTES as u64;
+            if sector::decode(sector, offset)? != Some(Stamp { index, ..first }) {
+                return Ok(None);
+            }
+            body.extend_from_slice(sector::body(sector));
+        }
+        self.opening = first.opening;
+        self.next = LogHead {
+            position: position + len as u64,
+            sequence: expected
+                .checked_add(1)
+                .ok_or(Damage::Log(LOG_OFFSET + within))?,
+        };
+        Ok(Some(body))
+    }
+}

@@ -1,0 +1,78 @@
+//! The contents of records, all but the checksums (see [`crate::leaf`]).
+//!
+//! Bodies are postcard: numbers are varints, so that a record of an append is a few dozen bytes. An
+//! attribute's contents are its bytes as they are.
+
+use crate::key::Value;
+use crate::{Damage, StoreError};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What is kept about an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Onode {
+    /// Never given to another object, so that what is left of a deleted one is never found again.
+    pub(crate) number: u64,
+    /// Its length; bytes that were never written read as zeros.
+    pub(crate) size_bytes: u64,
+    /// Where its bytes are.
+    pub(crate) home: Home,
+}
+
+/// Where an object's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Home {
+    /// In AUs of its own, each named by a [`crate::key::Key::Place`]; missing ones are holes.
+    Own,
+    /// In some pieces of an AU that several small objects share.
+    Packed(Slot),
+}
+
+/// Some adjacent pieces of a packed AU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Slot {
+    /// The AU.
+    pub(crate) au: u32,
+    /// Its first piece there.
+    pub(crate) piece: u16,
+    /// How many pieces it has.
+    pub(crate) pieces: u16,
+}
+
+/// Where one AU's worth of an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// The AU.
+    pub(crate) au: u32,
+}
+
+/// An AU that is in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AuRecord {
+    /// Never the same for two owners one after the other: a read that took long can tell.
+    pub(crate) generation: u64,
+    /// How many places name it; more than one after a clone. For a packed AU, how many slots.
+    pub(crate) users: u32,
+    /// Which pieces of a packed AU are taken, a bit each; empty for an AU of one object.
+    pub(crate) taken: Vec<u8>,
+}
+
+/// Encodes the contents of a record.
+///
+/// # Panics
+/// Never: the types here have no form that postcard refuses.
+pub(crate) fn encode<T: Serialize>(record: &T) -> Value {
+    let bytes = postcard::to_stdvec(record).expect("a record has no type that cannot be encoded");
+    bytes.into()
+}
+
+/// Decodes the contents of a record.
+///
+/// # Errors
+/// [`StoreError::Damaged`] if it is none, or has more bytes than one.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((record, [])) => Ok(record),
+        _ => Err(Damage::Record.into()),
+    }
+}

@@ -1,0 +1,249 @@
+//! The superblock: who the store is, where everything lies, and where its records begin.
+//!
+//! There are two, written in turn: the one of an odd epoch never touches that of an even epoch. The
+//! newer intact one counts. Nothing that the older one needs (its pages of records, the log from
+//! its head on) is used again before the *next* superblock is durable, so that a superblock that
+//! goes bad is one from which the other recovers everything: see [`crate::log`] and
+//! [`crate::pages`].
+//!
+//! Drawn in `docs/formats/store.md`. The first 16 bytes and the rule of the checksum stay as they
+//! are in every version, so that an older release can tell a newer store from a damaged one.
+
+use crate::layout::{Layout, PAGE_BYTES};
+use crate::pages::Pointer;
+use crate::{Damage, StoreError};
+use base::{StoreId, Time};
+use serde::{Deserialize, Serialize};
+
+const PAGE: usize = PAGE_BYTES as usize;
+const MAGIC: [u8; 8] = *b"AZKSTORE";
+/// The version of everything on the device.
+pub const STORE_FORMAT_VERSION: u16 = 1;
+/// Longest capability table, as bytes: what is left of a page, rounded down.
+pub(crate) const CAPABILITY_BYTES_MAX: usize = 3072;
+const HEADER_BYTES: usize = 16;
+const CRC_AT: std::ops::Range<usize> = 12..16;
+
+/// What one superblock says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Superblock {
+    /// The store's identity, chosen at format.
+    pub store: StoreId,
+    /// One more with every superblock; its lowest bit says which of the two places it has.
+    pub epoch: u64,
+    /// One more with every opening for writing.
+    pub opening: u32,
+    /// Where everything lies.
+    pub layout: Layout,
+    /// The records' root.
+    pub root: Option<Pointer>,
+    /// Levels of inner pages above the records' leaves.
+    pub height: u8,
+    /// The map of pages; none before the first checkpoint.
+    pub page_map: Option<Pointer>,
+    /// Where in the log the first entry is that the records do not contain.
+    pub log_head: LogHead,
+    /// What is never given out twice.
+    pub counters: Counters,
+    /// What the device can do, as its calibration wrote it; opaque here.
+    pub capability: Vec<u8>,
+}
+
+/// A place in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogHead {
+    /// Bytes from the log's first byte on as if it were not circular; it never goes back.
+    pub position: u64,
+    /// The number of the entry there, or of the one that will be.
+    pub sequence: u64,
+}
+
+/// Numbers that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// The number of the next object.
+    pub object: u64,
+    /// The generation of the next AU that is drawn.
+    pub generation: u64,
+    /// The latest time that the store has heard of. It never goes back, not over a restart either.
+    pub now: Time,
+}
+
+impl Superblock {
+    /// The page as it goes to the device.
+    ///
+    /// # Panics
+    /// If the capability table is longer than [`CAPABILITY_BYTES_MAX`]; it is checked at format.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let body =
+            postcard::to_stdvec(self).expect("a superblock has no type that cannot be encoded");
+        assert!(
+            HEADER_BYTES + body.len() <= PAGE,
+            "the capability table was bounded at format"
+        );
+        let mut page = vec![0; PAGE];
+        page[..8].copy_from_slice(&MAGIC);
+        page[8..10].copy_from_slice(&STORE_FORMAT_VERSION.to_le_bytes());
+        page[HEADER_BYTES..][..body.len()].copy_from_slice(&body);
+        let crc = crc32c::crc32c(&page);
+        page[CRC_AT].copy_from_slice(&crc.to_le_bytes());
+        page
+    }
+
+    /// Reads a page back.
+    ///
+    /// # Errors
+    /// [`StoreError::NotAStore`] without the magic, [`StoreError::Damaged`],
+    /// [`StoreError::Newer`].
+    pub fn decode(page: &[u8]) -> Result<Self, StoreError> {
+        if page.len() != PAGE || page[..8] != MAGIC {
+            return Err(StoreError::NotAStore);
+        }
+        let crc = u32::from_le_bytes(page[CRC_AT].try_into().expect("four bytes"));
+        let mut bare = page.to_vec();
+        bare[CRC_AT].fill(0);
+        if crc32c::crc32c(&bare) != crc {
+            return Err(Damage::Superblocks.into());
+        }
+        let found = u16::from_le_bytes([page[8], page[9]]);
+        if found != STORE_FORMAT_VERSION {
+            return Err(StoreError::Newer {
+                found,
+                known: STORE_FORMAT_VERSION,
+            });
+        }
+        let superblock: Self =
+            postcard::from_bytes(&page[HEADER_BYTES..]).map_err(|_| Damage::Superblocks)?;
+        superblock.layout.check()?;
+        if superblock.capability.len() > CAPABILITY_BYTES_MAX {
+            return Err(Damage::Superblocks.into());
+        }
+        Ok(superblock)
+    }
+
+    /// The one that counts of what lies in the two places.
+    ///
+    /// # Errors
+    /// That of the first place if neither is intact, unless only the second one says that it is a
+    /// store at all; [`StoreError::Newer`] goes before everything: an older release must not go
+    /// back to a superblock that a newer one has replaced.
+    pub fn choose(
+        a: Result<Self, StoreError>,
+        b: Result<Self, StoreError>,
+    ) -> Result<Self, StoreError> {
+        match (a, b) {
+            (Err(newer @ StoreError::Newer { .. }), _)
+            | (_, Err(newer @ StoreError::Newer { .. })) => Err(newer),
+            (Ok(a), Ok(b)) if a.store == b.store && b.epoch > a.epoch => Ok(b),
+            (Ok(a), _) => Ok(a),
+            (Err(_), Ok(b)) => Ok(b),
+            (Err(StoreError::NotAStore), Err(b)) => Err(b),
+            (Err(a), Err(_)) => Err(a),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Sizes;
+    use proptest::prelude::*;
+
+    fn sample(epoch: u64) -> Superblock {
+        let sizes = Sizes {
+            au_bytes: 1 << 20,
+            log_bytes: 1 << 20,
+            record_bytes: 1 << 20,
+        };
+        Superblock {
+            store: StoreId([7; 16]),
+            epoch,
+            opening: 3,
+            layout: Layout::new(64 << 20, sizes).unwrap(),
+            root: Some(Pointer {
+                page: 300,
+                crc: 0x0102_0304,
+            }),
+            height: 1,
+            page_map: Some(Pointer { page: 301, crc: 5 }),
+            log_head: LogHead {
+                position: 8192,
+                sequence: 9,
+            },
+            counters: Counters {
+                object: 4,
+                generation: 5,
+                now: Time::from_secs(6),
+            },
+            capability: vec![1, 2, 3],
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_format() {
+        let page = sample(2).encode();
+        assert_eq!(&page[..10], b"AZKSTORE\x01\x00");
+        assert_eq!(
+            crc32c::crc32c(&page),
+            0xDFA4_6C8D,
+            "changed bytes need a new version"
+        );
+        assert_eq!(Superblock::decode(&page).unwrap(), sample(2));
+    }
+
+    #[test]
+    fn the_newer_intact_one_counts() {
+        let good = |epoch| Ok(sample(epoch));
+        let damaged = || Err(Damage::Superblocks.into());
+        assert_eq!(Superblock::choose(good(2), good(3)).unwrap().epoch, 3);
+        assert_eq!(Superblock::choose(good(4), good(3)).unwrap().epoch, 4);
+        assert_eq!(Superblock::choose(damaged(), good(3)).unwrap().epoch, 3);
+        assert_eq!(Superblock::choose(good(2), damaged()).unwrap().epoch, 2);
+        let none = Superblock::choose(Err(StoreError::NotAStore), damaged());
+        assert!(matches!(none, Err(StoreError::Damaged(_))));
+        let none = Superblock::choose(Err(StoreError::NotAStore), Err(StoreError::NotAStore));
+        assert!(matches!(none, Err(StoreError::NotAStore)));
+        let newer = Err(StoreError::Newer { found: 2, known: 1 });
+        assert!(matches!(
+            Superblock::choose(good(2), newer),
+            Err(StoreError::Newer { .. })
+        ));
+    }
+
+    #[test]
+    fn a_newer_version_is_told_from_damage() {
+        let mut page = sample(2).encode();
+        page[8] = 2;
+        assert!(matches!(
+            Superblock::decode(&page),
+            Err(StoreError::Damaged(_))
+        ));
+        page[CRC_AT].fill(0);
+        let crc = crc32c::crc32c(&page);
+        page[CRC_AT].copy_from_slice(&crc.to_le_bytes());
+        let error = Superblock::decode(&page);
+        assert!(matches!(
+            error,
+            Err(StoreError::Newer { found: 2, known: 1 })
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn every_flipped_bit_is_noticed(bit in 0..PAGE * 8) {
+            let mut page = sample(2).encode();
+            page[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(Superblock::decode(&page).is_err());
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(mut page in prop::collection::vec(any::<u8>(), PAGE)) {
+            page[..10].copy_from_slice(b"AZKSTORE\x01\x00");
+            page[CRC_AT].fill(0);
+            let crc = crc32c::crc32c(&page);
+            page[CRC_AT].copy_from_slice(&crc.to_le_bytes());
+            let _ = Superblock::decode(&page);
+        }
+    }
+}

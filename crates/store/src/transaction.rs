@@ -1,0 +1,138 @@
+//! A transaction: some changes that happen together or not at all.
+//!
+//! What it changes is a layer of its own over the store's until it ends. It reads through that
+//! layer. AUs that it draws are free again if it fails; those that it gives back stay until it ends
+//! well. Data that it wrote in place before it failed lies in AUs, or parts of them, that are
+//! nobody's.
+
+pub(crate) mod attribute;
+mod content;
+pub(crate) mod object;
+mod packed;
+
+use crate::StoreError;
+use crate::core::{Core, Layer};
+use crate::key::{Key, Value};
+use crate::leaf::Leaf;
+use crate::log::entry::PieceAt;
+use crate::record::{self, AuRecord};
+use crate::superblock::Counters;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Changes that are about to happen together.
+pub struct Transaction<'a> {
+    core: &'a mut Core,
+    staged: Staged,
+}
+
+/// What a transaction has changed.
+#[derive(Debug, Default)]
+pub(crate) struct Staged {
+    pub(crate) layer: Layer,
+    pub(crate) given_back: BTreeSet<u32>,
+    /// AUs some of whose bytes are not live any more.
+    pub(crate) cut: BTreeSet<u32>,
+    /// Data was written in place.
+    pub(crate) is_direct: bool,
+    pub(crate) counters: Counters,
+}
+
+impl<'a> Transaction<'a> {
+    pub(crate) fn new(core: &'a mut Core) -> Self {
+        let staged = Staged {
+            counters: core.counters,
+            ..Staged::default()
+        };
+        Self { core, staged }
+    }
+
+    pub(crate) fn finish(self) -> Staged {
+        self.staged
+    }
+
+    /// A record as it is now.
+    fn record<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<T>, StoreError> {
+        match self.staged.layer.records.get(key) {
+            Some(value) => value.as_deref().map(record::decode).transpose(),
+            None => self.core.record(key),
+        }
+    }
+
+    /// The records from `from` up to, not including, `to`.
+    fn range(
+        &self,
+        from: &Key,
+        to: &Key,
+        count_max: usize,
+    ) -> Result<Vec<(Key, Value)>, StoreError> {
+        let over = || self.staged.layer.records.range(from..to);
+        let count = count_max.saturating_add(over().count());
+        let mut merged: BTreeMap<Key, Value> =
+            self.core.range(from, to, count)?.into_iter().collect();
+        for (key, value) in over() {
+            match value {
+                Some(value) => merged.insert(key.clone(), value.clone()),
+                None => merged.remove(key),
+            };
+        }
+        Ok(merged.into_iter().take(count_max).collect())
+    }
+
+    fn put<T: Serialize>(&mut self, key: Key, record: &T) {
+        self.staged
+            .layer
+            .records
+            .insert(key, Some(record::encode(record)));
+    }
+
+    fn remove(&mut self, key: Key) {
+        self.staged.layer.records.insert(key, None);
+    }
+
+    fn piece(&self, at: PieceAt) -> Option<&Arc<[u8]>> {
+        let staged = self.staged.layer.pieces.get(&at);
+        staged.or_else(|| self.core.overlay.pieces.get(&at))
+    }
+
+    /// Draws an AU for an object, or for several small ones if `taken` has bits for its pieces.
+    fn draw_au(&mut self, taken: Vec<u8>) -> Result<u32, StoreError> {
+        let none = StoreError::NoSpace { wanted: 1, free: 0 };
+        let au = self.core.space.draw().ok_or(none)?;
+        let record = AuRecord {
+            generation: self.staged.counters.generation,
+            users: u32::from(taken.is_empty()),
+            taken,
+        };
+        self.staged.counters.generation += 1;
+        self.put(Key::Au(au), &record);
+        Ok(au)
+    }
+
+    /// Gives an AU back, with its checksums.
+    fn give_au_back(&mut self, au: u32) -> Result<(), StoreError> {
+        let leaves = self.range(&Key::Leaf(au, 0), &Key::Leaf(au, u16::MAX), usize::MAX)?;
+        for (key, _) in leaves {
+            self.remove(key);
+        }
+        self.remove(Key::Au(au));
+        self.staged.given_back.insert(au);
+        Ok(())
+    }
+
+    fn leaf(&self, key: &Key) -> Result<Leaf, StoreError> {
+        let leaf: Leaf = self.record(key)?.unwrap_or_default();
+        leaf.check()?;
+        Ok(leaf)
+    }
+
+    fn put_leaf(&mut self, key: Key, leaf: &Leaf) {
+        if leaf.is_empty() {
+            self.remove(key);
+        } else {
+            self.put(key, leaf);
+        }
+    }
+}

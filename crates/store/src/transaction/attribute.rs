@@ -1,0 +1,72 @@
+//! Attributes of an object: small values under short names, each a record of its own.
+
+use super::Transaction;
+use crate::StoreError;
+use crate::core::Core;
+use crate::key::{ATTRIBUTE_BYTES_MAX, ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTES_MAX, Key};
+use base::ObjectId;
+
+/// An attribute's name and its contents.
+pub type Attribute = (Vec<u8>, Vec<u8>);
+
+impl Transaction<'_> {
+    /// Gives an attribute these contents, or removes it.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::Attribute`], [`StoreError::Damaged`].
+    pub fn set_attribute(
+        &mut self,
+        object: ObjectId,
+        name: &[u8],
+        contents: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        let number = self.onode(object)?.number;
+        let key = Key::Attribute(number, name.to_vec());
+        let Some(contents) = contents else {
+            self.remove(key);
+            return Ok(());
+        };
+        let fits = (1..=ATTRIBUTE_NAME_BYTES_MAX).contains(&name.len())
+            && contents.len() <= ATTRIBUTE_BYTES_MAX;
+        let (from, to) = bounds(number);
+        let others = self.range(&from, &to, ATTRIBUTES_MAX)?;
+        let is_there = others.iter().any(|(other, _)| *other == key);
+        if !fits || (others.len() == ATTRIBUTES_MAX && !is_there) {
+            return Err(StoreError::Attribute);
+        }
+        let value = Some(contents.into());
+        self.staged.layer.records.insert(key, value);
+        Ok(())
+    }
+
+    /// Removes the attributes of the object of that number.
+    pub(super) fn remove_attributes(&mut self, number: u64) -> Result<(), StoreError> {
+        let (from, to) = bounds(number);
+        for (key, _) in self.range(&from, &to, ATTRIBUTES_MAX)? {
+            self.remove(key);
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// The attributes of an object, in the order of their names.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::Damaged`], the device's.
+    pub fn attributes(&self, object: ObjectId) -> Result<Vec<Attribute>, StoreError> {
+        let (from, to) = bounds(self.onode(object)?.number);
+        let records = self.range(&from, &to, ATTRIBUTES_MAX)?;
+        let attributes = records.into_iter().filter_map(|(key, value)| match key {
+            Key::Attribute(_, name) => Some((name, value.to_vec())),
+            _ => None,
+        });
+        Ok(attributes.collect())
+    }
+}
+
+/// Before and behind the attributes of one object.
+fn bounds(number: u64) -> (Key, Key) {
+    let from = Key::Attribute(number, Vec::new());
+    (from, Key::Attribute(number.saturating_add(1), Vec::new()))
+}

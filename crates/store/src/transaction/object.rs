@@ -1,0 +1,294 @@
+//! What can be done to an object.
+
+use super::Transaction;
+use crate::key::Key;
+use crate::layout::{GROUP_BYTES, PIECE_BYTES};
+use crate::record::{AuRecord, Home, Onode, Place, Slot};
+use crate::{Damage, StoreError, record};
+use base::{Extent, ObjectId};
+
+/// AUs that one transaction gives back of a large object; the rest follows in others.
+const GIVE_BACK_MAX: usize = 64;
+
+impl Transaction<'_> {
+    /// Makes an object without bytes.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`].
+    pub fn create(&mut self, object: ObjectId) -> Result<(), StoreError> {
+        let key = Key::Object(object);
+        if self.record::<Onode>(&key)?.is_some() {
+            return Err(StoreError::Exists(object));
+        }
+        let onode = Onode {
+            number: self.staged.counters.object,
+            size_bytes: 0,
+            home: Home::Own,
+        };
+        self.staged.counters.object += 1;
+        self.put(key, &onode);
+        Ok(())
+    }
+
+    /// Writes `data` at `offset`; what lies before it and was never written reads as zeros.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::NoSpace`], [`StoreError::TooLong`],
+    /// [`StoreError::TooMuch`] at the end of the transaction if too much of it lies over bytes that
+    /// are there already; [`StoreError::Damaged`].
+    pub fn write(&mut self, object: ObjectId, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        let mut onode = self.onode(object)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = offset.saturating_add(data.len() as u64);
+        if end > self.object_bytes_max() {
+            return Err(StoreError::TooLong { bytes: end });
+        }
+        let size_bytes = onode.size_bytes.max(end);
+        let is_small = size_bytes <= self.packed_bytes_max();
+        match onode.home {
+            Home::Packed(slot) if is_small => {
+                let slot = self.grow_slot(slot, size_bytes)?;
+                onode.home = Home::Packed(slot);
+                self.write_slot(slot, offset, data)?;
+            }
+            Home::Packed(slot) => {
+                let old = self.read_au(slot.au, slot_offset(slot), onode.size_bytes as usize)?;
+                self.give_slot_back(slot)?;
+                onode.home = Home::Own;
+                self.write_own(onode.number, 0, &old)?;
+                self.write_own(onode.number, offset, data)?;
+            }
+            Home::Own if is_small && onode.size_bytes == 0 => {
+                let slot = self.take_slot(pieces_of(size_bytes))?;
+                onode.home = Home::Packed(slot);
+                self.write_slot(slot, offset, data)?;
+            }
+            Home::Own => self.write_own(onode.number, offset, data)?,
+        }
+        onode.size_bytes = size_bytes;
+        self.put(Key::Object(object), &onode);
+        Ok(())
+    }
+
+    /// Makes the object so long. Says false if it has more AUs to give back than one transaction
+    /// does; it is then as long as what is left, and the caller goes on.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::TooLong`], [`StoreError::Damaged`].
+    pub fn truncate(&mut self, object: ObjectId, size_bytes: u64) -> Result<bool, StoreError> {
+        let mut onode = self.onode(object)?;
+        if size_bytes > self.object_bytes_max() {
+            return Err(StoreError::TooLong { bytes: size_bytes });
+        }
+        let mut reached = size_bytes;
+        let cut = Extent::between(size_bytes, onode.size_bytes);
+        match onode.home {
+            Home::Packed(slot) if size_bytes == 0 => {
+                self.give_slot_back(slot)?;
+                onode.home = Home::Own;
+            }
+            Home::Packed(slot) if size_bytes > slot_bytes(slot) => {
+                let old = self.read_au(slot.au, slot_offset(slot), onode.size_bytes as usize)?;
+                self.give_slot_back(slot)?;
+                onode.home = Home::Own;
+                self.write_own(onode.number, 0, &old)?;
+            }
+            Home::Packed(slot) => {
+                let part = Extent::new(slot_offset(slot) + cut.offset, cut.len);
+                self.clear_au(slot.au, part)?;
+            }
+            Home::Own => {
+                // From the end on: whatever is durable of it, the object has its first bytes.
+                let au_bytes = self.core.layout.au_bytes;
+                let step =
+                    (onode.size_bytes.div_ceil(au_bytes)).saturating_sub(GIVE_BACK_MAX as u64);
+                reached = size_bytes.max(step * au_bytes);
+                self.cut_own(onode.number, reached)?;
+            }
+        }
+        onode.size_bytes = reached;
+        self.put(Key::Object(object), &onode);
+        Ok(reached == size_bytes)
+    }
+
+    /// Makes bytes of the object zeros; whole AUs of them are given back. Says false as
+    /// [`Self::truncate`] does.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::Damaged`].
+    pub fn punch(&mut self, object: ObjectId, hole: Extent) -> Result<bool, StoreError> {
+        let onode = self.onode(object)?;
+        let hole = hole.intersection(Extent::new(0, onode.size_bytes));
+        match onode.home {
+            Home::Packed(slot) => {
+                let part = Extent::new(slot_offset(slot) + hole.offset, hole.len);
+                self.clear_au(slot.au, part)?;
+                Ok(true)
+            }
+            Home::Own => self.clear_own(onode.number, hole),
+        }
+    }
+
+    /// Removes the object. Its AUs follow: see [`Self::reclaim`].
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::Damaged`].
+    pub fn delete(&mut self, object: ObjectId) -> Result<(), StoreError> {
+        let onode = self.onode(object)?;
+        match onode.home {
+            Home::Packed(slot) => self.give_slot_back(slot)?,
+            Home::Own if onode.size_bytes > 0 => self.put(Key::Dead(onode.number), &()),
+            Home::Own => {}
+        }
+        self.remove_attributes(onode.number)?;
+        self.remove(Key::Object(object));
+        Ok(())
+    }
+
+    /// Gives back some AUs of deleted objects; false if there are none left.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub fn reclaim(&mut self) -> Result<bool, StoreError> {
+        let dead = self.range(&Key::Dead(0), &Key::Dead(u64::MAX), 1)?;
+        let Some((Key::Dead(number), _)) = dead.first() else {
+            return Ok(false);
+        };
+        if self.cut_own(*number, 0)? {
+            self.remove(Key::Dead(*number));
+        }
+        Ok(true)
+    }
+
+    pub(super) fn onode(&self, object: ObjectId) -> Result<Onode, StoreError> {
+        let onode = self.record(&Key::Object(object))?;
+        onode.ok_or(StoreError::NotFound(object))
+    }
+
+    fn object_bytes_max(&self) -> u64 {
+        self.core
+            .layout
+            .au_bytes
+            .saturating_mul(u64::from(u32::MAX))
+    }
+
+    /// Largest object that shares an AU: beyond a quarter, too little of the AU would be left over.
+    fn packed_bytes_max(&self) -> u64 {
+        let deferred = self.core.deferred_bytes_max() as u64;
+        (self.core.layout.au_bytes / 4)
+            .min(GROUP_BYTES)
+            .min(deferred)
+    }
+
+    fn write_slot(&mut self, slot: Slot, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.write_au(slot.au, slot_offset(slot) + offset, data, false)
+    }
+
+    /// A slot with room for so many bytes and the same contents. It doubles, so that appending is
+    /// not a copy each time.
+    fn grow_slot(&mut self, slot: Slot, size_bytes: u64) -> Result<Slot, StoreError> {
+        if size_bytes <= slot_bytes(slot) {
+            return Ok(slot);
+        }
+        let most = pieces_of(self.packed_bytes_max());
+        let pieces = pieces_of(size_bytes).next_power_of_two().min(most);
+        let old = self.read_au(slot.au, slot_offset(slot), slot_bytes(slot) as usize)?;
+        let larger = self.take_slot(pieces)?;
+        self.write_slot(larger, 0, &old)?;
+        self.give_slot_back(slot)?;
+        Ok(larger)
+    }
+
+    fn write_own(&mut self, number: u64, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        let is_large = data.len() > self.core.deferred_bytes_max();
+        let au_bytes = self.core.layout.au_bytes;
+        let mut rest = data;
+        let mut offset = offset;
+        while !rest.is_empty() {
+            let within = offset % au_bytes;
+            let len = rest.len().min((au_bytes - within) as usize);
+            let (part, after) = rest.split_at(len);
+            let index = (offset / au_bytes) as u32;
+            let au = self.own_au(number, index)?;
+            self.write_au(au, within, part, is_large)?;
+            offset += len as u64;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// The AU at that place of an object, drawn if there is none.
+    fn own_au(&mut self, number: u64, index: u32) -> Result<u32, StoreError> {
+        let key = Key::Place(number, index);
+        if let Some(place) = self.record::<Place>(&key)? {
+            return Ok(place.au);
+        }
+        let au = self.draw_au(Vec::new())?;
+        self.put(key, &Place { au });
+        Ok(au)
+    }
+
+    fn cut_own(&mut self, number: u64, size_bytes: u64) -> Result<bool, StoreError> {
+        let whole = Extent::between(size_bytes, self.object_bytes_max());
+        self.clear_own(number, whole)
+    }
+
+    /// Clears a part of an object with AUs of its own.
+    fn clear_own(&mut self, number: u64, part: Extent) -> Result<bool, StoreError> {
+        let au_bytes = self.core.layout.au_bytes;
+        if part.is_empty() {
+            return Ok(true);
+        }
+        let (first, end) = (part.offset / au_bytes, part.end().div_ceil(au_bytes));
+        let from = Key::Place(number, first as u32);
+        let to = match u32::try_from(end) {
+            Ok(end) => Key::Place(number, end),
+            Err(_) => Key::Place(number.saturating_add(1), 0),
+        };
+        let places = self.range(&from, &to, GIVE_BACK_MAX + 1)?;
+        let is_done = places.len() <= GIVE_BACK_MAX;
+        for (key, value) in places.into_iter().take(GIVE_BACK_MAX) {
+            let Key::Place(_, index) = key else {
+                return Err(Damage::Record.into());
+            };
+            let place: Place = record::decode(&value)?;
+            let au = Extent::new(u64::from(index) * au_bytes, au_bytes);
+            let here = au.intersection(part);
+            if here == au {
+                self.remove(key);
+                self.drop_user(place.au)?;
+            } else {
+                let within = Extent::new(here.offset - au.offset, here.len);
+                self.clear_au(place.au, within)?;
+            }
+        }
+        Ok(is_done)
+    }
+
+    fn drop_user(&mut self, au: u32) -> Result<(), StoreError> {
+        let record: Option<AuRecord> = self.record(&Key::Au(au))?;
+        let mut record = record.ok_or(Damage::Record)?;
+        if record.users <= 1 {
+            return self.give_au_back(au);
+        }
+        record.users -= 1;
+        self.put(Key::Au(au), &record);
+        Ok(())
+    }
+}
+
+/// Where a slot begins in its AU.
+pub(crate) fn slot_offset(slot: Slot) -> u64 {
+    u64::from(slot.piece) * PIECE_BYTES
+}
+
+/// Bytes that a slot has room for.
+fn slot_bytes(slot: Slot) -> u64 {
+    u64::from(slot.pieces) * PIECE_BYTES
+}
+
+fn pieces_of(bytes: u64) -> u16 {
+    u16::try_from(bytes.div_ceil(PIECE_BYTES)).expect("a small object has at most 16 pieces")
+}

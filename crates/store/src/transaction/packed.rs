@@ -1,0 +1,112 @@
+//! Packed AUs: several small objects in one.
+//!
+//! A small object has some adjacent pieces of a packed AU. All its bytes go through the log, so a
+//! piece can have another owner as soon as the deletion of the one before is in the same log. An AU
+//! whose last object went is given back.
+
+use super::Transaction;
+use crate::StoreError;
+use crate::bitmap::Bitmap;
+use crate::key::Key;
+use crate::layout::PIECE_BYTES;
+use crate::record::{AuRecord, Slot};
+use crate::{Damage, record};
+use base::Extent;
+
+/// AUs with room that are looked at before a new one is drawn.
+const CANDIDATES_MAX: usize = 8;
+
+impl Transaction<'_> {
+    /// Finds so many adjacent free pieces, in a new AU if need be.
+    pub(super) fn take_slot(&mut self, pieces: u16) -> Result<Slot, StoreError> {
+        let with_room = self.range(&Key::Room(0), &Key::Room(u32::MAX), CANDIDATES_MAX)?;
+        for (key, value) in with_room {
+            let (Key::Room(au), Ok(room)) = (key, record::decode::<u16>(&value)) else {
+                return Err(Damage::Record.into());
+            };
+            if room >= pieces
+                && let Some(slot) = self.take_slot_in(au, pieces)?
+            {
+                return Ok(slot);
+            }
+        }
+        let bytes = (self.core.layout.au_bytes / PIECE_BYTES).div_ceil(8);
+        let au = self.draw_au(vec![0; bytes as usize])?;
+        Ok(self
+            .take_slot_in(au, pieces)?
+            .expect("a new AU is larger than any slot"))
+    }
+
+    fn take_slot_in(&mut self, au: u32, pieces: u16) -> Result<Option<Slot>, StoreError> {
+        let mut record = self.packed(au)?;
+        let taken = self.taken(&record)?;
+        let mut first = 0;
+        while let Some(at) = taken.next_clear(first).filter(|at| *at >= first) {
+            let end = at + usize::from(pieces);
+            if end > taken.len() {
+                return Ok(None);
+            }
+            match (at..end).find(|piece| taken.get(*piece)) {
+                Some(other) => first = other,
+                None => {
+                    let slot = Slot {
+                        au,
+                        piece: at as u16,
+                        pieces,
+                    };
+                    record.users += 1;
+                    self.mark(slot, record, taken, true);
+                    return Ok(Some(slot));
+                }
+            }
+            if first >= taken.len() {
+                return Ok(None);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives pieces back, and their AU if nobody has any of it.
+    pub(super) fn give_slot_back(&mut self, slot: Slot) -> Result<(), StoreError> {
+        let mut record = self.packed(slot.au)?;
+        record.users = record.users.checked_sub(1).ok_or(Damage::Record)?;
+        if record.users == 0 {
+            self.remove(Key::Room(slot.au));
+            return self.give_au_back(slot.au);
+        }
+        let first = u64::from(slot.piece) * PIECE_BYTES;
+        self.clear_au(
+            slot.au,
+            Extent::new(first, u64::from(slot.pieces) * PIECE_BYTES),
+        )?;
+        let taken = self.taken(&record)?;
+        self.mark(slot, record, taken, false);
+        Ok(())
+    }
+
+    fn packed(&self, au: u32) -> Result<AuRecord, StoreError> {
+        let record: Option<AuRecord> = self.record(&Key::Au(au))?;
+        let record = record.filter(|record| !record.taken.is_empty());
+        record.ok_or(Damage::Record.into())
+    }
+
+    fn taken(&self, record: &AuRecord) -> Result<Bitmap, StoreError> {
+        let mut taken = Bitmap::new((self.core.layout.au_bytes / PIECE_BYTES) as usize);
+        let fits = taken.set_bytes(0, &record.taken);
+        fits.then_some(taken).ok_or(Damage::Record.into())
+    }
+
+    fn mark(&mut self, slot: Slot, mut record: AuRecord, mut taken: Bitmap, to: bool) {
+        for piece in usize::from(slot.piece)..usize::from(slot.piece + slot.pieces) {
+            taken.set(piece, to);
+        }
+        record.taken = taken.bytes(0, taken.len());
+        self.put(Key::Au(slot.au), &record);
+        let room = u16::try_from(taken.clear_count()).expect("an AU has at most 16,384 pieces");
+        if room == 0 {
+            self.remove(Key::Room(slot.au));
+        } else {
+            self.put(Key::Room(slot.au), &room);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The checkpointed records: a B+tree of pages that are never written over.
+//!
+//! A checkpoint applies a sorted list of changes at once ([`apply`]): it rewrites the pages that
+//! change and those above them into free pages, and ends with another root, which counts once a
+//! superblock says so. A pointer carries the checksum of the page it leads to, so that every page
+//! is verified when it is read; a damaged one is an error for the records in it and for no others.
+
+mod apply;
+mod cache;
+pub(crate) mod node;
+
+use crate::key::{Key, Value};
+use crate::pages::{Pointer, read_page};
+use crate::{Damage, StoreError};
+pub(crate) use apply::pages_max;
+use base::BlockDevice;
+use cache::Cache;
+use node::{Node, Payload};
+use std::sync::Arc;
+
+/// The deepest tree: three items a page at least make 3^40 records.
+const HEIGHT_MAX: u8 = 40;
+
+/// The records of one checkpoint.
+pub(crate) struct Tree {
+    device: Arc<dyn BlockDevice>,
+    root: Option<Pointer>,
+    height: u8,
+    cache: Cache,
+}
+
+impl Tree {
+    /// The tree of that root.
+    pub(crate) fn new(
+        device: Arc<dyn BlockDevice>,
+        root: Option<Pointer>,
+        height: u8,
+        cache_pages: usize,
+    ) -> Self {
+        Self {
+            device,
+            root,
+            height,
+            cache: Cache::new(cache_pages),
+        }
+    }
+
+    /// The root page, and the levels above the leaves.
+    pub(crate) fn root(&self) -> (Option<Pointer>, u8) {
+        (self.root, self.height)
+    }
+
+    /// The contents of a record.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if a page on the way is; the device's.
+    pub(crate) fn get(&self, key: &Key) -> Result<Option<Value>, StoreError> {
+        let Some(mut pointer) = self.root else {
+            return Ok(None);
+        };
+        for level in (0..=self.height).rev() {
+            let node = self.load(pointer, level)?;
+            let at = node.items.partition_point(|(least, _)| least <= key);
+            match at.checked_sub(1).map(|at| &node.items[at]) {
+                Some((_, Payload::Child(child))) => pointer = *child,
+                Some((found, Payload::Record(value))) => {
+                    return Ok((found == key).then(|| value.clone()));
+                }
+                None => return Ok(None),
+            }
+        }
+        Err(Damage::Page(pointer.page).into())
+    }
+
+    /// The records from `from` up to, not including, `to`, at most `count_max` of them, in order.
+    ///
+    /// # Errors
+    /// As those of [`Self::get`].
+    pub(crate) fn range(
+        &self,
+        from: &Key,
+        to: &Key,
+        count_max: usize,
+    ) -> Result<Vec<(Key, Value)>, StoreError> {
+        let mut found = Vec::new();
+        if let Some(root) = self.root {
+            self.collect(root, self.height, (from, to, count_max), &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn collect(
+        &self,
+        pointer: Pointer,
+        level: u8,
+        (from, to, count_max): (&Key, &Key, usize),
+        found: &mut Vec<(Key, Value)>,
+    ) -> Result<(), StoreError> {
+        let node = self.load(pointer, level)?;
+        let first = node
+            .items
+            .partition_point(|(least, _)| least <= from)
+            .saturating_sub(1);
+        for (key, payload) in node.items[first..].iter().take_while(|(key, _)| key < to) {
+            if found.len() >= count_max {
+                break;
+            }
+            match payload {
+                Payload::Child(child) => {
+                    self.collect(*child, level - 1, (from, to, count_max), found)?;
+                }
+                Payload::Record(value) if key >= from => found.push((key.clone(), value.clone())),
+                Payload::Record(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Every page, from the root down, as `visit` gets to know it; for a complete check.
+    ///
+    /// # Errors
+    /// As those of [`Self::get`].
+    pub(crate) fn visit_pages(&self, visit: &mut dyn FnMut(u64)) -> Result<(), StoreError> {
+        match self.root {
+            Some(root) => self.visit_below(root, self.height, visit),
+            None => Ok(()),
+        }
+    }
+
+    fn visit_below(
+        &self,
+        pointer: Pointer,
+        level: u8,
+        visit: &mut dyn FnMut(u64),
+    ) -> Result<(), StoreError> {
+        visit(pointer.page);
+        for (_, payload) in &self.load(pointer, level)?.items {
+            if let Payload::Child(child) = payload {
+                self.visit_below(*child, level - 1, visit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A page as it is in memory or on the device, verified. An inner node has at least one child.
+    fn load(&self, pointer: Pointer, level: u8) -> Result<Arc<Node>, StoreError> {
+        if let Some(node) = self.cache.get(pointer) {
+            return Ok(node);
+        }
+        let damage = Damage::Page(pointer.page);
+        let node = node::decode(&read_page(&*self.device, pointer)?).ok_or(damage)?;
+        if node.level != level || level > HEIGHT_MAX || (level > 0 && node.items.is_empty()) {
+            return Err(damage.into());
+        }
+        let node = Arc::new(node);
+        self.cache.put(pointer, node.clone());
+        Ok(node)
+    }
+}
+
+#[cfg(test)]
+mod tests;

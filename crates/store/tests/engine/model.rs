@@ -1,0 +1,104 @@
+//! Random operations, commits, checkpoints and openings: the store has what the model has.
+
+use crate::world::{self, Model, Step};
+use base::{ObjectId, StoreId, Time};
+use proptest::prelude::*;
+use sim::CrashDisk;
+use std::sync::Arc;
+use store::{Core, Options, StoreError};
+
+fn same(store: &Core, model: &Model) -> Result<(), TestCaseError> {
+    let found = world::contents(store).unwrap();
+    prop_assert!(found.keys().eq(model.keys()), "other objects");
+    for (object, bytes) in model {
+        let other = found[object].iter().zip(bytes).position(|(a, b)| a != b);
+        prop_assert_eq!(found[object].len(), bytes.len());
+        prop_assert_eq!(other, None, "first other byte of {}", object);
+    }
+    let report = store.check(true).unwrap();
+    prop_assert_eq!(report.findings, Vec::<String>::new());
+    let usage = store.usage();
+    prop_assert_eq!(
+        usage.free + usage.limbo + usage.records + usage.used,
+        usage.total
+    );
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn the_store_is_a_map_of_byte_strings(steps in world::steps(60)) {
+        let device = world::formatted(16 << 20);
+        let mut store = Core::open(device.clone(), world::options()).unwrap();
+        let mut model = Model::new();
+        for step in &steps {
+            world::apply(&mut store, &mut model, step).unwrap();
+            if let Step::Reopen = step {
+                drop(store);
+                store = Core::open(device.clone(), world::options()).unwrap();
+                same(&store, &model)?;
+            }
+        }
+        same(&store, &model)?;
+        store.checkpoint().unwrap();
+        same(&store, &model)?;
+        drop(store);
+        same(&Core::open(device, world::options()).unwrap(), &model)?;
+    }
+}
+
+#[test]
+fn a_full_store_refuses_writes_and_takes_them_again_after_deletions() {
+    let device = world::formatted(6 << 20);
+    let mut store = Core::open(device.clone(), world::options()).unwrap();
+    let now = Time::ZERO;
+    let data = world::pattern(3, 0, 100_000);
+    let mut count = 0_u8;
+    let full = loop {
+        let object = ObjectId([count; 16]);
+        let made = store
+            .create(now, object)
+            .and_then(|()| store.write(now, object, 0, &data));
+        match made {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, StoreError::NoSpace { .. }), "{full}");
+    assert!(count > 20, "{count} objects of 128 KiB in 5 MiB");
+    store.commit().unwrap();
+    drop(store);
+    let mut store = Core::open(device, world::options()).unwrap();
+    assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+    for object in 0..count {
+        store.delete(now, ObjectId([object; 16])).unwrap();
+    }
+    store.reclaim(now).unwrap();
+    store.checkpoint().unwrap();
+    for object in 0..count {
+        store.create(now, ObjectId([object; 16])).unwrap();
+        store.write(now, ObjectId([object; 16]), 0, &data).unwrap();
+    }
+    assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+}
+
+#[test]
+fn what_is_no_store_or_another_is_refused() {
+    let device = Arc::new(CrashDisk::new(8 << 20));
+    let open = |wanted| {
+        let options = Options {
+            store: wanted,
+            ..world::options()
+        };
+        Core::open(device.clone(), options).map(|_| ())
+    };
+    assert!(matches!(open(None), Err(StoreError::NotAStore)));
+    Core::format(&*device, &world::format(1)).unwrap();
+    assert!(matches!(
+        open(Some(StoreId([2; 16]))),
+        Err(StoreError::Foreign { .. })
+    ));
+    assert!(open(Some(StoreId([1; 16]))).is_ok());
+}

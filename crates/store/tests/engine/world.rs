@@ -1,0 +1,190 @@
+//! What tests share: small stores, random operations, and a naive model of what they mean.
+
+use base::{Extent, ObjectId, StoreId, Time};
+use proptest::prelude::*;
+use sim::CrashDisk;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::{Core, Format, Options, Sizes, StoreError};
+
+/// Smallest allocation unit.
+pub(crate) const AU: u64 = 64 << 10;
+
+/// Sizes of a small store whose log wraps and whose records grow within a test.
+pub(crate) const SIZES: Sizes = Sizes {
+    au_bytes: AU,
+    log_bytes: 512 << 10,
+    record_bytes: 256 << 10,
+};
+
+pub(crate) fn format(store: u8) -> Format {
+    Format {
+        store: StoreId([store; 16]),
+        sizes: SIZES,
+        capability: vec![1, 2, 3],
+    }
+}
+
+pub(crate) fn options() -> Options {
+    Options {
+        store: None,
+        cache_pages: 64,
+    }
+}
+
+/// A disk with a fresh store, of a whole number of pages.
+pub(crate) fn formatted(len_bytes: u64) -> Arc<CrashDisk> {
+    let disk = CrashDisk::new(len_bytes);
+    Core::format(&disk, &format(1)).unwrap();
+    disk.restart_log();
+    Arc::new(disk)
+}
+
+/// One thing to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Create(u8),
+    Write {
+        object: u8,
+        offset: u64,
+        len: usize,
+        fill: u8,
+    },
+    Truncate {
+        object: u8,
+        size: u64,
+    },
+    Punch {
+        object: u8,
+        offset: u64,
+        len: u64,
+    },
+    Delete(u8),
+    Commit,
+    Checkpoint,
+    Reclaim,
+    Reopen,
+}
+
+pub(crate) fn steps(count_max: usize) -> impl Strategy<Value = Vec<Step>> {
+    let object = || 0..6_u8;
+    let offset = || {
+        prop_oneof![
+            3 => 0..20_000_u64,
+            2 => 0..300_000_u64,
+            1 => (0..5_u64).prop_map(|au| au * AU),
+        ]
+    };
+    let len = || prop_oneof![4 => 1..6_000_usize, 2 => 1..40_000_usize, 2 => 30_000..200_000_usize];
+    let step = prop_oneof![
+        3 => object().prop_map(Step::Create),
+        12 => (object(), offset(), len(), any::<u8>())
+            .prop_map(|(object, offset, len, fill)| Step::Write { object, offset, len, fill }),
+        2 => (object(), offset()).prop_map(|(object, size)| Step::Truncate { object, size }),
+        2 => (object(), offset(), len()).prop_map(|(object, offset, len)| Step::Punch {
+            object,
+            offset,
+            len: len as u64
+        }),
+        1 => object().prop_map(Step::Delete),
+        2 => Just(Step::Commit),
+        1 => Just(Step::Checkpoint),
+        1 => Just(Step::Reclaim),
+        1 => Just(Step::Reopen),
+    ];
+    prop::collection::vec(step, 1..count_max)
+}
+
+pub(crate) fn id(object: u8) -> ObjectId {
+    ObjectId([object; 16])
+}
+
+/// Bytes that tell where they belong.
+pub(crate) fn pattern(fill: u8, offset: u64, len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|at| fill.wrapping_add(((offset + at) / 61) as u8))
+        .collect()
+}
+
+/// What a store should have.
+pub(crate) type Model = BTreeMap<ObjectId, Vec<u8>>;
+
+/// Does one step to both; the store's answer must be the model's.
+pub(crate) fn apply(store: &mut Core, model: &mut Model, step: &Step) -> Result<(), StoreError> {
+    let now = Time::from_secs(1);
+    let expect = |there: bool, result: Result<(), StoreError>| match result {
+        Err(StoreError::NotFound(_)) if !there => Ok(()),
+        Ok(()) if !there => panic!("done to an object that is not there"),
+        other => other,
+    };
+    match *step {
+        Step::Create(object) => match (
+            model.contains_key(&id(object)),
+            store.create(now, id(object)),
+        ) {
+            (true, Err(StoreError::Exists(_))) => {}
+            (false, Ok(())) => {
+                model.insert(id(object), Vec::new());
+            }
+            (_, other) => return other,
+        },
+        Step::Write {
+            object,
+            offset,
+            len,
+            fill,
+        } => {
+            let data = pattern(fill, offset, len);
+            let there = model.contains_key(&id(object));
+            expect(there, store.write(now, id(object), offset, &data))?;
+            if let Some(bytes) = model.get_mut(&id(object)) {
+                let end = offset as usize + len;
+                bytes.resize(bytes.len().max(end), 0);
+                bytes[offset as usize..end].copy_from_slice(&data);
+            }
+        }
+        Step::Truncate { object, size } => {
+            let there = model.contains_key(&id(object));
+            expect(there, store.truncate(now, id(object), size))?;
+            if let Some(bytes) = model.get_mut(&id(object)) {
+                bytes.resize(size as usize, 0);
+            }
+        }
+        Step::Punch {
+            object,
+            offset,
+            len,
+        } => {
+            let there = model.contains_key(&id(object));
+            expect(
+                there,
+                store.punch(now, id(object), Extent::new(offset, len)),
+            )?;
+            if let Some(bytes) = model.get_mut(&id(object)) {
+                let size = bytes.len();
+                let end = size.min((offset + len) as usize);
+                bytes[size.min(offset as usize)..end.max(size.min(offset as usize))].fill(0);
+            }
+        }
+        Step::Delete(object) => {
+            let there = model.contains_key(&id(object));
+            expect(there, store.delete(now, id(object)))?;
+            model.remove(&id(object));
+        }
+        Step::Commit | Step::Reopen => store.commit()?,
+        Step::Checkpoint => store.checkpoint()?,
+        Step::Reclaim => store.reclaim(now)?,
+    }
+    Ok(())
+}
+
+/// All that a store has.
+pub(crate) fn contents(store: &Core) -> Result<Model, StoreError> {
+    let mut all = Model::new();
+    for info in store.list(ObjectId([0; 16]), usize::MAX)? {
+        let mut bytes = vec![0xEE; info.size_bytes as usize];
+        assert_eq!(store.read(info.object, 0, &mut bytes)?, bytes.len());
+        all.insert(info.object, bytes);
+    }
+    Ok(all)
+}
