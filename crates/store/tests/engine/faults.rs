@@ -1,0 +1,160 @@
+//! Devices that fail and bits that turn: an error or a repair, never other bytes.
+
+use crate::world::{self, Model, Step};
+use base::{BlockDevice, DeviceAction, Extent, ObjectId, Time};
+use sim::{CrashDisk, Effect, Failure, Fault, Random};
+use std::sync::Arc;
+use store::{Core, StoreError};
+
+const OBJECT: ObjectId = ObjectId([7; 16]);
+
+fn store_with_an_object() -> (Arc<CrashDisk>, Core) {
+    let disk = world::formatted(8 << 20);
+    let mut store = Core::open(disk.clone(), world::options()).unwrap();
+    store.create(Time::ZERO, OBJECT).unwrap();
+    store
+        .write(Time::ZERO, OBJECT, 0, &world::pattern(1, 0, 9000))
+        .unwrap();
+    store.commit().unwrap();
+    (disk, store)
+}
+
+#[test]
+fn after_a_failed_flush_reads_go_on_and_writes_do_not() {
+    let (disk, mut store) = store_with_an_object();
+    let failure = Effect::Fails(Failure::InputOutput);
+    disk.arm(Fault::once(DeviceAction::Flush, 0, failure));
+    store
+        .write(Time::ZERO, OBJECT, 100, b"never durable")
+        .unwrap();
+    assert!(matches!(store.commit(), Err(StoreError::Device(_))));
+    assert!(store.is_poisoned());
+    let again = store.write(Time::ZERO, OBJECT, 0, b"x");
+    assert!(matches!(again, Err(StoreError::Poisoned)));
+    assert!(matches!(store.commit(), Err(StoreError::Poisoned)));
+    assert!(matches!(store.checkpoint(), Err(StoreError::Poisoned)));
+    let mut bytes = [0; 50];
+    assert_eq!(store.read(OBJECT, 0, &mut bytes).unwrap(), 50);
+    assert_eq!(bytes[..], world::pattern(1, 0, 50));
+    let store = Core::open(disk, world::options()).unwrap();
+    assert_eq!(store.info(OBJECT).unwrap().size_bytes, 9000);
+}
+
+#[test]
+fn every_write_of_a_history_may_fail() {
+    let steps = [
+        Step::Create(1),
+        Step::Write {
+            object: 1,
+            offset: 0,
+            len: 150_000,
+            fill: 3,
+        },
+        Step::Commit,
+        Step::Write {
+            object: 1,
+            offset: 5_000,
+            len: 9_000,
+            fill: 4,
+        },
+        Step::Checkpoint,
+    ];
+    for nth in 0..40 {
+        let disk = world::formatted(8 << 20);
+        let mut store = Core::open(disk.clone(), world::options()).unwrap();
+        let effect = Effect::FailsHalfway(Failure::NoSpace, Random::new(nth));
+        disk.arm(Fault::once(DeviceAction::Write, nth, effect));
+        let mut model = Model::new();
+        let mut acknowledged = Model::new();
+        for step in &steps {
+            if world::apply(&mut store, &mut model, step).is_err() {
+                break;
+            }
+            if matches!(step, Step::Commit | Step::Checkpoint) {
+                acknowledged = model.clone();
+            }
+        }
+        drop(store);
+        disk.disarm();
+        let store = Core::open(disk, world::options()).unwrap();
+        assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+        let found = world::contents(&store).unwrap();
+        assert!(
+            acknowledged.keys().all(|object| found.contains_key(object)),
+            "write {nth}"
+        );
+    }
+}
+
+/// A store with objects of every kind, part of it in the tree and part of it in the log.
+fn rich_disk() -> (Arc<CrashDisk>, Model) {
+    let disk = world::formatted(4 << 20);
+    let mut store = Core::open(disk.clone(), world::options()).unwrap();
+    let mut model = Model::new();
+    for object in 0..6 {
+        let small = usize::from(object) * 3_000 + 10;
+        for step in [
+            Step::Create(object),
+            Step::Write {
+                object,
+                offset: 0,
+                len: small,
+                fill: object,
+            },
+            Step::Write {
+                object,
+                offset: 7_000,
+                len: 90_000 * usize::from(object % 2) + 1,
+                fill: 9,
+            },
+            if object == 2 {
+                Step::Checkpoint
+            } else {
+                Step::Commit
+            },
+        ] {
+            world::apply(&mut store, &mut model, &step).unwrap();
+        }
+    }
+    drop(store);
+    disk.restart_log();
+    (disk, model)
+}
+
+#[test]
+fn no_flipped_bit_becomes_other_bytes() {
+    let (disk, model) = rich_disk();
+    let image = disk.image();
+    let mut random = Random::new(5);
+    let (mut errors, mut harmless) = (0, 0);
+    for number in 0..10_000 {
+        let flipped = CrashDisk::from_image(image.clone());
+        // Half of them where most of what counts is: superblocks, log, records.
+        let end = if number % 2 == 0 {
+            1 << 20
+        } else {
+            flipped.len_bytes()
+        };
+        let (at, bit) = flipped.flip_random_bit(&mut random, Extent::new(0, end));
+        let Ok(store) = Core::open(Arc::new(flipped), world::options()) else {
+            errors += 1;
+            continue;
+        };
+        let mut is_whole = true;
+        for (object, bytes) in &model {
+            let mut found = vec![0; bytes.len() + 1];
+            match store.read(*object, 0, &mut found) {
+                Ok(len) => assert!(found[..len] == bytes[..], "byte {at} bit {bit}: {object}"),
+                Err(StoreError::Damaged(_)) => is_whole = false,
+                Err(other) => panic!("byte {at} bit {bit}: {other}"),
+            }
+        }
+        harmless += u32::from(is_whole);
+        errors += u32::from(!is_whole);
+    }
+    println!("{harmless} harmless or repaired, {errors} errors");
+    assert!(
+        errors > 100 && harmless > 1_000,
+        "{errors} errors, {harmless} harmless"
+    );
+}
