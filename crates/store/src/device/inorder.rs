@@ -63,8 +63,8 @@ impl<D: BlockDevice + 'static> Queue for InOrder<D> {
         match sender.as_ref() {
             Some(sender) => sender
                 .send(submission)
-                .map_err(|returned| returned.0.request.failed_as(io::ErrorKind::BrokenPipe)),
-            None => Err(submission.request.failed_as(io::ErrorKind::BrokenPipe)),
+                .map_err(|returned| returned.0.refuse()),
+            None => Err(submission.refuse()),
         }
     }
 

@@ -5,6 +5,7 @@ use base::limits::{DEVICE_REQUESTS_MAX, DEVICE_TIME_MAX};
 use base::{BlockDevice, DeviceAction, DeviceError, Extent};
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -56,8 +57,8 @@ pub trait Queue: Send + Sync {
     ///
     /// # Errors
     /// [`DeviceError`]: the request was not taken and `completion` is not called. It is not on the
-    /// device or not in whole blocks; the queue has been stopped; or nothing under way came to an
-    /// end for `DEVICE_TIME_MAX`.
+    /// device or not in whole blocks; the queue has been stopped; or there was no room for it for
+    /// `DEVICE_TIME_MAX`.
     fn submit(&self, request: Request, completion: Completion) -> Result<(), DeviceError>;
 
     /// Takes nothing more and waits until everything that was taken has been answered, at most
@@ -273,11 +274,14 @@ pub(super) fn finish(room: &Room, worker: &Mutex<Option<JoinHandle<()>>>) -> boo
     is_empty
 }
 
-/// A request on its way through a queue.
+/// A request on its way through a queue. Whatever happens to it, its completion is called: dropped
+/// without an answer, it says that the queue has failed.
 pub(super) struct Submission {
     pub(super) request: Request,
-    completion: Completion,
-    permit: Permit,
+    /// `None` once it has been called, or will not be.
+    completion: Option<Completion>,
+    /// Given back last: who waits for an empty queue has then seen every answer.
+    _permit: Permit,
 }
 
 impl Submission {
@@ -292,8 +296,8 @@ impl Submission {
         match room.enter(request.extent().len) {
             Ok(permit) => Ok(Self {
                 request,
-                completion,
-                permit,
+                completion: Some(completion),
+                _permit: permit,
             }),
             Err(kind) => Err(request.failed_as(kind)),
         }
@@ -301,22 +305,86 @@ impl Submission {
 
     /// Answers. A completion that panics is a bug of its own and must not take the queue, with
     /// everybody else's buffers, along.
-    pub(super) fn answer(self, result: Result<(), DeviceError>) {
-        let Self {
-            request,
-            completion,
-            permit,
-        } = self;
-        let call = std::panic::AssertUnwindSafe(|| completion(Done { request, result }));
-        // The panic's text has been printed where it happened.
-        drop(std::panic::catch_unwind(call));
-        // Only now: who waits for an empty queue has then seen every answer.
-        drop(permit);
+    pub(super) fn answer(mut self, result: Result<(), DeviceError>) {
+        self.call(result);
+    }
+
+    /// Is not taken after all: the submitter is told, the completion is not called.
+    pub(super) fn refuse(mut self) -> DeviceError {
+        self.completion = None;
+        self.request.failed_as(io::ErrorKind::BrokenPipe)
+    }
+
+    fn call(&mut self, result: Result<(), DeviceError>) {
+        if let Some(completion) = self.completion.take() {
+            let request = std::mem::replace(&mut self.request, Request::Flush);
+            let call = AssertUnwindSafe(|| completion(Done { request, result }));
+            // The panic's text has been printed where it happened.
+            drop(catch_unwind(call));
+        }
+    }
+}
+
+impl Drop for Submission {
+    fn drop(&mut self) {
+        let lost = self.request.failed_as(io::ErrorKind::BrokenPipe);
+        self.call(Err(lost));
     }
 }
 
 impl fmt::Debug for Submission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.request.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_lost_is_answered_and_one_that_is_refused_is_not() {
+        let room = Room::new(1);
+        let (sender, answers) = mpsc::channel();
+        let submission = || {
+            let sender = sender.clone();
+            Submission {
+                request: Request::Flush,
+                completion: Some(Box::new(move |done: Done| {
+                    sender.send(done.result).unwrap()
+                })),
+                _permit: room.enter(0).unwrap(),
+            }
+        };
+        drop(submission());
+        let lost = answers.try_recv().unwrap().unwrap_err();
+        let DeviceError::Failed { source, .. } = lost else {
+            panic!("{lost}")
+        };
+        assert_eq!(source.kind(), io::ErrorKind::BrokenPipe);
+        submission().refuse();
+        assert!(answers.try_recv().is_err());
+        submission().answer(Ok(()));
+        assert!(answers.try_recv().unwrap().is_ok());
+        assert!(answers.try_recv().is_err(), "once");
+        assert!(room.wait_until_empty());
+    }
+
+    #[test]
+    fn room_is_bounded_given_back_and_closed() {
+        let room = Room::new(100);
+        let large = room.enter(500).unwrap();
+        let waiter = Arc::clone(&room);
+        let waiting = thread::spawn(move || waiter.enter(60).map(|_| Instant::now()));
+        let given_back = Instant::now();
+        drop(large);
+        assert!(waiting.join().unwrap().unwrap() >= given_back);
+        let some = room.enter(60).unwrap();
+        let waiter = Arc::clone(&room);
+        let waiting = thread::spawn(move || waiter.enter(60).map(drop));
+        room.close();
+        assert_eq!(waiting.join().unwrap(), Err(io::ErrorKind::BrokenPipe));
+        drop(some);
+        assert!(room.wait_until_empty());
     }
 }

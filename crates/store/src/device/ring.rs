@@ -93,11 +93,11 @@ impl Queue for Ring {
         let submission = Submission::new(self.device(), &self.room, request, completion)?;
         let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(sender) = inbox.as_ref() else {
-            return Err(submission.request.failed_as(io::ErrorKind::BrokenPipe));
+            return Err(submission.refuse());
         };
         sender
             .send(submission)
-            .map_err(|returned| returned.0.request.failed_as(io::ErrorKind::BrokenPipe))?;
+            .map_err(|returned| returned.0.refuse())?;
         self.bell.ring();
         Ok(())
     }
@@ -169,12 +169,7 @@ impl Worker {
                 return;
             }
             if self.sleep().is_err() {
-                // The ring itself has failed. Whoever waits for the kernel is told so when it is
-                // dropped.
-                for (_, flush) in self.flushes.drain(..) {
-                    let lost = flush.request.failed_as(io::ErrorKind::BrokenPipe);
-                    flush.answer(Err(lost));
-                }
+                // The ring itself has failed. Whoever waits is told so by what is dropped here.
                 return;
             }
             self.kernel.reap(&mut completions);

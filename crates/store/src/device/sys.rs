@@ -175,16 +175,17 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
+        if self.is_idle() {
+            // The kernel takes a closed ring apart in its own time; the device is to be free at
+            // once. Where this fails it is free a little later.
+            let _ = self.ring.submitter().unregister_files();
+        }
         for mut slot in self.slots.drain(..).flatten() {
             let request = &mut slot.submission.request;
             if let Request::Read { buffer, .. } | Request::Write { buffer, .. } = request {
                 std::mem::forget(std::mem::replace(buffer, AlignedBuffer::new(0)));
             }
-            let lost = slot.submission.request.failed_as(io::ErrorKind::BrokenPipe);
-            slot.submission.answer(Err(lost));
+            // Dropping the submission tells whoever waits for it.
         }
-        // The kernel takes a closed ring apart in its own time; the device is to be free at once.
-        // Where this fails it is free a little later.
-        let _ = self.ring.submitter().unregister_files();
     }
 }

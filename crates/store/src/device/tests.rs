@@ -494,12 +494,15 @@ fn a_failed_flush_stays_failed() {
     device.write_at(0, &[1]).unwrap();
 }
 
-/// A loop device over a file, detached when dropped. `None` where that is not allowed.
+/// A loop device over a file. It is detached as soon as it is open here, which makes it vanish with
+/// its last user, also if that is killed.
 struct Loop {
     node: PathBuf,
+    _open: std::fs::File,
 }
 
 impl Loop {
+    /// `None` where that is not allowed.
     fn over(file: &Path) -> Option<Self> {
         let attach = ["--find", "--show", "--direct-io=on"];
         let output = Command::new("losetup")
@@ -507,21 +510,54 @@ impl Loop {
             .arg(file)
             .output()
             .ok()?;
-        let node = String::from_utf8(output.stdout).ok()?;
-        output.status.success().then(|| Self {
-            node: node.trim().into(),
+        let node = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+        if !output.status.success() {
+            return None;
+        }
+        let open = std::fs::File::open(&node);
+        let detached = Command::new("losetup").arg("--detach").arg(&node).status();
+        assert!(detached.unwrap().success());
+        Some(Self {
+            node,
+            _open: open.unwrap(),
         })
     }
 }
 
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let detached = Command::new("losetup")
-            .arg("--detach")
-            .arg(&self.node)
-            .status();
-        assert!(detached.is_ok_and(|status| status.success()) || std::thread::panicking());
+/// Set for the process that is killed: the file that it makes.
+const VICTIM: &str = "AZEKURA_TEST_DEVICE";
+
+#[test]
+fn who_is_killed_while_making_a_file_leaves_nothing() {
+    if let Ok(path) = std::env::var(VICTIM) {
+        let mut stop = |_, _| {
+            println!("begun");
+            std::thread::sleep(std::time::Duration::from_secs(60));
+            ControlFlow::Continue(())
+        };
+        let made = FileDevice::create(path.as_ref(), 8 * MIB, DeviceOptions::default(), &mut stop);
+        panic!("to be killed: {made:?}");
     }
+    let directory = scratch();
+    let path = directory.path().join("device");
+    let name = "device::tests::who_is_killed_while_making_a_file_leaves_nothing";
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(VICTIM, &path)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = io::BufReader::new(victim.stdout.take().unwrap());
+    let mut lines = io::BufRead::lines(output);
+    assert!(
+        lines.any(|line| line.unwrap().contains("begun")),
+        "it writes"
+    );
+    victim.kill().unwrap();
+    assert!(!victim.wait().unwrap().success());
+    let left: Vec<_> = directory.path().read_dir().unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    drop(create(&path, MIB));
 }
 
 #[test]
