@@ -2,7 +2,8 @@
 //!
 //! The level is kept as its changes, sorted by time: a stretch of any length is two of them, one
 //! without an end is a single one, and what nobody has changed costs nothing. There is no horizon,
-//! and every second is exact. See [`node`] for the tree and [`search`] for the questions.
+//! and every second is exact. See [`node`] for the tree and [`search`] for the questions. Decision
+//! 9 compares it with a segment tree of seconds.
 
 mod node;
 mod search;
