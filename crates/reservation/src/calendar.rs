@@ -198,7 +198,7 @@ impl Calendar {
             Some(kept) => Interval::new(self.occupied(kept).end(), occupied.end()).ok(),
             None => Some(occupied),
         };
-        if let Some(returned) = returned.and_then(|interval| interval.from(self.now())) {
+        if let Some(returned) = returned.and_then(|interval| interval.from_on(self.now())) {
             assert!(
                 self.levels.low(returned) >= signed(amount),
                 "{amount} was not taken for {returned}"

@@ -150,7 +150,7 @@ impl Interval {
 
     /// What of it lies at `moment` or later.
     #[must_use]
-    pub fn from(self, moment: Moment) -> Option<Self> {
+    pub fn from_on(self, moment: Moment) -> Option<Self> {
         Self::new(self.start.max(moment), self.end).ok()
     }
 

@@ -283,7 +283,7 @@ impl<I: Copy + Ord, R: Copy + Ord + Debug> Ledger<I, R> {
     fn net(&self, old: &[Claim<R>], new: &[Claim<R>]) -> Net<R> {
         Net::new(old, new, |claim| {
             let occupied = self.calendars[&claim.resource].occupied(claim.interval);
-            occupied.from(self.now)
+            occupied.from_on(self.now)
         })
     }
 

@@ -108,7 +108,7 @@ impl<const FAN: usize> Levels<FAN> {
 
     /// The part of `interval` that is not before the origin.
     fn known(&self, interval: Interval) -> Option<Interval> {
-        interval.from(self.origin)
+        interval.from_on(self.origin)
     }
 
     /// The highest level in `interval`; zero if all of it is past.
