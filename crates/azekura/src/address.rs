@@ -194,6 +194,16 @@ impl FromStr for Location {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let server = text.split('/').next().unwrap_or_default();
+        let without_volume = match server.strip_suffix(':') {
+            Some(server) => server.parse::<Address>().is_ok(),
+            None => server == text && server.parse::<Address>().is_ok(),
+        };
+        if without_volume {
+            return Err(AddressError(format!(
+                "{text} names no volume: HOST:PORT/VOLUME:/PATH is a file of one, \
+                 ./{text} a file here"
+            )));
+        }
         if !text.contains('/') || server.parse::<Address>().is_err() {
             return match text {
                 "" => Err(AddressError("a path must not be empty".to_owned())),
@@ -242,6 +252,20 @@ mod tests {
     }
 
     #[test]
+    fn a_server_without_a_volume_is_no_file_of_this_machine() {
+        for bad in ["far:7", "far:7:", "far:7:/", "127.0.0.1:7:/a/b"] {
+            let failed = bad.parse::<Location>().map(|_| ()).expect_err(bad);
+            assert!(failed.to_string().contains("no volume"), "{failed}");
+        }
+        for (local, path) in [("./far:7", "./far:7"), ("far:x", "far:x"), ("a:/b", "a:/b")] {
+            let Ok(Location::Local(found)) = local.parse() else {
+                panic!("{local}")
+            };
+            assert_eq!(found, PathBuf::from(path));
+        }
+    }
+
+    #[test]
     fn no_host_becomes_a_path() {
         for host in ["..", ".", "a..b"] {
             let address = Address {
@@ -286,7 +310,7 @@ mod tests {
         for local in [
             "photos/first.raw",
             "./far:7700/v:/x",
-            "far:7700",
+            "./far:7700",
             "/a/b",
             "x:y/z",
         ] {

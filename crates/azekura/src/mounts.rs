@@ -19,8 +19,10 @@ use std::time::Duration;
 const FS_TYPE: &[u8] = b"fuse.azekura";
 /// The figures of a mount fit many times.
 const STATUS_BYTES_MAX: usize = 64 << 10;
-const STATUS: &str = "user.azekura.status";
-const SYNC: &str = "user.azekura.sync";
+/// The kernel gives attributes of this class without looking at the inode's mode, which it may have
+/// to ask the server for: so the answer comes while the server is silent, too.
+const STATUS: &str = "system.azekura.status";
+const SYNC: &str = "system.azekura.sync";
 
 /// A mounted volume.
 #[derive(Clone, Debug, PartialEq, Eq)]

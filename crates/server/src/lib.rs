@@ -68,4 +68,4 @@ mod watch;
 
 pub use data::DataError;
 pub use error::ServerError;
-pub use server::{InitOutcome, RunningServer, Server, ServerConfig};
+pub use server::{BoundServer, InitOutcome, RunningServer, Server, ServerConfig};

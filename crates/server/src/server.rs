@@ -85,6 +85,21 @@ pub struct InitOutcome {
 #[derive(Debug)]
 pub struct Server;
 
+/// An address that a server has taken; who connects waits.
+#[derive(Debug)]
+pub struct BoundServer {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl BoundServer {
+    /// The address, with the port that the system chose if none was named.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
 /// A server at work. Dropping it stops it the hard way; [`Self::shutdown`] says farewell first.
 pub struct RunningServer {
     core: Arc<Core>,
@@ -109,21 +124,40 @@ impl Server {
         Ok(InitOutcome { cluster, admin })
     }
 
+    /// Takes the address, without answering anybody yet. So a server that cannot have it has changed
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`ServerError::Listen`].
+    pub async fn bind(address: SocketAddr) -> Result<BoundServer, ServerError> {
+        let listen_error = |source| ServerError::Listen { address, source };
+        let listener = listen(address).map_err(listen_error)?;
+        let address = listener.local_addr().map_err(listen_error)?;
+        Ok(BoundServer { listener, address })
+    }
+
     /// Starts a server within the calling tokio runtime.
     ///
     /// # Errors
     /// [`ServerError`].
     pub async fn start(config: ServerConfig) -> Result<RunningServer, ServerError> {
+        let bound = Self::bind(config.listen).await?;
+        Self::start_on(bound, config).await
+    }
+
+    /// As [`Self::start`], on an address that was taken before, whatever the configuration says.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub async fn start_on(
+        bound: BoundServer,
+        config: ServerConfig,
+    ) -> Result<RunningServer, ServerError> {
+        let BoundServer { listener, address } = bound;
         let opening = config.clone();
         let opened = tokio::task::spawn_blocking(move || open(&opening)).await;
         let core = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
         let tls = server_config(&core.data.server, &core.verifier)?;
-        let listen_error = |source| ServerError::Listen {
-            address: config.listen,
-            source,
-        };
-        let listener = listen(config.listen).map_err(listen_error)?;
-        let address = listener.local_addr().map_err(listen_error)?;
         if config.plain && !address.ip().is_loopback() {
             tracing::warn!(%address, "connections without TLS can be read and changed on the way");
         }

@@ -63,29 +63,25 @@ impl Server {
         if self.dry_run {
             return self.check(&data, listen);
         }
+        let mut signals = Signals::new()?;
+        // Before anything is made: a server that runs at this address keeps its administrator.
+        let bound = Service::bind(listen).await?;
+        let address = bound.address();
         if self.init {
             initialise(&data)?;
         }
-        // Before it listens: whoever gets through shall find the credential. With port 0 the
-        // address is not known yet.
-        if listen.port() != 0 {
-            share_admin(config, &data, &self.listen, listen)?;
-        }
-        let mut signals = Signals::new()?;
+        // Before it answers: whoever gets through shall find the credential.
+        let named = Address {
+            port: address.port(),
+            ..self.listen.clone()
+        };
+        share_admin(config, &data, &named, address)?;
         let mut settings = ServerConfig::new(data.clone(), listen);
         settings.plain = self.plain;
         if let Some(workers) = self.workers {
             settings.workers = usize::from(workers);
         }
-        let running = Service::start(settings).await?;
-        let address = running.address();
-        let named = Address {
-            port: address.port(),
-            ..self.listen.clone()
-        };
-        if listen.port() == 0 {
-            share_admin(config, &data, &named, address)?;
-        }
+        let running = Service::start_on(bound, settings).await?;
         announce(&running)?;
         signals.wait().await;
         notify::tell("STOPPING=1");

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// How long the mount may take to answer: it does not ask the server for this.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+/// Silence that is no pause between heartbeats any more.
+const SILENCE_SHOWN: Duration = Duration::from_secs(5);
 /// To the upper left corner, and forget what is below.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
@@ -107,15 +109,21 @@ impl Figures<'_> {
 
     fn line(&self) -> String {
         let again = output::count(self.number("reconnects"), "time");
+        let silence = Duration::from_millis(self.number("silence_millis"));
         if self
             .now
             .get("connected")
             .and_then(Value::as_bool)
             .unwrap_or(false)
         {
+            if silence > SILENCE_SHOWN {
+                return format!(
+                    "connected, nothing heard for {}, connected again {again}",
+                    span(silence)
+                );
+            }
             return format!("connected, connected again {again}");
         }
-        let silence = Duration::from_millis(self.number("silence_millis"));
         format!(
             "not connected for {}, connected again {again}",
             span(silence)

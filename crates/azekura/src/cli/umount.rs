@@ -24,6 +24,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 const END_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long a process whose connection was broken has to take its mount off by itself.
 const ABORT_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long a server may be silent of whom nothing is wanted but a last word.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// How often it is looked at.
 const END_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -85,14 +87,19 @@ impl Umount {
             Err(_) if self.lazy => None,
             Err(_) => return status.map(drop),
         };
-        if let Ok(status) = &status {
+        let mut detach = self.lazy;
+        if let Ok(status) = &status
+            && !says_cut_off(status)
+        {
             let outcome = write_back(&mounted, unwritten_bytes(status), time_max);
             match outcome {
+                // The question that hangs keeps the mount in use until it is detached.
+                Err(_) if is_cut_off(&mounted) => detach = true,
                 Err(failure) if self.lazy => output::note(failure),
                 outcome => outcome?,
             }
         }
-        mounted.unmount(self.lazy || has_ended(&mounted))?;
+        mounted.unmount(detach || has_ended(&mounted))?;
         if !self.lazy
             && let Some(process) = process
         {
@@ -162,6 +169,20 @@ fn unwritten_bytes(status: &Value) -> u64 {
         .unwrap_or(0)
 }
 
+/// Whether the server does not answer, and nothing that was written waits for it.
+fn is_cut_off(mounted: &Mounted) -> bool {
+    mounted
+        .status(LOOK_INTERVAL)
+        .is_ok_and(|status| says_cut_off(&status))
+}
+
+fn says_cut_off(status: &Value) -> bool {
+    let flag = |key: &str| status.get(key).and_then(Value::as_bool);
+    let silence = status.get("silence_millis").and_then(Value::as_u64);
+    let is_silent = u128::from(silence.unwrap_or(0)) > SILENCE_MAX.as_millis();
+    flag("has_unwritten") == Some(false) && (flag("connected") == Some(false) || is_silent)
+}
+
 /// Whether the process behind the mount is gone: every question is refused at once.
 fn has_ended(mounted: &Mounted) -> bool {
     matches!(
@@ -188,6 +209,9 @@ fn write_back(mounted: &Mounted, unwritten: u64, time_max: Duration) -> Result<(
                 moved = Instant::now();
             }
             left = now_left;
+            if says_cut_off(&status) && moved.elapsed() >= SILENCE_MAX {
+                break Err(Errno::TIMEDOUT);
+            }
             progress.set(unwritten.saturating_sub(left));
         }
         if moved.elapsed() >= time_max {

@@ -115,6 +115,9 @@ fn a_server_that_cannot_start_says_why() {
         &server(&["--data", "new", "--listen", scene.address(), "--init"]),
         "AZ0604",
     );
+    assert!(!scene.path("new").exists(), "it has made nothing");
+    // And has taken nothing away from who administers the server that is there.
+    scene.azekura(&["status", scene.address()]).ok();
     fs::create_dir(scene.path("full")).unwrap();
     fs::write(scene.path("full/mine"), "x").unwrap();
     fails(

@@ -443,6 +443,40 @@ fn a_dead_server_ends_no_program_and_no_umount_in_a_hang() {
 }
 
 #[test]
+fn a_mount_tells_its_figures_while_the_server_is_silent() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &["--timeout", "60s"]);
+    fs::write(mount.join("file"), "x").unwrap();
+    scene.azekura(&["sync", text(&mount)]).ok();
+    for kill in [false, true] {
+        if kill {
+            scene.kill();
+        } else {
+            scene.signal(rustix::process::Signal::STOP);
+        }
+        // Longer than anything about the server is believed.
+        std::thread::sleep(base::limits::LEASE_TIME);
+        let begun = Instant::now();
+        let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
+        assert_eq!(figures["has_unwritten"], false, "{figures}");
+        assert!(figures["silence_millis"].as_u64().unwrap() > 1000);
+        assert_eq!(figures["connected"], !kill);
+        scene.azekura(&["umount", text(&mount), "--dry-run"]).ok();
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        if !kill {
+            scene.signal(rustix::process::Signal::CONT);
+        }
+    }
+    let begun = Instant::now();
+    scene.azekura(&["umount", text(&mount)]).ok();
+    assert!(begun.elapsed() < Duration::from_secs(20), "nothing is lost");
+    assert!(!is_mounted(&mount));
+}
+
+#[test]
 fn a_mount_in_use_is_not_taken_off_unless_told_so() {
     if let Some(why) = obstacle() {
         return println!("{why}");

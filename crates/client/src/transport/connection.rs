@@ -58,6 +58,8 @@ async fn keep(shared: &Arc<Shared>, index: usize) {
                     RETRY_TIME_MIN
                 };
             }
+            // What is refused now was not wanted any more.
+            Err(_) if shared.lock().closed => break,
             Err(error) => {
                 if let (0, ConnectError::Refused { reason, .. }) = (index, &error) {
                     if *reason == Farewell::ForeignSession && shared.lock().end_after_goodbye() {

@@ -751,7 +751,9 @@ impl Transport {
     /// Ends the session at the server, if it answers within `time_max`, and closes all connections.
     pub async fn close(&self, time_max: Duration) {
         let pending = self.submit(&Request::EndSession, Call::metadata());
-        self.shared.lock().goodbye = pending.id();
+        if let Some(id) = pending.id() {
+            self.shared.lock().goodbye = Some(id);
+        }
         let _ = tokio::time::timeout(time_max, pending.response()).await;
         self.abandon();
     }

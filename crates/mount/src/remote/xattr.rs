@@ -9,6 +9,10 @@
 //!
 //! They are never listed and never reach the server. The kernel lets whoever may read an inode read
 //! them, and whoever may write it write them.
+//!
+//! What can be read can be read as `system.azekura....`, too. The kernel then does not look whether
+//! the caller may read the inode, for which it may have to ask the server: so a mount tells its
+//! figures while the server is silent.
 
 use super::answer::Answer;
 use super::{Call, RemoteFs};
@@ -20,6 +24,8 @@ use rustix::io::Errno;
 use std::sync::Arc;
 
 const OURS: &[u8] = b"user.azekura.";
+/// The same, for reading only.
+const READABLE: &[u8] = b"system.azekura.";
 /// Extents in one hint.
 const HINTS_MAX: usize = 4096;
 
@@ -45,7 +51,7 @@ pub fn extents(text: &[u8]) -> Option<Vec<Extent>> {
 
 impl RemoteFs {
     pub(super) fn get_xattr(&self, mut call: Call, name: Bytes, room: u32) {
-        if let Some(own) = own(&name) {
+        if let Some(own) = own(&name).or_else(|| name.strip_prefix(READABLE)) {
             return match own {
                 b"status" => call.answer.xattr(self.status().as_bytes(), room),
                 b"sync" => self.sync_all(call, move |answer| answer.xattr(b"1", room)),
@@ -76,7 +82,7 @@ impl RemoteFs {
     }
 
     pub(super) fn set_xattr(&self, mut call: Call, name: Bytes, value: Bytes, flags: XattrFlags) {
-        if own(&name).is_some() {
+        if own(&name).is_some() || name.starts_with(READABLE) {
             return self.command(call, &name, value);
         }
         let create = if flags.contains(XattrFlags::CREATE) {
@@ -135,7 +141,7 @@ impl RemoteFs {
     }
 
     pub(super) fn remove_xattr(&self, mut call: Call, name: Bytes) {
-        if own(&name).is_some() {
+        if own(&name).is_some() || name.starts_with(READABLE) {
             return call.answer.error(Errno::NODATA);
         }
         let who = call.who();

@@ -125,7 +125,7 @@ fn finish(
     if let Err(failure) = config.save_line(&plan.volume.server, line) {
         tracing::warn!("cannot remember the line: {}", failure.message());
     }
-    if !volume.has_unwritten() {
+    if !volume.has_unwritten() && !volume.transport().figures().connected {
         let parted = runtime.block_on(volume.detach(timeout.min(PARTING_TIME_MAX)));
         if let Err(error) = parted {
             tracing::warn!(%error, "the server does not answer; nothing was unwritten");
