@@ -304,21 +304,7 @@ impl<'a, 'p> Run<'a, 'p> {
 
     /// One sample of every cell, in a new order. Late, only of those that have none.
     fn round(&mut self) -> Result<(), CalibrateError> {
-        let mut loads = Vec::new();
-        for write_percent in MIXES_PERCENT {
-            for &size_bytes in &self.sizes_bytes {
-                let fits = |depth: &u32| {
-                    u64::from(*depth) * u64::from(size_bytes) <= DEVICE_IN_FLIGHT_BYTES_MAX
-                };
-                for depth in DEPTHS.into_iter().filter(fits) {
-                    loads.push(Load {
-                        size_bytes,
-                        depth,
-                        write_percent,
-                    });
-                }
-            }
-        }
+        let mut loads = loads(&self.sizes_bytes);
         self.places.shuffle(&mut loads);
         for load in loads {
             let key = (load.write_percent, load.size_bytes, load.depth);
@@ -373,6 +359,24 @@ impl<'a, 'p> Run<'a, 'p> {
     }
 }
 
+/// Every cell with these sizes, as far as the bound on bytes under way goes.
+fn loads(sizes_bytes: &[u32]) -> Vec<Load> {
+    let mut loads = Vec::new();
+    for write_percent in MIXES_PERCENT {
+        for &size_bytes in sizes_bytes {
+            let fits = |depth: &u32| u64::from(depth * size_bytes) <= DEVICE_IN_FLIGHT_BYTES_MAX;
+            for depth in DEPTHS.into_iter().filter(fits) {
+                loads.push(Load {
+                    size_bytes,
+                    depth,
+                    write_percent,
+                });
+            }
+        }
+    }
+    loads
+}
+
 fn table(samples: &BTreeMap<Key, Vec<Sample>>) -> Vec<MeasuredRate> {
     let mut rates = Vec::new();
     for direction in [Direction::Read, Direction::Write] {
@@ -411,6 +415,7 @@ fn rate_of(sample: &Sample, direction: Direction) -> u64 {
 mod tests {
     use super::super::InOrder;
     use super::*;
+    use base::BlockDevice;
     use sim::{CrashDisk, Effect, Failure, Fault};
     use std::ops::ControlFlow;
     use std::sync::Arc;
@@ -436,12 +441,13 @@ mod tests {
 
     #[test]
     fn even_without_time_every_cell_is_measured_once_within_its_region() {
-        let disk = CrashDisk::new(17 << 20);
-        disk.write_at_end();
+        let disk = CrashDisk::new(9 << 20);
+        let last_byte = (9 << 20) - 1;
+        disk.write_at(last_byte, &[7]).unwrap();
         let mut last = (0, 0);
         let capability = measure(
             &disk,
-            Extent::new(1 << 20, (16 << 20) - 1),
+            Extent::new(1 << 20, (8 << 20) - 1),
             &mut |done, all| {
                 last = (done, all);
                 ControlFlow::Continue(())
@@ -449,34 +455,33 @@ mod tests {
         );
         let capability = capability.unwrap();
         assert_eq!(last, (1, 1));
-        // From 8 MiB, the next multiple of the largest size, to 16 MiB, where there is no room for
-        // another one. The larger sizes are not measured at all depths; of each there are reads and
-        // writes, alone and together.
-        assert_eq!(capability.region_bytes, 8 << 20);
-        assert_eq!(capability.rates.len(), (5 * 5 + 4 + 3 + 2) * 4);
+        // From 8 MiB, the next multiple of the largest size, almost to 9 MiB: four sizes fit, and
+        // of each there are reads and writes, alone and together.
+        assert_eq!(capability.region_bytes, 512 << 10);
+        assert_eq!(capability.rates.len(), 4 * 5 * 4);
         assert!(capability.rates.iter().all(|rate| rate.sample_count >= 1));
-        let rate = capability.rate(Direction::Write, 1 << 20, 4, 100).unwrap();
+        let rate = capability
+            .rate(Direction::Write, 512 << 10, 4, 100)
+            .unwrap();
         assert!(rate.low_bytes_per_second <= rate.median_bytes_per_second);
         assert!(capability.best_bytes_per_second(Direction::Read) > 0);
         assert!(capability.allocation_unit_bytes.is_power_of_two());
-        assert!(
-            capability.rate(Direction::Read, 4 << 20, 8, 0).is_none(),
-            "32 MiB at once"
-        );
         let mut edges = [0; 2];
         disk.image().read_at((8 << 20) - 1, &mut edges[..1]);
-        disk.image().read_at((17 << 20) - 1, &mut edges[1..]);
+        disk.image().read_at(last_byte, &mut edges[1..]);
         assert_eq!(edges, [0, 7], "nothing outside is touched");
     }
 
-    trait Marked {
-        fn write_at_end(&self);
-    }
-
-    impl Marked for CrashDisk {
-        fn write_at_end(&self) {
-            base::BlockDevice::write_at(self, (17 << 20) - 1, &[7]).unwrap();
-        }
+    #[test]
+    fn no_load_exceeds_the_bytes_that_may_be_under_way() {
+        let loads = loads(&SIZES_BYTES);
+        assert_eq!(loads.len(), (5 * 5 + 4 + 3 + 2) * 3);
+        let bytes = |load: &Load| u64::from(load.size_bytes) * u64::from(load.depth);
+        assert!(
+            loads
+                .iter()
+                .all(|load| bytes(load) <= DEVICE_IN_FLIGHT_BYTES_MAX)
+        );
     }
 
     #[test]
