@@ -8,7 +8,9 @@ use crate::core::Core;
 use crate::key::Key;
 use crate::layout::PIECE_BYTES;
 use crate::read::Plan;
-use crate::record::{AuRecord, Home, Onode, Place, Slot, decode};
+use crate::record::{AuRecord, Holder, Home, Onode, Place, Slot, decode};
+use crate::reserve::is_pool;
+use crate::transaction::attribute::ATTRIBUTE_RECORDS;
 use crate::{Damage, StoreError};
 use base::{Extent, ObjectId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +42,8 @@ impl Core {
             numbers: BTreeMap::new(),
             users: BTreeMap::new(),
             slots: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            held: BTreeMap::new(),
         };
         check.pages()?;
         check.each(
@@ -56,7 +60,10 @@ impl Core {
         check.each(&Key::Place(0, 0), &Key::Au(0), Check::place)?;
         check.each(&Key::Au(0), &Key::Leaf(0, 0), Check::au)?;
         check.each(&Key::Leaf(0, 0), &Key::AuMap(0), Check::leaf)?;
-        check.each(&Key::Room(0), &Key::Room(u32::MAX), Check::room)?;
+        check.each(&Key::Room(0, 0), &Key::Dead(0), Check::room)?;
+        let members = Key::Member(0, ObjectId([0; 16]));
+        check.each(&Key::Holder(0), &members, Check::holder)?;
+        check.each(&members, &Key::End(0, 0), Check::member)?;
         check.space();
         if data {
             check.data()?;
@@ -74,6 +81,10 @@ struct Check<'a> {
     users: BTreeMap<u32, u32>,
     /// Slots in packed AUs.
     slots: BTreeMap<u32, Vec<Slot>>,
+    /// Whose an object of that number is.
+    owners: BTreeMap<u64, u64>,
+    /// AUs and records that holders use.
+    held: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Check<'_> {
@@ -138,8 +149,18 @@ impl Check<'_> {
         {
             self.find(format!("{key:?} has the number of another object"));
         }
-        if onode.number >= self.core.counters.object {
+        if onode.number >= self.core.counters.number {
             self.find(format!("{key:?} has a number that was not given out"));
+        }
+        self.owners.insert(onode.number, onode.holder);
+        self.held.entry(onode.holder).or_default().1 += 1;
+        if let Key::Object(object) = key
+            && self
+                .core
+                .value(&Key::Member(onode.holder, *object))?
+                .is_none()
+        {
+            self.find(format!("{key:?} is not known to its holder"));
         }
         if let Home::Packed(slot) = onode.home {
             if onode.size_bytes > u64::from(slot.pieces) * PIECE_BYTES {
@@ -152,10 +173,11 @@ impl Check<'_> {
     }
 
     fn attribute(&mut self, key: &Key, _: &[u8]) -> Result<(), StoreError> {
-        if let Key::Attribute(number, _) = key
-            && !self.numbers.contains_key(number)
-        {
-            self.find(format!("{key:?} is of no object"));
+        if let Key::Attribute(number, _) = key {
+            match self.owners.get(number) {
+                Some(holder) => self.held.entry(*holder).or_default().1 += ATTRIBUTE_RECORDS as u64,
+                None => self.find(format!("{key:?} is of no object")),
+            }
         }
         Ok(())
     }
@@ -191,6 +213,7 @@ impl Check<'_> {
         if record.generation >= self.core.counters.generation {
             self.find(format!("AU {au} has a generation that was not given out"));
         }
+        self.held.entry(record.holder).or_default().0 += 1;
         let slots = self.slots.remove(au).unwrap_or_default();
         let places = self.users.remove(au).unwrap_or_default();
         let users = places + slots.len() as u32;
@@ -231,10 +254,36 @@ impl Check<'_> {
     }
 
     fn room(&mut self, key: &Key, _: &[u8]) -> Result<(), StoreError> {
-        if let Key::Room(au) = key
+        if let Key::Room(_, au) = key
             && self.core.value(&Key::Au(*au))?.is_none()
         {
             self.find(format!("{key:?} is of an AU that nobody has"));
+        }
+        Ok(())
+    }
+
+    /// A reservation uses no more than it has (S1), and what it is said to use.
+    fn holder(&mut self, key: &Key, value: &[u8]) -> Result<(), StoreError> {
+        let (Key::Holder(id), holder) = (key, decode::<Holder>(value)?) else {
+            return Err(Damage::Record.into());
+        };
+        let (aus, records) = self.held.remove(id).unwrap_or_default();
+        if (aus, records) != (holder.aus_used, holder.records_used) {
+            self.find(format!(
+                "{key:?} uses {aus} AUs and {records} records: {holder:?}"
+            ));
+        }
+        if !is_pool(*id) && (aus > holder.aus || records > holder.records) {
+            self.find(format!("{key:?} uses more than it has: {holder:?}"));
+        }
+        Ok(())
+    }
+
+    fn member(&mut self, key: &Key, _: &[u8]) -> Result<(), StoreError> {
+        if let Key::Member(_, object) = key
+            && self.core.value(&Key::Object(*object))?.is_none()
+        {
+            self.find(format!("{key:?} is not there"));
         }
         Ok(())
     }
@@ -247,6 +296,9 @@ impl Check<'_> {
             .chain(self.slots.keys())
             .copied()
             .collect();
+        for holder in self.held.keys().copied().collect::<Vec<_>>() {
+            self.find(format!("holder {holder} has space and is not there"));
+        }
         for au in unknown {
             self.find(format!("AU {au} is named and has no record"));
         }

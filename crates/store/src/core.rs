@@ -31,6 +31,7 @@ use crate::superblock::{Counters, Superblock};
 use crate::transaction::{Staged, Transaction};
 use crate::tree::Tree;
 use base::{BlockDevice, Time};
+use reservation::Calendar;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -70,6 +71,7 @@ pub struct Core {
     batch: Batch,
     pub(crate) counters: Counters,
     is_poisoned: bool,
+    pub(crate) calendar: Calendar,
 }
 
 /// Where the space is, in allocation units.
@@ -97,10 +99,21 @@ impl Core {
     pub fn transact<T>(
         &mut self,
         now: Time,
-        change: impl FnOnce(&mut Transaction) -> Result<T, StoreError>,
+        mut change: impl FnMut(&mut Transaction) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.advance(now);
+        match self.try_transact(&mut change) {
+            Err(StoreError::NoSpace { .. }) if self.make_free()? => self.try_transact(&mut change),
+            other => other,
+        }
+    }
+
+    /// Runs `change`, and runs into what is there.
+    pub(crate) fn try_transact<T>(
+        &mut self,
+        change: &mut impl FnMut(&mut Transaction) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.check_writable()?;
-        self.counters.now = self.counters.now.max(now);
         let mut transaction = Transaction::new(self);
         let answer = change(&mut transaction);
         let staged = transaction.finish();
@@ -120,6 +133,7 @@ impl Core {
             self.commit()?;
         }
         self.ensure_record_room(staged.layer.records.len(), bytes)?;
+        self.settle_pools(&staged)?;
         self.batch.bytes += bytes;
         self.batch.is_direct |= staged.is_direct;
         self.batch.cut.extend(staged.cut);
@@ -264,7 +278,7 @@ impl Core {
         Ok(merged.into_iter().take(count_max).collect())
     }
 
-    fn check_writable(&self) -> Result<(), StoreError> {
+    pub(crate) fn check_writable(&self) -> Result<(), StoreError> {
         if self.is_poisoned {
             Err(StoreError::Poisoned)
         } else {

@@ -1,6 +1,8 @@
 //! Why a store did not do it. One closed set; the text says what, the caller decides what follows.
 
 use base::{DeviceError, ObjectId, StoreId};
+use reservation::Interval;
+use std::fmt;
 
 /// Why a store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +20,38 @@ pub enum StoreError {
         wanted: u64,
         /// Allocation units that it could have had.
         free: u64,
+    },
+    /// The object, or whoever has its space, is past its end.
+    #[error("the time of object {0} is over")]
+    Expired(ObjectId),
+    /// There is no such reservation, it has not begun, or it is over.
+    #[error("reservation {0} does not hold now")]
+    NotHeld(u64),
+    /// A reservation's allocation units or records are all in use.
+    #[error("reservation {reservation} has {reserved} {unit} and all are in use")]
+    Used {
+        /// Which.
+        reservation: u64,
+        /// Of what.
+        unit: &'static str,
+        /// How many it has.
+        reserved: u64,
+    },
+    /// A reservation is not admitted.
+    #[error("{wanted} allocation units are wanted, {room} could be had; {offer}")]
+    Refused {
+        /// Allocation units that it comes to, those for its records included.
+        wanted: u64,
+        /// How many there are all the time that was asked for.
+        room: u64,
+        /// The next interval of the same length in which it would be admitted.
+        offer: Offer,
+    },
+    /// A lifetime is longer than this store allows, or over before it begins.
+    #[error("a lifetime of this store ends after it begins and within {longest_seconds:?} seconds")]
+    Lifetime {
+        /// The longest, in seconds; none if there is no limit.
+        longest_seconds: Option<u64>,
     },
     /// The object would be longer than a store keeps.
     #[error("{bytes} bytes is longer than an object can be")]
@@ -67,6 +101,19 @@ pub enum StoreError {
     /// The device says no.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+/// What could be had instead of what was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer(pub Option<Interval>);
+
+impl fmt::Display for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(interval) => write!(f, "it would fit in {interval}"),
+            None => f.write_str("it never fits"),
+        }
+    }
 }
 
 /// What is damaged, and where.

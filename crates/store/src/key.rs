@@ -22,10 +22,19 @@ pub(crate) enum Key {
     Leaf(u32, u16),
     /// 4,096 AUs, a bit each that says whether it is in use. Written by checkpoints only.
     AuMap(u32),
-    /// A packed AU that still has room: how many pieces, as one byte per 256 and one for the rest.
-    Room(u32),
+    /// A packed AU of that holder that still has room: how many pieces are free.
+    Room(u64, u32),
     /// The number of an object that is deleted and whose AUs are not all given back yet: nothing.
     Dead(u64),
+    /// Who has space: a reservation, or a pool of what was not reserved.
+    /// [`crate::record::Holder`].
+    Holder(u64),
+    /// An object of that holder: nothing. With the reservation, the paper's table c.
+    Member(u64, ObjectId),
+    /// The second at which that holder's time is over: nothing.
+    End(u64, u64),
+    /// A holder whose time is over and whose objects are not all gone yet: nothing.
+    Over(u64),
 }
 
 /// The contents of a record, encoded.

@@ -21,6 +21,8 @@
 //!   whatever the object's length. Every byte that is read is verified, pages of records too.
 //! * **Superblocks** are two, in turn. Nothing that the older one needs is used again before the
 //!   next one is durable; either one finds everything.
+//! * **Space** has a holder and an end: a reservation, or a pool of objects without one
+//!   ([`reserve`]). What the calendar has promised is there, records included.
 //!
 //! The core is deterministic: no threads, no clock (`now` is an argument), all I/O through the
 //! device. That is how its crash tests are made: `tests/engine`. Why records are in a tree of our
@@ -42,6 +44,7 @@ mod objects;
 mod pages;
 mod read;
 mod record;
+mod reserve;
 mod space;
 mod superblock;
 mod transaction;
@@ -49,10 +52,11 @@ mod tree;
 
 pub use crate::core::{Core, Format, Options, Usage};
 pub use check::Report;
-pub use error::{Damage, StoreError};
+pub use error::{Damage, Offer, StoreError};
 pub use layout::{Layout, Sizes};
-pub use objects::ObjectInfo;
+pub use objects::{ObjectInfo, Page};
 pub use pages::Pointer;
-pub use superblock::{Counters, LogHead, STORE_FORMAT_VERSION, Superblock};
+pub use reserve::{Request, ReservationInfo, Terms};
+pub use superblock::{Counters, Lifetimes, LogHead, STORE_FORMAT_VERSION, Superblock};
 pub use transaction::Transaction;
 pub use transaction::attribute::Attribute;

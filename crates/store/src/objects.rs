@@ -13,6 +13,7 @@ use crate::leaf::Leaf;
 use crate::log::entry::PieceAt;
 use crate::read::Plan;
 use crate::record::{Home, Onode, Place};
+use crate::reserve::{self, Terms};
 use crate::transaction::object::slot_offset;
 use base::{Extent, ObjectId, Time};
 use std::sync::Arc;
@@ -25,6 +26,9 @@ pub struct ObjectInfo {
     /// Its length.
     pub size_bytes: u64,
 }
+
+/// Some objects, and from where to go on.
+pub type Page = (Vec<ObjectInfo>, Option<ObjectId>);
 
 impl View for Core {
     fn view_leaf(&self, key: &Key) -> Result<Leaf, StoreError> {
@@ -46,9 +50,10 @@ impl Core {
     /// Makes an object without bytes.
     ///
     /// # Errors
-    /// [`StoreError::Exists`], those of [`Self::transact`].
-    pub fn create(&mut self, now: Time, object: ObjectId) -> Result<(), StoreError> {
-        self.transact(now, |t| t.create(object))
+    /// [`StoreError::Exists`], [`StoreError::NotHeld`], [`StoreError::Used`],
+    /// [`StoreError::Lifetime`], those of [`Self::transact`].
+    pub fn create(&mut self, now: Time, object: ObjectId, terms: Terms) -> Result<(), StoreError> {
+        self.transact(now, |t| t.create(object, terms))
     }
 
     /// Writes `data` at `offset`.
@@ -106,34 +111,18 @@ impl Core {
         self.transact(now, |t| t.delete(object))
     }
 
-    /// Gives back AUs of deleted objects until there are none left.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`], those of [`Self::transact`].
-    pub fn reclaim(&mut self, now: Time) -> Result<(), StoreError> {
-        while self.has_dead()? {
-            self.transact(now, |t| t.reclaim())?;
-        }
-        Ok(())
-    }
-
-    fn has_dead(&self) -> Result<bool, StoreError> {
-        Ok(!self
-            .range(&Key::Dead(0), &Key::Dead(u64::MAX), 1)?
-            .is_empty())
-    }
-
     /// Reads from `offset` on, as much as there is and `bytes` has room for; says how much.
     ///
     /// # Errors
     /// [`StoreError::NotFound`]; [`StoreError::Damaged`] if what is there is not what was written.
     pub fn read(
         &self,
+        now: Time,
         object: ObjectId,
         offset: u64,
         bytes: &mut [u8],
     ) -> Result<usize, StoreError> {
-        let onode = self.onode(object)?;
+        let onode = self.onode(now, object)?;
         let asked = Extent::new(offset, bytes.len() as u64);
         let there = asked.intersection(Extent::new(0, onode.size_bytes));
         let mut plan = Plan::default();
@@ -170,31 +159,43 @@ impl Core {
     ///
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Damaged`], the device's.
-    pub fn info(&self, object: ObjectId) -> Result<ObjectInfo, StoreError> {
-        let size_bytes = self.onode(object)?.size_bytes;
+    pub fn info(&self, now: Time, object: ObjectId) -> Result<ObjectInfo, StoreError> {
+        let size_bytes = self.onode(now, object)?.size_bytes;
         Ok(ObjectInfo { object, size_bytes })
     }
 
-    /// The objects from `from` on, at most `count_max`, in order of their identities.
+    /// The objects from `from` on, in order of their identities, and where to go on; none at the
+    /// end. A page has at most `count_max`, fewer where some are past their time.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], the device's.
-    pub fn list(&self, from: ObjectId, count_max: usize) -> Result<Vec<ObjectInfo>, StoreError> {
+    pub fn list(&self, now: Time, from: ObjectId, count_max: usize) -> Result<Page, StoreError> {
         let end = Key::Attribute(0, Vec::new());
-        let records = self.range(&Key::Object(from), &end, count_max)?;
-        let mut found = Vec::with_capacity(records.len());
-        for (key, value) in records {
-            if let Key::Object(object) = key {
-                let onode: Onode = crate::record::decode(&value)?;
-                let size_bytes = onode.size_bytes;
-                found.push(ObjectInfo { object, size_bytes });
+        let mut records = self.range(&Key::Object(from), &end, count_max.saturating_add(1))?;
+        let next = match records.get(count_max) {
+            Some((Key::Object(object), _)) => Some(*object),
+            _ => None,
+        };
+        records.truncate(count_max);
+        let mut objects = Vec::with_capacity(records.len());
+        for (key, _) in records {
+            let Key::Object(object) = key else {
+                continue;
+            };
+            match self.info(now, object) {
+                Ok(info) => objects.push(info),
+                Err(StoreError::Expired(_)) => {}
+                Err(other) => return Err(other),
             }
         }
-        Ok(found)
+        Ok((objects, next))
     }
 
-    pub(crate) fn onode(&self, object: ObjectId) -> Result<Onode, StoreError> {
-        let onode = self.record(&Key::Object(object))?;
-        onode.ok_or(StoreError::NotFound(object))
+    pub(crate) fn onode(&self, now: Time, object: ObjectId) -> Result<Onode, StoreError> {
+        let onode: Option<Onode> = self.record(&Key::Object(object))?;
+        let onode = onode.ok_or(StoreError::NotFound(object))?;
+        let holder = self.record(&Key::Holder(onode.holder))?;
+        reserve::check_alive(object, &onode, holder, now.max(self.now()))?;
+        Ok(onode)
     }
 }

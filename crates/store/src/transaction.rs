@@ -7,16 +7,17 @@
 
 pub(crate) mod attribute;
 mod content;
+pub(crate) mod holder;
 pub(crate) mod object;
 mod packed;
 
-use crate::StoreError;
 use crate::core::{Core, Layer};
 use crate::key::{Key, Value};
 use crate::leaf::Leaf;
 use crate::log::entry::PieceAt;
 use crate::record::{self, AuRecord};
 use crate::superblock::Counters;
+use crate::{Damage, StoreError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,8 @@ pub(crate) struct Staged {
     /// Data was written in place.
     pub(crate) is_direct: bool,
     pub(crate) counters: Counters,
+    /// Pools whose use has changed.
+    pub(crate) pools: BTreeSet<u64>,
 }
 
 impl<'a> Transaction<'a> {
@@ -53,12 +56,19 @@ impl<'a> Transaction<'a> {
         self.staged
     }
 
+    /// A record's contents as they are now.
+    fn value(&self, key: &Key) -> Result<Option<Value>, StoreError> {
+        match self.staged.layer.records.get(key) {
+            Some(value) => Ok(value.clone()),
+            None => self.core.value(key),
+        }
+    }
+
     /// A record as it is now.
     fn record<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<T>, StoreError> {
-        match self.staged.layer.records.get(key) {
-            Some(value) => value.as_deref().map(record::decode).transpose(),
-            None => self.core.record(key),
-        }
+        self.value(key)?
+            .map(|value| record::decode(&value))
+            .transpose()
     }
 
     /// The records from `from` up to, not including, `to`.
@@ -98,11 +108,13 @@ impl<'a> Transaction<'a> {
     }
 
     /// Draws an AU for an object, or for several small ones if `taken` has bits for its pieces.
-    fn draw_au(&mut self, taken: Vec<u8>) -> Result<u32, StoreError> {
+    fn draw_au(&mut self, holder: u64, taken: Vec<u8>) -> Result<u32, StoreError> {
+        self.use_aus(holder, 1)?;
         let none = StoreError::NoSpace { wanted: 1, free: 0 };
         let au = self.core.space.draw().ok_or(none)?;
         let record = AuRecord {
             generation: self.staged.counters.generation,
+            holder,
             users: u32::from(taken.is_empty()),
             taken,
         };
@@ -117,6 +129,8 @@ impl<'a> Transaction<'a> {
         for (key, _) in leaves {
             self.remove(key);
         }
+        let record: Option<AuRecord> = self.record(&Key::Au(au))?;
+        self.use_aus(record.ok_or(Damage::Record)?.holder, -1)?;
         self.remove(Key::Au(au));
         self.staged.given_back.insert(au);
         Ok(())

@@ -99,8 +99,11 @@ impl Core {
     ) -> Result<(), StoreError> {
         let mut checkpoints = 0;
         while self.pages.free_count() < self.pages_wanted(records, bytes) {
-            if let Some(au) = self.space.draw_for_records() {
+            // A checkpoint makes the next one small again; only what is left then needs an AU.
+            let is_large = self.overlay.records.len() > RECORDS_BEFORE_CHECKPOINT;
+            if let Some(au) = (!is_large).then(|| self.space.draw_for_records()).flatten() {
                 self.pages.take_au(au);
+                self.update_capacity();
             } else if checkpoints < 3 {
                 // The pages of the records before the last two checkpoints become free.
                 self.checkpoint()?;
@@ -127,6 +130,8 @@ impl Core {
     }
 }
 
+/// Changed records that are worth a checkpoint before the records' room grows for them.
+const RECORDS_BEFORE_CHECKPOINT: usize = 512;
 /// Bytes of a record in a page, more than most have: a leaf of small pieces has up to 500.
 const RECORD_BYTES_USUAL: usize = 512;
 

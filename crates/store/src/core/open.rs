@@ -7,10 +7,12 @@ use crate::layout::{Layout, PAGE_BYTES, SUPERBLOCK_OFFSETS, Sizes};
 use crate::log::entry::{self, Change};
 use crate::log::{Log, Replay};
 use crate::pages::Pages;
+use crate::reserve::GUARD_SECONDS;
 use crate::space::Space;
-use crate::superblock::{CAPABILITY_BYTES_MAX, Counters, LogHead, Superblock};
+use crate::superblock::{CAPABILITY_BYTES_MAX, Counters, Lifetimes, LogHead, Superblock};
 use crate::tree::Tree;
 use base::{BlockDevice, StoreId, Time};
+use reservation::{Calendar, Moment};
 use std::sync::Arc;
 
 /// What is chosen when a store is formatted.
@@ -20,6 +22,8 @@ pub struct Format {
     pub store: StoreId,
     /// Its sizes.
     pub sizes: Sizes,
+    /// How long objects live that nobody has reserved space for.
+    pub lifetimes: Lifetimes,
     /// What the device can do, as measured.
     pub capability: Vec<u8>,
 }
@@ -71,10 +75,11 @@ impl Core {
                 page_map: None,
                 log_head: LogHead::default(),
                 counters: Counters {
-                    object: 1,
+                    number: 1,
                     generation: 1,
                     now: Time::ZERO,
                 },
+                lifetimes: format.lifetimes,
                 capability: format.capability.clone(),
             };
             let place = SUPERBLOCK_OFFSETS[(epoch % 2) as usize];
@@ -117,6 +122,7 @@ impl Core {
             batch: Batch::default(),
             counters: superblock.counters,
             is_poisoned: false,
+            calendar: Calendar::new(Moment::from_secs(0), 0, GUARD_SECONDS),
             device,
             layout,
             superblock,
@@ -134,11 +140,14 @@ impl Core {
             ..core.superblock.clone()
         };
         core.write_superblock(superblock)?;
+        core.load_calendar()?;
         Ok(core)
     }
 
     fn load_space(&mut self) -> Result<(), StoreError> {
-        let parts = self.tree.range(&Key::AuMap(0), &Key::Room(0), usize::MAX)?;
+        let parts = self
+            .tree
+            .range(&Key::AuMap(0), &Key::Room(0, 0), usize::MAX)?;
         for (key, bytes) in parts {
             if let Key::AuMap(part) = key {
                 self.space.load(part, &bytes)?;

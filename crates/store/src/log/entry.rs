@@ -44,7 +44,7 @@ impl EntryWriter {
     /// Nothing yet but the counters as they are after it.
     pub(crate) fn new(counters: &Counters) -> Self {
         let mut bytes = vec![0; 4];
-        bytes.extend_from_slice(&counters.object.to_le_bytes());
+        bytes.extend_from_slice(&counters.number.to_le_bytes());
         bytes.extend_from_slice(&counters.generation.to_le_bytes());
         bytes.extend_from_slice(&counters.now.as_nanos().to_le_bytes());
         Self { bytes }
@@ -103,7 +103,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Counters, Vec<Change>), StoreError
     }
     reader.0 = &bytes[4..len];
     let counters = Counters {
-        object: reader.u64()?,
+        number: reader.u64()?,
         generation: reader.u64()?,
         now: Time::from_nanos(reader.u64()?),
     };
@@ -176,7 +176,7 @@ mod tests {
     use proptest::prelude::*;
 
     const COUNTERS: Counters = Counters {
-        object: 1,
+        number: 1,
         generation: 2,
         now: Time::from_nanos(3),
     };

@@ -4,7 +4,8 @@ use super::Transaction;
 use crate::StoreError;
 use crate::core::Core;
 use crate::key::{ATTRIBUTE_BYTES_MAX, ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTES_MAX, Key};
-use base::ObjectId;
+use crate::record::Onode;
+use base::{ObjectId, Time};
 
 /// An attribute's name and its contents.
 pub type Attribute = (Vec<u8>, Vec<u8>);
@@ -20,10 +21,14 @@ impl Transaction<'_> {
         name: &[u8],
         contents: Option<&[u8]>,
     ) -> Result<(), StoreError> {
-        let number = self.onode(object)?.number;
+        let onode = self.onode(object)?;
+        let number = onode.number;
         let key = Key::Attribute(number, name.to_vec());
         let Some(contents) = contents else {
-            self.remove(key);
+            if self.value(&key)?.is_some() {
+                self.use_records(onode.holder, -ATTRIBUTE_RECORDS)?;
+                self.remove(key);
+            }
             return Ok(());
         };
         let fits = (1..=ATTRIBUTE_NAME_BYTES_MAX).contains(&name.len())
@@ -34,28 +39,35 @@ impl Transaction<'_> {
         if !fits || (others.len() == ATTRIBUTES_MAX && !is_there) {
             return Err(StoreError::Attribute);
         }
+        if !is_there {
+            self.use_records(onode.holder, ATTRIBUTE_RECORDS)?;
+        }
         let value = Some(contents.into());
         self.staged.layer.records.insert(key, value);
         Ok(())
     }
 
-    /// Removes the attributes of the object of that number.
-    pub(super) fn remove_attributes(&mut self, number: u64) -> Result<(), StoreError> {
-        let (from, to) = bounds(number);
+    /// Removes the attributes of an object.
+    pub(super) fn remove_attributes(&mut self, onode: &Onode) -> Result<(), StoreError> {
+        let (from, to) = bounds(onode.number);
         for (key, _) in self.range(&from, &to, ATTRIBUTES_MAX)? {
+            self.use_records(onode.holder, -ATTRIBUTE_RECORDS)?;
             self.remove(key);
         }
         Ok(())
     }
 }
 
+/// What an attribute counts for among the records that a holder may have: eight objects.
+pub(crate) const ATTRIBUTE_RECORDS: i64 = 8;
+
 impl Core {
     /// The attributes of an object, in the order of their names.
     ///
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Damaged`], the device's.
-    pub fn attributes(&self, object: ObjectId) -> Result<Vec<Attribute>, StoreError> {
-        let (from, to) = bounds(self.onode(object)?.number);
+    pub fn attributes(&self, now: Time, object: ObjectId) -> Result<Vec<Attribute>, StoreError> {
+        let (from, to) = bounds(self.onode(now, object)?.number);
         let records = self.range(&from, &to, ATTRIBUTES_MAX)?;
         let attributes = records.into_iter().filter_map(|(key, value)| match key {
             Key::Attribute(_, name) => Some((name, value.to_vec())),

@@ -4,29 +4,42 @@ use super::Transaction;
 use crate::key::Key;
 use crate::layout::{GROUP_BYTES, PIECE_BYTES};
 use crate::record::{AuRecord, Home, Onode, Place, Slot};
+use crate::reserve::{self, Terms};
 use crate::{Damage, StoreError, record};
 use base::{Extent, ObjectId};
 
+/// Objects whose holder is over that one transaction removes.
+const OBJECTS_TOGETHER: usize = 8;
+/// Behind all holders that are over.
+const AFTER_OVER: Key = Key::Over(u64::MAX);
 /// AUs that one transaction gives back of a large object; the rest follows in others.
 const GIVE_BACK_MAX: usize = 64;
 
 impl Transaction<'_> {
-    /// Makes an object without bytes.
+    /// Makes an object without bytes. One of that identity whose time is over makes way.
     ///
     /// # Errors
-    /// [`StoreError::Exists`].
-    pub fn create(&mut self, object: ObjectId) -> Result<(), StoreError> {
-        let key = Key::Object(object);
-        if self.record::<Onode>(&key)?.is_some() {
-            return Err(StoreError::Exists(object));
+    /// [`StoreError::Exists`], [`StoreError::NotHeld`], [`StoreError::Used`],
+    /// [`StoreError::Lifetime`].
+    pub fn create(&mut self, object: ObjectId, terms: Terms) -> Result<(), StoreError> {
+        match self.onode(object) {
+            Ok(_) => return Err(StoreError::Exists(object)),
+            Err(StoreError::Expired(_)) => self.erase(object)?,
+            Err(StoreError::NotFound(_)) => {}
+            Err(other) => return Err(other),
         }
+        let (holder, end) = self.admit(terms)?;
+        self.use_records(holder, 1)?;
         let onode = Onode {
-            number: self.staged.counters.object,
+            number: self.staged.counters.number,
             size_bytes: 0,
+            holder,
+            end,
             home: Home::Own,
         };
-        self.staged.counters.object += 1;
-        self.put(key, &onode);
+        self.staged.counters.number += 1;
+        self.put(Key::Object(object), &onode);
+        self.put(Key::Member(holder, object), &());
         Ok(())
     }
 
@@ -49,7 +62,7 @@ impl Transaction<'_> {
         let is_small = size_bytes <= self.packed_bytes_max();
         match onode.home {
             Home::Packed(slot) if is_small => {
-                let slot = self.grow_slot(slot, size_bytes)?;
+                let slot = self.grow_slot(onode.holder, slot, size_bytes)?;
                 onode.home = Home::Packed(slot);
                 self.write_slot(slot, offset, data)?;
             }
@@ -57,15 +70,15 @@ impl Transaction<'_> {
                 let old = self.read_au(slot.au, slot_offset(slot), onode.size_bytes as usize)?;
                 self.give_slot_back(slot)?;
                 onode.home = Home::Own;
-                self.write_own(onode.number, 0, &old)?;
-                self.write_own(onode.number, offset, data)?;
+                self.write_own(&onode, 0, &old)?;
+                self.write_own(&onode, offset, data)?;
             }
             Home::Own if is_small && onode.size_bytes == 0 => {
-                let slot = self.take_slot(pieces_of(size_bytes))?;
+                let slot = self.take_slot(onode.holder, pieces_of(size_bytes))?;
                 onode.home = Home::Packed(slot);
                 self.write_slot(slot, offset, data)?;
             }
-            Home::Own => self.write_own(onode.number, offset, data)?,
+            Home::Own => self.write_own(&onode, offset, data)?,
         }
         onode.size_bytes = size_bytes;
         self.put(Key::Object(object), &onode);
@@ -93,7 +106,7 @@ impl Transaction<'_> {
                 let old = self.read_au(slot.au, slot_offset(slot), onode.size_bytes as usize)?;
                 self.give_slot_back(slot)?;
                 onode.home = Home::Own;
-                self.write_own(onode.number, 0, &old)?;
+                self.write_own(&onode, 0, &old)?;
             }
             Home::Packed(slot) => {
                 let part = Extent::new(slot_offset(slot) + cut.offset, cut.len);
@@ -136,35 +149,67 @@ impl Transaction<'_> {
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Damaged`].
     pub fn delete(&mut self, object: ObjectId) -> Result<(), StoreError> {
-        let onode = self.onode(object)?;
+        self.onode(object)?;
+        self.erase(object)
+    }
+
+    /// Removes an object whether or not its time is over.
+    fn erase(&mut self, object: ObjectId) -> Result<(), StoreError> {
+        let onode: Option<Onode> = self.record(&Key::Object(object))?;
+        let onode = onode.ok_or(StoreError::NotFound(object))?;
         match onode.home {
             Home::Packed(slot) => self.give_slot_back(slot)?,
             Home::Own if onode.size_bytes > 0 => self.put(Key::Dead(onode.number), &()),
             Home::Own => {}
         }
-        self.remove_attributes(onode.number)?;
+        self.remove_attributes(&onode)?;
+        self.use_records(onode.holder, -1)?;
+        self.remove(Key::Member(onode.holder, object));
         self.remove(Key::Object(object));
         Ok(())
     }
 
-    /// Gives back some AUs of deleted objects; false if there are none left.
+    /// Gives back some AUs of deleted objects, or removes some objects whose holder is over; false
+    /// if there is neither.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
-    pub fn reclaim(&mut self) -> Result<bool, StoreError> {
+    pub(crate) fn reclaim(&mut self) -> Result<bool, StoreError> {
         let dead = self.range(&Key::Dead(0), &Key::Dead(u64::MAX), 1)?;
-        let Some((Key::Dead(number), _)) = dead.first() else {
+        if let Some((Key::Dead(number), _)) = dead.first() {
+            if self.cut_own(*number, 0)? {
+                self.remove(Key::Dead(*number));
+            }
+            return Ok(true);
+        }
+        let over = self.range(&Key::Over(0), &AFTER_OVER, 1)?;
+        let Some((Key::Over(holder), _)) = over.first() else {
             return Ok(false);
         };
-        if self.cut_own(*number, 0)? {
-            self.remove(Key::Dead(*number));
+        let from = Key::Member(*holder, ObjectId([0; 16]));
+        let members = self.range(&from, &Key::End(0, 0), OBJECTS_TOGETHER)?;
+        let mut is_empty = true;
+        for (key, _) in members {
+            if let Key::Member(other, object) = key
+                && other == *holder
+            {
+                self.erase(object)?;
+                is_empty = false;
+            }
+        }
+        if is_empty {
+            self.remove(Key::Over(*holder));
+            self.remove(Key::Holder(*holder));
         }
         Ok(true)
     }
 
     pub(super) fn onode(&self, object: ObjectId) -> Result<Onode, StoreError> {
-        let onode = self.record(&Key::Object(object))?;
-        onode.ok_or(StoreError::NotFound(object))
+        let onode: Option<Onode> = self.record(&Key::Object(object))?;
+        let onode = onode.ok_or(StoreError::NotFound(object))?;
+        let holder = self.record(&Key::Holder(onode.holder))?;
+        reserve::check_alive(object, &onode, holder, self.staged.counters.now)?;
+        Ok(onode)
     }
 
     fn object_bytes_max(&self) -> u64 {
@@ -188,20 +233,20 @@ impl Transaction<'_> {
 
     /// A slot with room for so many bytes and the same contents. It doubles, so that appending is
     /// not a copy each time.
-    fn grow_slot(&mut self, slot: Slot, size_bytes: u64) -> Result<Slot, StoreError> {
+    fn grow_slot(&mut self, holder: u64, slot: Slot, size_bytes: u64) -> Result<Slot, StoreError> {
         if size_bytes <= slot_bytes(slot) {
             return Ok(slot);
         }
         let most = pieces_of(self.packed_bytes_max());
         let pieces = pieces_of(size_bytes).next_power_of_two().min(most);
         let old = self.read_au(slot.au, slot_offset(slot), slot_bytes(slot) as usize)?;
-        let larger = self.take_slot(pieces)?;
+        let larger = self.take_slot(holder, pieces)?;
         self.write_slot(larger, 0, &old)?;
         self.give_slot_back(slot)?;
         Ok(larger)
     }
 
-    fn write_own(&mut self, number: u64, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+    fn write_own(&mut self, onode: &Onode, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         let is_large = data.len() > self.core.deferred_bytes_max();
         let au_bytes = self.core.layout.au_bytes;
         let mut rest = data;
@@ -211,7 +256,7 @@ impl Transaction<'_> {
             let len = rest.len().min((au_bytes - within) as usize);
             let (part, after) = rest.split_at(len);
             let index = (offset / au_bytes) as u32;
-            let au = self.own_au(number, index)?;
+            let au = self.own_au(onode, index)?;
             self.write_au(au, within, part, is_large)?;
             offset += len as u64;
             rest = after;
@@ -220,12 +265,12 @@ impl Transaction<'_> {
     }
 
     /// The AU at that place of an object, drawn if there is none.
-    fn own_au(&mut self, number: u64, index: u32) -> Result<u32, StoreError> {
-        let key = Key::Place(number, index);
+    fn own_au(&mut self, onode: &Onode, index: u32) -> Result<u32, StoreError> {
+        let key = Key::Place(onode.number, index);
         if let Some(place) = self.record::<Place>(&key)? {
             return Ok(place.au);
         }
-        let au = self.draw_au(Vec::new())?;
+        let au = self.draw_au(onode.holder, Vec::new())?;
         self.put(key, &Place { au });
         Ok(au)
     }

@@ -18,10 +18,14 @@ const CANDIDATES_MAX: usize = 8;
 
 impl Transaction<'_> {
     /// Finds so many adjacent free pieces, in a new AU if need be.
-    pub(super) fn take_slot(&mut self, pieces: u16) -> Result<Slot, StoreError> {
-        let with_room = self.range(&Key::Room(0), &Key::Room(u32::MAX), CANDIDATES_MAX)?;
+    pub(super) fn take_slot(&mut self, holder: u64, pieces: u16) -> Result<Slot, StoreError> {
+        let with_room = self.range(
+            &Key::Room(holder, 0),
+            &Key::Room(holder, u32::MAX),
+            CANDIDATES_MAX,
+        )?;
         for (key, value) in with_room {
-            let (Key::Room(au), Ok(room)) = (key, record::decode::<u16>(&value)) else {
+            let (Key::Room(_, au), Ok(room)) = (key, record::decode::<u16>(&value)) else {
                 return Err(Damage::Record.into());
             };
             if room >= pieces
@@ -31,7 +35,7 @@ impl Transaction<'_> {
             }
         }
         let bytes = (self.core.layout.au_bytes / PIECE_BYTES).div_ceil(8);
-        let au = self.draw_au(vec![0; bytes as usize])?;
+        let au = self.draw_au(holder, vec![0; bytes as usize])?;
         Ok(self
             .take_slot_in(au, pieces)?
             .expect("a new AU is larger than any slot"))
@@ -71,7 +75,7 @@ impl Transaction<'_> {
         let mut record = self.packed(slot.au)?;
         record.users = record.users.checked_sub(1).ok_or(Damage::Record)?;
         if record.users == 0 {
-            self.remove(Key::Room(slot.au));
+            self.remove(Key::Room(record.holder, slot.au));
             return self.give_au_back(slot.au);
         }
         let first = u64::from(slot.piece) * PIECE_BYTES;
@@ -104,9 +108,9 @@ impl Transaction<'_> {
         self.put(Key::Au(slot.au), &record);
         let room = u16::try_from(taken.clear_count()).expect("an AU has at most 16,384 pieces");
         if room == 0 {
-            self.remove(Key::Room(slot.au));
+            self.remove(Key::Room(record.holder, slot.au));
         } else {
-            self.put(Key::Room(slot.au), &room);
+            self.put(Key::Room(record.holder, slot.au), &room);
         }
     }
 }

@@ -7,7 +7,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use sim::{CrashDisk, CrashState, Plant, Planted, Policy, Which};
 use std::sync::Arc;
-use store::Core;
+use store::{Core, Terms};
 
 /// A store's history: what it had after each step, and what was acknowledged when.
 struct History {
@@ -126,13 +126,13 @@ fn go_on(device: Arc<CrashDisk>) -> Result<(), String> {
     let again = || -> Result<(), store::StoreError> {
         let (object, data) = (ObjectId([99; 16]), world::pattern(9, 0, 5000));
         let mut store = Core::open(device.clone(), world::options())?;
-        store.create(Time::ZERO, object)?;
+        store.create(Time::ZERO, object, Terms::Default)?;
         store.write(Time::ZERO, object, 100, &data)?;
         store.commit()?;
         drop(store);
         let store = Core::open(device.clone(), world::options())?;
         let mut bytes = vec![0; 5100];
-        store.read(object, 0, &mut bytes)?;
+        store.read(Time::ZERO, object, 0, &mut bytes)?;
         assert_eq!(bytes[100..], data);
         Ok(())
     };

@@ -4,14 +4,14 @@ use crate::world::{self, Model, Step};
 use base::{BlockDevice, DeviceAction, Extent, ObjectId, Time};
 use sim::{CrashDisk, Effect, Failure, Fault, Random};
 use std::sync::Arc;
-use store::{Core, StoreError};
+use store::{Core, StoreError, Terms};
 
 const OBJECT: ObjectId = ObjectId([7; 16]);
 
 fn store_with_an_object() -> (Arc<CrashDisk>, Core) {
     let disk = world::formatted(8 << 20);
     let mut store = Core::open(disk.clone(), world::options()).unwrap();
-    store.create(Time::ZERO, OBJECT).unwrap();
+    store.create(Time::ZERO, OBJECT, Terms::Default).unwrap();
     store
         .write(Time::ZERO, OBJECT, 0, &world::pattern(1, 0, 9000))
         .unwrap();
@@ -34,10 +34,10 @@ fn after_a_failed_flush_reads_go_on_and_writes_do_not() {
     assert!(matches!(store.commit(), Err(StoreError::Poisoned)));
     assert!(matches!(store.checkpoint(), Err(StoreError::Poisoned)));
     let mut bytes = [0; 50];
-    assert_eq!(store.read(OBJECT, 0, &mut bytes).unwrap(), 50);
+    assert_eq!(store.read(Time::ZERO, OBJECT, 0, &mut bytes).unwrap(), 50);
     assert_eq!(bytes[..], world::pattern(1, 0, 50));
     let store = Core::open(disk, world::options()).unwrap();
-    assert_eq!(store.info(OBJECT).unwrap().size_bytes, 9000);
+    assert_eq!(store.info(Time::ZERO, OBJECT).unwrap().size_bytes, 9000);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn no_flipped_bit_becomes_other_bytes() {
         let mut is_whole = true;
         for (object, bytes) in &model {
             let mut found = vec![0; bytes.len() + 1];
-            match store.read(*object, 0, &mut found) {
+            match store.read(Time::ZERO, *object, 0, &mut found) {
                 Ok(len) => assert!(found[..len] == bytes[..], "byte {at} bit {bit}: {object}"),
                 Err(StoreError::Damaged(_)) => is_whole = false,
                 Err(other) => panic!("byte {at} bit {bit}: {other}"),

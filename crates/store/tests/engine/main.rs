@@ -8,4 +8,5 @@
 mod crash;
 mod faults;
 mod model;
+mod reserved;
 mod world;

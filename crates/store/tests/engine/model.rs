@@ -5,7 +5,7 @@ use base::{ObjectId, StoreId, Time};
 use proptest::prelude::*;
 use sim::CrashDisk;
 use std::sync::Arc;
-use store::{Core, Options, StoreError};
+use store::{Core, Options, StoreError, Terms};
 
 fn same(store: &Core, model: &Model) -> Result<(), TestCaseError> {
     let found = world::contents(store).unwrap();
@@ -59,7 +59,7 @@ fn a_full_store_refuses_writes_and_takes_them_again_after_deletions() {
     let full = loop {
         let object = ObjectId([count; 16]);
         let made = store
-            .create(now, object)
+            .create(now, object, Terms::Default)
             .and_then(|()| store.write(now, object, 0, &data));
         match made {
             Ok(()) => count += 1,
@@ -78,7 +78,9 @@ fn a_full_store_refuses_writes_and_takes_them_again_after_deletions() {
     store.reclaim(now).unwrap();
     store.checkpoint().unwrap();
     for object in 0..count {
-        store.create(now, ObjectId([object; 16])).unwrap();
+        store
+            .create(now, ObjectId([object; 16]), Terms::Default)
+            .unwrap();
         store.write(now, ObjectId([object; 16]), 0, &data).unwrap();
     }
     assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use sim::CrashDisk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::{Core, Format, Options, Sizes, StoreError};
+use store::{Core, Format, Lifetimes, Options, Sizes, StoreError, Terms};
 
 /// Smallest allocation unit.
 pub(crate) const AU: u64 = 64 << 10;
@@ -21,6 +21,7 @@ pub(crate) fn format(store: u8) -> Format {
     Format {
         store: StoreId([store; 16]),
         sizes: SIZES,
+        lifetimes: Lifetimes::default(),
         capability: vec![1, 2, 3],
     }
 }
@@ -120,7 +121,7 @@ pub(crate) fn apply(store: &mut Core, model: &mut Model, step: &Step) -> Result<
     match *step {
         Step::Create(object) => match (
             model.contains_key(&id(object)),
-            store.create(now, id(object)),
+            store.create(now, id(object), Terms::Default),
         ) {
             (true, Err(StoreError::Exists(_))) => {}
             (false, Ok(())) => {
@@ -181,9 +182,12 @@ pub(crate) fn apply(store: &mut Core, model: &mut Model, step: &Step) -> Result<
 /// All that a store has.
 pub(crate) fn contents(store: &Core) -> Result<Model, StoreError> {
     let mut all = Model::new();
-    for info in store.list(ObjectId([0; 16]), usize::MAX)? {
+    for info in store.list(Time::ZERO, ObjectId([0; 16]), usize::MAX)?.0 {
         let mut bytes = vec![0xEE; info.size_bytes as usize];
-        assert_eq!(store.read(info.object, 0, &mut bytes)?, bytes.len());
+        assert_eq!(
+            store.read(Time::ZERO, info.object, 0, &mut bytes)?,
+            bytes.len()
+        );
         all.insert(info.object, bytes);
     }
     Ok(all)

@@ -1,0 +1,377 @@
+//! Space over time: reservations, lifetimes, and what becomes of space whose time is over.
+//!
+//! All space has an end (paper, 3.3). A *holder* has it: a reservation, which was admitted with so
+//! many AUs for its interval and uses no more (S1), or a *pool*, which has the objects without a
+//! reservation whose lifetimes end at about the same time, and grows as they do. The calendar
+//! counts both; what it has promised is there, so a write within a reservation never runs out of
+//! space (S2).
+//!
+//! Records need space, too: an admission counts AUs for them besides (see [`claim`]), from which
+//! the pages of records grow.
+//!
+//! When a holder's time is over, its objects are unreadable at once by the clock, whether or not
+//! anything was written (S5). Then one record marks it as over, its objects are removed a few at a
+//! time, and their AUs are free after the next superblock (S4). If somebody needs the space
+//! earlier, the same happens then.
+
+use crate::StoreError;
+use crate::core::Core;
+use crate::error::Offer;
+use crate::key::Key;
+use crate::layout::GROUP_BYTES;
+use crate::record::{Holder, Onode, decode};
+use crate::transaction::Staged;
+use base::{ObjectId, Time};
+use reservation::{CAPACITY_MAX, Interval, Moment};
+
+/// Seconds after an end before which nothing new is promised the same space: as long as marking,
+/// removing and two superblocks take on a busy device.
+pub(crate) const GUARD_SECONDS: u64 = 5;
+/// What marks the number of a pool.
+const POOL: u64 = 1 << 63;
+/// Parts of a lifetime to which pools' ends are rounded up: space is kept for 1/16 longer at most,
+/// and there are few pools.
+const POOL_PARTS: u64 = 16;
+/// Record space for one object: ten times the records of a small one, because pages of records are
+/// half full at worst, and the newest, two freed ones and a checkpoint's are there together.
+const OBJECT_RECORD_BYTES: u64 = 1024;
+/// Record space for 64 KiB of data: ten times the checksums of its pieces.
+const GROUP_RECORD_BYTES: u64 = 1280;
+
+/// Under which terms an object's space is had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Terms {
+    /// Without a reservation, for the store's default lifetime.
+    #[default]
+    Default,
+    /// Without a reservation, up to this moment.
+    Until(Moment),
+    /// From this reservation, as long as it lasts.
+    Reserved(u64),
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// From when to when.
+    pub interval: Interval,
+    /// Allocation units. An object of more than a quarter of one has its own; smaller ones share.
+    pub aus: u64,
+    /// Records: one for each object, eight for each attribute.
+    pub records: u64,
+}
+
+/// What a reservation has and uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReservationInfo {
+    /// Its number.
+    pub reservation: u64,
+    /// What it has.
+    pub request: Request,
+    /// Allocation units in use.
+    pub aus_used: u64,
+    /// Records in use.
+    pub records_used: u64,
+}
+
+/// The second in which `time` lies.
+pub(crate) fn moment(time: Time) -> Moment {
+    Moment::at_or_before(time)
+}
+
+/// Whether a holder is a pool.
+pub(crate) fn is_pool(holder: u64) -> bool {
+    holder & POOL != 0
+}
+
+/// The pool for what is over at `end`, and its own end.
+pub(crate) fn pool(now: Moment, end: Moment) -> (u64, Moment) {
+    let Some(seconds) = end.since(now) else {
+        return (u64::MAX, Moment::FOREVER);
+    };
+    // A power of two, so that the same ends come again.
+    let part = (seconds / POOL_PARTS).max(1).next_power_of_two();
+    match end.as_secs().checked_next_multiple_of(part) {
+        Some(end) if end < POOL - 1 => (POOL | end, Moment::from_secs(end)),
+        _ => (u64::MAX, Moment::FOREVER),
+    }
+}
+
+/// Fails if the object's time is over, or that of whoever has its space.
+pub(crate) fn check_alive(
+    object: ObjectId,
+    onode: &Onode,
+    holder: Option<Holder>,
+    now: Time,
+) -> Result<(), StoreError> {
+    let now = moment(now);
+    let is_held = holder.is_some_and(|holder| !holder.is_over && now < holder.interval.end());
+    if is_held && now < onode.end {
+        Ok(())
+    } else {
+        Err(StoreError::Expired(object))
+    }
+}
+
+impl Core {
+    /// Admits a reservation; durable with the next commit.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] with the next interval that would be admitted, those of
+    /// [`Self::transact`].
+    pub fn reserve(&mut self, now: Time, request: Request) -> Result<u64, StoreError> {
+        self.advance(now);
+        let wanted = self.claim(request.aus, request.records);
+        let occupied = request.interval.from(moment(self.counters.now));
+        let occupied = occupied.filter(|_| wanted <= CAPACITY_MAX);
+        let refused = |core: &Self, room| StoreError::Refused {
+            wanted,
+            room,
+            offer: core.offer(request.interval, wanted),
+        };
+        let Some(interval) = occupied else {
+            return Err(refused(self, 0));
+        };
+        if let Err(short) = self.calendar.take(interval, wanted) {
+            return Err(refused(self, short.room));
+        }
+        let id = self.counters.number;
+        let holder = Holder {
+            interval,
+            aus: request.aus,
+            records: request.records,
+            aus_used: 0,
+            records_used: 0,
+            is_over: false,
+        };
+        let written = self.transact(now, |t| t.put_reservation(id, &holder));
+        if let Err(error) = written {
+            self.calendar.give_back(interval, wanted, interval.start());
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    fn offer(&self, asked: Interval, wanted: u64) -> Offer {
+        if wanted > self.calendar.capacity() {
+            return Offer(None);
+        }
+        let start = asked.start().max(self.calendar.now());
+        let length = asked.duration_seconds();
+        Offer(
+            self.calendar
+                .first_fit(wanted, length, start, Moment::FOREVER),
+        )
+    }
+
+    /// Lengthens a reservation; durable with the next commit.
+    ///
+    /// # Errors
+    /// [`StoreError::NotHeld`], [`StoreError::Refused`], those of [`Self::transact`].
+    pub fn extend(&mut self, now: Time, reservation: u64, end: Moment) -> Result<(), StoreError> {
+        self.advance(now);
+        let mut holder = self.reservation(reservation)?;
+        let claim = self.claim(holder.aus, holder.records);
+        let before = holder.interval;
+        if end <= before.end() {
+            return Ok(());
+        }
+        if let Err(short) = self.calendar.extend(before, claim, end) {
+            return Err(StoreError::Refused {
+                wanted: claim,
+                room: short.room,
+                offer: Offer(None),
+            });
+        }
+        let held = StoreError::NotHeld(reservation);
+        holder.interval = Interval::new(before.start(), end).map_err(|_| held)?;
+        let written = self.transact(now, |t| t.put_reservation(reservation, &holder));
+        if written.is_err() {
+            self.calendar
+                .give_back(holder.interval, claim, before.end());
+        }
+        written
+    }
+
+    /// Ends a reservation now; what it has made is over.
+    ///
+    /// # Errors
+    /// [`StoreError::NotHeld`], those of [`Self::transact`].
+    pub fn release(&mut self, now: Time, reservation: u64) -> Result<(), StoreError> {
+        self.advance(now);
+        let holder = self.reservation(reservation)?;
+        self.transact(now, |t| t.bury(reservation))?;
+        let claim = self.claim(holder.aus, holder.records);
+        let now = moment(self.counters.now);
+        self.calendar.give_back(holder.interval, claim, now);
+        Ok(())
+    }
+
+    /// The reservations from number `from` on that are not over, at most `count_max`.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], the device's.
+    pub fn reservations(
+        &self,
+        from: u64,
+        count_max: usize,
+    ) -> Result<Vec<ReservationInfo>, StoreError> {
+        let records = self.range(&Key::Holder(from), &Key::Holder(POOL), count_max)?;
+        let mut found = Vec::with_capacity(records.len());
+        for (key, value) in records {
+            let (Key::Holder(reservation), holder) = (key, decode::<Holder>(&value)?) else {
+                continue;
+            };
+            if holder.is_over || holder.interval.end() <= moment(self.counters.now) {
+                continue;
+            }
+            found.push(ReservationInfo {
+                reservation,
+                request: Request {
+                    interval: holder.interval,
+                    aus: holder.aus,
+                    records: holder.records,
+                },
+                aus_used: holder.aus_used,
+                records_used: holder.records_used,
+            });
+        }
+        Ok(found)
+    }
+
+    /// Gives back the space of everything that is over by `now` or deleted.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], those of [`Self::transact`].
+    pub fn reclaim(&mut self, now: Time) -> Result<(), StoreError> {
+        self.advance(now);
+        while self.reclaim_some()? {}
+        Ok(())
+    }
+
+    /// One step of that; false if there was nothing to do.
+    fn reclaim_some(&mut self) -> Result<bool, StoreError> {
+        let after = Key::End(moment(self.counters.now).as_secs().saturating_add(1), 0);
+        let ended = self.range(&Key::End(0, 0), &after, 1)?;
+        if let Some((Key::End(_, holder), _)) = ended.first() {
+            self.try_transact(&mut |t| t.bury(*holder))?;
+            return Ok(true);
+        }
+        let has = |from: &Key, to: &Key| Ok::<_, StoreError>(!self.range(from, to, 1)?.is_empty());
+        let dead = has(&Key::Dead(0), &Key::Dead(u64::MAX))?;
+        if !dead && !has(&Key::Over(0), &Key::Over(u64::MAX))? {
+            return Ok(false);
+        }
+        self.try_transact(&mut |t| t.reclaim())
+    }
+
+    /// Makes free what nobody needs any more; false if that gained nothing.
+    pub(crate) fn make_free(&mut self) -> Result<bool, StoreError> {
+        let before = self.space.free_count();
+        while self.reclaim_some()? {}
+        if self.space.limbo_count() == 0 {
+            return Ok(false);
+        }
+        self.checkpoint()?;
+        Ok(self.space.free_count() > before)
+    }
+
+    /// Goes on to `now`; never back.
+    pub(crate) fn advance(&mut self, now: Time) {
+        self.counters.now = self.counters.now.max(now);
+        self.calendar.advance(moment(self.counters.now));
+    }
+
+    /// Lets the calendar have what a transaction's pools use now.
+    pub(crate) fn settle_pools(&mut self, staged: &Staged) -> Result<(), StoreError> {
+        let now = moment(self.counters.now);
+        let mut taken = Vec::new();
+        let mut returned = Vec::new();
+        for id in &staged.pools {
+            let key = Key::Holder(*id);
+            let before = self.record::<Holder>(&key)?;
+            let after = staged.layer.records.get(&key).and_then(Option::as_ref);
+            let after = after.map(|value| decode::<Holder>(value)).transpose()?;
+            // A pool that is over has nothing in the calendar any more.
+            let live = |holder: &Holder| holder.interval.from(now).filter(|_| !holder.is_over);
+            let Some(interval) = after.as_ref().or(before.as_ref()).and_then(live) else {
+                continue;
+            };
+            let claim = |holder: Option<Holder>| {
+                holder.map_or(0, |holder| self.claim(holder.aus_used, holder.records_used))
+            };
+            let (before, after) = (claim(before), claim(after));
+            if before > after {
+                returned.push((interval, before - after));
+            } else if let Err(short) = self.calendar.take(interval, after - before) {
+                for (interval, amount) in taken {
+                    self.calendar.give_back(interval, amount, now);
+                }
+                return Err(StoreError::NoSpace {
+                    wanted: after - before,
+                    free: short.room,
+                });
+            } else {
+                taken.push((interval, after - before));
+            }
+        }
+        for (interval, amount) in returned {
+            self.calendar.give_back(interval, amount, now);
+        }
+        Ok(())
+    }
+
+    /// Makes the calendar anew from the records.
+    pub(crate) fn load_calendar(&mut self) -> Result<(), StoreError> {
+        self.calendar.advance(moment(self.counters.now));
+        // What was admitted stays admitted, also if the records have grown since.
+        self.calendar.set_capacity(CAPACITY_MAX);
+        let holders = self.range(
+            &Key::Holder(0),
+            &Key::Member(0, ObjectId([0; 16])),
+            usize::MAX,
+        )?;
+        for (key, value) in holders {
+            let (Key::Holder(id), holder) = (key, decode::<Holder>(&value)?) else {
+                continue;
+            };
+            let claim = if is_pool(id) {
+                self.claim(holder.aus_used, holder.records_used)
+            } else {
+                self.claim(holder.aus, holder.records)
+            };
+            let interval = holder.interval.from(moment(self.counters.now));
+            if let Some(interval) = interval.filter(|_| !holder.is_over) {
+                let taken = self.calendar.take(interval, claim);
+                taken.map_err(|_| crate::Damage::Record)?;
+            }
+        }
+        self.update_capacity();
+        Ok(())
+    }
+
+    /// What the records have taken cannot be promised.
+    pub(crate) fn update_capacity(&mut self) {
+        let taken = self.pages.taken().len() as u64;
+        let capacity = u64::from(self.layout.au_count).saturating_sub(taken);
+        self.calendar.set_capacity(capacity);
+    }
+
+    /// What so many AUs and records come to in the calendar: their own records included.
+    fn claim(&self, aus: u64, records: u64) -> u64 {
+        let au_bytes = self.layout.au_bytes;
+        let per_au = au_bytes / GROUP_BYTES * GROUP_RECORD_BYTES;
+        let bytes = records
+            .saturating_mul(OBJECT_RECORD_BYTES)
+            .saturating_add(aus.saturating_mul(per_au));
+        aus.saturating_add(bytes.div_ceil(au_bytes))
+    }
+
+    fn reservation(&self, id: u64) -> Result<Holder, StoreError> {
+        let holder: Option<Holder> = self.record(&Key::Holder(id))?;
+        let now = moment(self.counters.now);
+        holder
+            .filter(|holder| !is_pool(id) && !holder.is_over && now < holder.interval.end())
+            .ok_or(StoreError::NotHeld(id))
+    }
+}

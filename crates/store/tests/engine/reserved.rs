@@ -1,0 +1,360 @@
+//! Space over time beside a naive model: what is promised is there (S1, S2), what is over is
+//! unreadable (S5), and nothing is lost or counted twice (S3), also after a crash.
+
+use crate::world;
+use base::{ObjectId, Time};
+use proptest::prelude::*;
+use reservation::{Interval, Moment};
+use sim::Policy;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::{Core, Request, StoreError, Terms};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Reserve {
+        after: u64,
+        length: u64,
+        aus: u64,
+        records: u64,
+    },
+    Create {
+        object: u8,
+        reservation: usize,
+    },
+    CreateFree {
+        object: u8,
+        lifetime: u64,
+    },
+    Write {
+        object: u8,
+        offset: u64,
+        len: usize,
+    },
+    Delete(u8),
+    Release(usize),
+    Extend {
+        reservation: usize,
+        more: u64,
+    },
+    Wait(u64),
+    Reclaim,
+    Commit,
+    Checkpoint,
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let object = || 0..12_u8;
+    let len = || prop_oneof![3 => 1..9_000_usize, 2 => 20_000..200_000_usize];
+    let step = prop_oneof![
+        3 => (0..30_u64, 1..60_u64, 1..30_u64, 0..8_u64).prop_map(|(after, length, aus, records)| {
+            Step::Reserve { after, length, aus, records }
+        }),
+        6 => (object(), 0..4_usize)
+            .prop_map(|(object, reservation)| Step::Create { object, reservation }),
+        3 => (object(), 1..40_u64)
+            .prop_map(|(object, lifetime)| Step::CreateFree { object, lifetime }),
+        14 => (object(), 0..300_000_u64, len())
+            .prop_map(|(object, offset, len)| Step::Write { object, offset, len }),
+        2 => object().prop_map(Step::Delete),
+        1 => (0..4_usize).prop_map(Step::Release),
+        1 => (0..4_usize, 1..30_u64)
+            .prop_map(|(reservation, more)| Step::Extend { reservation, more }),
+        4 => (1..15_u64).prop_map(Step::Wait),
+        1 => Just(Step::Reclaim),
+        2 => Just(Step::Commit),
+        1 => Just(Step::Checkpoint),
+        1 => Just(Step::Reopen),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+/// What an object should be.
+struct Kept {
+    /// Unknown after a write that failed on its way.
+    bytes: Option<Vec<u8>>,
+    end: u64,
+    reservation: Option<u64>,
+}
+
+struct Run {
+    store: Core,
+    seconds: u64,
+    objects: BTreeMap<u8, Kept>,
+    reservations: Vec<(u64, u64)>,
+}
+
+fn id(object: u8) -> ObjectId {
+    ObjectId([object; 16])
+}
+
+impl Run {
+    fn now(&self) -> Time {
+        Time::from_secs(self.seconds)
+    }
+
+    fn is_alive(&self, object: u8) -> bool {
+        self.objects
+            .get(&object)
+            .is_some_and(|kept| self.seconds < kept.end)
+    }
+
+    fn created(&mut self, object: u8, made: Result<(), StoreError>, kept: Kept) {
+        match made {
+            Ok(()) => {
+                assert!(!self.is_alive(object));
+                self.objects.insert(object, kept);
+            }
+            Err(StoreError::Exists(_)) => assert!(self.is_alive(object)),
+            Err(StoreError::NotHeld(_) | StoreError::Used { .. }) => {
+                assert!(kept.reservation.is_some());
+            }
+            Err(StoreError::NoSpace { .. }) => assert!(kept.reservation.is_none(), "S2"),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn apply(&mut self, step: &Step) {
+        let now = self.now();
+        match *step {
+            Step::Reserve {
+                after,
+                length,
+                aus,
+                records,
+            } => {
+                let start = Moment::from_secs(self.seconds + after);
+                let interval = Interval::new(start, start.plus(length)).unwrap();
+                self.reserve(Request {
+                    interval,
+                    aus,
+                    records,
+                });
+            }
+            Step::Create {
+                object,
+                reservation,
+            } => {
+                let Some(&(number, end)) = self.reservations.iter().rev().nth(reservation) else {
+                    return;
+                };
+                let made = self.store.create(now, id(object), Terms::Reserved(number));
+                let kept = Kept {
+                    bytes: Some(Vec::new()),
+                    end,
+                    reservation: Some(number),
+                };
+                self.created(object, made, kept);
+            }
+            Step::CreateFree { object, lifetime } => {
+                let end = self.seconds + lifetime;
+                let terms = Terms::Until(Moment::from_secs(end));
+                let made = self.store.create(now, id(object), terms);
+                let kept = Kept {
+                    bytes: Some(Vec::new()),
+                    end,
+                    reservation: None,
+                };
+                self.created(object, made, kept);
+            }
+            Step::Write {
+                object,
+                offset,
+                len,
+            } => self.write(object, offset, len),
+            Step::Delete(object) => match self.store.delete(now, id(object)) {
+                Ok(()) => {
+                    assert!(self.is_alive(object));
+                    self.objects.remove(&object);
+                }
+                Err(StoreError::NotFound(_) | StoreError::Expired(_)) => {
+                    assert!(!self.is_alive(object));
+                }
+                Err(other) => panic!("{other}"),
+            },
+            Step::Release(reservation) => self.end(reservation, None),
+            Step::Extend { reservation, more } => self.end(reservation, Some(more)),
+            Step::Wait(seconds) => self.seconds += seconds,
+            Step::Reclaim => self.store.reclaim(now).unwrap(),
+            Step::Commit | Step::Reopen => self.store.commit().unwrap(),
+            Step::Checkpoint => self.store.checkpoint().unwrap(),
+        }
+    }
+
+    /// What is refused comes with an offer, and the offer is admitted.
+    fn reserve(&mut self, request: Request) {
+        let now = self.now();
+        let (number, end) = match self.store.reserve(now, request) {
+            Ok(number) => (number, request.interval.end()),
+            Err(StoreError::Refused {
+                offer,
+                wanted,
+                room,
+            }) => {
+                assert!(room < wanted);
+                let Some(interval) = offer.0 else {
+                    return;
+                };
+                let offered = Request {
+                    interval,
+                    ..request
+                };
+                (self.store.reserve(now, offered).unwrap(), interval.end())
+            }
+            Err(StoreError::NoSpace { .. }) => return,
+            Err(other) => panic!("{other}"),
+        };
+        self.reservations.push((number, end.as_secs()));
+    }
+
+    fn write(&mut self, object: u8, offset: u64, len: usize) {
+        let data = world::pattern(object, offset, len);
+        let written = self.store.write(self.now(), id(object), offset, &data);
+        let is_alive = self.is_alive(object);
+        let Some(kept) = self.objects.get_mut(&object).filter(|_| is_alive) else {
+            let gone = matches!(
+                written,
+                Err(StoreError::NotFound(_) | StoreError::Expired(_))
+            );
+            assert!(gone, "written to what is over (S5)");
+            return;
+        };
+        match written {
+            Ok(()) => {
+                if let Some(bytes) = &mut kept.bytes {
+                    let end = offset as usize + len;
+                    bytes.resize(bytes.len().max(end), 0);
+                    bytes[offset as usize..end].copy_from_slice(&data);
+                }
+            }
+            Err(StoreError::Used { .. }) if kept.reservation.is_some() => kept.bytes = None,
+            Err(StoreError::NoSpace { .. }) if kept.reservation.is_none() => kept.bytes = None,
+            Err(other) => panic!("{other} (S2)"),
+        }
+    }
+
+    fn end(&mut self, reservation: usize, more: Option<u64>) {
+        let count = self.reservations.len();
+        let Some(index) = count.checked_sub(reservation + 1) else {
+            return;
+        };
+        let now = self.now();
+        let (number, end) = self.reservations[index];
+        let (changed, end) = match more {
+            None => (self.store.release(now, number), self.seconds),
+            Some(more) => {
+                let later = Moment::from_secs(end + more);
+                (self.store.extend(now, number, later), end + more)
+            }
+        };
+        match changed {
+            Ok(()) => {
+                self.reservations[index].1 = end;
+                let own = |kept: &&mut Kept| kept.reservation == Some(number);
+                // An object's own end is what it was when it was made.
+                for kept in self.objects.values_mut().filter(own) {
+                    kept.end = kept.end.min(end);
+                }
+            }
+            Err(StoreError::NotHeld(_)) => assert!(end <= self.seconds || more.is_some()),
+            Err(StoreError::Refused { .. } | StoreError::NoSpace { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn check(&self) {
+        let report = self.store.check(true).unwrap();
+        assert_eq!(report.findings, Vec::<String>::new());
+        let usage = self.store.usage();
+        assert_eq!(
+            usage.free + usage.limbo + usage.records + usage.used,
+            usage.total,
+            "S3"
+        );
+        for (object, kept) in &self.objects {
+            let mut found = vec![0; 600_000];
+            match self.store.read(self.now(), id(*object), 0, &mut found) {
+                Ok(len) => {
+                    assert!(self.seconds < kept.end, "read what is over (S5)");
+                    if let Some(bytes) = &kept.bytes {
+                        assert!(found[..len] == bytes[..], "object {object}");
+                    }
+                }
+                Err(StoreError::Expired(_) | StoreError::NotFound(_)) => {
+                    assert!(kept.end <= self.seconds, "lost before its end");
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn what_is_promised_is_there_and_what_is_over_is_not(steps in steps()) {
+        let disk = world::formatted(5 << 20);
+        let store = Core::open(disk.clone(), world::options()).unwrap();
+        let mut run = Run {
+            store,
+            seconds: 1_000,
+            objects: BTreeMap::new(),
+            reservations: Vec::new(),
+        };
+        for step in &steps {
+            run.apply(step);
+            if matches!(step, Step::Reopen) {
+                run.store = Core::open(disk.clone(), world::options()).unwrap();
+                run.check();
+            }
+        }
+        run.check();
+        let policy = Policy { exhaustive_states_max: 4, sampled_states: 2, ..Policy::new(1) };
+        for state in disk.crash_states(&policy) {
+            let store = Core::open(Arc::new(state.disk()), world::options()).unwrap();
+            let findings = store.check(true).unwrap().findings;
+            prop_assert!(findings.is_empty(), "{}: {:?}", state, findings);
+        }
+    }
+}
+
+#[test]
+fn a_reservation_has_its_space_beside_a_greedy_writer() {
+    let disk = world::formatted(6 << 20);
+    let mut store = Core::open(disk, world::options()).unwrap();
+    let (now, start) = (Time::from_secs(10), Moment::from_secs(10));
+    let interval = Interval::new(start, start.plus(100)).unwrap();
+    let request = Request {
+        interval,
+        aus: 20,
+        records: 4,
+    };
+    let reservation = store.reserve(now, request).unwrap();
+    store
+        .create(now, id(1), Terms::Reserved(reservation))
+        .unwrap();
+    store.create(now, id(2), Terms::Default).unwrap();
+    let data = world::pattern(1, 0, world::AU as usize);
+    let greedy = (0..200).find_map(|au| store.write(now, id(2), au * world::AU, &data).err());
+    assert!(
+        matches!(greedy, Some(StoreError::NoSpace { .. })),
+        "{greedy:?}"
+    );
+    for au in 0..20 {
+        store.write(now, id(1), au * world::AU, &data).unwrap();
+    }
+    let more = store.write(now, id(1), 20 * world::AU, &data);
+    assert!(matches!(more, Err(StoreError::Used { .. })), "{more:?}");
+    let late = Time::from_secs(110);
+    assert!(matches!(
+        store.info(late, id(1)),
+        Err(StoreError::Expired(_))
+    ));
+    store.reclaim(late).unwrap();
+    assert!(matches!(
+        store.info(late, id(1)),
+        Err(StoreError::NotFound(_))
+    ));
+}
