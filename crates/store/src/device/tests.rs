@@ -380,10 +380,10 @@ fn bytes_under_way_are_bounded_and_many_threads_are_served() {
                         let offset = (thread * 8 + n % 8) * MIB;
                         let count = Arc::clone(under_way);
                         let less = Box::new(move |_: Done| _ = count.fetch_sub(1, order));
+                        highest.fetch_max(under_way.fetch_add(1, order) + 1, order);
                         queue
                             .submit(Request::Read { offset, buffer }, less)
                             .unwrap();
-                        highest.fetch_max(under_way.fetch_add(1, order) + 1, order);
                     }
                 });
             }
