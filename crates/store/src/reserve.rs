@@ -6,8 +6,8 @@
 //! counts both; what it has promised is there, so a write within a reservation never runs out of
 //! space (S2).
 //!
-//! Records need space, too: an admission counts AUs for them besides (see [`claim`]), from which
-//! the pages of records grow.
+//! Records need space, too: an admission counts AUs for them besides (see [`Core::claim`]), from
+//! which the pages of records grow.
 //!
 //! When a holder's time is over, its objects are unreadable at once by the clock, whether or not
 //! anything was written (S5). Then one record marks it as over, its objects are removed a few at a
@@ -122,7 +122,7 @@ impl Core {
     pub fn reserve(&mut self, now: Time, request: Request) -> Result<u64, StoreError> {
         self.advance(now);
         let wanted = self.claim(request.aus, request.records);
-        let occupied = request.interval.from(moment(self.counters.now));
+        let occupied = request.interval.from_on(moment(self.counters.now));
         let occupied = occupied.filter(|_| wanted <= CAPACITY_MAX);
         let refused = |core: &Self, room| StoreError::Refused {
             wanted,
@@ -293,7 +293,7 @@ impl Core {
             let after = staged.layer.records.get(&key).and_then(Option::as_ref);
             let after = after.map(|value| decode::<Holder>(value)).transpose()?;
             // A pool that is over has nothing in the calendar any more.
-            let live = |holder: &Holder| holder.interval.from(now).filter(|_| !holder.is_over);
+            let live = |holder: &Holder| holder.interval.from_on(now).filter(|_| !holder.is_over);
             let Some(interval) = after.as_ref().or(before.as_ref()).and_then(live) else {
                 continue;
             };
@@ -340,7 +340,7 @@ impl Core {
             } else {
                 self.claim(holder.aus, holder.records)
             };
-            let interval = holder.interval.from(moment(self.counters.now));
+            let interval = holder.interval.from_on(moment(self.counters.now));
             if let Some(interval) = interval.filter(|_| !holder.is_over) {
                 let taken = self.calendar.take(interval, claim);
                 taken.map_err(|_| crate::Damage::Record)?;
