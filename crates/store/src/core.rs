@@ -68,6 +68,8 @@ pub struct Core {
     pub(crate) pages: Pages,
     pub(crate) space: Space,
     pub(crate) overlay: Layer,
+    /// Bytes of all records that were put into it, those that were replaced included.
+    overlay_bytes: usize,
     batch: Batch,
     pub(crate) counters: Counters,
     is_poisoned: bool,
@@ -124,7 +126,8 @@ impl Core {
 
     /// Makes a transaction's changes visible and part of the batch, or fails without a trace.
     fn keep(&mut self, staged: Staged) -> Result<(), StoreError> {
-        let bytes = staged.layer.log_bytes();
+        let record_bytes = staged.layer.record_bytes();
+        let bytes = record_bytes + staged.layer.piece_bytes();
         let bytes_max = self.log.body_bytes_max() - ENTRY_HEADER_BYTES;
         if bytes > bytes_max {
             return Err(StoreError::TooMuch { bytes, bytes_max });
@@ -132,8 +135,9 @@ impl Core {
         if self.batch.bytes + bytes > bytes_max {
             self.commit()?;
         }
-        self.ensure_record_room(staged.layer.records.len(), bytes)?;
+        self.ensure_record_room(staged.layer.records.len(), record_bytes)?;
         self.settle_pools(&staged)?;
+        self.overlay_bytes += record_bytes;
         self.batch.bytes += bytes;
         self.batch.is_direct |= staged.is_direct;
         self.batch.cut.extend(staged.cut);
@@ -299,13 +303,19 @@ const DEFERRED_BYTES_MAX: usize = 64 << 10;
 const ENTRY_HEADER_BYTES: usize = 28;
 
 impl Layer {
-    /// Bytes that these changes take in an entry.
-    fn log_bytes(&self) -> usize {
-        let records = self
-            .records
-            .iter()
-            .map(|(key, value)| record_len(key, value.as_ref()));
-        let pieces = self.pieces.values().map(|bytes| piece_len(bytes.len()));
-        records.sum::<usize>() + pieces.sum::<usize>()
+    /// Bytes that the records take in an entry; in a page it is no more.
+    fn record_bytes(&self) -> usize {
+        let records = self.records.iter();
+        records
+            .map(|(key, value)| record_len(key, value.as_ref()))
+            .sum()
+    }
+
+    /// Bytes that the pieces take in an entry.
+    fn piece_bytes(&self) -> usize {
+        self.pieces
+            .values()
+            .map(|bytes| piece_len(bytes.len()))
+            .sum()
     }
 }

@@ -51,6 +51,7 @@ impl Core {
         })?;
         self.space.superblock_is_durable();
         self.overlay.records.clear();
+        self.overlay_bytes = 0;
         self.overlay.pieces.clear();
         Ok(())
     }
@@ -99,8 +100,9 @@ impl Core {
     ) -> Result<(), StoreError> {
         let mut checkpoints = 0;
         while self.pages.free_count() < self.pages_wanted(records, bytes) {
-            // A checkpoint makes the next one small again; only what is left then needs an AU.
-            let is_large = self.overlay.records.len() > RECORDS_BEFORE_CHECKPOINT;
+            // A checkpoint makes the next one small again: where AUs are scarce, that comes first.
+            let is_scarce = self.space.free_count() < u64::from(self.layout.au_count / 8);
+            let is_large = is_scarce && self.overlay.records.len() > RECORDS_BEFORE_CHECKPOINT;
             if let Some(au) = (!is_large).then(|| self.space.draw_for_records()).flatten() {
                 self.pages.take_au(au);
                 self.update_capacity();
@@ -123,7 +125,7 @@ impl Core {
         let live = self.pages.live_count();
         // What has to be written anew is at most all that there is, cut in two once, and what
         // comes.
-        let new = bytes + self.overlay.records.len() * RECORD_BYTES_USUAL + map_parts * 520;
+        let new = bytes + self.overlay_bytes + map_parts * MAP_RECORD_BYTES;
         let grown = 2 * live + 4 * new.div_ceil(PAGE_BYTES as usize) + 16;
         let pages = tree::pages_max(records, height).min(grown);
         pages + self.pages.map_pages(live) + 1
@@ -132,8 +134,8 @@ impl Core {
 
 /// Changed records that are worth a checkpoint before the records' room grows for them.
 const RECORDS_BEFORE_CHECKPOINT: usize = 512;
-/// Bytes of a record in a page, more than most have: a leaf of small pieces has up to 500.
-const RECORD_BYTES_USUAL: usize = 512;
+/// Bytes of a part of the map of AUs in a page.
+const MAP_RECORD_BYTES: usize = MAP_AUS as usize / 8 + 8;
 
 /// The record with the checksum of a piece.
 pub(crate) fn leaf_key(at: PieceAt) -> Key {

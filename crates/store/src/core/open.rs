@@ -4,7 +4,7 @@ use super::{Batch, Core, Layer};
 use crate::StoreError;
 use crate::key::Key;
 use crate::layout::{Layout, PAGE_BYTES, SUPERBLOCK_OFFSETS, Sizes};
-use crate::log::entry::{self, Change};
+use crate::log::entry::{self, Change, record_len};
 use crate::log::{Log, Replay};
 use crate::pages::Pages;
 use crate::reserve::GUARD_SECONDS;
@@ -119,6 +119,7 @@ impl Core {
             log: Log::new(&layout, superblock.opening, head, head),
             space: Space::new(layout.au_count),
             overlay: Layer::default(),
+            overlay_bytes: 0,
             batch: Batch::default(),
             counters: superblock.counters,
             is_poisoned: false,
@@ -183,6 +184,7 @@ impl Core {
         if let Key::Au(au) = key {
             self.space.replay(au, value.is_some())?;
         }
+        self.overlay_bytes += record_len(&key, value.as_ref());
         self.overlay.records.insert(key, value);
         Ok(())
     }
