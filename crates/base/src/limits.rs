@@ -130,6 +130,9 @@ pub const OPENS_PER_SESSION_MAX: usize = 65536;
 pub const LOCK_GRACE_TIME: Duration = Duration::from_secs(10);
 /// How long a session without connections is kept, with its opens and locks.
 pub const SESSION_IDLE_TIME_MAX: Duration = Duration::from_secs(90);
+/// How long the locks of a session that has ended wait for a request of it that hangs at a device.
+/// Longer than a disk that is only slow takes, or a snapshot of it.
+pub const SESSION_REST_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Descriptors that one export keeps for inodes that are asked about again and again. More would
 /// crowd out the descriptors of open files (Linux lets a process have 524,288 or 1,048,576).

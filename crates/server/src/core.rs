@@ -76,14 +76,12 @@ impl Core {
         }
     }
 
-    /// Ends a session: its connections go at once, and when no worker is at one of its requests any
-    /// more, its opens, locks and leases. So nobody gets a lock that a write of the session before
-    /// might still disturb, and after the goodbye's reply nothing changes in its name.
+    /// Ends a session: its connections and leases go at once, its opens and locks when no worker is
+    /// at one of its requests any more. So nobody gets a lock that a write of the session before
+    /// might still disturb, and after the goodbye's reply nothing changes in its name. Until then
+    /// its client does not get in again, where its own locks would be in its way.
     pub(crate) fn end_session(self: &Arc<Self>, session: &Arc<Session>, ending: Ending) {
-        if matches!(ending, Ending::Goodbye { .. }) {
-            self.sessions.note_goodbye(session.id);
-        }
-        let Some(links) = session.end() else {
+        let Some(links) = session.end(self.clock.now()) else {
             return;
         };
         let (why, last) = match ending {
@@ -96,7 +94,7 @@ impl Core {
                 link.close(why.as_ref());
             }
         }
-        self.sessions.remove(session);
+        self.caching.end_session(session.key);
         let (core, ended) = (self.clone(), session.clone());
         session.at_rest(move || core.clear_session(&ended, last));
     }
@@ -105,7 +103,12 @@ impl Core {
     fn clear_session(&self, session: &Session, goodbye: Option<(Arc<Link>, Frame)>) {
         self.locks.end_session(session.key, &self.pool);
         drop(session.opens.take_all());
+        // Files that it wrote to through these.
         self.caching.end_session(session.key);
+        if goodbye.is_some() {
+            self.sessions.note_goodbye(session.id);
+        }
+        self.sessions.remove(session);
         if let Some((link, reply)) = goodbye {
             link.end(Some(reply));
             // It asks for nothing again.

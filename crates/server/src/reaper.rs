@@ -36,6 +36,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         }
         if count % SLOW_TICKS == 0 {
             let ended = end_silent(&core, now);
+            give_up_hanging(&core, now);
             task.add(ended);
             let sessions = core.sessions.len();
             let plural = if sessions == 1 { "" } else { "s" };
@@ -51,12 +52,26 @@ fn end_silent(core: &Arc<Core>, now: Time) -> u64 {
     let mut ended = 0;
     for session in core.sessions.list() {
         let silent = now.since(session.heard()) > SESSION_IDLE_TIME_MAX;
-        if silent && session.links().is_empty() {
+        if silent && !session.has_ended() && session.links().is_empty() {
             core.end_session(&session, Ending::Silent);
             ended += 1;
         }
     }
     ended
+}
+
+/// Takes their locks from sessions that have ended and do not come to rest, because a device hangs
+/// below a request: nobody else has to wait for it for ever.
+fn give_up_hanging(core: &Core, now: Time) {
+    for session in core.sessions.list() {
+        if let Some(clear) = session.give_up(now) {
+            tracing::error!(
+                host = session.host,
+                "a request of a session that has ended hangs; its locks are given up"
+            );
+            tokio::task::spawn_blocking(clear);
+        }
+    }
 }
 
 fn note_locks(core: &Arc<Core>, now: Time, held: &mut Time) {

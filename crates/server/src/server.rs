@@ -393,7 +393,7 @@ impl Drop for RunningServer {
             accepting.abort();
         }
         for session in self.core.sessions.list() {
-            for link in session.end().into_iter().flatten() {
+            for link in session.end(self.core.clock.now()).into_iter().flatten() {
                 link.close(None);
             }
         }

@@ -9,7 +9,9 @@ use crate::lease::RecallOutbox;
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::opens::{Opens, Room};
-use base::limits::{CONNECTIONS_MAX, SESSIONS_MAX, SESSIONS_PER_CREDENTIAL_MAX};
+use base::limits::{
+    CONNECTIONS_MAX, SESSION_REST_TIME_MAX, SESSIONS_MAX, SESSIONS_PER_CREDENTIAL_MAX,
+};
 use base::{SessionId, Time, VolumeId};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -36,6 +38,8 @@ pub(crate) struct Session {
     /// When a frame of it was last read, in nanoseconds of the server's clock.
     heard: AtomicU64,
     ended: AtomicBool,
+    /// When, in nanoseconds of the server's clock.
+    ended_at: AtomicU64,
     work: Mutex<Work>,
     /// Whether there is a connection for notices.
     has_main: AtomicBool,
@@ -92,7 +96,8 @@ impl Session {
         Some(Working(self.clone()))
     }
 
-    /// Of a session that has ended: does this when no worker is at its requests any more.
+    /// Of a session that has ended: does this when no worker is at its requests any more, or one has
+    /// been for so long that it is given up ([`Self::give_up`]).
     pub(crate) fn at_rest(&self, then: impl FnOnce() + Send + 'static) {
         let mut work = self.lock_work();
         if work.count > 0 {
@@ -101,6 +106,14 @@ impl Session {
         }
         drop(work);
         then();
+    }
+
+    /// If the session has ended [`SESSION_REST_TIME_MAX`] ago and is not at rest: a worker hangs. What
+    /// was to be done at rest is to be done now.
+    pub(crate) fn give_up(&self, now: Time) -> Option<Box<dyn FnOnce() + Send>> {
+        let ended = Time::from_nanos(self.ended_at.load(Ordering::Acquire));
+        let is_late = self.has_ended() && now.since(ended) > SESSION_REST_TIME_MAX;
+        is_late.then(|| self.lock_work().at_rest.take()).flatten()
     }
 
     /// Whether the session has ended.
@@ -197,8 +210,11 @@ impl Session {
 
     /// Lets no connection join any more. Returns those that there are, to be closed, or `None` if
     /// the session had ended before.
-    pub(crate) fn end(&self) -> Option<Vec<Arc<Link>>> {
+    pub(crate) fn end(&self, now: Time) -> Option<Vec<Arc<Link>>> {
         let mut links = self.lock();
+        if !self.has_ended() {
+            self.ended_at.store(now.as_nanos(), Ordering::Release);
+        }
         if self.ended.swap(true, Ordering::AcqRel) {
             return None;
         }
@@ -266,7 +282,8 @@ impl Sessions {
     /// Finds or makes the session `id` for the bearer of a credential.
     ///
     /// # Errors
-    /// [`Farewell::ForeignSession`], [`Farewell::Overloaded`].
+    /// [`Farewell::ForeignSession`]; [`Farewell::Overloaded`], also while a session of this name is
+    /// ending.
     pub(crate) fn open(
         &self,
         id: SessionId,
@@ -277,10 +294,12 @@ impl Sessions {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = table.get(&id) {
             session.hear(clock.now());
-            return if session.peer.serial == peer.serial {
-                Ok(session.clone())
-            } else {
+            return if session.peer.serial != peer.serial {
                 Err(Farewell::ForeignSession)
+            } else if session.has_ended() {
+                Err(Farewell::Overloaded)
+            } else {
+                Ok(session.clone())
             };
         }
         if self.goodbyes().contains(&id) {
@@ -304,6 +323,7 @@ impl Sessions {
             links: Mutex::default(),
             heard: AtomicU64::new(clock.now().as_nanos()),
             ended: AtomicBool::new(false),
+            ended_at: AtomicU64::new(0),
             work: Mutex::default(),
             has_main: AtomicBool::new(false),
             volumes: Mutex::default(),

@@ -45,6 +45,9 @@ pub(crate) struct Volume {
     /// of them is ever called durable again (PostgreSQL's lesson of 2018).
     poisoned: Mutex<HashSet<Handle>>,
     has_poisoned: AtomicBool,
+    /// Whether a flush of the whole file system has failed in this run. The kernel tells that once,
+    /// to whoever asks first; what of the others' data is lost only a flush of each file says.
+    flush_failed: Mutex<bool>,
 }
 
 impl Volume {
@@ -59,6 +62,7 @@ impl Volume {
             watched: AtomicBool::new(false),
             poisoned: Mutex::default(),
             has_poisoned: AtomicBool::new(false),
+            flush_failed: Mutex::default(),
         })
     }
 
@@ -77,6 +81,24 @@ impl Volume {
 
     pub(crate) fn set_watched(&self, watched: bool) {
         self.watched.store(watched, Ordering::Release);
+    }
+
+    /// Makes everything in the file system durable.
+    ///
+    /// # Errors
+    /// What the devices report; once that has happened, `Io` until the server is started anew.
+    pub(crate) fn sync_all(&self) -> Result<(), FsError> {
+        // One at a time: of two at once, one would be told the error, and the other success.
+        let mut failed = self
+            .flush_failed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *failed {
+            return Err(FsError::Io);
+        }
+        let synced = self.export.sync_all();
+        *failed = synced.is_err();
+        synced
     }
 
     pub(crate) fn poison(&self, handle: &Handle) {

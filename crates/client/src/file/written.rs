@@ -134,6 +134,26 @@ impl Written {
         self.gathering.is_none() && second.is_none() && first.is_some_and(ready)
     }
 
+    /// Pieces that are not at the server yet.
+    #[must_use]
+    pub fn unstored(&self) -> Vec<u64> {
+        let unstored = self.pieces.iter().filter(|(_, piece)| !piece.is_stored());
+        unstored.map(|(id, _)| *id).collect()
+    }
+
+    /// How many of these pieces, in order, are not at the server and not given up.
+    #[must_use]
+    pub fn unstored_of(&self, ids: &[u64]) -> usize {
+        let is_unstored = |id: &&u64| self.pieces.get(id).is_some_and(|piece| !piece.is_stored());
+        ids.iter().filter(is_unstored).count()
+    }
+
+    /// A number that changes whenever something more has come to the server.
+    #[must_use]
+    pub const fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
     /// Whether bytes of `extent` are not at the server yet.
     #[must_use]
     pub fn is_unstored_in(&self, extent: Extent) -> bool {
@@ -337,15 +357,16 @@ impl Written {
     }
 
     /// The server has stored `bytes` more of a piece, from `offset` of the file on. If that is not
-    /// all, the rest is sent again: either it fits now, or the server says why not.
-    pub fn on_stored(&mut self, id: u64, offset: u64, bytes: u64, verifier: WriteVerifier) {
+    /// all, the rest is sent again: either it fits now, or the server says why not. Whether it has
+    /// all of it by that.
+    pub fn on_stored(&mut self, id: u64, offset: u64, bytes: u64, verifier: WriteVerifier) -> bool {
         self.on_verifier(verifier);
         let is_moved = self.is_moved(id, offset);
         let Some(piece) = self.pieces.get_mut(&id) else {
-            return;
+            return false;
         };
         let PieceState::Sent(part) = piece.state else {
-            return;
+            return false;
         };
         piece.state = PieceState::Waiting;
         if is_moved && piece.in_doubt && offset < piece.extent.offset {
@@ -354,16 +375,23 @@ impl Written {
             piece.append = false;
             piece.on_lost();
             self.lost.insert(id);
-            return;
+            return false;
         }
         if is_moved {
             piece.extent.offset = offset.saturating_sub(part.offset);
+            if part.offset > 0 {
+                // Somebody else's append has come between its parts. What lies before is not where
+                // this piece now says, so it is never sent again; and who wrote it in one is told.
+                piece.replaced.insert(Extent::new(0, part.offset));
+                self.errors.record(FsError::Io);
+            }
         }
         let part = Extent::new(part.offset, part.len.min(bytes));
         piece.left.remove(part);
         let stored = Extent::new(piece.extent.offset + part.offset, part.len);
         self.settle(id);
         self.supersede(id, stored);
+        self.pieces.get(&id).is_some_and(Piece::is_stored)
     }
 
     /// What piece `id` has put into `stored` of the file, earlier pieces need not put there again.
@@ -482,11 +510,18 @@ impl Written {
 
     /// The server has replaced everything that it had, by a change that came without warning.
     pub fn on_emptied(&mut self, verifier: WriteVerifier) {
-        if self.replace(Extent::between(0, u64::MAX)).is_none() {
-            // What is on its way again may land in the emptied file.
+        let is_stored = self.is_stored();
+        if self.replace(Extent::between(0, u64::MAX)).is_none() || !is_stored {
+            // What is on its way, or on its way again, may land in the emptied file.
             self.errors.record(FsError::Io);
         }
         self.on_changed(verifier);
+    }
+
+    /// Whether the server had something that it may have lost, and has not got again.
+    #[must_use]
+    pub fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
     }
 
     /// How often the server may have lost something. If it is another number than before a step
@@ -510,6 +545,9 @@ impl Written {
                 continue;
             };
             let part = part.intersection(piece.part_in(extent));
+            if part.is_empty() {
+                continue;
+            }
             piece.replaced.remove(part);
             if self.losses != replacement.losses {
                 piece.left.insert(part);

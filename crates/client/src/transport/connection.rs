@@ -114,6 +114,9 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         }
         changed
     };
+    notify(shared, |listener| {
+        listener.on_verifier(welcome.write_verifier);
+    });
     if index == 0 && again {
         notify(shared, |listener| {
             listener.on_connected(boot_changed, !welcome.session_known);

@@ -62,6 +62,9 @@ pub trait Listener: Send + Sync {
     /// The main connection stands again. `boot_changed`: opens are gone and locks must be
     /// reclaimed; `session_lost`: leases are gone, too.
     fn on_connected(&self, boot_changed: bool, session_lost: bool);
+    /// A connection stands whose server may have lost what those before it had stored and not made
+    /// durable, unless it says the same verifier as they did. Called before anything is heard there.
+    fn on_verifier(&self, verifier: WriteVerifier);
     /// The server has not been heard for so long that no lease may be believed any more.
     fn on_silence(&self);
 }
@@ -705,12 +708,6 @@ impl Transport {
         self.shared.recalls.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// What the server said last of its unstable writes.
-    #[must_use]
-    pub fn write_verifier(&self) -> Option<WriteVerifier> {
-        self.shared.lock().verifier
-    }
-
     /// Whether calls are to be made one at a time, and how much each reads.
     #[must_use]
     pub fn blocking(&self) -> Option<u64> {
@@ -750,6 +747,8 @@ impl Transport {
 
     /// Ends the session at the server, if it answers within `time_max`, and closes all connections.
     pub async fn close(&self, time_max: Duration) {
+        // Before: the server may have ended the session by the time that this task goes on.
+        self.shared.lock().is_parting = true;
         let pending = self.submit(&Request::EndSession, Call::metadata());
         if let Some(id) = pending.id() {
             self.shared.lock().goodbye = Some(id);

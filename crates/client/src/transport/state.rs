@@ -3,7 +3,7 @@
 use super::bulk::Bulk;
 use super::{CallError, Response, warming};
 use crate::clock::now;
-use base::{BootId, RequestId, Time, WriteVerifier};
+use base::{BootId, RequestId, Time};
 use readahead::{Changes, LineMemory, LinkEstimator, Sent};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -39,13 +39,14 @@ pub(super) struct State {
     pub(super) download: LinkEstimator,
     pub(super) upload: LinkEstimator,
     pub(super) boot: Option<BootId>,
-    pub(super) verifier: Option<WriteVerifier>,
     /// Of the main connection: the round trip, before there is a better figure.
     greeting_time: Duration,
     /// By connection.
     pub(super) bulk: Vec<Bulk>,
     /// What the estimators last said of changes of the line: download, upload.
     changes: (Changes, Changes),
+    /// The server is asked to end the session, or about to be.
+    pub(super) is_parting: bool,
     /// The request that ends the session.
     pub(super) goodbye: Option<RequestId>,
     /// Nothing is carried any more.
@@ -71,10 +72,10 @@ impl State {
             download: estimator(line.0),
             upload: estimator(line.1),
             boot: None,
-            verifier: None,
             greeting_time: Duration::ZERO,
             bulk: (0..connections).map(|_| Bulk::default()).collect(),
             changes: (Changes::default(), Changes::default()),
+            is_parting: false,
             goodbye: None,
             closed: false,
         }
@@ -83,7 +84,6 @@ impl State {
     /// The main connection is welcomed, `time` after it was asked.
     pub(super) fn on_greeted(&mut self, welcome: &Welcome, time: Duration) {
         self.boot = Some(welcome.boot);
-        self.verifier = Some(welcome.write_verifier);
         self.greeting_time = time;
         self.download.expect_rtt(time);
         self.upload.expect_rtt(time);
@@ -101,16 +101,15 @@ impl State {
     /// The server does not know the session: if it was asked to end it, that has happened. Says
     /// whether it was.
     pub(super) fn end_after_goodbye(&mut self) -> bool {
-        let asked = self.goodbye.is_some();
-        if asked {
+        if self.is_parting {
             self.close();
         }
-        asked
+        self.is_parting
     }
 
     /// Whether a connection that breaks is not made again. For the goodbye the main one is.
     pub(super) fn is_over(&self, connection: usize) -> bool {
-        self.closed || (connection > 0 && self.goodbye.is_some())
+        self.closed || (connection > 0 && self.is_parting)
     }
 
     /// Whether slow start at the other end costs round trips that somebody would notice.
@@ -237,7 +236,7 @@ mod tests {
         let mut state = State::new(2, 1 << 20, (None, None));
         assert!(!state.end_after_goodbye() && !state.is_over(0));
         let goodbye = RequestId(7);
-        state.goodbye = Some(goodbye);
+        state.is_parting = true;
         let (answer, mut heard) = oneshot::channel();
         let waiter = Waiter {
             answer,

@@ -117,7 +117,11 @@ impl Volume {
         }
         self.settle_before_change(node).await;
         let target = self.target(node).await?;
-        let file = self.nodes().get(node).and_then(|node| node.file.clone());
+        // A size cannot be set again should the server lose it: who syncs the file later must hear.
+        let file = match change.size {
+            Some(_) => Some(self.file(node)?),
+            None => self.nodes().get(node).and_then(|node| node.file.clone()),
+        };
         if let Some(file) = &file {
             // Written data must land before the size, and before a time that it would overwrite.
             self.drain(node, file).await?;

@@ -30,7 +30,6 @@ const RECALL_COMMITS_MAX: usize = 8;
 #[derive(Clone, Copy)]
 struct Sent {
     id: u64,
-    bytes: u64,
     /// What the commit covers besides.
     covered: Covered,
 }
@@ -124,11 +123,7 @@ impl Volume {
                 return Ok(false);
             };
             let (write, call) = self.write_step(&handle, piece);
-            let sent = Sent {
-                id,
-                bytes: piece.part().len,
-                covered,
-            };
+            let sent = Sent { id, covered };
             (sent, write, call)
         };
         let pending = self.transport.submit_steps(who, vec![write, commit], call);
@@ -151,11 +146,7 @@ impl Volume {
         sent: Sent,
         outcome: Result<FileResponse, FsError>,
     ) -> Result<(), FsError> {
-        let Sent {
-            id,
-            bytes: sent_bytes,
-            mut covered,
-        } = sent;
+        let Sent { id, mut covered } = sent;
         let mut response = match outcome {
             Ok(response) => response,
             Err(error) => {
@@ -168,14 +159,11 @@ impl Volume {
             .results
             .first()
             .and_then(|stored| stored.as_ref().err().copied());
-        // What the server did not take then goes after the commit.
-        if let Some(Ok(StepReply::Written { bytes, .. })) = response.results.first()
-            && *bytes == sent_bytes
-        {
+        let (verifier, recalls_seen) = (response.verifier, response.recalls_seen);
+        // What the server did not take at once goes after the commit.
+        if self.stored(node, file, id, Ok(response)) {
             covered = covered.with(id);
         }
-        let (verifier, recalls_seen) = (response.verifier, response.recalls_seen);
-        self.stored(node, file, id, Ok(response));
         let Some(committed) = committed else {
             return Err(refused.unwrap_or(FsError::Io));
         };
@@ -204,14 +192,8 @@ impl Volume {
         let pending = self
             .transport
             .submit_steps(who, vec![step], Call::metadata());
-        let mut response = match pending.files().await.map_err(CallError::to_fs_error) {
-            Ok(response) => response,
-            Err(FsError::TimedOut) => return Err(FsError::TimedOut),
-            Err(error) => {
-                file.lock().written.on_commit_failed(covered, error);
-                return Err(error);
-            }
-        };
+        // Without an answer of the disk nothing is known of the data: it stays.
+        let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
         let (verifier, seen) = (response.verifier, response.recalls_seen);
         let committed = response.results.pop().unwrap_or(Err(FsError::Io));
         self.committed(node, file, covered, verifier, seen, committed)
@@ -308,8 +290,8 @@ impl Volume {
         self.nodes().get(node).is_some_and(Node::is_leased)
     }
 
-    /// As [`Self::commit_stored`] for files that others want. If there are many more, they go by
-    /// the same flush: others may want them next.
+    /// As [`Self::commit_stored`] for files that others want. If there are many more, they follow
+    /// by one flush: others may want them next.
     pub(super) async fn commit_for_others(&self, nodes: &[NodeId]) {
         let needs_commit = |file: &Arc<File>| file.lock().written.needs_commit();
         let wanted = |node: &NodeId| {
@@ -320,17 +302,20 @@ impl Volume {
             return;
         }
         let committed = async {
-            if self
-                .files()
-                .iter()
-                .filter(|file| needs_commit(file))
-                .count()
-                > RECALL_COMMITS_MAX
-            {
+            if nodes.len() > RECALL_COMMITS_MAX {
                 return self.commit_all(self.transport.own()).await;
             }
             for node in nodes {
                 self.commit_stored(*node).await;
+            }
+            let others = self
+                .files()
+                .iter()
+                .filter(|file| needs_commit(file))
+                .count();
+            if others > RECALL_COMMITS_MAX {
+                let this = self.arc();
+                tokio::spawn(async move { this.commit_all(this.transport.own()).await });
             }
         };
         let _ = tokio::time::timeout(RECALL_COMMIT_TIME_MAX, committed).await;
@@ -339,7 +324,15 @@ impl Volume {
     /// The server has said its write verifier: what it may have lost is sent again.
     pub(super) fn replay(&self, verifier: WriteVerifier) {
         for (node, file) in self.files_by_node() {
-            let again = file.lock().written.on_verifier(verifier);
+            let mut state = file.lock();
+            let losses = state.written.losses();
+            let again = state.written.on_verifier(verifier);
+            if state.written.losses() != losses {
+                // What is being read may come from a server that has lost it.
+                let freed = state.distrust();
+                self.budget().on_freed(file.account, freed);
+            }
+            drop(state);
             if again {
                 self.send_written(node, &file);
             }
@@ -361,13 +354,13 @@ impl Volume {
 
     /// Makes everything durable that is stored now, by one flush of the server's file system.
     pub(super) async fn commit_all(&self, who: &Principal) {
-        let mut files: Vec<(Arc<File>, Covered)> = Vec::new();
-        for file in self.files() {
+        let mut files: Vec<(NodeId, Arc<File>, Covered)> = Vec::new();
+        for (node, file) in self.files_by_node() {
             let state = file.lock();
             if state.written.needs_commit() {
                 let covered = state.written.stored();
                 drop(state);
-                files.push((file, covered));
+                files.push((node, file, covered));
             }
         }
         if files.is_empty() {
@@ -377,17 +370,22 @@ impl Volume {
             return self.commit_the_rest();
         };
         let outcome = self.step(who, Step::SyncFileSystem { target }).await;
-        for (file, covered) in files {
-            let mut state = file.lock();
+        for (node, file, covered) in files {
             match &outcome {
-                Ok((_, response)) => state.written.on_committed(covered, response.verifier),
+                Ok((_, response)) => {
+                    let mut state = file.lock();
+                    state.written.on_committed(covered, response.verifier);
+                }
                 // The data stays here and is tried again with the next commit.
                 Err(FsError::TimedOut) => {}
-                Err(error) => {
-                    state.written.on_commit_failed(covered, *error);
+                // Some file could not be made durable: each by itself, then, to learn which.
+                Err(_) => {
+                    let who = file.lock().written.writer();
+                    let who = who.unwrap_or_else(|| self.transport.own().clone());
+                    // An error stays with the file.
+                    let _ = self.commit_once(&who, node, &file, None, true).await;
                 }
             }
-            drop(state);
             file.progress.notify_waiters();
         }
         self.commit_the_rest();

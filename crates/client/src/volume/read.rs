@@ -8,8 +8,8 @@ use super::Volume;
 use crate::cache::NodeId;
 use crate::clock::now;
 use crate::file::{Completion, Fetching, File, FileState};
-use crate::transport::{Call, CallError, Pending};
-use base::limits::DATA_BYTES_MAX;
+use crate::transport::{Call, CallError, FileResponse, Pending};
+use base::limits::{COMMIT_TRIES_MAX, DATA_BYTES_MAX};
 use base::{Extent, FsError, OpenId, Principal};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -78,6 +78,10 @@ impl Volume {
             let wanted = extent.intersection(Extent::new(0, size));
             let waits = {
                 let mut state = file.lock();
+                if state.written.has_lost() {
+                    // It is sent again; what the server has now is old.
+                    continue;
+                }
                 if first {
                     state.on_read(wanted, size);
                     state.reader = Some((who.clone(), open));
@@ -104,7 +108,15 @@ impl Volume {
             outcome?;
         }
         // Somebody writes as fast as we read: ask for exactly this, past all buffers.
-        self.read_through(who, open, target, extent).await
+        for _ in 0..COMMIT_TRIES_MAX {
+            self.store_overlapping(node, &file, extent).await?;
+            let losses = self.losses(node)?;
+            let (pieces, response) = self.read_through(who, open, target.clone(), extent).await?;
+            if !self.has_lost_since(node, losses, &response)? {
+                return Ok(pieces);
+            }
+        }
+        Err(FsError::Io)
     }
 
     /// Asks for what is missing of `wanted`; all that must be waited for, and whether its failure
@@ -416,7 +428,7 @@ impl Volume {
         open: Option<OpenId>,
         target: Target,
         extent: Extent,
-    ) -> Result<Pieces, FsError> {
+    ) -> Result<(Pieces, FileResponse), FsError> {
         let file = FileRef {
             target,
             open: self.open_used(open),
@@ -431,7 +443,8 @@ impl Volume {
         let (mut replies, response) = self.steps(who, vec![step], call).await?;
         match replies.pop() {
             Some(StepReply::Data { bytes, .. }) if bytes as usize <= response.payload.len() => {
-                Ok(vec![response.payload.slice(..bytes as usize)])
+                let pieces = vec![response.payload.slice(..bytes as usize)];
+                Ok((pieces, response))
             }
             _ => Err(FsError::Io),
         }

@@ -9,6 +9,7 @@ use super::Volume;
 use crate::cache::NodeId;
 use crate::clock::now;
 use crate::transport::{Call, Listener};
+use base::WriteVerifier;
 use base::limits::RECALLS_UNDER_WAY_MAX;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -41,6 +42,12 @@ impl Listener for Ear {
     fn on_connected(&self, boot_changed: bool, session_lost: bool) {
         if let Some(volume) = self.volume.upgrade() {
             volume.on_connected(boot_changed, session_lost);
+        }
+    }
+
+    fn on_verifier(&self, verifier: WriteVerifier) {
+        if let Some(volume) = self.volume.upgrade() {
+            volume.replay(verifier);
         }
     }
 
@@ -165,10 +172,6 @@ impl Volume {
     }
 
     fn on_connected(&self, boot_changed: bool, session_lost: bool) {
-        // Before anything is read anew.
-        if let Some(verifier) = self.transport.write_verifier() {
-            self.replay(verifier);
-        }
         self.commit_the_rest();
         // Recalls may have been missed while the line was cut.
         self.forget_leases();

@@ -106,13 +106,13 @@ impl Volume {
     }
 
     /// How often the server may have lost what it had of a file.
-    fn losses(&self, node: NodeId) -> Result<u64, FsError> {
+    pub(super) fn losses(&self, node: NodeId) -> Result<u64, FsError> {
         Ok(self.file(node)?.lock().written.losses())
     }
 
     /// Whether a step was carried out by a server that had lost what the step depended on; it gets
     /// that again, and the step has to be repeated.
-    fn has_lost_since(
+    pub(super) fn has_lost_since(
         &self,
         node: NodeId,
         losses: u64,
@@ -152,9 +152,7 @@ impl Volume {
             Ok(_) => extent.len,
             Err(_) => 0,
         };
-        if let Ok((_, response)) = &outcome
-            && !extent.is_empty()
-        {
+        if let Ok((_, response)) = &outcome {
             file.lock().written.on_changed(response.verifier);
             self.commit_all_soon();
         }

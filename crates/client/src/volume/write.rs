@@ -193,14 +193,14 @@ impl Volume {
         (Step::Write { file, at, bytes }, Call::write(data))
     }
 
-    /// A piece has been answered.
+    /// A piece has been answered; whether the server has all of it by that.
     pub(super) fn stored(
         &self,
         node: NodeId,
         file: &Arc<File>,
         id: u64,
         outcome: Result<FileResponse, FsError>,
-    ) {
+    ) -> bool {
         let outcome = outcome.and_then(|response| {
             match response.results.into_iter().next().ok_or(FsError::Io)? {
                 Ok(StepReply::Written { bytes: 0, .. }) => Err(FsError::Io),
@@ -219,7 +219,7 @@ impl Volume {
                 Err(error) => Err(error),
             }
         });
-        let mut commit = false;
+        let (mut commit, mut whole) = (false, false);
         match outcome {
             Ok((offset, bytes, attributes, recalls_seen, verifier)) => {
                 let (settled, moved) = {
@@ -231,7 +231,7 @@ impl Volume {
                 // Before the piece counts as stored: who waits for that then sees this.
                 self.take_settled(node, file, id, settled, moved);
                 let mut state = file.lock();
-                state.written.on_stored(id, offset, bytes, verifier);
+                whole = state.written.on_stored(id, offset, bytes, verifier);
                 self.commit_all_soon();
                 let stored = state.written.stored_bytes();
                 commit = stored >= COMMIT_BYTES && !state.written.committing;
@@ -249,6 +249,7 @@ impl Volume {
         if commit {
             self.commit_in_background(node, file);
         }
+        whole
     }
 
     /// Takes over the state of a file after its writes; `moved` if one of them landed elsewhere
@@ -298,14 +299,15 @@ impl Volume {
 
     /// Waits until everything written to a file is at the server, or lost.
     pub(super) async fn until_stored(&self, node: NodeId, file: &Arc<File>) -> Result<(), FsError> {
-        let errors = {
+        // What is written from now on is not waited for: another program may go on for ever.
+        let (errors, wanted) = {
             let mut state = file.lock();
             state.written.seal();
-            state.written.errors.count()
+            (state.written.errors.count(), state.written.unstored())
         };
         self.send_written(node, file);
         let limit = self.transport.request_time_max();
-        let (mut since, mut left_bytes) = (now(), u64::MAX);
+        let (mut since, mut seen) = (now(), (0, 0));
         loop {
             let progress = file.progress.notified();
             tokio::pin!(progress);
@@ -314,13 +316,14 @@ impl Volume {
             {
                 let state = file.lock();
                 // Not at the first error: what fails after the answer would be told once more.
-                if state.written.is_stored() {
+                let left = state.written.unstored_of(&wanted);
+                if left == 0 {
                     return state.written.errors.since(errors);
                 }
                 // A slow line may take long for all of it; what must not be is that nothing moves.
-                let unstored_bytes = state.written.unstored_bytes();
-                if unstored_bytes < left_bytes {
-                    (since, left_bytes) = (now(), unstored_bytes);
+                let present = (left, state.written.arrivals());
+                if present != seen {
+                    (since, seen) = (now(), present);
                 }
             }
             let left = limit.saturating_sub(now().since(since));

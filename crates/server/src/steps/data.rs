@@ -67,8 +67,13 @@ impl Execution {
             }
             Step::SyncFileSystem { target } => {
                 let place = self.target(target)?;
-                let synced = place.volume.export.sync_all();
-                if synced.is_err() {
+                let synced = place.volume.sync_all();
+                if let Err(error) = &synced {
+                    tracing::error!(
+                        volume = place.volume.name,
+                        %error,
+                        "not everything could be made durable; each file now has to be by itself"
+                    );
                     self.core.data.mark_flush_failed();
                 }
                 synced?;

@@ -257,6 +257,9 @@ impl Execution {
             self.is_judged = true;
         }
         while let Some(step) = self.steps.get_mut(self.next).and_then(Option::take) {
+            if self.session.has_ended() {
+                return;
+            }
             let core = self.core.clone();
             let stop = match self.step(worker, &step) {
                 Ok(reply) => {

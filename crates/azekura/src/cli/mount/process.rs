@@ -8,6 +8,7 @@ use crate::errors::{Code, Context, Failure, Result};
 use crate::{logging, output};
 use ::mount::kernel::{MountPoint, SessionEnd};
 use ::mount::remote::{MountConfig, RemoteMount, THREADS};
+use base::FsError;
 use client::volume::Volume;
 use std::fs::OpenOptions;
 use std::sync::Arc;
@@ -125,15 +126,18 @@ fn finish(
     if let Err(failure) = config.save_line(&plan.volume.server, line) {
         tracing::warn!("cannot remember the line: {}", failure.message());
     }
-    if !volume.has_unwritten() && !volume.transport().figures().connected {
-        let parted = runtime.block_on(volume.detach(timeout.min(PARTING_TIME_MAX)));
-        if let Err(error) = parted {
-            tracing::warn!(%error, "the server does not answer; nothing was unwritten");
-        }
+    let cut_off = !volume.has_unwritten() && !volume.transport().figures().connected;
+    let unwritten = volume.unwritten_bytes();
+    let time_max = if cut_off {
+        timeout.min(PARTING_TIME_MAX)
+    } else {
+        timeout
+    };
+    let outcome = runtime.block_on(volume.detach(time_max));
+    if cut_off && outcome == Err(FsError::TimedOut) {
+        tracing::warn!("the server does not answer; nothing was unwritten");
         return Ok(());
     }
-    let unwritten = volume.unwritten_bytes();
-    let outcome = runtime.block_on(volume.detach(timeout));
     outcome.map_err(|error| {
         let what = format!("{} of {} are lost", output::size(unwritten), plan.volume);
         Failure::new(Code::Unwritten, format!("{what}: {error}"))
