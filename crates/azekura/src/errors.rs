@@ -74,7 +74,7 @@ codes! {
     /// No common version of the protocol.
     Version = "AZ0104", "use the same version of azekura on both sides";
     /// The server belongs to another cluster than the credential.
-    OtherCluster = "AZ0105", "the server was made anew: enrol again with a join string of it; on its own machine, restart it as the user who made it";
+    OtherCluster = "AZ0105", "made anew? enrol again; where it runs, restart it as its user";
     /// The server is at a limit or stopping.
     Overloaded = "AZ0106", "try again in a moment";
     /// What answers is no server of ours, or it answers nonsense.

@@ -124,8 +124,8 @@ impl Server {
         Ok(InitOutcome { cluster, admin })
     }
 
-    /// Takes the address, without answering anybody yet. So a server that cannot have it has changed
-    /// nothing.
+    /// Takes the address, without answering anybody yet. So a server that cannot have it has
+    /// changed nothing.
     ///
     /// # Errors
     /// [`ServerError::Listen`].

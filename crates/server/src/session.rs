@@ -96,8 +96,8 @@ impl Session {
         Some(Working(self.clone()))
     }
 
-    /// Of a session that has ended: does this when no worker is at its requests any more, or one has
-    /// been for so long that it is given up ([`Self::give_up`]).
+    /// Of a session that has ended: does this when no worker is at its requests any more, or one
+    /// has been for so long that it is given up ([`Self::give_up`]).
     pub(crate) fn at_rest(&self, then: impl FnOnce() + Send + 'static) {
         let mut work = self.lock_work();
         if work.count > 0 {
@@ -108,8 +108,8 @@ impl Session {
         then();
     }
 
-    /// If the session has ended [`SESSION_REST_TIME_MAX`] ago and is not at rest: a worker hangs. What
-    /// was to be done at rest is to be done now.
+    /// If the session has ended [`SESSION_REST_TIME_MAX`] ago and is not at rest, a worker hangs:
+    /// what was to be done at rest is to be done now.
     pub(crate) fn give_up(&self, now: Time) -> Option<Box<dyn FnOnce() + Send>> {
         let ended = Time::from_nanos(self.ended_at.load(Ordering::Acquire));
         let is_late = self.has_ended() && now.since(ended) > SESSION_REST_TIME_MAX;

@@ -63,7 +63,8 @@ pub trait Listener: Send + Sync {
     /// reclaimed; `session_lost`: leases are gone, too.
     fn on_connected(&self, boot_changed: bool, session_lost: bool);
     /// A connection stands whose server may have lost what those before it had stored and not made
-    /// durable, unless it says the same verifier as they did. Called before anything is heard there.
+    /// durable, unless it says the same verifier as they did. Called before anything is heard on
+    /// it.
     fn on_verifier(&self, verifier: WriteVerifier);
     /// The server has not been heard for so long that no lease may be believed any more.
     fn on_silence(&self);
