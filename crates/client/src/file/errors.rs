@@ -133,6 +133,12 @@ impl Errors {
         self.outcome(waits)
     }
 
+    /// Whether there is an error that no fsync has told.
+    #[must_use]
+    pub fn is_unseen(&self) -> bool {
+        self.last.is_some() && !self.seen
+    }
+
     /// Whether there is an error that nobody was told of.
     #[must_use]
     pub fn is_untold(&self) -> bool {

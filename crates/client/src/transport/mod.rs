@@ -361,7 +361,8 @@ pub struct TransportFigures {
     pub upload_window_bytes: u64,
     /// What is in flight.
     pub in_flight: InFlight,
-    /// The line as measured.
+    /// The line as measured; as long as no data has shown the round trip, it is that of the
+    /// greeting.
     pub line: Line,
     /// The line towards the server as measured.
     pub upload_line: Line,
@@ -736,7 +737,7 @@ impl Transport {
             window_bytes: state.download.window_bytes(),
             upload_window_bytes: state.upload.window_bytes(),
             in_flight: state.session.in_flight(),
-            line: state.download.line(),
+            line: state.line(),
             upload_line: state.upload.line(),
             bytes_received: self.shared.bytes_received.load(Ordering::Relaxed),
             bytes_sent: self.shared.bytes_sent.load(Ordering::Relaxed),

@@ -4,7 +4,7 @@ use super::bulk::Bulk;
 use super::{CallError, Response, warming};
 use crate::clock::now;
 use base::{BootId, RequestId, Time};
-use readahead::{Changes, LineMemory, LinkEstimator, Sent};
+use readahead::{Changes, Line, LineMemory, LinkEstimator, Sent};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -112,15 +112,19 @@ impl State {
         self.closed || (connection > 0 && self.is_parting)
     }
 
+    /// The line towards the client. As long as no data has shown the round trip, it is that of the
+    /// greeting.
+    pub(super) fn line(&self) -> Line {
+        let mut line = self.download.line();
+        if line.rtt.is_zero() {
+            line.rtt = self.greeting_time;
+        }
+        line
+    }
+
     /// Whether slow start at the other end costs round trips that somebody would notice.
     pub(super) fn is_far(&self) -> bool {
-        let rtt = self.download.line().rtt;
-        let rtt = if rtt.is_zero() {
-            self.greeting_time
-        } else {
-            rtt
-        };
-        rtt >= warming::DISTANCE && self.session.connections() > 1
+        self.line().rtt >= warming::DISTANCE && self.session.connections() > 1
     }
 
     /// Tells the estimators that a request left the line; `None` if its reply was not wanted.

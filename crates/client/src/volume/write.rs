@@ -237,11 +237,18 @@ impl Volume {
                 commit = stored >= COMMIT_BYTES && !state.written.committing;
             }
             Err(error) => {
-                // Who closes the session gives up what is on its way, and knows.
-                if !self.transport.is_closed() {
-                    tracing::warn!(%error, "written data could not be stored");
+                let known = {
+                    let mut state = file.lock();
+                    let known = state.written.errors.is_unseen();
+                    state.written.on_failed(id, error);
+                    known
+                };
+                // Once for a file, not for each piece that was under way. Who closes the session
+                // gives up what is on its way, and knows.
+                if !known && !self.transport.is_closed() {
+                    let inode = self.nodes().get(node).map(|known| known.attributes.inode);
+                    tracing::warn!(%error, inode, "written data of a file could not be stored");
                 }
-                file.lock().written.on_failed(id, error);
             }
         }
         file.progress.notify_waiters();

@@ -36,7 +36,11 @@ pub(crate) fn mount(path: &Path, options: &MountOptions) -> Result<Device, Mount
         .output()
         .map_err(|error| failed(&error))?;
     if !output.status.success() {
-        return Err(MountError::Helper(said(&output)));
+        // It opens the device with the rights of the user, as this process would.
+        return Err(match Device::open() {
+            Err(errno) => MountError::Device(errno),
+            Ok(_) => MountError::Helper(said(&output)),
+        });
     }
     match receive(ours.as_fd()) {
         Ok(Some(fd)) => Ok(Device::from_fd(fd)),

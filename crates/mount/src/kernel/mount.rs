@@ -85,8 +85,8 @@ pub enum MountError {
         /// Why.
         source: io::Error,
     },
-    /// There is a mount whose server has ended. It must be unmounted first.
-    #[error("{path} is a mount whose server has ended; unmount it first")]
+    /// There is a mount whose process has ended. It must be unmounted first.
+    #[error("{path} is a mount whose process has ended; unmount it first")]
     Stale {
         /// The directory.
         path: PathBuf,
