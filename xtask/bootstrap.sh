@@ -3,13 +3,20 @@
 # Everything else is installed by `cargo xtask deps`.
 set -eu
 
-if ! version=$(cargo --version 2>&1); then
-    echo "Rust is missing or its toolchain is not installed: $version" >&2
-    echo "Install rustup (https://rustup.rs), then here: rustup toolchain install" >&2
+# "1.95.0": rustup takes this very version; another cargo must not be older.
+channel=$(sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml)
+if ! version=$(RUST_BACKTRACE=0 cargo --version 2>&1); then
+    # rustup explains itself over many lines; the first says what is wrong.
+    echo "There is no Rust here that works: $(echo "$version" | head -n 1)" >&2
+    if command -v rustup >/dev/null; then
+        echo "Install the version of this project: rustup toolchain install $channel" >&2
+    else
+        echo "Install rustup (https://rustup.rs); it brings Rust $channel by itself." >&2
+    fi
     exit 1
 fi
-# "cargo 1.95.0 (...)": the edition needs at least the version in rust-toolchain.toml.
-wanted=$(sed -n 's/^channel = "1\.\([0-9]*\).*/\1/p' rust-toolchain.toml)
+# "cargo 1.95.0 (...)"
+wanted=$(echo "$channel" | sed -n 's/^1\.\([0-9]*\).*/\1/p')
 found=$(echo "$version" | sed -n 's/^cargo 1\.\([0-9]*\).*/\1/p')
 if [ "${found:-0}" -lt "$wanted" ]; then
     echo "This is $version; the project needs 1.$wanted. Debian's own is older: use rustup." >&2

@@ -151,6 +151,7 @@ fn has_package_lists() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
 
     fn names(groups: &[&'static [Package]], is_there: impl Fn(&str) -> bool) -> Vec<&'static str> {
         missing(groups, is_there)
@@ -173,6 +174,48 @@ mod tests {
         assert!(
             process::describe(&apt_get(&["sudo", "-n"], &["update"])).starts_with("sudo -n env")
         );
+    }
+
+    #[test]
+    fn the_readme_asks_for_the_version_of_rust_that_is_pinned() {
+        let root = workspace::root();
+        let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+        let pinned = read("rust-toolchain.toml");
+        let channel = pinned.split('"').nth(1).unwrap();
+        let minor = channel.rsplit_once('.').unwrap().0;
+        assert!(read("README.md").contains(&format!("Rust {minor} or newer")));
+    }
+
+    #[test]
+    fn a_toolchain_that_is_missing_is_said_in_two_lines() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = workspace::root();
+        let scratch = Scratch::new("bootstrap").unwrap();
+        let program = |name: &str, script: &str| {
+            let path = scratch.path().join(name);
+            std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        program(
+            "cargo",
+            "echo error: it is not installed >&2; seq 30 >&2; exit 1",
+        );
+        program("rustup", "exit 1");
+        let output = Command::new("sh")
+            .arg("xtask/bootstrap.sh")
+            .current_dir(root)
+            .env(
+                "PATH",
+                format!("{}:/usr/bin:/bin", scratch.path().display()),
+            )
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        let said = String::from_utf8(output.stderr).unwrap();
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines.len(), 2, "{said}");
+        assert!(lines[0].ends_with("error: it is not installed"), "{said}");
+        assert!(lines[1].contains("rustup toolchain install 1."), "{said}");
     }
 
     #[test]
