@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use wire::identity::{ClientVerifier, Credential, Fingerprint, server_config};
@@ -85,10 +85,11 @@ pub struct InitOutcome {
 #[derive(Debug)]
 pub struct Server;
 
-/// An address that a server has taken; who connects waits.
+/// An address that a server has taken. Who connects is refused until it starts: a port that listens
+/// tells the commands of its machine that the server's credentials are in their places.
 #[derive(Debug)]
 pub struct BoundServer {
-    listener: TcpListener,
+    socket: TcpSocket,
     address: SocketAddr,
 }
 
@@ -124,16 +125,16 @@ impl Server {
         Ok(InitOutcome { cluster, admin })
     }
 
-    /// Takes the address, without answering anybody yet. So a server that cannot have it has
+    /// Takes the address, without listening yet. So a server that cannot have it has
     /// changed nothing.
     ///
     /// # Errors
     /// [`ServerError::Listen`].
     pub async fn bind(address: SocketAddr) -> Result<BoundServer, ServerError> {
         let listen_error = |source| ServerError::Listen { address, source };
-        let listener = listen(address).map_err(listen_error)?;
-        let address = listener.local_addr().map_err(listen_error)?;
-        Ok(BoundServer { listener, address })
+        let socket = bind(address).map_err(listen_error)?;
+        let address = socket.local_addr().map_err(listen_error)?;
+        Ok(BoundServer { socket, address })
     }
 
     /// Starts a server within the calling tokio runtime.
@@ -153,7 +154,7 @@ impl Server {
         bound: BoundServer,
         config: ServerConfig,
     ) -> Result<RunningServer, ServerError> {
-        let BoundServer { listener, address } = bound;
+        let BoundServer { socket, address } = bound;
         let opening = config.clone();
         let opened = tokio::task::spawn_blocking(move || open(&opening)).await;
         let core = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
@@ -161,6 +162,8 @@ impl Server {
         if config.plain && !address.ip().is_loopback() {
             tracing::warn!(%address, "connections without TLS can be read and changed on the way");
         }
+        let listen_error = |source| ServerError::Listen { address, source };
+        let listener = socket.listen(BACKLOG).map_err(listen_error)?;
         let stop = Arc::new(Notify::new());
         let accept = Accept {
             core: core.clone(),
@@ -220,17 +223,17 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     Ok(core)
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() {
-        tokio::net::TcpSocket::new_v4()?
+        TcpSocket::new_v4()?
     } else {
-        tokio::net::TcpSocket::new_v6()?
+        TcpSocket::new_v6()?
     };
     // A restarted server takes its port again while old connections linger.
     socket.set_reuseaddr(true)?;
     wire::link::prepare_unconnected(&socket);
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    Ok(socket)
 }
 
 struct Accept {
@@ -406,5 +409,31 @@ impl std::fmt::Debug for RunningServer {
         f.debug_struct("RunningServer")
             .field("address", &self.address)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_gets_through_before_it_starts_and_everybody_after() {
+        let data = tempfile::tempdir().expect("a directory");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let bound = Server::bind(any).await.expect("a free port");
+        let address = bound.address();
+        // Here the server makes its keys.
+        let early = TcpStream::connect(address).await;
+        let refused = early.expect_err("it does not listen").kind();
+        assert_eq!(refused, io::ErrorKind::ConnectionRefused);
+        Server::init(data.path()).expect("an empty directory");
+        let config = ServerConfig::new(data.path().to_owned(), address);
+        let running = Server::start_on(bound, config)
+            .await
+            .expect("a data directory");
+        TcpStream::connect(address).await.expect("it listens");
+        let taken = Server::bind(address).await;
+        assert!(matches!(taken, Err(ServerError::Listen { .. })));
+        running.shutdown().await;
     }
 }
