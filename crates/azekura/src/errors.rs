@@ -314,7 +314,9 @@ impl From<ConnectError> for Failure {
                     Farewell::Version { .. } => Code::Version,
                     Farewell::Cluster => Code::OtherCluster,
                     Farewell::Unauthenticated | Farewell::ForeignSession => Code::Unauthenticated,
-                    Farewell::Overloaded | Farewell::Stopping => Code::Overloaded,
+                    Farewell::Overloaded | Farewell::Ending | Farewell::Stopping => {
+                        Code::Overloaded
+                    }
                     Farewell::Protocol | Farewell::Replaced => Code::Protocol,
                 };
                 Self::new(code, format!("{name} refused the connection: {reason}"))

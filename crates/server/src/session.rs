@@ -282,8 +282,7 @@ impl Sessions {
     /// Finds or makes the session `id` for the bearer of a credential.
     ///
     /// # Errors
-    /// [`Farewell::ForeignSession`]; [`Farewell::Overloaded`], also while a session of this name is
-    /// ending.
+    /// [`Farewell::ForeignSession`], [`Farewell::Ending`], [`Farewell::Overloaded`].
     pub(crate) fn open(
         &self,
         id: SessionId,
@@ -297,7 +296,7 @@ impl Sessions {
             return if session.peer.serial != peer.serial {
                 Err(Farewell::ForeignSession)
             } else if session.has_ended() {
-                Err(Farewell::Overloaded)
+                Err(Farewell::Ending)
             } else {
                 Ok(session.clone())
             };

@@ -1,11 +1,14 @@
 //! What programs hear when something that they wrote is lost.
 
+use crate::checks::json;
 use crate::common::{Scene, obstacle, run, text};
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// A volume with little space, mounted.
 struct Small {
@@ -122,4 +125,109 @@ fn of_files_created_ahead_together_only_those_vanish_that_the_server_refuses() {
         .unwrap()
         .sync_all()
         .expect("it has been told");
+}
+
+/// An ext4 whose disk has no more room than a tmpfs, exported.
+struct Failing {
+    scene: Scene,
+    room: PathBuf,
+}
+
+impl Failing {
+    fn new() -> Option<Self> {
+        let mut made = None;
+        let scene = Scene::prepared(|export| {
+            made = Self::make(export);
+            None
+        });
+        made.map(|room| Self { scene, room })
+    }
+
+    fn make(export: &Path) -> Option<PathBuf> {
+        let room = export.with_file_name("room");
+        fs::create_dir(&room).unwrap();
+        let tmpfs = ["-t", "tmpfs", "-o", "size=40m", "tmpfs", text(&room)];
+        run(Command::new("mount").args(tmpfs)).ok();
+        let image = room.join("image");
+        File::create(&image).unwrap().set_len(128 << 20).unwrap();
+        let mut format = Command::new("mkfs.ext4");
+        format.args(["-q", "-O", "^has_journal"]).arg(&image);
+        let mut mount = Command::new("mount");
+        mount
+            .args(["-o", "loop,errors=continue"])
+            .arg(&image)
+            .arg(export);
+        let made = run(&mut format).status.success() && run(&mut mount).status.success();
+        if !made {
+            println!("skipped: no ext4 of our own here");
+            Self::clear(export, &room);
+        }
+        made.then_some(room)
+    }
+
+    fn clear(export: &Path, room: &Path) {
+        for place in [export, room] {
+            let _ = Command::new("umount").arg("-l").arg(place).output();
+        }
+    }
+}
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        Self::clear(&self.scene.path("export"), &self.room);
+    }
+}
+
+const LEN: usize = 8_000_000;
+
+/// The kernel tells an error of the whole file system once.
+#[test]
+fn an_error_that_one_machine_hears_is_no_success_for_the_others() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let Some(mut failing) = Failing::new() else {
+        return;
+    };
+    let scene = &mut failing.scene;
+    let (one, two) = (scene.mount("one", &[]), scene.mount("two", &[]));
+    let paths = [one.join("one"), two.join("two")];
+    for path in &paths {
+        fs::write(path, "before").unwrap();
+    }
+    scene.azekura(&["sync", text(&one)]).ok();
+    scene.azekura(&["sync", text(&two)]).ok();
+    let files = paths.each_ref().map(|path| {
+        let file = File::options().write(true).open(path).unwrap();
+        // More than the room that is left in what the tmpfs has given already.
+        file.write_all_at(&vec![b'A'; LEN], 0).unwrap();
+        file
+    });
+    for name in ["one", "two"] {
+        let path = scene.path("export").join(name);
+        let begun = Instant::now();
+        while fs::metadata(&path).unwrap().len() != LEN as u64 {
+            assert!(begun.elapsed() < Duration::from_secs(4), "not yet stored");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    // It is not on its disk: that has no room now.
+    let filled = fs::write(failing.room.join("fill"), vec![0; 64 << 20]);
+    assert!(is_full(filled));
+    let synced = scene.azekura(&["sync", text(&one)]);
+    assert!(!synced.status.success());
+    fs::remove_file(failing.room.join("fill")).unwrap();
+    // The other one has made everything durable by itself, as far as it was possible.
+    let begun = Instant::now();
+    loop {
+        let figures = json(scene.azekura(&["top", text(&two), "--once", "--json"]));
+        if figures["unwritten_bytes"] == 0 {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{figures}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let synced = scene.azekura(&["sync", text(&two)]);
+    assert!(!synced.status.success(), "its data is lost");
+    drop(files);
 }

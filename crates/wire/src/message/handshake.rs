@@ -115,4 +115,8 @@ pub enum Farewell {
     /// Another connection has taken this one's place.
     #[error("replaced by another connection of the session")]
     Replaced,
+    /// The session has ended, and a request of it is still under way; it may be begun anew after
+    /// that.
+    #[error("a request of the session that has ended is still under way")]
+    Ending,
 }

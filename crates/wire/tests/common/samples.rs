@@ -499,12 +499,13 @@ pub(crate) fn handshake() -> Vec<Sample> {
         Farewell::Overloaded,
         Farewell::Stopping,
         Farewell::Replaced,
+        Farewell::Ending,
     ];
     let mut samples = one("Hello", &hello);
     samples.extend(one("Welcome", &welcome));
     samples.extend(one("Proof", &proof));
     samples.extend(names!(farewells, Farewell:
-        Version Cluster Unauthenticated ForeignSession Protocol Overloaded Stopping Replaced
+        Version Cluster Unauthenticated ForeignSession Protocol Overloaded Stopping Replaced Ending
     ));
     samples
 }

@@ -203,6 +203,59 @@ fn a_file_emptied_while_something_is_sent_again_is_in_doubt() {
 }
 
 #[test]
+fn who_waits_for_what_is_written_does_not_wait_for_what_follows() {
+    let mut written = Written::default();
+    push(&mut written, 0, 100);
+    written.seal();
+    let wanted = written.unstored();
+    push(&mut written, 100, 100);
+    written.seal();
+    send_all(&mut written);
+    assert_eq!((written.unstored_of(&wanted), written.arrivals()), (1, 0));
+    written.on_stored(2, 100, 100, OLD);
+    assert_eq!((written.unstored_of(&wanted), written.arrivals()), (1, 1));
+    written.on_stored(1, 0, 100, OLD);
+    push(&mut written, 200, 100);
+    assert_eq!(written.unstored_of(&wanted), 0);
+}
+
+#[test]
+fn an_append_into_which_another_has_come_is_told_and_not_put_together_elsewhere() {
+    let mut written = Written::default();
+    let append = Write {
+        append: true,
+        ..write(0, Bytes::from(vec![7; 100]))
+    };
+    written.push(append, PIECE_BYTES_MAX);
+    written.seal();
+    send_all(&mut written);
+    assert!(!written.on_stored(1, 0, 60, OLD));
+    send_all(&mut written);
+    assert!(written.on_stored(1, 500, 40, OLD));
+    assert_eq!(written.errors.since(0), Err(FsError::Io));
+    assert!(written.on_verifier(NEW));
+    let (_, piece) = written.poll_send().unwrap();
+    assert_eq!((piece.place(), piece.part().len), (500, 40));
+}
+
+#[test]
+fn what_was_replaced_is_not_sent_again_as_nothing() {
+    let mut written = Written::default();
+    for offset in [0, 100] {
+        push(&mut written, offset, 100);
+        written.seal();
+    }
+    send_all(&mut written);
+    written.on_stored(1, 0, 100, OLD);
+    written.on_stored(2, 100, 100, OLD);
+    let copied = written.replace(Extent::new(0, 200)).unwrap();
+    assert!(!written.on_verifier(NEW), "all of it is replaced");
+    written.on_not_replaced(copied, Extent::new(150, 50));
+    assert_eq!(send_all(&mut written), [(2, Extent::new(100, 100))]);
+    assert!(written.is_stored() || written.unstored() == [2]);
+}
+
+#[test]
 fn an_append_that_lands_in_a_gap_goes_to_where_it_was_expected() {
     // The replies may come in any order.
     for lost_first in [false, true] {
