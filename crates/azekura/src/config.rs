@@ -31,6 +31,8 @@ use wire::identity::{Credential, IdentityError};
 /// Longest configuration or state file that is read: a person writes less, and what is longer was
 /// not written for us.
 const FILE_BYTES_MAX: u64 = 256 << 10;
+/// Where credentials lie, below the configuration.
+const CLUSTERS: &str = "clusters";
 /// Format of a remembered line.
 const LINE_FORMAT: u32 = 1;
 
@@ -163,7 +165,7 @@ impl Config {
 
     /// Where the credential for a server is kept.
     pub(crate) fn credential_directory(&self, server: &Address) -> PathBuf {
-        self.directory.join("clusters").join(server.file_name())
+        self.directory.join(CLUSTERS).join(server.file_name())
     }
 
     /// The credential for a server: the one kept under the address as written, else one kept under
@@ -193,10 +195,14 @@ impl Config {
                 outcome => return Ok(outcome?),
             }
         }
-        let message = format!("this user has no credential for {server}");
+        let (user, kept) = (user_name(), self.directory.join(CLUSTERS));
+        let message = format!(
+            "{user} has no credential for {server} in {}",
+            kept.display()
+        );
         Err(Failure::new(Code::NoCredential, message).hint(format!(
             "ask an administrator for a join string (azekura join create {server}), then: azekura \
-             login {server} JOIN_STRING"
+             login {server} -"
         )))
     }
 
@@ -206,7 +212,7 @@ impl Config {
     /// [`Code::BadCredential`] with the path.
     pub(crate) fn save_credential(&self, server: &Address, credential: &Credential) -> Result<()> {
         make_private(&self.directory)?;
-        make_private(&self.directory.join("clusters"))?;
+        make_private(&self.directory.join(CLUSTERS))?;
         Ok(credential.save(&self.credential_directory(server))?)
     }
 
@@ -332,6 +338,13 @@ fn home() -> Result<PathBuf> {
         Failure::new(Code::Config, "this user has no home directory")
             .hint("set AZEKURA_CONFIG_DIR to a directory for settings and credentials")
     })
+}
+
+/// The name of the user as whom this process acts, or the number of one who has none.
+pub(crate) fn user_name() -> String {
+    let uid = nix::unistd::geteuid();
+    let user = nix::unistd::User::from_uid(uid).ok().flatten();
+    user.map_or_else(|| uid.to_string(), |user| user.name)
 }
 
 /// Whether an address is one of this machine: only those can be bound to.

@@ -259,7 +259,7 @@ pub(crate) async fn admin(
     let reply = transport.admin(request).await;
     transport.close(GOODBYE_TIME_MAX).await;
     match reply? {
-        AdminReply::Failed { code, message } => Err(from_admin(code, message)),
+        AdminReply::Failed { code, message } => Err(from_admin(server, code, &message)),
         reply => Ok(reply),
     }
 }

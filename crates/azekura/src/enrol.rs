@@ -14,7 +14,7 @@ use wire::frame::FrameKind;
 use wire::identity::{Credential, Enrolment, JoinString, enrol_config, server_name};
 use wire::link::{self, Connection, LinkError};
 use wire::message::{
-    ConnectionRole, Farewell, Features, Hello, Reply, Request, Welcome, decode, frame,
+    ConnectionRole, Farewell, Features, Hello, Refusal, Reply, Request, Welcome, decode, frame,
 };
 use wire::version::WireVersion;
 
@@ -107,7 +107,7 @@ async fn request(
                 let certificate = match reply {
                     Reply::Enrolled { certificate } => certificate,
                     Reply::Refused(refusal) => {
-                        return Err(client::transport::CallError::Refused(refusal).into());
+                        return Err(refused(server, refusal));
                     }
                     _ => return Err(nonsense(server)),
                 };
@@ -121,6 +121,16 @@ async fn request(
             }
             _ => return Err(nonsense(server)),
         }
+    }
+}
+
+fn refused(server: &Address, refusal: Refusal) -> Failure {
+    let failure = Failure::from(client::transport::CallError::Refused(refusal));
+    match refusal {
+        Refusal::JoinString => failure.hint(format!(
+            "ask an administrator for a new one: azekura join create {server}"
+        )),
+        _ => failure,
     }
 }
 

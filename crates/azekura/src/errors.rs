@@ -70,7 +70,7 @@ codes! {
     /// The server does not answer in time.
     TimedOut = "AZ0102", "the server or the line is stuck; a longer --timeout may help";
     /// The server does not believe the credential.
-    Unauthenticated = "AZ0103", "enrol this machine again: azekura login ADDRESS JOIN_STRING";
+    Unauthenticated = "AZ0103", "enrol again: azekura login HOST:PORT -";
     /// No common version of the protocol.
     Version = "AZ0104", "use the same version of azekura on both sides";
     /// The server belongs to another cluster than the credential.
@@ -83,7 +83,7 @@ codes! {
     Resolve = "AZ0108", "check the spelling and the name service (getent hosts NAME)";
 
     /// There is no credential for this server.
-    NoCredential = "AZ0201", "ask an administrator for a join string, then: azekura login";
+    NoCredential = "AZ0201", "with a join string of an administrator: azekura login HOST:PORT -";
     /// The credential's file cannot be used.
     BadCredential = "AZ0202", "";
     /// Text that is not a join string.
@@ -119,7 +119,7 @@ codes! {
     /// What was written is not what was read.
     Mismatch = "AZ0406", "do not trust the copy; see the page of this code";
 
-    /// FUSE is not there or not allowed.
+    /// `/dev/fuse` is not there or may not be opened.
     NoFuse = "AZ0501", "`azekura doctor` says what is missing";
     /// The directory cannot be mounted on.
     MountPoint = "AZ0502", "";
@@ -128,22 +128,22 @@ codes! {
     /// There is no mount of ours at the path.
     NotMounted = "AZ0504", "findmnt -t fuse.azekura lists what is mounted";
     /// Programs use the mount.
-    MountBusy = "AZ0505", "fuser -vm DIRECTORY shows who; --lazy detaches it now";
+    MountBusy = "AZ0505", "fuser -vm shows who; --lazy detaches it now";
     /// Written data could not be sent to the server in time.
     Unwritten = "AZ0506", "it is still mounted; repeat, or give the data up with --force";
     /// The process of the mount ended before it was ready.
     MountEnded = "AZ0507", "";
     /// The mount does not answer.
-    MountSilent = "AZ0508", "azekura umount --force DIRECTORY takes it off";
+    MountSilent = "AZ0508", "azekura umount takes it off, if need be with --force";
     /// An option of fstab or `-o` that does not exist.
     MountOption = "AZ0509", "azekura mount --help lists the options";
 
     /// The directory is no server's data directory.
-    NotInitialised = "AZ0601", "--init makes a new cluster in it";
+    NotInitialised = "AZ0601", "is the path right? if so, --init makes a new cluster in it";
     /// The data directory cannot be used.
     DataDirectory = "AZ0602", "";
     /// Another server runs on the data directory.
-    DataInUse = "AZ0603", "stop the other server first";
+    DataInUse = "AZ0603", "stop that one, or give this one a directory of its own";
     /// The address cannot be listened on.
     Listen = "AZ0604", "ss -ltnp shows who listens on the port";
     /// The server may not do what it must be able to do.
@@ -199,6 +199,13 @@ impl Failure {
     #[must_use]
     pub(crate) fn during(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// Says last what is left of it.
+    #[must_use]
+    pub(crate) fn leaving(mut self, what: impl fmt::Display) -> Self {
+        self.message = format!("{}; {what}", self.message);
         self
     }
 
@@ -286,9 +293,7 @@ impl<T> Context<T> for std::result::Result<T, rustix::io::Errno> {
 /// The system's words without its number: "connection refused", not "... (os error 111)".
 pub(crate) fn plain_io(error: &io::Error) -> String {
     let text = error.to_string();
-    let plain = text
-        .split_once(" (os error")
-        .map_or(text.as_str(), |(words, _)| words);
+    let plain = plain_text(&text);
     // The C library begins with a capital; here it continues a sentence.
     let mut chars = plain.chars();
     match chars.next() {
@@ -297,6 +302,12 @@ pub(crate) fn plain_io(error: &io::Error) -> String {
         }
         _ => plain.to_owned(),
     }
+}
+
+/// A text that ends with the system's words, without their number.
+fn plain_text(text: &str) -> &str {
+    text.split_once(" (os error")
+        .map_or(text, |(words, _)| words)
 }
 
 impl From<IdentityError> for Failure {
@@ -310,6 +321,10 @@ impl From<ConnectError> for Failure {
         match error {
             ConnectError::Unreachable { name, error } => from_link(&name, &error),
             ConnectError::Refused { name, reason } => {
+                let hint = match reason {
+                    Farewell::Unauthenticated => format!("enrol again: azekura login {name} -"),
+                    _ => String::new(),
+                };
                 let code = match reason {
                     Farewell::Version { .. } => Code::Version,
                     Farewell::Cluster => Code::OtherCluster,
@@ -319,7 +334,12 @@ impl From<ConnectError> for Failure {
                     }
                     Farewell::Protocol | Farewell::Replaced => Code::Protocol,
                 };
-                Self::new(code, format!("{name} refused the connection: {reason}"))
+                let failure = Self::new(code, format!("{name} refused the connection: {reason}"));
+                if hint.is_empty() {
+                    failure
+                } else {
+                    failure.hint(hint)
+                }
             }
             ConnectError::Protocol { .. } => Self::new(Code::Protocol, error.to_string()),
             ConnectError::Identity(error) => error.into(),
@@ -401,9 +421,9 @@ impl From<FsError> for Failure {
     }
 }
 
-/// What an administrator's request came to.
-pub(crate) fn from_admin(code: AdminError, message: String) -> Failure {
-    let code = match code {
+/// What an administrator's request to `server` came to.
+pub(crate) fn from_admin(server: impl fmt::Display, error: AdminError, message: &str) -> Failure {
+    let code = match error {
         AdminError::NotFound => Code::NotFound,
         AdminError::Exists => Code::Exists,
         AdminError::Invalid => Code::Invalid,
@@ -411,7 +431,14 @@ pub(crate) fn from_admin(code: AdminError, message: String) -> Failure {
         AdminError::Io => Code::ServerDisk,
         AdminError::Limit => Code::ServerLimit,
     };
-    Failure::new(code, message)
+    let failure = Failure::new(code, plain_text(message));
+    match error {
+        AdminError::NotFound => failure.hint(format!(
+            "`azekura volume list {server}` shows what there is"
+        )),
+        AdminError::InUse => failure.hint(format!("`azekura status {server}` shows who uses it")),
+        _ => failure,
+    }
 }
 
 impl From<ServerError> for Failure {
@@ -419,8 +446,15 @@ impl From<ServerError> for Failure {
         let message = error.to_string();
         match error {
             ServerError::Data(error) => match error {
-                DataError::NotInitialised(_) => Self::new(Code::NotInitialised, message),
-                DataError::InUse(_) => Self::new(Code::DataInUse, message),
+                // In the command line's words: what to do about it is the code's hint.
+                DataError::NotInitialised(path) => Self::new(
+                    Code::NotInitialised,
+                    format!("{} is not a server's data directory", path.display()),
+                ),
+                DataError::InUse(path) => Self::new(
+                    Code::DataInUse,
+                    format!("{} is in use by another server", path.display()),
+                ),
                 DataError::Identity(_) => Self::new(Code::BadCredential, message),
                 _ => Self::new(Code::DataDirectory, message),
             },
@@ -441,7 +475,10 @@ impl From<SessionError> for Failure {
             return Self::new(Code::MountRefused, message);
         };
         let code = match error {
-            MountError::Device(_) => Code::NoFuse,
+            MountError::Device(errno) => {
+                let why = plain_io(&errno.into());
+                return Self::new(Code::NoFuse, format!("cannot open /dev/fuse: {why}"));
+            }
             MountError::Path { .. } | MountError::Stale { .. } => Code::MountPoint,
             _ => Code::MountRefused,
         };
@@ -483,6 +520,39 @@ mod tests {
                 "{number}"
             );
         }
+    }
+
+    #[test]
+    fn cause_and_hint_do_not_say_the_same() {
+        let data = |error: fn(std::path::PathBuf) -> DataError| {
+            Failure::from(ServerError::Data(error("srv".into()))).to_string()
+        };
+        expect![[r#"
+            error: srv is not a server's data directory
+              hint: is the path right? if so, --init makes a new cluster in it
+              code: AZ0601 (docs/errors/AZ0601.md)"#]]
+        .assert_eq(&data(DataError::NotInitialised));
+        expect![[r#"
+            error: srv is in use by another server
+              hint: stop that one, or give this one a directory of its own
+              code: AZ0603 (docs/errors/AZ0603.md)"#]]
+        .assert_eq(&data(DataError::InUse));
+    }
+
+    #[test]
+    fn hints_name_what_is_known() {
+        let refused = from_admin("far:7700", AdminError::InUse, "it is mounted (os error 16)");
+        expect![[r#"
+            error: it is mounted
+              hint: `azekura status far:7700` shows who uses it
+              code: AZ0304 (docs/errors/AZ0304.md)"#]]
+        .assert_eq(&refused.to_string());
+        let unknown = ConnectError::Refused {
+            name: "far:7700".to_owned(),
+            reason: Farewell::Unauthenticated,
+        };
+        let hint = "enrol again: azekura login far:7700 -";
+        assert_eq!(Failure::from(unknown).hint_text(), hint);
     }
 
     #[test]

@@ -18,9 +18,12 @@ use tracing_subscriber::fmt::MakeWriter;
 /// of warnings, or for the last minutes at the most talkative level.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 
-fn filter(verbose: u8) -> EnvFilter {
+/// What is logged unless told otherwise.
+const WARNINGS: &str = "warn";
+
+fn filter(verbose: u8, quietest: &str) -> EnvFilter {
     let level = match verbose {
-        0 => "warn",
+        0 => quietest,
         1 => "info",
         2 => "debug",
         _ => "trace",
@@ -32,7 +35,16 @@ fn filter(verbose: u8) -> EnvFilter {
 
 /// Logs to standard error.
 pub(crate) fn to_stderr(verbose: u8) {
-    let logger = tracing_subscriber::fmt().with_env_filter(filter(verbose));
+    log_to_stderr(filter(verbose, WARNINGS));
+}
+
+/// Logs to standard error, for a command that says itself which files could not be written.
+pub(crate) fn to_stderr_besides_losses(verbose: u8) {
+    log_to_stderr(filter(verbose, "warn,client::volume::write=error"));
+}
+
+fn log_to_stderr(filter: EnvFilter) {
+    let logger = tracing_subscriber::fmt().with_env_filter(filter);
     // A second call finds the first one's logger in force, which is as good.
     let _ = logger.with_writer(io::stderr).with_ansi(false).try_init();
 }
@@ -44,7 +56,7 @@ pub(crate) fn to_stderr(verbose: u8) {
 pub(crate) fn to_file(path: &Path, verbose: u8) -> Result<()> {
     let log = BoundedLog::open(path).context(path.display())?;
     // A mount in the background says when it came and went, without being asked.
-    let logger = tracing_subscriber::fmt().with_env_filter(filter(verbose.max(1)));
+    let logger = tracing_subscriber::fmt().with_env_filter(filter(verbose.max(1), WARNINGS));
     let _ = logger.with_writer(log).with_ansi(false).try_init();
     Ok(())
 }

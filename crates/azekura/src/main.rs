@@ -7,6 +7,7 @@
 //! * [`mounts`]: the mounts of this machine, seen from outside
 //! * [`copy`]: trees copied between this machine and volumes
 //! * [`output`], [`progress`], [`logging`], [`notify`]: what is said, where and to whom
+//! * [`terminal`]: what is asked without showing the answer
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage. 3 is kept for refusals that come with a
 //! counter-offer.
@@ -23,6 +24,7 @@ mod mounts;
 mod notify;
 mod output;
 mod progress;
+mod terminal;
 
 use std::process::ExitCode;
 

@@ -10,7 +10,9 @@ use ::mount::kernel;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -19,6 +21,8 @@ use std::time::Duration;
 const FS_TYPE: &[u8] = b"fuse.azekura";
 /// The figures of a mount fit many times.
 const STATUS_BYTES_MAX: usize = 64 << 10;
+/// Symbolic links followed on the way of one path: as many as the kernel follows.
+const LINKS_MAX: u32 = 40;
 /// The kernel gives attributes of this class without looking at the inode's mode, which it may have
 /// to ask the server for: so the answer comes while the server is silent, too.
 const STATUS: &str = "system.azekura.status";
@@ -94,11 +98,19 @@ impl Mounted {
     pub(crate) fn silent(&self, errno: Errno) -> Failure {
         let what = format!("the mount on {}", self.path.display());
         match errno {
-            Errno::TIMEDOUT => Failure::new(Code::MountSilent, format!("{what} does not answer")),
+            Errno::TIMEDOUT => Failure::new(Code::MountSilent, format!("{what} does not answer"))
+                .hint(format!(
+                    "azekura umount --force {} takes it off; what is unwritten is lost",
+                    self.path.display()
+                )),
             Errno::NOTCONN | Errno::CONNABORTED => Failure::new(
                 Code::MountSilent,
                 format!("the process of {what} has ended"),
-            ),
+            )
+            .hint(format!(
+                "azekura umount {} takes it off",
+                self.path.display()
+            )),
             Errno::ACCESS | Errno::PERM => Failure::new(
                 Code::FileDenied,
                 format!("this user may not ask {what}: {}", plain_io(&errno.into())),
@@ -109,6 +121,15 @@ impl Mounted {
                 format!("{what}: {}", plain_io(&errno.into())),
             ),
         }
+    }
+
+    /// Whether the process behind it is gone: every question is refused at once.
+    pub(crate) fn has_ended(&self, time_max: Duration) -> bool {
+        let path = self.path.clone();
+        let asked = within(time_max, move || {
+            rustix::fs::getxattr(&path, STATUS, &mut [0u8; 8]).map(drop)
+        });
+        matches!(asked, Some(Err(Errno::NOTCONN | Errno::CONNABORTED)))
     }
 
     /// Whether it is still in the list.
@@ -137,10 +158,7 @@ impl Mounted {
                 Code::MountBusy,
                 format!("{} is in use by programs", self.path.display()),
             )
-            .hint(format!(
-                "fuser -vm {} shows which; --lazy detaches it now and ends it when they are done",
-                self.path.display()
-            ))),
+            .hint(self.who_uses_it())),
             Err(errno) => Err(Failure::local(what, plain_io(&errno.into()))),
         }
     }
@@ -172,8 +190,15 @@ impl Mounted {
             Code::FileDenied => {
                 failure.hint("only root and the user who mounted it may take it off")
             }
-            _ => failure,
+            _ => failure.hint(self.who_uses_it()),
         })
+    }
+
+    fn who_uses_it(&self) -> String {
+        let path = self.path.display();
+        format!(
+            "fuser -vm {path} shows which; --lazy detaches it now and ends it when they are done"
+        )
     }
 
     /// Breaks the connection between kernel and mount: everybody who waits gets an error.
@@ -194,24 +219,52 @@ fn not_mounted(path: &Path) -> Failure {
     )
 }
 
-/// The path without symbolic links, found out without asking the file system that may be mounted
-/// there: the last component is not looked at.
+/// The path without symbolic links, found out without asking the file systems that are mounted by
+/// us: it is walked name by name, and what lies on such a mount is taken as it is written. `..` on
+/// the way back from one, as in `../mnt` within it, so needs no answer of the mount either.
 fn real_path(path: &Path) -> Result<PathBuf> {
-    let absolute = std::path::absolute(path).context(path.display())?;
     let known = list()?;
-    if known.iter().any(|mount| absolute.starts_with(&mount.path)) {
-        return Ok(absolute);
+    let is_ours = |path: &Path| known.iter().any(|mount| path.starts_with(&mount.path));
+    // The kernel keeps the working directory without links.
+    let absolute = std::path::absolute(path).context(path.display())?;
+    let mut links = 0;
+    let mut real = PathBuf::from("/");
+    let mut waiting = names_in_reverse(&absolute);
+    while let Some(name) = waiting.pop() {
+        if name == ".." {
+            real.pop();
+            continue;
+        }
+        let next = real.join(&name);
+        if is_ours(&next) {
+            real = next;
+            continue;
+        }
+        match rustix::fs::readlink(&next, Vec::new()) {
+            // It is there and no link.
+            Err(Errno::INVAL) => real = next,
+            Err(errno) => return Err(errno).context(path.display()),
+            Ok(_) if links == LINKS_MAX => return Err(Errno::LOOP).context(path.display()),
+            Ok(leads_to) => {
+                links += 1;
+                let leads_to = PathBuf::from(OsString::from_vec(leads_to.into_bytes()));
+                if leads_to.is_absolute() {
+                    real = PathBuf::from("/");
+                }
+                waiting.extend(names_in_reverse(&leads_to));
+            }
+        }
     }
-    let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
-        return Ok(absolute);
-    };
-    let parent = parent.canonicalize().context(path.display())?;
-    let candidate = parent.join(name);
-    if known.iter().any(|mount| candidate.starts_with(&mount.path)) {
-        return Ok(candidate);
-    }
-    // It is on no mount of ours yet, so looking at it is safe; it may be a link to one.
-    candidate.canonicalize().context(path.display())
+    Ok(real)
+}
+
+/// The names of a path, the first one last; `..` is one of them, `/` and `.` are not.
+fn names_in_reverse(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev().filter_map(|part| match part {
+        Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
+        _ => None,
+    });
+    names.collect()
 }
 
 fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
@@ -272,6 +325,28 @@ mod tests {
         let failure = Mounted::at(Path::new("/")).expect_err("the root is no volume");
         assert_eq!(failure.code(), Code::NotMounted);
         assert!(Mounted::containing(Path::new("/proc/self")).is_err());
+    }
+
+    #[test]
+    fn links_and_ways_back_are_resolved_where_nothing_of_ours_is_mounted() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let root = scratch.path().canonicalize().expect("it is there");
+        std::fs::create_dir_all(root.join("a/b")).expect("room on the disk");
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, root.join(name));
+        link("a/b", "relative").expect("room on the disk");
+        link("loop", "loop").expect("room on the disk");
+        link(root.to_str().expect("UTF-8"), "a/up").expect("room on the disk");
+        let real = |path: &str| real_path(&root.join(path));
+        for path in ["a/b/../b", "relative", "relative/../b", "a/up/./a/b"] {
+            assert_eq!(real(path).expect(path), root.join("a/b"), "{path}");
+        }
+        assert_eq!(
+            real_path(Path::new("/../")).expect("the root"),
+            Path::new("/")
+        );
+        for path in ["missing", "missing/../a", "loop"] {
+            assert_eq!(real(path).expect_err(path).code(), Code::Local, "{path}");
+        }
     }
 
     #[test]

@@ -1,14 +1,21 @@
 //! Progress of long work: a bar with rate and time left, on a terminal only.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use base::Rate;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt;
 use std::time::Duration;
 
 /// A bar on standard error; nothing at all if that is no terminal.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress(ProgressBar);
 
-const TEMPLATE: &str =
-    "{msg} {wide_bar:.dim} {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta} left";
+const TEMPLATE: &str = "{msg} {wide_bar:.dim} {bytes}/{total_bytes}  {rate}  {eta} left";
+
+/// The rate in the units of the summaries that follow.
+fn show_rate(state: &ProgressState, out: &mut dyn fmt::Write) {
+    // A bar that cannot be drawn is no failure of the work.
+    let _ = write!(out, "{}", Rate(state.per_sec() as u64));
+}
 
 impl Progress {
     /// For `total` bytes of work.
@@ -16,7 +23,7 @@ impl Progress {
         // Hidden by itself where standard error is no terminal.
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template(TEMPLATE).expect("the template is well formed");
-        bar.set_style(style.progress_chars("=> "));
+        bar.set_style(style.with_key("rate", show_rate).progress_chars("=> "));
         bar.set_message(what);
         Self(bar)
     }

@@ -12,7 +12,7 @@ use crate::progress::Progress;
 use files::{Picked, pick};
 use scene::Scene;
 use serde_json::{Value, json};
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -27,7 +27,8 @@ const BYTES: u64 = 48 << 20;
 /// directory. Needs root, because a server acts for the users who ask it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Demo {
-    /// End after the figures and clean up, instead of waiting for Enter
+    /// End after the figures and clean up, instead of waiting for Enter; so it does, too, where
+    /// standard input is no terminal
     #[arg(long)]
     once: bool,
     /// Print the figures as JSON
@@ -42,6 +43,8 @@ pub(super) struct Demo {
 struct Figures {
     files: usize,
     bytes: u64,
+    /// Half of the files are not larger.
+    median_bytes: u64,
     write: Duration,
     read: Duration,
     round_trip: Duration,
@@ -88,7 +91,12 @@ impl Demo {
         } else {
             output::write(&figures.page())?;
         }
-        if !self.once {
+        if !self.once && !io::stdin().is_terminal() {
+            self.say(format_args!(
+                "\nIt ends here, for standard input is no terminal. In one it goes on until you \
+                 press Enter."
+            ));
+        } else if !self.once {
             output::write(&next(&scene))?;
             std::thread::spawn(move || {
                 let mut line = String::new();
@@ -155,11 +163,28 @@ fn measure(scene: &mut Scene, stop: &Stop) -> Result<Figures> {
     Ok(Figures {
         files: picked.len(),
         bytes,
+        median_bytes: median(&picked),
         write,
         read,
         round_trip: scene.round_trip()?,
     })
 }
+
+/// The size of the file in the middle.
+fn median(files: &[Picked]) -> u64 {
+    let mut sizes: Vec<u64> = files.iter().map(|file| file.bytes).collect();
+    sizes.sort_unstable();
+    sizes.get(sizes.len() / 2).copied().unwrap_or(0)
+}
+
+/// What the figures must not be taken for.
+const REMARK: &str = if IS_DEVELOPMENT {
+    "a development build, and small files on one machine;"
+} else {
+    "small files on one machine;"
+};
+/// Built with little optimisation and many checks, as for tests.
+const IS_DEVELOPMENT: bool = cfg!(debug_assertions);
 
 impl Figures {
     fn to_json(&self) -> Value {
@@ -168,6 +193,7 @@ impl Figures {
             "files": self.files,
             "bytes": self.bytes,
             "verified": true,
+            "development_build": IS_DEVELOPMENT,
             "write_seconds": self.write.as_secs_f64(),
             "write_bytes_per_second": rate(self.bytes, self.write).0,
             "write_files_per_second": per_second(self.write),
@@ -185,9 +211,12 @@ impl Figures {
             format!("{what:<10} {rate}, {files:.0} files/s ({})\n", span(time))
         };
         format!(
-            "files      {} of this machine, {}\n{}{}round trip {}\nverified   every byte\n",
+            "files      {} of this machine, {}, half of them up to {}\n{}{}round trip {}\n\
+             verified   every byte\nremark     {REMARK}\n           the rates of a \
+             line are measured in docs/performance.md\n",
             self.files,
             size(self.bytes),
+            size(self.median_bytes),
             line("written", self.write),
             line("read back", self.read),
             span(self.round_trip),
@@ -221,6 +250,10 @@ fn next(scene: &Scene) -> String {
             "without a mount",
         ),
         (format!("azekura doctor {mount}"), "what could be better"),
+        (
+            "unset AZEKURA_CONFIG_DIR".to_owned(),
+            "at the end: of the demonstration alone",
+        ),
     ]);
     let explained = lines.iter().filter(|(_, what)| !what.is_empty());
     let width = explained

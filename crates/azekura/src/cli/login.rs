@@ -1,12 +1,12 @@
 //! `azekura login`.
 
 use crate::address::Address;
-use crate::config::{Config, Span};
+use crate::config::{self, Config, Span};
 use crate::connect::{host_name, runtime};
 use crate::enrol;
 use crate::errors::{Code, Context, Failure, Result};
-use crate::output;
-use std::io::{self, BufRead, IsTerminal, Read};
+use crate::{output, terminal};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 use wire::identity::JoinString;
 
@@ -18,19 +18,21 @@ const LOGIN_TIME: Duration = Duration::from_secs(30);
 /// Enrol this user at a server by a join string
 ///
 /// An administrator makes the join string with `azekura join create ADDR`. It works once and for a
-/// limited time. The credential that comes of it is kept under
+/// limited time. Given `-`, the command asks for it, without showing it on a terminal, or reads it
+/// from a pipe or a file. The credential that comes of it is kept under
 /// ~/.config/azekura/clusters, for this user alone.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  azekura login far.example:7700 -     # reads the join string \
-                        from standard input"
+    after_help = "Examples:\n  azekura login far.example:7700 -              # asks for the join \
+                  string\n  azekura login far.example:7700 - < join.txt"
 )]
 pub(super) struct Login {
     /// HOST:PORT
     #[arg(value_name = "ADDR")]
     server: Address,
-    /// The join string, or - to read it from standard input
-    #[arg(value_name = "JOIN_STRING", hide_default_value = true)]
+    /// The join string, which all users of this machine can then see in the list of processes;
+    /// or `-` to be asked for it
+    #[arg(value_name = "-|JOIN_STRING")]
     join: String,
     /// Name of the credential in the administrator's list (USER@MACHINE unless given)
     #[arg(long)]
@@ -45,15 +47,18 @@ pub(super) struct Login {
 
 impl Login {
     pub(super) fn run(self, config: &Config) -> Result<()> {
-        let text = if self.join == "-" {
-            read_join()?
-        } else {
+        let runtime = runtime()?;
+        let text = if self.join != "-" {
             self.join
+        } else if io::stdin().is_terminal() {
+            let asked = terminal::ask_secret("join string (it is not shown):", JOIN_BYTES_MAX);
+            runtime.block_on(asked)?
+        } else {
+            terminal::read_line(JOIN_BYTES_MAX).context("standard input")?
         };
         let join: JoinString = text
             .parse()
             .map_err(|error| Failure::new(Code::JoinStringText, format!("{error}")))?;
-        let runtime = runtime()?;
         let server = &self.server;
         if self.dry_run {
             runtime.block_on(enrol::check(server, &join))?;
@@ -70,20 +75,6 @@ impl Login {
     }
 }
 
-fn read_join() -> Result<String> {
-    let input = io::stdin().lock();
-    if input.is_terminal() {
-        output::note("join string:");
-    }
-    let mut text = String::new();
-    let mut bounded = io::BufReader::new(input.take(JOIN_BYTES_MAX));
-    bounded.read_line(&mut text).context("standard input")?;
-    Ok(text)
-}
-
 fn label() -> String {
-    let uid = nix::unistd::geteuid();
-    let user = nix::unistd::User::from_uid(uid).ok().flatten();
-    let user = user.map_or_else(|| uid.to_string(), |user| user.name);
-    format!("{user}@{}", host_name())
+    format!("{}@{}", config::user_name(), host_name())
 }

@@ -90,9 +90,11 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
         arguments.insert(1, command.into());
     }
     let Arguments { verbose, command } = Arguments::parse_from(arguments);
-    // A mount in the background logs to a file and says so itself.
-    if !matches!(command, Command::Mount(_) | Command::MountHelper(_)) {
-        logging::to_stderr(verbose);
+    match command {
+        // A mount in the background logs to a file and says so itself.
+        Command::Mount(_) | Command::MountHelper(_) => {}
+        Command::Cp(_) => logging::to_stderr_besides_losses(verbose),
+        _ => logging::to_stderr(verbose),
     }
     match command {
         Command::Completions(command) => command.run(),

@@ -142,10 +142,10 @@ fn page(path: &str, now: &Value, earlier: Option<(Duration, &Value)>) -> String 
     );
     let requests = output::count(all.number("requests_in_flight"), "request");
     let held = format!(
-        "{} data, {} inodes, {} leases",
+        "{} data, {}, {}",
         all.size("buffered_bytes"),
-        all.number("nodes"),
-        all.number("leases")
+        output::count(all.number("nodes"), "inode"),
+        output::count(all.number("leases"), "lease")
     );
     let hits = format!(
         "data {}, names {}",
@@ -198,7 +198,7 @@ mod tests {
                 "window_bytes": 12 << 20, "in_flight_bytes": 8 << 20, "requests_in_flight": 8,
                 "bytes_received": received, "hit_rate": 0.987, "lookup_hit_rate": 1.0,
                 "wasted_bytes": 4096, "unwritten_bytes": 0,
-                "download_bytes_per_second": 117_700_000, "read_bytes": 1024,
+                "download_bytes_per_second": 117_700_000, "read_bytes": 1024, "nodes": 1,
             })
         };
         let (then, now) = (status(1 << 20), status((1 << 20) + 58_850_000));
@@ -217,7 +217,7 @@ mod tests {
               not yet safe      0 B
               hits              data 98.7 %, names -
               wasted            4.0 KiB
-              held              0 B data, 0 inodes, 0 leases
+              held              0 B data, 1 inode, 0 leases
         "#]]
         .assert_eq(&page);
     }

@@ -185,10 +185,7 @@ fn says_cut_off(status: &Value) -> bool {
 
 /// Whether the process behind the mount is gone: every question is refused at once.
 fn has_ended(mounted: &Mounted) -> bool {
-    matches!(
-        mounted.status(LOOK_INTERVAL),
-        Err(failure) if failure.message().ends_with("has ended")
-    )
+    mounted.has_ended(LOOK_INTERVAL)
 }
 
 /// Makes everything written durable; `time_max` is how long it may stand still.

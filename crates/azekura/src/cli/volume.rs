@@ -75,7 +75,8 @@ impl Create {
             },
             dry_run: self.dry_run,
         };
-        let created = one(ask(config, server, &self.way, request)?, server)?;
+        let created = ask(config, server, &self.way, request);
+        let created = one(created.map_err(|failure| refused(server, failure))?, server)?;
         if self.json {
             return output::json(&volume_json(&created));
         }
@@ -90,6 +91,17 @@ impl Create {
             self.volume,
             output::plain(path)
         ))
+    }
+}
+
+/// What the server says of a directory that it does not take.
+fn refused(server: &Address, failure: Failure) -> Failure {
+    match failure.code() {
+        Code::Invalid => failure.during(format_args!("at {server}")).hint(
+            "--export names a directory of the server's machine; it must exist there, outside of \
+             the server's data directory",
+        ),
+        _ => failure,
     }
 }
 

@@ -420,8 +420,8 @@ impl LocalFile {
         .await
     }
 
-    pub(super) async fn finish(self, meta: Option<Meta>, xattrs: Vec<Xattr>) -> Result<u64> {
-        let file = self.0;
+    pub(super) async fn finish(&self, meta: Option<Meta>, xattrs: Vec<Xattr>) -> Result<u64> {
+        let file = Arc::clone(&self.0);
         blocking(move || {
             if let Some(meta) = meta {
                 apply(&*file, &meta, true).map_err(failed)?;

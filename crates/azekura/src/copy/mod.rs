@@ -421,10 +421,19 @@ impl File {
     /// Ends writing: everything is at the target and nothing failed, or the error says so. With
     /// `meta`, the file gets its owner, mode and times, and extended attributes in any case.
     /// Returns the size.
-    pub(crate) async fn finish(self, meta: Option<&Meta>, xattrs: Vec<Xattr>) -> Result<u64> {
+    pub(crate) async fn finish(&self, meta: Option<&Meta>, xattrs: Vec<Xattr>) -> Result<u64> {
         match self {
             Self::Local(file) => file.finish(meta.cloned(), xattrs).await,
             Self::Remote(file) => file.finish(meta, &xattrs).await,
+        }
+    }
+
+    /// Ends writing after a failure that is reported: what else is on its way to the file and
+    /// lost with it is not reported again as a failure of everything.
+    pub(crate) async fn give_up(&self) {
+        match self {
+            Self::Local(_) => {}
+            Self::Remote(file) => file.give_up().await,
         }
     }
 }

@@ -422,7 +422,12 @@ impl RemoteFile {
         }
     }
 
-    pub(super) async fn finish(self, meta: Option<&Meta>, xattrs: &[Xattr]) -> Result<u64> {
+    pub(super) async fn give_up(&self) {
+        // The failure that led here is the one to be told.
+        let _ = self.tree.volume.flush(&self.open).await;
+    }
+
+    pub(super) async fn finish(&self, meta: Option<&Meta>, xattrs: &[Xattr]) -> Result<u64> {
         let (tree, open) = (&self.tree, &self.open);
         tree.volume.flush(open).await?;
         if let Some(meta) = meta {

@@ -346,10 +346,42 @@ impl Job {
             .tree
             .create(&self.target_directory, target_name, mode)
             .await?;
+        let outcome = self.fill(&source, &target).await;
+        let Err(failure) = outcome else {
+            return outcome;
+        };
+        if failure.code() != Code::TimedOut {
+            target.give_up().await;
+        }
+        Err(self.name_rest(failure).await)
+    }
+
+    /// Says of a copy that broke off what is at the target now: as with cp(1), as much of the file
+    /// as has arrived, under its final name.
+    async fn name_rest(&self, failure: Failure) -> Failure {
+        match failure.code() {
+            // It is about just that.
+            Code::Mismatch => failure,
+            // Asking would take as long again.
+            Code::TimedOut => failure.leaving("what is at the target may be incomplete"),
+            _ => {
+                let (tree, name) = (&self.target.tree, &self.file.target_name);
+                match tree.lookup(&self.target_directory, name).await {
+                    Ok(None) => failure,
+                    Ok(Some(_)) => failure.leaving("an incomplete file is left at the target"),
+                    Err(_) => failure.leaving("what is at the target may be incomplete"),
+                }
+            }
+        }
+    }
+
+    /// Copies data and attributes into the new file.
+    async fn fill(&self, source: &File, target: &File) -> Result<u64> {
+        let meta = &self.file.meta;
         let bytes = if meta.stored < meta.size {
-            self.copy_around_holes(&source, &target).await?
+            self.copy_around_holes(source, target).await?
         } else {
-            self.copy_data(&source, &target, 0, u64::MAX).await?
+            self.copy_data(source, target, 0, u64::MAX).await?
         };
         let xattrs = if self.settings.attributes {
             source.xattrs().await?

@@ -91,6 +91,28 @@ fn init_is_repeatable_and_the_volumes_stay() {
 }
 
 #[test]
+fn a_directory_that_cannot_be_exported_is_one_of_the_servers_machine() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    let other = format!("{}/other", scene.address());
+    let refused = scene.azekura(&["volume", "create", &other, "--export", "nothere"]);
+    fails(&refused, "AZ0303");
+    let path = scene.path("nothere");
+    let cause = format!(
+        "at {}: {}: No such file or directory\n",
+        scene.address(),
+        path.display()
+    );
+    assert!(refused.stderr.contains(&cause), "{refused:?}");
+    assert!(
+        refused.stderr.contains("the server's machine"),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn a_server_that_cannot_start_says_why() {
     if let Some(why) = obstacle() {
         return println!("{why}");

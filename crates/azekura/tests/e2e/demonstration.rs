@@ -2,6 +2,7 @@
 
 use crate::checks::json;
 use crate::common::{obstacle, run};
+use crate::terminal::Terminal;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ fn it_verifies_every_byte_prints_figures_and_leaves_nothing() {
     let scratch = tempfile::tempdir().unwrap();
     let figures = json(run(demo(scratch.path()).args(["--once", "--json"])));
     assert_eq!(figures["verified"], true);
+    assert!(figures["rtt_micros"].as_u64().unwrap() > 0, "{figures}");
     assert!(figures["files"].as_u64().unwrap() > 10, "{figures}");
     assert!(
         figures["read_bytes_per_second"].as_u64().unwrap() > 0,
@@ -46,13 +48,40 @@ fn what_to_try_next_can_be_copied_to_another_terminal() {
         return println!("{why}");
     }
     let scratch = tempfile::tempdir().unwrap();
-    let page = run(&mut demo(scratch.path())).ok();
+    let terminal = Terminal::new();
+    // It is read when the page has been printed.
+    terminal.type_in("\n");
+    let page = run(demo(scratch.path()).stdin(terminal.input())).ok();
+    assert!(page.contains("until you press Enter"), "{page}");
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_azekura"));
     let path = format!("  PATH={}:", program.parent().unwrap().display());
     assert!(page.contains(&path), "{page}");
     let columns: Vec<_> = page.lines().filter_map(|line| line.find('#')).collect();
     assert!(columns.len() > 3, "{page}");
     assert!(columns.iter().all(|column| *column == columns[0]), "{page}");
+    let last = page.trim_end().lines().last().unwrap();
+    assert!(last.starts_with("  unset AZEKURA_CONFIG_DIR"), "{page}");
+}
+
+#[test]
+fn without_a_terminal_it_asks_for_no_enter_and_says_what_the_figures_are_of() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let run = run(&mut demo(scratch.path()));
+    let (page, notes) = (&run.stdout, &run.stderr);
+    assert!(run.status.success(), "{run:?}");
+    assert!(!page.contains("Enter"), "{page}");
+    assert!(notes.contains("standard input is no terminal"), "{notes}");
+    for words in [
+        "half of them up to",
+        "a development build",
+        "docs/performance.md",
+    ] {
+        assert!(page.contains(words), "{page}");
+    }
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
 }
 
 #[test]

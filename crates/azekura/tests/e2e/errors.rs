@@ -1,6 +1,6 @@
 //! What programs hear when something that they wrote is lost.
 
-use crate::checks::json;
+use crate::checks::{fails, json};
 use crate::common::{Scene, obstacle, run, text};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -81,6 +81,38 @@ fn an_error_that_only_a_close_has_told_is_told_to_who_syncs_later() {
     assert!(is_full(holder.sync_all()));
     let later = File::open(&path).unwrap();
     later.sync_all().unwrap();
+}
+
+#[test]
+fn a_copy_that_finds_no_room_says_what_is_left_and_goes_on_when_there_is_room() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let (small, _mount) = Small::new();
+    let scene = &small.scene;
+    let bytes: Vec<u8> = (0..4_000_000_u32).map(|n| (n / 7) as u8).collect();
+    fs::create_dir(scene.path("from")).unwrap();
+    fs::write(scene.path("from/large"), &bytes).unwrap();
+    fs::write(scene.path("from/little"), "little").unwrap();
+    let target = format!("{}/small:/", scene.address());
+    let copy = |more: &[&str]| {
+        let all = [&["cp", "-r", "-p"], more, &["from", &target]].concat();
+        scene.azekura(&all)
+    };
+    let full = copy(&[]);
+    fails(&full, "AZ0405");
+    let said = "not copied: from/large: no space left; an incomplete file is left at the target \
+                (AZ0403)";
+    assert!(full.stderr.contains(said), "{}", full.stderr);
+    assert!(!full.stderr.contains("WARN"), "{}", full.stderr);
+    let left = small.disk.join("from/large");
+    assert!(fs::metadata(&left).unwrap().len() < bytes.len() as u64);
+    let room = ["-o", "remount,size=8m", text(&small.disk)];
+    run(Command::new("mount").args(room)).ok();
+    let rest = copy(&["--continue"]);
+    assert!(rest.status.success(), "{rest:?}");
+    assert!(rest.stderr.contains("1 there already"), "{rest:?}");
+    assert!(fs::read(left).unwrap() == bytes);
 }
 
 #[test]

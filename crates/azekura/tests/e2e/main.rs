@@ -12,6 +12,7 @@
 //! | `sessions` | how sessions begin and end |
 //! | `users` | credentials that speak for one user |
 //! | `demonstration` | `demo` |
+//! | `terminal` | what is asked on a terminal |
 
 #[cfg(test)]
 mod admin;
@@ -34,6 +35,8 @@ mod reading;
 mod replay;
 #[cfg(test)]
 mod sessions;
+#[cfg(test)]
+mod terminal;
 #[cfg(test)]
 mod usage;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Mounts: what users do, several clients at once, servers that die.
 
 use crate::checks::{fails, json};
-use crate::common::{Scene, obstacle, run, text};
+use crate::common::{Scene, VOLUME, obstacle, run, text};
 use base::limits::REPLIES_KEPT_MAX;
 use rustix::mount::UnmountFlags;
 use std::fs::{self, File};
@@ -129,6 +129,8 @@ fn the_mount_tells_its_figures() {
     let mut scene = Scene::new();
     fs::write(scene.path("export/file"), bytes(4_000_000, 3)).unwrap();
     let mount = scene.mount("mnt", &[]);
+    let idle = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
+    assert!(idle["rtt_micros"].as_u64().unwrap() > 0, "{idle}");
     fs::read(mount.join("file")).unwrap();
     let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
     for key in [
@@ -496,6 +498,26 @@ fn a_mount_in_use_is_not_taken_off_unless_told_so() {
 }
 
 #[test]
+fn a_mount_is_found_by_a_relative_path_from_within() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    fs::create_dir_all(scene.path("export/deep/er")).unwrap();
+    let mount = scene.mount("mnt", &[]);
+    let within = |arguments: &[&str]| {
+        let mut command = scene.command();
+        run(command.current_dir(mount.join("deep/er")).args(arguments))
+    };
+    let figures = json(within(&["top", "../..", "--once", "--json"]));
+    assert_eq!(figures["volume"], VOLUME);
+    // Its own working directory keeps the mount busy.
+    fails(&within(&["umount", "../../../mnt"]), "AZ0505");
+    within(&["umount", "--lazy", "../.."]).ok();
+    assert!(!is_mounted(&mount));
+}
+
+#[test]
 fn a_killed_mount_can_be_taken_off_and_mounted_again() {
     if let Some(why) = obstacle() {
         return println!("{why}");
@@ -511,7 +533,14 @@ fn a_killed_mount_can_be_taken_off_and_mounted_again() {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(20));
     }
-    fails(&scene.azekura(&["top", text(&mount), "--once"]), "AZ0508");
+    let silent = scene.azekura(&["top", text(&mount), "--once"]);
+    fails(&silent, "AZ0508");
+    let hint = format!("hint: azekura umount {} takes it off", mount.display());
+    assert!(silent.stderr.contains(&hint), "{silent:?}");
+    let over = scene.azekura(&["mount", &scene.volume(), text(&mount)]);
+    fails(&over, "AZ0502");
+    assert!(over.stderr.contains("its process has ended"), "{over:?}");
+    assert!(over.stderr.contains(&hint), "{over:?}");
     scene.umount(&mount);
     assert!(!is_mounted(&mount));
     let mount = scene.mount("mnt", &[]);

@@ -47,13 +47,18 @@ fn an_unreachable_server_is_named_with_cause_hint_and_code() {
         .unwrap();
     let free = free.to_string();
     // Without a credential nothing could be said to the server anyway.
-    fails(
-        &run(&mut azekura(
-            config.path(),
-            &["status", &free, "--timeout", "100ms"],
-        )),
-        "AZ0201",
+    let status = ["status", &free, "--timeout", "100ms"];
+    let stranger = run(&mut azekura(config.path(), &status));
+    fails(&stranger, "AZ0201");
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap();
+    let cause = format!(
+        "{} has no credential for {free} in {}/clusters\n",
+        user.unwrap().name,
+        config.path().display()
     );
+    assert!(stranger.stderr.contains(&cause), "{}", stranger.stderr);
+    let remedy = format!("azekura login {free} -\n");
+    assert!(stranger.stderr.contains(&remedy), "{}", stranger.stderr);
     let join = "azk1-0000";
     fails(
         &run(&mut azekura(config.path(), &["login", &free, join])),

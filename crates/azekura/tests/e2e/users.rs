@@ -78,11 +78,11 @@ impl Enrolled {
         run(self.command(0, &self.program).args(arguments))
     }
 
-    /// What a shell does as a user who may open `/dev/fuse`, which not every machine's users may.
-    /// It has a table of mounts of its own, in which everything is that it mounts.
+    /// What a shell does as a user where `/dev/fuse` has such a mode, which differs between
+    /// machines. It has a table of mounts of its own, in which everything is that it mounts.
     #[track_caller]
-    fn shell(&self, uid: u32, script: &str) -> Run {
-        const PREPARE: &str = "mknod user/fuse c 10 229; chmod 666 user/fuse
+    fn shell(&self, uid: u32, device_mode: &str, script: &str) -> Run {
+        const PREPARE: &str = "mknod user/fuse c 10 229; chmod \"$1\" user/fuse; shift
             mount --bind user/fuse /dev/fuse; rm user/fuse; exec \"$@\"";
         let shell = self.command(uid, Path::new("sh"));
         let variables = shell
@@ -90,7 +90,7 @@ impl Enrolled {
             .filter_map(|(name, value)| Some((name, value?)));
         let mut command = Command::new("unshare");
         command
-            .args(["--mount", "sh", "-ec", PREPARE, "sh"])
+            .args(["--mount", "sh", "-ec", PREPARE, "sh", device_mode])
             .arg(shell.get_program())
             .args(shell.get_args())
             .args(["-ec", script])
@@ -139,13 +139,26 @@ fn a_users_credential_mounts_for_that_user_and_for_root() {
         ./azekura umount mnt"
     );
     for uid in [UID, 0] {
-        let worked = enrolled.shell(uid, &script).ok();
+        let worked = enrolled.shell(uid, "666", &script).ok();
         assert!(worked.contains("\nwritten\n"), "{worked}");
         let file = enrolled.scene.path("export/mine/file");
         let found = fs::metadata(&file).unwrap();
         assert_eq!((found.len(), found.uid()), (8, UID));
         fs::remove_file(file).unwrap();
     }
+}
+
+#[test]
+fn who_may_not_open_the_device_is_told_so() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let enrolled = Enrolled::new();
+    let volume = enrolled.scene.volume();
+    let refused = enrolled.shell(UID, "600", &format!("./azekura mount {volume} mnt"));
+    fails(&refused, "AZ0501");
+    let cause = "error: cannot open /dev/fuse: permission denied\n";
+    assert!(refused.stderr.contains(cause), "{refused:?}");
 }
 
 #[test]

@@ -186,13 +186,23 @@ impl Plan {
 /// Users other than root mount where they may write.
 const NEEDS_DIRECTORY: &str = "choose a directory of your own (mkdir -p ~/mnt), or mount as root";
 
+/// How long a mount that is in the way may take to say that it lives.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// The directory as an absolute path without links, if it can be mounted on.
 fn mount_point(directory: &Path) -> Result<PathBuf> {
     let shown = directory.display();
     let unusable =
         |why: &str| Failure::new(Code::MountPoint, format!("cannot mount on {shown}: {why}"));
     if let Ok(mounted) = Mounted::at(directory) {
-        let failure = unusable(&format!("{} is mounted there", mounted.source));
+        let failure = if mounted.has_ended(ANSWER_TIME_MAX) {
+            unusable(&format!(
+                "{} was mounted there, and its process has ended",
+                mounted.source
+            ))
+        } else {
+            unusable(&format!("{} is mounted there", mounted.source))
+        };
         return Err(failure.hint(format!("azekura umount {shown} takes it off")));
     }
     let real = directory
