@@ -374,3 +374,63 @@ impl Sessions {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use wire::message::CredentialKind;
+
+    const ID: SessionId = SessionId([7; 16]);
+
+    fn peer() -> Peer {
+        Peer {
+            kind: CredentialKind::Admin,
+            serial: "01".to_owned(),
+            label: "tester".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_session_that_ends_keeps_its_name_until_its_last_request_is_over() {
+        let (sessions, clock) = (Sessions::new(), Clock::start());
+        let open = || sessions.open(ID, &peer(), "tester", &clock);
+        let first = open().unwrap();
+        let (one, other) = (first.begin_work().unwrap(), first.begin_work().unwrap());
+        assert!(first.end(clock.now()).is_some());
+        let rested = Arc::new(AtomicUsize::new(0));
+        let note = rested.clone();
+        first.at_rest(move || {
+            note.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(open().err(), Some(Farewell::Ending));
+        assert!(first.begin_work().is_none(), "no other request begins");
+        drop(one);
+        assert_eq!(rested.load(Ordering::Relaxed), 0);
+        drop(other);
+        assert_eq!(rested.load(Ordering::Relaxed), 1);
+        sessions.remove(&first);
+        assert!(open().unwrap().key != first.key);
+    }
+
+    #[test]
+    fn a_request_that_hangs_is_given_up() {
+        let (sessions, clock) = (Sessions::new(), Clock::start());
+        let session = sessions.open(ID, &peer(), "tester", &clock).unwrap();
+        let hanging = session.begin_work().unwrap();
+        let now = clock.now();
+        let later = now + SESSION_REST_TIME_MAX + std::time::Duration::from_secs(1);
+        assert!(session.give_up(later).is_none(), "it has not ended");
+        session.end(now);
+        let rested = Arc::new(AtomicUsize::new(0));
+        let note = rested.clone();
+        session.at_rest(move || {
+            note.fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(session.give_up(now).is_none(), "it may still come to rest");
+        session.give_up(later).unwrap()();
+        assert!(session.give_up(later).is_none());
+        drop(hanging);
+        assert_eq!(rested.load(Ordering::Relaxed), 1, "once");
+    }
+}
