@@ -192,10 +192,28 @@ pub const DEVICE_REQUESTS_MAX: usize = 128;
 /// How long a device may take for one request. Linux gives a disk 30 s and tries again; who has not
 /// answered after that is broken.
 pub const DEVICE_TIME_MAX: Duration = Duration::from_secs(60);
+/// Bytes of data that a store has handed to its device and not seen written; who writes more waits
+/// before it takes part in anything. Half of what the device is given at once, so that nobody waits
+/// for the device while others wait for the store.
+pub const STORE_WRITES_BYTES_MAX: u64 = DEVICE_IN_FLIGHT_BYTES_MAX / 2;
+/// Bytes of data that one transaction of a store writes; longer writes are several. 4 MiB take a
+/// millisecond to sum up, during which other changes wait.
+pub const STORE_WRITE_BYTES_MAX: usize = 4 << 20;
+/// How long what nobody waits for stays undurable: what a program that never commits may lose.
+pub const STORE_BATCH_TIME_MAX: Duration = Duration::from_secs(1);
+/// How long a commit waits for others to share it, at most; half a flush if that is shorter.
+pub const STORE_GATHER_TIME_MAX: Duration = Duration::from_millis(2);
+/// How often a store looks for what is over: nothing of it is readable before that, either.
+pub const STORE_RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a change or a commit of a store may take. It may have to wait for two checkpoints, each
+/// with a few requests that take [`DEVICE_TIME_MAX`].
+pub const STORE_WAIT_TIME_MAX: Duration = Duration::from_secs(600);
 /// How long measuring a new device may take: an administrator waits for it.
 pub const CALIBRATION_TIME_MAX: Duration = Duration::from_secs(60);
 
 const _: () = assert!(LEASE_TRUST_TIME.as_millis() + 1000 < LEASE_TIME.as_millis());
+const _: () = assert!(STORE_WRITE_BYTES_MAX as u64 <= STORE_WRITES_BYTES_MAX);
+const _: () = assert!(DEVICE_TIME_MAX.as_secs() * 8 < STORE_WAIT_TIME_MAX.as_secs());
 const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 2 < LEASE_TRUST_TIME.as_millis());
 const _: () = assert!(RECALL_COMMIT_TIME_MAX.as_millis() < RECALL_TIME_MAX.as_millis());
 const _: () = assert!(RECALL_TIME_MAX.as_millis() < REQUEST_TIME_DEFAULT.as_millis());

@@ -17,13 +17,14 @@
 //! again.
 
 mod checkpoint;
+mod group;
 mod open;
 
 use crate::StoreError;
 use crate::key::{Key, Value};
 use crate::layout::Layout;
 use crate::log::Log;
-use crate::log::entry::{EntryWriter, PieceAt, piece_len, record_len};
+use crate::log::entry::{PieceAt, piece_len, record_len};
 use crate::pages::Pages;
 use crate::record;
 use crate::space::Space;
@@ -36,6 +37,8 @@ use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub(crate) use checkpoint::Checkpoint;
+use checkpoint::Frozen;
 pub use open::{Format, Options};
 
 /// Records and pieces as they are now, over what lies below.
@@ -58,6 +61,15 @@ struct Batch {
     cut: BTreeSet<u32>,
 }
 
+/// What has to be done before a transaction can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// The batch is full.
+    Commit,
+    /// Pages of records are scarce, or the log is full.
+    Checkpoint,
+}
+
 /// A store on a device.
 pub struct Core {
     pub(crate) device: Arc<dyn BlockDevice>,
@@ -70,7 +82,13 @@ pub struct Core {
     pub(crate) overlay: Layer,
     /// Bytes of all records that were put into it, those that were replaced included.
     overlay_bytes: usize,
+    /// What a checkpoint under way is made of; between the overlay and the tree.
+    frozen: Option<Frozen>,
     batch: Batch,
+    /// The AUs that were cut in the batch whose entry is being written, if one is.
+    committing: Option<BTreeSet<u32>>,
+    /// Commits and checkpoints are carried out by somebody else: what needs one first says so.
+    pub(crate) is_driven: bool,
     pub(crate) counters: Counters,
     is_poisoned: bool,
     pub(crate) calendar: Calendar,
@@ -105,7 +123,9 @@ impl Core {
     ) -> Result<T, StoreError> {
         self.advance(now);
         match self.try_transact(&mut change) {
-            Err(StoreError::NoSpace { .. }) if self.make_free()? => self.try_transact(&mut change),
+            Err(StoreError::NoSpace { .. }) if !self.is_driven && self.make_free()? => {
+                self.try_transact(&mut change)
+            }
             other => other,
         }
     }
@@ -133,6 +153,9 @@ impl Core {
             return Err(StoreError::TooMuch { bytes, bytes_max });
         }
         if self.batch.bytes + bytes > bytes_max {
+            if self.is_driven {
+                return Err(StoreError::Due(Due::Commit));
+            }
             self.commit()?;
         }
         self.ensure_record_room(staged.layer.records.len(), record_bytes)?;
@@ -152,42 +175,6 @@ impl Core {
         }
         self.counters = staged.counters;
         Ok(())
-    }
-
-    /// Makes durable whatever transactions have ended before.
-    ///
-    /// # Errors
-    /// [`StoreError::Poisoned`], the device's, and those of a checkpoint if one is due.
-    pub fn commit(&mut self) -> Result<(), StoreError> {
-        self.check_writable()?;
-        let batch = std::mem::take(&mut self.batch);
-        if batch.records.is_empty() && batch.pieces.is_empty() {
-            return Ok(());
-        }
-        let mut entry = EntryWriter::new(&self.counters);
-        for key in &batch.records {
-            entry.record(key, self.overlay.records.get(key).and_then(Option::as_ref));
-        }
-        for at in &batch.pieces {
-            if let Some(bytes) = self.overlay.pieces.get(at) {
-                entry.piece(*at, bytes);
-            }
-        }
-        let body = entry.finish();
-        let logged = self.write_entry(&body, batch.is_direct);
-        self.poison_on_error(logged)?;
-        if self.log.wants_checkpoint() {
-            self.checkpoint()?;
-        }
-        Ok(())
-    }
-
-    fn write_entry(&mut self, body: &[u8], is_direct: bool) -> Result<(), StoreError> {
-        if is_direct {
-            self.device.flush()?;
-        }
-        self.log.append(&*self.device, body)?;
-        Ok(self.device.flush()?)
     }
 
     /// Whether writes are refused since the device failed.
@@ -242,12 +229,25 @@ impl Core {
 
     /// Whether bytes of this AU are live in what is durable, and not in what is visible.
     pub(crate) fn is_cut(&self, au: u32) -> bool {
-        self.batch.cut.contains(&au)
+        let contains = |cut: &BTreeSet<u32>| cut.contains(&au);
+        contains(&self.batch.cut)
+            || self.committing.as_ref().is_some_and(contains)
+            || self
+                .frozen
+                .as_ref()
+                .is_some_and(|frozen| contains(&frozen.cut))
+    }
+
+    /// A piece that is not in its place yet, or not known to be.
+    pub(crate) fn piece(&self, at: PieceAt) -> Option<&Arc<[u8]>> {
+        let frozen = || self.frozen.as_ref()?.layer.pieces.get(&at);
+        self.overlay.pieces.get(&at).or_else(frozen)
     }
 
     /// A record's contents.
     pub(crate) fn value(&self, key: &Key) -> Result<Option<Value>, StoreError> {
-        match self.overlay.records.get(key) {
+        let frozen = || self.frozen.as_ref()?.layer.records.get(key);
+        match self.overlay.records.get(key).or_else(frozen) {
             Some(value) => Ok(value.clone()),
             None => self.tree.get(key),
         }
@@ -268,12 +268,19 @@ impl Core {
         count_max: usize,
     ) -> Result<Vec<(Key, Value)>, StoreError> {
         let over = || self.overlay.records.range(from..to);
+        let frozen = self.frozen.as_ref().map(|frozen| &frozen.layer.records);
+        let frozen = || {
+            frozen
+                .into_iter()
+                .flat_map(|records| records.range(from..to))
+        };
         // Each record above hides at most one below.
+        let hidden = over().count() + frozen().count();
         let below = self
             .tree
-            .range(from, to, count_max.saturating_add(over().count()))?;
+            .range(from, to, count_max.saturating_add(hidden))?;
         let mut merged: BTreeMap<Key, Value> = below.into_iter().collect();
-        for (key, value) in over() {
+        for (key, value) in frozen().chain(over()) {
             match value {
                 Some(value) => merged.insert(key.clone(), value.clone()),
                 None => merged.remove(key),

@@ -76,6 +76,11 @@ pub enum StoreError {
     /// A flush or a write of records failed before; nothing can be made durable any more.
     #[error("the store takes no writes since the device failed; reading goes on")]
     Poisoned,
+    /// Something else comes first. Only from a core that a [`crate::Store`] drives, which sees to
+    /// it and tries again.
+    #[doc(hidden)]
+    #[error("a commit or a checkpoint comes first")]
+    Due(crate::core::Due),
     /// The device does not begin with a superblock.
     #[error("this is not a store")]
     NotAStore,

@@ -1,13 +1,14 @@
 //! The reservable object store: objects on a block device, in allocation units of fixed size.
 //!
 //! ```text
-//! objects      create, write, truncate, ... of any size              objects.rs
-//!   transaction    some changes, all or none                         transaction/
-//!     core             layers of state, batch, commit                core.rs
-//!       log                what was committed since a checkpoint     log/
-//!       tree               records at the last checkpoint            tree/
-//!       pages, space       which pages and AUs are free, and when    pages.rs, space.rs
-//!         device               base::BlockDevice: a file or a raw device  device/
+//! store        many threads, one core: group commit, reads         shell/
+//!  objects       create, write, truncate, ... of any size            objects.rs
+//!   transaction   some changes, all or none                         transaction/
+//!    core           layers of state, batch, commit                   core.rs
+//!     log             what was committed since a checkpoint          log/
+//!     tree            records at the last checkpoint                 tree/
+//!     pages, space    which pages and AUs are free, and when         pages.rs, space.rs
+//!      device           base::BlockDevice: a file or a raw device    device/
 //! ```
 //!
 //! * **Records** (onodes, places, checksums, the state of AUs) are a map from [keys](key) to small
@@ -45,6 +46,7 @@ mod pages;
 mod read;
 mod record;
 mod reserve;
+mod shell;
 mod space;
 mod superblock;
 mod transaction;
@@ -57,6 +59,7 @@ pub use layout::{Layout, Sizes};
 pub use objects::{ObjectInfo, Page};
 pub use pages::Pointer;
 pub use reserve::{Request, ReservationInfo, Terms};
+pub use shell::{Barrier, Clock, Reading, Status, Store};
 pub use superblock::{Counters, Lifetimes, LogHead, STORE_FORMAT_VERSION, Superblock};
 pub use transaction::Transaction;
 pub use transaction::attribute::Attribute;

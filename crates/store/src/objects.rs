@@ -38,7 +38,7 @@ impl View for Core {
     }
 
     fn view_piece(&self, at: PieceAt) -> Option<Arc<[u8]>> {
-        self.overlay.pieces.get(&at).cloned()
+        self.piece(at).cloned()
     }
 
     fn view_layout(&self) -> &Layout {
@@ -122,8 +122,25 @@ impl Core {
         offset: u64,
         bytes: &mut [u8],
     ) -> Result<usize, StoreError> {
+        let (plan, len) = self.plan_read(now, object, offset, bytes.len())?;
+        let bytes = &mut bytes[..len];
+        plan.carry_out(&*self.device, bytes)?;
+        Ok(len)
+    }
+
+    /// How to read up to `len` bytes from `offset` on, and how many there are.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::Damaged`] if a record is, the device's.
+    pub(crate) fn plan_read(
+        &self,
+        now: Time,
+        object: ObjectId,
+        offset: u64,
+        len: usize,
+    ) -> Result<(Plan, usize), StoreError> {
         let onode = self.onode(now, object)?;
-        let asked = Extent::new(offset, bytes.len() as u64);
+        let asked = Extent::new(offset, len as u64);
         let there = asked.intersection(Extent::new(0, onode.size_bytes));
         let mut plan = Plan::default();
         match onode.home {
@@ -133,9 +150,7 @@ impl Core {
             }
             Home::Own => self.plan_own(onode.number, there, &mut plan)?,
         }
-        let bytes = &mut bytes[..there.len as usize];
-        plan.carry_out(&*self.device, bytes)?;
-        Ok(bytes.len())
+        Ok((plan, there.len as usize))
     }
 
     fn plan_own(&self, number: u64, there: Extent, plan: &mut Plan) -> Result<(), StoreError> {

@@ -32,7 +32,7 @@ const CHAIN_HEADER_BYTES: usize = 16;
 const CHAIN_BODY_BYTES: usize = PAGE - CHAIN_HEADER_BYTES;
 
 /// Which pages of records are free.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Pages {
     layout: Layout,
     /// AUs that the records have taken, in the order in which they did.

@@ -13,6 +13,21 @@ use std::sync::Arc;
 /// Longest run that is read at once; more gains nothing and takes memory.
 const RUN_BYTES_MAX: usize = 4 << 20;
 
+/// One run that is all of a read.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    /// Where it is on the device.
+    pub(crate) offset: u64,
+    sums: Vec<Sum>,
+}
+
+impl Whole {
+    /// Whether these are its bytes.
+    pub(crate) fn fits(&self, bytes: &[u8]) -> bool {
+        verify(self.offset, &self.sums, bytes).is_ok()
+    }
+}
+
 /// Where the bytes of one read are.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
@@ -85,6 +100,19 @@ impl Plan {
             take,
             into,
         });
+    }
+
+    /// The one run that is all of the `len` bytes, if they are one.
+    pub(crate) fn into_whole(mut self, len: usize) -> Option<Whole> {
+        let only = self.steps.pop().filter(|_| self.steps.is_empty())?;
+        match only.source {
+            Source::Device {
+                offset,
+                sums,
+                len: whole,
+            } if (only.into, only.take, whole) == (0, len, len) => Some(Whole { offset, sums }),
+            _ => None,
+        }
     }
 
     /// Fills `bytes`.

@@ -250,7 +250,7 @@ impl Core {
     }
 
     /// One step of that; false if there was nothing to do.
-    fn reclaim_some(&mut self) -> Result<bool, StoreError> {
+    pub(crate) fn reclaim_some(&mut self) -> Result<bool, StoreError> {
         let after = Key::End(moment(self.counters.now).as_secs().saturating_add(1), 0);
         let ended = self.range(&Key::End(0, 0), &after, 1)?;
         if let Some((Key::End(_, holder), _)) = ended.first() {

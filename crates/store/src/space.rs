@@ -21,6 +21,8 @@ pub(crate) struct Space {
     used: Bitmap,
     /// Given back since the last superblock; their bits are still set.
     limbo: BTreeSet<u32>,
+    /// Those of them that the checkpoint under way knows of.
+    frozen: BTreeSet<u32>,
     /// Parts of the map that the records do not have as they are.
     changed: BTreeSet<u32>,
     /// Drawn by a transaction that has not ended; no checkpoint knows of them.
@@ -34,6 +36,7 @@ impl Space {
         Self {
             used: Bitmap::new(au_count as usize),
             limbo: BTreeSet::new(),
+            frozen: BTreeSet::new(),
             changed: BTreeSet::new(),
             staged: BTreeSet::new(),
             cursor: 0,
@@ -47,12 +50,16 @@ impl Space {
 
     /// AUs that are free after the next superblock.
     pub(crate) fn limbo_count(&self) -> u64 {
-        self.limbo.len() as u64
+        (self.limbo.len() + self.frozen.len()) as u64
     }
 
     /// Whether an AU is in use: neither free nor in limbo.
     pub(crate) fn is_used(&self, au: u32) -> bool {
-        (au as usize) < self.used.len() && self.used.get(au as usize) && !self.limbo.contains(&au)
+        (au as usize) < self.used.len() && self.used.get(au as usize) && !self.is_limbo(au)
+    }
+
+    fn is_limbo(&self, au: u32) -> bool {
+        self.limbo.contains(&au) || self.frozen.contains(&au)
     }
 
     /// Draws a free AU for a transaction, the next one on the device if it can.
@@ -83,7 +90,7 @@ impl Space {
     /// Gives an AU back.
     pub(crate) fn give_back(&mut self, au: u32) {
         self.changed.insert(au / MAP_AUS);
-        let new = self.limbo.insert(au);
+        let new = !self.frozen.contains(&au) && self.limbo.insert(au);
         assert!(new && self.used.get(au as usize), "AU {au} was in use");
     }
 
@@ -105,10 +112,13 @@ impl Space {
         Ok(())
     }
 
-    /// The parts of the map that changed, as they are once the next superblock is durable.
-    pub(crate) fn take_changed(&mut self) -> Vec<(Key, Value)> {
+    /// The parts of the map that changed, as they are once the superblock is durable that is about
+    /// to be made. What is given back from now on is in limbo until the one after it.
+    pub(crate) fn freeze(&mut self) -> Vec<(Key, Value)> {
+        assert!(self.frozen.is_empty(), "one checkpoint after the other");
+        self.frozen = std::mem::take(&mut self.limbo);
         let mut kept = self.used.clone();
-        for au in self.limbo.iter().chain(&self.staged) {
+        for au in self.frozen.iter().chain(&self.staged) {
             kept.set(*au as usize, false);
         }
         let part = |part: u32| {
@@ -132,9 +142,9 @@ impl Space {
         fits.then_some(()).ok_or(Damage::Record.into())
     }
 
-    /// A superblock is durable whose map is the one that was last taken.
+    /// The superblock is durable for which the map was frozen.
     pub(crate) fn superblock_is_durable(&mut self) {
-        for au in std::mem::take(&mut self.limbo) {
+        for au in std::mem::take(&mut self.frozen) {
             self.used.set(au as usize, false);
         }
     }

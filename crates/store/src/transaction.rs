@@ -104,7 +104,7 @@ impl<'a> Transaction<'a> {
 
     fn piece(&self, at: PieceAt) -> Option<&Arc<[u8]>> {
         let staged = self.staged.layer.pieces.get(&at);
-        staged.or_else(|| self.core.overlay.pieces.get(&at))
+        staged.or_else(|| self.core.piece(at))
     }
 
     /// Draws an AU for an object, or for several small ones if `taken` has bits for its pieces.

@@ -1,37 +1,221 @@
 //! Checkpoints: what the log has becomes pieces in place and pages of the tree.
+//!
+//! Like a commit, a checkpoint has three steps, the long one of which needs nothing of the core.
+//! *Freeze* puts the overlay under a new, empty one; the log from here on is not the checkpoint's.
+//! *Carry out* writes pieces, pages and the superblock from what was frozen, on copies of the
+//! tree's root and of the map of pages. *Finish* lets the core have these and forget the frozen
+//! layer. In between, commits go on: records and pieces are looked up in the overlay, then in the
+//! frozen layer, then in the tree.
+//!
+//! Three things must not happen meanwhile. A piece of the frozen layer must not be written over
+//! bytes that came directly after it: AUs that are cut take no direct writes until the checkpoint
+//! is finished. Space that was given back after the freeze must not become free by this checkpoint:
+//! it stays in limbo. And the next checkpoint must find its pages when this one is done: what it
+//! may need is counted on the worst outcome of this one, and on AUs that are free now.
 
-use super::Core;
+use super::{Core, Due, Layer};
 use crate::StoreError;
-use crate::key::Key;
-use crate::layout::{GROUP_BYTES, PAGE_BYTES, PIECE_BYTES, SPAN_BYTES, SUPERBLOCK_OFFSETS};
+use crate::key::{Key, Value};
+use crate::layout::{GROUP_BYTES, Layout, PAGE_BYTES, PIECE_BYTES, SPAN_BYTES, SUPERBLOCK_OFFSETS};
 use crate::leaf::{GROUP_PIECES, Leaf, Sum};
 use crate::log::entry::PieceAt;
+use crate::pages::Pages;
+use crate::record;
 use crate::space::MAP_AUS;
 use crate::superblock::Superblock;
-use crate::tree;
+use crate::tree::{self, Tree};
 use base::BlockDevice;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// What the core keeps of a checkpoint under way.
+pub(super) struct Frozen {
+    pub(super) layer: Arc<Layer>,
+    /// AUs that were cut since: old pieces may still be written there.
+    pub(super) cut: BTreeSet<u32>,
+    /// Pages that the checkpoint allocates at most.
+    pages_max: usize,
+    /// AUs that the records had when it was frozen.
+    taken: usize,
+}
+
+/// A checkpoint that is to be carried out.
+pub(crate) struct Checkpoint {
+    device: Arc<dyn BlockDevice>,
+    layout: Layout,
+    layer: Arc<Layer>,
+    tree: Tree,
+    pages: Pages,
+    /// As it is going to be, but for what is known at the end.
+    superblock: Superblock,
+}
 
 impl Core {
     /// Writes pieces into place and records into the tree, and lets the log begin anew.
     ///
     /// # Errors
-    /// [`StoreError::Poisoned`], [`StoreError::Damaged`], the device's.
+    /// [`StoreError::Poisoned`], [`StoreError::Damaged`], the device's;
+    /// [`StoreError::Due`] if somebody else makes this core's checkpoints.
     pub fn checkpoint(&mut self) -> Result<(), StoreError> {
         self.check_writable()?;
-        if !self.batch.records.is_empty() || !self.batch.pieces.is_empty() {
-            self.commit()?;
+        if self.is_driven {
+            return Err(StoreError::Due(Due::Checkpoint));
         }
-        let done = self.write_checkpoint();
-        self.poison_on_error(done)
+        self.commit_batch()?;
+        let carried_out = self.freeze().carry_out();
+        self.finish_checkpoint(carried_out)
     }
 
-    fn write_checkpoint(&mut self) -> Result<(), StoreError> {
-        self.write_pieces()?;
-        for (key, value) in self.space.take_changed() {
+    /// Begins a checkpoint of all that has an entry in the log. Every transaction has one, the last
+    /// of them maybe in the entry that is being written; that must be durable before the checkpoint
+    /// is carried out.
+    pub(crate) fn freeze(&mut self) -> Checkpoint {
+        assert!(!self.has_batch(), "all that is visible has an entry");
+        assert!(self.frozen.is_none(), "one checkpoint after the other");
+        while self.pages.free_count() < self.pages_wanted(0, 0) && self.take_au_for_records() {}
+        let pages_max = self.pages_wanted(0, 0);
+        for (key, value) in self.space.freeze() {
             self.overlay.records.insert(key, Some(value));
         }
-        let records = &self.overlay.records;
+        let layer = Arc::new(std::mem::take(&mut self.overlay));
+        self.overlay_bytes = 0;
+        self.frozen = Some(Frozen {
+            layer: layer.clone(),
+            cut: BTreeSet::new(),
+            pages_max,
+            taken: self.pages.taken().len(),
+        });
+        Checkpoint {
+            device: self.device.clone(),
+            layout: self.layout,
+            layer,
+            tree: self.tree.clone(),
+            pages: self.pages.clone(),
+            superblock: Superblock {
+                epoch: self.superblock.epoch + 1,
+                log_head: self.log.next(),
+                counters: self.counters,
+                ..self.superblock.clone()
+            },
+        }
+    }
+
+    /// Takes over what a checkpoint has made, or is poisoned.
+    ///
+    /// # Errors
+    /// Those of carrying it out.
+    pub(crate) fn finish_checkpoint(
+        &mut self,
+        carried_out: Result<Checkpoint, StoreError>,
+    ) -> Result<(), StoreError> {
+        let done = self.poison_on_error(carried_out)?;
+        let frozen = self.frozen.take().expect("a checkpoint was begun");
+        let taken_since = self.pages.taken()[frozen.taken..].to_vec();
+        self.pages = done.pages;
+        for au in taken_since {
+            self.pages.take_au(au);
+        }
+        self.tree = done.tree;
+        self.space.superblock_is_durable();
+        self.log.superblock_is_durable(done.superblock.log_head);
+        self.superblock = done.superblock;
+        Ok(())
+    }
+
+    /// Whether a checkpoint is under way.
+    pub(crate) fn has_frozen(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    /// Whether it is time for a checkpoint.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        self.log.wants_checkpoint()
+    }
+
+    /// A record as it was changed since the last checkpoint that is done; none if it is gone.
+    pub(super) fn changed_record(&self, key: &Key) -> Option<&Value> {
+        let frozen = || self.frozen.as_ref()?.layer.records.get(key);
+        self.overlay.records.get(key).or_else(frozen)?.as_ref()
+    }
+
+    /// Writes a superblock and makes it durable.
+    pub(super) fn write_superblock(&mut self, superblock: Superblock) -> Result<(), StoreError> {
+        write_superblock(&*self.device, &superblock)?;
+        self.log.superblock_is_durable(superblock.log_head);
+        self.pages.superblock_is_durable();
+        self.superblock = superblock;
+        Ok(())
+    }
+
+    fn take_au_for_records(&mut self) -> bool {
+        let Some(au) = self.space.draw_for_records() else {
+            return false;
+        };
+        self.pages.take_au(au);
+        self.update_capacity();
+        true
+    }
+
+    /// Sees to it that the next checkpoint finds the pages that it needs if it has so many more
+    /// records, with so many more bytes: by a checkpoint that frees pages, or by taking AUs.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`] if that does not help; those of a checkpoint.
+    pub(super) fn ensure_record_room(
+        &mut self,
+        records: usize,
+        bytes: usize,
+    ) -> Result<(), StoreError> {
+        if let Some(frozen) = &self.frozen {
+            let left = self.pages.free_count().saturating_sub(frozen.pages_max);
+            let aus = usize::try_from(self.space.free_count() * self.layout.au_pages());
+            let could_be = left.saturating_add(aus.unwrap_or(usize::MAX));
+            return match could_be < self.pages_wanted(records, bytes) {
+                true => Err(StoreError::Due(Due::Checkpoint)),
+                false => Ok(()),
+            };
+        }
+        let mut checkpoints = 0;
+        while self.pages.free_count() < self.pages_wanted(records, bytes) {
+            // A checkpoint makes the next one small again: where AUs are scarce, that comes first.
+            let is_scarce = self.space.free_count() < u64::from(self.layout.au_count / 8);
+            let is_large = is_scarce && self.overlay.records.len() > RECORDS_BEFORE_CHECKPOINT;
+            if !is_large && self.take_au_for_records() {
+                continue;
+            }
+            if checkpoints >= 3 {
+                return Err(StoreError::NoSpace { wanted: 1, free: 0 });
+            }
+            // The pages of the records before the last two checkpoints become free.
+            self.checkpoint()?;
+            checkpoints += 1;
+        }
+        Ok(())
+    }
+
+    /// Pages that a checkpoint may need that has so much more.
+    fn pages_wanted(&self, records: usize, bytes: usize) -> usize {
+        let map_parts = self.layout.au_count.div_ceil(MAP_AUS) as usize;
+        let records = records + self.overlay.records.len() + map_parts;
+        let (_, height) = self.tree.root();
+        // The checkpoint under way may add so many pages, and a level or two.
+        let more = self.frozen.as_ref().map_or(0, |frozen| frozen.pages_max);
+        let height = height + if more > 0 { 2 } else { 0 };
+        let live = self.pages.live_count() + more;
+        // What has to be written anew is at most all that there is, cut in two once, and what
+        // comes.
+        let new = bytes + self.overlay_bytes + map_parts * MAP_RECORD_BYTES;
+        let grown = 2 * live + 4 * new.div_ceil(PAGE_BYTES as usize) + 16;
+        let pages = tree::pages_max(records, height).min(grown);
+        pages + self.pages.map_pages(live) + 1
+    }
+}
+
+impl Checkpoint {
+    /// Writes everything and makes it durable; needs nothing of the core.
+    pub(crate) fn carry_out(mut self) -> Result<Self, StoreError> {
+        self.write_pieces()?;
+        let records = &self.layer.records;
         let changes: Vec<_> = records
             .iter()
             .map(|(key, value)| (key, value.as_ref()))
@@ -39,42 +223,21 @@ impl Core {
         self.tree.apply(&mut self.pages, &changes)?;
         let page_map = self.pages.write_map(&*self.device)?;
         self.device.flush()?;
-        let (root, height) = self.tree.root();
-        self.write_superblock(Superblock {
-            epoch: self.superblock.epoch + 1,
-            root,
-            height,
-            page_map: Some(page_map),
-            log_head: self.log.next(),
-            counters: self.counters,
-            ..self.superblock.clone()
-        })?;
-        self.space.superblock_is_durable();
-        self.overlay.records.clear();
-        self.overlay_bytes = 0;
-        self.overlay.pieces.clear();
-        Ok(())
-    }
-
-    /// Writes a superblock and makes it durable.
-    pub(super) fn write_superblock(&mut self, superblock: Superblock) -> Result<(), StoreError> {
-        let place = SUPERBLOCK_OFFSETS[(superblock.epoch % 2) as usize];
-        self.device.write_at(place, &superblock.encode())?;
-        self.device.flush()?;
-        self.log.superblock_is_durable(superblock.log_head);
+        (self.superblock.root, self.superblock.height) = self.tree.root();
+        self.superblock.page_map = Some(page_map);
+        write_superblock(&*self.device, &self.superblock)?;
         self.pages.superblock_is_durable();
-        self.superblock = superblock;
-        Ok(())
+        Ok(self)
     }
 
     /// Writes the pieces that are still those that the records speak of.
-    fn write_pieces(&mut self) -> Result<(), StoreError> {
+    fn write_pieces(&self) -> Result<(), StoreError> {
         let mut run = Run::new(self.device.clone());
         let mut leaf = None;
-        for (at, bytes) in &self.overlay.pieces {
+        for (at, bytes) in &self.layer.pieces {
             let key = leaf_key(*at);
             if leaf.as_ref().is_none_or(|(known, _)| *known != key) {
-                let read = self.record::<Leaf>(&key)?.unwrap_or_default();
+                let read = self.leaf(&key)?;
                 leaf = Some((key, read));
             }
             let current = leaf
@@ -88,48 +251,22 @@ impl Core {
         run.finish()
     }
 
-    /// Sees to it that the next checkpoint finds the pages that it needs if it has so many more
-    /// records, with so many more bytes: by a checkpoint that frees pages, or by taking AUs.
-    ///
-    /// # Errors
-    /// [`StoreError::NoSpace`] if that does not help; those of a checkpoint.
-    pub(super) fn ensure_record_room(
-        &mut self,
-        records: usize,
-        bytes: usize,
-    ) -> Result<(), StoreError> {
-        let mut checkpoints = 0;
-        while self.pages.free_count() < self.pages_wanted(records, bytes) {
-            // A checkpoint makes the next one small again: where AUs are scarce, that comes first.
-            let is_scarce = self.space.free_count() < u64::from(self.layout.au_count / 8);
-            let is_large = is_scarce && self.overlay.records.len() > RECORDS_BEFORE_CHECKPOINT;
-            if let Some(au) = (!is_large).then(|| self.space.draw_for_records()).flatten() {
-                self.pages.take_au(au);
-                self.update_capacity();
-            } else if checkpoints < 3 {
-                // The pages of the records before the last two checkpoints become free.
-                self.checkpoint()?;
-                checkpoints += 1;
-            } else {
-                return Err(StoreError::NoSpace { wanted: 1, free: 0 });
-            }
-        }
-        Ok(())
+    fn leaf(&self, key: &Key) -> Result<Leaf, StoreError> {
+        let value = match self.layer.records.get(key) {
+            Some(value) => value.clone(),
+            None => self.tree.get(key)?,
+        };
+        let leaf = value
+            .map(|value| record::decode::<Leaf>(&value))
+            .transpose()?;
+        Ok(leaf.unwrap_or_default())
     }
+}
 
-    /// Pages that a checkpoint may need that has so much more.
-    fn pages_wanted(&self, records: usize, bytes: usize) -> usize {
-        let map_parts = self.layout.au_count.div_ceil(MAP_AUS) as usize;
-        let records = records + self.overlay.records.len() + map_parts;
-        let (_, height) = self.tree.root();
-        let live = self.pages.live_count();
-        // What has to be written anew is at most all that there is, cut in two once, and what
-        // comes.
-        let new = bytes + self.overlay_bytes + map_parts * MAP_RECORD_BYTES;
-        let grown = 2 * live + 4 * new.div_ceil(PAGE_BYTES as usize) + 16;
-        let pages = tree::pages_max(records, height).min(grown);
-        pages + self.pages.map_pages(live) + 1
-    }
+fn write_superblock(device: &dyn BlockDevice, superblock: &Superblock) -> Result<(), StoreError> {
+    let place = SUPERBLOCK_OFFSETS[(superblock.epoch % 2) as usize];
+    device.write_at(place, &superblock.encode())?;
+    Ok(device.flush()?)
 }
 
 /// Changed records that are worth a checkpoint before the records' room grows for them.

@@ -131,7 +131,9 @@ impl Kernel {
         let entry = entry.user_data(number);
         // SAFETY: the pages of the entry's buffer are in a slot that is neither touched nor given
         // out before `reap` has found its completion; `drop` gives their memory up rather than free
-        // it. The file is registered; the bell is open as long as `self`.
+        // it. Others may share pages that are written from, and only read them: `AlignedBuffer`
+        // copies before it changes what is shared. The file is registered; the bell is open as long
+        // as `self`.
         let is_pushed = unsafe { self.ring.submission().push(&entry) };
         is_pushed.expect("the ring has an entry for every slot and the bell");
     }

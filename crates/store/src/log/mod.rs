@@ -13,6 +13,7 @@
 pub(crate) mod entry;
 pub(crate) mod sector;
 
+use crate::device::AlignedBuffer;
 use crate::layout::{LOG_OFFSET, Layout, PAGE_BYTES};
 use crate::superblock::LogHead;
 use crate::{Damage, StoreError};
@@ -81,37 +82,50 @@ impl Log {
     }
 
     /// Whether it is time for a checkpoint: a third is in use, so that this third and that of the
-    /// checkpoint before fit in with room for what comes during the next one.
+    /// checkpoint before fit in with room for what comes during the next one; or there is little
+    /// room, as there may be after an opening.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         self.live_bytes() > self.capacity_bytes / 3
+            || self.heads[1].position + self.capacity_bytes
+                < self.next.position + 2 * self.largest_entry_bytes()
     }
 
     /// Whether an entry with a body of `len` bytes fits.
     pub(crate) fn has_room(&self, len: usize) -> bool {
-        let bytes = entry_bytes(len);
-        self.position_for(bytes) + bytes <= self.heads[1].position + self.capacity_bytes
+        self.end_of(len) <= self.heads[1].position + self.capacity_bytes
     }
 
-    /// Writes an entry. It is durable after the next flush; no other one may be written before
-    /// that.
+    /// Whether it fits so that, when the checkpoint under way is done, there is room for the entry
+    /// with which the next one begins, and for what that one loses at the end of the log.
+    pub(crate) fn has_room_beside_checkpoint(&self, len: usize) -> bool {
+        let after = self.heads[0].position + self.capacity_bytes;
+        self.has_room(len) && self.end_of(len) + 2 * self.largest_entry_bytes() <= after
+    }
+
+    fn end_of(&self, len: usize) -> u64 {
+        let bytes = entry_bytes(len);
+        self.position_for(bytes) + bytes
+    }
+
+    fn largest_entry_bytes(&self) -> u64 {
+        entry_bytes(self.body_bytes_max())
+    }
+
+    /// The next entry: where it has to be written, and its bytes. It is durable after the next
+    /// flush; no other one may be written before that.
     ///
-    /// # Errors
-    /// The device's.
-    pub(crate) fn append(
-        &mut self,
-        device: &dyn BlockDevice,
-        body: &[u8],
-    ) -> Result<(), StoreError> {
+    /// # Panics
+    /// If there is no room.
+    pub(crate) fn append(&mut self, body: &[u8]) -> (u64, AlignedBuffer) {
         assert!(self.has_room(body.len()), "a checkpoint was due before");
         let bytes = encode(self.next.sequence, self.opening, body);
         let len = bytes.len() as u64;
         let position = self.position_for(len);
-        device.write_at(LOG_OFFSET + position % self.capacity_bytes, &bytes)?;
         self.next = LogHead {
             position: position + len,
             sequence: self.next.sequence + 1,
         };
-        Ok(())
+        (LOG_OFFSET + position % self.capacity_bytes, bytes)
     }
 
     /// A superblock is durable that begins at `head`.
@@ -136,8 +150,8 @@ fn entry_bytes(len: usize) -> u64 {
     (sectors.div_ceil(PAGE_SECTORS) * PAGE) as u64
 }
 
-fn encode(sequence: u64, opening: u32, body: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0; entry_bytes(body.len()) as usize];
+fn encode(sequence: u64, opening: u32, body: &[u8]) -> AlignedBuffer {
+    let mut bytes = AlignedBuffer::new(entry_bytes(body.len()) as usize);
     let count = u16::try_from(bytes.len() / SECTOR_BYTES).expect("4 MiB at most");
     let mut parts = body.chunks(BODY_BYTES);
     for (index, sector) in (0..count).zip(bytes.chunks_mut(SECTOR_BYTES)) {

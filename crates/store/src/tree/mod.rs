@@ -21,12 +21,13 @@ use std::sync::Arc;
 /// The deepest tree: three items a page at least make 3^40 records.
 const HEIGHT_MAX: u8 = 40;
 
-/// The records of one checkpoint.
+/// The records of one checkpoint. A clone is another view of the same pages, for the next one.
+#[derive(Clone)]
 pub(crate) struct Tree {
     device: Arc<dyn BlockDevice>,
     root: Option<Pointer>,
     height: u8,
-    cache: Cache,
+    cache: Arc<Cache>,
 }
 
 impl Tree {
@@ -41,7 +42,7 @@ impl Tree {
             device,
             root,
             height,
-            cache: Cache::new(cache_pages),
+            cache: Arc::new(Cache::new(cache_pages)),
         }
     }
 

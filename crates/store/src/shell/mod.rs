@@ -1,0 +1,526 @@
+//! A store that many threads use: the core behind a lock, its I/O outside of it.
+//!
+//! ```text
+//!  write, create, ...  ──► lock: a transaction of the core; data goes to the queue ──► returns
+//!  commit              ──► waits until an entry of the log with all before it is durable
+//!  read                ──► lock: a plan; then the device, verified, without the lock
+//! ```
+//!
+//! * **Changes** are visible when they return and durable after a [`Store::commit`] that was called
+//!   later. Nothing else says that something is durable.
+//! * **Commits** that come while one is under way share the next one ([`group`]). A checkpoint goes
+//!   on beside them, on a layer that was frozen for it.
+//! * **Large data** goes from the caller's buffer to the device and back without a copy
+//!   ([`queued`], [`read`]). What is being written is bounded; who writes beyond that waits.
+//! * **Reads** do not hold the lock while the device works. If what a plan names was written over
+//!   meanwhile, its checksums say so and the read begins anew.
+//! * **Failures** of a write or a flush poison the store: reads go on, changes are refused, and
+//!   [`Store::status`] says why.
+//!
+//! `now` comes from the clock that the store is opened with: seconds of its end decide about
+//! lifetimes, so it should be the wall's.
+
+mod group;
+mod open;
+mod queued;
+mod read;
+mod status;
+
+use crate::core::{Checkpoint, Core, Due};
+use crate::device::AlignedBuffer;
+use crate::objects::{ObjectInfo, Page};
+use crate::reserve::{Request, ReservationInfo, Terms};
+use crate::transaction::Transaction;
+use crate::{Attribute, Report, StoreError};
+use base::limits::{STORE_WAIT_TIME_MAX, STORE_WRITE_BYTES_MAX};
+use base::{DeviceAction, DeviceError, Extent, ObjectId, Time};
+pub use open::Clock;
+use queued::Queued;
+pub use read::Reading;
+use reservation::Moment;
+pub use status::Status;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Checkpoints that one change waits for before there is no space for its records.
+const CHECKPOINTS_MAX: u32 = 4;
+
+/// A store that many threads use. Dropped, it is stopped.
+pub struct Store {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Something is durable, or is not going to be.
+    changed: Condvar,
+    committer: Condvar,
+    keeper: Condvar,
+    device: Arc<Queued>,
+    clock: Clock,
+}
+
+struct State {
+    core: Core,
+    /// The number of the batch into which transactions go.
+    batch: u64,
+    /// All batches below are durable.
+    durable: u64,
+    /// All batches below are waited for.
+    wanted: u64,
+    /// How many wait for the batch, and waited for the one before.
+    waiters: usize,
+    waiters_before: usize,
+    /// The committer waits for waiters.
+    is_gathering: bool,
+    /// When the batch got its first transaction.
+    batch_since: Option<Instant>,
+    /// How long the last entry took to become durable.
+    flush_time: Duration,
+    /// Somebody needs a checkpoint.
+    wants_checkpoint: bool,
+    /// Frozen and not begun yet.
+    checkpoint: Option<Checkpoint>,
+    /// How many are done.
+    checkpoints: u64,
+    commits: u64,
+    has_committer: bool,
+    is_stopping: bool,
+    /// Why the store takes no changes any more.
+    failure: Option<String>,
+}
+
+/// What has been changed up to some moment, on its way to be durable.
+#[must_use = "only waiting says whether it is durable"]
+pub struct Barrier {
+    shared: Arc<Shared>,
+    mark: u64,
+}
+
+impl Barrier {
+    /// Waits until all of it is durable.
+    ///
+    /// # Errors
+    /// [`StoreError::Poisoned`]: it is not known to be. [`StoreError::Device`] after
+    /// `STORE_WAIT_TIME_MAX`; it may become durable later.
+    pub fn wait(self) -> Result<(), StoreError> {
+        let mut state = self.shared.lock();
+        let end = Instant::now() + STORE_WAIT_TIME_MAX;
+        loop {
+            if state.durable >= self.mark {
+                return Ok(());
+            }
+            state = self.shared.wait_for_change(state, end)?;
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic within a transaction leaves what it staged behind, and nothing else.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a change of the core; what has to come first is seen to, and the change made again.
+    fn change<T>(
+        &self,
+        mut change: impl FnMut(&mut Core, Time) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let end = Instant::now() + STORE_WAIT_TIME_MAX;
+        let (mut checkpoints, mut has_made_free) = (0, false);
+        let mut state = self.lock();
+        loop {
+            let now = (self.clock)();
+            let error = match change(&mut state.core, now) {
+                Ok(answer) => {
+                    state.note_batch();
+                    if state.core.is_batch_large() {
+                        self.committer.notify_one();
+                    }
+                    return Ok(answer);
+                }
+                Err(error) => error,
+            };
+            state.note_batch();
+            state = match (group::due(&error), &error) {
+                (Some(Due::Commit), _) => {
+                    let mark = state.batch + 1;
+                    self.wait_for_commit(state, mark, end)?
+                }
+                (Some(Due::Checkpoint), _) => {
+                    checkpoints += 1;
+                    if checkpoints > CHECKPOINTS_MAX {
+                        return Err(StoreError::NoSpace { wanted: 1, free: 0 });
+                    }
+                    self.wait_for_checkpoint(state, end)?
+                }
+                (None, StoreError::NoSpace { .. }) if !has_made_free => {
+                    has_made_free = true;
+                    match self.make_free(state, end)? {
+                        Some(state) => state,
+                        None => return Err(error),
+                    }
+                }
+                _ => return Err(error),
+            };
+        }
+    }
+
+    /// Gives back what is over and waits until it is free; none if there is nothing.
+    fn make_free<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        end: Instant,
+    ) -> Result<Option<MutexGuard<'a, State>>, StoreError> {
+        loop {
+            match state.core.reclaim_some() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(StoreError::Due(Due::Commit)) => {
+                    let mark = state.batch + 1;
+                    state = self.wait_for_commit(state, mark, end)?;
+                }
+                Err(StoreError::Due(Due::Checkpoint)) => {
+                    state = self.wait_for_checkpoint(state, end)?;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        state.note_batch();
+        if state.core.usage().limbo == 0 {
+            return Ok(None);
+        }
+        if state.core.has_frozen() {
+            state = self.wait_for_checkpoint(state, end)?;
+        }
+        self.wait_for_checkpoint(state, end).map(Some)
+    }
+
+    fn wait_for_commit<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        mark: u64,
+        end: Instant,
+    ) -> Result<MutexGuard<'a, State>, StoreError> {
+        state.wanted = state.wanted.max(mark);
+        self.committer.notify_one();
+        while state.durable < mark {
+            state = self.wait_for_change(state, end)?;
+        }
+        Ok(state)
+    }
+
+    /// Waits until the checkpoint under way is done, or one that is begun now.
+    fn wait_for_checkpoint<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        end: Instant,
+    ) -> Result<MutexGuard<'a, State>, StoreError> {
+        let before = state.checkpoints;
+        if !state.core.has_frozen() {
+            state.wants_checkpoint = true;
+            self.committer.notify_one();
+        }
+        while state.checkpoints == before {
+            state = self.wait_for_change(state, end)?;
+        }
+        Ok(state)
+    }
+
+    /// Waits for news about what is durable.
+    fn wait_for_change<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        end: Instant,
+    ) -> Result<MutexGuard<'a, State>, StoreError> {
+        if state.core.is_poisoned() || !state.has_committer {
+            return Err(StoreError::Poisoned);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(StoreError::Device(DeviceError::Failed {
+                action: DeviceAction::Flush,
+                extent: Extent::default(),
+                source: io::ErrorKind::TimedOut.into(),
+            }));
+        }
+        Ok(group::wait(&self.changed, state, left))
+    }
+
+    fn barrier(self: &Arc<Self>) -> Barrier {
+        let mut state = self.lock();
+        let mark = state.batch + u64::from(state.core.has_batch());
+        if mark > state.batch {
+            state.wanted = state.wanted.max(mark);
+            state.waiters += 1;
+            let is_enough = !state.is_gathering || state.waiters >= state.waiters_before;
+            if is_enough {
+                self.committer.notify_one();
+            }
+        }
+        let shared = Arc::clone(self);
+        Barrier { shared, mark }
+    }
+}
+
+impl State {
+    /// Notes when a batch begins.
+    fn note_batch(&mut self) {
+        if self.batch_since.is_none() && self.core.has_batch() {
+            self.batch_since = Some(Instant::now());
+        }
+    }
+}
+
+impl Store {
+    /// Runs `change` as one transaction: all of it happens or, if it fails, nothing. It is run
+    /// again if something has to come first.
+    ///
+    /// # Errors
+    /// What `change` says, [`StoreError::TooMuch`], [`StoreError::NoSpace`],
+    /// [`StoreError::Poisoned`].
+    pub fn transact<T>(
+        &self,
+        mut change: impl FnMut(&mut Transaction) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.shared
+            .change(|core, now| core.transact(now, &mut change))
+    }
+
+    /// Makes an object without bytes.
+    ///
+    /// # Errors
+    /// See [`Core::create`].
+    pub fn create(&self, object: ObjectId, terms: Terms) -> Result<(), StoreError> {
+        self.shared
+            .change(|core, now| core.create(now, object, terms))
+    }
+
+    /// Writes `data` at `offset`. More than `STORE_WRITE_BYTES_MAX` are several transactions, in
+    /// order.
+    ///
+    /// # Errors
+    /// See [`Core::write`].
+    pub fn write(&self, object: ObjectId, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.write_parts(object, offset, data, None)
+    }
+
+    /// Writes a buffer at `offset`; large parts of it at page borders go to the device without a
+    /// copy.
+    ///
+    /// # Errors
+    /// See [`Self::write`].
+    pub fn write_buffer(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        data: &AlignedBuffer,
+    ) -> Result<(), StoreError> {
+        self.write_parts(object, offset, data, Some(data))
+    }
+
+    fn write_parts(
+        &self,
+        object: ObjectId,
+        mut offset: u64,
+        data: &[u8],
+        payload: Option<&AlignedBuffer>,
+    ) -> Result<(), StoreError> {
+        let mut rest = data;
+        loop {
+            // Cut where allocation units are.
+            let unit = STORE_WRITE_BYTES_MAX as u64;
+            let len = rest.len().min((unit - offset % unit) as usize);
+            let (part, after) = rest.split_at(len);
+            self.shared.device.wait_for_room(part.len())?;
+            self.shared.change(|core, now| {
+                self.shared.device.lend(payload.cloned());
+                let written = core.write(now, object, offset, part);
+                self.shared.device.lend(None);
+                written
+            })?;
+            rest = after;
+            offset += len as u64;
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes the object so long.
+    ///
+    /// # Errors
+    /// See [`Core::truncate`].
+    pub fn truncate(&self, object: ObjectId, size_bytes: u64) -> Result<(), StoreError> {
+        self.shared
+            .change(|core, now| core.truncate(now, object, size_bytes))
+    }
+
+    /// Makes bytes of the object zeros and gives back what whole AUs that frees.
+    ///
+    /// # Errors
+    /// See [`Core::punch`].
+    pub fn punch(&self, object: ObjectId, hole: Extent) -> Result<(), StoreError> {
+        self.shared
+            .change(|core, now| core.punch(now, object, hole))
+    }
+
+    /// Removes the object.
+    ///
+    /// # Errors
+    /// See [`Core::delete`].
+    pub fn delete(&self, object: ObjectId) -> Result<(), StoreError> {
+        self.shared.change(|core, now| core.delete(now, object))
+    }
+
+    /// Waits until all that was changed before is durable.
+    ///
+    /// # Errors
+    /// See [`Barrier::wait`].
+    pub fn commit(&self) -> Result<(), StoreError> {
+        self.barrier().wait()
+    }
+
+    /// Begins to make durable all that was changed before.
+    pub fn barrier(&self) -> Barrier {
+        self.shared.barrier()
+    }
+
+    /// Makes all durable and lets the log begin anew, so that the next opening replays little.
+    ///
+    /// # Errors
+    /// See [`Barrier::wait`].
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        let end = Instant::now() + STORE_WAIT_TIME_MAX;
+        let mut state = self.shared.lock();
+        if state.core.has_frozen() {
+            state = self.shared.wait_for_checkpoint(state, end)?;
+        }
+        self.shared.wait_for_checkpoint(state, end).map(drop)
+    }
+
+    /// What there is to say of an object.
+    ///
+    /// # Errors
+    /// See [`Core::info`].
+    pub fn info(&self, object: ObjectId) -> Result<ObjectInfo, StoreError> {
+        self.ask(|core, now| core.info(now, object))
+    }
+
+    /// The attributes of an object, in the order of their names.
+    ///
+    /// # Errors
+    /// See [`Core::attributes`].
+    pub fn attributes(&self, object: ObjectId) -> Result<Vec<Attribute>, StoreError> {
+        self.ask(|core, now| core.attributes(now, object))
+    }
+
+    /// Some objects from `from` on, and where to go on.
+    ///
+    /// # Errors
+    /// See [`Core::list`].
+    pub fn list(&self, from: ObjectId, count_max: usize) -> Result<Page, StoreError> {
+        self.ask(|core, now| core.list(now, from, count_max))
+    }
+
+    /// Reserves space over time; durable with the next commit.
+    ///
+    /// # Errors
+    /// See [`Core::reserve`].
+    pub fn reserve(&self, request: Request) -> Result<u64, StoreError> {
+        self.shared.change(|core, now| core.reserve(now, request))
+    }
+
+    /// Lengthens a reservation; durable with the next commit.
+    ///
+    /// # Errors
+    /// See [`Core::extend`].
+    pub fn extend(&self, reservation: u64, end: Moment) -> Result<(), StoreError> {
+        self.shared
+            .change(|core, now| core.extend(now, reservation, end))
+    }
+
+    /// Ends a reservation now; what it has made is over.
+    ///
+    /// # Errors
+    /// See [`Core::release`].
+    pub fn release(&self, reservation: u64) -> Result<(), StoreError> {
+        self.shared
+            .change(|core, now| core.release(now, reservation))
+    }
+
+    /// The reservations from number `from` on that are not over, at most `count_max`.
+    ///
+    /// # Errors
+    /// See [`Core::reservations`].
+    pub fn reservations(
+        &self,
+        from: u64,
+        count_max: usize,
+    ) -> Result<Vec<ReservationInfo>, StoreError> {
+        self.ask(|core, _| core.reservations(from, count_max))
+    }
+
+    /// Gives back the space of everything that is over or deleted; also done by itself.
+    ///
+    /// # Errors
+    /// See [`Core::reclaim`].
+    pub fn reclaim(&self) -> Result<(), StoreError> {
+        self.shared.reclaim()
+    }
+
+    /// Checks everything while nothing else happens; see [`Core::check`].
+    ///
+    /// # Errors
+    /// See [`Core::check`].
+    pub fn check(&self, data: bool) -> Result<Report, StoreError> {
+        self.checkpoint()?;
+        self.ask(|core, _| core.check(data))
+    }
+
+    /// Asks the core as it is now.
+    fn ask<T>(&self, ask: impl FnOnce(&Core, Time) -> T) -> T {
+        let state = self.shared.lock();
+        ask(&state.core, (self.shared.clock)())
+    }
+
+    /// Makes all durable, with a checkpoint, and ends the store's threads. Says whether all that
+    /// was changed is durable.
+    ///
+    /// # Errors
+    /// [`StoreError::Poisoned`], [`StoreError::Device`] if the device does not answer.
+    pub fn stop(mut self) -> Result<(), StoreError> {
+        let done = self.checkpoint();
+        let ended = self.end();
+        done?;
+        ended
+    }
+
+    /// Commits what there is and ends the threads.
+    fn end(&mut self) -> Result<(), StoreError> {
+        self.shared.lock().is_stopping = true;
+        self.shared.committer.notify_all();
+        for thread in self.threads.drain(..) {
+            // A panic there has been printed there.
+            drop(thread.join());
+        }
+        let is_answered = self.shared.device.stop();
+        let state = self.shared.lock();
+        match is_answered && !state.core.is_poisoned() {
+            true => Ok(()),
+            false => Err(StoreError::Poisoned),
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            // Who wants to know calls `stop`.
+            let _ = self.end();
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The device as a store's core sees it: writes of data do not wait.
+//!
+//! The core writes data in place while it holds the lock, and calls it durable only after a flush.
+//! So a write is handed to the queue, and only a flush has to know what became of it: it waits for
+//! every write before it, and fails for ever once one of them has failed. Reads and further writes
+//! of bytes that are being written wait for these. Small writes and those of part of a block are
+//! carried out at once.
+//!
+//! What is written from a *payload*, a buffer that was handed over whole, goes down as a share of
+//! it; other data is copied once.
+
+use crate::device::{AlignedBuffer, BLOCK_BYTES, Done, Pending, Queue, Request};
+use base::limits::{DEVICE_TIME_MAX, STORE_WRITES_BYTES_MAX};
+use base::{BlockDevice, DeviceAction, DeviceError, Extent};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Writes from this length on are queued: below, handing over costs more than it gains.
+const QUEUED_BYTES_MIN: usize = 32 << 10;
+/// Longest request; more gains nothing and keeps others waiting.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// A device whose writes are under way when they return.
+pub(crate) struct Queued {
+    queue: Box<dyn Queue>,
+    writes: Arc<Writes>,
+    payload: Mutex<Option<AlignedBuffer>>,
+    written_bytes: AtomicU64,
+    flushes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Writes {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// By their order; whole blocks.
+    under_way: BTreeMap<u64, Extent>,
+    next: u64,
+    bytes: u64,
+    has_failed: bool,
+}
+
+impl Writes {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits as long as `busy` says so, at most `DEVICE_TIME_MAX`.
+    fn wait(&self, busy: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>, io::Error> {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), DEVICE_TIME_MAX, |state| busy(state));
+        let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        if timeout.timed_out() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(state)
+    }
+
+    fn end(&self, number: u64, is_written: bool) {
+        let mut state = self.lock();
+        if let Some(extent) = state.under_way.remove(&number) {
+            state.bytes -= extent.len;
+        }
+        state.has_failed |= !is_written;
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn touches(&self, extent: Extent) -> bool {
+        let touches = |other: &Extent| other.offset < extent.end() && extent.offset < other.end();
+        self.under_way.values().any(touches)
+    }
+}
+
+impl Queued {
+    pub(crate) fn new(queue: Box<dyn Queue>) -> Self {
+        Self {
+            queue,
+            writes: Arc::default(),
+            payload: Mutex::default(),
+            written_bytes: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
+        }
+    }
+
+    /// What is written from now on may be a share of this.
+    pub(crate) fn lend(&self, payload: Option<AlignedBuffer>) {
+        *self.payload.lock().unwrap_or_else(PoisonError::into_inner) = payload;
+    }
+
+    /// Waits until so much more may be written without waiting for the device; to be called
+    /// without a lock.
+    pub(crate) fn wait_for_room(&self, bytes: usize) -> Result<(), DeviceError> {
+        let busy =
+            |state: &State| state.bytes > 0 && state.bytes + bytes as u64 > STORE_WRITES_BYTES_MAX;
+        let extent = Extent::new(0, bytes as u64);
+        let waited = self.writes.wait(busy).map(drop);
+        waited.map_err(|source| failed(DeviceAction::Write, extent, source))
+    }
+
+    /// Begins to read whole blocks.
+    pub(crate) fn start_read(&self, offset: u64, len: usize) -> Result<Pending, DeviceError> {
+        self.wait_for(DeviceAction::Read, Extent::new(offset, len as u64))?;
+        let buffer = AlignedBuffer::new(len);
+        self.queue.start(Request::Read { offset, buffer })
+    }
+
+    /// Bytes of writes under way.
+    pub(crate) fn under_way_bytes(&self) -> u64 {
+        self.writes.lock().bytes
+    }
+
+    /// Bytes written and flushes carried out so far.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (read(&self.written_bytes), read(&self.flushes))
+    }
+
+    /// See [`Queue::stop`].
+    pub(crate) fn stop(&self) -> bool {
+        self.queue.stop()
+    }
+
+    /// Waits until nothing of these blocks is being written.
+    fn wait_for(&self, action: DeviceAction, extent: Extent) -> Result<(), DeviceError> {
+        let blocks = blocks_around(extent);
+        let waited = self.writes.wait(|state| state.touches(blocks)).map(drop);
+        waited.map_err(|source| failed(action, extent, source))
+    }
+
+    fn submit(&self, offset: u64, buffer: AlignedBuffer) -> Result<(), DeviceError> {
+        let extent = Extent::new(offset, buffer.len() as u64);
+        let number = {
+            let mut state = self
+                .writes
+                .wait(|state| state.touches(extent))
+                .map_err(|source| failed(DeviceAction::Write, extent, source))?;
+            let number = state.next;
+            state.next += 1;
+            state.bytes += extent.len;
+            state.under_way.insert(number, extent);
+            number
+        };
+        let writes = Arc::clone(&self.writes);
+        let tell = Box::new(move |done: Done| writes.end(number, done.result.is_ok()));
+        let submitted = self.queue.submit(Request::Write { offset, buffer }, tell);
+        if submitted.is_err() {
+            self.writes.end(number, false);
+        }
+        submitted
+    }
+}
+
+fn blocks_around(extent: Extent) -> Extent {
+    let start = extent.offset - extent.offset % BLOCK;
+    Extent::between(start, extent.end().next_multiple_of(BLOCK))
+}
+
+fn failed(action: DeviceAction, extent: Extent, source: io::Error) -> DeviceError {
+    DeviceError::Failed {
+        action,
+        extent,
+        source,
+    }
+}
+
+impl BlockDevice for Queued {
+    fn len_bytes(&self) -> u64 {
+        self.queue.device().len_bytes()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        BLOCK_BYTES
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        self.wait_for(DeviceAction::Read, Extent::new(offset, into.len() as u64))?;
+        self.queue.device().read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
+        self.written_bytes
+            .fetch_add(from.len() as u64, Ordering::Relaxed);
+        let payload = self.payload.lock().unwrap_or_else(PoisonError::into_inner);
+        let payload = payload.clone();
+        // What lies at a page and is no payload is an entry of the log: its flush follows at once.
+        let is_queued = from.len() >= QUEUED_BYTES_MIN
+            && offset.is_multiple_of(BLOCK)
+            && (payload.is_some() || !from.as_ptr().addr().is_multiple_of(BLOCK as usize));
+        let whole = match is_queued {
+            true => from.len() - from.len() % BLOCK as usize,
+            false => 0,
+        };
+        for (index, part) in from[..whole].chunks(REQUEST_BYTES_MAX).enumerate() {
+            let share = payload.as_ref().and_then(|payload| payload.share_of(part));
+            let buffer = share.unwrap_or_else(|| AlignedBuffer::from(part));
+            self.submit(offset + (index * REQUEST_BYTES_MAX) as u64, buffer)?;
+        }
+        let (offset, rest) = (offset + whole as u64, &from[whole..]);
+        if rest.is_empty() {
+            return Ok(());
+        }
+        self.wait_for(DeviceAction::Write, Extent::new(offset, rest.len() as u64))?;
+        self.queue.device().write_at(offset, rest)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        let error = |source| failed(DeviceAction::Flush, Extent::default(), source);
+        let before = self.writes.lock().next;
+        let oldest = |state: &State| state.under_way.first_key_value().map(|(number, _)| *number);
+        let busy = |state: &State| oldest(state).is_some_and(|oldest| oldest < before);
+        if self.writes.wait(busy).map_err(error)?.has_failed {
+            return Err(error(io::Error::other("a write before it has failed")));
+        }
+        self.queue.device().flush()
+    }
+
+    fn trim(&self, extent: Extent) -> Result<(), DeviceError> {
+        self.wait_for(DeviceAction::Trim, extent)?;
+        self.queue.device().trim(extent)
+    }
+}

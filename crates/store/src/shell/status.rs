@@ -1,0 +1,49 @@
+//! What a store says about itself.
+
+use super::Store;
+use crate::Usage;
+
+/// A store's state.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Why changes are refused, if they are; reads go on.
+    pub failure: Option<String>,
+    /// Where the space is.
+    pub usage: Usage,
+    /// Bytes of the log that would be replayed after a crash now.
+    pub replay_bytes: u64,
+    /// Whether a checkpoint is under way.
+    pub is_checkpointing: bool,
+    /// Checkpoints since the store was opened.
+    pub checkpoints: u64,
+    /// Entries of the log since the store was opened: flushes that were shared.
+    pub commits: u64,
+    /// Bytes of data that are being written.
+    pub writes_under_way_bytes: u64,
+    /// Bytes written to the device since the store was opened: data, log, pages and superblocks.
+    pub written_bytes: u64,
+    /// Flushes of the device since the store was opened.
+    pub flushes: u64,
+}
+
+impl Store {
+    /// How it is.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let (written_bytes, flushes) = self.shared.device.counts();
+        let state = self.shared.lock();
+        let is_poisoned = state.core.is_poisoned();
+        let unknown = || "a write or a flush failed".to_owned();
+        Status {
+            failure: is_poisoned.then(|| state.failure.clone().unwrap_or_else(unknown)),
+            usage: state.core.usage(),
+            replay_bytes: state.core.replay_bytes(),
+            is_checkpointing: state.core.has_frozen(),
+            checkpoints: state.checkpoints,
+            commits: state.commits,
+            writes_under_way_bytes: self.shared.device.under_way_bytes(),
+            written_bytes,
+            flushes,
+        }
+    }
+}
