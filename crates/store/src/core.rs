@@ -26,6 +26,7 @@ use crate::layout::Layout;
 use crate::log::Log;
 use crate::log::entry::{PieceAt, piece_len, record_len};
 use crate::pages::Pages;
+use crate::planted::{Mistake, planted};
 use crate::record;
 use crate::space::Space;
 use crate::superblock::{Counters, Superblock};
@@ -229,7 +230,7 @@ impl Core {
 
     /// Whether bytes of this AU are live in what is durable, and not in what is visible.
     pub(crate) fn is_cut(&self, au: u32) -> bool {
-        let contains = |cut: &BTreeSet<u32>| cut.contains(&au);
+        let contains = |cut: &BTreeSet<u32>| cut.contains(&au) && !planted(Mistake::CutIsForgotten);
         contains(&self.batch.cut)
             || self.committing.as_ref().is_some_and(contains)
             || self
@@ -298,7 +299,7 @@ impl Core {
     }
 
     fn poison_on_error<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
-        self.is_poisoned |= result.is_err();
+        self.is_poisoned |= result.is_err() && !planted(Mistake::NotPoisoned);
         result
     }
 }

@@ -26,7 +26,7 @@
 //!   ([`reserve`]). What the calendar has promised is there, records included.
 //!
 //! The core is deterministic: no threads, no clock (`now` is an argument), all I/O through the
-//! device. That is how its crash tests are made: `tests/engine`. Why records are in a tree of our
+//! device. That is how its crash tests are made: `tests/`. Why records are in a tree of our
 //! own: `docs/decisions/0009-records-in-a-tree-of-our-own.md`. The bytes: `docs/formats/store.md`.
 
 mod bitmap;
@@ -43,12 +43,15 @@ mod log;
 mod memory;
 mod objects;
 mod pages;
+mod planted;
 mod read;
 mod record;
 mod reserve;
 mod shell;
 mod space;
 mod superblock;
+#[cfg(test)]
+mod tests;
 mod transaction;
 mod tree;
 

@@ -6,6 +6,7 @@
 //! can happen while the records go on changing.
 
 use crate::leaf::Sum;
+use crate::planted::{Mistake, planted};
 use crate::{Damage, StoreError};
 use base::BlockDevice;
 use std::sync::Arc;
@@ -163,7 +164,7 @@ fn verify(offset: u64, sums: &[Sum], mut bytes: &[u8]) -> Result<(), StoreError>
     let mut offset = offset;
     for sum in sums {
         let (part, rest) = bytes.split_at(sum.len as usize);
-        if !sum.fits(part) {
+        if !sum.fits(part) && !planted(Mistake::DataUnverified) {
             return Err(Damage::Data(offset).into());
         }
         offset += u64::from(sum.len);

@@ -19,6 +19,7 @@ use crate::core::Core;
 use crate::error::Offer;
 use crate::key::Key;
 use crate::layout::GROUP_BYTES;
+use crate::planted::{Mistake, planted};
 use crate::record::{Holder, Onode, decode};
 use crate::transaction::Staged;
 use base::{ObjectId, Time};
@@ -106,7 +107,7 @@ pub(crate) fn check_alive(
 ) -> Result<(), StoreError> {
     let now = moment(now);
     let is_held = holder.is_some_and(|holder| !holder.is_over && now < holder.interval.end());
-    if is_held && now < onode.end {
+    if (is_held && now < onode.end) || planted(Mistake::NothingIsOver) {
         Ok(())
     } else {
         Err(StoreError::Expired(object))

@@ -9,6 +9,7 @@
 
 use crate::bitmap::Bitmap;
 use crate::key::{Key, Value};
+use crate::planted::{Mistake, planted};
 use crate::{Damage, StoreError};
 use std::collections::BTreeSet;
 
@@ -83,7 +84,7 @@ impl Space {
             if !is_kept {
                 self.cursor = self.cursor.min(au as usize);
             }
-            self.set(au as usize, is_kept);
+            self.set(au as usize, is_kept || planted(Mistake::SpaceLost));
         }
     }
 
@@ -92,6 +93,10 @@ impl Space {
         self.changed.insert(au / MAP_AUS);
         let new = !self.frozen.contains(&au) && self.limbo.insert(au);
         assert!(new && self.used.get(au as usize), "AU {au} was in use");
+        if planted(Mistake::SpaceFreeAtOnce) {
+            self.limbo.remove(&au);
+            self.set(au as usize, false);
+        }
     }
 
     /// What an entry of the log says of an AU.
@@ -120,6 +125,9 @@ impl Space {
         let mut kept = self.used.clone();
         for au in self.frozen.iter().chain(&self.staged) {
             kept.set(*au as usize, false);
+        }
+        if planted(Mistake::SpaceNotWritten) {
+            return Vec::new();
         }
         let part = |part: u32| {
             let from = (part * MAP_AUS) as usize;

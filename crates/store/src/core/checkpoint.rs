@@ -20,6 +20,7 @@ use crate::layout::{GROUP_BYTES, Layout, PAGE_BYTES, PIECE_BYTES, SPAN_BYTES, SU
 use crate::leaf::{GROUP_PIECES, Leaf, Sum};
 use crate::log::entry::PieceAt;
 use crate::pages::Pages;
+use crate::planted::{Mistake, planted};
 use crate::record;
 use crate::space::MAP_AUS;
 use crate::superblock::Superblock;
@@ -222,7 +223,9 @@ impl Checkpoint {
             .collect();
         self.tree.apply(&mut self.pages, &changes)?;
         let page_map = self.pages.write_map(&*self.device)?;
-        self.device.flush()?;
+        if !planted(Mistake::NoCheckpointFlush) {
+            self.device.flush()?;
+        }
         (self.superblock.root, self.superblock.height) = self.tree.root();
         self.superblock.page_map = Some(page_map);
         write_superblock(&*self.device, &self.superblock)?;
@@ -232,6 +235,9 @@ impl Checkpoint {
 
     /// Writes the pieces that are still those that the records speak of.
     fn write_pieces(&self) -> Result<(), StoreError> {
+        if planted(Mistake::PiecesNotWritten) {
+            return Ok(());
+        }
         let mut run = Run::new(self.device.clone());
         let mut leaf = None;
         for (at, bytes) in &self.layer.pieces {
@@ -242,7 +248,8 @@ impl Checkpoint {
             }
             let current = leaf
                 .as_ref()
-                .is_some_and(|(_, leaf)| sum_at(leaf, *at).fits(bytes));
+                .is_some_and(|(_, leaf)| sum_at(leaf, *at).fits(bytes))
+                || planted(Mistake::StalePieces);
             if current && !bytes.is_empty() {
                 let offset = self.layout.au_offset(at.au) + u64::from(at.piece) * PIECE_BYTES;
                 run.add(offset, bytes)?;
@@ -264,8 +271,17 @@ impl Checkpoint {
 }
 
 fn write_superblock(device: &dyn BlockDevice, superblock: &Superblock) -> Result<(), StoreError> {
-    let place = SUPERBLOCK_OFFSETS[(superblock.epoch % 2) as usize];
+    let parity = superblock.epoch % 2;
+    let parity = if planted(Mistake::OneSuperblock) {
+        0
+    } else {
+        parity
+    };
+    let place = SUPERBLOCK_OFFSETS[parity as usize];
     device.write_at(place, &superblock.encode())?;
+    if planted(Mistake::NoSuperblockFlush) {
+        return Ok(());
+    }
     Ok(device.flush()?)
 }
 

@@ -9,6 +9,7 @@ use super::{Core, Due};
 use crate::StoreError;
 use crate::device::AlignedBuffer;
 use crate::log::entry::EntryWriter;
+use crate::planted::{Mistake, planted};
 use base::BlockDevice;
 use std::sync::Arc;
 
@@ -24,10 +25,13 @@ pub(crate) struct Group {
 impl Group {
     /// Makes it durable; needs nothing of the core.
     pub(crate) fn write(&self) -> Result<(), StoreError> {
-        if self.is_direct {
+        if self.is_direct && !planted(Mistake::NoDataFlush) {
             self.device.flush()?;
         }
         self.device.write_at(self.offset, &self.bytes)?;
+        if planted(Mistake::NoEntryFlush) {
+            return Ok(());
+        }
         Ok(self.device.flush()?)
     }
 }

@@ -7,6 +7,7 @@ use crate::layout::{Layout, PAGE_BYTES, SUPERBLOCK_OFFSETS, Sizes};
 use crate::log::entry::{self, Change, record_len};
 use crate::log::{Log, Replay};
 use crate::pages::Pages;
+use crate::planted::{Mistake, planted};
 use crate::reserve::GUARD_SECONDS;
 use crate::space::Space;
 use crate::superblock::{CAPABILITY_BYTES_MAX, Counters, Lifetimes, LogHead, Superblock};
@@ -144,7 +145,9 @@ impl Core {
             ..core.superblock.clone()
         };
         core.write_superblock(superblock)?;
-        core.load_calendar()?;
+        if !planted(Mistake::PromisesForgotten) {
+            core.load_calendar()?;
+        }
         Ok(core)
     }
 
@@ -167,7 +170,9 @@ impl Core {
         let mut replay = Replay::new(&*device, &self.layout, head);
         while let Some(body) = replay.read()? {
             let (counters, changes) = entry::decode(&body)?;
-            self.counters = counters;
+            if !planted(Mistake::CountersNotReplayed) {
+                self.counters = counters;
+            }
             for change in changes {
                 self.replay_change(change)?;
             }

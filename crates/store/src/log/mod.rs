@@ -15,6 +15,7 @@ pub(crate) mod sector;
 
 use crate::device::AlignedBuffer;
 use crate::layout::{LOG_OFFSET, Layout, PAGE_BYTES};
+use crate::planted::{Mistake, planted};
 use crate::superblock::LogHead;
 use crate::{Damage, StoreError};
 use base::BlockDevice;
@@ -85,14 +86,15 @@ impl Log {
     /// checkpoint before fit in with room for what comes during the next one; or there is little
     /// room, as there may be after an opening.
     pub(crate) fn wants_checkpoint(&self) -> bool {
-        self.live_bytes() > self.capacity_bytes / 3
-            || self.heads[1].position + self.capacity_bytes
+        let part = if planted(Mistake::LogTooLong) { 2 } else { 3 };
+        self.live_bytes() > self.capacity_bytes / part
+            || self.oldest().position + self.capacity_bytes
                 < self.next.position + 2 * self.largest_entry_bytes()
     }
 
     /// Whether an entry with a body of `len` bytes fits.
     pub(crate) fn has_room(&self, len: usize) -> bool {
-        self.end_of(len) <= self.heads[1].position + self.capacity_bytes
+        self.end_of(len) <= self.oldest().position + self.capacity_bytes
     }
 
     /// Whether it fits so that, when the checkpoint under way is done, there is room for the entry
@@ -100,6 +102,11 @@ impl Log {
     pub(crate) fn has_room_beside_checkpoint(&self, len: usize) -> bool {
         let after = self.heads[0].position + self.capacity_bytes;
         self.has_room(len) && self.end_of(len) + 2 * self.largest_entry_bytes() <= after
+    }
+
+    /// The head before which nothing is needed any more.
+    fn oldest(&self) -> LogHead {
+        self.heads[usize::from(!planted(Mistake::LogTooLong))]
     }
 
     fn end_of(&self, len: usize) -> u64 {
@@ -228,7 +235,8 @@ impl<'a> Replay<'a> {
         let mut body = Vec::with_capacity(len);
         for (index, sector) in (0..first.count).zip(bytes.chunks_mut(SECTOR_BYTES)) {
             let offset = LOG_OFFSET + within + u64::from(index) * SECTOR_BYTES as u64;
-            if sector::decode(sector, offset)? != Some(Stamp { index, ..first }) {
+            let stamp = sector::decode(sector, offset)?;
+            if stamp != Some(Stamp { index, ..first }) && !planted(Mistake::TornEntries) {
                 return Ok(None);
             }
             body.extend_from_slice(sector::body(sector));

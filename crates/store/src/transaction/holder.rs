@@ -5,6 +5,7 @@
 
 use super::Transaction;
 use crate::key::Key;
+use crate::planted::{Mistake, planted};
 use crate::record::Holder;
 use crate::reserve::{Terms, is_pool, moment, pool};
 use crate::{Damage, StoreError};
@@ -57,7 +58,8 @@ impl Transaction<'_> {
         let mut holder = self.holder(id)?;
         let used = holder.aus_used.checked_add_signed(more);
         holder.aus_used = used.ok_or(Damage::Record)?;
-        if more > 0 && !is_pool(id) && holder.aus_used > holder.aus {
+        let is_limited = !is_pool(id) && !planted(Mistake::UseWithoutLimit);
+        if more > 0 && is_limited && holder.aus_used > holder.aus {
             return Err(StoreError::Used {
                 reservation: id,
                 unit: "allocation units",

@@ -1,11 +1,13 @@
 //! What tests share: small stores, random operations, and a naive model of what they mean.
 
+use crate::{Core, Format, Lifetimes, Options, Sizes, StoreError, Terms};
 use base::{Extent, ObjectId, StoreId, Time};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use sim::CrashDisk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::{Core, Format, Lifetimes, Options, Sizes, StoreError, Terms};
 
 /// Smallest allocation unit.
 pub(crate) const AU: u64 = 64 << 10;
@@ -35,8 +37,22 @@ pub(crate) fn options() -> Options {
 
 /// A disk with a fresh store, of a whole number of pages.
 pub(crate) fn formatted(len_bytes: u64) -> Arc<CrashDisk> {
+    formatted_with(len_bytes, &format(1))
+}
+
+/// The same with AUs of one or of four groups, as the seed says.
+pub(crate) fn formatted_for(seed: u64) -> Arc<CrashDisk> {
+    let mut format = format(1);
+    if seed % 3 == 1 {
+        format.sizes.au_bytes = 4 * AU;
+        return formatted_with(16 << 20, &format);
+    }
+    formatted_with(5 << 20, &format)
+}
+
+fn formatted_with(len_bytes: u64, format: &Format) -> Arc<CrashDisk> {
     let disk = CrashDisk::new(len_bytes);
-    Core::format(&disk, &format(1)).unwrap();
+    Core::format(&disk, format).unwrap();
     disk.restart_log();
     Arc::new(disk)
 }
@@ -82,6 +98,11 @@ pub(crate) fn steps(count_max: usize) -> impl Strategy<Value = Vec<Step>> {
         12 => (object(), offset(), len(), any::<u8>())
             .prop_map(|(object, offset, len, fill)| Step::Write { object, offset, len, fill }),
         2 => (object(), offset()).prop_map(|(object, size)| Step::Truncate { object, size }),
+        1 => (object(), 0..8_u64).prop_map(|(object, group)| Step::Punch {
+            object,
+            offset: group * AU,
+            len: AU,
+        }),
         2 => (object(), offset(), len()).prop_map(|(object, offset, len)| Step::Punch {
             object,
             offset,
@@ -191,4 +212,35 @@ pub(crate) fn contents(store: &Core) -> Result<Model, StoreError> {
         all.insert(info.object, bytes);
     }
     Ok(all)
+}
+
+/// Whether `found` is on the way from one to the other: a change too large for one transaction may
+/// be there in part.
+pub(crate) fn is_between_bytes(found: &[u8], old: &[u8], new: &[u8]) -> bool {
+    let lengths = old.len().min(new.len())..=old.len().max(new.len());
+    lengths.contains(&found.len())
+        && found
+            .iter()
+            .enumerate()
+            .all(|(at, byte)| old.get(at) == Some(byte) || new.get(at) == Some(byte))
+}
+
+/// What the strategy has for this seed.
+pub(crate) fn drawn<T>(strategy: impl Strategy<Value = T>, seed: u64) -> T {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    strategy.new_tree(&mut runner).unwrap().current()
+}
+
+/// `count` seeds from 0 on, or as the environment says: `AZEKURA_STORE_SEEDS=FIRST..END`, which is
+/// how `cargo xtask deep store` splits more of them.
+pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
+    let said = std::env::var("AZEKURA_STORE_SEEDS").ok();
+    let range = said.as_ref().and_then(|said| {
+        let (first, end) = said.split_once("..")?;
+        Some(first.parse().ok()?..end.parse().ok()?)
+    });
+    range.unwrap_or(0..count)
 }

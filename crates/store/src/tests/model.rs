@@ -1,11 +1,11 @@
 //! Random operations, commits, checkpoints and openings: the store has what the model has.
 
-use crate::world::{self, Model, Step};
+use super::world::{self, Model, Step};
+use crate::{Core, Options, StoreError, Terms};
 use base::{ObjectId, StoreId, Time};
 use proptest::prelude::*;
 use sim::CrashDisk;
 use std::sync::Arc;
-use store::{Core, Options, StoreError, Terms};
 
 fn same(store: &Core, model: &Model) -> Result<(), TestCaseError> {
     let found = world::contents(store).unwrap();
