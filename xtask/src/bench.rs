@@ -9,7 +9,7 @@ use crate::workspace;
 use anyhow::{Context, Result, bail};
 
 /// Measurements that need neither the program nor the file system to compare it with.
-const OF_CRATES: [&str; 1] = ["calendar"];
+const OF_CRATES: [&str; 2] = ["calendar", "store"];
 
 pub(crate) fn run(mut args: Args) -> Result<()> {
     let name = args
@@ -23,9 +23,7 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
         "bench/Cargo.toml",
     ];
     let mut command = workspace::cargo(&arguments);
-    command
-        .args(["--package", &name, "--"])
-        .args(args.take_rest());
+    command.args(["--bin", &name, "--"]).args(args.take_rest());
     if !OF_CRATES.contains(&name.as_str()) {
         command
             .env("AZEKURA", workspace::build_azekura(true)?)

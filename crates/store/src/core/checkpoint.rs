@@ -252,7 +252,10 @@ impl Checkpoint {
                 || planted(Mistake::StalePieces);
             if current && !bytes.is_empty() {
                 let offset = self.layout.au_offset(at.au) + u64::from(at.piece) * PIECE_BYTES;
+                // What is behind a short piece is nobody's; a whole block needs no read before.
                 run.add(offset, bytes)?;
+                run.bytes
+                    .resize(run.bytes.len().next_multiple_of(PIECE_BYTES as usize), 0);
             }
         }
         run.finish()

@@ -40,8 +40,8 @@ impl Shared {
             state = wait(&self.committer, state, left);
         }
         state.has_committer = false;
+        self.tell(&state);
         drop(state);
-        self.changed.notify_all();
         self.keeper.notify_all();
     }
 
@@ -92,7 +92,7 @@ impl Shared {
                 }
                 Err(error) => state.fail(&error),
             }
-            self.changed.notify_all();
+            self.tell(&state);
         }
         if checkpoint.is_some() && !state.core.is_poisoned() {
             state.checkpoint = checkpoint;
@@ -130,7 +130,7 @@ impl Shared {
             Ok(()) => state.checkpoints += 1,
             Err(error) => state.fail(&error),
         }
-        self.changed.notify_all();
+        self.tell(&state);
         self.committer.notify_all();
         state
     }

@@ -55,8 +55,12 @@ pub struct Store {
 
 struct Shared {
     state: Mutex<State>,
-    /// Something is durable, or is not going to be.
+    /// Something is done, or is not going to be.
     changed: Condvar,
+    /// How far all is durable. Of its own, so that those who wait for it, many at once, do not all
+    /// need the state when they wake.
+    told: Mutex<Told>,
+    durable: Condvar,
     committer: Condvar,
     keeper: Condvar,
     device: Arc<Queued>,
@@ -93,6 +97,15 @@ struct State {
     failure: Option<String>,
 }
 
+/// What those who wait for a commit need to know.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    /// All batches below are durable.
+    durable: u64,
+    /// Nothing more will be.
+    is_over: bool,
+}
+
 /// What has been changed up to some moment, on its way to be durable.
 #[must_use = "only waiting says whether it is durable"]
 pub struct Barrier {
@@ -107,15 +120,26 @@ impl Barrier {
     /// [`StoreError::Poisoned`]: it is not known to be. [`StoreError::Device`] after
     /// `STORE_WAIT_TIME_MAX`; it may become durable later.
     pub fn wait(self) -> Result<(), StoreError> {
-        let mut state = self.shared.lock();
-        let end = Instant::now() + STORE_WAIT_TIME_MAX;
-        loop {
-            if state.durable >= self.mark {
-                return Ok(());
-            }
-            state = self.shared.wait_for_change(state, end)?;
+        let told = self.shared.told.lock();
+        let told = told.unwrap_or_else(PoisonError::into_inner);
+        let waits = |told: &mut Told| told.durable < self.mark && !told.is_over;
+        let durable = &self.shared.durable;
+        let waited = durable.wait_timeout_while(told, STORE_WAIT_TIME_MAX, waits);
+        let told = *waited.unwrap_or_else(PoisonError::into_inner).0;
+        match (told.durable >= self.mark, told.is_over) {
+            (true, _) => Ok(()),
+            (false, true) => Err(StoreError::Poisoned),
+            (false, false) => Err(timed_out()),
         }
     }
+}
+
+fn timed_out() -> StoreError {
+    StoreError::Device(DeviceError::Failed {
+        action: DeviceAction::Flush,
+        extent: Extent::default(),
+        source: io::ErrorKind::TimedOut.into(),
+    })
 }
 
 impl Shared {
@@ -230,7 +254,18 @@ impl Shared {
         Ok(state)
     }
 
-    /// Waits for news about what is durable.
+    /// Says how far it is to all who wait.
+    fn tell(&self, state: &State) {
+        let told = Told {
+            durable: state.durable,
+            is_over: state.core.is_poisoned() || !state.has_committer,
+        };
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        self.durable.notify_all();
+        self.changed.notify_all();
+    }
+
+    /// Waits for news about what is done.
     fn wait_for_change<'a>(
         &self,
         state: MutexGuard<'a, State>,
@@ -241,11 +276,7 @@ impl Shared {
         }
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(StoreError::Device(DeviceError::Failed {
-                action: DeviceAction::Flush,
-                extent: Extent::default(),
-                source: io::ErrorKind::TimedOut.into(),
-            }));
+            return Err(timed_out());
         }
         Ok(group::wait(&self.changed, state, left))
     }

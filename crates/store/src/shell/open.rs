@@ -73,6 +73,8 @@ impl Store {
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             changed: Condvar::new(),
+            told: Mutex::default(),
+            durable: Condvar::new(),
             committer: Condvar::new(),
             keeper: Condvar::new(),
             device,

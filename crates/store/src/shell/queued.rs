@@ -18,8 +18,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Writes from this length on are queued: below, handing over costs more than it gains.
-const QUEUED_BYTES_MIN: usize = 32 << 10;
+/// Writes from this length on are queued: whole blocks, such as the pieces of a checkpoint, many
+/// of which lie at random places.
+const QUEUED_BYTES_MIN: usize = BLOCK_BYTES as usize;
+/// Up to this length a write is small, and so many of them are under way at once: what a disk's
+/// own queue holds. The queue has room for more, so that data does not wait for checkpoints.
+const SMALL_BYTES_MAX: usize = 64 << 10;
+const SMALL_MAX: usize = 32;
 /// Longest request; more gains nothing and keeps others waiting.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
@@ -45,6 +50,7 @@ struct State {
     next: u64,
     bytes: u64,
     has_failed: bool,
+    waiters: usize,
 }
 
 impl Writes {
@@ -54,10 +60,13 @@ impl Writes {
 
     /// Waits as long as `busy` says so, at most `DEVICE_TIME_MAX`.
     fn wait(&self, busy: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>, io::Error> {
+        let mut state = self.lock();
+        state.waiters += 1;
         let waited = self
             .changed
-            .wait_timeout_while(self.lock(), DEVICE_TIME_MAX, |state| busy(state));
-        let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            .wait_timeout_while(state, DEVICE_TIME_MAX, |state| busy(state));
+        let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.waiters -= 1;
         if timeout.timed_out() {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -70,8 +79,11 @@ impl Writes {
             state.bytes -= extent.len;
         }
         state.has_failed |= !is_written;
+        let is_waited_for = state.waiters > 0;
         drop(state);
-        self.changed.notify_all();
+        if is_waited_for {
+            self.changed.notify_all();
+        }
     }
 }
 
@@ -143,7 +155,10 @@ impl Queued {
         let number = {
             let mut state = self
                 .writes
-                .wait(|state| state.touches(extent))
+                .wait(|state| {
+                    let is_small = extent.len <= SMALL_BYTES_MAX as u64;
+                    is_small && state.under_way.len() >= SMALL_MAX || state.touches(extent)
+                })
                 .map_err(|source| failed(DeviceAction::Write, extent, source))?;
             let number = state.next;
             state.next += 1;

@@ -1,0 +1,170 @@
+//! Appends of 16 MiB, each durable, to one object or each to another one, and reading them in the
+//! same order (the paper's Figures 7 and 8).
+//!
+//! Beside them the naive record of an object: its extents and a checksum of 8 bytes for each 4 KiB,
+//! written whole at every commit, as EBOFS did. It has the same data, the same requests and the
+//! same number of flushes; only its record grows with the object.
+
+use crate::Cli;
+use crate::chart::{Chart, Series};
+use crate::place::{MIB, Place, id, noise, rate};
+use crate::report::{Report, median};
+use crate::stream::read_part;
+use anyhow::Result;
+use std::time::Instant;
+use store::device::{AlignedBuffer, Queue, Request, Ring};
+use store::{Store, Terms};
+
+const APPEND: u64 = 16 * MIB;
+/// Appends that are compared at the beginning and the end.
+const EDGE: usize = 64;
+
+pub(crate) fn measure(cli: &Cli, report: &mut Report) -> Result<()> {
+    let count = cli.appends;
+    let place = Place::new(
+        &cli.directory,
+        count * APPEND + count * APPEND / 16 + (1 << 30),
+        cli.unit,
+    )?;
+    let data = noise(APPEND as usize, 3);
+    let naive = naive(&place, &data, count)?;
+    let (mut kept, mut shares) = (Vec::new(), Vec::new());
+    let mut last = None;
+    // A run takes its time: three are enough to see a slope, and each compares with itself.
+    for _ in 0..cli.repeat.min(3) {
+        let store = place.fresh()?;
+        let before = store.status().written_bytes;
+        let one = write(&store, &data, count, |_| 0)?;
+        store.checkpoint()?;
+        let written = store.status().written_bytes - before;
+        kept.push(edges(&one));
+        shares.push((written - count * APPEND) as f64 / (count * APPEND) as f64);
+        let reads = reads(&store, count, |_| 0)?;
+        store.stop()?;
+        last = Some((one, reads));
+    }
+    let store = place.fresh()?;
+    let many = write(&store, &data, count, |number| number + 1)?;
+    let many_reads = reads(&store, count, |number| number + 1)?;
+    store.stop()?;
+    let (one, one_reads) = last.expect("it was measured at least once");
+    report.share(
+        &format!("{count} appends of 16 MiB to one object: last {EDGE} against first {EDGE}"),
+        &kept,
+        Some((0.98, "at least 98 %")),
+    );
+    report.share("the same with a naive record", &[edges(&naive)], None);
+    report.share_at_most(
+        "records written for the appends, of the data",
+        &shares,
+        0.001,
+    );
+    let smooth = |rates: &[f64]| smoothed(rates);
+    report.chart(Chart {
+        title: "Figure 7: writing in sequence, 16 MiB at a time, each durable".into(),
+        x_label: "append; each point is the median of 16".into(),
+        x_names: Vec::new(),
+        y_label: "MB/s".into(),
+        series: vec![
+            Series::new("one object", "#0072B2", smooth(&one)),
+            Series::new("many objects", "#009E73", smooth(&many)),
+            Series::new("naive record", "#D55E00", smooth(&naive)),
+        ],
+    });
+    report.chart(Chart {
+        title: "Figure 8: reading in sequence, 16 MiB at a time".into(),
+        x_label: "read; each point is the median of 16".into(),
+        x_names: Vec::new(),
+        y_label: "MB/s".into(),
+        series: vec![
+            Series::new("one object", "#0072B2", smooth(&one_reads)),
+            Series::new("many objects", "#009E73", smooth(&many_reads)),
+        ],
+    });
+    Ok(())
+}
+
+/// The last ones against the first ones.
+fn edges(rates: &[f64]) -> f64 {
+    let edge = EDGE.min(rates.len() / 2);
+    median(&rates[rates.len() - edge..]) / median(&rates[..edge])
+}
+
+fn smoothed(rates: &[f64]) -> Vec<(f64, f64)> {
+    let points = rates.chunks(16).enumerate();
+    points
+        .map(|(index, rates)| ((index * 16) as f64, median(rates)))
+        .collect()
+}
+
+fn write(
+    store: &Store,
+    data: &AlignedBuffer,
+    count: u64,
+    object_of: impl Fn(u64) -> u64,
+) -> Result<Vec<f64>> {
+    let mut rates = Vec::new();
+    for number in 0..count {
+        let object = id(object_of(number));
+        let offset = if object_of(number) == 0 {
+            number * APPEND
+        } else {
+            0
+        };
+        if offset == 0 {
+            store.create(object, Terms::Default)?;
+        }
+        let begin = Instant::now();
+        store.write_buffer(object, offset, data)?;
+        store.commit()?;
+        rates.push(rate(APPEND, begin.elapsed()));
+    }
+    Ok(rates)
+}
+
+fn reads(store: &Store, count: u64, object_of: impl Fn(u64) -> u64) -> Result<Vec<f64>> {
+    let read = |number| match object_of(number) {
+        0 => read_part(store, 0, number * APPEND, APPEND),
+        object => read_part(store, object, 0, APPEND),
+    };
+    (0..count).map(read).collect()
+}
+
+/// Data and two flushes for each append, as the store does it, and the whole record in between.
+fn naive(place: &Place, data: &AlignedBuffer, count: u64) -> Result<Vec<f64>> {
+    let ring = Ring::new(crate::place::device(&place.path)?, 16 << 20)?;
+    let record_at = count * APPEND;
+    let mut record: Vec<u8> = Vec::new();
+    let mut rates = Vec::new();
+    for number in 0..count {
+        let begin = Instant::now();
+        put(&ring, number * APPEND, data)?;
+        for piece in data.chunks(4096) {
+            let sum = u64::from(crc32c::crc32c(piece));
+            record.extend_from_slice(&sum.to_le_bytes());
+        }
+        record.extend_from_slice(&[0; 16]);
+        ring.start(Request::Flush)?.wait()?;
+        let mut whole = AlignedBuffer::new(record.len().next_multiple_of(4096));
+        whole[..record.len()].copy_from_slice(&record);
+        // In turn, as a record that must not be written over would be.
+        let turn = (number % 2) * (count * APPEND / 32).next_multiple_of(MIB);
+        put(&ring, record_at + turn, &whole)?;
+        ring.start(Request::Flush)?.wait()?;
+        rates.push(rate(APPEND, begin.elapsed()));
+    }
+    Ok(rates)
+}
+
+fn put(ring: &Ring, offset: u64, data: &AlignedBuffer) -> Result<()> {
+    let mut under_way = Vec::new();
+    for at in (0..data.len()).step_by(MIB as usize) {
+        let buffer = data.share(at..(at + MIB as usize).min(data.len()));
+        let offset = offset + at as u64;
+        under_way.push(ring.start(Request::Write { offset, buffer })?);
+    }
+    for pending in under_way {
+        pending.wait()?;
+    }
+    Ok(())
+}

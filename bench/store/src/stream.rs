@@ -1,0 +1,156 @@
+//! Objects written and read one after another: at the allocation unit, and of other sizes (the
+//! paper's Figure 6).
+
+use crate::Cli;
+use crate::chart::{Chart, Series};
+use crate::fio;
+use crate::place::{MIB, Place, id, noise, rate};
+use crate::report::{Report, median};
+use anyhow::{Result, ensure};
+use std::collections::VecDeque;
+use std::time::Instant;
+use store::device::AlignedBuffer;
+use store::{Store, Terms};
+
+/// Bytes of one turn.
+const TURN_BYTES: u64 = 2 << 30;
+/// Bytes of one turn of Figure 6.
+const SIZES_BYTES: u64 = 512 << 20;
+/// Requests under way, here and in fio.
+const DEPTH: usize = 4;
+/// Longest request.
+const REQUEST: u64 = MIB;
+
+pub(crate) fn measure(cli: &Cli, report: &mut Report) -> Result<()> {
+    let place = Place::new(&cli.directory, 4 << 30, cli.unit)?;
+    let goal = Some((0.95, "at least 95 % of fio"));
+    let (mut ours, mut theirs) = (Pair::default(), Pair::default());
+    for turn in 0..cli.repeat {
+        theirs.add(beside(&place, cli.unit, TURN_BYTES)?);
+        ours.add(objects(&place, cli.unit, TURN_BYTES, turn as u64)?);
+    }
+    let unit = format!("{} KiB", cli.unit >> 10);
+    let fio = "fio, O_DIRECT, io_uring, QD4";
+    report.ratio(
+        &format!("objects of {unit} written"),
+        ("MB/s", &ours.write),
+        (fio, &theirs.write),
+        goal,
+    );
+    report.ratio(
+        &format!("objects of {unit} read"),
+        ("MB/s", &ours.read),
+        (fio, &theirs.read),
+        goal,
+    );
+    figure6(cli, &place, report)
+}
+
+#[derive(Default)]
+struct Pair {
+    write: Vec<f64>,
+    read: Vec<f64>,
+}
+
+impl Pair {
+    fn add(&mut self, (write, read): (f64, f64)) {
+        self.write.push(write);
+        self.read.push(read);
+    }
+}
+
+fn beside(place: &Place, block: u64, bytes: u64) -> Result<(f64, f64)> {
+    let depth = format!("--iodepth={DEPTH}");
+    let write = fio::run(place, "write", block, bytes, &[&depth, "--end_fsync=1"])?;
+    let read = fio::run(place, "read", block, bytes, &[&depth])?;
+    Ok((write.rate, read.rate))
+}
+
+/// Writes new objects of that size, then reads them.
+fn objects(place: &Place, size: u64, bytes: u64, seed: u64) -> Result<(f64, f64)> {
+    let store = place.fresh()?;
+    let data = noise(size as usize, seed + 1);
+    let count = bytes / size;
+    let begin = Instant::now();
+    for number in 0..count {
+        store.create(id(number), Terms::Default)?;
+        store.write_buffer(id(number), 0, &data)?;
+    }
+    store.commit()?;
+    let written = rate(bytes, begin.elapsed());
+    let begin = Instant::now();
+    let mut last = AlignedBuffer::new(0);
+    let mut under_way = VecDeque::new();
+    for number in 0..count {
+        for offset in (0..size).step_by(REQUEST as usize) {
+            if under_way.len() == DEPTH {
+                last = next(&mut under_way)?;
+            }
+            let len = REQUEST.min(size - offset) as usize;
+            under_way.push_back(store.start_read(id(number), offset, len)?);
+        }
+    }
+    while !under_way.is_empty() {
+        last = next(&mut under_way)?;
+    }
+    let read = rate(bytes, begin.elapsed());
+    ensure!(data.ends_with(&last), "other bytes were read");
+    drop(store);
+    Ok((written, read))
+}
+
+fn next(under_way: &mut VecDeque<store::Reading>) -> Result<AlignedBuffer> {
+    let reading = under_way.pop_front().expect("there is one");
+    Ok(reading.wait()?)
+}
+
+fn figure6(cli: &Cli, place: &Place, report: &mut Report) -> Result<()> {
+    let mut lines = [(); 4].map(|()| Vec::new());
+    for shift in 0..=10 {
+        let size = (64 << 10) << shift;
+        let (mut ours, mut theirs) = (Pair::default(), Pair::default());
+        for turn in 0..cli.repeat.div_ceil(2) {
+            theirs.add(beside(place, size.min(4 * MIB), SIZES_BYTES)?);
+            ours.add(objects(place, size, SIZES_BYTES, turn as u64)?);
+        }
+        let figures = [&ours.write, &theirs.write, &ours.read, &theirs.read];
+        for (line, figures) in lines.iter_mut().zip(figures) {
+            line.push((f64::from(shift), median(figures)));
+        }
+    }
+    let [write, fio_write, read, fio_read] = lines;
+    report.chart(Chart {
+        title: "Figure 6: size of the object and throughput".into(),
+        x_label: "object size; fio: block size, at most 4 MiB".into(),
+        x_names: (0..=10)
+            .map(|shift| match 64_u64 << shift {
+                kib if kib < 1024 => format!("{kib}K"),
+                kib => format!("{}M", kib >> 10),
+            })
+            .collect(),
+        y_label: "MB/s".into(),
+        series: vec![
+            Series::new("write", "#0072B2", write),
+            Series::new("write, fio", "#56B4E9", fio_write),
+            Series::new("read", "#D55E00", read),
+            Series::new("read, fio", "#E69F00", fio_read),
+        ],
+    });
+    Ok(())
+}
+
+/// Reads a part of an object with several requests under way; how fast.
+pub(crate) fn read_part(store: &Store, number: u64, offset: u64, len: u64) -> Result<f64> {
+    let begin = Instant::now();
+    let mut under_way = VecDeque::new();
+    for at in (offset..offset + len).step_by(REQUEST as usize) {
+        if under_way.len() == DEPTH {
+            next(&mut under_way)?;
+        }
+        under_way.push_back(store.start_read(id(number), at, REQUEST as usize)?);
+    }
+    while !under_way.is_empty() {
+        next(&mut under_way)?;
+    }
+    Ok(rate(len, begin.elapsed()))
+}
