@@ -15,7 +15,7 @@ use store::{Store, Terms};
 const THREADS: usize = 32;
 const BYTES: usize = 4096;
 /// Objects of one turn.
-const OBJECTS: u64 = 60_000;
+const OBJECTS: u64 = 40_000;
 /// Files of one turn.
 const FILES: u64 = 8_000;
 

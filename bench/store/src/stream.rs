@@ -13,9 +13,11 @@ use store::device::AlignedBuffer;
 use store::{Store, Terms};
 
 /// Bytes of one turn.
-const TURN_BYTES: u64 = 2 << 30;
+const TURN_BYTES: u64 = 1 << 30;
 /// Bytes of one turn of Figure 6.
-const SIZES_BYTES: u64 = 512 << 20;
+const SIZES_BYTES: u64 = 256 << 20;
+/// Objects of one turn at most: each of more than a quarter of an allocation unit has its own.
+const SIZES_OBJECTS_MAX: u64 = 2048;
 /// Requests under way, here and in fio.
 const DEPTH: usize = 4;
 /// Longest request.
@@ -108,10 +110,11 @@ fn figure6(cli: &Cli, place: &Place, report: &mut Report) -> Result<()> {
     let mut lines = [(); 4].map(|()| Vec::new());
     for shift in 0..=10 {
         let size = (64 << 10) << shift;
+        let bytes = SIZES_BYTES.min(SIZES_OBJECTS_MAX * size);
         let (mut ours, mut theirs) = (Pair::default(), Pair::default());
         for turn in 0..cli.repeat.div_ceil(2) {
-            theirs.add(beside(place, size.min(4 * MIB), SIZES_BYTES)?);
-            ours.add(objects(place, size, SIZES_BYTES, turn as u64)?);
+            theirs.add(beside(place, size.min(4 * MIB), bytes)?);
+            ours.add(objects(place, size, bytes, turn as u64)?);
         }
         let figures = [&ours.write, &theirs.write, &ours.read, &theirs.read];
         for (line, figures) in lines.iter_mut().zip(figures) {

@@ -41,6 +41,8 @@ pub(crate) struct Queued {
 struct Writes {
     state: Mutex<State>,
     changed: Condvar,
+    /// Half of many have been done.
+    few: Condvar,
 }
 
 #[derive(Default)]
@@ -51,6 +53,7 @@ struct State {
     bytes: u64,
     has_failed: bool,
     waiters: usize,
+    waiters_for_few: usize,
 }
 
 impl Writes {
@@ -73,6 +76,24 @@ impl Writes {
         Ok(state)
     }
 
+    /// If many are under way, waits until half of them are done: who woke for each of them would
+    /// cost more than the write.
+    fn wait_for_few(&self) -> Result<(), io::Error> {
+        let mut state = self.lock();
+        if state.under_way.len() < SMALL_MAX {
+            return Ok(());
+        }
+        state.waiters_for_few += 1;
+        let busy = |state: &mut State| state.under_way.len() > SMALL_MAX / 2;
+        let waited = self.few.wait_timeout_while(state, DEVICE_TIME_MAX, busy);
+        let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.waiters_for_few -= 1;
+        match timeout.timed_out() {
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => Ok(()),
+        }
+    }
+
     fn end(&self, number: u64, is_written: bool) {
         let mut state = self.lock();
         if let Some(extent) = state.under_way.remove(&number) {
@@ -80,7 +101,11 @@ impl Writes {
         }
         state.has_failed |= !is_written;
         let is_waited_for = state.waiters > 0;
+        let are_few = state.waiters_for_few > 0 && state.under_way.len() <= SMALL_MAX / 2;
         drop(state);
+        if are_few {
+            self.few.notify_all();
+        }
         if is_waited_for {
             self.changed.notify_all();
         }
@@ -152,13 +177,15 @@ impl Queued {
 
     fn submit(&self, offset: u64, buffer: AlignedBuffer) -> Result<(), DeviceError> {
         let extent = Extent::new(offset, buffer.len() as u64);
+        if buffer.len() <= SMALL_BYTES_MAX {
+            self.writes
+                .wait_for_few()
+                .map_err(|source| failed(DeviceAction::Write, extent, source))?;
+        }
         let number = {
             let mut state = self
                 .writes
-                .wait(|state| {
-                    let is_small = extent.len <= SMALL_BYTES_MAX as u64;
-                    is_small && state.under_way.len() >= SMALL_MAX || state.touches(extent)
-                })
+                .wait(|state| state.touches(extent))
                 .map_err(|source| failed(DeviceAction::Write, extent, source))?;
             let number = state.next;
             state.next += 1;
