@@ -182,11 +182,12 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn dead(&mut self, key: &Key, _: &[u8]) -> Result<(), StoreError> {
-        if let Key::Dead(number) = key
-            && self.numbers.insert(*number, u64::MAX).is_some()
-        {
-            self.find(format!("object {number} is deleted and there"));
+    fn dead(&mut self, key: &Key, value: &[u8]) -> Result<(), StoreError> {
+        if let Key::Dead(number) = key {
+            if self.numbers.insert(*number, u64::MAX).is_some() {
+                self.find(format!("object {number} is deleted and there"));
+            }
+            self.owners.insert(*number, decode(value)?);
         }
         Ok(())
     }
@@ -200,6 +201,9 @@ impl Check<'_> {
             self.find(format!("{key:?} is of no object, or beyond its end"));
         }
         *self.users.entry(place.au).or_default() += 1;
+        if let Some(owner) = self.owners.get(number) {
+            self.held.entry(*owner).or_default().0 += 1;
+        }
         Ok(())
     }
 
@@ -213,7 +217,9 @@ impl Check<'_> {
         if record.generation >= self.core.counters.generation {
             self.find(format!("AU {au} has a generation that was not given out"));
         }
-        self.held.entry(record.holder).or_default().0 += 1;
+        if !record.taken.is_empty() {
+            self.held.entry(record.holder).or_default().0 += 1;
+        }
         let slots = self.slots.remove(au).unwrap_or_default();
         let places = self.users.remove(au).unwrap_or_default();
         let users = places + slots.len() as u32;

@@ -91,6 +91,8 @@ pub struct Core {
     /// Commits and checkpoints are carried out by somebody else: what needs one first says so.
     pub(crate) is_driven: bool,
     pub(crate) counters: Counters,
+    /// The number of the clone that is being made.
+    pub(crate) cloning: Option<u64>,
     is_poisoned: bool,
     pub(crate) calendar: Calendar,
 }
@@ -124,6 +126,10 @@ impl Core {
     ) -> Result<T, StoreError> {
         self.advance(now);
         match self.try_transact(&mut change) {
+            // What was deleted still counts until its AUs are given back.
+            Err(StoreError::Used { .. }) if !self.is_driven && self.reclaim_dead()? => {
+                self.try_transact(&mut change)
+            }
             Err(StoreError::NoSpace { .. }) if !self.is_driven && self.make_free()? => {
                 self.try_transact(&mut change)
             }

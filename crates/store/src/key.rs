@@ -24,7 +24,8 @@ pub(crate) enum Key {
     AuMap(u32),
     /// A packed AU of that holder that still has room: how many pieces are free.
     Room(u64, u32),
-    /// The number of an object that is deleted and whose AUs are not all given back yet: nothing.
+    /// The number of an object that is deleted and whose AUs are not all given back yet, or of a
+    /// clone that is not complete: its holder's number.
     Dead(u64),
     /// Who has space: a reservation, or a pool of what was not reserved.
     /// [`crate::record::Holder`].

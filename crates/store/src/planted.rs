@@ -49,6 +49,10 @@ pub(crate) enum Mistake {
     PromisesForgotten,
     /// A lost flush is taken for a good one.
     NotPoisoned,
+    /// A clone does not count among the users of an AU.
+    UsersNotCounted,
+    /// A shared AU is written in place.
+    SharedInPlace,
     /// Data is not held against its checksum.
     DataUnverified,
     /// Pages of records are not held against their checksum.

@@ -73,7 +73,7 @@ pub(crate) struct Place {
 pub(crate) struct AuRecord {
     /// Never the same for two owners one after the other: a read that took long can tell.
     pub(crate) generation: u64,
-    /// Whose it is.
+    /// Whose a packed AU is; 0 for one of an object's own, whose users' holders pay for it.
     pub(crate) holder: u64,
     /// How many places name it; more than one after a clone. For a packed AU, how many slots.
     pub(crate) users: u32,

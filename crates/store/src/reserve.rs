@@ -259,11 +259,20 @@ impl Core {
             return Ok(true);
         }
         let has = |from: &Key, to: &Key| Ok::<_, StoreError>(!self.range(from, to, 1)?.is_empty());
-        let dead = has(&Key::Dead(0), &Key::Dead(u64::MAX))?;
-        if !dead && !has(&Key::Over(0), &Key::Over(u64::MAX))? {
+        if self.first_dead()?.is_none() && !has(&Key::Over(0), &Key::Over(u64::MAX))? {
             return Ok(false);
         }
         self.try_transact(&mut |t| t.reclaim())
+    }
+
+    /// Gives back the AUs of all deleted objects; false if there are none.
+    pub(crate) fn reclaim_dead(&mut self) -> Result<bool, StoreError> {
+        let mut found = false;
+        while self.first_dead()?.is_some() {
+            found = true;
+            self.try_transact(&mut |t| t.reclaim())?;
+        }
+        Ok(found)
     }
 
     /// Makes free what nobody needs any more; false if that gained nothing.

@@ -7,17 +7,18 @@
 
 pub(crate) mod attribute;
 mod content;
+mod copy;
 pub(crate) mod holder;
 pub(crate) mod object;
 mod packed;
 
+use crate::StoreError;
 use crate::core::{Core, Layer};
 use crate::key::{Key, Value};
 use crate::leaf::Leaf;
 use crate::log::entry::PieceAt;
 use crate::record::{self, AuRecord};
 use crate::superblock::Counters;
-use crate::{Damage, StoreError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,9 +108,9 @@ impl<'a> Transaction<'a> {
         staged.or_else(|| self.core.piece(at))
     }
 
-    /// Draws an AU for an object, or for several small ones if `taken` has bits for its pieces.
+    /// Draws an AU for an object, or for several small ones of a holder if `taken` has bits for its
+    /// pieces. Who pays for it is the caller's business.
     fn draw_au(&mut self, holder: u64, taken: Vec<u8>) -> Result<u32, StoreError> {
-        self.use_aus(holder, 1)?;
         let none = StoreError::NoSpace { wanted: 1, free: 0 };
         let au = self.core.space.draw().ok_or(none)?;
         let record = AuRecord {
@@ -129,8 +130,6 @@ impl<'a> Transaction<'a> {
         for (key, _) in leaves {
             self.remove(key);
         }
-        let record: Option<AuRecord> = self.record(&Key::Au(au))?;
-        self.use_aus(record.ok_or(Damage::Record)?.holder, -1)?;
         self.remove(Key::Au(au));
         self.staged.given_back.insert(au);
         Ok(())

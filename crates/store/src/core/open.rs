@@ -124,6 +124,7 @@ impl Core {
             frozen: None,
             committing: None,
             is_driven: false,
+            cloning: None,
             batch: Batch::default(),
             counters: superblock.counters,
             is_poisoned: false,

@@ -181,7 +181,7 @@ impl Shared {
                     }
                     self.wait_for_checkpoint(state, end)?
                 }
-                (None, StoreError::NoSpace { .. }) if !has_made_free => {
+                (None, StoreError::NoSpace { .. } | StoreError::Used { .. }) if !has_made_free => {
                     has_made_free = true;
                     match self.make_free(state, end)? {
                         Some(state) => state,

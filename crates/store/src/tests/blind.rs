@@ -6,7 +6,7 @@ use sim::{Plant, Which};
 use std::panic::catch_unwind;
 
 /// Mistakes in the store itself.
-const MISTAKES: [Mistake; 23] = [
+const MISTAKES: [Mistake; 25] = [
     Mistake::NoDataFlush,
     Mistake::NoEntryFlush,
     Mistake::NoCheckpointFlush,
@@ -28,6 +28,8 @@ const MISTAKES: [Mistake; 23] = [
     Mistake::UseWithoutLimit,
     Mistake::PromisesForgotten,
     Mistake::NotPoisoned,
+    Mistake::UsersNotCounted,
+    Mistake::SharedInPlace,
     Mistake::DataUnverified,
     Mistake::PagesUnverified,
 ];

@@ -104,3 +104,35 @@ fn what_is_no_store_or_another_is_refused() {
     ));
     assert!(open(Some(StoreId([1; 16]))).is_ok());
 }
+
+#[test]
+fn a_large_overwrite_is_written_once_and_a_clone_not_at_all() {
+    let device = world::formatted(16 << 20);
+    let mut store = Core::open(device.clone(), world::options()).unwrap();
+    let (now, first, second) = (Time::ZERO, world::id(1), world::id(2));
+    let data = world::pattern(1, 0, 16 * world::AU as usize);
+    store.create(now, first, Terms::Default).unwrap();
+    store.write(now, first, 0, &data).unwrap();
+    store.commit().unwrap();
+    let bytes_of = |store: &mut Core, act: &mut dyn FnMut(&mut Core)| {
+        let before = device.counts().written_bytes;
+        act(store);
+        store.commit().unwrap();
+        store.checkpoint().unwrap();
+        device.counts().written_bytes - before
+    };
+    let other = world::pattern(2, 0, data.len());
+    let written = bytes_of(&mut store, &mut |store| {
+        store.write(now, first, 0, &other).unwrap();
+    });
+    assert!(written < other.len() as u64 * 11 / 10, "{written} bytes");
+    let written = bytes_of(&mut store, &mut |store| {
+        let cloned = store.clone_object(now, first, second, Terms::Default);
+        cloned.unwrap();
+    });
+    assert!(written < 40_000, "{written} bytes for a clone");
+    store.write(now, second, 70_000, b"other").unwrap();
+    let mut bytes = vec![0; data.len()];
+    store.read(now, first, 0, &mut bytes).unwrap();
+    assert!(bytes == other, "the clone is written and its source is not");
+}

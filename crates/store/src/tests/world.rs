@@ -77,6 +77,7 @@ pub(crate) enum Step {
         len: u64,
     },
     Delete(u8),
+    Clone(u8, u8),
     Commit,
     Checkpoint,
     Reclaim,
@@ -109,6 +110,13 @@ pub(crate) fn steps(count_max: usize) -> impl Strategy<Value = Vec<Step>> {
             len: len as u64
         }),
         1 => object().prop_map(Step::Delete),
+        2 => (object(), object()).prop_map(|(from, to)| Step::Clone(from, to)),
+        2 => (object(), 0..3_u64).prop_map(|(object, au)| Step::Write {
+            object,
+            offset: au * AU,
+            len: 4 * AU as usize,
+            fill: au as u8,
+        }),
         2 => Just(Step::Commit),
         1 => Just(Step::Checkpoint),
         1 => Just(Step::Reclaim),
@@ -193,9 +201,23 @@ pub(crate) fn apply(store: &mut Core, model: &mut Model, step: &Step) -> Result<
             expect(there, store.delete(now, id(object)))?;
             model.remove(&id(object));
         }
+        Step::Clone(from, to) => clone(store, model, from, to)?,
         Step::Commit | Step::Reopen => store.commit()?,
         Step::Checkpoint => store.checkpoint()?,
         Step::Reclaim => store.reclaim(now)?,
+    }
+    Ok(())
+}
+
+fn clone(store: &mut Core, model: &mut Model, from: u8, to: u8) -> Result<(), StoreError> {
+    let cloned = store.clone_object(Time::from_secs(1), id(from), id(to), Terms::Default);
+    match (model.get(&id(from)).cloned(), model.contains_key(&id(to))) {
+        (Some(bytes), false) => {
+            cloned?;
+            model.insert(id(to), bytes);
+        }
+        (None, _) => assert!(matches!(cloned, Err(StoreError::NotFound(_)))),
+        (Some(_), true) => assert!(matches!(cloned, Err(StoreError::Exists(_)))),
     }
     Ok(())
 }

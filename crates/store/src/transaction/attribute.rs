@@ -47,6 +47,21 @@ impl Transaction<'_> {
         Ok(())
     }
 
+    /// Gives an object the attributes of another one.
+    pub(super) fn copy_attributes(
+        &mut self,
+        from: &Onode,
+        object: ObjectId,
+    ) -> Result<(), StoreError> {
+        let (first, end) = bounds(from.number);
+        for (key, value) in self.range(&first, &end, ATTRIBUTES_MAX)? {
+            if let Key::Attribute(_, name) = key {
+                self.set_attribute(object, &name, Some(&value))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the attributes of an object.
     pub(super) fn remove_attributes(&mut self, onode: &Onode) -> Result<(), StoreError> {
         let (from, to) = bounds(onode.number);

@@ -3,7 +3,7 @@
 use super::Transaction;
 use crate::key::Key;
 use crate::layout::{GROUP_BYTES, PIECE_BYTES};
-use crate::record::{AuRecord, Home, Onode, Place, Slot};
+use crate::record::{Home, Onode, Place, Slot};
 use crate::reserve::{self, Terms};
 use crate::{Damage, StoreError, record};
 use base::{Extent, ObjectId};
@@ -13,7 +13,7 @@ const OBJECTS_TOGETHER: usize = 8;
 /// Behind all holders that are over.
 const AFTER_OVER: Key = Key::Over(u64::MAX);
 /// AUs that one transaction gives back of a large object; the rest follows in others.
-const GIVE_BACK_MAX: usize = 64;
+pub(super) const GIVE_BACK_MAX: usize = 64;
 
 impl Transaction<'_> {
     /// Makes an object without bytes. One of that identity whose time is over makes way.
@@ -67,7 +67,7 @@ impl Transaction<'_> {
                 self.write_slot(slot, offset, data)?;
             }
             Home::Packed(slot) => {
-                let old = self.read_au(slot.au, slot_offset(slot), onode.size_bytes as usize)?;
+                let old = self.read_packed(&onode)?;
                 self.give_slot_back(slot)?;
                 onode.home = Home::Own;
                 self.write_own(&onode, 0, &old)?;
@@ -103,7 +103,7 @@ impl Transaction<'_> {
                 onode.home = Home::Own;
             }
             Home::Packed(slot) if size_bytes > slot_bytes(slot) => {
-                let old = self.read_au(slot.au, slot_offset(slot), onode.size_bytes as usize)?;
+                let old = self.read_packed(&onode)?;
                 self.give_slot_back(slot)?;
                 onode.home = Home::Own;
                 self.write_own(&onode, 0, &old)?;
@@ -118,7 +118,7 @@ impl Transaction<'_> {
                 let step =
                     (onode.size_bytes.div_ceil(au_bytes)).saturating_sub(GIVE_BACK_MAX as u64);
                 reached = size_bytes.max(step * au_bytes);
-                self.cut_own(onode.number, reached)?;
+                self.cut_own(onode.number, onode.holder, reached)?;
             }
         }
         onode.size_bytes = reached;
@@ -140,7 +140,7 @@ impl Transaction<'_> {
                 self.clear_au(slot.au, part)?;
                 Ok(true)
             }
-            Home::Own => self.clear_own(onode.number, hole),
+            Home::Own => self.clear_own(onode.number, onode.holder, hole),
         }
     }
 
@@ -159,14 +159,29 @@ impl Transaction<'_> {
         let onode = onode.ok_or(StoreError::NotFound(object))?;
         match onode.home {
             Home::Packed(slot) => self.give_slot_back(slot)?,
-            Home::Own if onode.size_bytes > 0 => self.put(Key::Dead(onode.number), &()),
+            Home::Own if onode.size_bytes > 0 => self.put(Key::Dead(onode.number), &onode.holder),
             Home::Own => {}
         }
         self.remove_attributes(&onode)?;
+        self.hide(object, &onode)
+    }
+
+    /// Takes an object's name away.
+    pub(super) fn hide(&mut self, object: ObjectId, onode: &Onode) -> Result<(), StoreError> {
         self.use_records(onode.holder, -1)?;
         self.remove(Key::Member(onode.holder, object));
         self.remove(Key::Object(object));
         Ok(())
+    }
+
+    /// The bytes of a small object.
+    pub(super) fn read_packed(&self, onode: &Onode) -> Result<Vec<u8>, StoreError> {
+        match onode.home {
+            Home::Packed(slot) => {
+                self.read_au(slot.au, slot_offset(slot), onode.size_bytes as usize)
+            }
+            Home::Own => Ok(Vec::new()),
+        }
     }
 
     /// Gives back some AUs of deleted objects, or removes some objects whose holder is over; false
@@ -175,10 +190,9 @@ impl Transaction<'_> {
     /// # Errors
     /// [`StoreError::Damaged`].
     pub(crate) fn reclaim(&mut self) -> Result<bool, StoreError> {
-        let dead = self.range(&Key::Dead(0), &Key::Dead(u64::MAX), 1)?;
-        if let Some((Key::Dead(number), _)) = dead.first() {
-            if self.cut_own(*number, 0)? {
-                self.remove(Key::Dead(*number));
+        if let Some((number, holder)) = self.core.first_dead()? {
+            if self.cut_own(number, holder, 0)? {
+                self.remove(Key::Dead(number));
             }
             return Ok(true);
         }
@@ -256,32 +270,20 @@ impl Transaction<'_> {
             let len = rest.len().min((au_bytes - within) as usize);
             let (part, after) = rest.split_at(len);
             let index = (offset / au_bytes) as u32;
-            let au = self.own_au(onode, index)?;
-            self.write_au(au, within, part, is_large)?;
+            self.write_place(onode, index, within, part, is_large)?;
             offset += len as u64;
             rest = after;
         }
         Ok(())
     }
 
-    /// The AU at that place of an object, drawn if there is none.
-    fn own_au(&mut self, onode: &Onode, index: u32) -> Result<u32, StoreError> {
-        let key = Key::Place(onode.number, index);
-        if let Some(place) = self.record::<Place>(&key)? {
-            return Ok(place.au);
-        }
-        let au = self.draw_au(onode.holder, Vec::new())?;
-        self.put(key, &Place { au });
-        Ok(au)
-    }
-
-    fn cut_own(&mut self, number: u64, size_bytes: u64) -> Result<bool, StoreError> {
+    fn cut_own(&mut self, number: u64, holder: u64, size_bytes: u64) -> Result<bool, StoreError> {
         let whole = Extent::between(size_bytes, self.object_bytes_max());
-        self.clear_own(number, whole)
+        self.clear_own(number, holder, whole)
     }
 
     /// Clears a part of an object with AUs of its own.
-    fn clear_own(&mut self, number: u64, part: Extent) -> Result<bool, StoreError> {
+    fn clear_own(&mut self, number: u64, holder: u64, part: Extent) -> Result<bool, StoreError> {
         let au_bytes = self.core.layout.au_bytes;
         if part.is_empty() {
             return Ok(true);
@@ -303,24 +305,15 @@ impl Transaction<'_> {
             let here = au.intersection(part);
             if here == au {
                 self.remove(key);
+                self.use_aus(holder, -1)?;
                 self.drop_user(place.au)?;
             } else {
                 let within = Extent::new(here.offset - au.offset, here.len);
-                self.clear_au(place.au, within)?;
+                let own = self.unshare(key, place.au)?;
+                self.clear_au(own, within)?;
             }
         }
         Ok(is_done)
-    }
-
-    fn drop_user(&mut self, au: u32) -> Result<(), StoreError> {
-        let record: Option<AuRecord> = self.record(&Key::Au(au))?;
-        let mut record = record.ok_or(Damage::Record)?;
-        if record.users <= 1 {
-            return self.give_au_back(au);
-        }
-        record.users -= 1;
-        self.put(Key::Au(au), &record);
-        Ok(())
     }
 }
 

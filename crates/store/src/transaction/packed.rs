@@ -35,6 +35,7 @@ impl Transaction<'_> {
             }
         }
         let bytes = (self.core.layout.au_bytes / PIECE_BYTES).div_ceil(8);
+        self.use_aus(holder, 1)?;
         let au = self.draw_au(holder, vec![0; bytes as usize])?;
         Ok(self
             .take_slot_in(au, pieces)?
@@ -76,6 +77,7 @@ impl Transaction<'_> {
         record.users = record.users.checked_sub(1).ok_or(Damage::Record)?;
         if record.users == 0 {
             self.remove(Key::Room(record.holder, slot.au));
+            self.use_aus(record.holder, -1)?;
             return self.give_au_back(slot.au);
         }
         let first = u64::from(slot.piece) * PIECE_BYTES;
