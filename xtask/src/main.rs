@@ -50,7 +50,7 @@ usage: cargo xtask COMMAND
   docs [FILE...]           run the examples of README.md and docs/
   deps TARGET [--dry-run]  install Debian packages missing for demo, test, bench or deep
   bench NAME [ARG...]      release build, then the measurement NAME of bench/
-  deep [SUITE...]          long suites: pjdfstest fsx apps consistency kill9 fuzz (default: all)
+  deep [SUITE...]          suites: pjdfstest fsx apps consistency kill9 store fuzz (default: all)
        --mount DIR         judge this directory instead of a mount made for the purpose
        --seed N            fsx: the first seed (1)
        --seeds N           fsx: number of seeds (20)

@@ -18,6 +18,7 @@
 
 mod checkpoint;
 mod group;
+mod grow;
 mod open;
 
 use crate::StoreError;
@@ -94,6 +95,8 @@ pub struct Core {
     /// The number of the clone that is being made.
     pub(crate) cloning: Option<u64>,
     is_poisoned: bool,
+    /// Opened for reading: nothing is written, not even a superblock.
+    is_read_only: bool,
     pub(crate) calendar: Calendar,
 }
 
@@ -208,6 +211,11 @@ impl Core {
         &self.superblock
     }
 
+    /// What the next checkpoint's superblock is made from.
+    pub(crate) fn superblock_mut(&mut self) -> &mut Superblock {
+        &mut self.superblock
+    }
+
     /// Where the space is.
     #[must_use]
     pub fn usage(&self) -> Usage {
@@ -297,7 +305,9 @@ impl Core {
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), StoreError> {
-        if self.is_poisoned {
+        if self.is_read_only {
+            Err(StoreError::ReadOnly)
+        } else if self.is_poisoned {
             Err(StoreError::Poisoned)
         } else {
             Ok(())

@@ -73,6 +73,12 @@ pub enum StoreError {
     /// What lies on the device is not what was written there.
     #[error("damaged: {0}")]
     Damaged(Damage),
+    /// The lifetime of an object was renewed as often as this store allows.
+    #[error("the lifetime of object {0} cannot be renewed any more")]
+    NotRenewable(ObjectId),
+    /// The store was opened for reading.
+    #[error("the store is open for reading only")]
+    ReadOnly,
     /// A flush or a write of records failed before; nothing can be made durable any more.
     #[error("the store takes no writes since the device failed; reading goes on")]
     Poisoned,

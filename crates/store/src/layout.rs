@@ -109,6 +109,24 @@ impl Layout {
         Ok(layout)
     }
 
+    /// The layout when the device has become `device_bytes` long: all is where it was, and there
+    /// are more AUs.
+    ///
+    /// # Errors
+    /// [`StoreError::Sizes`] if they are too many.
+    pub fn grown_to(&self, device_bytes: u64) -> Result<Self, StoreError> {
+        let device_bytes = device_bytes.max(self.device_bytes);
+        let au_count = (device_bytes - self.grid_offset) / self.au_bytes;
+        let grown = Self {
+            device_bytes,
+            au_count: u32::try_from(au_count)
+                .map_err(|_| StoreError::Sizes("more than 4,294,967,295 allocation units"))?,
+            ..*self
+        };
+        grown.check()?;
+        Ok(grown)
+    }
+
     /// Whether the figures make sense together, wherever they come from.
     ///
     /// # Errors

@@ -12,10 +12,11 @@ use crate::layout::{Layout, PIECE_BYTES};
 use crate::leaf::Leaf;
 use crate::log::entry::PieceAt;
 use crate::read::Plan;
-use crate::record::{Home, Onode, Place};
+use crate::record::{Holder, Home, Onode, Place};
 use crate::reserve::{self, Terms};
 use crate::transaction::object::slot_offset;
 use base::{Extent, ObjectId, Time};
+use reservation::Moment;
 use std::sync::Arc;
 
 /// What a store says of an object.
@@ -25,6 +26,12 @@ pub struct ObjectInfo {
     pub object: ObjectId,
     /// Its length.
     pub size_bytes: u64,
+    /// When its time is over, as far as is known now.
+    pub end: Moment,
+    /// The reservation whose space it has, if any.
+    pub reservation: Option<u64>,
+    /// How often its lifetime was renewed.
+    pub renewals: u32,
 }
 
 /// Some objects, and from where to go on.
@@ -175,8 +182,16 @@ impl Core {
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Damaged`], the device's.
     pub fn info(&self, now: Time, object: ObjectId) -> Result<ObjectInfo, StoreError> {
-        let size_bytes = self.onode(now, object)?.size_bytes;
-        Ok(ObjectInfo { object, size_bytes })
+        let onode = self.onode(now, object)?;
+        let holder: Option<Holder> = self.record(&Key::Holder(onode.holder))?;
+        let last = holder.map_or(onode.end, |holder| holder.interval.end());
+        Ok(ObjectInfo {
+            object,
+            size_bytes: onode.size_bytes,
+            end: onode.end.min(last),
+            reservation: Some(onode.holder).filter(|holder| !reserve::is_pool(*holder)),
+            renewals: onode.renewals,
+        })
     }
 
     /// The objects from `from` on, in order of their identities, and where to go on; none at the

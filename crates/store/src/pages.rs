@@ -75,6 +75,11 @@ impl Pages {
         }
     }
 
+    /// The device has become larger.
+    pub(crate) fn grow_to(&mut self, layout: Layout) {
+        self.layout = layout;
+    }
+
     /// How many pages can be allocated now.
     #[must_use]
     pub(crate) fn free_count(&self) -> usize {

@@ -20,6 +20,8 @@ pub(crate) struct Onode {
     pub(crate) holder: u64,
     /// From when on it is not there any more; its holder's end may be earlier.
     pub(crate) end: Moment,
+    /// How often that was put off.
+    pub(crate) renewals: u32,
     /// Where its bytes are.
     pub(crate) home: Home,
 }

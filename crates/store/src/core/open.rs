@@ -96,6 +96,31 @@ impl Core {
     /// [`StoreError::NotAStore`], [`StoreError::Newer`], [`StoreError::Foreign`],
     /// [`StoreError::Damaged`], the device's.
     pub fn open(device: Arc<dyn BlockDevice>, options: Options) -> Result<Self, StoreError> {
+        let (mut core, opening) = Self::load(device, options)?;
+        let superblock = Superblock {
+            epoch: core.superblock.epoch + 1,
+            opening,
+            ..core.superblock.clone()
+        };
+        core.write_superblock(superblock)?;
+        Ok(core)
+    }
+
+    /// Opens the store for reading: as it is, with what the log has, and without a single write.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_read_only(
+        device: Arc<dyn BlockDevice>,
+        options: Options,
+    ) -> Result<Self, StoreError> {
+        let (mut core, _) = Self::load(device, options)?;
+        core.is_read_only = true;
+        Ok(core)
+    }
+
+    /// The store as it is, and the number of the next opening for writing.
+    fn load(device: Arc<dyn BlockDevice>, options: Options) -> Result<(Self, u32), StoreError> {
         let (superblock, is_older) = read_superblock(&*device)?;
         if let Some(wanted) = options.store.filter(|wanted| *wanted != superblock.store) {
             let found = superblock.store;
@@ -128,6 +153,7 @@ impl Core {
             batch: Batch::default(),
             counters: superblock.counters,
             is_poisoned: false,
+            is_read_only: false,
             calendar: Calendar::new(Moment::from_secs(0), 0, GUARD_SECONDS),
             device,
             layout,
@@ -140,16 +166,10 @@ impl Core {
         // A superblock that is lost may have had the number after that of the older one.
         let opening = opening.max(core.superblock.opening) + 1 + u32::from(is_older);
         core.log = Log::new(&layout, opening, head, next);
-        let superblock = Superblock {
-            epoch: core.superblock.epoch + 1,
-            opening,
-            ..core.superblock.clone()
-        };
-        core.write_superblock(superblock)?;
         if !planted(Mistake::PromisesForgotten) {
             core.load_calendar()?;
         }
-        Ok(core)
+        Ok((core, opening))
     }
 
     fn load_space(&mut self) -> Result<(), StoreError> {

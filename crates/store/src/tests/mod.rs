@@ -3,6 +3,7 @@
 mod blind;
 mod crash;
 mod faults;
+mod lifetimes;
 mod model;
 mod reserved;
 mod reuse;

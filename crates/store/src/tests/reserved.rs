@@ -33,6 +33,10 @@ pub(super) enum Step {
     },
     Delete(u8),
     Release(usize),
+    Renew {
+        object: u8,
+        more: u64,
+    },
     Extend {
         reservation: usize,
         more: u64,
@@ -60,6 +64,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(object, offset, len)| Step::Write { object, offset, len }),
         2 => object().prop_map(Step::Delete),
         1 => (0..4_usize).prop_map(Step::Release),
+        3 => (object(), 1..60_u64).prop_map(|(object, more)| Step::Renew { object, more }),
         1 => (0..4_usize, 1..30_u64)
             .prop_map(|(reservation, more)| Step::Extend { reservation, more }),
         4 => (1..15_u64).prop_map(Step::Wait),
@@ -187,6 +192,7 @@ impl Run {
                 }
                 Err(other) => panic!("{other}"),
             },
+            Step::Renew { object, more } => self.renew(object, more),
             Step::Release(reservation) => self.end(reservation, None),
             Step::Extend { reservation, more } => self.end(reservation, Some(more)),
             Step::Wait(seconds) => self.seconds += seconds,
@@ -248,6 +254,21 @@ impl Run {
         }
     }
 
+    fn renew(&mut self, object: u8, more: u64) {
+        let end = self.seconds + more;
+        let renewed = self
+            .store
+            .renew(self.now(), id(object), Moment::from_secs(end));
+        let is_alive = self.is_alive(object);
+        match (renewed, self.objects.get_mut(&object).filter(|_| is_alive)) {
+            // One that lives as long as its reservation has no end of its own to put off.
+            (Ok(()), Some(kept)) if kept.reservation.is_none() => kept.end = kept.end.max(end),
+            (Ok(()), Some(_)) | (Err(StoreError::NoSpace { .. }), Some(_)) => {}
+            (Err(StoreError::NotFound(_) | StoreError::Expired(_)), None) => {}
+            (other, _) => panic!("{other:?}"),
+        }
+    }
+
     fn end(&mut self, reservation: usize, more: Option<u64>) {
         let count = self.reservations.len();
         let Some(index) = count.checked_sub(reservation + 1) else {
@@ -266,9 +287,12 @@ impl Run {
             Ok(()) => {
                 self.reservations[index].1 = end;
                 let own = |kept: &&mut Kept| kept.reservation == Some(number);
-                // An object's own end is what it was when it was made.
+                // Whoever lives as long as the reservation lives longer with it.
+                let seconds = self.seconds;
                 for kept in self.objects.values_mut().filter(own) {
-                    kept.end = kept.end.min(end);
+                    if seconds < kept.end {
+                        kept.end = end;
+                    }
                 }
             }
             Err(StoreError::NotHeld(_)) => assert!(end <= self.seconds || more.is_some()),

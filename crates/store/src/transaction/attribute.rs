@@ -62,6 +62,13 @@ impl Transaction<'_> {
         Ok(())
     }
 
+    /// What an object counts for among the records that a holder may have.
+    pub(super) fn records_of(&self, onode: &Onode) -> Result<i64, StoreError> {
+        let (from, to) = bounds(onode.number);
+        let attributes = self.range(&from, &to, ATTRIBUTES_MAX)?.len() as i64;
+        Ok(1 + attributes * ATTRIBUTE_RECORDS)
+    }
+
     /// Removes the attributes of an object.
     pub(super) fn remove_attributes(&mut self, onode: &Onode) -> Result<(), StoreError> {
         let (from, to) = bounds(onode.number);

@@ -20,7 +20,17 @@ impl Transaction<'_> {
             Terms::Reserved(holder) => {
                 let found: Option<Holder> = self.record(&Key::Holder(holder))?;
                 let held = found.filter(|found| found.interval.contains(now) && !found.is_over);
-                let end = held.ok_or(StoreError::NotHeld(holder))?.interval.end();
+                held.ok_or(StoreError::NotHeld(holder))?;
+                return Ok((holder, Moment::FOREVER));
+            }
+            Terms::Within(holder, end) => {
+                let found: Option<Holder> = self.record(&Key::Holder(holder))?;
+                let held = found.filter(|found| found.interval.contains(now) && !found.is_over);
+                let last = held.ok_or(StoreError::NotHeld(holder))?.interval.end();
+                let longest_seconds = last.since(now);
+                if end <= now || end > last {
+                    return Err(StoreError::Lifetime { longest_seconds });
+                }
                 return Ok((holder, end));
             }
             Terms::Until(end) => end,

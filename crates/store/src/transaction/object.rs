@@ -7,6 +7,7 @@ use crate::record::{Home, Onode, Place, Slot};
 use crate::reserve::{self, Terms};
 use crate::{Damage, StoreError, record};
 use base::{Extent, ObjectId};
+use reservation::Moment;
 
 /// Objects whose holder is over that one transaction removes.
 const OBJECTS_TOGETHER: usize = 8;
@@ -35,6 +36,7 @@ impl Transaction<'_> {
             size_bytes: 0,
             holder,
             end,
+            renewals: 0,
             home: Home::Own,
         };
         self.staged.counters.number += 1;
@@ -216,6 +218,67 @@ impl Transaction<'_> {
             self.remove(Key::Holder(*holder));
         }
         Ok(true)
+    }
+
+    /// Lets the object live up to `end`, which does nothing if it does so already. An object of a
+    /// reservation lives no longer than that.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::Expired`], [`StoreError::NotRenewable`],
+    /// [`StoreError::Lifetime`], [`StoreError::NoSpace`] if the space is promised to others then.
+    pub fn renew(&mut self, object: ObjectId, end: Moment) -> Result<(), StoreError> {
+        let mut onode = self.onode(object)?;
+        if end <= onode.end {
+            return Ok(());
+        }
+        let renewals_max = self.core.superblock().lifetimes.renewals_max;
+        if renewals_max.is_some_and(|max| onode.renewals >= max) {
+            return Err(StoreError::NotRenewable(object));
+        }
+        if reserve::is_pool(onode.holder) {
+            let (holder, _) = self.admit(Terms::Until(end))?;
+            if holder != onode.holder {
+                self.move_to(holder, object, &mut onode)?;
+            }
+        } else {
+            self.admit(Terms::Within(onode.holder, end))?;
+        }
+        onode.end = end;
+        onode.renewals += 1;
+        self.put(Key::Object(object), &onode);
+        Ok(())
+    }
+
+    /// Lets another holder pay for an object.
+    fn move_to(
+        &mut self,
+        holder: u64,
+        object: ObjectId,
+        onode: &mut Onode,
+    ) -> Result<(), StoreError> {
+        let records = self.records_of(onode)?;
+        self.use_records(onode.holder, -records)?;
+        self.use_records(holder, records)?;
+        match onode.home {
+            Home::Packed(slot) => {
+                let bytes = self.read_packed(onode)?;
+                let fresh = self.take_slot(holder, slot.pieces)?;
+                self.write_slot(fresh, 0, &bytes)?;
+                self.give_slot_back(slot)?;
+                onode.home = Home::Packed(fresh);
+            }
+            Home::Own => {
+                let from = Key::Place(onode.number, 0);
+                let to = Key::Place(onode.number, u32::MAX);
+                let places = self.range(&from, &to, usize::MAX)?.len() as i64;
+                self.use_aus(onode.holder, -places)?;
+                self.use_aus(holder, places)?;
+            }
+        }
+        self.remove(Key::Member(onode.holder, object));
+        self.put(Key::Member(holder, object), &());
+        onode.holder = holder;
+        Ok(())
     }
 
     pub(super) fn onode(&self, object: ObjectId) -> Result<Onode, StoreError> {

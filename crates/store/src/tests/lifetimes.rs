@@ -1,0 +1,172 @@
+//! Lifetimes as the administrator and the user choose them, reading only, and growing.
+
+use super::world::{self, id};
+use crate::{Core, Lifetimes, Request, StoreError, Terms};
+use base::Time;
+use reservation::{Interval, Moment};
+use sim::CrashDisk;
+use std::sync::Arc;
+
+fn at(seconds: u64) -> Time {
+    Time::from_secs(seconds)
+}
+
+fn secs(seconds: u64) -> Moment {
+    Moment::from_secs(seconds)
+}
+
+fn store(lifetimes: Lifetimes) -> (Arc<CrashDisk>, Core) {
+    let disk = world::formatted(8 << 20);
+    let mut store = Core::open(disk.clone(), world::options()).unwrap();
+    store.set_lifetimes(lifetimes).unwrap();
+    (disk.clone(), Core::open(disk, world::options()).unwrap())
+}
+
+#[test]
+fn lifetimes_have_a_default_and_a_longest_and_are_renewed_so_often() {
+    let (_, mut store) = store(Lifetimes {
+        default_seconds: Some(100),
+        longest_seconds: Some(1_000),
+        renewals_max: Some(2),
+    });
+    store.create(at(10), id(1), Terms::Default).unwrap();
+    assert_eq!(store.info(at(10), id(1)).unwrap().end, secs(110));
+    let too_long = store.create(at(10), id(2), Terms::Until(secs(1_011)));
+    assert!(matches!(too_long, Err(StoreError::Lifetime { .. })));
+    store
+        .write(at(10), id(1), 0, &world::pattern(1, 0, 300_000))
+        .unwrap();
+    for (now, end) in [(100, 200), (150, 400)] {
+        store.renew(at(now), id(1), secs(end)).unwrap();
+        assert_eq!(store.info(at(now), id(1)).unwrap().end, secs(end));
+    }
+    store.renew(at(150), id(1), secs(300)).unwrap();
+    let third = store.renew(at(160), id(1), secs(500));
+    assert!(
+        matches!(third, Err(StoreError::NotRenewable(_))),
+        "{third:?}"
+    );
+    let late = store.renew(at(400), id(1), secs(500));
+    assert!(matches!(late, Err(StoreError::Expired(_))));
+    assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+}
+
+#[test]
+fn without_limits_objects_live_for_ever_and_without_renewals_not_longer() {
+    let (_, mut store) = store(Lifetimes::default());
+    store.create(at(10), id(1), Terms::Default).unwrap();
+    assert_eq!(store.info(at(1 << 33), id(1)).unwrap().end, Moment::FOREVER);
+    let none = Lifetimes {
+        renewals_max: Some(0),
+        ..Lifetimes::default()
+    };
+    store.set_lifetimes(none).unwrap();
+    let now = at(1 << 33);
+    store
+        .create(now, id(2), Terms::Until(secs((1 << 33) + 5)))
+        .unwrap();
+    let renewed = store.renew(now, id(2), secs((1 << 33) + 9));
+    assert!(matches!(renewed, Err(StoreError::NotRenewable(_))));
+}
+
+#[test]
+fn an_object_of_a_reservation_lives_as_long_or_shorter_and_longer_with_it() {
+    let (_, mut store) = store(Lifetimes::default());
+    let request = Request {
+        interval: Interval::new(secs(10), secs(100)).unwrap(),
+        aus: 4,
+        records: 4,
+    };
+    let number = store.reserve(at(10), request).unwrap();
+    store
+        .create(at(10), id(1), Terms::Reserved(number))
+        .unwrap();
+    store
+        .create(at(10), id(2), Terms::Within(number, secs(50)))
+        .unwrap();
+    let too_long = store.create(at(10), id(3), Terms::Within(number, secs(101)));
+    assert!(matches!(too_long, Err(StoreError::Lifetime { .. })));
+    store.extend(at(20), number, secs(200)).unwrap();
+    assert_eq!(store.info(at(20), id(1)).unwrap().end, secs(200));
+    assert_eq!(store.info(at(20), id(2)).unwrap().end, secs(50));
+    store.renew(at(30), id(2), secs(150)).unwrap();
+    assert_eq!(store.info(at(149), id(2)).unwrap().end, secs(150));
+    assert!(matches!(
+        store.info(at(150), id(2)),
+        Err(StoreError::Expired(_))
+    ));
+    let unlimited = Interval::unlimited(secs(150)).unwrap();
+    let volume = Request {
+        interval: unlimited,
+        ..request
+    };
+    let volume = store.reserve(at(150), volume).unwrap();
+    store
+        .create(at(150), id(4), Terms::Reserved(volume))
+        .unwrap();
+    assert_eq!(store.info(at(1 << 40), id(4)).unwrap().end, Moment::FOREVER);
+}
+
+#[test]
+fn a_full_store_renews_what_it_has() {
+    let (_, mut store) = store(Lifetimes::default());
+    let data = world::pattern(1, 0, world::AU as usize);
+    store
+        .create(at(10), id(1), Terms::Until(secs(1_000)))
+        .unwrap();
+    let full = (0..200).find_map(|au| store.write(at(10), id(1), au * world::AU, &data).err());
+    assert!(matches!(full, Some(StoreError::NoSpace { .. })), "{full:?}");
+    store.renew(at(11), id(1), secs(5_000)).unwrap();
+    assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+}
+
+#[test]
+fn whoever_only_reads_writes_nothing() {
+    let (disk, mut store) = store(Lifetimes::default());
+    store.create(at(10), id(1), Terms::Default).unwrap();
+    store.write(at(10), id(1), 0, b"in the log").unwrap();
+    store.commit().unwrap();
+    drop(store);
+    let before = disk.counts();
+    let mut store = Core::open_read_only(disk.clone(), world::options()).unwrap();
+    let mut bytes = [0; 10];
+    store.read(at(10), id(1), 0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"in the log");
+    assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+    let written = store.write(at(10), id(1), 0, b"x");
+    assert!(matches!(written, Err(StoreError::ReadOnly)));
+    assert!(matches!(store.checkpoint(), Err(StoreError::ReadOnly)));
+    assert_eq!(disk.counts().writes, before.writes);
+    assert_eq!(disk.counts().flushes, before.flushes);
+}
+
+#[test]
+fn a_store_grows_with_its_device() {
+    let (disk, mut store) = store(Lifetimes::default());
+    store.create(at(10), id(1), Terms::Default).unwrap();
+    store
+        .write(at(10), id(1), 0, &world::pattern(1, 0, 500_000))
+        .unwrap();
+    store.commit().unwrap();
+    assert_eq!(store.grow().unwrap(), 0);
+    drop(store);
+    let mut all = vec![0; 8 << 20];
+    disk.image().read_at(0, &mut all);
+    let mut larger = sim::Image::new(16 << 20);
+    larger.write_at(0, &all);
+    let larger = Arc::new(CrashDisk::from_image(larger));
+    let mut store = Core::open(larger.clone(), world::options()).unwrap();
+    let before = store.usage();
+    assert_eq!(u64::from(store.grow().unwrap()), (8 << 20) / world::AU);
+    assert_eq!(store.usage().total, before.total + (8 << 20) / world::AU);
+    let data = world::pattern(2, 0, 12 << 20);
+    store.create(at(10), id(2), Terms::Default).unwrap();
+    store.write(at(10), id(2), 0, &data).unwrap();
+    store.commit().unwrap();
+    drop(store);
+    let store = Core::open(larger, world::options()).unwrap();
+    let mut bytes = vec![0; data.len()];
+    store.read(at(10), id(2), 0, &mut bytes).unwrap();
+    assert!(bytes == data);
+    assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+}
