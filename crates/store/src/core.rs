@@ -41,6 +41,7 @@ use std::sync::Arc;
 
 pub(crate) use checkpoint::Checkpoint;
 use checkpoint::Frozen;
+pub(crate) use open::superblock_of;
 pub use open::{Format, Options};
 
 /// Records and pieces as they are now, over what lies below.

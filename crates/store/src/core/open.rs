@@ -219,6 +219,11 @@ impl Core {
     }
 }
 
+/// The superblock that counts.
+pub(crate) fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, StoreError> {
+    read_superblock(device).map(|(superblock, _)| superblock)
+}
+
 /// The superblock that counts, and whether it is the older one because the other is lost.
 fn read_superblock(device: &dyn BlockDevice) -> Result<(Superblock, bool), StoreError> {
     let read = |offset: u64| {

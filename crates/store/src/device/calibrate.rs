@@ -348,7 +348,7 @@ impl<'a, 'p> Run<'a, 'p> {
             self.queue,
             self.region,
             load,
-            SAMPLE_TIME,
+            self.sample_time,
             buffers,
             &mut self.places,
         )?;
@@ -375,6 +375,14 @@ fn loads(sizes_bytes: &[u32]) -> Vec<Load> {
         }
     }
     loads
+}
+
+/// Cells of the largest table.
+#[cfg(test)]
+pub(super) fn cells_max() -> usize {
+    let loads = loads(&SIZES_BYTES);
+    let has_both = |load: &&Load| !matches!(load.write_percent, 0 | 100);
+    loads.len() + loads.iter().filter(has_both).count()
 }
 
 fn table(samples: &BTreeMap<Key, Vec<Sample>>) -> Vec<MeasuredRate> {

@@ -39,10 +39,11 @@
 //! # How fast
 //!
 //! [`calibrate()`] measures reads and writes of 64 KiB to 8 MiB in several depths and mixtures and
-//! chooses the allocation unit.
+//! chooses the allocation unit. What came of it has [bytes](table) for the superblock.
 
 mod buffer;
 mod calibrate;
+mod contents;
 mod error;
 mod file;
 mod inorder;
@@ -51,18 +52,21 @@ mod queue;
 mod ring;
 mod sample;
 mod sys;
+mod table;
 #[cfg(test)]
 mod tests;
 mod unit;
 
 pub use buffer::AlignedBuffer;
 pub use calibrate::{CalibrateError, Calibration, Capability, Direction, MeasuredRate, calibrate};
+pub use contents::Contents;
 pub use error::OpenError;
 pub use file::FileDevice;
 pub use inorder::InOrder;
 pub use open::{DeviceOptions, Progress};
 pub use queue::{Completion, Done, Pending, Queue, Request};
 pub use ring::Ring;
+pub use table::TableError;
 
 /// The unit of requests, buffers and lengths, in bytes: a page, and no smaller than the logical
 /// block of any disk that Linux accepts.
