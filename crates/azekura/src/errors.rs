@@ -11,7 +11,9 @@
 //!   code: AZ0101 (docs/errors/AZ0101.md)
 //! ```
 
-use base::FsError;
+use ::store::StoreError;
+use ::store::device::{CalibrateError, OpenError};
+use base::{DeviceError, FsError};
 use client::transport::{CallError, ConnectError};
 use mount::kernel::{MountError, SessionError};
 use server::{DataError, ServerError};
@@ -151,6 +153,25 @@ codes! {
 
     /// The doctor found something that keeps Azekura from working.
     Unwell = "AZ0701", "each line above says what to do";
+
+    /// There is no store on the device.
+    NotAStore = "AZ0801", "is the path right? `azekura store format` makes a store";
+    /// Another program has the device.
+    DeviceInUse = "AZ0802", "a server may run on it, or it is mounted; fuser -v PATH shows who";
+    /// Something is on the device that is to become a store.
+    NotEmpty = "AZ0803", "if nothing of it is needed any more: --overwrite";
+    /// What lies on the device is not what was written there.
+    StoreDamaged = "AZ0804", "`azekura store check PATH --data` says what can still be read";
+    /// A newer release wrote the store.
+    NewerStore = "AZ0805", "use that release or a later one; nothing was changed";
+    /// Sizes or lifetimes that do not make a store.
+    StoreSizes = "AZ0806", "`azekura store format --help` says what goes together";
+    /// The device gave an error.
+    DeviceFailed = "AZ0807", "the kernel's log (dmesg) says more about the device";
+    /// The check of a store found something.
+    StoreFindings = "AZ0808", "each line above is one; the page of this code says what to do";
+    /// The path is not a device that can be used.
+    NotADevice = "AZ0809", "a store is on a block device or in a file";
 }
 
 /// A failure on its way to the user.
@@ -483,6 +504,66 @@ impl From<SessionError> for Failure {
             _ => Code::MountRefused,
         };
         Self::new(code, message)
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        let message = match &error {
+            DeviceError::Failed { source, .. } => format!("{error}: {}", plain_io(source)),
+            _ => error.to_string(),
+        };
+        Self::new(Code::DeviceFailed, message)
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        let message = error.to_string();
+        match error {
+            OpenError::InUse { .. } => Self::new(Code::DeviceInUse, message),
+            OpenError::NotADevice { .. } | OpenError::Cannot { .. } => {
+                Self::new(Code::NotADevice, message)
+            }
+            OpenError::Exists { .. } => Self::new(Code::NotEmpty, message)
+                .hint("it was made meanwhile; look at it, then repeat"),
+            OpenError::Length { .. } => Self::new(Code::StoreSizes, message),
+            OpenError::Cancelled => Self::interrupted("interrupted").hint("no store was made"),
+            OpenError::System { source, .. } => {
+                let code = match source.kind() {
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Code::NoSpace,
+                    _ => Code::Local,
+                };
+                Self::new(code, format!("{message}: {}", plain_io(&source)))
+            }
+        }
+    }
+}
+
+impl From<CalibrateError> for Failure {
+    fn from(error: CalibrateError) -> Self {
+        match error {
+            CalibrateError::TooSmall { .. } => Self::new(Code::StoreSizes, error.to_string()),
+            CalibrateError::Cancelled => Self::interrupted("interrupted").hint("no store was made"),
+            CalibrateError::Device(error) => error.into(),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let code = match error {
+            StoreError::NotAStore | StoreError::Foreign { .. } => Code::NotAStore,
+            StoreError::Newer { .. } => Code::NewerStore,
+            StoreError::Damaged(_) => Code::StoreDamaged,
+            StoreError::Sizes(_) => Code::StoreSizes,
+            StoreError::Poisoned => Code::DeviceFailed,
+            StoreError::NoSpace { .. } => Code::NoSpace,
+            StoreError::Device(error) => return error.into(),
+            // Those of objects and reservations, which no command asks for yet.
+            _ => Code::Internal,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

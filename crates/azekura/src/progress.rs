@@ -10,6 +10,7 @@ use std::time::Duration;
 pub(crate) struct Progress(ProgressBar);
 
 const TEMPLATE: &str = "{msg} {wide_bar:.dim} {bytes}/{total_bytes}  {rate}  {eta} left";
+const TIME_TEMPLATE: &str = "{msg} {wide_bar:.dim} {percent} %  {eta} left";
 
 /// The rate in the units of the summaries that follow.
 fn show_rate(state: &ProgressState, out: &mut dyn fmt::Write) {
@@ -24,6 +25,16 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template(TEMPLATE).expect("the template is well formed");
         bar.set_style(style.with_key("rate", show_rate).progress_chars("=> "));
+        bar.set_message(what);
+        Self(bar)
+    }
+
+    /// For work that takes so many milliseconds.
+    pub(crate) fn time(what: &'static str, total_millis: u64) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(total_millis), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template(TIME_TEMPLATE);
+        let style = style.expect("the template is well formed");
+        bar.set_style(style.progress_chars("=> "));
         bar.set_message(what);
         Self(bar)
     }
@@ -64,8 +75,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_styles_are_well_formed() {
+    fn all_styles_are_well_formed() {
         Progress::bytes("copying", 1).finish();
+        Progress::time("measuring", 1).finish();
         let unknown = Progress::unknown("listing");
         unknown.add(1);
         unknown.finish();

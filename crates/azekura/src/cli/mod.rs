@@ -17,6 +17,7 @@ mod mount;
 mod mount_helper;
 mod server;
 mod status;
+mod store;
 mod sync;
 mod top;
 mod umount;
@@ -68,6 +69,8 @@ enum Command {
     Sync(sync::Sync),
     Top(top::Top),
     Status(status::Status),
+    #[command(subcommand)]
+    Store(store::Store),
     Doctor(doctor::Doctor),
     Demo(demo::Demo),
     Login(login::Login),
@@ -99,6 +102,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
     match command {
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
+        Command::Store(command) => command.run(),
         command => with_config(command, &Config::load()?, verbose),
     }
 }
@@ -122,6 +126,7 @@ fn with_config(command: Command, config: &Config, verbose: u8) -> Result<()> {
         Command::Credential(command) => command.run(config),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
+        Command::Store(command) => command.run(),
     }
 }
 
@@ -173,7 +178,7 @@ mod tests {
                 .get_arguments()
                 .any(|argument| argument.get_long() == Some(flag))
         };
-        let changing: [&[&str]; 9] = [
+        let changing: [&[&str]; 10] = [
             &["server"],
             &["volume", "create"],
             &["volume", "delete"],
@@ -183,8 +188,9 @@ mod tests {
             &["login"],
             &["join", "create"],
             &["credential", "revoke"],
+            &["store", "format"],
         ];
-        let reading: [&[&str]; 8] = [
+        let reading: [&[&str]; 10] = [
             &["volume", "list"],
             &["volume", "show"],
             &["ls"],
@@ -193,6 +199,8 @@ mod tests {
             &["doctor"],
             &["credential", "list"],
             &["demo"],
+            &["store", "show"],
+            &["store", "check"],
         ];
         for path in changing {
             assert!(has(path, "dry-run"), "{path:?}");

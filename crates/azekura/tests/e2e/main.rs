@@ -12,6 +12,7 @@
 //! | `sessions` | how sessions begin and end |
 //! | `users` | credentials that speak for one user |
 //! | `demonstration` | `demo` |
+//! | `stores` | stores in files and on block devices |
 //! | `terminal` | what is asked on a terminal |
 
 #[cfg(test)]
@@ -35,6 +36,8 @@ mod reading;
 mod replay;
 #[cfg(test)]
 mod sessions;
+#[cfg(test)]
+mod stores;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]

@@ -1,0 +1,257 @@
+//! What there is to say of a store, for people and for programs.
+
+use super::shown;
+use crate::errors::Result;
+use crate::output;
+use ::store::device::{Capability, Direction, FileDevice, MeasuredRate, TableError};
+use ::store::{Core, STORE_FORMAT_VERSION, Superblock, Usage};
+use base::Rate;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Reservations that are read together.
+const RESERVATIONS_AT_ONCE: usize = 1024;
+
+/// What there is to say of a store.
+pub(super) struct Description {
+    path: PathBuf,
+    device: String,
+    superblock: Superblock,
+    usage: Usage,
+    reservations: u64,
+    capability: Result<Capability, TableError>,
+}
+
+impl Description {
+    /// Of a store that is open.
+    pub(super) fn of(device: &FileDevice, core: &Core) -> Result<Self> {
+        let superblock = core.superblock().clone();
+        Ok(Self {
+            path: device.path().to_owned(),
+            device: device.describe(),
+            usage: core.usage(),
+            reservations: count_reservations(core)?,
+            capability: Capability::decode(&superblock.capability),
+            superblock,
+        })
+    }
+
+    pub(super) fn print(&self, json: bool) -> Result<()> {
+        if json {
+            return output::json(&self.to_json());
+        }
+        output::write(&self.page())
+    }
+
+    fn to_json(&self) -> Value {
+        let Superblock {
+            layout, lifetimes, ..
+        } = &self.superblock;
+        let usage = &self.usage;
+        json!({
+            "path": self.path.to_string_lossy(),
+            "store": self.superblock.store.to_string(),
+            "format_version": STORE_FORMAT_VERSION,
+            "device": self.device,
+            "device_bytes": layout.device_bytes,
+            "allocation_unit_bytes": layout.au_bytes,
+            "log_bytes": layout.log_bytes,
+            "units": {
+                "total": usage.total, "free": usage.free, "limbo": usage.limbo,
+                "records": usage.records, "used": usage.used,
+            },
+            "reservations": self.reservations,
+            "default_lifetime_seconds": lifetimes.default_seconds,
+            "longest_lifetime_seconds": lifetimes.longest_seconds,
+            "capability": self.capability.as_ref().ok().map(capability_json),
+        })
+    }
+
+    fn page(&self) -> String {
+        let Superblock {
+            layout, lifetimes, ..
+        } = &self.superblock;
+        let usage = &self.usage;
+        let units = |count: u64| output::size(count * layout.au_bytes);
+        let lifetime = |seconds: Option<u64>, none: &str| {
+            seconds.map_or_else(|| none.to_owned(), output::seconds)
+        };
+        let lines = [
+            ("store", self.superblock.store.to_string()),
+            ("on", format!("{}: {}", shown(&self.path), self.device)),
+            ("format", format!("version {STORE_FORMAT_VERSION}")),
+            (
+                "size",
+                format!(
+                    "{}, with {} allocation units of {} and a log of {}",
+                    output::size(layout.device_bytes),
+                    usage.total,
+                    output::size(layout.au_bytes),
+                    output::size(layout.log_bytes),
+                ),
+            ),
+            (
+                "space",
+                format!(
+                    "{} free, {} used, {} for records, {} in limbo",
+                    units(usage.free),
+                    units(usage.used),
+                    units(usage.records),
+                    units(usage.limbo),
+                ),
+            ),
+            ("reservations", self.reservations.to_string()),
+            (
+                "lifetimes",
+                format!(
+                    "default {}, longest {}",
+                    lifetime(lifetimes.default_seconds, "without end"),
+                    lifetime(lifetimes.longest_seconds, "any"),
+                ),
+            ),
+            ("measured", self.measured()),
+        ];
+        let page = lines.map(|(name, text)| format!("{name:<13}{text}\n"));
+        let table = self.capability.as_ref().map(rate_table);
+        page.concat() + &table.map_or_else(|_| String::new(), |table| format!("\n{table}"))
+    }
+
+    fn measured(&self) -> String {
+        match &self.capability {
+            Ok(capability) => format!(
+                "over {} in samples of {}; a unit of {} is enough",
+                output::size(capability.region_bytes),
+                output::span(Duration::from_millis(u64::from(capability.sample_millis))),
+                output::size(u64::from(capability.allocation_unit_bytes)),
+            ),
+            Err(TableError::Absent) => "not at all: no rate can be promised".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
+fn count_reservations(core: &Core) -> Result<u64> {
+    let (mut from, mut count) = (0, 0);
+    loop {
+        let some = core.reservations(from, RESERVATIONS_AT_ONCE)?;
+        count += some.len() as u64;
+        match some.last() {
+            Some(last) => from = last.reservation + 1,
+            None => return Ok(count),
+        }
+    }
+}
+
+fn capability_json(capability: &Capability) -> Value {
+    let rate_json = |rate: &MeasuredRate| {
+        json!({
+            "direction": match rate.direction {
+                Direction::Read => "read",
+                Direction::Write => "write",
+            },
+            "size_bytes": rate.size_bytes, "depth": rate.depth,
+            "write_percent": rate.write_percent,
+            "low_bytes_per_second": rate.low_bytes_per_second,
+            "median_bytes_per_second": rate.median_bytes_per_second,
+            "samples": rate.sample_count,
+        })
+    };
+    json!({
+        "allocation_unit_bytes": capability.allocation_unit_bytes,
+        "region_bytes": capability.region_bytes,
+        "sample_millis": capability.sample_millis,
+        "read_bytes_per_second": capability.best_bytes_per_second(Direction::Read),
+        "write_bytes_per_second": capability.best_bytes_per_second(Direction::Write),
+        "rates": capability.rates.iter().map(rate_json).collect::<Vec<_>>(),
+    })
+}
+
+/// For each size, what can be promised at the depth that is best for it.
+fn rate_table(capability: &Capability) -> String {
+    let sizes: BTreeSet<u32> = capability
+        .rates
+        .iter()
+        .map(|rate| rate.size_bytes)
+        .collect();
+    let best = |size: u32, direction: Direction, write_percent: u32| {
+        let of_kind = |rate: &&MeasuredRate| {
+            (rate.size_bytes, rate.direction, rate.write_percent)
+                == (size, direction, write_percent)
+        };
+        let cells = capability.rates.iter().filter(of_kind);
+        match cells.max_by_key(|rate| rate.low_bytes_per_second) {
+            Some(rate) => [
+                Rate(rate.low_bytes_per_second).to_string(),
+                rate.depth.to_string(),
+            ],
+            None => ["-".to_owned(), "-".to_owned()],
+        }
+    };
+    let rows: Vec<[String; 7]> = sizes
+        .into_iter()
+        .map(|size| {
+            let [read, read_depth] = best(size, Direction::Read, 0);
+            let [write, write_depth] = best(size, Direction::Write, 100);
+            let [mixed_read, _] = best(size, Direction::Read, 50);
+            let [mixed_write, _] = best(size, Direction::Write, 50);
+            [
+                output::size(u64::from(size)),
+                read,
+                read_depth,
+                write,
+                write_depth,
+                mixed_read,
+                mixed_write,
+            ]
+        })
+        .collect();
+    output::table(
+        [
+            "REQUEST",
+            "READ",
+            "DEPTH",
+            "WRITE",
+            "DEPTH",
+            "READ BESIDE WRITE",
+            "WRITE BESIDE READ",
+        ],
+        &rows,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn the_table_has_the_best_depth_of_each_size() {
+        let rate = |direction, write_percent, depth, low| MeasuredRate {
+            direction,
+            size_bytes: 65536,
+            depth,
+            write_percent,
+            low_bytes_per_second: low,
+            median_bytes_per_second: low,
+            sample_count: 4,
+        };
+        let capability = Capability {
+            allocation_unit_bytes: 65536,
+            sample_millis: 60,
+            region_bytes: 1 << 30,
+            rates: vec![
+                rate(Direction::Read, 0, 1, 100_000_000),
+                rate(Direction::Read, 0, 8, 900_000_000),
+                rate(Direction::Read, 50, 8, 300_000_000),
+                rate(Direction::Write, 100, 4, 500_000_000),
+            ],
+        };
+        expect![[r#"
+            REQUEST   READ        DEPTH  WRITE       DEPTH  READ BESIDE WRITE  WRITE BESIDE READ
+            64.0 KiB  900.0 MB/s      8  500.0 MB/s      4         300.0 MB/s  -
+        "#]]
+        .assert_eq(&rate_table(&capability));
+    }
+}

@@ -1,0 +1,298 @@
+//! `azekura store format`.
+
+use super::describe::Description;
+use super::{Interrupt, on, shown};
+use crate::config::Span;
+use crate::errors::{Code, Context, Failure, Result};
+use crate::output;
+use crate::progress::Progress;
+use ::store::device::{
+    BLOCK_BYTES, Calibration, Capability, Contents, DeviceOptions, FileDevice, InOrder, Queue,
+    Ring, calibrate,
+};
+use ::store::{Core, Format as StoreFormat, Layout, Lifetimes, Sizes};
+use base::limits::{CALIBRATION_TIME_MAX, DEVICE_IN_FLIGHT_BYTES_MAX};
+use base::{BlockDevice, ByteSize, Extent, StoreId};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Smallest allocation unit of a store.
+const UNIT_BYTES_MIN: u64 = 64 << 10;
+/// A device has at least so many allocation units if nobody says otherwise: a unit that suits the
+/// disk is no use if there are three of them.
+const UNITS_MIN: u64 = 64;
+
+/// Make a store on a block device or in a file
+///
+/// A file that does not exist is made, and every byte of it written, so that its space stays its
+/// own. The device is then measured, which takes about a minute; the allocation unit is the
+/// smallest size that reaches 95 % of its best rate.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  azekura store format ./disk0 --size 10GiB
+  azekura store format /dev/sdb --default-lifetime 720h --longest-lifetime 8760h")]
+pub(in crate::cli) struct Format {
+    /// Block device, existing file, or new file
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    /// Size of a new file; rounded down to whole blocks of 4 KiB
+    #[arg(long)]
+    size: Option<ByteSize>,
+    /// Use this allocation unit, a power of two from 64KiB to 64MiB, instead of the measured one
+    #[arg(long, value_name = "SIZE")]
+    unit: Option<ByteSize>,
+    /// How long objects live if nothing else is said; without it, without end
+    #[arg(long, value_name = "TIME")]
+    default_lifetime: Option<Span>,
+    /// The longest lifetime that can be asked for; without it, any
+    #[arg(long, value_name = "TIME")]
+    longest_lifetime: Option<Span>,
+    /// Time for measuring the device, up to 60s; with less of it, rates are less certain
+    #[arg(long, value_name = "TIME")]
+    calibration_time: Option<Span>,
+    /// Do not measure the device: no rate can be promised of it
+    #[arg(long, requires = "unit", conflicts_with = "calibration_time")]
+    no_calibration: bool,
+    /// Make the store although there is something on the device; it is lost
+    #[arg(long)]
+    overwrite: bool,
+    /// Check whether it could be made, without making or changing anything
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the store as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Format {
+    pub(super) fn run(self) -> Result<()> {
+        let lifetimes = self.lifetimes()?;
+        let is_new = self.path.symlink_metadata().is_err();
+        let size = self.size(is_new)?;
+        if self.dry_run {
+            return self.try_out(size);
+        }
+        let interrupt = Interrupt::watch()?;
+        let options = DeviceOptions::default();
+        let device = if let Some(size) = size {
+            self.check_sizes(size)?;
+            let bar = Progress::bytes("writing", size);
+            interrupt.with_bar(&bar, |progress| {
+                FileDevice::create(&self.path, size, options, progress)
+            })?
+        } else {
+            let device = FileDevice::open(&self.path, options)?;
+            self.check_contents(&device)?;
+            self.check_sizes(device.len_bytes())?;
+            device
+        };
+        let device = Arc::new(device);
+        let made = self.make(&device, is_new, lifetimes, &interrupt);
+        if made.is_err() && is_new {
+            // It was made here and has no store in it. If it stays, the error is of more interest.
+            let _ = std::fs::remove_file(&self.path);
+        }
+        made?;
+        let core = Core::open(device.clone(), ::store::Options::default())
+            .map_err(|error| on(&self.path, error.into()))?;
+        Description::of(&device, &core)?.print(self.json)
+    }
+
+    fn lifetimes(&self) -> Result<Lifetimes> {
+        let seconds = |span: Option<Span>| span.map(|span| span.0.as_secs().max(1));
+        let (default, longest) = (self.default_lifetime, self.longest_lifetime);
+        let is_longer = |longest: Span| default.is_none_or(|default| default.0 > longest.0);
+        if longest.is_some_and(is_longer) {
+            let message = "the default lifetime is longer than the longest one";
+            return Err(Failure::new(Code::StoreSizes, message)
+                .hint("with --longest-lifetime goes a --default-lifetime that is no longer"));
+        }
+        Ok(Lifetimes {
+            default_seconds: seconds(default),
+            longest_seconds: seconds(longest),
+        })
+    }
+
+    /// The length of a file that is to be made; none if there is a device.
+    fn size(&self, is_new: bool) -> Result<Option<u64>> {
+        let block = u64::from(BLOCK_BYTES);
+        match (is_new, self.size) {
+            (true, Some(size)) => Ok(Some(size.0 - size.0 % block)),
+            (false, None) => Ok(None),
+            (true, None) => Err(Failure::new(
+                Code::StoreSizes,
+                format!("{} does not exist", shown(&self.path)),
+            )
+            .hint("--size 10GiB makes a file of that size")),
+            (false, Some(_)) => Err(Failure::new(
+                Code::StoreSizes,
+                format!("{} exists and has a size of its own", shown(&self.path)),
+            )
+            .hint("--size is for a file that is to be made; without it the device is used whole")),
+        }
+    }
+
+    fn check_contents(&self, device: &FileDevice) -> Result<()> {
+        let contents = Contents::of(device).map_err(|error| on(&self.path, error.into()))?;
+        if contents == Contents::Nothing || self.overwrite {
+            return Ok(());
+        }
+        let message = format!("{} is not empty: there is {contents}", shown(&self.path));
+        Err(Failure::new(Code::NotEmpty, message))
+    }
+
+    /// Before anything is written: whether it will be possible to make a store of that size.
+    fn check_sizes(&self, device_bytes: u64) -> Result<Layout> {
+        let unit = self.unit.map_or(UNIT_BYTES_MIN, |unit| unit.0);
+        let sizes = Sizes::for_device(device_bytes, unit);
+        Layout::new(device_bytes, sizes).map_err(|error| on(&self.path, error.into()))
+    }
+
+    fn try_out(&self, size: Option<u64>) -> Result<()> {
+        let bytes = if let Some(size) = size {
+            self.check_room(size)?;
+            size
+        } else {
+            let options = DeviceOptions {
+                read_only: true,
+                ..DeviceOptions::default()
+            };
+            let device = FileDevice::open(&self.path, options)?;
+            self.check_contents(&device)?;
+            device.len_bytes()
+        };
+        let layout = self.check_sizes(bytes)?;
+        let unit = self.unit.map(|_| layout.au_bytes);
+        if self.json {
+            return output::json(&serde_json::json!({
+                "path": self.path.to_string_lossy(), "device_bytes": bytes,
+                "allocation_unit_bytes": unit,
+            }));
+        }
+        let unit = unit.map_or_else(|| "measured ones".to_owned(), output::size);
+        output::line(format_args!(
+            "{}: a store could be made of {} in allocation units of {unit}",
+            shown(&self.path),
+            output::size(bytes),
+        ))
+    }
+
+    /// Whether a file of `size` can be made.
+    fn check_room(&self, size: u64) -> Result<()> {
+        let parent = self.path.parent().filter(|path| *path != Path::new(""));
+        let parent = parent.unwrap_or(Path::new("."));
+        let stat = rustix::fs::statvfs(parent).context(shown(parent))?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        if free < size {
+            let free = output::size(free);
+            let message = format!("{} has {free} of free space", shown(parent));
+            return Err(Failure::new(Code::NoSpace, message));
+        }
+        Ok(())
+    }
+
+    /// Writes, measures and formats.
+    fn make(
+        &self,
+        device: &Arc<FileDevice>,
+        is_new: bool,
+        lifetimes: Lifetimes,
+        interrupt: &Interrupt,
+    ) -> Result<()> {
+        let bytes = device.len_bytes();
+        if !is_new && !device.is_block_device() {
+            // It may have holes, and a hole is space that others can take.
+            let bar = Progress::bytes("writing", bytes);
+            let all = Extent::new(0, bytes);
+            interrupt.with_bar(&bar, |progress| device.fill(all, progress))?;
+        }
+        let capability = match self.no_calibration {
+            true => None,
+            false => Some(self.measure(device, interrupt)?),
+        };
+        let measured = capability
+            .as_ref()
+            .map(|c| u64::from(c.allocation_unit_bytes));
+        let unit = match (self.unit, measured) {
+            (Some(unit), _) => unit.0,
+            (None, measured) => fitting(measured.unwrap_or(UNIT_BYTES_MIN), bytes),
+        };
+        let format = StoreFormat {
+            store: StoreId(random()?),
+            sizes: Sizes::for_device(bytes, unit),
+            lifetimes,
+            capability: capability.map_or_else(Vec::new, |capability| capability.encode()),
+        };
+        Core::format(&**device, &format).map_err(|error| on(&self.path, error.into()))
+    }
+
+    fn measure(&self, device: &Arc<FileDevice>, interrupt: &Interrupt) -> Result<Capability> {
+        let queue: Box<dyn Queue> = match Ring::new(device.clone(), DEVICE_IN_FLIGHT_BYTES_MAX) {
+            Ok(ring) => Box::new(ring),
+            Err(error) => {
+                tracing::debug!(%error, "no io_uring: one request after the other");
+                Box::new(InOrder::new(device.clone()).context("no thread for the device")?)
+            }
+        };
+        let mut calibration = Calibration::new(Extent::new(0, device.len_bytes()));
+        if let Some(Span(time)) = self.calibration_time {
+            shorten(&mut calibration, time);
+        }
+        let millis = calibration.time_max.as_millis() as u64;
+        let bar = Progress::time("measuring", millis);
+        interrupt
+            .with_bar(&bar, |progress| calibrate(&*queue, &calibration, progress))
+            .map_err(|error| on(&self.path, error.into()))
+    }
+}
+
+/// Less time in all is less time for each sample.
+fn shorten(calibration: &mut Calibration, time: Duration) {
+    let time = time.min(CALIBRATION_TIME_MAX);
+    let share = time.as_secs_f64() / CALIBRATION_TIME_MAX.as_secs_f64();
+    calibration.time_max = time;
+    calibration.sample_time = calibration
+        .sample_time
+        .mul_f64(share)
+        .max(Duration::from_millis(1));
+}
+
+/// The measured unit, or a smaller one of which a small device has enough.
+fn fitting(measured: u64, device_bytes: u64) -> u64 {
+    let mut unit = measured;
+    while unit > UNIT_BYTES_MIN && device_bytes / unit < UNITS_MIN {
+        unit /= 2;
+    }
+    unit
+}
+
+fn random() -> Result<[u8; 16]> {
+    let mut id = [0; 16];
+    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
+        .context("no random numbers")?;
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_device_has_enough_units() {
+        assert_eq!(fitting(1 << 20, 1 << 40), 1 << 20);
+        assert_eq!(fitting(1 << 20, 32 << 20), 512 << 10);
+        assert_eq!(fitting(1 << 20, 1 << 20), UNIT_BYTES_MIN);
+    }
+
+    #[test]
+    fn less_time_in_all_is_less_time_for_each_sample() {
+        let mut calibration = Calibration::new(Extent::new(0, 1));
+        shorten(&mut calibration, Duration::from_secs(3600));
+        assert_eq!(calibration, Calibration::new(Extent::new(0, 1)));
+        shorten(&mut calibration, Duration::from_secs(6));
+        assert_eq!(calibration.sample_time, Duration::from_millis(6));
+        shorten(&mut calibration, Duration::from_millis(1));
+        assert_eq!(calibration.sample_time, Duration::from_millis(1));
+    }
+}

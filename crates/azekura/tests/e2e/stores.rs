@@ -1,0 +1,305 @@
+//! `store`: on files, and as root on a block device.
+
+use crate::checks::{fails, json};
+use crate::common::{Run, run, text};
+use ::store::device::{DeviceOptions, FileDevice};
+use ::store::{Core, Options, Terms};
+use base::{ObjectId, Time};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+/// Makes a store at once.
+const QUICK: [&str; 3] = ["--unit", "64KiB", "--no-calibration"];
+
+/// A directory for stores.
+struct Scene(TempDir);
+
+impl Scene {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_azekura"));
+        command
+            .env("AZEKURA_CONFIG_DIR", self.0.path())
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null())
+            .arg("store")
+            .args(arguments);
+        command
+    }
+
+    #[track_caller]
+    fn store(&self, arguments: &[&str]) -> Run {
+        run(&mut self.command(arguments))
+    }
+
+    /// Makes a store without measuring.
+    #[track_caller]
+    fn format(&self, path: &Path, more: &[&str]) -> Run {
+        self.store(&[&["format", text(path)], &QUICK[..], more].concat())
+    }
+}
+
+#[test]
+fn a_store_in_a_new_file_is_measured_and_shown() {
+    let scene = Scene::new();
+    let disk = scene.path("disk");
+    let made = json(scene.store(&[
+        "format",
+        text(&disk),
+        "--size",
+        "32MiB",
+        "--default-lifetime",
+        "2h",
+        "--longest-lifetime",
+        "24h",
+        "--calibration-time",
+        "500ms",
+        "--json",
+    ]));
+    assert_eq!(made["device_bytes"], 32 * MIB);
+    assert_eq!(made["default_lifetime_seconds"], 7200);
+    assert_eq!(made["longest_lifetime_seconds"], 86400);
+    assert_eq!(made["reservations"], 0);
+    let unit = made["allocation_unit_bytes"].as_u64().unwrap();
+    assert!(unit.is_power_of_two() && (65536..=MIB).contains(&unit));
+    assert_eq!(made["units"]["free"], made["units"]["total"]);
+    let capability = &made["capability"];
+    assert_eq!(capability["rates"].as_array().unwrap().len(), 136);
+    for rate in ["read_bytes_per_second", "write_bytes_per_second"] {
+        assert!(capability[rate].as_u64().unwrap() > 0, "{capability}");
+    }
+    let metadata = fs::metadata(&disk).unwrap();
+    assert_eq!(metadata.len(), 32 * MIB);
+    assert!(metadata.blocks() * 512 >= 32 * MIB, "its space is its own");
+    assert_eq!(json(scene.store(&["show", text(&disk), "--json"])), made);
+    let page = scene.store(&["show", text(&disk)]).ok();
+    assert!(page.contains(made["store"].as_str().unwrap()), "{page}");
+    assert!(
+        page.contains("default 2 h 0 min, longest 1 d 0 h"),
+        "{page}"
+    );
+    assert!(
+        page.contains("\n  8.0 MiB  ") && page.contains("B/s"),
+        "{page}"
+    );
+}
+
+#[test]
+fn a_store_that_is_not_measured_promises_no_rate() {
+    let scene = Scene::new();
+    let disk = scene.path("disk");
+    let page = scene.format(&disk, &["--size", "16MiB"]).ok();
+    assert!(page.contains("no rate can be promised"), "{page}");
+    let shown = json(scene.store(&["show", text(&disk), "--json"]));
+    assert_eq!(shown["capability"], serde_json::Value::Null);
+    assert_eq!(shown["allocation_unit_bytes"], 65536);
+    let checked = json(scene.store(&["check", text(&disk), "--data", "--json"]));
+    assert_eq!(checked["objects"], 0);
+    let usage = scene.store(&["format", text(&disk), "--no-calibration"]);
+    assert_eq!(
+        usage.status.code(),
+        Some(2),
+        "a unit must come from somewhere"
+    );
+}
+
+#[test]
+fn what_is_on_a_device_is_named_and_kept() {
+    let scene = Scene::new();
+    let disk = scene.path("disk");
+    let file = File::create_new(&disk).unwrap();
+    file.set_len(16 * MIB).unwrap();
+    file.write_all_at(b"\x53\xef", 0x438).unwrap();
+    for more in [&[][..], &["--dry-run"]] {
+        let refused = scene.format(&disk, more);
+        fails(&refused, "AZ0803");
+        assert!(refused.stderr.contains("ext4"), "{}", refused.stderr);
+    }
+    assert_eq!(
+        fs::metadata(&disk).unwrap().blocks(),
+        file_of_one_block(&scene)
+    );
+    scene.format(&disk, &["--overwrite"]).ok();
+    let blocks = fs::metadata(&disk).unwrap().blocks();
+    assert!(blocks * 512 >= 16 * MIB, "holes are space of others");
+    let store = json(scene.store(&["show", text(&disk), "--json"]));
+    let refused = scene.format(&disk, &[]);
+    fails(&refused, "AZ0803");
+    let name = format!("store {}", store["store"].as_str().unwrap());
+    assert!(refused.stderr.contains(&name), "{}", refused.stderr);
+    let kept = json(scene.store(&["show", text(&disk), "--json"]));
+    assert_eq!(kept["store"], store["store"]);
+}
+
+/// What a file with one written block takes here.
+fn file_of_one_block(scene: &Scene) -> u64 {
+    let path = scene.path("one");
+    let file = File::create_new(&path).unwrap();
+    file.set_len(16 * MIB).unwrap();
+    file.write_all_at(b"\x53\xef", 0x438).unwrap();
+    fs::metadata(&path).unwrap().blocks()
+}
+
+#[test]
+fn nothing_is_left_of_a_store_that_is_not_made() {
+    let scene = Scene::new();
+    let disk = scene.path("disk");
+    fails(&scene.format(&disk, &[]), "AZ0806");
+    fails(&scene.format(&disk, &["--size", "512KiB"]), "AZ0806");
+    let unit = ["--unit", "100KB", "--size", "16MiB"];
+    fails(
+        &scene.store(&[&["format", text(&disk)], &unit[..]].concat()),
+        "AZ0806",
+    );
+    let lifetime = ["--size", "16MiB", "--longest-lifetime", "1h"];
+    fails(&scene.format(&disk, &lifetime), "AZ0806");
+    fails(
+        &scene.format(&disk, &["--size", "8000TB", "--dry-run"]),
+        "AZ0403",
+    );
+    scene.format(&disk, &["--size", "16MiB", "--dry-run"]).ok();
+    assert!(!disk.exists());
+    fails(&scene.format(scene.0.path(), &[]), "AZ0809");
+    fails(&scene.store(&["show", text(&disk)]), "AZ0002");
+}
+
+#[test]
+fn an_interrupted_format_leaves_no_file() {
+    let scene = Scene::new();
+    let disk = scene.path("disk");
+    let log = File::create(scene.path("log")).unwrap();
+    let mut child = scene
+        .command(&["format", text(&disk), "--size", "16MiB"])
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // It has its name when it is whole; then it is measured, for a minute.
+    while !disk.exists() {
+        assert!(Instant::now() < deadline, "no file");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let status = child.wait().unwrap();
+    let said = fs::read_to_string(scene.path("log")).unwrap();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("AZ0004"), "{said}");
+    assert!(!disk.exists());
+}
+
+#[test]
+fn what_is_no_store_or_in_use_is_refused() {
+    let scene = Scene::new();
+    let disk = scene.path("disk");
+    for bytes in [&b"short"[..], &[7; 1 << 20]] {
+        fs::write(&disk, bytes).unwrap();
+        fails(&scene.store(&["show", text(&disk)]), "AZ0801");
+        fails(&scene.store(&["check", text(&disk)]), "AZ0801");
+    }
+    scene.format(&disk, &["--overwrite"]).ok();
+    let user = FileDevice::open(&disk, DeviceOptions::default()).unwrap();
+    for command in ["show", "check"] {
+        fails(&scene.store(&[command, text(&disk)]), "AZ0802");
+    }
+    fails(&scene.format(&disk, &["--overwrite"]), "AZ0802");
+    drop(user);
+    scene.store(&["show", text(&disk)]).ok();
+}
+
+#[test]
+fn damage_is_found_and_said() {
+    let scene = Scene::new();
+    let disk = scene.path("disk");
+    scene.format(&disk, &["--size", "16MiB"]).ok();
+    let data = vec![0xC7; 300 << 10];
+    let device = Arc::new(FileDevice::open(&disk, DeviceOptions::default()).unwrap());
+    let mut core = Core::open(device, Options::default()).unwrap();
+    let (object, now) = (ObjectId([1; 16]), Time::from_secs(1));
+    core.create(now, object, Terms::Default).unwrap();
+    core.write(now, object, 0, &data).unwrap();
+    core.commit().unwrap();
+    drop(core);
+    let good = json(scene.store(&["check", text(&disk), "--data", "--json"]));
+    assert_eq!(good["objects"], 1);
+    assert!(good["verified_bytes"].as_u64().unwrap() >= data.len() as u64);
+
+    let bytes = fs::read(&disk).unwrap();
+    let at = bytes.windows(4096).position(|part| *part == data[..4096]);
+    let file = File::options().write(true).open(&disk).unwrap();
+    file.write_all_at(&[0xC6], at.unwrap() as u64 + 100)
+        .unwrap();
+    scene.store(&["check", text(&disk)]).ok();
+    let bad = scene.store(&["check", text(&disk), "--data"]);
+    assert_eq!(bad.status.code(), Some(1), "{bad:#?}");
+    assert!(bad.stderr.contains("AZ0808"), "{bad:#?}");
+    assert!(bad.stdout.contains("damaged: data at byte"), "{bad:#?}");
+    assert!(bad.stdout.contains("1 finding\n"), "{bad:#?}");
+
+    for superblock in [100, (64 << 10) + 100] {
+        file.write_all_at(&[0xFF], superblock).unwrap();
+    }
+    fails(&scene.store(&["check", text(&disk)]), "AZ0804");
+}
+
+/// A loop device, which goes when the test ends in whatever way.
+struct Loop(String);
+
+impl Loop {
+    fn of(path: &Path) -> Option<Self> {
+        let output = Command::new("losetup")
+            .args(["--find", "--show", text(path)])
+            .output();
+        let output = output.ok().filter(|output| output.status.success())?;
+        let name = String::from_utf8(output.stdout).unwrap();
+        Some(Self(name.trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_becomes_a_store() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: loop devices need root");
+        return;
+    }
+    let scene = Scene::new();
+    let below = scene.path("below");
+    File::create_new(&below).unwrap().set_len(32 * MIB).unwrap();
+    let Some(device) = Loop::of(&below) else {
+        eprintln!("skipped: no loop device can be had");
+        return;
+    };
+    let device = Path::new(&device.0);
+    let sized = scene.format(device, &["--size", "16MiB"]);
+    fails(&sized, "AZ0806");
+    let unit = ["--unit", "128KiB", "--calibration-time", "300ms", "--json"];
+    let made = json(scene.store(&[&["format", text(device)], &unit[..]].concat()));
+    assert_eq!(made["device_bytes"], 32 * MIB);
+    assert_eq!(made["allocation_unit_bytes"], 128 << 10);
+    assert!(made["device"].as_str().unwrap().starts_with("block device"));
+    assert_eq!(made["capability"]["rates"].as_array().unwrap().len(), 136);
+    fails(&scene.format(device, &[]), "AZ0803");
+    let user = FileDevice::open(device, DeviceOptions::default()).unwrap();
+    fails(&scene.format(device, &["--overwrite"]), "AZ0802");
+    drop(user);
+    scene.store(&["check", text(device), "--data"]).ok();
+}
