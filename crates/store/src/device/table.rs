@@ -213,7 +213,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(count in 0..5u8, mut bytes in prop::collection::vec(0..3u8, 110)) {
+        fn no_bytes_make_it_panic(
+            count in 0..5u8,
+            mut bytes in prop::collection::vec(0..3u8, 110),
+        ) {
             bytes.truncate(HEADER_BYTES + usize::from(count) * RATE_BYTES);
             bytes[..4].copy_from_slice(&[1, 0, count, 0]);
             if let Ok(table) = Capability::decode(&bytes) {
