@@ -170,9 +170,12 @@ impl Format {
                 "allocation_unit_bytes": unit,
             }));
         }
-        let unit = unit.map_or_else(|| "measured ones".to_owned(), output::size);
+        let unit = unit.map_or_else(
+            || "to be measured".to_owned(),
+            |unit| format!("of {}", output::size(unit)),
+        );
         output::line(format_args!(
-            "{}: a store could be made of {} in allocation units of {unit}",
+            "{}: a store could be made of {} in allocation units {unit}",
             shown(&self.path),
             output::size(bytes),
         ))
