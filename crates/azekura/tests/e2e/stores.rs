@@ -66,6 +66,8 @@ fn a_store_in_a_new_file_is_measured_and_shown() {
         "2h",
         "--longest-lifetime",
         "24h",
+        "--renewals",
+        "3",
         "--calibration-time",
         "500ms",
         "--json",
@@ -73,6 +75,7 @@ fn a_store_in_a_new_file_is_measured_and_shown() {
     assert_eq!(made["device_bytes"], 32 * MIB);
     assert_eq!(made["default_lifetime_seconds"], 7200);
     assert_eq!(made["longest_lifetime_seconds"], 86400);
+    assert_eq!(made["renewals_max"], 3);
     assert_eq!(made["reservations"], 0);
     let unit = made["allocation_unit_bytes"].as_u64().unwrap();
     assert!(unit.is_power_of_two() && (65536..=MIB).contains(&unit));

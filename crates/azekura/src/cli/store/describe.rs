@@ -65,6 +65,7 @@ impl Description {
             "reservations": self.reservations,
             "default_lifetime_seconds": lifetimes.default_seconds,
             "longest_lifetime_seconds": lifetimes.longest_seconds,
+            "renewals_max": lifetimes.renewals_max,
             "capability": self.capability.as_ref().ok().map(capability_json),
         })
     }
@@ -106,9 +107,14 @@ impl Description {
             (
                 "lifetimes",
                 format!(
-                    "default {}, longest {}",
+                    "default {}, longest {}, renewed {}",
                     lifetime(lifetimes.default_seconds, "without end"),
                     lifetime(lifetimes.longest_seconds, "any"),
+                    match lifetimes.renewals_max {
+                        Some(0) => "never".to_owned(),
+                        Some(times) => format!("at most {}", output::count(times.into(), "time")),
+                        None => "as often as one likes".to_owned(),
+                    },
                 ),
             ),
             ("measured", self.measured()),

@@ -48,6 +48,9 @@ pub(in crate::cli) struct Format {
     /// The longest lifetime that can be asked for; without it, any
     #[arg(long, value_name = "TIME")]
     longest_lifetime: Option<Span>,
+    /// How often a lifetime can be renewed; 0 for never, without it as often as one likes
+    #[arg(long, value_name = "N")]
+    renewals: Option<u32>,
     /// Time for measuring the device, up to 60s; with less of it, rates are less certain
     #[arg(long, value_name = "TIME")]
     calibration_time: Option<Span>,
@@ -111,6 +114,7 @@ impl Format {
         Ok(Lifetimes {
             default_seconds: seconds(default),
             longest_seconds: seconds(longest),
+            renewals_max: self.renewals,
         })
     }
 
