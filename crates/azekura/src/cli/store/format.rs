@@ -97,7 +97,7 @@ impl Format {
             let _ = std::fs::remove_file(&self.path);
         }
         made?;
-        let core = Core::open(device.clone(), ::store::Options::default())
+        let core = Core::open_read_only(device.clone(), ::store::Options::default())
             .map_err(|error| on(&self.path, error.into()))?;
         Description::of(&device, &core)?.print(self.json)
     }

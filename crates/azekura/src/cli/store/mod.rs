@@ -36,14 +36,18 @@ impl Store {
 /// Where a store's log begins: nothing that is shorter can be one.
 const STORE_BYTES_MIN: u64 = 128 << 10;
 
-/// Opens the store on a device that nobody else uses.
+/// Opens the store on a device, for reading alone, beside others who only read.
 fn open(path: &Path) -> Result<(Arc<FileDevice>, Core)> {
-    let device = Arc::new(FileDevice::open(path, DeviceOptions::default())?);
+    let options = DeviceOptions {
+        read_only: true,
+        ..DeviceOptions::default()
+    };
+    let device = Arc::new(FileDevice::open(path, options)?);
     if device.len_bytes() < STORE_BYTES_MIN {
         return Err(on(path, StoreError::NotAStore.into()));
     }
-    let core =
-        Core::open(device.clone(), Options::default()).map_err(|error| on(path, error.into()))?;
+    let core = Core::open_read_only(device.clone(), Options::default())
+        .map_err(|error| on(path, error.into()))?;
     Ok((device, core))
 }
 
