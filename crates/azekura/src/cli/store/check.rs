@@ -8,7 +8,8 @@ use serde_json::json;
 
 /// Check every record of a store against every other
 ///
-/// Nobody can change the store meanwhile, and nothing is written to it. Ends with exit code 1 if something is wrong.
+/// Nobody can change the store meanwhile, and nothing is written to it. Ends with exit code 1 if
+/// something is wrong.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Check {
     #[command(flatten)]
