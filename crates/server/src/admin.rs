@@ -262,7 +262,7 @@ pub(crate) fn enrol(core: &Core, secret: &[u8; 32], signing_request: &[u8], labe
         .authority
         .issue(kind, label, signing_request, now)
         .and_then(|cert| {
-            let verifier: &ClientVerifier = &core.verifier;
+            let verifier: &ClientVerifier = &core.client_verifier;
             let chain = std::slice::from_ref(&cert);
             let peer = verifier.verify(chain, rustls::pki_types::UnixTime::now())?;
             Ok((cert, peer))

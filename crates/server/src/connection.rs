@@ -164,15 +164,17 @@ impl Handshake<'_> {
         if let Some(challenge) = &challenge {
             greet(writer, &welcome).await?;
             let proof: Proof = expect(reader, FrameKind::Proof).await?;
-            let peer =
-                self.core
-                    .verifier
-                    .verify_proof(&proof, challenge, hello.session, UnixTime::now());
+            let peer = self.core.client_verifier.verify_proof(
+                &proof,
+                challenge,
+                hello.session,
+                UnixTime::now(),
+            );
             return Ok(Some(self.join(&hello, peer)?));
         }
         let peer = self
             .core
-            .verifier
+            .client_verifier
             .verify(self.certificates, UnixTime::now());
         // The session is joined first: what the welcome says of it must stay true.
         let joined = self.join(&hello, peer)?;

@@ -39,7 +39,7 @@ pub(crate) struct Core {
     pub(crate) buffers: Buffers,
     pub(crate) pool: Arc<Pool>,
     pub(crate) clock: Clock,
-    pub(crate) verifier: ClientVerifier,
+    pub(crate) client_verifier: ClientVerifier,
     pub(crate) background: Background,
     pub(crate) stopping: AtomicBool,
     pub(crate) last_link: AtomicU64,

@@ -158,7 +158,7 @@ impl Server {
         let opening = config.clone();
         let opened = tokio::task::spawn_blocking(move || open(&opening)).await;
         let core = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-        let tls = server_config(&core.data.server, &core.verifier)?;
+        let tls = server_config(&core.data.server, &core.client_verifier)?;
         if config.plain && !address.ip().is_loopback() {
             tracing::warn!(%address, "connections without TLS can be read and changed on the way");
         }
@@ -198,7 +198,7 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     let journal = Journal::open(data.path(), &volumes, data.lost_unflushed)?;
     data.begin_run()?;
     let core = Arc::new(Core {
-        verifier: ClientVerifier::new(&data.server)?,
+        client_verifier: ClientVerifier::new(&data.server)?,
         credentials: registry.valid_credentials(),
         registry: Mutex::new(registry),
         caching: Caching::new(sessions.clone(), clock),

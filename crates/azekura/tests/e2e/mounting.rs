@@ -33,6 +33,19 @@ fn is_mounted(path: &Path) -> bool {
         .any(|line| line.split(' ').nth(1) == Some(text(path)))
 }
 
+/// The process behind a mount, by its figures, ends within 20 s of `begun`.
+#[track_caller]
+fn ends_soon(figures: &serde_json::Value, begun: Instant) {
+    let process = format!("/proc/{}", figures["pid"]);
+    while Path::new(&process).exists() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "the process stays"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn what_is_done_on_the_mount_is_done_at_the_server() {
     if let Some(why) = obstacle() {
@@ -578,14 +591,7 @@ fn force_gives_up_at_once_and_leaves_no_process() {
     let begun = Instant::now();
     scene.azekura(&["umount", "--force", text(&mount)]).ok();
     assert!(waiting.join().unwrap().is_err());
-    let process = format!("/proc/{}", figures["pid"]);
-    while Path::new(&process).exists() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "the process stays"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    ends_soon(&figures, begun);
     assert!(!is_mounted(&mount) && begun.elapsed() < Duration::from_secs(20));
 }
 
@@ -603,14 +609,7 @@ fn a_mount_with_nothing_unwritten_ends_without_its_server() {
     let begun = Instant::now();
     // umount(8) would look at the directory first, and wait for the server.
     rustix::mount::unmount(&mount, UnmountFlags::empty()).unwrap();
-    let process = format!("/proc/{}", figures["pid"]);
-    while Path::new(&process).exists() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "the process stays"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    ends_soon(&figures, begun);
 }
 
 #[test]

@@ -78,8 +78,8 @@ impl Volume {
             let wanted = extent.intersection(Extent::new(0, size));
             let waits = {
                 let mut state = file.lock();
-                if state.written.has_lost() {
-                    // It is sent again; what the server has now is old.
+                if state.written.has_lost() && state.written.is_unstored_in(extent) {
+                    // Lost since the wait above: it is sent again; what the server has now is old.
                     continue;
                 }
                 if first {
