@@ -8,6 +8,8 @@
 //! | `mounting` | mounts: stories, several clients, dying servers |
 //! | `reading` | what the kernel asks for and nobody wants |
 //! | `replay` | what is sent again to a server that was killed, or whose machine lost power |
+//! | `line` | what is read while connections come back one by one |
+//! | `disk` | a file system that can lose power |
 //! | `errors` | what is heard of lost writes |
 //! | `sessions` | how sessions begin and end |
 //! | `users` | credentials that speak for one user |
@@ -27,9 +29,16 @@ mod copying;
 #[cfg(test)]
 mod demonstration;
 #[cfg(test)]
+mod disk;
+#[cfg(test)]
 mod errors;
 #[cfg(test)]
+mod line;
+#[cfg(test)]
 mod mounting;
+#[cfg(test)]
+#[path = "../common/random.rs"]
+mod random;
 #[cfg(test)]
 mod reading;
 #[cfg(test)]

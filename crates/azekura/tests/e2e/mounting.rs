@@ -314,6 +314,11 @@ fn errors_before_it_is_ready_reach_the_terminal() {
         .azekura(&["mount", &scene.volume(), text(&mnt), "--dry-run"])
         .ok();
     assert!(!is_mounted(&mnt));
+    let export = scene.path("export");
+    let over_itself = scene.azekura(&["mount", &scene.volume(), text(&export)]);
+    fails(&over_itself, "AZ0502");
+    assert!(over_itself.stderr.contains("what the volume exports"));
+    assert!(!is_mounted(&export));
     let mount = scene.mount("mnt", &[]);
     let twice = scene.azekura(&["mount", &scene.volume(), text(&mount)]);
     fails(&twice, "AZ0502");

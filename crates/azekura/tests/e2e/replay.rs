@@ -2,35 +2,18 @@
 //! lost, and nothing that would undo what came after it.
 
 use crate::checks::json;
-use crate::common::{Scene, obstacle, run, text};
+use crate::common::{Scene, obstacle, text};
+use crate::disk::Disk;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use rustix::fs::copy_file_range;
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
-
-nix::ioctl_read!(
-    /// EXT4_IOC_SHUTDOWN.
-    shut_down, b'X', 125, u32
-);
-/// Without writing the journal out.
-const NO_LOG_FLUSH: u32 = 2;
-
-/// What is not asked for is not written out meanwhile.
-const MOUNT_OPTIONS: &str = "loop,commit=300";
-const REMOUNT: &str = r#"
-while read -r line; do
-    umount "$1" && mount -o "$2" "$0" "$1" && echo done
-done
-"#;
 
 /// Bytes of every file at first.
 const LEN: usize = 600_000;
@@ -193,95 +176,6 @@ impl Drop for Stopped {
     fn drop(&mut self) {
         // It may have been killed meanwhile.
         let _ = kill_process(self.0, Signal::CONT);
-    }
-}
-
-/// An ext4 in a file, mounted on the exported directory.
-struct Disk {
-    export: PathBuf,
-    kernel: PathBuf,
-    boots: u32,
-    /// Mounts it anew for each line that it reads. As the launcher of a scene it is started while
-    /// nothing is mounted.
-    remount: Child,
-    remounted: BufReader<ChildStdout>,
-    /// What was in each file after the last loss of power.
-    left: HashMap<String, Vec<u8>>,
-}
-
-impl Disk {
-    fn new(export: &Path) -> Option<Self> {
-        let beside = |name: &str| export.with_file_name(name);
-        let image = beside("image");
-        let file = File::create(&image).unwrap();
-        file.set_len(64 << 20).unwrap();
-        if !run(Command::new("mkfs.ext4").arg("-q").arg(&image))
-            .status
-            .success()
-        {
-            return None;
-        }
-        let mut mount = Command::new("mount");
-        mount.args(["-o", MOUNT_OPTIONS]);
-        if !run(mount.arg(&image).arg(export)).status.success() {
-            return None;
-        }
-        let mut remount = Command::new("sh")
-            .args(["-c", REMOUNT])
-            .args([&image, export])
-            .arg(MOUNT_OPTIONS)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut disk = Self {
-            export: export.to_owned(),
-            kernel: beside("kernel"),
-            boots: 0,
-            remounted: BufReader::new(remount.stdout.take().unwrap()),
-            remount,
-            left: HashMap::new(),
-        };
-        disk.boot();
-        Some(disk)
-    }
-
-    fn boot(&mut self) {
-        self.boots += 1;
-        let boot = format!("00000000-0000-4000-8000-{:012}\n", self.boots);
-        fs::write(&self.kernel, boot).unwrap();
-    }
-
-    /// Everything that was not flushed is gone.
-    fn lose_power(&mut self) {
-        let root = File::open(&self.export).unwrap();
-        let mut how = NO_LOG_FLUSH;
-        // SAFETY: the request takes a number of 32 bits, and writes none.
-        #[expect(unsafe_code, reason = "no crate has this request")]
-        unsafe { shut_down(root.as_raw_fd(), &raw mut how) }.unwrap();
-        drop(root);
-        writeln!(self.remount.stdin.as_ref().unwrap()).unwrap();
-        let mut remounted = String::new();
-        self.remounted.read_line(&mut remounted).unwrap();
-        assert_eq!(remounted, "done\n");
-        self.boot();
-        let files = fs::read_dir(&self.export).unwrap().map(Result::unwrap);
-        let files = files.filter(|entry| entry.file_type().unwrap().is_file());
-        let contents = files.map(|entry| {
-            let name = entry.file_name().into_string().unwrap();
-            (name, fs::read(entry.path()).unwrap())
-        });
-        self.left = contents.collect();
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let mut umount = Command::new("umount");
-        let _ = umount.arg("-l").arg(&self.export).output();
-        // The end of its input ends it.
-        drop(self.remount.stdin.take());
-        let _ = self.remount.wait();
     }
 }
 

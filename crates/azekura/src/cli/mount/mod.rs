@@ -13,14 +13,16 @@ pub(super) use options::Options;
 
 use crate::address::VolumeAddress;
 use crate::config::Config;
-use crate::connect::{WayArgs, enter, runtime};
+use crate::connect::{GOODBYE_TIME_MAX, WayArgs, enter, runtime};
 use crate::errors::{Code, Failure, Result, plain_io};
 use crate::mounts::Mounted;
 use crate::{logging, output};
 use base::ByteSize;
+use client::cache::NodeId;
 use client::transport::TransportOptions;
 use client::volume::Volume;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -179,7 +181,37 @@ impl Plan {
             blocking: self.blocking.map(|ByteSize(bytes)| bytes),
             ..TransportOptions::default()
         };
-        enter(config, &self.volume, &way, options).await
+        let volume = enter(config, &self.volume, &way, options).await?;
+        if self.is_export_of(&volume).await {
+            volume.transport().close(GOODBYE_TIME_MAX).await;
+            let shown = self.directory.display();
+            let message = format!("cannot mount on {shown}: that is what the volume exports");
+            let hint =
+                "the server would find itself when it starts again; choose another directory";
+            return Err(Failure::new(Code::MountPoint, message).hint(hint));
+        }
+        Ok(volume)
+    }
+
+    /// Whether the directory is the very one that the server exports, on this machine. No two
+    /// directories have all of this in common, unless one is a copy of the other's file system.
+    async fn is_export_of(&self, volume: &Volume) -> bool {
+        let Ok(root) = volume
+            .attributes(volume.transport().own(), NodeId::ROOT)
+            .await
+        else {
+            return false;
+        };
+        let Ok(here) = self.directory.metadata() else {
+            return false;
+        };
+        let root = root.attributes;
+        (here.ino(), here.ctime(), here.ctime_nsec())
+            == (
+                root.inode,
+                root.changed.seconds,
+                i64::from(root.changed.nanos),
+            )
     }
 }
 
