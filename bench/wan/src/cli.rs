@@ -63,8 +63,8 @@ pub(crate) struct WanArgs {
     /// Round-trip times in milliseconds.
     #[arg(long, value_delimiter = ',', default_value = "0,25,100")]
     pub(crate) rtts: Vec<f64>,
-    /// Systems: azekura, azekura-blocking (seq and stride only), sshfs (two rows), sshfs-tuned,
-    /// sshfs-ra16, rclone (two rows), rclone-http, rclone-sftp.
+    /// Systems: azekura, azekura-plain, azekura-blocking (seq and stride only), sshfs (two rows),
+    /// sshfs-tuned, sshfs-ra16, rclone (two rows), rclone-http, rclone-sftp.
     #[arg(
         long,
         value_delimiter = ',',
@@ -109,7 +109,7 @@ pub(crate) struct LoopbackArgs {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "azekura,null,sshfs-tuned,rclone-http,local"
+        default_value = "azekura,azekura-plain,null,sshfs-tuned,rclone-http,local"
     )]
     pub(crate) systems: Vec<String>,
     /// Repeats of everything [default: 5, with --quick 1].

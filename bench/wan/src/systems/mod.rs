@@ -19,6 +19,7 @@ pub(crate) enum ServerKind {
     Sshd,
     RcloneHttp,
     Azekura,
+    AzekuraPlain,
 }
 
 /// One way to reach the data.
@@ -49,6 +50,7 @@ pub(crate) fn systems(
     for name in names {
         match name.as_str() {
             "azekura" => found.push(azekura::Azekura::pipelined(&programs.azekura)),
+            "azekura-plain" => found.push(azekura::Azekura::plain(&programs.azekura)),
             "azekura-blocking" => found.push(azekura::Azekura::blocking(&programs.azekura)),
             "sshfs" => found.extend([sshfs::Sshfs::tuned(), sshfs::Sshfs::with_read_ahead()]),
             "sshfs-tuned" => found.push(sshfs::Sshfs::tuned()),
@@ -75,7 +77,8 @@ pub(crate) fn start_server(kind: ServerKind, site: &Site) -> anyhow::Result<Runn
     match kind {
         ServerKind::Sshd => sshd::start(site),
         ServerKind::RcloneHttp => rclone::start_http(site),
-        ServerKind::Azekura => azekura::start(site),
+        ServerKind::Azekura => azekura::start(site, false),
+        ServerKind::AzekuraPlain => azekura::start(site, true),
     }
 }
 
