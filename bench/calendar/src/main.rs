@@ -13,7 +13,6 @@
 mod manager;
 mod memory;
 mod one;
-mod random;
 mod report;
 mod search;
 mod segments;

@@ -1,9 +1,9 @@
 //! What a manager does: of sixteen devices the four with most room, then all four or none.
 
-use crate::random::Random;
 use crate::report::Row;
 use crate::times::Times;
 use crate::workload::{amount, interval, now};
+use figures::Random;
 use reservation::{Claim, Ledger};
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
 //! What calendars hold that have little in them.
 
-use crate::random::Random;
 use crate::report::Row;
 use crate::workload::{amount, interval, now};
+use figures::Random;
 use reservation::Calendar;
 
 /// Memory with three and with a thousand reservations.

@@ -1,10 +1,10 @@
 //! One device: a question, check and take, give back; as changes and as segments.
 
-use crate::random::Random;
 use crate::report::Row;
 use crate::segments::Segments;
 use crate::times::Times;
 use crate::workload::{NOW_SECONDS, amount, interval, now};
+use figures::Random;
 use reservation::{Calendar, Interval};
 
 /// Larger than what is taken, so that the population stays as large as it is said to be.

@@ -1,11 +1,10 @@
 //! Figures as JSON and as a table with its conditions.
 
 use crate::times::Times;
-use anyhow::Context;
+use figures::Machine;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
-use std::process::Command;
 
 /// One line of the table.
 #[derive(Debug, Serialize)]
@@ -26,7 +25,7 @@ enum Figure {
 
 impl Row {
     pub(crate) fn times(what: &str, times: &mut Times) -> Self {
-        Self::new(what, Figure::Times(times.quantiles([500, 990, 999])))
+        Self::new(what, Figure::Times(times.quantiles([0.5, 0.99, 0.999])))
     }
 
     pub(crate) fn memory(what: &str, bytes: usize) -> Self {
@@ -52,9 +51,8 @@ impl Row {
 /// A whole run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    date: String,
-    kernel: String,
-    processors: String,
+    #[serde(flatten)]
+    machine: Machine,
     load: String,
     reservations: usize,
     operations: usize,
@@ -62,32 +60,11 @@ pub(crate) struct Report {
     rows: Vec<Row>,
 }
 
-fn read(path: &str) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.trim().to_owned()
-}
-
 impl Report {
     pub(crate) fn new(reservations: usize, operations: usize, seed: u64, rows: Vec<Row>) -> Self {
-        let date = Command::new("date")
-            .args(["-u", "+%Y-%m-%dT%H:%M:%SZ"])
-            .output();
-        let cpuinfo = read("/proc/cpuinfo");
-        let model = cpuinfo
-            .lines()
-            .find_map(|line| line.strip_prefix("model name"));
-        let model = model
-            .unwrap_or_default()
-            .trim_start_matches(['\t', ':', ' ']);
-        let count = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-        let load = read("/proc/loadavg");
         Self {
-            date: date
-                .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-                .unwrap_or_default(),
-            kernel: read("/proc/sys/kernel/osrelease"),
-            processors: format!("{count} x {model}"),
-            load: load.split(' ').next().unwrap_or_default().to_owned(),
+            machine: Machine::now(),
+            load: format!("{:.2}", figures::load_average()),
             reservations,
             operations,
             seed,
@@ -97,27 +74,16 @@ impl Report {
 
     pub(crate) fn write(&self, json: Option<&Path>, markdown: Option<&Path>) -> anyhow::Result<()> {
         if let Some(path) = json {
-            let text = serde_json::to_string_pretty(self)?;
-            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+            figures::save_json(path, self)?;
         }
-        let table = self.table()?;
-        match markdown {
-            Some(path) => replace_in(path, &table),
-            None => {
-                use std::io::Write;
-                std::io::stdout().write_all(table.as_bytes())?;
-                Ok(())
-            }
-        }
+        figures::publish(markdown, "calendar", &self.table()?)
     }
 
     fn table(&self) -> anyhow::Result<String> {
         let mut out = format!(
-            "{}, kernel {}, {}; load average {}; one thread, {} live reservations, {} operations \
+            "{}; load average {}; one thread, {} live reservations, {} operations \
              of each kind, seed {}.\n\n| | p50 | p99 | p99.9 |\n| --- | --- | --- | --- |\n",
-            self.date,
-            self.kernel,
-            self.processors,
+            self.machine,
             self.load,
             grouped(self.reservations),
             grouped(self.operations),
@@ -172,19 +138,4 @@ fn grouped(number: usize) -> String {
         out.push(digit);
     }
     out
-}
-
-/// Replaces what stands between the markers, or appends markers and table.
-fn replace_in(path: &Path, table: &str) -> anyhow::Result<()> {
-    const BEGIN: &str = "<!-- bench calendar: begin -->";
-    const END: &str = "<!-- bench calendar: end -->";
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let block = format!("{BEGIN}\n{table}\n{END}");
-    let replaced = match (text.find(BEGIN), text.find(END)) {
-        (Some(from), Some(to)) if from < to => {
-            format!("{}{block}{}", &text[..from], &text[to + END.len()..])
-        }
-        _ => format!("{text}\n{block}\n"),
-    };
-    std::fs::write(path, replaced).with_context(|| format!("writing {}", path.display()))
 }

@@ -1,9 +1,9 @@
 //! When would it fit: what a counter-offer costs.
 
-use crate::random::Random;
 use crate::report::Row;
 use crate::times::Times;
 use crate::workload::{NOW_SECONDS, YEAR_SECONDS, interval, now};
+use figures::Random;
 use reservation::{Calendar, Interval, Moment};
 
 /// Searches that look at every change are few.

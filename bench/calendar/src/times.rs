@@ -17,15 +17,12 @@ impl Times {
         result
     }
 
-    /// The durations below which these parts of 1,000 lie, in microseconds.
-    pub(crate) fn quantiles(&mut self, thousandths: [usize; 3]) -> [f64; 3] {
+    /// The durations at these shares of all of them, in microseconds.
+    pub(crate) fn quantiles(&mut self, shares: [f64; 3]) -> [f64; 3] {
         self.0.sort_unstable();
-        let last = self.0.len().saturating_sub(1);
-        thousandths.map(|part| {
-            let at = self.0.len() * part / 1000;
-            self.0
-                .get(at.min(last))
-                .map_or(0.0, |nanos| f64::from(*nanos) / 1000.0)
+        shares.map(|share| {
+            let nanos = figures::quantile(&self.0, share);
+            nanos.map_or(0.0, |nanos| f64::from(nanos) / 1000.0)
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Which reservations live: starts over a year, lengths from a minute to a month, all orders of
 //! magnitude alike; one in a hundred without an end.
 
-use crate::random::Random;
+use figures::Random;
 use reservation::{Interval, Moment};
 
 /// Some day in 2027.

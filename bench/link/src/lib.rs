@@ -22,7 +22,6 @@ mod frame;
 mod link;
 mod namespace;
 pub mod probe;
-mod random;
 mod schedule;
 mod settings;
 mod shaper;
@@ -32,7 +31,6 @@ pub mod units;
 pub use counters::{Counters, LinkCounters};
 pub use link::{CLIENT_ADDRESS, Link, LinkOptions, SERVER_ADDRESS, Side};
 pub use namespace::{Namespace, TcpTuning};
-pub use random::Random;
 pub use schedule::Schedule;
 pub use settings::{Command, DIRECTIONS, Direction, LinkSettings, Queue, Way};
 

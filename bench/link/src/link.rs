@@ -12,12 +12,14 @@ use std::net::Ipv4Addr;
 use std::process::Command as Process;
 use std::sync::Mutex;
 
+use figures::Random;
+
+use crate::LinkError;
 use crate::carrier::Carrier;
 use crate::counters::LinkCounters;
 use crate::namespace::{Namespace, TcpTuning};
 use crate::settings::{Command, Direction, LinkSettings};
 use crate::shaper::WireSettings;
-use crate::{LinkError, random::Random};
 
 /// Address of the client's end.
 pub const CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);

@@ -30,12 +30,7 @@ impl RoundTrips {
 
     /// The median round trip in milliseconds; infinite when none came back.
     pub fn median_ms(&self) -> f64 {
-        let mut sorted = self.times_ms.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted
-            .get(sorted.len() / 2)
-            .copied()
-            .unwrap_or(f64::INFINITY)
+        figures::median(&self.times_ms).unwrap_or(f64::INFINITY)
     }
 }
 

@@ -14,9 +14,10 @@
 
 use std::collections::VecDeque;
 
+use figures::Random;
+
 use crate::counters::Counters;
 use crate::frame::Frame;
-use crate::random::Random;
 
 /// Transmission time above which a super-packet is cut into smaller ones.
 const PIECE_NS: u64 = 1_000_000;

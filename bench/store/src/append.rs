@@ -6,11 +6,11 @@
 //! same number of flushes; only its record grows with the object.
 
 use crate::Cli;
-use crate::chart::{Chart, Series};
 use crate::place::{MIB, Place, id, noise, rate};
 use crate::report::{Report, median};
 use crate::stream::read_part;
 use anyhow::Result;
+use figures::{Chart, Colour, Series};
 use std::time::Instant;
 use store::device::{AlignedBuffer, Queue, Request, Ring};
 use store::{Store, Terms};
@@ -59,28 +59,34 @@ pub(crate) fn measure(cli: &Cli, report: &mut Report) -> Result<()> {
         &shares,
         0.001,
     );
-    let smooth = |rates: &[f64]| smoothed(rates);
-    report.chart(Chart {
-        title: "Figure 7: writing in sequence, 16 MiB at a time, each durable".into(),
-        x_label: "append; each point is the median of 16".into(),
-        x_names: Vec::new(),
+    let chart = |title: &str, x_label: &str, lines: &[(&str, Colour, &[f64])]| Chart {
+        title: title.into(),
+        subtitle: "each point is the median of 16".into(),
+        x_label: x_label.into(),
         y_label: "MB/s".into(),
-        series: vec![
-            Series::new("one object", "#0072B2", smooth(&one)),
-            Series::new("many objects", "#009E73", smooth(&many)),
-            Series::new("naive record", "#D55E00", smooth(&naive)),
+        series: lines
+            .iter()
+            .map(|(name, colour, rates)| Series::without_dots(name, *colour, smoothed(rates)))
+            .collect(),
+        ..Chart::default()
+    };
+    report.chart(chart(
+        "Figure 7: writing in sequence, 16 MiB at a time, each durable",
+        "append",
+        &[
+            ("one object", Colour::Blue, &one),
+            ("many objects", Colour::Green, &many),
+            ("naive record", Colour::Vermilion, &naive),
         ],
-    });
-    report.chart(Chart {
-        title: "Figure 8: reading in sequence, 16 MiB at a time".into(),
-        x_label: "read; each point is the median of 16".into(),
-        x_names: Vec::new(),
-        y_label: "MB/s".into(),
-        series: vec![
-            Series::new("one object", "#0072B2", smooth(&one_reads)),
-            Series::new("many objects", "#009E73", smooth(&many_reads)),
+    ));
+    report.chart(chart(
+        "Figure 8: reading in sequence, 16 MiB at a time",
+        "read",
+        &[
+            ("one object", Colour::Blue, &one_reads),
+            ("many objects", Colour::Green, &many_reads),
         ],
-    });
+    ));
     Ok(())
 }
 

@@ -13,7 +13,6 @@
 //! what is told is the median of the ratios. Nothing is compared over time: the machine is shared.
 
 mod append;
-mod chart;
 mod creates;
 mod fio;
 mod opening;

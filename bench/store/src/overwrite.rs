@@ -2,9 +2,10 @@
 
 use crate::Cli;
 use crate::fio;
-use crate::place::{MIB, Place, id, mix, noise};
-use crate::report::Report;
+use crate::place::{MIB, Place, id, noise};
+use crate::report::{Report, median};
 use anyhow::Result;
+use figures::spread;
 use std::time::Instant;
 use store::{Store, Terms};
 
@@ -58,7 +59,7 @@ pub(crate) fn measure(cli: &Cli, report: &mut Report) -> Result<()> {
     );
     report.note(format!(
         "overwrite: {:.2} bytes written to the device for one of data, checkpoints included",
-        crate::report::median(&amplification)
+        median(&amplification)
     ));
     Ok(())
 }
@@ -67,7 +68,7 @@ fn overwrite(store: &Store, seed: u64) -> Result<f64> {
     let data = noise(BYTES as usize, seed);
     let begin = Instant::now();
     for number in 0..WRITES {
-        let piece = mix(seed << 32 | number) % (OBJECT_BYTES / BYTES);
+        let piece = spread(seed << 32 | number) % (OBJECT_BYTES / BYTES);
         store.write(id(0), piece * BYTES, &data)?;
         if (number + 1) % RHYTHM == 0 {
             store.commit()?;

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use base::{ObjectId, StoreId, Time};
+use figures::spread;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -88,24 +89,16 @@ pub(crate) fn clock() -> Clock {
 /// An object's identity, spread as random ones are.
 pub(crate) fn id(number: u64) -> ObjectId {
     let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&mix(number).to_le_bytes());
+    bytes[..8].copy_from_slice(&spread(number).to_le_bytes());
     bytes[8..].copy_from_slice(&number.to_le_bytes());
     ObjectId(bytes)
-}
-
-/// Spreads numbers over all 64 bits, each to another one.
-pub(crate) fn mix(number: u64) -> u64 {
-    let mut x = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }
 
 /// Bytes that do not compress.
 pub(crate) fn noise(len: usize, seed: u64) -> AlignedBuffer {
     let mut buffer = AlignedBuffer::new(len);
     for (at, word) in (0..).zip(buffer.chunks_mut(8)) {
-        word.copy_from_slice(&mix(seed << 40 | at).to_le_bytes()[..word.len()]);
+        word.copy_from_slice(&spread(seed << 40 | at).to_le_bytes()[..word.len()]);
     }
     buffer
 }

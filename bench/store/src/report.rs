@@ -1,11 +1,10 @@
 //! Figures as JSON, as a table with its conditions, and as charts.
 
-use crate::chart::{self, Chart};
-use anyhow::{Context, Result};
+use anyhow::Result;
+use figures::{Chart, Machine, load_average, publish, save_charts, save_json};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
-use std::process::Command;
 
 /// One line of the table.
 #[derive(Debug, Serialize)]
@@ -25,9 +24,9 @@ struct Row {
 /// A whole run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    date: String,
-    kernel: String,
-    processors: String,
+    #[serde(flatten)]
+    machine: Machine,
+    /// At the beginning and at the end.
     load: [String; 2],
     repeat: usize,
     unit_bytes: u64,
@@ -59,49 +58,19 @@ impl Judged {
     }
 }
 
-/// The middle one; of two, the mean.
+/// The middle one; of two, the mean; of none, no number.
 pub(crate) fn median(figures: &[f64]) -> f64 {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    match sorted.len() {
-        0 => f64::NAN,
-        len if len % 2 == 1 => sorted[half],
-        _ => f64::midpoint(sorted[half - 1], sorted[half]),
-    }
-}
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(path)
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
+    figures::median(figures).unwrap_or(f64::NAN)
 }
 
 fn load() -> String {
-    let load = read("/proc/loadavg");
-    load.split(' ').next().unwrap_or_default().to_owned()
+    format!("{:.2}", load_average())
 }
 
 impl Report {
     pub(crate) fn new(repeat: usize, unit_bytes: u64) -> Self {
-        let date = Command::new("date")
-            .args(["-u", "+%Y-%m-%dT%H:%M:%SZ"])
-            .output();
-        let cpuinfo = read("/proc/cpuinfo");
-        let model = cpuinfo
-            .lines()
-            .find_map(|line| line.strip_prefix("model name"));
-        let model = model
-            .unwrap_or_default()
-            .trim_start_matches(['\t', ':', ' ']);
-        let count = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
         Self {
-            date: date
-                .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-                .unwrap_or_default(),
-            kernel: read("/proc/sys/kernel/osrelease"),
-            processors: format!("{count} x {model}"),
+            machine: Machine::now(),
             load: [load(), String::new()],
             repeat,
             unit_bytes,
@@ -197,7 +166,9 @@ impl Report {
         self.notes.push(note);
     }
 
-    pub(crate) fn chart(&mut self, chart: Chart) {
+    pub(crate) fn chart(&mut self, mut chart: Chart) {
+        let Machine { date, kernel, .. } = &self.machine;
+        chart.subtitle = format!("{}; {date}, kernel {kernel}", chart.subtitle);
         self.charts.push(chart);
     }
 
@@ -209,31 +180,20 @@ impl Report {
     ) -> Result<()> {
         self.load[1] = load();
         if let Some(path) = json {
-            let text = serde_json::to_string_pretty(self)?;
-            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+            save_json(path, self)?;
         }
         if let Some(path) = svg {
-            let text = chart::document(&self.charts);
-            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+            save_charts(path, &self.charts)?;
         }
-        let table = self.table();
-        match markdown {
-            Some(path) => replace_in(path, &table),
-            None => {
-                use std::io::Write;
-                Ok(std::io::stdout().write_all(table.as_bytes())?)
-            }
-        }
+        publish(markdown, "store", &self.table())
     }
 
     fn table(&self) -> String {
         let mut out = format!(
-            "{}, kernel {}, {}; load average {} to {}; allocation units \
+            "{}; load average {} to {}; allocation units \
              of {} KiB; median of {} pairs, in turn.\n\n\
              | | goal | measured |\n| --- | --- | --- |\n",
-            self.date,
-            self.kernel,
-            self.processors,
+            self.machine,
             self.load[0],
             self.load[1],
             self.unit_bytes >> 10,
@@ -258,19 +218,4 @@ impl Report {
         }
         out
     }
-}
-
-/// Replaces what stands between the markers, or appends markers and table.
-fn replace_in(path: &Path, table: &str) -> Result<()> {
-    const BEGIN: &str = "<!-- bench store: begin -->";
-    const END: &str = "<!-- bench store: end -->";
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let block = format!("{BEGIN}\n{table}\n{END}");
-    let replaced = match (text.find(BEGIN), text.find(END)) {
-        (Some(from), Some(to)) if from < to => {
-            format!("{}{block}{}", &text[..from], &text[to + END.len()..])
-        }
-        _ => format!("{text}\n{block}\n"),
-    };
-    std::fs::write(path, replaced).with_context(|| format!("writing {}", path.display()))
 }

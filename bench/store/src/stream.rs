@@ -2,11 +2,11 @@
 //! paper's Figure 6).
 
 use crate::Cli;
-use crate::chart::{Chart, Series};
 use crate::fio;
 use crate::place::{MIB, Place, id, noise, rate};
 use crate::report::{Report, median};
 use anyhow::{Result, ensure};
+use figures::{Chart, Colour, Series};
 use std::collections::VecDeque;
 use std::time::Instant;
 use store::device::AlignedBuffer;
@@ -124,7 +124,8 @@ fn figure6(cli: &Cli, place: &Place, report: &mut Report) -> Result<()> {
     let [write, fio_write, read, fio_read] = lines;
     report.chart(Chart {
         title: "Figure 6: size of the object and throughput".into(),
-        x_label: "object size; fio: block size, at most 4 MiB".into(),
+        subtitle: "fio: blocks of that size, of 4 MiB at most".into(),
+        x_label: "size of the object".into(),
         x_names: (0..=10)
             .map(|shift| match 64_u64 << shift {
                 kib if kib < 1024 => format!("{kib}K"),
@@ -133,11 +134,12 @@ fn figure6(cli: &Cli, place: &Place, report: &mut Report) -> Result<()> {
             .collect(),
         y_label: "MB/s".into(),
         series: vec![
-            Series::new("write", "#0072B2", write),
-            Series::new("write, fio", "#56B4E9", fio_write),
-            Series::new("read", "#D55E00", read),
-            Series::new("read, fio", "#E69F00", fio_read),
+            Series::with_dots("write", Colour::Blue, write),
+            Series::with_dots("write, fio", Colour::SkyBlue, fio_write),
+            Series::with_dots("read", Colour::Vermilion, read),
+            Series::with_dots("read, fio", Colour::Orange, fio_read),
         ],
+        ..Chart::default()
     });
     Ok(())
 }

@@ -1,46 +1,50 @@
 //! Which charts a run makes: the paper's Figures 4 and 6, small files, and the steps.
 
+use figures::{Chart, Colour, Scale, Series};
+
 use crate::plan::Figure;
 use crate::results::{Measurement, Results, ideal_mb_per_s};
-use crate::svg::{self, Chart, Scale, Series};
 
 /// All charts for which there are figures.
-pub(crate) fn document(results: &Results) -> String {
-    let mut charts = Vec::new();
-    {
-        let rate = Figure::SteadyRate.unit();
-        charts.extend(over_rtt(
-            results,
-            "seq",
-            "Sequential read",
-            rate,
-            Scale::Linear,
-        ));
-        charts.extend(over_rtt(
-            results,
-            "stride",
-            "Stride: read 3 MiB, skip 6 MiB",
-            rate,
-            Scale::Linear,
-        ));
-        let seconds = Figure::Seconds.unit();
-        charts.extend(over_rtt(
-            results,
+pub(crate) fn of(results: &Results) -> Vec<Chart> {
+    let over_rtt = |op, title, figure: Figure, y_scale| {
+        self::over_rtt(results, op, title, figure.unit(), y_scale)
+    };
+    let (rate, linear) = (Figure::SteadyRate, Scale::Linear);
+    let (seconds, log) = (Figure::Seconds, Scale::Log);
+    let charts = [
+        over_rtt("seq", "Sequential read", rate, linear),
+        over_rtt("stride", "Stride: read 3 MiB, skip 6 MiB", rate, linear),
+        over_rtt(
             "small",
             "2,000 files of 8 KiB, one after another",
             seconds,
-            Scale::Log,
-        ));
-        charts.extend(over_rtt(
-            results,
-            "walk",
-            "Walk of 10,100 entries",
-            seconds,
-            Scale::Log,
-        ));
-        charts.extend(steps(results));
+            log,
+        ),
+        over_rtt("walk", "Walk of 10,100 entries", seconds, log),
+        steps(results),
+    ];
+    charts.into_iter().flatten().collect()
+}
+
+/// The line of a system; the colour is its own in every chart.
+fn line(system: &str, points: Vec<(f64, f64)>, has_dots: bool) -> Series {
+    let colour = match system {
+        "azekura" => Colour::Blue,
+        "azekura-blocking" => Colour::SkyBlue,
+        "sshfs" => Colour::Vermilion,
+        "sshfs-ra16" => Colour::Orange,
+        "rclone-http" => Colour::Green,
+        "rclone-sftp" => Colour::Purple,
+        _ => Colour::Grey,
+    };
+    Series {
+        name: system.to_owned(),
+        colour,
+        is_bold: system == "azekura",
+        has_dots,
+        points,
     }
-    svg::document(&charts)
 }
 
 fn condition_line(results: &Results) -> String {
@@ -63,16 +67,12 @@ fn over_rtt(results: &Results, op: &str, title: &str, unit: &str, y_scale: Scale
             .iter_mut()
             .find(|series| series.name == summary.system)
         {
-            Some(line) => line.points.push(point),
-            None => series.push(Series {
-                name: summary.system.clone(),
-                points: vec![point],
-                has_dots: true,
-            }),
+            Some(there) => there.points.push(point),
+            None => series.push(line(&summary.system, vec![point], true)),
         }
     }
-    for line in &mut series {
-        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for one in &mut series {
+        one.points.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
     let is_rate = unit.ends_with("B/s");
     let ideal = ideal_mb_per_s(results.conditions.rate_mbit * 1e6);
@@ -86,10 +86,9 @@ fn over_rtt(results: &Results, op: &str, title: &str, unit: &str, y_scale: Scale
             format!("{unit} (log)")
         },
         y_scale,
-        y_cut: None,
         series,
         ideal: is_rate.then(|| (ideal, format!("line {ideal:.1}"))),
-        marks: Vec::new(),
+        ..Chart::default()
     })
 }
 
@@ -109,11 +108,7 @@ fn steps(results: &Results) -> Option<Chart> {
         let mut own: Vec<&&Measurement> = runs.iter().filter(|m| m.system == run.system).collect();
         own.sort_by_key(|m| m.done);
         let middle = own[own.len() / 2];
-        series.push(Series {
-            name: middle.system.clone(),
-            points: middle.rate_line.clone(),
-            has_dots: false,
-        });
+        series.push(line(&middle.system, middle.rate_line.clone(), false));
         marks = middle
             .steps
             .iter()
@@ -127,9 +122,9 @@ fn steps(results: &Results) -> Option<Chart> {
         x_label: "seconds".to_owned(),
         y_label: "MB/s over 200 ms, bursts cut off".to_owned(),
         y_cut: Some(1.5 * ideal),
-        y_scale: Scale::Linear,
         series,
         ideal: Some((ideal, format!("line {ideal:.1}"))),
         marks,
+        ..Chart::default()
     })
 }

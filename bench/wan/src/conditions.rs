@@ -1,49 +1,23 @@
 //! The conditions of a run: machine, kernel, link, versions.
 
-use std::process::Command;
-
 use azlink::{Link, Queue};
+use figures::{Machine, memory_mib};
 
 use crate::results::Conditions;
 use crate::systems::System;
 
-fn read(path: &str) -> String {
-    std::fs::read_to_string(path)
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
-}
-
-fn field(text: &str, name: &str) -> String {
-    let line = text
-        .lines()
-        .find(|line| line.starts_with(name))
-        .unwrap_or_default();
-    line.split_once(':')
-        .map(|(_, value)| value.trim().to_owned())
-        .unwrap_or_default()
-}
-
 /// What is the same for the whole run.
 pub(crate) fn of_machine(systems: &[Box<dyn System>]) -> Conditions {
-    let cpu = field(&read("/proc/cpuinfo"), "model name");
-    let cpus = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    let memory = field(&read("/proc/meminfo"), "MemTotal");
-    let memory_kib: u64 = memory
-        .split(' ')
-        .next()
-        .and_then(|kib| kib.parse().ok())
-        .unwrap_or(0);
-    let date = Command::new("date")
-        .args(["-u", "+%Y-%m-%dT%H:%M:%SZ"])
-        .output();
+    let Machine {
+        date,
+        kernel,
+        processors,
+    } = Machine::now();
     Conditions {
-        date: date
-            .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-            .unwrap_or_default(),
-        kernel: read("/proc/sys/kernel/osrelease"),
-        cpus: format!("{cpus} x {cpu}"),
-        memory_mib: memory_kib >> 10,
+        date,
+        kernel,
+        cpus: processors,
+        memory_mib: memory_mib(),
         systems: systems
             .iter()
             .map(|system| (system.name().to_owned(), system.about()))
@@ -63,9 +37,10 @@ pub(crate) fn note_link(conditions: &mut Conditions, link: &Link, tcp_buffer: &s
         Queue::Bytes(bytes) => format!("drop-tail, {bytes} bytes"),
     };
     conditions.is_real_time = link.is_real_time();
+    let control = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
     conditions.tcp = format!(
         "{}, buffers up to {tcp_buffer}, no metrics kept between connections",
-        read("/proc/sys/net/ipv4/tcp_congestion_control")
+        control.unwrap_or_default().trim()
     );
     conditions.notes = vec![
         "Data on tmpfs at the server; fresh mount and empty cache for every measurement; systems \

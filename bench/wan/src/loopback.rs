@@ -11,7 +11,7 @@ use crate::app::{Pattern, Workload};
 use crate::cli::LoopbackArgs;
 use crate::content::{Verify, seed_of};
 use crate::dataset::{self, BIG};
-use crate::measure::{CpuMeter, load};
+use crate::measure::CpuMeter;
 use crate::results::{Measurement, Results};
 use crate::site::{Ends, Programs, Site};
 use crate::systems::{System, systems};
@@ -72,7 +72,7 @@ fn measure(site: &mut Site, system: &dyn System, op: &str, repeat: u32) -> Measu
         system: system.name().to_owned(),
         repeat,
         unit: if op == "seq" { "GB/s" } else { "files/s" }.to_owned(),
-        load1: load(),
+        load1: figures::load_average(),
         ..Measurement::default()
     };
     if let Err(error) = attempt(site, system, op, &mut m) {

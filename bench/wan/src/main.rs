@@ -6,7 +6,7 @@
 //!         -> measure     fresh mount, workload, unmount, counters
 //!             -> systems     how each is served and mounted          site   ends, data, servers
 //!             -> app         the workloads, as processes of their own
-//!         -> results     JSON, medians -> markdown, charts -> svg
+//!         -> results     JSON, medians -> markdown, charts
 //! ```
 //! The systems are judged from outside: by what a program sees that reads and writes files, by the
 //! link's byte counters, by /proc, and by the server's own copy of what was written.
@@ -29,7 +29,6 @@ mod process;
 mod results;
 mod site;
 mod steps;
-mod svg;
 mod systems;
 mod wan;
 

@@ -1,31 +1,11 @@
-//! Results as a Markdown table, kept between markers in a document.
+//! Results as a Markdown table.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::path::Path;
 use std::time::Duration;
-
-use anyhow::Context;
 
 use crate::plan;
 use crate::results::{Results, Summary};
-
-/// Replaces what stands between the markers of this kind, or appends markers and table.
-pub(crate) fn replace_in(path: &Path, kind: &str, table: &str) -> anyhow::Result<()> {
-    let (begin, end) = (
-        format!("<!-- bench {kind}: begin -->"),
-        format!("<!-- bench {kind}: end -->"),
-    );
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let block = format!("{begin}\n{table}\n{end}");
-    let replaced = match (text.find(&begin), text.find(&end)) {
-        (Some(from), Some(to)) if from < to => {
-            format!("{}{block}{}", &text[..from], &text[to + end.len()..])
-        }
-        _ => format!("{text}{block}\n"),
-    };
-    std::fs::write(path, replaced).with_context(|| format!("writing {}", path.display()))
-}
 
 /// The table with its conditions.
 pub(crate) fn table(results: &Results) -> String {
@@ -265,24 +245,4 @@ fn loopback(out: &mut String, results: &Results) {
         "| sequential read, CPU s/GB, client + server | {} |",
         cpu.join(" | ")
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_replaces_only_what_is_between_its_markers() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("performance.md");
-        std::fs::write(&path, "# Head\n").unwrap();
-        replace_in(&path, "wan", "old").unwrap();
-        std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + "tail\n").unwrap();
-        replace_in(&path, "wan", "new").unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(
-            text,
-            "# Head\n<!-- bench wan: begin -->\nnew\n<!-- bench wan: end -->\ntail\n"
-        );
-    }
 }

@@ -35,7 +35,7 @@ pub(crate) fn measure(
         rtt_ms,
         repeat,
         unit: op.figure.unit().to_owned(),
-        load1: load(),
+        load1: figures::load_average(),
         ..Measurement::default()
     };
     let before = site.link().map(azlink::Link::settings);
@@ -236,13 +236,4 @@ fn rate_line(outcome: &Outcome) -> Vec<(f64, f64)> {
         (from_s + WINDOW_S / 2.0, bytes / WINDOW_S / 1e6)
     };
     (0..windows).map(rate).collect()
-}
-
-/// Load average over one minute.
-pub(crate) fn load() -> f64 {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ')
-        .next()
-        .and_then(|load| load.parse().ok())
-        .unwrap_or(0.0)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
+use figures::median;
 use serde::{Deserialize, Serialize};
 
 use crate::app::Latencies;
@@ -137,14 +138,6 @@ impl Results {
         serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))
     }
 
-    /// Writes the file whole or not at all, so that a broken run leaves the last good one.
-    pub(crate) fn save(&self, path: &Path) -> anyhow::Result<()> {
-        let partial = path.with_extension("json.part");
-        std::fs::write(&partial, serde_json::to_vec_pretty(self)?)
-            .and_then(|()| std::fs::rename(&partial, path))
-            .with_context(|| format!("writing {}", path.display()))
-    }
-
     /// Adds one measurement and brings its summary up to date.
     pub(crate) fn add(&mut self, measurement: Measurement) {
         let (op, system) = (measurement.op.clone(), measurement.system.clone());
@@ -236,16 +229,6 @@ fn summarise(group: &[&Measurement]) -> Summary {
     }
 }
 
-/// The middle of sorted values; the mean of the two middle ones when their number is even.
-fn median(sorted: &[f64]) -> Option<f64> {
-    let half = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        len if len % 2 == 1 => Some(sorted[half]),
-        _ => Some((sorted[half - 1] + sorted[half]) / 2.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,7 +252,6 @@ mod tests {
         );
         assert_eq!((summary.min, summary.max), (Some(1.0), Some(3.0)));
         assert_eq!(results.summary.len(), 1);
-        assert_eq!(median(&[1.0, 2.0]), Some(1.5));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use azlink::{Link, LinkOptions, LinkSettings, TcpTuning};
+use figures::{publish, save_charts, save_json};
 
 use crate::cli::WanArgs;
 use crate::measure::measure;
@@ -96,20 +97,13 @@ pub(crate) fn finish(
     document: Option<&Path>,
 ) -> anyhow::Result<()> {
     if let Some(path) = svg {
-        std::fs::write(path, charts::document(results))?;
+        save_charts(path, &charts::of(results))?;
     }
-    let table = markdown::table(results);
-    match document {
-        Some(path) => markdown::replace_in(path, &results.kind, &table),
-        None => {
-            println!("{table}");
-            Ok(())
-        }
-    }
+    publish(document, &results.kind, &markdown::table(results))
 }
 
 pub(crate) fn save(results: &Results, json: Option<&Path>) -> anyhow::Result<()> {
-    json.map_or(Ok(()), |path| results.save(path))
+    json.map_or(Ok(()), |path| save_json(path, results))
 }
 
 /// Systems that can take part, and the others with their reasons.

@@ -17,15 +17,14 @@ impl Latencies {
     /// `None` when there was no call.
     pub(crate) fn of(mut seconds: Vec<f64>) -> Option<Self> {
         seconds.sort_by(f64::total_cmp);
-        let last = seconds.len().checked_sub(1)?;
-        let at = |share: f64| seconds[(last as f64 * share).round() as usize] * 1e3;
+        let at = |share| figures::quantile(&seconds, share).map(|seconds| seconds * 1e3);
         Some(Self {
             count: seconds.len() as u64,
-            min_ms: at(0.0),
-            median_ms: at(0.5),
-            p90_ms: at(0.9),
-            p99_ms: at(0.99),
-            max_ms: at(1.0),
+            min_ms: at(0.0)?,
+            median_ms: at(0.5)?,
+            p90_ms: at(0.9)?,
+            p99_ms: at(0.99)?,
+            max_ms: at(1.0)?,
         })
     }
 }

@@ -20,10 +20,7 @@ pub(crate) fn create(
     if processes > 1 {
         return create_by_children(dir, files, processes, clock);
     }
-    let mut outcome = Outcome {
-        total: files,
-        ..Outcome::default()
-    };
+    let mut outcome = Outcome::out_of(files);
     while outcome.done < files && !clock.is_over() {
         let path = Path::new(dir).join(file_name(outcome.done));
         OpenOptions::new()
@@ -97,10 +94,7 @@ fn each(
     clock: Clock,
     act: impl Fn(&Path) -> io::Result<()>,
 ) -> anyhow::Result<Outcome> {
-    let mut outcome = Outcome {
-        total: files,
-        ..Outcome::default()
-    };
+    let mut outcome = Outcome::out_of(files);
     while outcome.done < files && !clock.is_over() {
         let path = Path::new(dir).join(file_name(outcome.done));
         act(&path).with_context(|| path.display().to_string())?;
@@ -111,10 +105,7 @@ fn each(
 
 /// A listing and the attributes of every entry in it.
 pub(crate) fn list(dir: &str, files: u64, clock: Clock) -> anyhow::Result<Outcome> {
-    let mut outcome = Outcome {
-        total: files,
-        ..Outcome::default()
-    };
+    let mut outcome = Outcome::out_of(files);
     for entry in fs::read_dir(dir).with_context(|| format!("listing {dir}"))? {
         let path = entry?.path();
         attributes(&path).with_context(|| path.display().to_string())?;

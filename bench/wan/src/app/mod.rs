@@ -114,6 +114,14 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// Nothing done yet of so many bytes or items.
+    pub(crate) fn out_of(total: u64) -> Self {
+        Self {
+            total,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn is_capped(&self) -> bool {
         self.done < self.total
     }

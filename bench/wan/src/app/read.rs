@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use azlink::Random;
+use figures::Random;
 use serde::{Deserialize, Serialize};
 
 use super::{Clock, Latencies, Outcome, Workload};
@@ -124,10 +124,7 @@ pub(crate) fn in_pattern(
     verify: Verify,
     clock: Clock,
 ) -> anyhow::Result<Outcome> {
-    let mut outcome = Outcome {
-        total: calls.iter().map(|(_, len)| len).sum(),
-        ..Outcome::default()
-    };
+    let mut outcome = Outcome::out_of(calls.iter().map(|(_, len)| len).sum());
     let file = File::open(path).with_context(|| format!("opening {path}"))?;
     let mut buffer = vec![0u8; calls.iter().map(|(_, len)| *len).max().unwrap_or(0) as usize];
     let mut samples: Vec<(f64, u64)> = vec![(clock.elapsed_s(), 0)];

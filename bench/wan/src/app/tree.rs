@@ -11,10 +11,7 @@ use crate::content::{Verify, differs_at, seed_of};
 
 /// Lists every directory and asks for the attributes of every entry, as `find` with a test does.
 pub(crate) fn walk(root: &str, entries: u64, clock: Clock) -> anyhow::Result<Outcome> {
-    let mut outcome = Outcome {
-        total: entries,
-        ..Outcome::default()
-    };
+    let mut outcome = Outcome::out_of(entries);
     visit(Path::new(root), clock, &mut outcome)?;
     if outcome.done != entries && !clock.is_over() {
         bail!("found {} of {entries} entries", outcome.done);
@@ -50,10 +47,7 @@ pub(crate) fn small(
     file_bytes: u64,
     clock: Clock,
 ) -> anyhow::Result<Outcome> {
-    let mut outcome = Outcome {
-        total: files,
-        ..Outcome::default()
-    };
+    let mut outcome = Outcome::out_of(files);
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).with_context(|| format!("listing {dir}"))? {
         names.push(entry?.file_name().to_string_lossy().into_owned());

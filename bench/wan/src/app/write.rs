@@ -18,10 +18,7 @@ pub(crate) fn stream(
     call_bytes: u64,
     clock: Clock,
 ) -> anyhow::Result<Outcome> {
-    let mut outcome = Outcome {
-        total: bytes,
-        ..Outcome::default()
-    };
+    let mut outcome = Outcome::out_of(bytes);
     let mut file = File::create(path).with_context(|| format!("creating {path}"))?;
     let mut buffer = vec![0u8; call_bytes as usize];
     while outcome.done < bytes && !clock.is_over() {
@@ -46,10 +43,7 @@ pub(crate) fn create(
     file_bytes: u64,
     clock: Clock,
 ) -> anyhow::Result<Outcome> {
-    let mut outcome = Outcome {
-        total: files,
-        ..Outcome::default()
-    };
+    let mut outcome = Outcome::out_of(files);
     let mut content = vec![0u8; file_bytes as usize];
     while outcome.done < files && !clock.is_over() {
         let name = file_name(outcome.done);
