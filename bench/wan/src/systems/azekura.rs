@@ -1,7 +1,8 @@
 //! Azekura by its own command line, without any tuning option.
 //!
-//! The plain variant goes without TLS, as data may on one machine. The blocking variant is the paper's comparison (Figures 4 and 6): one request in flight with an
-//! RPC buffer of 64 MB, everything else the same.
+//! The plain variant goes without TLS, as data may on one machine. The blocking variant is the
+//! paper's comparison (Figures 4 and 6): one request in flight with an RPC buffer of 64 MB,
+//! everything else the same.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

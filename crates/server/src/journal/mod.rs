@@ -12,7 +12,9 @@
 //! ran (and its answer is made up again), it did not (and runs now), or nobody can tell, and the
 //! client is told just that. Two open intents about one name are not told apart.
 //!
-//! The log is two files used in turns ([`ring`]); what clients have settled is not carried over.
+//! The log is two files used in turns ([`ring`]); what clients have settled is not carried over. How
+//! far they have is noted now and then, and at their goodbye: there is room for a few thousand open
+//! steps only, and a run that begins must not take for open what was settled long ago.
 
 mod record;
 mod resolve;
@@ -52,10 +54,21 @@ struct Entry {
 
 type Entries = HashMap<SessionId, BTreeMap<(RequestId, u8), Entry>>;
 
+/// Steps of a session that are settled before the log hears of it.
+const SETTLED_STEPS: usize = 64;
+
+/// How far a session is settled, as the log does not know yet.
+struct Floor {
+    below: RequestId,
+    /// Steps that were settled since the log heard of it last.
+    steps: usize,
+}
+
 struct Inner {
     ring: Ring,
     entries: Entries,
     count: usize,
+    floors: HashMap<SessionId, Floor>,
 }
 
 /// The journal of a server.
@@ -88,6 +101,7 @@ impl Journal {
             ring,
             entries,
             count,
+            floors: HashMap::new(),
         })))
     }
 
@@ -159,25 +173,46 @@ impl Journal {
     /// The client has the answers to what is settled.
     pub(crate) fn settle(&self, session: SessionId, settled: &Settled) {
         let mut inner = self.lock();
-        let Some(entries) = inner.entries.get_mut(&session) else {
-            return;
-        };
-        let gone: Vec<_> = entries
-            .range(..(settled.below, 0))
-            .map(|(key, _)| *key)
-            .filter(|(id, _)| settled.covers(*id))
-            .collect();
-        for key in &gone {
-            entries.remove(key);
+        let mut steps = 0;
+        if let Some(entries) = inner.entries.get_mut(&session) {
+            let gone: Vec<_> = entries
+                .range(..(settled.below, 0))
+                .map(|(key, _)| *key)
+                .filter(|(id, _)| settled.covers(*id))
+                .collect();
+            for key in &gone {
+                entries.remove(key);
+            }
+            if entries.is_empty() {
+                inner.entries.remove(&session);
+            }
+            steps = gone.len();
         }
-        if entries.is_empty() {
-            inner.entries.remove(&session);
-        }
-        inner.count -= gone.len();
+        inner.count -= steps;
+        inner.note_settled(session, settled, steps);
     }
 }
 
 impl Inner {
+    /// Lets the log know how far a session is settled, if that is worth a record.
+    fn note_settled(&mut self, session: SessionId, settled: &Settled, steps: usize) {
+        if steps == 0 && !self.floors.contains_key(&session) {
+            return;
+        }
+        let below = settled.except.first().map_or(settled.below, |id| *id);
+        let is_last = below.0 == u64::MAX;
+        let floor = self.floors.entry(session);
+        let floor = floor.or_insert(Floor { below, steps: 0 });
+        floor.below = floor.below.max(below);
+        floor.steps += steps;
+        let below = floor.below;
+        if floor.steps >= SETTLED_STEPS || is_last {
+            self.floors.remove(&session);
+            // Without it a later run takes some steps for open that are not.
+            let _ = self.write(&Record::Settled { session, below });
+        }
+    }
+
     fn drop_old(&mut self, age_max: Duration) {
         drop_old(&mut self.entries, unix_time(), age_max);
         self.count = self.entries.values().map(BTreeMap::len).sum();
@@ -186,8 +221,14 @@ impl Inner {
     fn write(&mut self, record: &Record) -> Result<(), FsError> {
         if self.ring.is_full() {
             self.drop_old(JOURNAL_AGE_MAX);
+            // The other file may have what is not open any more.
+            let floors = std::mem::take(&mut self.floors).into_iter();
+            let settled = floors.map(|(session, floor)| Record::Settled {
+                session,
+                below: floor.below,
+            });
             self.ring
-                .begin(records_of(&self.entries))
+                .begin(settled.chain(records_of(&self.entries)))
                 .map_err(|error| {
                     tracing::error!(%error, "cannot begin the journal's next file");
                     FsError::Io
@@ -216,6 +257,11 @@ fn apply(entries: &mut Entries, record: Record) {
             let session = entries.get_mut(&key.session);
             if let Some(entry) = session.and_then(|e| e.get_mut(&(key.request, key.step))) {
                 entry.state = state;
+            }
+        }
+        Record::Settled { session, below } => {
+            if let Some(entries) = entries.get_mut(&session) {
+                *entries = entries.split_off(&(below, 0));
             }
         }
     }

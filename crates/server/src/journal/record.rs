@@ -1,4 +1,4 @@
-//! What is written: intents and ends.
+//! What is written: intents, ends, and how far clients have their answers.
 
 use base::{FileKind, FsError, Handle, Name, RequestId, SessionId, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
@@ -120,4 +120,9 @@ pub(super) enum Record {
     Intent { key: Key, intent: Intent },
     /// It has run, or its fate is known.
     End { key: Key, state: State },
+    /// The client has the answers to all requests of the session below this one.
+    Settled {
+        session: SessionId,
+        below: RequestId,
+    },
 }

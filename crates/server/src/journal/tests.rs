@@ -313,6 +313,38 @@ fn ended_steps_are_answered_and_settled_ones_forgotten() {
 }
 
 #[test]
+fn what_clients_have_settled_is_not_open_in_the_next_run() {
+    let Some(world) = World::new() else { return };
+    let root = world.root();
+    for session in [7, 8] {
+        let journal = world.journal();
+        let first = journal.lock().ring.sequence();
+        // Beyond the room for open ones, and into the third file.
+        let mut request = 0;
+        while request < 2 * JOURNAL_ENTRIES_MAX as u64 || journal.lock().ring.sequence() < first + 2
+        {
+            request += 1;
+            let key = Key {
+                session: SessionId([session; 16]),
+                ..key(request)
+            };
+            let begun = journal.begin(key, make(&root, "n", 0), false);
+            assert_eq!(begun, Ok(Past::NotDone), "step {request}");
+            journal.end(key, Ok(Done::inode(root.clone())));
+            let mut settled = Settled::all_below(RequestId(request));
+            settled.except = vec![RequestId(request - 1)];
+            journal.settle(key.session, &settled);
+        }
+        drop(journal);
+        let open = world.journal().lock().count;
+        assert!((1..=2 * SETTLED_STEPS).contains(&open), "{open} are open");
+        let all = Settled::all_below(RequestId(u64::MAX));
+        world.journal().settle(SessionId([session; 16]), &all);
+        assert_eq!(world.journal().lock().count, 0);
+    }
+}
+
+#[test]
 fn the_files_are_used_in_turns_and_what_is_open_is_carried_over() {
     let Some(world) = World::new() else { return };
     let root = world.root();
