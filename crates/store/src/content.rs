@@ -121,7 +121,7 @@ pub(crate) fn plan_group(
 ) {
     let offset = at.offset(view.view_layout());
     match group {
-        Group::Empty => {}
+        Group::Empty | Group::Lost => {}
         Group::Coarse(sum) => {
             let to = at.to.min(sum.len as usize);
             if at.from < to {

@@ -26,21 +26,22 @@ use crate::key::{Key, Value};
 use crate::layout::Layout;
 use crate::log::Log;
 use crate::log::entry::{PieceAt, piece_len, record_len};
+use crate::lost::Lost;
 use crate::pages::Pages;
 use crate::planted::{Mistake, planted};
 use crate::record;
 use crate::space::Space;
-use crate::superblock::{Counters, Superblock};
+use crate::superblock::{CAPABILITY_BYTES_MAX, Counters, LogHead, Superblock};
 use crate::transaction::{Staged, Transaction};
 use crate::tree::Tree;
-use base::{BlockDevice, Time};
+use base::{BlockDevice, Extent, Time};
 use reservation::Calendar;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(crate) use checkpoint::Checkpoint;
 use checkpoint::Frozen;
+pub(crate) use checkpoint::{Checkpoint, leaf_key, sum_at};
 pub(crate) use open::superblock_of;
 pub use open::{Format, Options};
 
@@ -99,6 +100,8 @@ pub struct Core {
     /// Opened for reading: nothing is written, not even a superblock.
     is_read_only: bool,
     pub(crate) calendar: Calendar,
+    /// Records that are gone for good.
+    pub(crate) lost: Lost,
 }
 
 /// Where the space is, in allocation units.
@@ -212,6 +215,38 @@ impl Core {
         &self.superblock
     }
 
+    /// Replaces what is known of the device; durable in both superblocks when it returns.
+    ///
+    /// # Errors
+    /// [`StoreError::Sizes`] if it is too long, those of [`Self::checkpoint`].
+    pub fn set_capability(&mut self, capability: Vec<u8>) -> Result<(), StoreError> {
+        self.check_writable()?;
+        if capability.len() > CAPABILITY_BYTES_MAX {
+            return Err(StoreError::Sizes("the capability table is too long"));
+        }
+        self.superblock.capability = capability;
+        self.checkpoint()?;
+        self.checkpoint()
+    }
+
+    /// The longest run of free space on the device.
+    #[must_use]
+    pub fn free_run(&self) -> Extent {
+        let Layout { au_bytes, .. } = self.layout;
+        let (mut longest, mut run) = (Extent::default(), Extent::default());
+        for au in (0..self.layout.au_count).filter(|au| self.space.is_free(*au)) {
+            let here = Extent::new(self.layout.au_offset(au), au_bytes);
+            run = match run.end() == here.offset {
+                true => Extent::between(run.offset, here.end()),
+                false => here,
+            };
+            if run.len > longest.len {
+                longest = run;
+            }
+        }
+        longest
+    }
+
     /// What the next checkpoint's superblock is made from.
     pub(crate) fn superblock_mut(&mut self) -> &mut Superblock {
         &mut self.superblock
@@ -236,6 +271,14 @@ impl Core {
     #[must_use]
     pub fn replay_bytes(&self) -> u64 {
         self.log.live_bytes()
+    }
+
+    /// From where to where the log is that would be replayed after a crash now.
+    pub(crate) fn durable_log(&self) -> (LogHead, LogHead) {
+        let mut end = self.log.next();
+        // The entry that is being written may not be there yet.
+        end.sequence -= u64::from(self.committing.is_some());
+        (self.superblock.log_head, end)
     }
 
     /// Most bytes of data that a write sends through the log instead of into place.
@@ -265,7 +308,10 @@ impl Core {
         let frozen = || self.frozen.as_ref()?.layer.records.get(key);
         match self.overlay.records.get(key).or_else(frozen) {
             Some(value) => Ok(value.clone()),
-            None => self.tree.get(key),
+            None => match self.tree.get(key)? {
+                None => self.lost.check(key).map(|()| None),
+                found => Ok(found),
+            },
         }
     }
 
@@ -278,6 +324,22 @@ impl Core {
 
     /// The first records from `from` up to, not including, `to`.
     pub(crate) fn range(
+        &self,
+        from: &Key,
+        to: &Key,
+        count_max: usize,
+    ) -> Result<Vec<(Key, Value)>, StoreError> {
+        let found = self.range_left(from, to, count_max)?;
+        let end = match found.last() {
+            Some((last, _)) if found.len() == count_max => last,
+            _ => to,
+        };
+        self.lost.check_range(from, end)?;
+        Ok(found)
+    }
+
+    /// The same of what is left where records were lost.
+    pub(crate) fn range_left(
         &self,
         from: &Key,
         to: &Key,

@@ -148,6 +148,9 @@ pub enum Damage {
     /// Bytes of an object.
     #[error("data at byte {0}")]
     Data(u64),
+    /// Records that were there and that a repair could not restore.
+    #[error("a record that was lost")]
+    Lost,
 }
 
 impl From<Damage> for StoreError {

@@ -36,6 +36,8 @@ pub(crate) enum Key {
     End(u64, u64),
     /// A holder whose time is over and whose objects are not all gone yet: nothing.
     Over(u64),
+    /// Records that could not be restored: from which key up to which ([`crate::lost`]).
+    Lost(u32),
 }
 
 /// The contents of a record, encoded.
@@ -58,6 +60,17 @@ impl Key {
     pub(crate) fn encode_into(&self, bytes: &mut Vec<u8>) {
         *bytes = postcard::to_extend(self, std::mem::take(bytes))
             .expect("a key has no type that cannot be encoded");
+    }
+
+    /// Reads a key from the front of `bytes`, and says what is behind it; none if there is none, or
+    /// one that is longer than keys are.
+    pub(crate) fn take(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (key, rest) = postcard::take_from_bytes(bytes).ok()?;
+        let fits = match &key {
+            Self::Attribute(_, name) => name.len() <= ATTRIBUTE_NAME_BYTES_MAX,
+            _ => true,
+        };
+        fits.then_some((key, rest))
     }
 
     /// Length of the encoded key.

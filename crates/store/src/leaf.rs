@@ -63,6 +63,9 @@ pub(crate) enum Group {
     Coarse(Sum),
     /// Each piece on its own; pieces at the end may be missing.
     Fine(Vec<Sum>),
+    /// The record could not be restored: nobody knows what was written. A leaf with such a group is
+    /// not given out.
+    Lost,
 }
 
 impl Group {
@@ -71,7 +74,7 @@ impl Group {
     pub(crate) fn piece(&self, piece: usize) -> Sum {
         match self {
             Self::Fine(pieces) => pieces.get(piece).copied().unwrap_or_default(),
-            Self::Empty | Self::Coarse(_) => Sum::default(),
+            Self::Empty | Self::Coarse(_) | Self::Lost => Sum::default(),
         }
     }
 
@@ -136,13 +139,28 @@ impl Leaf {
         self.groups.iter().all(|group| *group == Group::Empty)
     }
 
+    /// What is left of a span whose checksums were lost.
+    pub(crate) fn lost() -> Self {
+        Self {
+            groups: vec![Group::Lost],
+        }
+    }
+
+    /// Whether its checksums were lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.groups.contains(&Group::Lost)
+    }
+
     /// Whether the figures can be those of a span.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
     pub(crate) fn check(&self) -> Result<(), StoreError> {
+        if self.is_lost() {
+            return Err(Damage::Lost.into());
+        }
         let fits = |group: &Group| match group {
-            Group::Empty => true,
+            Group::Empty | Group::Lost => true,
             Group::Coarse(sum) => sum.len > 0 && u64::from(sum.len) <= GROUP_BYTES,
             Group::Fine(pieces) => {
                 pieces.len() <= GROUP_PIECES

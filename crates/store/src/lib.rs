@@ -30,22 +30,27 @@
 //! own: `docs/decisions/0009-records-in-a-tree-of-our-own.md`. The bytes: `docs/formats/store.md`.
 
 mod bitmap;
+mod bits;
 mod check;
 mod content;
 mod core;
 pub mod device;
 mod error;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod key;
 mod layout;
 mod leaf;
 mod log;
-#[cfg(test)]
+mod lost;
+#[cfg(any(test, feature = "fuzz"))]
 mod memory;
 mod objects;
 mod pages;
 mod planted;
 mod read;
 mod record;
+mod repair;
 mod reserve;
 mod shell;
 mod space;
@@ -56,11 +61,12 @@ mod transaction;
 mod tree;
 
 pub use crate::core::{Core, Format, Options, Usage};
-pub use check::Report;
+pub use check::{CheckProgress, Finding, Kind, Mend, Report};
 pub use error::{Damage, Offer, StoreError};
 pub use layout::{Layout, Sizes};
 pub use objects::{ObjectInfo, Page};
 pub use pages::Pointer;
+pub use repair::Examination;
 pub use reserve::{Request, ReservationInfo, Terms};
 pub use shell::{Barrier, Clock, Reading, Status, Store};
 pub use superblock::{Counters, Lifetimes, LogHead, STORE_FORMAT_VERSION, Superblock};

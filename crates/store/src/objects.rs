@@ -4,7 +4,6 @@
 //! holds: a long write over live bytes, a long truncation. In between, the object has the first
 //! part of the change.
 
-use crate::StoreError;
 use crate::content::{self, View};
 use crate::core::Core;
 use crate::key::Key;
@@ -15,6 +14,7 @@ use crate::read::Plan;
 use crate::record::{Holder, Home, Onode, Place};
 use crate::reserve::{self, Terms};
 use crate::transaction::object::slot_offset;
+use crate::{Damage, StoreError};
 use base::{Extent, ObjectId, Time};
 use reservation::Moment;
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub struct ObjectInfo {
     pub reservation: Option<u64>,
     /// How often its lifetime was renewed.
     pub renewals: u32,
+    /// The store's record of it was lost: it cannot be read, and its length is not known.
+    pub is_lost: bool,
 }
 
 /// Some objects, and from where to go on.
@@ -156,6 +158,7 @@ impl Core {
                 content::plan(self, slot.au, within, 0, &mut plan)?;
             }
             Home::Own => self.plan_own(onode.number, there, &mut plan)?,
+            Home::Lost => return Err(Damage::Lost.into()),
         }
         Ok((plan, there.len as usize))
     }
@@ -191,6 +194,7 @@ impl Core {
             end: onode.end.min(last),
             reservation: Some(onode.holder).filter(|holder| !reserve::is_pool(*holder)),
             renewals: onode.renewals,
+            is_lost: onode.home == Home::Lost,
         })
     }
 

@@ -15,7 +15,7 @@ use crate::planted::{Mistake, planted};
 use crate::{Damage, StoreError, record};
 use base::BlockDevice;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a page is, and what its bytes add up to. Who points to a page vouches for it, so a page
 /// that was never written, or an old one in the same place, is noticed like a damaged one.
@@ -264,6 +264,33 @@ impl Pages {
         }
         pages.freed = map.freed;
         Ok(pages)
+    }
+
+    /// The map that follows from the pages of the newest records, and from all that a superblock
+    /// needs for now.
+    pub(crate) fn derive(layout: Layout, records: &BTreeSet<u64>, kept: &BTreeSet<u64>) -> Self {
+        let mut pages = Self::new(layout);
+        for page in records.union(kept) {
+            let Some(within) = page.checked_sub(layout.grid_offset / PAGE_BYTES) else {
+                continue;
+            };
+            let au = u32::try_from(within / layout.au_pages()).unwrap_or(u32::MAX);
+            if au < layout.au_count && !pages.position_of_taken.contains_key(&au) {
+                pages.take_au(au);
+            }
+        }
+        for page in records.union(kept) {
+            let index = pages.index_of(*page);
+            let Some(index) = index.filter(|index| *index < pages.used.len()) else {
+                continue;
+            };
+            pages.used.set(index, true);
+            if !records.contains(page) {
+                let index = u32::try_from(index).expect("a map of 2^32 pages fits no chain");
+                pages.freed.push(index);
+            }
+        }
+        pages
     }
 
     fn au_pages(&self) -> usize {

@@ -116,6 +116,15 @@ impl Plan {
         }
     }
 
+    /// How many bytes the checksums of the plan cover.
+    pub(crate) fn covered_bytes(&self) -> u64 {
+        let len = |step: &Step| match &step.source {
+            Source::Device { len, .. } => *len as u64,
+            Source::Memory(piece) => piece.len() as u64,
+        };
+        self.steps.iter().map(len).sum()
+    }
+
     /// Fills `bytes`.
     ///
     /// # Errors

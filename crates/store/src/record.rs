@@ -50,6 +50,8 @@ pub(crate) enum Home {
     Own,
     /// In some pieces of an AU that several small objects share.
     Packed(Slot),
+    /// Nobody knows any more: the object's record could not be restored. It can be deleted.
+    Lost,
 }
 
 /// Some adjacent pieces of a packed AU.

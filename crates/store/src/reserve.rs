@@ -101,6 +101,14 @@ pub(crate) fn pool(now: Moment, end: Moment) -> (u64, Moment) {
     }
 }
 
+/// When a pool is over, as its number says.
+pub(crate) fn pool_end(pool: u64) -> Moment {
+    match pool {
+        u64::MAX => Moment::FOREVER,
+        pool => Moment::from_secs(pool & !POOL),
+    }
+}
+
 /// Fails if the object's time is over, or that of whoever has its space.
 pub(crate) fn check_alive(
     object: ObjectId,

@@ -64,6 +64,11 @@ impl Space {
         (au as usize) < self.used.len() && self.used.get(au as usize) && !self.is_limbo(au)
     }
 
+    /// Whether nobody has an AU and nobody may need what is in it.
+    pub(crate) fn is_free(&self, au: u32) -> bool {
+        !self.used.get(au as usize)
+    }
+
     fn is_limbo(&self, au: u32) -> bool {
         self.limbo.contains(&au) || self.frozen.contains(&au)
     }
@@ -120,6 +125,20 @@ impl Space {
             self.limbo.insert(au);
         }
         Ok(())
+    }
+
+    /// Takes what is in use and was free, and gives back what is nobody's; then the whole map is
+    /// written anew.
+    pub(crate) fn mend(&mut self, claimed: &[u32], released: &[u32]) {
+        for au in claimed {
+            self.limbo.remove(au);
+            self.set(*au as usize, true);
+        }
+        for au in released {
+            self.give_back(*au);
+        }
+        self.changed
+            .extend(0..(self.used.len() as u32).div_ceil(MAP_AUS));
     }
 
     /// The parts of the map that changed, as they are once the superblock is durable that is about

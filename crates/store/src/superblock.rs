@@ -9,6 +9,7 @@
 //! Drawn in `docs/formats/store.md`. The first 16 bytes and the rule of the checksum stay as they
 //! are in every version, so that an older release can tell a newer store from a damaged one.
 
+use crate::bits::put_one_bit_right;
 use crate::layout::{Layout, PAGE_BYTES};
 use crate::pages::Pointer;
 use crate::{Damage, StoreError};
@@ -22,7 +23,7 @@ pub const STORE_FORMAT_VERSION: u16 = 1;
 /// Longest capability table, as bytes: what is left of a page, rounded down.
 pub(crate) const CAPABILITY_BYTES_MAX: usize = 3072;
 const HEADER_BYTES: usize = 16;
-const CRC_AT: std::ops::Range<usize> = 12..16;
+pub(crate) const CRC_AT: std::ops::Range<usize> = 12..16;
 
 /// What one superblock says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +134,21 @@ impl Superblock {
             return Err(Damage::Superblocks.into());
         }
         Ok(superblock)
+    }
+
+    /// The page as it was before one bit of it flipped; none if that is not what happened.
+    pub(crate) fn put_one_bit_right(page: &[u8]) -> Option<Vec<u8>> {
+        let crc = u32::from_le_bytes(page.get(CRC_AT)?.try_into().ok()?);
+        let mut bare = page.to_vec();
+        bare[CRC_AT].fill(0);
+        let right = crc32c::crc32c(&bare);
+        let is_checksum = (crc ^ right).count_ones() == 1;
+        if !is_checksum && !put_one_bit_right(&mut bare, crc) {
+            return None;
+        }
+        let crc = if is_checksum { right } else { crc };
+        bare[CRC_AT].copy_from_slice(&crc.to_le_bytes());
+        Self::decode(&bare).is_ok().then_some(bare)
     }
 
     /// The one that counts of what lies in the two places.
@@ -249,10 +265,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_flipped_bit_is_noticed(bit in 0..PAGE * 8) {
+        fn every_flipped_bit_is_noticed_and_can_be_put_right(bit in 0..PAGE * 8) {
             let mut page = sample(2).encode();
             page[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Superblock::decode(&page).is_err());
+            let mended = Superblock::put_one_bit_right(&page);
+            prop_assert_eq!(mended, Some(sample(2).encode()));
         }
 
         #[test]

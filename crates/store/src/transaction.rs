@@ -12,13 +12,13 @@ pub(crate) mod holder;
 pub(crate) mod object;
 mod packed;
 
-use crate::StoreError;
 use crate::core::{Core, Layer};
 use crate::key::{Key, Value};
 use crate::leaf::Leaf;
 use crate::log::entry::PieceAt;
 use crate::record::{self, AuRecord};
 use crate::superblock::Counters;
+use crate::{Damage, StoreError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,17 +79,46 @@ impl<'a> Transaction<'a> {
         to: &Key,
         count_max: usize,
     ) -> Result<Vec<(Key, Value)>, StoreError> {
-        let over = || self.staged.layer.records.range(from..to);
-        let count = count_max.saturating_add(over().count());
-        let mut merged: BTreeMap<Key, Value> =
-            self.core.range(from, to, count)?.into_iter().collect();
-        for (key, value) in over() {
+        let below = self
+            .core
+            .range(from, to, self.count_below(from, to, count_max))?;
+        Ok(self.merged(below, from, to, count_max))
+    }
+
+    /// The same of what is left where records were lost: for what is given back anyway.
+    fn range_left(
+        &self,
+        from: &Key,
+        to: &Key,
+        count_max: usize,
+    ) -> Result<Vec<(Key, Value)>, StoreError> {
+        let count = self.count_below(from, to, count_max);
+        let below = self.core.range_left(from, to, count)?;
+        Ok(self.merged(below, from, to, count_max))
+    }
+
+    /// How many records of the core may be among the first `count_max`.
+    fn count_below(&self, from: &Key, to: &Key, count_max: usize) -> usize {
+        let over = self.staged.layer.records.range(from..to).count();
+        count_max.saturating_add(over)
+    }
+
+    /// The core's records under those of this transaction.
+    fn merged(
+        &self,
+        below: Vec<(Key, Value)>,
+        from: &Key,
+        to: &Key,
+        count_max: usize,
+    ) -> Vec<(Key, Value)> {
+        let mut merged: BTreeMap<Key, Value> = below.into_iter().collect();
+        for (key, value) in self.staged.layer.records.range(from..to) {
             match value {
                 Some(value) => merged.insert(key.clone(), value.clone()),
                 None => merged.remove(key),
             };
         }
-        Ok(merged.into_iter().take(count_max).collect())
+        merged.into_iter().take(count_max).collect()
     }
 
     fn put<T: Serialize>(&mut self, key: Key, record: &T) {
@@ -126,7 +155,11 @@ impl<'a> Transaction<'a> {
 
     /// Gives an AU back, with its checksums.
     fn give_au_back(&mut self, au: u32) -> Result<(), StoreError> {
-        let leaves = self.range(&Key::Leaf(au, 0), &Key::Leaf(au, u16::MAX), usize::MAX)?;
+        // Records that contradict each other are no reason to give it back twice.
+        if !self.core.space.is_used(au) {
+            return Err(Damage::Record.into());
+        }
+        let leaves = self.range_left(&Key::Leaf(au, 0), &Key::Leaf(au, u16::MAX), usize::MAX)?;
         for (key, _) in leaves {
             self.remove(key);
         }

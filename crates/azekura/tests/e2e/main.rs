@@ -15,6 +15,7 @@
 //! | `users` | credentials that speak for one user |
 //! | `demonstration` | `demo` |
 //! | `stores` | stores in files and on block devices |
+//! | `stores_care` | what an administrator does with them later |
 //! | `terminal` | what is asked on a terminal |
 
 #[cfg(test)]
@@ -47,6 +48,8 @@ mod replay;
 mod sessions;
 #[cfg(test)]
 mod stores;
+#[cfg(test)]
+mod stores_care;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]

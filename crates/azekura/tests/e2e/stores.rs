@@ -3,7 +3,7 @@
 use crate::checks::{fails, json};
 use crate::common::{Run, run, text};
 use ::store::device::{DeviceOptions, FileDevice};
-use ::store::{Core, Options, Terms};
+use ::store::{Core, Options, StoreError, Terms};
 use base::{ObjectId, Time};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -14,23 +14,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 /// Makes a store at once.
 const QUICK: [&str; 3] = ["--unit", "64KiB", "--no-calibration"];
 
 /// A directory for stores.
-struct Scene(TempDir);
+pub(crate) struct Scene(TempDir);
 
 impl Scene {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_azekura"));
         command
             .env("AZEKURA_CONFIG_DIR", self.0.path())
@@ -42,13 +42,13 @@ impl Scene {
     }
 
     #[track_caller]
-    fn store(&self, arguments: &[&str]) -> Run {
+    pub(crate) fn store(&self, arguments: &[&str]) -> Run {
         run(&mut self.command(arguments))
     }
 
     /// Makes a store without measuring.
     #[track_caller]
-    fn format(&self, path: &Path, more: &[&str]) -> Run {
+    pub(crate) fn format(&self, path: &Path, more: &[&str]) -> Run {
         self.store(&[&["format", text(path)], &QUICK[..], more].concat())
     }
 }
@@ -232,19 +232,36 @@ fn what_is_no_store_or_in_use_is_refused() {
     scene.store(&["show", text(&disk)]).ok();
 }
 
+/// Puts an object into a store.
+pub(crate) fn put(disk: &Path, object: u8, data: &[u8]) {
+    let device = Arc::new(FileDevice::open(disk, DeviceOptions::default()).unwrap());
+    let mut core = Core::open(device, Options::default()).unwrap();
+    let (object, now) = (ObjectId([object; 16]), Time::from_secs(1));
+    core.create(now, object, Terms::Default).unwrap();
+    core.write(now, object, 0, data).unwrap();
+    core.commit().unwrap();
+}
+
+/// What an object has.
+pub(crate) fn get(disk: &Path, object: u8, len: usize) -> Result<Vec<u8>, StoreError> {
+    let options = DeviceOptions {
+        read_only: true,
+        ..DeviceOptions::default()
+    };
+    let device = Arc::new(FileDevice::open(disk, options).unwrap());
+    let core = Core::open_read_only(device, Options::default())?;
+    let mut bytes = vec![0; len];
+    core.read(Time::from_secs(1), ObjectId([object; 16]), 0, &mut bytes)?;
+    Ok(bytes)
+}
+
 #[test]
 fn damage_is_found_and_said() {
     let scene = Scene::new();
     let disk = scene.path("disk");
     scene.format(&disk, &["--size", "16MiB"]).ok();
     let data = vec![0xC7; 300 << 10];
-    let device = Arc::new(FileDevice::open(&disk, DeviceOptions::default()).unwrap());
-    let mut core = Core::open(device, Options::default()).unwrap();
-    let (object, now) = (ObjectId([1; 16]), Time::from_secs(1));
-    core.create(now, object, Terms::Default).unwrap();
-    core.write(now, object, 0, &data).unwrap();
-    core.commit().unwrap();
-    drop(core);
+    put(&disk, 1, &data);
     let good = json(scene.store(&["check", text(&disk), "--data", "--json"]));
     assert_eq!(good["objects"], 1);
     assert!(good["verified_bytes"].as_u64().unwrap() >= data.len() as u64);
@@ -258,8 +275,12 @@ fn damage_is_found_and_said() {
     let bad = scene.store(&["check", text(&disk), "--data"]);
     assert_eq!(bad.status.code(), Some(1), "{bad:#?}");
     assert!(bad.stderr.contains("AZ0808"), "{bad:#?}");
-    assert!(bad.stdout.contains("damaged: data at byte"), "{bad:#?}");
-    assert!(bad.stdout.contains("1 finding\n"), "{bad:#?}");
+    let object = "data: object 01010101010101010101010101010101, bytes 0 to 65536: ";
+    assert!(bad.stdout.contains(object), "{bad:#?}");
+    assert!(
+        bad.stdout.contains("1 finding, 1 beyond repair\n"),
+        "{bad:#?}"
+    );
 
     for superblock in [100, (64 << 10) + 100] {
         file.write_all_at(&[0xFF], superblock).unwrap();
@@ -268,10 +289,10 @@ fn damage_is_found_and_said() {
 }
 
 /// A loop device, which goes when the test ends in whatever way.
-struct Loop(String);
+pub(crate) struct Loop(pub(crate) String);
 
 impl Loop {
-    fn of(path: &Path) -> Option<Self> {
+    pub(crate) fn of(path: &Path) -> Option<Self> {
         let output = Command::new("losetup")
             .args(["--find", "--show", text(path)])
             .output();

@@ -2,10 +2,11 @@
 
 use super::{Batch, Core, Layer};
 use crate::StoreError;
-use crate::key::Key;
+use crate::key::{Key, Value};
 use crate::layout::{Layout, PAGE_BYTES, SUPERBLOCK_OFFSETS, Sizes};
-use crate::log::entry::{self, Change, record_len};
+use crate::log::entry::{self, Change, PieceAt, record_len};
 use crate::log::{Log, Replay};
+use crate::lost::Lost;
 use crate::pages::Pages;
 use crate::planted::{Mistake, planted};
 use crate::reserve::GUARD_SECONDS;
@@ -134,14 +135,31 @@ impl Core {
             Some(first) => Pages::read_map(layout, &*device, first)?,
             None => Pages::new(layout),
         };
-        let tree = Tree::new(
-            device.clone(),
-            superblock.root,
-            superblock.height,
-            options.cache_pages,
-        );
         let head = superblock.log_head;
-        let mut core = Self {
+        let mut core = Self::assemble(device, superblock, pages, options.cache_pages);
+        core.load_space()?;
+        let (next, opening) = core.replay(head)?;
+        core.load_lost()?;
+        // A superblock that is lost may have had the number after that of the older one.
+        let opening = opening.max(core.superblock.opening) + 1 + u32::from(is_older);
+        core.log = Log::new(&layout, opening, head, next);
+        if !planted(Mistake::PromisesForgotten) {
+            core.load_calendar()?;
+        }
+        Ok((core, opening))
+    }
+
+    /// The store of a superblock before anything of it was read.
+    pub(crate) fn assemble(
+        device: Arc<dyn BlockDevice>,
+        superblock: Superblock,
+        pages: Pages,
+        cache_pages: usize,
+    ) -> Self {
+        let layout = superblock.layout;
+        let head = superblock.log_head;
+        let (root, height) = (superblock.root, superblock.height);
+        Self {
             log: Log::new(&layout, superblock.opening, head, head),
             space: Space::new(layout.au_count),
             overlay: Layer::default(),
@@ -155,24 +173,24 @@ impl Core {
             is_poisoned: false,
             is_read_only: false,
             calendar: Calendar::new(Moment::from_secs(0), 0, GUARD_SECONDS),
+            lost: Lost::default(),
+            tree: Tree::new(device.clone(), root, height, cache_pages),
             device,
             layout,
             superblock,
-            tree,
             pages,
-        };
-        core.load_space()?;
-        let (next, opening) = core.replay(head)?;
-        // A superblock that is lost may have had the number after that of the older one.
-        let opening = opening.max(core.superblock.opening) + 1 + u32::from(is_older);
-        core.log = Log::new(&layout, opening, head, next);
-        if !planted(Mistake::PromisesForgotten) {
-            core.load_calendar()?;
         }
-        Ok((core, opening))
     }
 
-    fn load_space(&mut self) -> Result<(), StoreError> {
+    /// Reads which records are gone for good.
+    pub(crate) fn load_lost(&mut self) -> Result<(), StoreError> {
+        let records = self.range_left(&Key::Lost(0), &Key::MAX, usize::MAX)?;
+        self.lost = Lost::decode(records.iter().map(|(_, value)| &**value))?;
+        Ok(())
+    }
+
+    /// Reads which AUs are in use.
+    pub(crate) fn load_space(&mut self) -> Result<(), StoreError> {
         let parts = self
             .tree
             .range(&Key::AuMap(0), &Key::Room(0, 0), usize::MAX)?;
@@ -201,7 +219,8 @@ impl Core {
         Ok(replay.end())
     }
 
-    fn replay_change(&mut self, change: Change) -> Result<(), StoreError> {
+    /// Takes in one change of the log.
+    pub(crate) fn replay_change(&mut self, change: Change) -> Result<(), StoreError> {
         let (key, value) = match change {
             Change::Piece(at, bytes) => {
                 self.overlay.pieces.insert(at, bytes);
@@ -213,9 +232,38 @@ impl Core {
         if let Key::Au(au) = key {
             self.space.replay(au, value.is_some())?;
         }
+        self.put_unlogged(key, value);
+        Ok(())
+    }
+
+    /// Changes a record as of the next checkpoint, without an entry in the log.
+    pub(crate) fn put_unlogged(&mut self, key: Key, value: Option<Value>) {
         self.overlay_bytes += record_len(&key, value.as_ref());
         self.overlay.records.insert(key, value);
-        Ok(())
+    }
+
+    /// Whether the next checkpoint changes the record.
+    pub(crate) fn has_unlogged(&self, key: &Key) -> bool {
+        self.overlay.records.contains_key(key)
+    }
+
+    /// The next checkpoint need not write this piece.
+    pub(crate) fn forget_piece(&mut self, at: PieceAt) {
+        self.overlay.pieces.remove(&at);
+    }
+
+    /// No counter is lower than these.
+    pub(crate) fn raise_counters(&mut self, other: Counters) {
+        self.counters = Counters {
+            number: self.counters.number.max(other.number),
+            generation: self.counters.generation.max(other.generation),
+            now: self.counters.now.max(other.now),
+        };
+    }
+
+    /// Goes on with this log.
+    pub(crate) fn resume_log(&mut self, log: Log) {
+        self.log = log;
     }
 }
 

@@ -155,7 +155,7 @@ impl Reader<'_> {
     }
 
     fn key(&mut self) -> Result<Key, StoreError> {
-        let (key, rest) = postcard::take_from_bytes(self.0).map_err(|_| Damage::Record)?;
+        let (key, rest) = Key::take(self.0).ok_or(Damage::Record)?;
         self.0 = rest;
         Ok(key)
     }

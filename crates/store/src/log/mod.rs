@@ -157,7 +157,8 @@ fn entry_bytes(len: usize) -> u64 {
     (sectors.div_ceil(PAGE_SECTORS) * PAGE) as u64
 }
 
-fn encode(sequence: u64, opening: u32, body: &[u8]) -> AlignedBuffer {
+/// The bytes of an entry.
+pub(crate) fn encode(sequence: u64, opening: u32, body: &[u8]) -> AlignedBuffer {
     let mut bytes = AlignedBuffer::new(entry_bytes(body.len()) as usize);
     let count = u16::try_from(bytes.len() / SECTOR_BYTES).expect("4 MiB at most");
     let mut parts = body.chunks(BODY_BYTES);

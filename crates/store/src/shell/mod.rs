@@ -24,6 +24,7 @@ mod group;
 mod open;
 mod queued;
 mod read;
+mod scrub;
 mod status;
 
 use crate::core::{Checkpoint, Core, Due};
@@ -31,7 +32,7 @@ use crate::device::AlignedBuffer;
 use crate::objects::{ObjectInfo, Page};
 use crate::reserve::{Request, ReservationInfo, Terms};
 use crate::transaction::Transaction;
-use crate::{Attribute, Report, StoreError};
+use crate::{Attribute, Layout, Report, StoreError};
 use base::limits::{STORE_WAIT_TIME_MAX, STORE_WRITE_BYTES_MAX};
 use base::{DeviceAction, DeviceError, Extent, ObjectId, Time};
 pub use open::Clock;
@@ -510,6 +511,12 @@ impl Store {
     pub fn check(&self, data: bool) -> Result<Report, StoreError> {
         self.checkpoint()?;
         self.ask(|core, _| core.check(data))
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.ask(|core, _| *core.layout())
     }
 
     /// Asks the core as it is now.

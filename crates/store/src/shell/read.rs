@@ -13,7 +13,7 @@ use base::ObjectId;
 use std::sync::Arc;
 
 /// How often a read is made without the lock.
-const TRIES: u32 = 3;
+pub(super) const TRIES: u32 = 3;
 /// From this length on a read is queued and fills the caller's buffer without a copy.
 const QUEUED_BYTES_MIN: usize = 64 << 10;
 

@@ -48,7 +48,7 @@ fn lifetimes_have_a_default_and_a_longest_and_are_renewed_so_often() {
     );
     let late = store.renew(at(400), id(1), secs(500));
     assert!(matches!(late, Err(StoreError::Expired(_))));
-    assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+    assert_eq!(store.check(true).unwrap().findings, []);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_full_store_renews_what_it_has() {
     let full = (0..200).find_map(|au| store.write(at(10), id(1), au * world::AU, &data).err());
     assert!(matches!(full, Some(StoreError::NoSpace { .. })), "{full:?}");
     store.renew(at(11), id(1), secs(5_000)).unwrap();
-    assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+    assert_eq!(store.check(true).unwrap().findings, []);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn whoever_only_reads_writes_nothing() {
     let mut bytes = [0; 10];
     store.read(at(10), id(1), 0, &mut bytes).unwrap();
     assert_eq!(&bytes, b"in the log");
-    assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+    assert_eq!(store.check(true).unwrap().findings, []);
     let written = store.write(at(10), id(1), 0, b"x");
     assert!(matches!(written, Err(StoreError::ReadOnly)));
     assert!(matches!(store.checkpoint(), Err(StoreError::ReadOnly)));
@@ -168,5 +168,5 @@ fn a_store_grows_with_its_device() {
     let mut bytes = vec![0; data.len()];
     store.read(at(10), id(2), 0, &mut bytes).unwrap();
     assert!(bytes == data);
-    assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+    assert_eq!(store.check(true).unwrap().findings, []);
 }

@@ -5,6 +5,7 @@ mod crash;
 mod faults;
 mod lifetimes;
 mod model;
+mod repair;
 mod reserved;
 mod reuse;
 mod world;

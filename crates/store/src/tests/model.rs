@@ -16,7 +16,7 @@ fn same(store: &Core, model: &Model) -> Result<(), TestCaseError> {
         prop_assert_eq!(other, None, "first other byte of {}", object);
     }
     let report = store.check(true).unwrap();
-    prop_assert_eq!(report.findings, Vec::<String>::new());
+    prop_assert_eq!(report.findings, []);
     let usage = store.usage();
     prop_assert_eq!(
         usage.free + usage.limbo + usage.records + usage.used,
@@ -71,7 +71,7 @@ fn a_full_store_refuses_writes_and_takes_them_again_after_deletions() {
     store.commit().unwrap();
     drop(store);
     let mut store = Core::open(device, world::options()).unwrap();
-    assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+    assert_eq!(store.check(true).unwrap().findings, []);
     for object in 0..count {
         store.delete(now, ObjectId([object; 16])).unwrap();
     }
@@ -83,7 +83,7 @@ fn a_full_store_refuses_writes_and_takes_them_again_after_deletions() {
             .unwrap();
         store.write(now, ObjectId([object; 16]), 0, &data).unwrap();
     }
-    assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+    assert_eq!(store.check(true).unwrap().findings, []);
 }
 
 #[test]

@@ -303,7 +303,7 @@ impl Run {
 
     pub(super) fn check(&self) {
         let report = self.store.check(true).unwrap();
-        assert_eq!(report.findings, Vec::<String>::new());
+        assert_eq!(report.findings, []);
         let usage = self.store.usage();
         assert_eq!(
             usage.free + usage.limbo + usage.records + usage.used,

@@ -72,7 +72,7 @@ impl Transaction<'_> {
     /// Removes the attributes of an object.
     pub(super) fn remove_attributes(&mut self, onode: &Onode) -> Result<(), StoreError> {
         let (from, to) = bounds(onode.number);
-        for (key, _) in self.range(&from, &to, ATTRIBUTES_MAX)? {
+        for (key, _) in self.range_left(&from, &to, ATTRIBUTES_MAX)? {
             self.use_records(onode.holder, -ATTRIBUTE_RECORDS)?;
             self.remove(key);
         }

@@ -139,7 +139,7 @@ impl Transaction<'_> {
             Group::Empty => Sum::default(),
             Group::Coarse(sum) if sum.len as usize <= at.from => *sum,
             Group::Coarse(_) if at.from == 0 && planted(Mistake::DirectOverLive) => Sum::default(),
-            Group::Coarse(_) | Group::Fine(_) => return Ok(false),
+            Group::Coarse(_) | Group::Fine(_) | Group::Lost => return Ok(false),
         };
         let gap = &ZEROS[..at.from - sum.len as usize];
         if !gap.is_empty() {
@@ -200,12 +200,15 @@ impl Transaction<'_> {
             if len <= from {
                 continue;
             }
-            let mut bytes = vec![0; len];
-            self.read_piece(at, group, piece, &mut bytes)?;
-            if to >= len {
-                bytes.truncate(from);
-            } else {
-                bytes[from..to].fill(0);
+            // What goes as a whole need not be readable.
+            let mut bytes = Vec::new();
+            if from > 0 || to < len {
+                bytes.resize(len, 0);
+                self.read_piece(at, group, piece, &mut bytes)?;
+                match to >= len {
+                    true => bytes.truncate(from),
+                    false => bytes[from..to].fill(0),
+                }
             }
             self.put_piece(at, group, piece, bytes);
         }

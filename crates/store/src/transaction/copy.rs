@@ -209,6 +209,9 @@ impl Transaction<'_> {
         terms: Terms,
     ) -> Result<Option<Unfinished>, StoreError> {
         let original = self.onode(source)?;
+        if original.home == Home::Lost {
+            return Err(Damage::Lost.into());
+        }
         self.create(object, terms)?;
         if let Home::Packed(_) = original.home {
             let bytes = self.read_packed(&original)?;
@@ -275,7 +278,7 @@ const FREE_PART: u64 = 16;
 /// How far a group was written.
 fn written_bytes(group: &Group) -> u64 {
     match group {
-        Group::Empty => 0,
+        Group::Empty | Group::Lost => 0,
         Group::Coarse(sum) => u64::from(sum.len),
         Group::Fine(pieces) => {
             let last = pieces.iter().rposition(|sum| sum.len > 0);

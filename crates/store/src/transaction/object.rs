@@ -81,6 +81,7 @@ impl Transaction<'_> {
                 self.write_slot(slot, offset, data)?;
             }
             Home::Own => self.write_own(&onode, offset, data)?,
+            Home::Lost => return Err(Damage::Lost.into()),
         }
         onode.size_bytes = size_bytes;
         self.put(Key::Object(object), &onode);
@@ -122,6 +123,7 @@ impl Transaction<'_> {
                 reached = size_bytes.max(step * au_bytes);
                 self.cut_own(onode.number, onode.holder, reached)?;
             }
+            Home::Lost => return Err(Damage::Lost.into()),
         }
         onode.size_bytes = reached;
         self.put(Key::Object(object), &onode);
@@ -143,6 +145,7 @@ impl Transaction<'_> {
                 Ok(true)
             }
             Home::Own => self.clear_own(onode.number, onode.holder, hole),
+            Home::Lost => Err(Damage::Lost.into()),
         }
     }
 
@@ -162,7 +165,7 @@ impl Transaction<'_> {
         match onode.home {
             Home::Packed(slot) => self.give_slot_back(slot)?,
             Home::Own if onode.size_bytes > 0 => self.put(Key::Dead(onode.number), &onode.holder),
-            Home::Own => {}
+            Home::Own | Home::Lost => {}
         }
         self.remove_attributes(&onode)?;
         self.hide(object, &onode)
@@ -183,6 +186,7 @@ impl Transaction<'_> {
                 self.read_au(slot.au, slot_offset(slot), onode.size_bytes as usize)
             }
             Home::Own => Ok(Vec::new()),
+            Home::Lost => Err(Damage::Lost.into()),
         }
     }
 
@@ -274,6 +278,7 @@ impl Transaction<'_> {
                 self.use_aus(onode.holder, -places)?;
                 self.use_aus(holder, places)?;
             }
+            Home::Lost => return Err(Damage::Lost.into()),
         }
         self.remove(Key::Member(onode.holder, object));
         self.put(Key::Member(holder, object), &());
@@ -357,7 +362,12 @@ impl Transaction<'_> {
             Ok(end) => Key::Place(number, end),
             Err(_) => Key::Place(number.saturating_add(1), 0),
         };
-        let places = self.range(&from, &to, GIVE_BACK_MAX + 1)?;
+        // Of what goes as a whole, only what is left counts.
+        let is_all = part == Extent::between(0, self.object_bytes_max());
+        let places = match is_all {
+            true => self.range_left(&from, &to, GIVE_BACK_MAX + 1)?,
+            false => self.range(&from, &to, GIVE_BACK_MAX + 1)?,
+        };
         let is_done = places.len() <= GIVE_BACK_MAX;
         for (key, value) in places.into_iter().take(GIVE_BACK_MAX) {
             let Key::Place(_, index) = key else {

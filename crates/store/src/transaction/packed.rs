@@ -81,10 +81,15 @@ impl Transaction<'_> {
             return self.give_au_back(slot.au);
         }
         let first = u64::from(slot.piece) * PIECE_BYTES;
-        self.clear_au(
-            slot.au,
-            Extent::new(first, u64::from(slot.pieces) * PIECE_BYTES),
-        )?;
+        let bytes = Extent::new(first, u64::from(slot.pieces) * PIECE_BYTES);
+        match self.clear_au(slot.au, bytes) {
+            // Nobody can have these pieces as long as the AU's checksums are lost.
+            Err(StoreError::Damaged(Damage::Lost)) => {
+                self.put(Key::Au(slot.au), &record);
+                return Ok(());
+            }
+            other => other?,
+        }
         let taken = self.taken(&record)?;
         self.mark(slot, record, taken, false);
         Ok(())

@@ -93,6 +93,9 @@ impl Writer<'_> {
         if level == 0 {
             return Ok(merge(&node, changes));
         }
+        if node.items.is_empty() {
+            return self.build(level, changes);
+        }
         let mut items = Vec::new();
         let mut carried = Vec::new();
         let mut rest = changes;
@@ -117,6 +120,15 @@ impl Writer<'_> {
             }
         }
         items.extend(self.emit(level - 1, carried)?);
+        Ok(items)
+    }
+
+    /// What leads to new pages up to below `level`, in place of a damaged page of that level.
+    fn build(&mut self, level: u8, changes: &[Change]) -> Result<Vec<Item>, StoreError> {
+        let mut items = merge(&Node::default(), changes);
+        for below in 0..level {
+            items = self.emit(below, items)?;
+        }
         Ok(items)
     }
 

@@ -76,7 +76,7 @@ pub(crate) fn decode(page: &[u8]) -> Option<Node> {
     let count = u16::from_le_bytes([header[2], header[3]]);
     let mut items: Vec<Item> = Vec::new();
     for _ in 0..count {
-        let (key, after) = postcard::take_from_bytes::<Key>(rest).ok()?;
+        let (key, after) = Key::take(rest)?;
         if items.last().is_some_and(|(before, _)| *before >= key) {
             return None;
         }

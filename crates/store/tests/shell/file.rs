@@ -133,5 +133,5 @@ fn a_full_store_goes_on_when_something_is_deleted() {
     store.create(last, Terms::Default).unwrap();
     store.write(last, 0, &data).unwrap();
     store.commit().unwrap();
-    assert_eq!(store.check(true).unwrap().findings, Vec::<String>::new());
+    assert_eq!(store.check(true).unwrap().findings, []);
 }

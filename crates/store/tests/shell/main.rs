@@ -10,4 +10,5 @@ mod crash;
 mod file;
 mod killed;
 mod poisoned;
+mod scrub;
 mod work;

@@ -1,22 +1,40 @@
 //! `azekura store check`.
 
-use super::{OnePath, on, shown};
-use crate::errors::{Code, Failure, Result};
-use crate::output;
-use ::store::{Report, StoreError};
-use serde_json::json;
+use super::{OnePath, findings, on};
+use crate::errors::Result;
+use crate::progress::Progress;
+use ::store::Examination;
+use ::store::device::DeviceOptions;
+use base::BlockDevice;
+use std::sync::Arc;
 
 /// Check every record of a store against every other
 ///
-/// Nobody can change the store meanwhile, and nothing is written to it. Ends with exit code 1 if
-/// something is wrong.
+/// Nobody can change the store meanwhile, and without --repair nothing is written to it. With it,
+/// everything is put right that follows from what else is on the device: a superblock from the
+/// other one, damaged records from the older ones and the log, maps, lists and counts from the
+/// records. Data that does not fit its checksum, and records of which there is nothing else, are
+/// named and stay errors for whoever reads them. Ends with exit code 1 if something is left.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  azekura store check ./disk0 --data
+  azekura store check /dev/sdb --repair")]
 pub(in crate::cli) struct Check {
     #[command(flatten)]
     path: OnePath,
     /// Also read every byte of the objects and hold it against its checksum
     #[arg(long)]
     data: bool,
+    /// Put right what can be
+    #[arg(long)]
+    repair: bool,
+    /// With --repair, if the log is damaged: give up what was acknowledged after the damage. The
+    /// store is what it was before
+    #[arg(long, requires = "repair")]
+    give_up_log: bool,
+    /// Only say what --repair would do
+    #[arg(long, requires = "repair")]
+    dry_run: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -25,47 +43,27 @@ pub(in crate::cli) struct Check {
 impl Check {
     pub(super) fn run(self) -> Result<()> {
         let path = &self.path.path;
-        let (_device, core) = super::open(path)?;
-        let report = match core.check(self.data) {
-            Ok(report) => report,
-            // What cannot be read cannot be checked; that is the finding.
-            Err(error @ StoreError::Damaged(_)) => Report {
-                findings: vec![error.to_string()],
-                ..Report::default()
-            },
-            Err(error) => return Err(on(path, error.into())),
+        let writes = self.repair && !self.dry_run;
+        let options = DeviceOptions {
+            read_only: !writes,
+            ..DeviceOptions::default()
         };
-        self.print(&report)?;
-        match report.findings.len() {
-            0 => Ok(()),
-            found => {
-                let found = output::count(found as u64, "finding");
-                let message = format!("{}: {found}", shown(path));
-                Err(Failure::new(Code::StoreFindings, message))
-            }
-        }
-    }
-
-    fn print(&self, report: &Report) -> Result<()> {
-        if self.json {
-            return output::json(&json!({
-                "path": self.path.path.to_string_lossy(),
-                "objects": report.objects,
-                "verified_bytes": report.verified_bytes,
-                "findings": report.findings,
-            }));
-        }
-        for finding in &report.findings {
-            output::line(output::plain(finding))?;
-        }
-        let data = match self.data {
-            true => format!(", {} read", output::size(report.verified_bytes)),
-            false => String::new(),
+        let device: Arc<dyn BlockDevice> = super::open_device(path, options)?;
+        let examination = Examination {
+            options: self.path.options(),
+            data: self.data,
+            repair: writes,
+            give_up_log: self.give_up_log,
         };
-        let objects = output::count(report.objects, "object");
-        output::line(format_args!(
-            "{objects} checked{data}, {}",
-            output::count(report.findings.len() as u64, "finding")
-        ))
+        let mut bar: Option<Progress> = None;
+        let report = examination.run(&device, &mut |done, total| {
+            let bar = bar.get_or_insert_with(|| Progress::bytes("reading", total));
+            bar.set(done);
+        });
+        if let Some(bar) = bar {
+            bar.finish();
+        }
+        let report = report.map_err(|error| on(path, error.into()))?;
+        findings::print(path, &report, self.data, self.json)
     }
 }

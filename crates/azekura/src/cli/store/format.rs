@@ -1,21 +1,17 @@
 //! `azekura store format`.
 
 use super::describe::Description;
+use super::measure::measure;
 use super::{Interrupt, on, shown};
 use crate::config::Span;
 use crate::errors::{Code, Context, Failure, Result};
 use crate::output;
 use crate::progress::Progress;
-use ::store::device::{
-    BLOCK_BYTES, Calibration, Capability, Contents, DeviceOptions, FileDevice, InOrder, Queue,
-    Ring, calibrate,
-};
+use ::store::device::{BLOCK_BYTES, Contents, DeviceOptions, FileDevice};
 use ::store::{Core, Format as StoreFormat, Layout, Lifetimes, Sizes};
-use base::limits::{CALIBRATION_TIME_MAX, DEVICE_IN_FLIGHT_BYTES_MAX};
 use base::{BlockDevice, ByteSize, Extent, StoreId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Smallest allocation unit of a store.
 const UNIT_BYTES_MIN: u64 = 64 << 10;
@@ -216,7 +212,14 @@ impl Format {
         }
         let capability = match self.no_calibration {
             true => None,
-            false => Some(self.measure(device, interrupt)?),
+            false => {
+                let (all, time) = (Extent::new(0, bytes), self.calibration_time);
+                let measured = measure(&self.path, device, all, time, interrupt);
+                Some(measured.map_err(|failure| match interrupt.is_wanted() {
+                    true => failure.hint("no store was made"),
+                    false => failure,
+                })?)
+            }
         };
         let measured = capability
             .as_ref()
@@ -233,36 +236,6 @@ impl Format {
         };
         Core::format(&**device, &format).map_err(|error| on(&self.path, error.into()))
     }
-
-    fn measure(&self, device: &Arc<FileDevice>, interrupt: &Interrupt) -> Result<Capability> {
-        let queue: Box<dyn Queue> = match Ring::new(device.clone(), DEVICE_IN_FLIGHT_BYTES_MAX) {
-            Ok(ring) => Box::new(ring),
-            Err(error) => {
-                tracing::debug!(%error, "no io_uring: one request after the other");
-                Box::new(InOrder::new(device.clone()).context("no thread for the device")?)
-            }
-        };
-        let mut calibration = Calibration::new(Extent::new(0, device.len_bytes()));
-        if let Some(Span(time)) = self.calibration_time {
-            shorten(&mut calibration, time);
-        }
-        let millis = calibration.time_max.as_millis() as u64;
-        let bar = Progress::time("measuring", millis);
-        interrupt
-            .with_bar(&bar, |progress| calibrate(&*queue, &calibration, progress))
-            .map_err(|error| on(&self.path, error.into()))
-    }
-}
-
-/// Less time in all is less time for each sample.
-fn shorten(calibration: &mut Calibration, time: Duration) {
-    let time = time.min(CALIBRATION_TIME_MAX);
-    let share = time.as_secs_f64() / CALIBRATION_TIME_MAX.as_secs_f64();
-    calibration.time_max = time;
-    calibration.sample_time = calibration
-        .sample_time
-        .mul_f64(share)
-        .max(Duration::from_millis(1));
 }
 
 /// The measured unit, or a smaller one of which a small device has enough.
@@ -290,16 +263,5 @@ mod tests {
         assert_eq!(fitting(1 << 20, 1 << 40), 1 << 20);
         assert_eq!(fitting(1 << 20, 32 << 20), 512 << 10);
         assert_eq!(fitting(1 << 20, 1 << 20), UNIT_BYTES_MIN);
-    }
-
-    #[test]
-    fn less_time_in_all_is_less_time_for_each_sample() {
-        let mut calibration = Calibration::new(Extent::new(0, 1));
-        shorten(&mut calibration, Duration::from_secs(3600));
-        assert_eq!(calibration, Calibration::new(Extent::new(0, 1)));
-        shorten(&mut calibration, Duration::from_secs(6));
-        assert_eq!(calibration.sample_time, Duration::from_millis(6));
-        shorten(&mut calibration, Duration::from_millis(1));
-        assert_eq!(calibration.sample_time, Duration::from_millis(1));
     }
 }

@@ -1,15 +1,20 @@
-//! `azekura store format|show|check`: stores on devices of this machine, without a server.
+//! `azekura store ...`: stores on devices of this machine, without a server.
 
+mod calibrate;
 mod check;
 mod describe;
+mod findings;
 mod format;
+mod grow;
+mod measure;
+mod scrub;
 mod show;
 
 use crate::errors::{Failure, Result};
 use crate::progress::Progress;
 use ::store::device::{DeviceOptions, FileDevice};
 use ::store::{Core, Options, StoreError};
-use base::BlockDevice;
+use base::{BlockDevice, StoreId};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +26,9 @@ pub(super) enum Store {
     Format(format::Format),
     Show(show::Show),
     Check(check::Check),
+    Scrub(scrub::Scrub),
+    Grow(grow::Grow),
+    Calibrate(calibrate::Calibrate),
 }
 
 impl Store {
@@ -29,6 +37,9 @@ impl Store {
             Self::Format(command) => command.run(),
             Self::Show(command) => command.run(),
             Self::Check(command) => command.run(),
+            Self::Scrub(command) => command.run(),
+            Self::Grow(command) => command.run(),
+            Self::Calibrate(command) => command.run(),
         }
     }
 }
@@ -36,18 +47,24 @@ impl Store {
 /// Where a store's log begins: nothing that is shorter can be one.
 const STORE_BYTES_MIN: u64 = 128 << 10;
 
-/// Opens the store on a device, for reading alone, beside others who only read.
-fn open(path: &Path) -> Result<(Arc<FileDevice>, Core)> {
-    let options = DeviceOptions {
-        read_only: true,
-        ..DeviceOptions::default()
-    };
+/// Opens a device that is long enough to have a store.
+fn open_device(path: &Path, options: DeviceOptions) -> Result<Arc<FileDevice>> {
     let device = Arc::new(FileDevice::open(path, options)?);
     if device.len_bytes() < STORE_BYTES_MIN {
         return Err(on(path, StoreError::NotAStore.into()));
     }
-    let core = Core::open_read_only(device.clone(), Options::default())
-        .map_err(|error| on(path, error.into()))?;
+    Ok(device)
+}
+
+/// Opens the store on a device, for reading alone, beside others who only read.
+fn open(path: &OnePath) -> Result<(Arc<FileDevice>, Core)> {
+    let read_only = DeviceOptions {
+        read_only: true,
+        ..DeviceOptions::default()
+    };
+    let device = open_device(&path.path, read_only)?;
+    let core = Core::open_read_only(device.clone(), path.options())
+        .map_err(|error| on(&path.path, error.into()))?;
     Ok((device, core))
 }
 
@@ -67,6 +84,30 @@ struct OnePath {
     /// File or block device
     #[arg(value_name = "PATH")]
     path: PathBuf,
+    /// The identity that the store must have, as `store show` prints it
+    #[arg(long, value_name = "ID", value_parser = store_id)]
+    store: Option<StoreId>,
+}
+
+impl OnePath {
+    fn options(&self) -> Options {
+        Options {
+            store: self.store,
+            ..Options::default()
+        }
+    }
+}
+
+/// Thirty-two hexadecimal digits.
+fn store_id(text: &str) -> Result<StoreId, &'static str> {
+    let digits = (text.len() == 32 && text.is_ascii()).then_some(text);
+    let byte = |text: &str, at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok();
+    let mut id = [0; 16];
+    for (at, place) in id.iter_mut().enumerate() {
+        let digits = digits.and_then(|text| byte(text, at));
+        *place = digits.ok_or("an identity is 32 hexadecimal digits")?;
+    }
+    Ok(StoreId(id))
 }
 
 /// Whether the user wants it to end. Work looks at it between its steps, so that what it has begun
@@ -93,6 +134,11 @@ impl Interrupt {
         })
     }
 
+    /// Whether the user has asked for it.
+    fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Ordering::Relaxed)
+    }
+
     /// Runs work that tells how far it is, with a bar.
     fn with_bar<T>(
         &self,
@@ -101,7 +147,7 @@ impl Interrupt {
     ) -> T {
         let outcome = work(&mut |done, _| {
             bar.set(done);
-            match self.is_wanted.load(Ordering::Relaxed) {
+            match self.is_wanted() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }

@@ -18,7 +18,7 @@ pub(in crate::cli) struct Show {
 
 impl Show {
     pub(super) fn run(self) -> Result<()> {
-        let (device, core) = super::open(&self.path.path)?;
+        let (device, core) = super::open(&self.path)?;
         Description::of(&device, &core)?.print(self.json)
     }
 }

@@ -1,0 +1,135 @@
+//! A scrub beside writers, and what it finds.
+
+use crate::work::{self, Worker};
+use base::{BlockDevice, ObjectId};
+use sim::CrashDisk;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use store::device::InOrder;
+use store::{Core, Kind, Mend, Report, Store, Superblock, Terms};
+
+const DEVICE_BYTES: u64 = 16 << 20;
+const OBJECT: ObjectId = ObjectId([0xB1; 16]);
+
+fn store() -> (CrashDisk, Store) {
+    let disk = CrashDisk::new(DEVICE_BYTES);
+    Core::format(&disk, &work::format()).unwrap();
+    let queue = InOrder::new(Arc::new(disk.clone())).unwrap();
+    let store = Store::open_on(Box::new(queue), work::options(), work::clock());
+    (disk, store.unwrap())
+}
+
+fn scrub(store: &Store) -> Report {
+    let report = store.scrub(None, &mut |_, _| ControlFlow::Continue(()));
+    report.unwrap()
+}
+
+#[test]
+fn a_scrub_beside_writers_finds_nothing() {
+    const THREADS: u8 = 3;
+    let (_, store) = store();
+    let left = AtomicUsize::new(usize::from(THREADS));
+    let mut scrubs = 0;
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (store, left) = (&store, &left);
+            scope.spawn(move || {
+                let mut worker = Worker::begin(thread, store).unwrap();
+                for _ in 0..150 {
+                    worker.step(store).unwrap();
+                }
+                left.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        while left.load(Ordering::Relaxed) > 0 {
+            assert_eq!(scrub(&store).findings, []);
+            scrubs += 1;
+        }
+    });
+    assert!(scrubs > 1, "{scrubs} scrubs");
+    assert!(
+        store.status().checkpoints > 2,
+        "checkpoints went on beside them"
+    );
+}
+
+#[test]
+fn a_flipped_bit_in_data_or_records_is_found_and_what_is_in_memory_is_renewed() {
+    let (disk, store) = store();
+    // No two runs of it are the same.
+    let data: Vec<u8> = (0..75_000_u32).flat_map(u32::to_le_bytes).collect();
+    store.create(OBJECT, Terms::Default).unwrap();
+    store.write(OBJECT, 0, &data).unwrap();
+    store.checkpoint().unwrap();
+    let whole = scrub(&store);
+    assert_eq!(whole.findings, []);
+    assert!(whole.verified_bytes >= data.len() as u64);
+
+    let kinds = |report: &Report| -> Vec<_> {
+        let each = report.findings.iter().map(|f| (f.kind, f.mend));
+        each.collect()
+    };
+    for superblock in [0, 64 << 10] {
+        disk.flip_bit(superblock + 30, 1);
+        assert_eq!(kinds(&scrub(&store)), [(Kind::Superblock, Mend::Done)]);
+        assert_eq!(scrub(&store).findings, []);
+    }
+    let superblock = |at| {
+        let mut page = vec![0; 4096];
+        disk.read_at(at, &mut page).unwrap();
+        Superblock::decode(&page).unwrap()
+    };
+    let newest = [superblock(0), superblock(64 << 10)];
+    let newest = newest.into_iter().max_by_key(|superblock| superblock.epoch);
+    let root = newest.unwrap().root.unwrap().page * 4096;
+    disk.flip_bit(root + 77, 5);
+    assert_eq!(kinds(&scrub(&store)), [(Kind::Page, Mend::Possible)]);
+    disk.flip_bit(root + 77, 5);
+
+    let mut all = vec![0; DEVICE_BYTES as usize];
+    disk.read_at(0, &mut all).unwrap();
+    let part = &data[200_000..200_100];
+    let at = all
+        .windows(part.len())
+        .position(|bytes| bytes == part)
+        .unwrap();
+    disk.flip_bit(at as u64, 0);
+    let bad = scrub(&store);
+    assert_eq!(kinds(&bad), [(Kind::Data, Mend::Impossible)]);
+    assert_eq!(bad.findings[0].object, Some(OBJECT));
+    let extent = bad.findings[0].extent.unwrap();
+    assert!(
+        extent.contains(200_000) && extent.len <= 64 << 10,
+        "{extent}"
+    );
+    // Others' bytes go on being read.
+    let mut bytes = vec![0; 1000];
+    assert_eq!(store.read(OBJECT, 0, &mut bytes).unwrap(), 1000);
+    assert!(bytes == data[..1000]);
+}
+
+#[test]
+fn a_scrub_is_paced_and_can_be_stopped() {
+    let (_, store) = store();
+    store.create(OBJECT, Terms::Default).unwrap();
+    store.write(OBJECT, 0, &vec![7; 1 << 20]).unwrap();
+    store.commit().unwrap();
+    let begin = Instant::now();
+    let rate = Some(2 << 20);
+    let report = store.scrub(rate, &mut |_, _| ControlFlow::Continue(()));
+    assert!(report.unwrap().verified_bytes >= 1 << 20);
+    assert!(
+        begin.elapsed() > Duration::from_millis(450),
+        "{:?}",
+        begin.elapsed()
+    );
+    let mut calls = 0;
+    let report = store.scrub(None, &mut |_, _| {
+        calls += 1;
+        ControlFlow::Break(())
+    });
+    assert_eq!((report.unwrap().verified_bytes, calls), (0, 1));
+}
