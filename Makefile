@@ -20,9 +20,11 @@ help:
 	@echo "make deep    the long suites, as root: ARGS=\"fsx apps\" chooses"
 	@echo "make bench   measurements over emulated distance: NAME=wan ARGS=\"...\""
 
-# What even the first program needs: a linker. The rest is found out by that program.
+# What even the first program needs: a linker. What building the rest needs is found out by that
+# program.
 bootstrap:
 	@sh xtask/bootstrap.sh
+	@$(XTASK) deps build
 
 # The profile is the one that the tests use, so that the tree is compiled once.
 demo: bootstrap

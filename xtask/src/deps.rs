@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Downloading over a slow line is no failure; hanging for ever is.
 const INSTALL_LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// A package, a program by which its presence is known, and what needs it.
+/// A package, a program or file by which its presence is known, and what needs it.
 struct Package {
     name: &'static str,
     program: &'static str,
@@ -31,6 +31,14 @@ const fn package(name: &'static str, program: &'static str, reason: &'static str
     }
 }
 
+const BUILD: &[Package] = &[
+    package("protobuf-compiler", "protoc", "building the client of etcd"),
+    package(
+        "libprotobuf-dev",
+        "/usr/include/google/protobuf/descriptor.proto",
+        "building the client of etcd",
+    ),
+];
 const DEMO: &[Package] = &[package("fuse3", "fusermount3", "mounts")];
 const TEST: &[Package] = &[
     package("acl", "setfacl", "tests of POSIX ACLs"),
@@ -40,6 +48,7 @@ const TEST: &[Package] = &[
         "mkfs.ext4",
         "a small file system that can be filled",
     ),
+    package("etcd-server", "etcd", "a cluster of three members"),
     package("fio", "fio", "examples of the documents"),
     package("git", "git", "a real application on a mount"),
     package("iproute2", "ip", "network namespaces"),
@@ -58,22 +67,23 @@ const DEEP: &[Package] = &[package(
 )];
 
 /// Each target with the groups of packages that it needs.
-const TARGETS: [(&str, &[&[Package]]); 4] = [
-    ("demo", &[DEMO]),
-    ("test", &[DEMO, TEST]),
-    ("bench", &[DEMO, TEST, BENCH]),
-    ("deep", &[DEMO, TEST, DEEP]),
+const TARGETS: [(&str, &[&[Package]]); 5] = [
+    ("build", &[BUILD]),
+    ("demo", &[BUILD, DEMO]),
+    ("test", &[BUILD, DEMO, TEST]),
+    ("bench", &[BUILD, DEMO, TEST, BENCH]),
+    ("deep", &[BUILD, DEMO, TEST, DEEP]),
 ];
 
 /// `cargo xtask deps TARGET [--dry-run]`
 pub(crate) fn run(mut args: Args) -> Result<()> {
     let target = args
         .take_word()
-        .context("deps needs a target: demo, test, bench or deep")?;
+        .context("deps needs a target: build, demo, test, bench or deep")?;
     let dry_run = args.take_flag("--dry-run");
     args.finish_empty()?;
     let Some((_, groups)) = TARGETS.iter().find(|(name, _)| *name == target) else {
-        bail!("no target {target:?}; there are: demo, test, bench, deep");
+        bail!("no target {target:?}; there are: build, demo, test, bench, deep");
     };
     let lacking = missing(groups, |program| find(program).is_some());
     if lacking.is_empty() {

@@ -48,7 +48,7 @@ usage: cargo xtask COMMAND
   tidy                     style rules
   floors                   dependencies between crates, purity of the lower floors
   docs [FILE...]           run the examples of README.md and docs/
-  deps TARGET [--dry-run]  install Debian packages missing for demo, test, bench or deep
+  deps TARGET [--dry-run]  install Debian packages missing for build, demo, test, bench or deep
   bench NAME [ARG...]      release build, then the measurement NAME of bench/
   deep [SUITE...]          suites: pjdfstest fsx apps consistency kill9 store fuzz (default: all)
        --mount DIR         judge this directory instead of a mount made for the purpose

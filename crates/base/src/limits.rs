@@ -211,6 +211,80 @@ pub const STORE_WAIT_TIME_MAX: Duration = Duration::from_secs(600);
 /// How long measuring a new device may take: an administrator waits for it.
 pub const CALIBRATION_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// Longest key of a metadata engine: a path component with the identities before it is below 300
+/// bytes; longer ones are stored with every entry of a tree and read on every way down.
+pub const META_KEY_BYTES_MAX: usize = 1024;
+/// Longest value: the largest extended attribute with the record around it.
+pub const META_VALUE_BYTES_MAX: usize = 128 << 10;
+/// Keys and values of one transaction. etcd takes requests of 1.5 MiB as Debian ships it.
+pub const META_TRANSACTION_BYTES_MAX: usize = 1 << 20;
+/// Conditions of one transaction, and as many changes. etcd takes 128 of each as Debian ships it;
+/// two are the engine's own.
+pub const META_OPERATIONS_MAX: usize = 120;
+/// etcd's own bound on them.
+pub const META_ETCD_OPERATIONS_MAX: usize = 128;
+/// Entries that one range deletion takes away. Everybody waits for the transaction that does it.
+pub const META_RANGE_DELETE_MAX: usize = 4096;
+/// Entries in one page of a range.
+pub const META_PAGE_ENTRIES_MAX: usize = 4096;
+/// Bytes in one page: what its last entry brings may be more. A page of 4,096 entries of 500 bytes
+/// is twice that much and comes in two.
+pub const META_PAGE_BYTES_MAX: usize = 1 << 20;
+/// Pages that are read at once; each has a thread for itself.
+pub const META_READS_MAX: usize = 64;
+/// Old states of an embedded engine that are kept for readers who have read one page.
+pub const META_SNAPSHOTS_MAX: usize = 256;
+/// How long such a state is kept after its last page: while it is, nothing that it needs is free.
+pub const META_SNAPSHOT_TIME_MAX: Duration = Duration::from_secs(30);
+/// Transactions that wait for their turn; who comes then waits before the queue.
+pub const META_QUEUE_MAX: usize = 4096;
+/// Bytes of these transactions.
+pub const META_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Transactions that one durable commit carries. At 10 us each the group takes 10 ms, many times
+/// what its flush does.
+pub const META_GROUP_MAX: usize = 1024;
+/// Bytes of these transactions, the last one not counted. A group is one record of the change log.
+pub const META_GROUP_BYTES_MAX: usize = 4 << 20;
+/// How long a group waits for others to share it, at most; half a flush if that is shorter.
+pub const META_GATHER_TIME_MAX: Duration = Duration::from_millis(2);
+/// How long a transaction or a read may take, retries included; then its outcome is unknown.
+pub const META_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long one request to a cluster may take before another member is asked. Longer than an
+/// election, which takes one to two seconds.
+pub const META_REQUEST_TIME_MAX: Duration = Duration::from_secs(3);
+/// Transactions of unknown outcome that one engine remembers until somebody asks.
+pub const META_UNKNOWN_MAX: usize = 1024;
+/// Bytes of changes that an embedded engine keeps for watches: who is behind by more reads anew.
+pub const META_LOG_BYTES_MAX: u64 = 64 << 20;
+/// Those that are also kept in memory, for watches that keep up.
+pub const META_LOG_MEMORY_BYTES_MAX: usize = 8 << 20;
+/// Changes of a cluster that arrive in one message; a watch that is behind by more reads anew.
+pub const META_WATCH_MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Memory in which an embedded engine keeps pages of its file.
+pub const META_CACHE_BYTES: usize = 128 << 20;
+/// Transactions that one engine has under way in a cluster; each has a slot there.
+pub const META_SLOTS_MAX: usize = 512;
+/// Groups of transactions under way in a cluster. It orders them all anyway: a few keep it busy,
+/// and the fewer there are the larger they become.
+pub const META_ETCD_GROUPS_MAX: usize = 3;
+/// Transactions of one such group: what is left of the operations for the largest of them.
+pub const META_ETCD_GROUP_MAX: usize = 64;
+/// Bytes of one such group, the last transaction not counted.
+pub const META_ETCD_GROUP_BYTES_MAX: usize = 256 << 10;
+/// How long the slots of an engine outlive it. Longer than any of its transactions is unknown.
+pub const META_SLOT_TIME: Duration = Duration::from_secs(600);
+/// How long a leader keeps its seat without a word. Shorter means less waiting for the next one,
+/// longer means fewer renewals and no change of leader because a disk was slow.
+pub const META_SEAT_TIME: Duration = Duration::from_secs(6);
+/// How often a seat is renewed.
+pub const META_SEAT_RENEWAL_INTERVAL: Duration = Duration::from_millis(1500);
+/// When a leader stops trusting that it is one: earlier than its seat is given to another.
+pub const META_SEAT_TRUST_TIME: Duration = Duration::from_millis(4500);
+/// How often somebody who waits for a seat asks for it.
+pub const META_CAMPAIGN_INTERVAL: Duration = Duration::from_millis(500);
+/// How much history a cluster keeps for watches and pages: this long, and up to twice.
+pub const META_HISTORY_TIME: Duration = Duration::from_secs(300);
+
 const _: () = assert!(LEASE_TRUST_TIME.as_millis() + 1000 < LEASE_TIME.as_millis());
 const _: () = assert!(STORE_WRITE_BYTES_MAX as u64 <= STORE_WRITES_BYTES_MAX);
 const _: () = assert!(DEVICE_TIME_MAX.as_secs() * 8 < STORE_WAIT_TIME_MAX.as_secs());
@@ -232,3 +306,14 @@ const _: () = assert!(
 const _: () = assert!(GROUPS_MAX * 5 < FRAME_BODY_BYTES_MAX / 2);
 // Each claim is one or two stretches, and every stretch is asked about at least once.
 const _: () = assert!(2 * RESERVATION_CLAIMS_MAX < RESERVATION_PROBES_MAX);
+const _: () = assert!(XATTR_BYTES_MAX < META_VALUE_BYTES_MAX);
+const _: () = assert!(META_KEY_BYTES_MAX + META_VALUE_BYTES_MAX < META_TRANSACTION_BYTES_MAX);
+const _: () = assert!(META_OPERATIONS_MAX + 2 < META_ETCD_OPERATIONS_MAX);
+const _: () =
+    assert!(META_ETCD_GROUP_BYTES_MAX + META_TRANSACTION_BYTES_MAX <= (3 << 20) / 2 - (128 << 10));
+const _: () = assert!(META_TRANSACTION_BYTES_MAX <= META_QUEUE_BYTES_MAX);
+const _: () = assert!(META_TIME_MAX.as_secs() * 2 < META_SLOT_TIME.as_secs());
+const _: () = assert!(META_REQUEST_TIME_MAX.as_millis() * 2 < META_TIME_MAX.as_millis());
+const _: () = assert!(META_SEAT_TRUST_TIME.as_millis() + 1000 < META_SEAT_TIME.as_millis());
+const _: () =
+    assert!(META_SEAT_RENEWAL_INTERVAL.as_millis() * 2 < META_SEAT_TRUST_TIME.as_millis());
