@@ -15,11 +15,16 @@ pub(super) fn spawn(shared: &Arc<Shared>) {
     tokio::spawn(async move {
         let mut silent = false;
         while !shared.lock().closed {
-            let wait = turn(&shared);
+            let mut wait = turn(&shared);
             let was_silent = silent;
-            silent = now().since(shared.heard_at()) >= LEASE_TRUST_TIME;
+            let trust = LEASE_TRUST_TIME.saturating_sub(now().since(shared.heard_at()));
+            silent = trust.is_zero();
             if silent && !was_silent {
                 super::connection::notify(&shared, |listener| listener.on_silence());
+            }
+            if !silent {
+                // What the kernel keeps is believed until it is told, so no later than this.
+                wait = wait.min(trust);
             }
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
