@@ -275,6 +275,11 @@ impl Volume {
                 known.is_leased() && known.kernel_data == Some(known.attributes.changed)
             });
             self.note_attributes(node, attributes, *recalls_seen);
+            if !self.nodes().is_recalled_since(node, *recalls_seen) {
+                // Writing has taken them away. Without this the next write would wait for the
+                // server to say so.
+                self.note_capabilities(node, None);
+            }
             self.nodes()
                 .settle_size(node, || file.lock().written.end_besides(id));
             if let Some(known) = self.nodes().get_mut(node) {
