@@ -227,6 +227,8 @@ pub(crate) struct Shared {
     endpoint: Endpoint,
     session_id: SessionId,
     own: Principal,
+    /// See [`Transport::sole_user`].
+    sole_user: Option<u32>,
     options: TransportOptions,
     listener: Mutex<Audience>,
     tls: Option<Arc<rustls::ClientConfig>>,
@@ -391,7 +393,12 @@ impl Transport {
     ) -> Result<Self, ConnectError> {
         let connections = options.connections.clamp(1, CONNECTIONS_MAX);
         let session_id = SessionId(dial::random_bytes()?);
-        let own = own_principal(endpoint.credential.kind()?);
+        let kind = endpoint.credential.kind()?;
+        let own = own_principal(kind);
+        let sole_user = match kind {
+            CredentialKind::User { uid } => Some(uid),
+            CredentialKind::Admin | CredentialKind::Host => None,
+        };
         let cap = options.blocking.unwrap_or(CLIENT_BUFFER_BYTES_MAX);
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(connections, cap, options.line)),
@@ -401,6 +408,7 @@ impl Transport {
             endpoint,
             session_id,
             own,
+            sole_user,
             options,
             listener: Mutex::default(),
             entering: Mutex::default(),
@@ -520,6 +528,13 @@ impl Transport {
         } else {
             (uid, gid)
         }
+    }
+
+    /// The one user for whom the credential speaks, beside root who acts as him; none if it speaks
+    /// for all. Whoever else is refused by the server, so what others were told is not for him.
+    #[must_use]
+    pub fn sole_user(&self) -> Option<u32> {
+        self.shared.sole_user
     }
 
     /// The server's address as the user gave it.

@@ -35,9 +35,9 @@ pub(super) fn attr_valid(view: &View) -> Duration {
     }
 }
 
-/// How long the kernel may keep a name; `epoch`: whether it can be told that none holds any more.
-pub(super) fn name_valid(leased: bool, epoch: bool) -> Duration {
-    if leased && epoch {
+/// How long the kernel may keep a name, if it keeps any.
+pub(super) fn name_valid(leased: bool, names_kept: bool) -> Duration {
+    if leased && names_kept {
         LEASED
     } else {
         Duration::ZERO
@@ -45,11 +45,11 @@ pub(super) fn name_valid(leased: bool, epoch: bool) -> Duration {
 }
 
 /// An inode and the name that led to it.
-pub(super) fn entry(view: &View, epoch: bool) -> Entry {
+pub(super) fn entry(view: &View, names_kept: bool) -> Entry {
     Entry {
         node: NodeId(view.node.0),
         generation: 0,
-        entry_valid: name_valid(view.name_leased, epoch),
+        entry_valid: name_valid(view.name_leased, names_kept),
         attr_valid: attr_valid(view),
         attr: attr(&view.attributes),
     }

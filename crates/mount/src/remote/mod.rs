@@ -10,7 +10,8 @@
 //!
 //! Permissions: the kernel judges every caller by mode and ACL (`default_permissions`,
 //! `POSIX_ACL`), which it keeps only as long as the lease stands; the server judges again whatever
-//! reaches it. So what is answered from here is never more than the caller may have.
+//! reaches it. So what is answered from here is never more than the caller may have. Whom a user's
+//! credential does not speak for may have nothing: he is refused here, before any answer.
 //!
 //! What the kernel keeps is dropped through `invalidate` when a lease goes: names by raising the
 //! epoch, which takes no lock in the kernel and so cannot wait for a request that waits for us;
@@ -132,8 +133,10 @@ impl RemoteMount {
         };
         let session = Session::mount(path, &options, &wishes())?;
         let notifier = session.notifier();
+        // The kernel shows the names that it keeps to whoever gets in.
+        let strangers_enter = config.allow_other && volume.transport().sole_user().is_some();
         let handler = Arc::new(RemoteFs {
-            epoch: notifier.inc_epoch().is_ok(),
+            names_kept: notifier.inc_epoch().is_ok() && !strangers_enter,
             volume: Arc::clone(&volume),
             runtime,
             handles: Arc::default(),
@@ -170,8 +173,33 @@ struct RemoteFs {
     handles: Arc<Handles>,
     waiting: Waiting,
     source: String,
-    /// Whether the kernel drops all names on request. Without, it keeps none.
-    epoch: bool,
+    /// Whether the kernel keeps names: if it drops all of them on request, and they are nobody
+    /// else's.
+    names_kept: bool,
+}
+
+/// Whether an operation uses what somebody has opened before, or ends it. Who was handed a
+/// descriptor may do that, whoever he is.
+fn is_through_open(operation: &Operation) -> bool {
+    match operation {
+        Operation::GetAttr { fh } | Operation::Statx { fh, .. } => fh.is_some(),
+        Operation::SetAttr(change) => change.fh.is_some(),
+        Operation::Read(_)
+        | Operation::Write(_)
+        | Operation::Flush { .. }
+        | Operation::Release(_)
+        | Operation::Fsync { .. }
+        | Operation::Fallocate { .. }
+        | Operation::Lseek { .. }
+        | Operation::CopyFileRange(_)
+        | Operation::ReadDir(_)
+        | Operation::ReadDirPlus(_)
+        | Operation::ReleaseDir { .. }
+        | Operation::FsyncDir { .. }
+        | Operation::GetLk(_)
+        | Operation::SetLk { .. } => true,
+        _ => false,
+    }
 }
 
 /// A request on its way to an answer.
@@ -194,6 +222,11 @@ impl Handler for RemoteFs {
             ..
         } = request;
         let answer = self.waiting.answer(replier, pid);
+        let sole_user = self.volume.transport().sole_user();
+        let is_stranger = sole_user.is_some_and(|user| uid != user && uid != 0);
+        if is_stranger && !is_through_open(&operation) {
+            return answer.error(Errno::ACCESS);
+        }
         let (uid, gid) = self.volume.transport().acting(uid, gid);
         let call = Call {
             node: NodeId(node.0),

@@ -43,7 +43,7 @@ impl RemoteFs {
         };
         match self.volume.lookup_cached(call.node, &name) {
             Some(Some(view)) => return self.part().answer_entry(call, &view),
-            Some(None) => return call.answer.negative(name_valid(true, self.epoch)),
+            Some(None) => return call.answer.negative(name_valid(true, self.names_kept)),
             None => {}
         }
         let who = call.who();
@@ -246,7 +246,7 @@ impl RemoteFs {
         Part {
             volume: Arc::clone(&self.volume),
             handles: Arc::clone(&self.handles),
-            epoch: self.epoch,
+            names_kept: self.names_kept,
         }
     }
 }
@@ -256,12 +256,12 @@ impl RemoteFs {
 pub(super) struct Part {
     pub(super) volume: Arc<Volume>,
     pub(super) handles: Arc<Handles>,
-    pub(super) epoch: bool,
+    pub(super) names_kept: bool,
 }
 
 impl Part {
     pub(super) fn entry(&self, view: &View) -> crate::kernel::Entry {
-        super::convert::entry(view, self.epoch)
+        super::convert::entry(view, self.names_kept)
     }
 
     /// Tells the kernel of an inode. It counts as known from before the answer is sent, because the
