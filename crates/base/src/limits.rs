@@ -150,8 +150,11 @@ pub const WATCH_CHANGES_MAX: usize = 4096;
 
 /// Default time within which a mount answers, with an error if need be.
 pub const REQUEST_TIME_DEFAULT: Duration = Duration::from_secs(30);
-/// Memory that one mount may hold in read-ahead and in unwritten data.
+/// Memory that one mount may hold in read-ahead: twice what a line of 10 Gbit/s carries in 100 ms.
 pub const CLIENT_BUFFER_BYTES_MAX: u64 = 256 << 20;
+/// Memory that one mount may hold in data that is not on the server's disk. Half of it is asked to
+/// be made durable while the other half is written; 64 MiB are half a second of a gigabit.
+pub const CLIENT_UNWRITTEN_BYTES_MAX: u64 = 128 << 20;
 /// Memory that the listings of one mount may hold, those of open directories and those that are on
 /// their way: three and a half million names of usual length. A listing that goes on beyond, as
 /// that of a server does which makes names up, ends with an error.

@@ -10,9 +10,10 @@
 //! are good, so they are for comparing with handles that clients hold, never for sending to one
 //! that does not.
 //!
-//! Not reported, because the kernel does not: writes through a shared memory mapping, and what a
-//! network or cluster file system changes on other machines. The kernel's queue is bounded (16,384
-//! events by default); if it overflows, the report is [`LocalChange::Everything`].
+//! Not reported, because the kernel does not: writes through a shared memory mapping, access times
+//! that are set alone (to the kernel they are reads), and what a network or cluster file system
+//! changes on other machines. The kernel's queue is bounded (16,384 events by default); if it
+//! overflows, the report is [`LocalChange::Everything`].
 
 use crate::error::ExportError;
 use crate::export::Export;

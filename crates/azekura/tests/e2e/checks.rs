@@ -41,3 +41,12 @@ pub(crate) fn fails(run: &Run, code: &str) {
     assert!(stderr.contains(&last), "{stderr}");
     assert_eq!(run.stdout, "");
 }
+
+/// The figures of a mount. No process is started for it, which would be born with copies of the
+/// test's open files.
+#[track_caller]
+pub(crate) fn figures(mount: &std::path::Path) -> Value {
+    let mut text = vec![0; 1 << 16];
+    let len = rustix::fs::getxattr(mount, "system.azekura.status", &mut text[..]).unwrap();
+    serde_json::from_slice(&text[..len]).unwrap()
+}

@@ -12,6 +12,11 @@
 //! | `disk` | a file system that can lose power |
 //! | `errors` | what is heard of lost writes |
 //! | `sessions` | how sessions begin and end |
+//! | `rights` | who may do what on a mount |
+//! | `silence` | what is answered without a server that is stopped |
+//! | `times` | times of files |
+//! | `memory` | how much of it a mount takes |
+//! | `mapping` | shared mappings of files |
 //! | `users` | credentials that speak for one user |
 //! | `demonstration` | `demo` |
 //! | `stores` | stores in files and on block devices |
@@ -36,6 +41,10 @@ mod errors;
 #[cfg(test)]
 mod line;
 #[cfg(test)]
+mod mapping;
+#[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod mounting;
 #[cfg(test)]
 #[path = "../common/random.rs"]
@@ -45,13 +54,19 @@ mod reading;
 #[cfg(test)]
 mod replay;
 #[cfg(test)]
+mod rights;
+#[cfg(test)]
 mod sessions;
+#[cfg(test)]
+mod silence;
 #[cfg(test)]
 mod stores;
 #[cfg(test)]
 mod stores_care;
 #[cfg(test)]
 mod terminal;
+#[cfg(test)]
+mod times;
 #[cfg(test)]
 mod usage;
 #[cfg(test)]

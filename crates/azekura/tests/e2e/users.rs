@@ -3,12 +3,15 @@
 use crate::checks::{fails, json};
 use crate::common::{Run, Scene, obstacle, run};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The one user other than root that every machine has.
 const UID: u32 = 65_534;
+
+/// Somebody without any credential.
+const STRANGER: u32 = 61_001;
 
 /// A server, and the configuration of a user who is enrolled there.
 struct Enrolled {
@@ -146,6 +149,70 @@ fn a_users_credential_mounts_for_that_user_and_for_root() {
         assert_eq!((found.len(), found.uid()), (8, UID));
         fs::remove_file(file).unwrap();
     }
+}
+
+#[test]
+fn a_stranger_on_a_users_mount_has_nothing_of_what_is_cached() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let enrolled = Enrolled::new();
+    let export = enrolled.scene.path("export");
+    fs::write(export.join("large"), vec![b'x'; 300_000]).unwrap();
+    symlink("large", export.join("link")).unwrap();
+    let script = format!(
+        "./azekura mount {} mnt --allow-other
+        trap './azekura umount mnt' EXIT
+        stranger() {{ setpriv --reuid={STRANGER} --regid={STRANGER} --clear-groups \"$@\"; }}
+        for round in 1 2; do
+            cat mnt/large mnt/link | wc -c; ls mnt; ls mnt/mine; getfattr -d mnt/large
+            for file in large link; do
+                if stranger cat mnt/$file; then exit 9; fi
+            done
+            if stranger ls mnt || stranger ls mnt/mine; then exit 8; fi
+            if stranger stat mnt/large || stranger readlink mnt/link; then exit 5; fi
+            if stranger touch mnt/mine/new; then exit 7; fi
+        done
+        chmod 777 mnt/mine; touch mnt/mine/first; ls mnt/mine
+        if stranger touch mnt/mine/new; then exit 6; fi
+        # What he was handed he may use.
+        stranger wc -c < mnt/large",
+        enrolled.scene.volume()
+    );
+    let worked = enrolled.shell(0, "666", &script).ok();
+    assert_eq!(worked.matches("600000\n").count(), 2, "{worked}");
+    assert!(worked.ends_with("\n300000\n"), "{worked}");
+    assert!(!export.join("mine/new").exists());
+}
+
+#[test]
+fn a_users_mount_lets_nobody_else_in_unless_the_machine_allows_it() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let enrolled = Enrolled::new();
+    fs::write(enrolled.scene.path("user/fuse.conf"), "user_allow_other\n").unwrap();
+    fs::write(enrolled.scene.path("user/none.conf"), "").unwrap();
+    let script = format!(
+        "user() {{ setpriv --reuid={UID} --regid={UID} --clear-groups \"$@\"; }}
+        trap 'user ./azekura umount mnt' EXIT
+        mount --bind user/none.conf /etc/fuse.conf
+        user ./azekura mount {volume} mnt -o suid,dev
+        user ls mnt; grep \"$PWD/mnt \" /proc/self/mounts
+        if ls mnt; then exit 9; fi
+        user ./azekura umount mnt
+        if user ./azekura mount {volume} mnt --allow-other; then exit 8; fi
+        mount --bind user/fuse.conf /etc/fuse.conf
+        user ./azekura mount {volume} mnt --allow-other
+        ls mnt",
+        volume = enrolled.scene.volume()
+    );
+    let worked = enrolled.shell(0, "666", &script);
+    let refused = "user_allow_other";
+    assert!(worked.stderr.contains(refused), "{worked:?}");
+    let worked = worked.ok();
+    assert!(worked.contains("nosuid,nodev"), "{worked}");
+    assert!(worked.ends_with("mine\nroots\n"), "{worked}");
 }
 
 #[test]

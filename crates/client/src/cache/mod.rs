@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wire::message::{Entry, Lease};
 
 /// Nodes kept beyond those that the kernel or an open file holds; with handle, name and places in
-/// tables that double as they grow, each takes about 1 KiB, all of them 256 MiB.
+/// tables that double as they grow, each takes about 1.1 KiB, all of them some 300 MiB.
 pub const NODES_IDLE_MAX: usize = 1 << 18;
 /// First inode number shown for files whose number at the server is not known yet; no file system
 /// numbers this high.

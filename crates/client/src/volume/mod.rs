@@ -52,7 +52,7 @@ use crate::cache::{NodeId, NodeTable};
 use crate::clock::now;
 use crate::file::File;
 use crate::transport::{Call, CallError, FileResponse, Transport};
-use base::limits::{CLIENT_BUFFER_BYTES_MAX, LEASE_RETURNS_MAX};
+use base::limits::{CLIENT_BUFFER_BYTES_MAX, CLIENT_UNWRITTEN_BYTES_MAX, LEASE_RETURNS_MAX};
 use base::{Attributes, FsError, Handle, OpenId, Principal, VolumeId};
 use readahead::Budget;
 use std::pin::Pin;
@@ -155,7 +155,7 @@ impl Volume {
         else {
             return Err(CallError::Protocol);
         };
-        let write_memory_units = CLIENT_BUFFER_BYTES_MAX / 2 / WRITE_MEMORY_UNIT;
+        let write_memory_units = CLIENT_UNWRITTEN_BYTES_MAX / WRITE_MEMORY_UNIT;
         let this = Arc::new_cyclic(|this| Self {
             transport: transport.clone(),
             id: volume,

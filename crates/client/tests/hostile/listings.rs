@@ -8,7 +8,7 @@ use crate::peer::{
 use base::limits::{DIRECTORY_ENTRIES_MAX, LISTINGS_BYTES_MAX};
 use base::{FileKind, FsError, Handle, Name, Principal};
 use bytes::Bytes;
-use client::cache::NodeId;
+use client::cache::{NODES_IDLE_MAX, NodeId};
 use client::volume::Volume;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,6 +96,39 @@ fn a_listing_without_end_ends_with_an_error_in_bounded_memory() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             assert!(look(&volume).await.unwrap().is_some());
+        }
+    });
+}
+
+/// What `docs/semantics.md` (T5) says of inodes that nobody uses.
+const IDLE_BYTES_MAX: usize = 300 << 20;
+
+#[test]
+fn inodes_that_nobody_uses_are_forgotten_in_time() {
+    const FILES: u64 = NODES_IDLE_MAX as u64 / 2 * 3;
+    let files = |cookie: u64| {
+        let entry = |n: u64| {
+            let mut entry = file();
+            entry.handle = Handle::new(&[[0x11; 56].as_slice(), &n.to_le_bytes()].concat())?;
+            (entry.attributes.inode, entry.lease) = (n, Lease::Read);
+            Some(listed(name(&format!("a usual name, {n}")), n, Some(entry)))
+        };
+        let end = (cookie + 2000).min(FILES);
+        let entries = (cookie + 1..=end).filter_map(entry).collect();
+        page(entries, end == FILES, Lease::Read)
+    };
+    alone(async move {
+        let peer = Peer::start(paged(files)).await;
+        let volume = peer.volume().await;
+        let measured = Measured::begin();
+        assert_eq!(list(&volume).await, Ok(FILES as usize));
+        let (nodes, _) = volume.cache_size();
+        assert!(nodes <= NODES_IDLE_MAX, "{nodes} inodes");
+        assert!(nodes > NODES_IDLE_MAX / 2, "only {nodes} inodes");
+        let deadline = Instant::now() + END_TIME_MAX;
+        while measured.bytes() > IDLE_BYTES_MAX {
+            assert!(Instant::now() < deadline, "{} bytes", measured.bytes());
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     });
 }

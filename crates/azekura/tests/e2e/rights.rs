@@ -1,0 +1,357 @@
+//! Who may do what on a mount: what others were told is nobody else's answer, who gets in, extended
+//! attributes, and what is left to whom a directory was closed.
+
+use crate::common::{Run, Scene, obstacle, run, text};
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Users and a group without names here.
+const USER: u32 = 61_001;
+const OTHER: u32 = 61_002;
+const GROUP: u32 = 61_003;
+
+/// A shell command as a user with one supplementary group, or none.
+fn shell(uid: u32, group: Option<u32>, directory: &Path, script: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={uid}"));
+    command.arg(format!("--regid={uid}"));
+    match group {
+        Some(group) => command.arg(format!("--groups={group}")),
+        None => command.arg("--clear-groups"),
+    };
+    command.args(["sh", "-c", script]);
+    command.current_dir(directory).env("LC_ALL", "C");
+    command
+}
+
+/// A server whose directory everybody may pass.
+fn open_scene() -> Scene {
+    let scene = Scene::new();
+    set_mode(&scene.path(""), 0o711);
+    set_mode(&scene.path("export"), 0o755);
+    scene
+}
+
+#[track_caller]
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// Everything that can be found out in a directory, each with whether it was.
+const LOOK: &str = r#"
+for file in open closed listed acl group users dir/in shut/in link; do
+    echo "$file: $(cat $file 2>&1)"
+done
+for dir in . dir shut; do
+    echo "$dir: $(ls $dir 2>&1 | sed 's/.*: //')"
+done
+for name in user.k trusted.k; do
+    for file in open closed; do
+        echo "$file $name: $(getfattr --only-values -n $name $file 2>&1 | sed 's/.*: //')"
+    done
+done
+echo "shut/none: $(stat -c %n shut/none 2>&1)"
+"#;
+
+/// A tree with something for everybody.
+fn make_tree(top: &Path) {
+    for (name, mode) in [("dir", 0o711), ("shut", 0o700)] {
+        fs::create_dir(top.join(name)).unwrap();
+        set_mode(&top.join(name), mode);
+    }
+    let files = [
+        ("open", 0o644, 0),
+        ("closed", 0o600, 0),
+        ("listed", 0o600, 0),
+        ("acl", 0o664, 0),
+        ("group", 0o640, 0),
+        ("users", 0o600, USER),
+        ("dir/in", 0o644, 0),
+        ("shut/in", 0o644, 0),
+    ];
+    for (name, mode, owner) in files {
+        fs::write(top.join(name), format!("contents of {name}")).unwrap();
+        let group = if name == "group" { GROUP } else { 0 };
+        chown(top.join(name), Some(owner), Some(group)).unwrap();
+        set_mode(&top.join(name), mode);
+    }
+    symlink("closed", top.join("link")).unwrap();
+    for (name, acl) in [("acl", "---"), ("listed", "r--")] {
+        let entry = format!("u:{USER}:{acl}");
+        let path = top.join(name);
+        run(Command::new("setfacl").args(["-m", &entry, text(&path)])).ok();
+    }
+    for name in ["open", "closed"] {
+        for key in ["user.k", "trusted.k"] {
+            let value = format!("{key} of {name}");
+            let flags = XattrFlags::empty();
+            rustix::fs::setxattr(top.join(name), key, value.as_bytes(), flags).unwrap();
+        }
+    }
+}
+
+/// The oracle is the kernel on the exported directory itself.
+#[test]
+fn nobody_gets_what_was_cached_for_another() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    let export = scene.path("export");
+    make_tree(&export);
+    let mount = scene.mount("mnt", &["--allow-other"]);
+    // Who may have most comes between the others, and what they were refused he gets.
+    let callers = [
+        (USER, None),
+        (USER, Some(GROUP)),
+        (0, None),
+        (USER, None),
+        (OTHER, None),
+        (USER, Some(GROUP)),
+        (0, None),
+    ];
+    for (uid, group) in callers {
+        let [there, here] =
+            [&export, &mount].map(|directory| run(&mut shell(uid, group, directory, LOOK)).ok());
+        assert!(there.contains("open: contents of open\n"), "{there}");
+        assert_eq!(here, there, "for {uid} with group {group:?}");
+    }
+    let hits = crate::checks::figures(&mount)["lookup_hit_rate"].as_f64();
+    assert!(hits > Some(0.1), "nothing was answered from here: {hits:?}");
+}
+
+/// A program that says whose rights it has, and a device, on the export.
+fn make_special(export: &Path) {
+    let program = export.join("whoami");
+    fs::copy("/usr/bin/id", &program).unwrap();
+    set_mode(&program, 0o4755);
+    let mut device = Command::new("mknod");
+    run(device.args(["-m", "666", text(&export.join("null")), "c", "1", "3"])).ok();
+}
+
+#[test]
+fn only_who_mounted_enters_and_special_files_have_no_effect_unless_root_asks() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    make_special(&scene.path("export"));
+    let top = scene.path("");
+    let as_user = |script: &str| run(&mut shell(USER, None, &top, script));
+
+    let mount = scene.mount("mnt", &[]);
+    assert!(mount.join("whoami").exists());
+    for script in ["ls mnt", "cat mnt/whoami", "mnt/whoami -u", "stat mnt/null"] {
+        let refused = as_user(script);
+        assert!(!refused.status.success(), "{refused:?}");
+        let says = refused.stderr.to_ascii_lowercase();
+        assert!(says.contains("permission denied"), "{refused:?}");
+    }
+    scene.umount(&mount);
+
+    let mount = scene.mount("mnt", &["--allow-other"]);
+    assert_eq!(as_user("mnt/whoami -u").ok(), format!("{USER}\n"));
+    let opened = File::open(mount.join("null")).unwrap_err();
+    assert_eq!(opened.kind(), std::io::ErrorKind::PermissionDenied);
+    scene.umount(&mount);
+
+    let mount = scene.mount("mnt", &["--allow-other", "-o", "suid,dev"]);
+    assert_eq!(as_user("mnt/whoami -u").ok(), "0\n");
+    assert_eq!(fs::read(mount.join("null")).unwrap(), b"");
+}
+
+/// The value of an attribute, if there is one.
+fn xattr(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
+    let mut value = vec![0; 1 << 16];
+    let len = rustix::fs::getxattr(path, name, &mut value[..])?;
+    value.truncate(len);
+    Ok(value)
+}
+
+fn set_xattr(path: &Path, name: &str, value: &[u8]) -> Result<(), Errno> {
+    rustix::fs::setxattr(path, name, value, XattrFlags::empty())
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let mut list = vec![0; 1 << 16];
+    let len = rustix::fs::listxattr(path, &mut list[..]).unwrap();
+    let names = list[..len].split(|byte| *byte == 0);
+    let mut names: Vec<_> = names
+        .filter(|name| !name.is_empty())
+        .map(|name| String::from_utf8_lossy(name).into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// `CAP_NET_BIND_SERVICE`, permitted and effective (capabilities(7)).
+const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+/// Owner, a named user, group, mask and others (acl(5)).
+fn acl() -> Vec<u8> {
+    let entry = |tag: u16, rights: u16, id: u32| {
+        [
+            &tag.to_le_bytes()[..],
+            &rights.to_le_bytes(),
+            &id.to_le_bytes(),
+        ]
+        .concat()
+    };
+    let entries = [
+        entry(0x01, 6, u32::MAX),
+        entry(0x02, 4, USER),
+        entry(0x04, 4, u32::MAX),
+        entry(0x10, 4, u32::MAX),
+        entry(0x20, 4, u32::MAX),
+    ];
+    [&2_u32.to_le_bytes()[..], &entries.concat()].concat()
+}
+
+#[test]
+fn extended_attributes_are_the_servers_and_labels_are_not_passed_through() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    let export = scene.path("export");
+    let mount = scene.mount("mnt", &["--allow-other"]);
+    for name in ["here", "there"] {
+        fs::write(mount.join(name), "x").unwrap();
+    }
+    let acl = acl();
+    let values: [(&str, &[u8]); 4] = [
+        ("user.k", b"a value"),
+        ("trusted.k", b"root's"),
+        ("security.capability", &CAPABILITY),
+        ("system.posix_acl_access", &acl),
+    ];
+    // Set on one side, found on the other.
+    for (name, value) in values {
+        for (from, to, file) in [(&mount, &export, "here"), (&export, &mount, "there")] {
+            set_xattr(&from.join(file), name, value).unwrap();
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while xattr(&to.join(file), name).as_deref() != Ok(value) {
+                let late = Instant::now() >= deadline;
+                assert!(!late, "{name} of {file}: {:?}", xattr(&to.join(file), name));
+            }
+        }
+    }
+    for file in ["here", "there"] {
+        assert_eq!(names(&mount.join(file)), names(&export.join(file)));
+        assert_eq!(names(&mount.join(file)).len(), values.len());
+    }
+    let as_user = |script: &str| run(&mut shell(USER, None, &mount, script));
+    let listed = as_user("getfattr -m - here").ok();
+    assert!(
+        listed.contains("user.k") && !listed.contains("trusted"),
+        "{listed}"
+    );
+    assert!(
+        !as_user("setfattr -n trusted.mine -v x here")
+            .status
+            .success()
+    );
+    rustix::fs::removexattr(mount.join("here"), "user.k").unwrap();
+    assert_eq!(xattr(&export.join("here"), "user.k"), Err(Errno::NODATA));
+
+    // Labels: none comes from the server, none gets there.
+    let label = "security.selinux";
+    let refused = set_xattr(&mount.join("here"), label, b"a:b:c:d");
+    assert_eq!(refused, Err(Errno::OPNOTSUPP));
+    // Any name that no module of this machine claims does for the way back.
+    let label = "security.label";
+    set_xattr(&export.join("here"), label, b"of the server").unwrap();
+    assert_eq!(xattr(&mount.join("here"), label), Err(Errno::OPNOTSUPP));
+    assert!(!names(&mount.join("here")).iter().any(|name| name == label));
+}
+
+/// A shell that works in a directory and does the next thing when it is told to.
+struct Within {
+    shell: std::process::Child,
+}
+
+impl Within {
+    fn new(directory: &Path, script: &str) -> Self {
+        let shell = shell(USER, None, directory, script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self { shell }
+    }
+
+    fn go_on(&mut self) {
+        self.shell.stdin.as_ref().unwrap().write_all(b"\n").unwrap();
+    }
+
+    fn end(mut self) -> Run {
+        drop(self.shell.stdin.take());
+        let output = self.shell.wait_with_output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Run {
+            status: output.status,
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
+    }
+}
+
+#[test]
+fn who_has_reached_a_file_goes_on_although_the_way_there_is_closed() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    let export = scene.path("export");
+    let within: PathBuf = export.join("above/within");
+    fs::create_dir_all(&within).unwrap();
+    chown(&within, Some(USER), Some(USER)).unwrap();
+    fs::write(within.join("file"), "contents").unwrap();
+    let mount = scene.mount("mnt", &["--allow-other"]);
+    let script = format!(
+        r#"
+        exec 7<file
+        for round in 1 2; do
+            read -r closed
+            cat file || exit 2
+            cat <&7 || exit 3
+            cat /proc/self/fd/7 >/dev/null || exit 4
+            mkdir made$round && echo new >made$round/new && cat made$round/new || exit 5
+            if cat {0}/above/within/file || cat ../within/file || ls ..; then exit 6; fi
+        done 2>&1
+        "#,
+        text(&mount)
+    );
+    let mut shell = Within::new(&mount.join("above/within"), &script);
+    // Through the mount, so that this machine knows of it at once.
+    set_mode(&mount.join("above"), 0o700);
+    shell.go_on();
+    let made = |name: &str| fs::metadata(within.join(name).join("new")).is_ok();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !made("made1") {
+        assert!(Instant::now() < deadline, "the shell does not go on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Another server finds by their handles what nobody walks to any more.
+    scene.kill();
+    scene.start();
+    shell.go_on();
+    let ended = shell.end();
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(
+        ended.stdout.matches("ermission denied").count(),
+        6,
+        "{ended:?}"
+    );
+    assert!(made("made2"));
+    assert_eq!(
+        fs::metadata(export.join("above")).unwrap().mode() & 0o777,
+        0o700
+    );
+}

@@ -1,0 +1,179 @@
+//! A server that is stopped: what is answered without it, for how long, and what waits for it.
+
+use crate::checks::figures;
+use crate::common::{Scene, obstacle, text};
+use crate::mapping::Mapping;
+use base::limits::LEASE_TRUST_TIME;
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+/// What is answered from here takes no longer, also on a machine that is busy.
+const AT_ONCE: Duration = Duration::from_secs(2);
+/// What has not ended by then waits for the server.
+const WAITS: Duration = Duration::from_millis(700);
+/// Any end of what waited.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Does something on a thread of its own and tells what came of it.
+fn begin<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || sender.send(job()));
+    receiver
+}
+
+/// What programs ask for all the time: names, attributes, listings, contents.
+fn look(mount: &Path) -> (u64, usize, Vec<u8>, bool) {
+    let len = fs::metadata(mount.join("dir/file")).unwrap().len();
+    let entries = fs::read_dir(mount.join("dir")).unwrap().count();
+    let contents = fs::read(mount.join("dir/file")).unwrap();
+    (len, entries, contents, mount.join("dir/none").exists())
+}
+
+#[test]
+fn what_is_cached_is_answered_while_the_server_is_trusted_and_no_longer() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let directory = scene.path("export/dir");
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("file"), "contents").unwrap();
+    fs::write(directory.join("open"), vec![7; 1 << 20]).unwrap();
+    let mount = scene.mount("mnt", &["--timeout", "20s"]);
+    let expected = (8, 2, b"contents".to_vec(), false);
+    let open = File::open(mount.join("dir/open")).unwrap();
+    let mut page = [0; 4096];
+    open.read_exact_at(&mut page, 0).unwrap();
+    // Twice: what is asked for once more is known, down to the name that is not there.
+    assert_eq!(
+        [look(&mount), look(&mount)],
+        [expected.clone(), expected.clone()]
+    );
+    // The server's last word, just now.
+    scene.azekura(&["sync", text(&mount)]).ok();
+    let stopped = Instant::now();
+    scene.signal(Signal::STOP);
+    while stopped.elapsed() + Duration::from_secs(1) < LEASE_TRUST_TIME {
+        let at = mount.clone();
+        let looked = begin(move || look(&at)).recv_timeout(AT_ONCE);
+        assert_eq!(
+            looked.as_ref(),
+            Ok(&expected),
+            "{:?} after the last word",
+            stopped.elapsed()
+        );
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    std::thread::sleep(LEASE_TRUST_TIME + Duration::from_millis(300) - stopped.elapsed());
+    let questions: [fn(PathBuf) -> u64; 4] = [
+        |mount| fs::metadata(mount.join("dir/file")).unwrap().len(),
+        |mount| fs::read(mount.join("dir/file")).unwrap().len() as u64,
+        |mount| fs::read_dir(mount.join("dir")).unwrap().count() as u64,
+        |mount| u64::from(mount.join("dir/none").exists()),
+    ];
+    let asked = questions.map(|question| {
+        let mount = mount.clone();
+        begin(move || question(mount))
+    });
+    std::thread::sleep(WAITS);
+    let answers = asked.each_ref().map(Receiver::try_recv);
+    assert_eq!(answers, [Err(TryRecvError::Empty); 4], "without the server");
+    // Pages of what is open need nobody.
+    let open = begin(move || (open.read_exact_at(&mut page, 0).map(|()| page), open));
+    let (read, open) = open.recv_timeout(AT_ONCE).expect("the kernel has the page");
+    assert_eq!(read.unwrap(), [7; 4096]);
+    // Pages that it does not have do.
+    let elsewhere = begin(move || {
+        let mut page = [0; 4096];
+        open.read_exact_at(&mut page, 900 << 10).unwrap();
+        page
+    });
+    assert_eq!(
+        elsewhere.recv_timeout(WAITS),
+        Err(RecvTimeoutError::Timeout)
+    );
+    scene.signal(Signal::CONT);
+    let answers = asked.map(|asked| asked.recv_timeout(PATIENCE));
+    assert_eq!(answers, [Ok(8), Ok(8), Ok(2), Ok(0)]);
+    assert_eq!(elsewhere.recv_timeout(PATIENCE).unwrap(), [7; 4096]);
+}
+
+/// Whatever was asked about the file before: the kernel wants to know more before it writes.
+#[test]
+fn a_write_waits_for_no_server() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    fs::write(scene.path("export/file"), "x").unwrap();
+    let mount = scene.mount("mnt", &["--timeout", "20s"]);
+    let path = mount.join("file");
+    let mut file = File::options().write(true).open(&path).unwrap();
+    for round in 0..3 {
+        scene.signal(Signal::STOP);
+        let written = begin(move || file.write_all_at(b"more", round * 4).map(|()| file));
+        let written = written.recv_timeout(AT_ONCE);
+        scene.signal(Signal::CONT);
+        file = written.expect("it is held here").unwrap();
+        match round {
+            0 => drop(file.metadata().unwrap()),
+            1 => file.sync_all().unwrap(),
+            _ => {}
+        }
+        assert_eq!(fs::metadata(&path).unwrap().len(), round * 4 + 4);
+    }
+    drop(file);
+    assert_eq!(
+        fs::read(scene.path("export/file")).unwrap(),
+        b"moremoremore"
+    );
+}
+
+/// What Linux does: a kernel that passes it on makes the promise better than its word.
+#[test]
+fn syncfs_hands_dirty_pages_over_and_asks_no_server() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &["--timeout", "20s"]);
+    let create = |name: &str| {
+        let mut options = File::options();
+        options.read(true).write(true).create(true);
+        options.open(mount.join(name)).unwrap()
+    };
+    let (written, mapped) = (create("written"), create("mapped"));
+    mapped.set_len(4096).unwrap();
+    let mut mapping = Mapping::new(&mapped, 4096);
+    // From here on the page is in memory: who uses it asks nobody.
+    assert_eq!(mapping.bytes()[0], 0);
+    scene.azekura(&["sync", text(&mount)]).ok();
+    scene.signal(Signal::STOP);
+    written.write_all_at(&[1; 100_000], 0).unwrap();
+    mapping.bytes().fill(2);
+    let unwritten = || figures(&mount)["unwritten_bytes"].as_u64().unwrap();
+    assert_eq!(unwritten(), 100_000, "a page that is dirty is the kernel's");
+    let root = File::open(&mount).unwrap();
+    let synced = begin(move || rustix::fs::syncfs(&root)).recv_timeout(AT_ONCE);
+    assert_eq!(synced, Ok(Ok(())), "it does not wait for the server");
+    let begun = Instant::now();
+    while unwritten() < 100_000 + 4096 {
+        assert!(
+            begun.elapsed() < AT_ONCE,
+            "the page has not been written back"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // What does ask: it waits.
+    let at = mount.clone();
+    let synced = begin(move || rustix::fs::getxattr(at, "user.azekura.sync", &mut [0; 1][..]));
+    assert_eq!(synced.recv_timeout(WAITS), Err(RecvTimeoutError::Timeout));
+    scene.signal(Signal::CONT);
+    assert_eq!(synced.recv_timeout(PATIENCE), Ok(Ok(1)));
+    assert_eq!(unwritten(), 0);
+    assert_eq!(fs::read(scene.path("export/mapped")).unwrap(), [2; 4096]);
+}
