@@ -12,9 +12,9 @@
 //! ran (and its answer is made up again), it did not (and runs now), or nobody can tell, and the
 //! client is told just that. Two open intents about one name are not told apart.
 //!
-//! The log is two files used in turns ([`ring`]); what clients have settled is not carried over. How
-//! far they have is noted now and then, and at their goodbye: there is room for a few thousand open
-//! steps only, and a run that begins must not take for open what was settled long ago.
+//! The log is two files used in turns ([`ring`]); what clients have settled is not carried over.
+//! How far they have is noted now and then, and at their goodbye: there is room for a few thousand
+//! open steps only, and a run that begins must not take for open what was settled long ago.
 
 mod record;
 mod resolve;
