@@ -74,6 +74,15 @@ id128! {
     /// An object within its store, chosen by whoever makes it.
     ObjectId
 }
+id128! {
+    /// A server, chosen at random when its data directory is made.
+    ServerId
+}
+id128! {
+    /// A ticket: that of a reservation is the same at all servers; one that was split from another
+    /// has a number that whoever split it has chosen, of meaning only below that one.
+    TicketId
+}
 id64! {
     /// A request within its session; never used twice.
     RequestId

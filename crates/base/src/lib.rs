@@ -6,11 +6,12 @@
 //!
 //! * measures: [`Time`], [`ByteSize`], [`Rate`], [`Extent`]
 //! * identity: [`SessionId`], [`BootId`], [`WriteVerifier`], [`VolumeId`], [`Handle`],
-//!   [`Principal`], [`StoreId`], [`ObjectId`]
+//!   [`Principal`], [`StoreId`], [`ObjectId`], [`ServerId`], [`TicketId`]
 //! * names: [`Name`], the only way a path component crosses a border
 //! * files: [`Attributes`], [`FileKind`], [`AttributeChange`], [`FileSystemStat`]
 //! * tables: [`QuickMap`], for what is looked up once per entry or request
 //! * storage: [`BlockDevice`], the one door to it
+//! * promises: [`ticket`], what the holder of a reservation shows to a server
 //! * trouble: [`FsError`], the closed set of answers a file operation can fail with
 //! * [`limits`]: every bound of the system, with its reason
 
@@ -24,6 +25,7 @@ mod ids;
 pub mod limits;
 mod name;
 mod principal;
+pub mod ticket;
 mod time;
 mod units;
 
@@ -36,8 +38,8 @@ pub use extent::{Extent, ExtentSet};
 pub use handle::Handle;
 pub use hash::{QuickHasher, QuickMap, QuickState};
 pub use ids::{
-    BootId, ClusterId, LockOwner, ObjectId, OpenId, RequestId, SessionId, StoreId, VolumeId,
-    WriteVerifier,
+    BootId, ClusterId, LockOwner, ObjectId, OpenId, RequestId, ServerId, SessionId, StoreId,
+    TicketId, VolumeId, WriteVerifier,
 };
 pub use name::{Name, NameError};
 pub use principal::Principal;

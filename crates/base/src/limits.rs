@@ -181,9 +181,40 @@ pub const KERNEL_BUFFERS_SPARE_MAX: usize = 16;
 pub const STREAMS_PER_FILE_MAX: usize = 16;
 /// Claims of one reservation: a year of daily intervals on 44 devices.
 pub const RESERVATION_CLAIMS_MAX: usize = 16384;
+/// Devices of one server in one ticket.
+pub const TICKET_SLICES_MAX: usize = 16;
+/// How often a ticket can be split one after another: a job, its steps, their nodes, their ranks,
+/// and as many again. Every verification goes through all of them.
+pub const TICKET_LINKS_MAX: usize = 8;
+/// Longest path that a ticket is restricted to: a few levels below the root of a volume.
+pub const TICKET_PATH_BYTES_MAX: usize = 1024;
+/// Largest ticket: nine times the largest terms (36 bytes, 16 slices of 32, a path) with their
+/// names. It is shown once per connection.
+pub const TICKET_BYTES_MAX: usize = 16 << 10;
 /// Calendars asked for one counter-offer. One answers in about a microsecond, so who asks when
 /// something fits has to wait some tens of milliseconds at most.
 pub const RESERVATION_PROBES_MAX: usize = 65536;
+/// Tickets that are open at one device at once: with 90 % of a 10 GB/s device reserved each would
+/// have 2 MB/s. A decision among them takes microseconds.
+pub const SCHEDULER_TICKETS_MAX: usize = 4096;
+/// Users that one device knows at once: those with something waiting, and those who had more than
+/// others a moment ago.
+pub const SCHEDULER_USERS_MAX: usize = 65536;
+/// Requests of one ticket, or of one user without a ticket, that wait for one device: all that a
+/// connection may have at work, each in four pieces.
+pub const SCHEDULER_QUEUE_REQUESTS_MAX: usize = 4 * CONNECTION_REQUESTS_MAX;
+/// Requests without a ticket that wait for one device. Those with a ticket are not counted: no
+/// flood takes their room.
+pub const SCHEDULER_SHARED_REQUESTS_MAX: usize = 1 << 18;
+/// For how long an idle ticket saves its share at most. What it saved is served before everybody
+/// without a ticket, so a burst keeps these waiting for as long.
+pub const SCHEDULER_BURST_TIME_MAX: Duration = Duration::from_secs(1);
+/// How much of what a slow device owes to its tickets it makes good later. More would keep the
+/// others waiting long after the device has recovered, for seconds that are missed anyway.
+pub const SCHEDULER_CATCH_UP_TIME_MAX: Duration = Duration::from_secs(1);
+/// Seconds of a ticket's record that are kept until they are taken: two minutes of a server that is
+/// busy otherwise.
+pub const SCHEDULER_RECORD_SECONDS_MAX: usize = 120;
 
 /// Bytes that one device is given at once. Its own queue knows no reservations, so what waits there
 /// delays whoever has one: 16 MiB are 16 ms at 1 GB/s, below the 20 ms that a reserved request may
@@ -307,6 +338,10 @@ const _: () = assert!(
         < FRAME_BODY_BYTES_MAX
 );
 const _: () = assert!(GROUPS_MAX * 5 < FRAME_BODY_BYTES_MAX / 2);
+const _: () = assert!(
+    160 + (TICKET_LINKS_MAX + 1) * (16 + 36 + TICKET_SLICES_MAX * 32 + TICKET_PATH_BYTES_MAX)
+        <= TICKET_BYTES_MAX
+);
 // Each claim is one or two stretches, and every stretch is asked about at least once.
 const _: () = assert!(2 * RESERVATION_CLAIMS_MAX < RESERVATION_PROBES_MAX);
 const _: () = assert!(XATTR_BYTES_MAX < META_VALUE_BYTES_MAX);
