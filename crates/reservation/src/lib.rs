@@ -12,6 +12,8 @@
 //! | [`Ledger`] | owner of resources | who holds what; admits and amends as a whole or not at all |
 //! | [`Refusal`], [`Offer`] | | what is short, and where; what could be had instead |
 //!
+//! and, for who has to keep the promise at a device, second by second: [`scheduler`].
+//!
 //! The store has one calendar, with its allocation units, and a ledger with one or a few claims per
 //! reservation. Who only needs room and keeps accounts elsewhere uses a calendar alone.
 //!
@@ -49,6 +51,7 @@ mod claim;
 mod ledger;
 mod levels;
 mod moment;
+pub mod scheduler;
 
 pub use calendar::{CAPACITY_MAX, Calendar, DamagedChanges, Overfull, Shortage};
 pub use claim::{Claim, Offer, OfferKind, Refusal};
