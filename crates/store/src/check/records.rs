@@ -207,8 +207,11 @@ impl Work<'_> {
 
     fn count_number(&mut self, number: u64) {
         let next = &mut self.out.counters.number;
-        if number >= *next {
-            *next = number.saturating_add(1);
+        if number == u64::MAX {
+            let what = format!("number {number} is in use, which is never given out");
+            self.out.find(Kind::Record, Mend::Impossible, what);
+        } else if number >= *next {
+            *next = number + 1;
             let what = format!("number {number} is in use, and would be given out again");
             self.out.find(Kind::Derived, Mend::Possible, what);
         }
@@ -436,8 +439,9 @@ impl Work<'_> {
         let slots = self.slots.get(&au).cloned().unwrap_or_default();
         if let Some(found) = found
             && found.generation >= self.out.counters.generation
+            && found.generation < u64::MAX
         {
-            self.out.counters.generation = found.generation.saturating_add(1);
+            self.out.counters.generation = found.generation + 1;
             let what = format!("AU {au} has a generation that would be given out again");
             self.out.find(Kind::Derived, Mend::Possible, what);
         }

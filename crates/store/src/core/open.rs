@@ -1,9 +1,8 @@
 //! Format and open.
 
 use super::{Batch, Core, Layer};
-use crate::StoreError;
 use crate::key::{Key, Value};
-use crate::layout::{Layout, PAGE_BYTES, SUPERBLOCK_OFFSETS, Sizes};
+use crate::layout::{Layout, PAGE_BYTES, PIECE_BYTES, SUPERBLOCK_OFFSETS, Sizes};
 use crate::log::entry::{self, Change, PieceAt, record_len};
 use crate::log::{Log, Replay};
 use crate::lost::Lost;
@@ -13,6 +12,7 @@ use crate::reserve::GUARD_SECONDS;
 use crate::space::Space;
 use crate::superblock::{CAPABILITY_BYTES_MAX, Counters, Lifetimes, LogHead, Superblock};
 use crate::tree::Tree;
+use crate::{Damage, StoreError};
 use base::{BlockDevice, StoreId, Time};
 use reservation::{Calendar, Moment};
 use std::sync::Arc;
@@ -223,6 +223,10 @@ impl Core {
     pub(crate) fn replay_change(&mut self, change: Change) -> Result<(), StoreError> {
         let (key, value) = match change {
             Change::Piece(at, bytes) => {
+                let pieces = self.layout.au_bytes / PIECE_BYTES;
+                if at.au >= self.layout.au_count || u64::from(at.piece) >= pieces {
+                    return Err(Damage::Record.into());
+                }
                 self.overlay.pieces.insert(at, bytes);
                 return Ok(());
             }
