@@ -10,7 +10,7 @@ use crate::StoreError;
 use crate::device::AlignedBuffer;
 use crate::log::entry::EntryWriter;
 use crate::planted::{Mistake, planted};
-use base::BlockDevice;
+use base::{BlockDevice, DeviceError};
 use std::sync::Arc;
 
 /// An entry of the log that is to be made durable.
@@ -25,10 +25,18 @@ pub(crate) struct Group {
 impl Group {
     /// Makes it durable; needs nothing of the core.
     pub(crate) fn write(&self) -> Result<(), StoreError> {
+        self.write_by(|offset, bytes| self.device.write_at(offset, bytes))
+    }
+
+    /// As [`Self::write`], with another way to the device for the entry itself.
+    pub(crate) fn write_by(
+        &self,
+        write: impl FnOnce(u64, &[u8]) -> Result<(), DeviceError>,
+    ) -> Result<(), StoreError> {
         if self.is_direct && !planted(Mistake::NoDataFlush) {
             self.device.flush()?;
         }
-        self.device.write_at(self.offset, &self.bytes)?;
+        write(self.offset, &self.bytes)?;
         if planted(Mistake::NoEntryFlush) {
             return Ok(());
         }

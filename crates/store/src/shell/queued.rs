@@ -175,6 +175,18 @@ impl Queued {
         waited.map_err(|source| failed(action, extent, source))
     }
 
+    /// Writes in the caller's thread, which waits for nothing else: an entry of the log, say.
+    pub(crate) fn write_now(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
+        self.written_bytes
+            .fetch_add(from.len() as u64, Ordering::Relaxed);
+        self.write_through(offset, from)
+    }
+
+    fn write_through(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
+        self.wait_for(DeviceAction::Write, Extent::new(offset, from.len() as u64))?;
+        self.queue.device().write_at(offset, from)
+    }
+
     fn submit(&self, offset: u64, buffer: AlignedBuffer) -> Result<(), DeviceError> {
         let extent = Extent::new(offset, buffer.len() as u64);
         if buffer.len() <= SMALL_BYTES_MAX {
@@ -235,10 +247,7 @@ impl BlockDevice for Queued {
             .fetch_add(from.len() as u64, Ordering::Relaxed);
         let payload = self.payload.lock().unwrap_or_else(PoisonError::into_inner);
         let payload = payload.clone();
-        // What lies at a page and is no payload is an entry of the log: its flush follows at once.
-        let is_queued = from.len() >= QUEUED_BYTES_MIN
-            && offset.is_multiple_of(BLOCK)
-            && (payload.is_some() || !from.as_ptr().addr().is_multiple_of(BLOCK as usize));
+        let is_queued = from.len() >= QUEUED_BYTES_MIN && offset.is_multiple_of(BLOCK);
         let whole = match is_queued {
             true => from.len() - from.len() % BLOCK as usize,
             false => 0,
@@ -252,8 +261,7 @@ impl BlockDevice for Queued {
         if rest.is_empty() {
             return Ok(());
         }
-        self.wait_for(DeviceAction::Write, Extent::new(offset, rest.len() as u64))?;
-        self.queue.device().write_at(offset, rest)
+        self.write_through(offset, rest)
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
