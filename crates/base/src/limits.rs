@@ -226,6 +226,10 @@ pub const DEVICE_REQUESTS_MAX: usize = 128;
 /// How long a device may take for one request. Linux gives a disk 30 s and tries again; who has not
 /// answered after that is broken.
 pub const DEVICE_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long opening a device waits for whoever has it to go away. A process that was killed is gone
+/// before the kernel has taken apart what it had under way there, which keeps the device locked; on
+/// a busy machine that takes a second. Who is told that a device is in use has waited that long.
+pub const DEVICE_LOCK_TIME_MAX: Duration = Duration::from_secs(2);
 /// Bytes of data that a store has handed to its device and not seen written; who writes more waits
 /// before it takes part in anything. Half of what the device is given at once, so that nobody waits
 /// for the device while others wait for the store.

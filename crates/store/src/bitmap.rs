@@ -76,6 +76,12 @@ impl Bitmap {
             .or_else(|| self.clear_between(0, from))
     }
 
+    /// Whether none of the bits `from..to` is set.
+    #[must_use]
+    pub(crate) fn is_clear_between(&self, from: usize, to: usize) -> bool {
+        (from..to).all(|at| !self.get(at))
+    }
+
     fn clear_between(&self, from: usize, to: usize) -> Option<usize> {
         let mut at = from;
         while at < to {
@@ -148,6 +154,8 @@ mod tests {
             let mut again = Bitmap::new(len);
             prop_assert!(again.set_bytes(0, &bits.bytes(0, len)));
             prop_assert_eq!(&again, &bits);
+            let (low, high) = (start.min(len / 2), start.max(len / 2));
+            prop_assert_eq!(bits.is_clear_between(low, high), !model[low..high].contains(&true));
             prop_assert!(bits.iter().eq((0..len).filter(|at| model[*at])));
         }
     }

@@ -20,6 +20,7 @@ mod checkpoint;
 mod group;
 mod grow;
 mod open;
+mod room;
 
 use crate::StoreError;
 use crate::key::{Key, Value};
@@ -29,13 +30,13 @@ use crate::log::entry::{PieceAt, piece_len, record_len};
 use crate::lost::Lost;
 use crate::pages::Pages;
 use crate::planted::{Mistake, planted};
+use crate::promises::Promises;
 use crate::record;
 use crate::space::Space;
 use crate::superblock::{CAPABILITY_BYTES_MAX, Counters, LogHead, Superblock};
 use crate::transaction::{Staged, Transaction};
-use crate::tree::Tree;
+use crate::tree::{Load, Tree};
 use base::{BlockDevice, Extent, Time};
-use reservation::Calendar;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,6 +51,9 @@ pub use open::{Format, Options};
 pub(crate) struct Layer {
     pub(crate) records: BTreeMap<Key, Option<Value>>,
     pub(crate) pieces: BTreeMap<PieceAt, Arc<[u8]>>,
+    /// Records that are put and not removed, and their bytes.
+    puts: usize,
+    put_bytes: usize,
 }
 
 /// What was changed since the last commit.
@@ -84,8 +88,6 @@ pub struct Core {
     pub(crate) pages: Pages,
     pub(crate) space: Space,
     pub(crate) overlay: Layer,
-    /// Bytes of all records that were put into it, those that were replaced included.
-    overlay_bytes: usize,
     /// What a checkpoint under way is made of; between the overlay and the tree.
     frozen: Option<Frozen>,
     batch: Batch,
@@ -96,10 +98,12 @@ pub struct Core {
     pub(crate) counters: Counters,
     /// The number of the clone that is being made.
     pub(crate) cloning: Option<u64>,
+    /// The epoch in which it was tried last to get AUs back from the records.
+    room_tried_at: Option<u64>,
     is_poisoned: bool,
     /// Opened for reading: nothing is written, not even a superblock.
     is_read_only: bool,
-    pub(crate) calendar: Calendar,
+    pub(crate) promises: Promises,
     /// Records that are gone for good.
     pub(crate) lost: Lost,
 }
@@ -172,9 +176,12 @@ impl Core {
             }
             self.commit()?;
         }
-        self.ensure_record_room(staged.layer.records.len(), record_bytes)?;
-        self.settle_pools(&staged)?;
-        self.overlay_bytes += record_bytes;
+        let turned = self.turn_pools(&staged)?;
+        if let Err(error) = self.ensure_record_room(staged.layer.load(), staged.purpose()) {
+            self.promises.undo(turned);
+            return Err(error);
+        }
+        self.promises.finish(turned);
         self.batch.bytes += bytes;
         self.batch.is_direct |= staged.is_direct;
         self.batch.cut.extend(staged.cut);
@@ -182,7 +189,9 @@ impl Core {
             .records
             .extend(staged.layer.records.keys().cloned());
         self.batch.pieces.extend(staged.layer.pieces.keys());
-        self.overlay.records.extend(staged.layer.records);
+        for (key, value) in staged.layer.records {
+            self.overlay.put(key, value);
+        }
         self.overlay.pieces.extend(staged.layer.pieces);
         for au in staged.given_back {
             self.space.give_back(au);
@@ -390,6 +399,28 @@ const DEFERRED_BYTES_MAX: usize = 64 << 10;
 const ENTRY_HEADER_BYTES: usize = 28;
 
 impl Layer {
+    /// Gives a record these contents, or removes it.
+    pub(crate) fn put(&mut self, key: Key, value: Option<Value>) {
+        let key_bytes = record_len(&key, None);
+        if let Some(value) = &value {
+            self.puts += 1;
+            self.put_bytes += key_bytes + value.len();
+        }
+        if let Some(Some(before)) = self.records.insert(key, value) {
+            self.puts -= 1;
+            self.put_bytes -= key_bytes + before.len();
+        }
+    }
+
+    /// What the records are for a checkpoint.
+    pub(crate) fn load(&self) -> Load {
+        Load {
+            changes: self.records.len(),
+            puts: self.puts,
+            put_bytes: self.put_bytes,
+        }
+    }
+
     /// Bytes that the records take in an entry; in a page it is no more.
     fn record_bytes(&self) -> usize {
         let records = self.records.iter();

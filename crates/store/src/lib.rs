@@ -48,6 +48,7 @@ mod memory;
 mod objects;
 mod pages;
 mod planted;
+mod promises;
 mod read;
 mod record;
 mod repair;

@@ -6,8 +6,9 @@
 //! intact finds all its pages as it left them.
 //!
 //! The pages lie in the odd area before the grid and, when that is too small, in whole AUs that
-//! the records take. The map of all this is a chain of pages of its own, written with each
-//! checkpoint: a bit per page, 1/32,768 of the records' room.
+//! the records take, and give back when no superblock needs a page of them. The map of all this is
+//! a chain of pages of its own, written with each checkpoint: a bit per page, 1/32,768 of the
+//! records' room.
 
 use crate::bitmap::Bitmap;
 use crate::layout::{Layout, PAGE_BYTES};
@@ -128,6 +129,53 @@ impl Pages {
         assert!(known.is_none(), "AU {au} was free");
         self.taken.push(au);
         self.used.grow(self.au_pages());
+    }
+
+    /// Gives back AUs that have nothing that a superblock needs, while so many pages stay free.
+    /// The superblock that is about to be made is the first one whose map is without them.
+    pub(crate) fn give_back_empty(&mut self, kept_free: usize) -> Vec<u32> {
+        let (odd, au_pages) = (self.odd_pages(), self.au_pages());
+        let mut free = self.free_count();
+        let mut given = vec![false; self.taken.len()];
+        // The last ones first: pages are allocated from the first one on.
+        for position in (0..self.taken.len()).rev() {
+            let from = odd + position * au_pages;
+            if free < kept_free + au_pages {
+                break;
+            }
+            if self.used.is_clear_between(from, from + au_pages) {
+                given[position] = true;
+                free -= au_pages;
+            }
+        }
+        if !given.contains(&true) {
+            return Vec::new();
+        }
+        // Where a page is on the map after that; given ones are asked for by nobody.
+        let mut moved = Vec::with_capacity(given.len());
+        let mut next = odd;
+        for is_given in &given {
+            moved.push(next);
+            next += if *is_given { 0 } else { au_pages };
+        }
+        let place = |index: usize| match index.checked_sub(odd) {
+            Some(behind) => moved[behind / au_pages] + behind % au_pages,
+            None => index,
+        };
+        let mut used = Bitmap::new(next);
+        for index in self.used.iter() {
+            used.set(place(index), true);
+        }
+        self.used = used;
+        for freed in self.freed.iter_mut().chain(&mut self.freed_before) {
+            *freed = u32::try_from(place(*freed as usize)).expect("less than before");
+        }
+        let taken = std::mem::take(&mut self.taken).into_iter().zip(given);
+        let (gone, kept): (Vec<_>, Vec<_>) = taken.partition(|(_, is_given)| *is_given);
+        self.taken = kept.into_iter().map(|(au, _)| au).collect();
+        self.position_of_taken = self.taken.iter().copied().zip(0..).collect();
+        self.cursor = 0;
+        gone.into_iter().map(|(au, _)| au).collect()
     }
 
     /// A free page; none if there is none.
@@ -293,12 +341,17 @@ impl Pages {
         pages
     }
 
+    /// Pages before the grid.
+    fn odd_pages(&self) -> usize {
+        usize::try_from(self.layout.record_pages()).expect("counted in a bitmap")
+    }
+
     fn au_pages(&self) -> usize {
         usize::try_from(self.layout.au_pages()).expect("at most 16,384")
     }
 
     fn page_at(&self, index: usize) -> u64 {
-        let odd = usize::try_from(self.layout.record_pages()).expect("counted in a bitmap");
+        let odd = self.odd_pages();
         if index < odd {
             return self.layout.record_offset() / PAGE_BYTES + index as u64;
         }
@@ -312,7 +365,7 @@ impl Pages {
         if page < grid {
             return usize::try_from(page.checked_sub(first)?).ok();
         }
-        let odd = usize::try_from(self.layout.record_pages()).ok()?;
+        let odd = self.odd_pages();
         let au = u32::try_from((page - grid) / self.layout.au_pages()).ok()?;
         let within = usize::try_from((page - grid) % self.layout.au_pages()).ok()?;
         Some(odd + self.position_of_taken.get(&au)? * self.au_pages() + within)

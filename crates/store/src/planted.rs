@@ -55,6 +55,10 @@ pub(crate) enum Mistake {
     SharedInPlace,
     /// Data is not held against its checksum.
     DataUnverified,
+    /// An AU of the records is free as soon as they give it back.
+    RecordAusFreeAtOnce,
+    /// An AU of the records is free though the older superblock's map has it.
+    RecordAusFreeTooEarly,
     /// Pages of records are not held against their checksum.
     PagesUnverified,
 }

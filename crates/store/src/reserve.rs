@@ -7,7 +7,7 @@
 //! space (S2).
 //!
 //! Records need space, too: an admission counts AUs for them besides (see [`Core::claim`]), from
-//! which the pages of records grow.
+//! which the pages of records grow ([`crate::promises`]).
 //!
 //! When a holder's time is over, its objects are unreadable at once by the clock, whether or not
 //! anything was written (S5). Then one record marks it as over, its objects are removed a few at a
@@ -20,25 +20,26 @@ use crate::error::Offer;
 use crate::key::Key;
 use crate::layout::GROUP_BYTES;
 use crate::planted::{Mistake, planted};
+use crate::promises::{Claim, Turn, Turned};
 use crate::record::{Holder, Onode, decode};
 use crate::superblock::Lifetimes;
 use crate::transaction::Staged;
 use base::{ObjectId, Time};
 use reservation::{CAPACITY_MAX, Interval, Moment};
 
-/// Seconds after an end before which nothing new is promised the same space: as long as marking,
-/// removing and two superblocks take on a busy device.
-pub(crate) const GUARD_SECONDS: u64 = 5;
 /// What marks the number of a pool.
 const POOL: u64 = 1 << 63;
 /// Parts of a lifetime to which pools' ends are rounded up: space is kept for 1/16 longer at most,
 /// and there are few pools.
 const POOL_PARTS: u64 = 16;
-/// Record space for one object: ten times the records of a small one, because pages of records are
-/// half full at worst, and the newest, two freed ones and a checkpoint's are there together.
-const OBJECT_RECORD_BYTES: u64 = 1024;
+/// Record space for one object: twelve times the records of a small one, because pages of records
+/// are half full at worst, and the newest, those that a checkpoint writes and those that are kept
+/// free for removals (see [`Core::ensure_record_room`]) are there together.
+const OBJECT_RECORD_BYTES: u64 = 1280;
 /// Record space for 64 KiB of data: ten times the checksums of its pieces.
 const GROUP_RECORD_BYTES: u64 = 1280;
+/// Record space for an AU: ten times who has it, where, and with how much room.
+const AU_RECORD_BYTES: u64 = 640;
 
 /// Under which terms an object's space is had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,18 +134,18 @@ impl Core {
     /// [`Self::transact`].
     pub fn reserve(&mut self, now: Time, request: Request) -> Result<u64, StoreError> {
         self.advance(now);
-        let wanted = self.claim(request.aus, request.records);
+        let wanted = self.reservation_claim(request.aus, request.records);
         let occupied = request.interval.from_on(moment(self.counters.now));
-        let occupied = occupied.filter(|_| wanted <= CAPACITY_MAX);
+        let occupied = occupied.filter(|_| wanted.all <= CAPACITY_MAX);
         let refused = |core: &Self, room| StoreError::Refused {
-            wanted,
+            wanted: wanted.all,
             room,
-            offer: core.offer(request.interval, wanted),
+            offer: Offer(core.promises.first_fit(wanted, request.interval)),
         };
         let Some(interval) = occupied else {
             return Err(refused(self, 0));
         };
-        if let Err(short) = self.calendar.take(interval, wanted) {
+        if let Err(short) = self.promises.take(interval, wanted) {
             return Err(refused(self, short.room));
         }
         let id = self.counters.number;
@@ -158,22 +159,10 @@ impl Core {
         };
         let written = self.transact(now, |t| t.put_reservation(id, &holder));
         if let Err(error) = written {
-            self.calendar.give_back(interval, wanted, interval.start());
+            self.promises.give_back(interval, wanted, interval.start());
             return Err(error);
         }
         Ok(id)
-    }
-
-    fn offer(&self, asked: Interval, wanted: u64) -> Offer {
-        if wanted > self.calendar.capacity() {
-            return Offer(None);
-        }
-        let start = asked.start().max(self.calendar.now());
-        let length = asked.duration_seconds();
-        Offer(
-            self.calendar
-                .first_fit(wanted, length, start, Moment::FOREVER),
-        )
     }
 
     /// Lengthens a reservation; durable with the next commit.
@@ -183,14 +172,14 @@ impl Core {
     pub fn extend(&mut self, now: Time, reservation: u64, end: Moment) -> Result<(), StoreError> {
         self.advance(now);
         let mut holder = self.reservation(reservation)?;
-        let claim = self.claim(holder.aus, holder.records);
+        let claim = self.reservation_claim(holder.aus, holder.records);
         let before = holder.interval;
         if end <= before.end() {
             return Ok(());
         }
-        if let Err(short) = self.calendar.extend(before, claim, end) {
+        if let Err(short) = self.promises.extend(before, claim, end) {
             return Err(StoreError::Refused {
-                wanted: claim,
+                wanted: claim.all,
                 room: short.room,
                 offer: Offer(None),
             });
@@ -199,7 +188,7 @@ impl Core {
         holder.interval = Interval::new(before.start(), end).map_err(|_| held)?;
         let written = self.transact(now, |t| t.put_reservation(reservation, &holder));
         if written.is_err() {
-            self.calendar
+            self.promises
                 .give_back(holder.interval, claim, before.end());
         }
         written
@@ -213,9 +202,9 @@ impl Core {
         self.advance(now);
         let holder = self.reservation(reservation)?;
         self.transact(now, |t| t.bury(reservation))?;
-        let claim = self.claim(holder.aus, holder.records);
+        let claim = self.reservation_claim(holder.aus, holder.records);
         let now = moment(self.counters.now);
-        self.calendar.give_back(holder.interval, claim, now);
+        self.promises.give_back(holder.interval, claim, now);
         Ok(())
     }
 
@@ -290,24 +279,26 @@ impl Core {
     pub(crate) fn make_free(&mut self) -> Result<bool, StoreError> {
         let before = self.space.free_count();
         while self.reclaim_some()? {}
-        if self.space.limbo_count() == 0 {
-            return Ok(false);
+        while self.space.free_count() <= before {
+            if !self.may_have_limbo() {
+                return Ok(false);
+            }
+            self.checkpoint()?;
         }
-        self.checkpoint()?;
-        Ok(self.space.free_count() > before)
+        Ok(true)
     }
 
     /// Goes on to `now`; never back.
     pub(crate) fn advance(&mut self, now: Time) {
         self.counters.now = self.counters.now.max(now);
-        self.calendar.advance(moment(self.counters.now));
+        self.promises.advance(moment(self.counters.now));
     }
 
-    /// Lets the calendar have what a transaction's pools use now.
-    pub(crate) fn settle_pools(&mut self, staged: &Staged) -> Result<(), StoreError> {
+    /// Takes what a transaction's pools use more; what they use less is given back when that is
+    /// finished.
+    pub(crate) fn turn_pools(&mut self, staged: &Staged) -> Result<Turned, StoreError> {
         let now = moment(self.counters.now);
-        let mut taken = Vec::new();
-        let (mut returned, mut wanted) = (Vec::new(), Vec::new());
+        let mut turns = Vec::new();
         for id in &staged.pools {
             let key = Key::Holder(*id);
             let before = self.record::<Holder>(&key)?;
@@ -319,48 +310,21 @@ impl Core {
                 continue;
             };
             let claim = |holder: Option<Holder>| {
-                holder.map_or(0, |holder| self.claim(holder.aus_used, holder.records_used))
+                holder.map_or(Claim::default(), |holder| {
+                    self.claim(holder.aus_used, holder.records_used)
+                })
             };
-            let (before, after) = (claim(before), claim(after));
-            match before.checked_sub(after) {
-                Some(amount) => returned.push((interval, amount)),
-                None => wanted.push((interval, after - before)),
-            }
+            turns.push(Turn {
+                interval,
+                before: claim(before),
+                after: claim(after),
+            });
         }
-        // What one pool gives and a later one takes is one claim that is lengthened.
-        let mut lengthened = Vec::new();
-        for (interval, wanted) in &mut wanted {
-            for (before, amount) in &mut returned {
-                let both = (*wanted).min(*amount);
-                if both > 0
-                    && interval.end() >= before.end()
-                    && self.calendar.extend(*before, both, interval.end()).is_ok()
-                {
-                    lengthened.push((*before, *interval, both));
-                    *wanted -= both;
-                    *amount -= both;
-                }
-            }
-        }
-        for (interval, amount) in wanted {
-            if let Err(short) = self.calendar.take(interval, amount) {
-                for (interval, amount) in taken {
-                    self.calendar.give_back(interval, amount, now);
-                }
-                for (before, interval, amount) in lengthened {
-                    self.calendar.give_back(interval, amount, before.end());
-                }
-                return Err(StoreError::NoSpace {
-                    wanted: amount,
-                    free: short.room,
-                });
-            }
-            taken.push((interval, amount));
-        }
-        for (interval, amount) in returned {
-            self.calendar.give_back(interval, amount, now);
-        }
-        Ok(())
+        let turned = self.promises.turn(&turns);
+        turned.map_err(|(wanted, short)| StoreError::NoSpace {
+            wanted,
+            free: short.room,
+        })
     }
 
     /// Lets the object live up to `end`; durable with the next commit.
@@ -372,21 +336,28 @@ impl Core {
     }
 
     /// Sets what lifetimes objects get from now on, and how often they can be renewed. Durable when
-    /// it returns.
+    /// it returns, in both superblocks.
     ///
     /// # Errors
     /// Those of [`Self::checkpoint`].
     pub fn set_lifetimes(&mut self, lifetimes: Lifetimes) -> Result<(), StoreError> {
+        self.put_lifetimes(lifetimes)?;
+        self.checkpoint()?;
+        self.checkpoint()
+    }
+
+    /// Lets the next superblocks have these lifetimes. No checkpoint is under way.
+    pub(crate) fn put_lifetimes(&mut self, lifetimes: Lifetimes) -> Result<(), StoreError> {
         self.check_writable()?;
         self.superblock_mut().lifetimes = lifetimes;
-        self.checkpoint()
+        Ok(())
     }
 
     /// Makes the calendar anew from the records.
     pub(crate) fn load_calendar(&mut self) -> Result<(), StoreError> {
-        self.calendar.advance(moment(self.counters.now));
+        self.promises.advance(moment(self.counters.now));
         // What was admitted stays admitted, also if the records have grown since.
-        self.calendar.set_capacity(CAPACITY_MAX);
+        self.promises.set_unlimited();
         let holders = self.range(
             &Key::Holder(0),
             &Key::Member(0, ObjectId([0; 16])),
@@ -399,11 +370,11 @@ impl Core {
             let claim = if is_pool(id) {
                 self.claim(holder.aus_used, holder.records_used)
             } else {
-                self.claim(holder.aus, holder.records)
+                self.reservation_claim(holder.aus, holder.records)
             };
             let interval = holder.interval.from_on(moment(self.counters.now));
             if let Some(interval) = interval.filter(|_| !holder.is_over) {
-                let taken = self.calendar.take(interval, claim);
+                let taken = self.promises.take(interval, claim);
                 taken.map_err(|_| crate::Damage::Record)?;
             }
         }
@@ -411,21 +382,29 @@ impl Core {
         Ok(())
     }
 
-    /// What the records have taken cannot be promised.
+    /// What the records have taken cannot be promised for data.
     pub(crate) fn update_capacity(&mut self) {
         let taken = self.pages.taken().len() as u64;
-        let capacity = u64::from(self.layout.au_count).saturating_sub(taken);
-        self.calendar.set_capacity(capacity);
+        let au_count = u64::from(self.layout.au_count);
+        self.promises.set_capacity(au_count, taken);
     }
 
-    /// What so many AUs and records come to in the calendar: their own records included.
-    fn claim(&self, aus: u64, records: u64) -> u64 {
+    /// What so many AUs and records come to.
+    fn claim(&self, aus: u64, records: u64) -> Claim {
         let au_bytes = self.layout.au_bytes;
-        let per_au = au_bytes / GROUP_BYTES * GROUP_RECORD_BYTES;
+        let per_au = au_bytes / GROUP_BYTES * GROUP_RECORD_BYTES + AU_RECORD_BYTES;
         let bytes = records
             .saturating_mul(OBJECT_RECORD_BYTES)
             .saturating_add(aus.saturating_mul(per_au));
-        aus.saturating_add(bytes.div_ceil(au_bytes))
+        Claim {
+            data: aus,
+            all: aus.saturating_add(bytes.div_ceil(au_bytes)),
+        }
+    }
+
+    /// The same of a reservation: it is a record itself.
+    fn reservation_claim(&self, aus: u64, records: u64) -> Claim {
+        self.claim(aus, records.saturating_add(1))
     }
 
     fn reservation(&self, id: u64) -> Result<Holder, StoreError> {

@@ -4,6 +4,9 @@
 //! records do not have it (EBOFS did the same). So the bytes of a deleted object stay where they
 //! are until nothing that a crash could bring back needs them.
 //!
+//! An AU that the records give back has no mark in the log. Its superblock, the first one whose map
+//! of pages is without it, could be lost; so it is free when the one after that is durable, too.
+//!
 //! The map in memory has a bit for each AU. A checkpoint writes the parts that changed as records;
 //! what came after it is in the log, as the records of the AUs themselves.
 
@@ -24,6 +27,10 @@ pub(crate) struct Space {
     limbo: BTreeSet<u32>,
     /// Those of them that the checkpoint under way knows of.
     frozen: BTreeSet<u32>,
+    /// Given back by records with the checkpoint under way.
+    leaving: BTreeSet<u32>,
+    /// Given back by records with the one before: the older superblock has them.
+    left: BTreeSet<u32>,
     /// Parts of the map that the records do not have as they are.
     changed: BTreeSet<u32>,
     /// Drawn by a transaction that has not ended; no checkpoint knows of them.
@@ -38,6 +45,8 @@ impl Space {
             used: Bitmap::new(au_count as usize),
             limbo: BTreeSet::new(),
             frozen: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            left: BTreeSet::new(),
             changed: BTreeSet::new(),
             staged: BTreeSet::new(),
             cursor: 0,
@@ -54,9 +63,10 @@ impl Space {
         self.used.clear_count() as u64
     }
 
-    /// AUs that are free after the next superblock.
+    /// AUs that are free after the next superblock, or the one after that.
     pub(crate) fn limbo_count(&self) -> u64 {
-        (self.limbo.len() + self.frozen.len()) as u64
+        let sets = [&self.limbo, &self.frozen, &self.leaving, &self.left];
+        sets.map(BTreeSet::len).iter().sum::<usize>() as u64
     }
 
     /// Whether an AU is in use: neither free nor in limbo.
@@ -70,7 +80,8 @@ impl Space {
     }
 
     fn is_limbo(&self, au: u32) -> bool {
-        self.limbo.contains(&au) || self.frozen.contains(&au)
+        let sets = [&self.limbo, &self.frozen, &self.leaving, &self.left];
+        sets.iter().any(|set| set.contains(&au))
     }
 
     /// Draws a free AU for a transaction, the next one on the device if it can.
@@ -106,6 +117,20 @@ impl Space {
         if planted(Mistake::SpaceFreeAtOnce) {
             self.limbo.remove(&au);
             self.set(au as usize, false);
+        }
+    }
+
+    /// Takes back an AU from the records; the checkpoint that is about to be frozen is the first
+    /// one without it.
+    pub(crate) fn give_back_of_records(&mut self, au: u32) {
+        self.changed.insert(au / MAP_AUS);
+        assert!(self.is_used(au), "AU {au} was the records'");
+        if planted(Mistake::RecordAusFreeAtOnce) {
+            self.set(au as usize, false);
+        } else if planted(Mistake::RecordAusFreeTooEarly) {
+            self.left.insert(au);
+        } else {
+            self.leaving.insert(au);
         }
     }
 
@@ -147,7 +172,8 @@ impl Space {
         assert!(self.frozen.is_empty(), "one checkpoint after the other");
         self.frozen = std::mem::take(&mut self.limbo);
         let mut kept = self.used.clone();
-        for au in self.frozen.iter().chain(&self.staged) {
+        let free_then = [&self.frozen, &self.staged, &self.leaving, &self.left];
+        for au in free_then.into_iter().flatten() {
             kept.set(*au as usize, false);
         }
         if planted(Mistake::SpaceNotWritten) {
@@ -176,9 +202,11 @@ impl Space {
 
     /// The superblock is durable for which the map was frozen.
     pub(crate) fn superblock_is_durable(&mut self) {
-        for au in std::mem::take(&mut self.frozen) {
+        let free = [&mut self.frozen, &mut self.left].map(std::mem::take);
+        for au in free.into_iter().flatten() {
             self.used.set(au as usize, false);
         }
+        self.left = std::mem::take(&mut self.leaving);
     }
 
     fn set(&mut self, at: usize, to: bool) {

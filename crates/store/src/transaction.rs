@@ -7,7 +7,7 @@
 
 pub(crate) mod attribute;
 mod content;
-mod copy;
+pub(crate) mod copy;
 pub(crate) mod holder;
 pub(crate) mod object;
 mod packed;
@@ -42,6 +42,29 @@ pub(crate) struct Staged {
     pub(crate) counters: Counters,
     /// Pools whose use has changed.
     pub(crate) pools: BTreeSet<u64>,
+    purpose: Purpose,
+}
+
+/// What a transaction is for, as far as the room for records is concerned: the later ones find
+/// room where the earlier ones find none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Purpose {
+    /// It puts something into the store.
+    Growth,
+    /// It cuts something that stays.
+    Cut,
+    /// It removes something.
+    Removal,
+    /// It gives back the space of what was removed.
+    #[default]
+    Reclaim,
+}
+
+impl Staged {
+    /// What it is for.
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.purpose
+    }
 }
 
 impl<'a> Transaction<'a> {
@@ -51,6 +74,11 @@ impl<'a> Transaction<'a> {
             ..Staged::default()
         };
         Self { core, staged }
+    }
+
+    /// It is for this, too.
+    fn serve(&mut self, purpose: Purpose) {
+        self.staged.purpose = self.staged.purpose.min(purpose);
     }
 
     pub(crate) fn finish(self) -> Staged {
@@ -122,14 +150,11 @@ impl<'a> Transaction<'a> {
     }
 
     fn put<T: Serialize>(&mut self, key: Key, record: &T) {
-        self.staged
-            .layer
-            .records
-            .insert(key, Some(record::encode(record)));
+        self.staged.layer.put(key, Some(record::encode(record)));
     }
 
     fn remove(&mut self, key: Key) {
-        self.staged.layer.records.insert(key, None);
+        self.staged.layer.put(key, None);
     }
 
     fn piece(&self, at: PieceAt) -> Option<&Arc<[u8]>> {

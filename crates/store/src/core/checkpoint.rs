@@ -10,21 +10,20 @@
 //! Three things must not happen meanwhile. A piece of the frozen layer must not be written over
 //! bytes that came directly after it: AUs that are cut take no direct writes until the checkpoint
 //! is finished. Space that was given back after the freeze must not become free by this checkpoint:
-//! it stays in limbo. And the next checkpoint must find its pages when this one is done: what it
-//! may need is counted on the worst outcome of this one, and on AUs that are free now.
+//! it stays in limbo. And the next checkpoint must find its pages when this one is done: see
+//! [`room`](super::room).
 
 use super::{Core, Due, Layer};
 use crate::StoreError;
 use crate::key::{Key, Value};
-use crate::layout::{GROUP_BYTES, Layout, PAGE_BYTES, PIECE_BYTES, SPAN_BYTES, SUPERBLOCK_OFFSETS};
+use crate::layout::{GROUP_BYTES, Layout, PIECE_BYTES, SPAN_BYTES, SUPERBLOCK_OFFSETS};
 use crate::leaf::{GROUP_PIECES, Leaf, Sum};
 use crate::log::entry::PieceAt;
 use crate::pages::Pages;
 use crate::planted::{Mistake, planted};
 use crate::record;
-use crate::space::MAP_AUS;
 use crate::superblock::Superblock;
-use crate::tree::{self, Tree};
+use crate::tree::Tree;
 use base::BlockDevice;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +34,9 @@ pub(super) struct Frozen {
     /// AUs that were cut since: old pieces may still be written there.
     pub(super) cut: BTreeSet<u32>,
     /// Pages that the checkpoint allocates at most.
-    pages_max: usize,
+    pub(super) pages_max: usize,
+    /// Pages that there are more when it is done.
+    pub(super) growth_max: usize,
     /// AUs that the records had when it was frozen.
     taken: usize,
 }
@@ -73,17 +74,17 @@ impl Core {
     pub(crate) fn freeze(&mut self) -> Checkpoint {
         assert!(!self.has_batch(), "all that is visible has an entry");
         assert!(self.frozen.is_none(), "one checkpoint after the other");
-        while self.pages.free_count() < self.pages_wanted(0, 0) && self.take_au_for_records() {}
-        let pages_max = self.pages_wanted(0, 0);
+        let cost = self.make_record_room();
+        self.give_record_aus_back();
         for (key, value) in self.space.freeze() {
             self.overlay.records.insert(key, Some(value));
         }
         let layer = Arc::new(std::mem::take(&mut self.overlay));
-        self.overlay_bytes = 0;
         self.frozen = Some(Frozen {
             layer: layer.clone(),
             cut: BTreeSet::new(),
-            pages_max,
+            pages_max: cost.pages,
+            growth_max: cost.growth,
             taken: self.pages.taken().len(),
         });
         Checkpoint {
@@ -146,69 +147,6 @@ impl Core {
         self.pages.superblock_is_durable();
         self.superblock = superblock;
         Ok(())
-    }
-
-    fn take_au_for_records(&mut self) -> bool {
-        let Some(au) = self.space.draw_for_records() else {
-            return false;
-        };
-        self.pages.take_au(au);
-        self.update_capacity();
-        true
-    }
-
-    /// Sees to it that the next checkpoint finds the pages that it needs if it has so many more
-    /// records, with so many more bytes: by a checkpoint that frees pages, or by taking AUs.
-    ///
-    /// # Errors
-    /// [`StoreError::NoSpace`] if that does not help; those of a checkpoint.
-    pub(super) fn ensure_record_room(
-        &mut self,
-        records: usize,
-        bytes: usize,
-    ) -> Result<(), StoreError> {
-        if let Some(frozen) = &self.frozen {
-            let left = self.pages.free_count().saturating_sub(frozen.pages_max);
-            let aus = usize::try_from(self.space.free_count() * self.layout.au_pages());
-            let could_be = left.saturating_add(aus.unwrap_or(usize::MAX));
-            return match could_be < self.pages_wanted(records, bytes) {
-                true => Err(StoreError::Due(Due::Checkpoint)),
-                false => Ok(()),
-            };
-        }
-        let mut checkpoints = 0;
-        while self.pages.free_count() < self.pages_wanted(records, bytes) {
-            // A checkpoint makes the next one small again: where AUs are scarce, that comes first.
-            let is_scarce = self.space.free_count() < u64::from(self.layout.au_count / 8);
-            let is_large = is_scarce && self.overlay.records.len() > RECORDS_BEFORE_CHECKPOINT;
-            if !is_large && self.take_au_for_records() {
-                continue;
-            }
-            if checkpoints >= 3 {
-                return Err(StoreError::NoSpace { wanted: 1, free: 0 });
-            }
-            // The pages of the records before the last two checkpoints become free.
-            self.checkpoint()?;
-            checkpoints += 1;
-        }
-        Ok(())
-    }
-
-    /// Pages that a checkpoint may need that has so much more.
-    fn pages_wanted(&self, records: usize, bytes: usize) -> usize {
-        let map_parts = self.layout.au_count.div_ceil(MAP_AUS) as usize;
-        let records = records + self.overlay.records.len() + map_parts;
-        let (_, height) = self.tree.root();
-        // The checkpoint under way may add so many pages, and a level or two.
-        let more = self.frozen.as_ref().map_or(0, |frozen| frozen.pages_max);
-        let height = height + if more > 0 { 2 } else { 0 };
-        let live = self.pages.live_count() + more;
-        // What has to be written anew is at most all that there is, cut in two once, and what
-        // comes.
-        let new = bytes + self.overlay_bytes + map_parts * MAP_RECORD_BYTES;
-        let grown = 2 * live + 4 * new.div_ceil(PAGE_BYTES as usize) + 16;
-        let pages = tree::pages_max(records, height).min(grown);
-        pages + self.pages.map_pages(live) + 1
     }
 }
 
@@ -287,11 +225,6 @@ fn write_superblock(device: &dyn BlockDevice, superblock: &Superblock) -> Result
     }
     Ok(device.flush()?)
 }
-
-/// Changed records that are worth a checkpoint before the records' room grows for them.
-const RECORDS_BEFORE_CHECKPOINT: usize = 512;
-/// Bytes of a part of the map of AUs in a page.
-const MAP_RECORD_BYTES: usize = MAP_AUS as usize / 8 + 8;
 
 /// The record with the checksum of a piece.
 pub(crate) fn leaf_key(at: PieceAt) -> Key {

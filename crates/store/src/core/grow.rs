@@ -5,6 +5,7 @@
 
 use super::{Core, Due};
 use crate::StoreError;
+use crate::layout::Layout;
 
 impl Core {
     /// Takes in what the device has become longer by; says how many allocation units that makes.
@@ -17,18 +18,33 @@ impl Core {
         if self.is_driven {
             return Err(StoreError::Due(Due::Checkpoint));
         }
-        let layout = self.layout.grown_to(self.device.len_bytes())?;
-        let more = layout.au_count - self.layout.au_count;
-        if more == 0 {
+        let Some(layout) = self.begin_growing()? else {
             return Ok(0);
+        };
+        self.checkpoint()?;
+        self.checkpoint()?;
+        Ok(self.end_growing(layout))
+    }
+
+    /// Lets the next superblocks have the layout of the device as it is now; none if that is what
+    /// they have. No checkpoint is under way.
+    pub(crate) fn begin_growing(&mut self) -> Result<Option<Layout>, StoreError> {
+        self.check_writable()?;
+        let layout = self.layout.grown_to(self.device.len_bytes())?;
+        if layout.au_count == self.layout.au_count {
+            return Ok(None);
         }
         self.superblock_mut().layout = layout;
-        self.checkpoint()?;
-        self.checkpoint()?;
+        Ok(Some(layout))
+    }
+
+    /// Two superblocks with this layout are durable; says how many AUs there are more.
+    pub(crate) fn end_growing(&mut self, layout: Layout) -> u32 {
+        let more = layout.au_count - self.layout.au_count;
         self.layout = layout;
         self.pages.grow_to(layout);
         self.space.grow(more);
         self.update_capacity();
-        Ok(more)
+        more
     }
 }

@@ -3,18 +3,17 @@
 use super::{Batch, Core, Layer};
 use crate::key::{Key, Value};
 use crate::layout::{Layout, PAGE_BYTES, PIECE_BYTES, SUPERBLOCK_OFFSETS, Sizes};
-use crate::log::entry::{self, Change, PieceAt, record_len};
+use crate::log::entry::{self, Change, PieceAt};
 use crate::log::{Log, Replay};
 use crate::lost::Lost;
 use crate::pages::Pages;
 use crate::planted::{Mistake, planted};
-use crate::reserve::GUARD_SECONDS;
+use crate::promises::Promises;
 use crate::space::Space;
 use crate::superblock::{CAPABILITY_BYTES_MAX, Counters, Lifetimes, LogHead, Superblock};
 use crate::tree::Tree;
 use crate::{Damage, StoreError};
 use base::{BlockDevice, StoreId, Time};
-use reservation::{Calendar, Moment};
 use std::sync::Arc;
 
 /// What is chosen when a store is formatted.
@@ -163,16 +162,16 @@ impl Core {
             log: Log::new(&layout, superblock.opening, head, head),
             space: Space::new(layout.au_count),
             overlay: Layer::default(),
-            overlay_bytes: 0,
             frozen: None,
             committing: None,
             is_driven: false,
             cloning: None,
             batch: Batch::default(),
             counters: superblock.counters,
+            room_tried_at: None,
             is_poisoned: false,
             is_read_only: false,
-            calendar: Calendar::new(Moment::from_secs(0), 0, GUARD_SECONDS),
+            promises: Promises::new(),
             lost: Lost::default(),
             tree: Tree::new(device.clone(), root, height, cache_pages),
             device,
@@ -242,8 +241,7 @@ impl Core {
 
     /// Changes a record as of the next checkpoint, without an entry in the log.
     pub(crate) fn put_unlogged(&mut self, key: Key, value: Option<Value>) {
-        self.overlay_bytes += record_len(&key, value.as_ref());
-        self.overlay.records.insert(key, value);
+        self.overlay.put(key, value);
     }
 
     /// Whether the next checkpoint changes the record.

@@ -68,6 +68,10 @@ impl<D: BlockDevice + 'static> Queue for InOrder<D> {
         }
     }
 
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        super::queue::read_now(self.device(), &self.room, offset, into)
+    }
+
     fn stop(&self) -> bool {
         self.room.close();
         // The thread ends when it has taken what is in the channel.

@@ -6,12 +6,15 @@
 
 use super::error::OpenError;
 use super::{AlignedBuffer, BLOCK_BYTES, FileDevice};
+use base::limits::DEVICE_LOCK_TIME_MAX;
 use base::{BlockDevice, Extent};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// How to open a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,13 +34,29 @@ pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 /// Bytes of one write when a device is written from end to end: enough to saturate any disk, a
 /// good number of steps for a progress bar.
 const FILL_BYTES: usize = 4 << 20;
+/// How often a device that somebody has is tried again.
+const LOCK_AGAIN_INTERVAL: Duration = Duration::from_millis(10);
 
 impl FileDevice {
-    /// Opens a file or a block device.
+    /// Opens a file or a block device. If somebody has it, it waits for a moment: what a killed
+    /// process had under way may hold the lock longer than the process lived.
     ///
     /// # Errors
-    /// [`OpenError::InUse`], [`OpenError::NotADevice`], [`OpenError::System`].
+    /// [`OpenError::InUse`] after `DEVICE_LOCK_TIME_MAX`, [`OpenError::NotADevice`],
+    /// [`OpenError::System`].
     pub fn open(path: &Path, options: DeviceOptions) -> Result<Self, OpenError> {
+        let end = Instant::now() + DEVICE_LOCK_TIME_MAX;
+        loop {
+            match Self::open_now(path, options) {
+                Err(OpenError::InUse { .. }) if Instant::now() < end => {
+                    thread::sleep(LOCK_AGAIN_INTERVAL);
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open_now(path: &Path, options: DeviceOptions) -> Result<Self, OpenError> {
         let failed = |what| move |errno| system(what, path, errno);
         let kind = |stat: &fs::Stat| FileType::from_raw_mode(stat.st_mode);
         let stat = fs::stat(path).map_err(failed("open"))?;

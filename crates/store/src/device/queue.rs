@@ -61,6 +61,14 @@ pub trait Queue: Send + Sync {
     /// `DEVICE_TIME_MAX`.
     fn submit(&self, request: Request, completion: Completion) -> Result<(), DeviceError>;
 
+    /// Reads at once, on the caller's thread: what is small, and needed before anything else can be
+    /// done. It counts among what is under way.
+    ///
+    /// # Errors
+    /// As the device says; [`DeviceError::Failed`] if the queue has been stopped or there was no
+    /// room for `DEVICE_TIME_MAX`.
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError>;
+
     /// Takes nothing more and waits until everything that was taken has been answered, at most
     /// `DEVICE_TIME_MAX`. The device's lock is given back with the last share of it. False: the
     /// device does not answer. Also done when the queue is dropped.
@@ -255,6 +263,22 @@ impl Drop for Permit {
     }
 }
 
+/// Reads on the caller's thread when there is room for it.
+pub(super) fn read_now(
+    device: &dyn BlockDevice,
+    room: &Arc<Room>,
+    offset: u64,
+    into: &mut [u8],
+) -> Result<(), DeviceError> {
+    let extent = device.extent_at(offset, into.len())?;
+    let _permit = room.enter(extent.len).map_err(|kind| DeviceError::Failed {
+        action: DeviceAction::Read,
+        extent,
+        source: kind.into(),
+    })?;
+    device.read_at(offset, into)
+}
+
 /// Waits until a queue that takes nothing more has answered everything, and then for its thread,
 /// which holds a share of the device. False: the device does not answer.
 pub(super) fn finish(room: &Room, worker: &Mutex<Option<JoinHandle<()>>>) -> bool {
@@ -368,6 +392,27 @@ mod tests {
         assert!(answers.try_recv().unwrap().is_ok());
         assert!(answers.try_recv().is_err(), "once");
         assert!(room.wait_until_empty());
+    }
+
+    #[test]
+    fn a_small_read_waits_for_room_like_everything_else() {
+        let device = crate::memory::MemoryDevice::new(1 << 20);
+        let room = Room::new(4096);
+        let full = room.enter(4096).unwrap();
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let read = read_now(&device, &room, 512, &mut [0; 100]);
+                (read.is_ok(), Instant::now())
+            });
+            thread::sleep(std::time::Duration::from_millis(30));
+            let given_back = Instant::now();
+            drop(full);
+            let (is_read, at) = reader.join().unwrap();
+            assert!(is_read && at >= given_back);
+        });
+        assert!(room.wait_until_empty());
+        room.close();
+        assert!(read_now(&device, &room, 0, &mut [0; 1]).is_err());
     }
 
     #[test]

@@ -102,6 +102,10 @@ impl Queue for Ring {
         Ok(())
     }
 
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        super::queue::read_now(self.device(), &self.room, offset, into)
+    }
+
     fn stop(&self) -> bool {
         self.room.close();
         self.inbox

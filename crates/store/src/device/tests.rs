@@ -88,6 +88,20 @@ fn a_new_file_is_zeros_that_are_written_and_locked() {
 }
 
 #[test]
+fn opening_waits_a_moment_for_who_goes_away() {
+    let directory = scratch();
+    let path = directory.path().join("device");
+    let mut go = |_, _| ControlFlow::Continue(());
+    let device = FileDevice::create(&path, MIB, DeviceOptions::default(), &mut go).unwrap();
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| FileDevice::open(&path, DeviceOptions::default()).map(drop));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(device);
+        opening.join().unwrap().unwrap();
+    });
+}
+
+#[test]
 fn what_cannot_be_a_device_is_refused_and_leaves_nothing() {
     let directory = scratch();
     let path = directory.path().join("device");

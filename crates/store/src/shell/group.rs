@@ -18,6 +18,9 @@ use base::limits::{STORE_BATCH_TIME_MAX, STORE_GATHER_TIME_MAX, STORE_RECLAIM_IN
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// When what is over is looked at again after something else had to come first.
+const RECLAIM_AGAIN_INTERVAL: Duration = Duration::from_millis(20);
+
 impl Shared {
     /// The committer, until the store is stopped.
     pub(super) fn run_committer(&self) {
@@ -104,24 +107,67 @@ impl Shared {
 
     /// The keeper, until the committer has ended and no checkpoint is left.
     pub(super) fn run_keeper(&self) {
-        let mut reclaimed = Instant::now();
+        let mut reclaim_at = Instant::now() + STORE_RECLAIM_INTERVAL;
         let mut state = self.lock();
         loop {
+            let left = reclaim_at.saturating_duration_since(Instant::now());
             if let Some(checkpoint) = state.checkpoint.take() {
                 drop(state);
                 state = self.carry_out(checkpoint);
             } else if !state.has_committer {
                 return;
-            } else if reclaimed.elapsed() >= STORE_RECLAIM_INTERVAL && !state.is_stopping {
-                drop(state);
-                // What cannot be given back now will be; whoever needs it is told why not.
-                let _ = self.reclaim();
-                reclaimed = Instant::now();
-                state = self.lock();
+            } else if left.is_zero() && !state.is_stopping {
+                let (after, interval) = self.reclaim_without_waiting(state);
+                state = after;
+                reclaim_at = Instant::now() + interval;
             } else {
-                state = wait(&self.keeper, state, STORE_RECLAIM_INTERVAL);
+                let left = if left.is_zero() {
+                    STORE_RECLAIM_INTERVAL
+                } else {
+                    left
+                };
+                state = wait(&self.keeper, state, left);
             }
         }
+    }
+
+    /// Gives back what is over as far as that needs nothing first: who carries out checkpoints must
+    /// not wait for one. Says when to go on.
+    fn reclaim_without_waiting<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+    ) -> (MutexGuard<'a, State>, Duration) {
+        let mut interval = STORE_RECLAIM_INTERVAL;
+        while !state.is_alone && !state.is_stopping && state.checkpoint.is_none() {
+            let now = (self.clock)();
+            state.core.advance(now);
+            let reclaimed = state.core.reclaim_some();
+            state.note_batch();
+            match reclaimed {
+                Ok(true) => {
+                    // In between, others have the store.
+                    drop(state);
+                    state = self.lock();
+                    continue;
+                }
+                // What cannot be given back now will be; whoever needs it is told why not.
+                Ok(false) => {}
+                Err(error) => {
+                    if let Some(due) = due(&error) {
+                        state.wanted = state.wanted.max(state.batch + 1);
+                        state.wants_checkpoint |=
+                            due == Due::Checkpoint && !state.core.has_frozen();
+                        self.committer.notify_one();
+                        interval = RECLAIM_AGAIN_INTERVAL;
+                    }
+                }
+            }
+            break;
+        }
+        if state.checkpoint.is_some() {
+            interval = RECLAIM_AGAIN_INTERVAL;
+        }
+        (state, interval)
     }
 
     fn carry_out(&self, checkpoint: Checkpoint) -> MutexGuard<'_, State> {

@@ -20,6 +20,7 @@
 //! `now` comes from the clock that the store is opened with: seconds of its end decide about
 //! lifetimes, so it should be the wall's.
 
+mod alone;
 mod group;
 mod open;
 mod queued;
@@ -40,13 +41,14 @@ use queued::Queued;
 pub use read::Reading;
 use reservation::Moment;
 pub use status::Status;
+use std::cmp::Ordering;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Checkpoints that one change waits for before there is no space for its records.
-const CHECKPOINTS_MAX: u32 = 4;
+const CHECKPOINTS_MAX: u32 = 8;
 
 /// A store that many threads use. Dropped, it is stopped.
 pub struct Store {
@@ -94,6 +96,8 @@ struct State {
     commits: u64,
     has_committer: bool,
     is_stopping: bool,
+    /// Somebody changes the store alone; others wait ([`alone`]).
+    is_alone: bool,
     /// Why the store takes no changes any more.
     failure: Option<String>,
 }
@@ -152,12 +156,24 @@ impl Shared {
     /// Runs a change of the core; what has to come first is seen to, and the change made again.
     fn change<T>(
         &self,
+        change: impl FnMut(&mut Core, Time) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.change_at(change, false)
+    }
+
+    /// The same, `in_turn` if it is the caller who changes the store alone.
+    fn change_at<T>(
+        &self,
         mut change: impl FnMut(&mut Core, Time) -> Result<T, StoreError>,
+        in_turn: bool,
     ) -> Result<T, StoreError> {
         let end = Instant::now() + STORE_WAIT_TIME_MAX;
         let (mut checkpoints, mut has_made_free) = (0, false);
         let mut state = self.lock();
         loop {
+            if !in_turn {
+                state = self.wait_for_turn(state, end)?;
+            }
             let now = (self.clock)();
             let error = match change(&mut state.core, now) {
                 Ok(answer) => {
@@ -177,10 +193,12 @@ impl Shared {
                 }
                 (Some(Due::Checkpoint), _) => {
                     checkpoints += 1;
-                    if checkpoints > CHECKPOINTS_MAX {
-                        return Err(StoreError::NoSpace { wanted: 1, free: 0 });
+                    let none = StoreError::NoSpace { wanted: 1, free: 0 };
+                    match checkpoints.cmp(&CHECKPOINTS_MAX) {
+                        Ordering::Less => self.wait_for_checkpoint(state, end)?,
+                        Ordering::Equal => self.make_free(state, end)?.ok_or(none)?,
+                        Ordering::Greater => return Err(none),
                     }
-                    self.wait_for_checkpoint(state, end)?
                 }
                 (None, StoreError::NoSpace { .. } | StoreError::Used { .. }) if !has_made_free => {
                     has_made_free = true;
@@ -215,13 +233,18 @@ impl Shared {
             }
         }
         state.note_batch();
-        if state.core.usage().limbo == 0 {
-            return Ok(None);
+        let before = state.core.usage().free;
+        while state.core.usage().free <= before {
+            if state.core.has_frozen() {
+                state = self.wait_for_checkpoint(state, end)?;
+            } else if state.core.may_have_limbo() {
+                // What is in limbo before it begins is free when it is done.
+                state = self.wait_for_checkpoint(state, end)?;
+            } else {
+                return Ok(None);
+            }
         }
-        if state.core.has_frozen() {
-            state = self.wait_for_checkpoint(state, end)?;
-        }
-        self.wait_for_checkpoint(state, end).map(Some)
+        Ok(Some(state))
     }
 
     fn wait_for_commit<'a>(
@@ -473,6 +496,14 @@ impl Store {
     pub fn extend(&self, reservation: u64, end: Moment) -> Result<(), StoreError> {
         self.shared
             .change(|core, now| core.extend(now, reservation, end))
+    }
+
+    /// Lets an object live up to `end`; durable with the next commit.
+    ///
+    /// # Errors
+    /// See [`Core::renew`].
+    pub fn renew(&self, object: ObjectId, end: Moment) -> Result<(), StoreError> {
+        self.shared.change(|core, now| core.renew(now, object, end))
     }
 
     /// Ends a reservation now; what it has made is over.

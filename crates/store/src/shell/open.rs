@@ -68,6 +68,7 @@ impl Store {
             commits: 0,
             has_committer: true,
             is_stopping: false,
+            is_alone: false,
             failure: None,
         };
         let shared = Arc::new(Shared {

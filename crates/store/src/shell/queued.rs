@@ -3,8 +3,8 @@
 //! The core writes data in place while it holds the lock, and calls it durable only after a flush.
 //! So a write is handed to the queue, and only a flush has to know what became of it: it waits for
 //! every write before it, and fails for ever once one of them has failed. Reads and further writes
-//! of bytes that are being written wait for these. Small writes and those of part of a block are
-//! carried out at once.
+//! of bytes that are being written wait for these. Small reads, small writes and those of part of a
+//! block are carried out at once; the reads count among what the device is given at once.
 //!
 //! What is written from a *payload*, a buffer that was handed over whole, goes down as a share of
 //! it; other data is copied once.
@@ -239,7 +239,7 @@ impl BlockDevice for Queued {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {
         self.wait_for(DeviceAction::Read, Extent::new(offset, into.len() as u64))?;
-        self.queue.device().read_at(offset, into)
+        self.queue.read_now(offset, into)
     }
 
     fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {

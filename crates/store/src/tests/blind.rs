@@ -1,12 +1,12 @@
 //! Are the tests blind? Mistakes are planted, and some test has to notice each.
 
-use super::{crash, faults, reserved, reuse, world};
+use super::{crash, faults, full, reserved, reuse, world};
 use crate::planted::{Mistake, plant};
 use sim::{Plant, Which};
 use std::panic::catch_unwind;
 
 /// Mistakes in the store itself.
-const MISTAKES: [Mistake; 25] = [
+const MISTAKES: [Mistake; 27] = [
     Mistake::NoDataFlush,
     Mistake::NoEntryFlush,
     Mistake::NoCheckpointFlush,
@@ -32,13 +32,15 @@ const MISTAKES: [Mistake; 25] = [
     Mistake::SharedInPlace,
     Mistake::DataUnverified,
     Mistake::PagesUnverified,
+    Mistake::RecordAusFreeAtOnce,
+    Mistake::RecordAusFreeTooEarly,
 ];
 
 /// A test on what a seed draws, and its name.
 type Proof = (&'static str, fn(u64) -> Result<(), String>);
 
 /// The tests.
-const PROOFS: [Proof; 5] = [
+const PROOFS: [Proof; 6] = [
     ("crash", |seed| crash::prove(seed, None).map(|_| ())),
     ("reserved", |seed| {
         let steps = world::drawn(reserved::steps(), seed);
@@ -50,6 +52,11 @@ const PROOFS: [Proof; 5] = [
     ("failing flush", |_| {
         faults::after_a_failed_flush_reads_go_on_and_writes_do_not();
         Ok(())
+    }),
+    // On stores of dozens of sizes: it takes as long as all the others together.
+    ("full", |seed| match seed {
+        0 => full::prove(seed).map(|_| ()),
+        _ => Ok(()),
     }),
     ("flipped bits", |seed| {
         faults::flip_bits(seed, 300);

@@ -202,9 +202,45 @@ fn steps(seed: u64) -> Vec<Step> {
                 [Step::Create(round as u8 % 6), small, end]
             })
             .collect(),
+        // Records take AUs and give them back, and data is written there, beside records that stay.
+        3 if seed % 12 == 3 => return records_come_and_go(seed / 12),
         _ => Vec::new(),
     };
     steps.extend(world::drawn(world::steps(40), seed));
+    steps
+}
+
+/// Fills a small store with records, deletes them, fills it with data, and once more with records
+/// that stay.
+fn records_come_and_go(seed: u64) -> Vec<Step> {
+    let attributes = 50 - (seed / 4 % 8) as u8;
+    let records = |object: u8| [Step::Create(object), Step::Attributes(object, attributes)];
+    let data = |object: u8| {
+        let write = move |au: u64| Step::Write {
+            object,
+            offset: au * world::AU,
+            len: world::AU as usize,
+            fill: object,
+        };
+        (0..27).map(write)
+    };
+    let mut steps = Vec::new();
+    for round in 0..2 {
+        steps.extend((0..4).flat_map(records));
+        steps.push(Step::Commit);
+        steps.extend((round..4).map(Step::Delete));
+        // Pages are free after two checkpoints, their AUs after two more.
+        steps.extend((0..2 + seed % 4).map(|_| Step::Checkpoint));
+        // More than all that is free, in turns: AUs are drawn from one end to the other.
+        for object in [4, 5] {
+            steps.push(Step::Create(object));
+            for (at, write) in data(object).enumerate() {
+                steps.push(write);
+                steps.extend((at % 7 == 6).then_some(Step::Commit));
+            }
+            steps.extend([Step::Delete(object), Step::Reclaim, Step::Checkpoint]);
+        }
+    }
     steps
 }
 

@@ -1,6 +1,7 @@
 //! Random operations, commits, checkpoints and openings: the store has what the model has.
 
 use super::world::{self, Model, Step};
+use crate::layout::AU_BYTES_MAX;
 use crate::{Core, Options, StoreError, Terms};
 use base::{ObjectId, StoreId, Time};
 use proptest::prelude::*;
@@ -84,6 +85,35 @@ fn a_full_store_refuses_writes_and_takes_them_again_after_deletions() {
         store.write(now, ObjectId([object; 16]), 0, &data).unwrap();
     }
     assert_eq!(store.check(true).unwrap().findings, []);
+}
+
+#[test]
+fn the_largest_allocation_unit_has_large_objects_and_small_ones() {
+    let mut format = world::format(1);
+    format.sizes.au_bytes = AU_BYTES_MAX;
+    let device = Arc::new(CrashDisk::new(6 * AU_BYTES_MAX));
+    Core::format(&*device, &format).unwrap();
+    let mut store = Core::open(device.clone(), world::options()).unwrap();
+    let now = Time::ZERO;
+    let (small, large) = (world::pattern(1, 0, 9_000), world::pattern(2, 0, 3_000_000));
+    store.create(now, world::id(1), Terms::Default).unwrap();
+    store.write(now, world::id(1), 0, &small).unwrap();
+    store.create(now, world::id(2), Terms::Default).unwrap();
+    for group in 0..16 {
+        let offset = group * (AU_BYTES_MAX / 16);
+        store.write(now, world::id(2), offset, &large).unwrap();
+    }
+    store.checkpoint().unwrap();
+    drop(store);
+    let mut store = Core::open(device, world::options()).unwrap();
+    let mut bytes = vec![0; 9_001];
+    assert_eq!(store.read(now, world::id(1), 0, &mut bytes).unwrap(), 9_000);
+    assert!(bytes[..9_000] == small);
+    assert_eq!(store.check(false).unwrap().findings, Vec::new());
+    store.delete(now, world::id(2)).unwrap();
+    store.reclaim(now).unwrap();
+    store.checkpoint().unwrap();
+    assert_eq!(store.usage().used, 1);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What tests share: small stores, random operations, and a naive model of what they mean.
 
-use crate::{Core, Format, Lifetimes, Options, Sizes, StoreError, Terms};
+use crate::{Core, Format, Lifetimes, Options, Sizes, StoreError, Terms, Transaction};
 use base::{Extent, ObjectId, StoreId, Time};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -18,6 +18,9 @@ pub(crate) const SIZES: Sizes = Sizes {
     log_bytes: 512 << 10,
     record_bytes: 256 << 10,
 };
+
+/// Where the first allocation unit of such a store is.
+pub(crate) const FIRST_AU: u64 = 14 * AU;
 
 pub(crate) fn format(store: u8) -> Format {
     Format {
@@ -43,11 +46,14 @@ pub(crate) fn formatted(len_bytes: u64) -> Arc<CrashDisk> {
 /// The same with AUs of one or of four groups, as the seed says.
 pub(crate) fn formatted_for(seed: u64) -> Arc<CrashDisk> {
     let mut format = format(1);
-    if seed % 3 == 1 {
-        format.sizes.au_bytes = 4 * AU;
-        return formatted_with(16 << 20, &format);
+    match seed % 6 {
+        1 | 4 => {
+            format.sizes.au_bytes = 4 * AU;
+            formatted_with(16 << 20, &format)
+        }
+        3 if seed % 12 == 3 => formatted_with(FIRST_AU + 40 * AU, &format),
+        _ => formatted_with(5 << 20, &format),
     }
-    formatted_with(5 << 20, &format)
 }
 
 fn formatted_with(len_bytes: u64, format: &Format) -> Arc<CrashDisk> {
@@ -78,6 +84,8 @@ pub(crate) enum Step {
     },
     Delete(u8),
     Clone(u8, u8),
+    /// So many of the largest attributes, which fill pages of records.
+    Attributes(u8, u8),
     Commit,
     Checkpoint,
     Reclaim,
@@ -202,11 +210,21 @@ pub(crate) fn apply(store: &mut Core, model: &mut Model, step: &Step) -> Result<
             model.remove(&id(object));
         }
         Step::Clone(from, to) => clone(store, model, from, to)?,
+        Step::Attributes(object, count) => {
+            let there = model.contains_key(&id(object));
+            (0..count).try_for_each(|name| expect(there, set_attribute(store, object, name)))?;
+        }
         Step::Commit | Step::Reopen => store.commit()?,
         Step::Checkpoint => store.checkpoint()?,
         Step::Reclaim => store.reclaim(now)?,
     }
     Ok(())
+}
+
+fn set_attribute(store: &mut Core, object: u8, name: u8) -> Result<(), StoreError> {
+    let contents = vec![object ^ name; 1_000];
+    let set = |t: &mut Transaction| t.set_attribute(id(object), &[name; 9], Some(&contents));
+    store.transact(Time::from_secs(1), set)
 }
 
 fn clone(store: &mut Core, model: &mut Model, from: u8, to: u8) -> Result<(), StoreError> {

@@ -1,6 +1,6 @@
 //! Attributes of an object: small values under short names, each a record of its own.
 
-use super::Transaction;
+use super::{Purpose, Transaction};
 use crate::StoreError;
 use crate::core::Core;
 use crate::key::{ATTRIBUTE_BYTES_MAX, ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTES_MAX, Key};
@@ -26,6 +26,7 @@ impl Transaction<'_> {
         let key = Key::Attribute(number, name.to_vec());
         let Some(contents) = contents else {
             if self.value(&key)?.is_some() {
+                self.serve(Purpose::Removal);
                 self.use_records(onode.holder, -ATTRIBUTE_RECORDS)?;
                 self.remove(key);
             }
@@ -42,8 +43,8 @@ impl Transaction<'_> {
         if !is_there {
             self.use_records(onode.holder, ATTRIBUTE_RECORDS)?;
         }
-        let value = Some(contents.into());
-        self.staged.layer.records.insert(key, value);
+        self.serve(Purpose::Growth);
+        self.staged.layer.put(key, Some(contents.into()));
         Ok(())
     }
 

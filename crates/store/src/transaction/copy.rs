@@ -7,8 +7,7 @@
 //! A large write over most of a live AU goes to a fresh one as well, if there is room: it is
 //! written once then, where it would be written twice through the log. The old AU is given back.
 
-use super::Transaction;
-use super::object::GIVE_BACK_MAX;
+use super::{Purpose, Transaction};
 use crate::content::{self, GroupAt};
 use crate::core::Core;
 use crate::key::Key;
@@ -24,8 +23,9 @@ use base::{Extent, ObjectId, Time};
 /// A clone that is being made: nobody can see it before it is complete, and if that never happens
 /// its AUs are given back like those of a deleted object.
 #[derive(Debug)]
-struct Unfinished {
+pub(crate) struct Unfinished {
     source: ObjectId,
+    object: ObjectId,
     onode: Onode,
     /// Places before this one are there.
     next_index: u32,
@@ -45,20 +45,51 @@ impl Core {
         object: ObjectId,
         terms: Terms,
     ) -> Result<(), StoreError> {
-        let Some(mut clone) = self.transact(now, |t| t.begin_clone(source, object, terms))? else {
+        let Some(mut clone) = self.begin_clone(now, source, object, terms)? else {
             return Ok(());
         };
-        self.cloning = Some(clone.onode.number);
         let mut done = Ok(false);
         while let Ok(false) = done {
-            done = self.transact(now, |t| t.clone_some(&clone)).map(|next| {
-                clone.next_index = next.unwrap_or(clone.next_index);
-                next.is_none()
-            });
+            done = self.go_on_with_clone(now, &mut clone);
         }
-        let done = done.and_then(|_| self.transact(now, |t| t.end_clone(&clone, object)));
-        self.cloning = None;
+        let done = done.and_then(|_| self.end_clone(now, &clone));
+        self.forget_clone();
         done
+    }
+
+    /// Begins a clone; none if it is complete at once. No other one may be begun before it is
+    /// forgotten.
+    pub(crate) fn begin_clone(
+        &mut self,
+        now: Time,
+        source: ObjectId,
+        object: ObjectId,
+        terms: Terms,
+    ) -> Result<Option<Unfinished>, StoreError> {
+        let clone = self.transact(now, |t| t.begin_clone(source, object, terms))?;
+        self.cloning = clone.as_ref().map(|clone| clone.onode.number);
+        Ok(clone)
+    }
+
+    /// Shares some more AUs; true if that was all.
+    pub(crate) fn go_on_with_clone(
+        &mut self,
+        now: Time,
+        clone: &mut Unfinished,
+    ) -> Result<bool, StoreError> {
+        let next = self.transact(now, |t| t.clone_some(clone))?;
+        clone.next_index = next.unwrap_or(clone.next_index);
+        Ok(next.is_none())
+    }
+
+    /// Lets a clone be seen that has all AUs.
+    pub(crate) fn end_clone(&mut self, now: Time, clone: &Unfinished) -> Result<(), StoreError> {
+        self.transact(now, |t| t.end_clone(clone))
+    }
+
+    /// The clone that was begun is complete, or never will be: then it is given back.
+    pub(crate) fn forget_clone(&mut self) {
+        self.cloning = None;
     }
 
     /// The first object that is deleted and still has AUs, and its holder; not the clone that is
@@ -231,6 +262,7 @@ impl Transaction<'_> {
         };
         Ok(Some(Unfinished {
             source,
+            object,
             onode,
             next_index,
         }))
@@ -238,10 +270,11 @@ impl Transaction<'_> {
 
     /// Shares some more AUs; none if that was all, or from where to go on.
     fn clone_some(&mut self, clone: &Unfinished) -> Result<Option<u32>, StoreError> {
+        self.serve(Purpose::Growth);
         let original = self.onode(clone.source)?;
         let from = Key::Place(original.number, clone.next_index);
         let to = Key::Place(original.number, u32::MAX);
-        let places = self.range(&from, &to, GIVE_BACK_MAX)?;
+        let places = self.range(&from, &to, SHARED_MAX)?;
         let mut next = None;
         for (key, value) in &places {
             let Key::Place(_, index) = key else {
@@ -255,11 +288,13 @@ impl Transaction<'_> {
             self.put(Key::Place(clone.onode.number, *index), &place);
             next = Some(index + 1);
         }
-        Ok(next.filter(|_| places.len() == GIVE_BACK_MAX))
+        Ok(next.filter(|_| places.len() == SHARED_MAX))
     }
 
     /// Lets the clone be seen.
-    fn end_clone(&mut self, clone: &Unfinished, object: ObjectId) -> Result<(), StoreError> {
+    fn end_clone(&mut self, clone: &Unfinished) -> Result<(), StoreError> {
+        let object = clone.object;
+        self.serve(Purpose::Growth);
         if self.value(&Key::Object(object))?.is_some() {
             return Err(StoreError::Exists(object));
         }
@@ -272,6 +307,8 @@ impl Transaction<'_> {
     }
 }
 
+/// AUs that one transaction shares; the rest follows in others.
+const SHARED_MAX: usize = 64;
 /// Parts of the AUs one of which has to be free if live ones are to be moved.
 const FREE_PART: u64 = 16;
 

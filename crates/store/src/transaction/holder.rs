@@ -3,7 +3,7 @@
 //! A reservation has so many AUs and records and not one more (S1). A pool has what it uses; its
 //! part of the calendar follows when the transaction ends.
 
-use super::Transaction;
+use super::{Purpose, Transaction};
 use crate::key::Key;
 use crate::planted::{Mistake, planted};
 use crate::record::Holder;
@@ -108,6 +108,7 @@ impl Transaction<'_> {
 
     /// Writes a new reservation, or one with another end.
     pub(crate) fn put_reservation(&mut self, id: u64, holder: &Holder) -> Result<(), StoreError> {
+        self.serve(Purpose::Growth);
         let before: Option<Holder> = self.record(&Key::Holder(id))?;
         match before {
             Some(before) => self.remove(Key::End(before.interval.end().as_secs(), id)),

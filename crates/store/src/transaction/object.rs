@@ -1,10 +1,11 @@
 //! What can be done to an object.
 
-use super::Transaction;
+use super::{Purpose, Transaction};
 use crate::key::Key;
-use crate::layout::{GROUP_BYTES, PIECE_BYTES};
+use crate::layout::{GROUP_BYTES, PIECE_BYTES, SPAN_BYTES};
 use crate::record::{Home, Onode, Place, Slot};
 use crate::reserve::{self, Terms};
+use crate::tree::Load;
 use crate::{Damage, StoreError, record};
 use base::{Extent, ObjectId};
 use reservation::Moment;
@@ -13,8 +14,18 @@ use reservation::Moment;
 const OBJECTS_TOGETHER: usize = 8;
 /// Behind all holders that are over.
 const AFTER_OVER: Key = Key::Over(u64::MAX);
-/// AUs that one transaction gives back of a large object; the rest follows in others.
-pub(super) const GIVE_BACK_MAX: usize = 64;
+/// Records that one transaction removes to give space back, if more than one AU or object has
+/// them. The more, the more room there has to be for it in a full store.
+const REMOVALS_MAX: usize = 96;
+/// Bytes of records that it puts then.
+const REMOVAL_PUT_BYTES_MAX: usize = 2 << 10;
+/// What a transaction is at most that removes one object or gives space back: with 256 leaves of
+/// the last AU, or an object's attributes, on top of these.
+pub(crate) const REMOVAL_LOAD_MAX: Load = Load {
+    changes: REMOVALS_MAX + 280,
+    puts: REMOVALS_MAX / 3 + 8,
+    put_bytes: REMOVAL_PUT_BYTES_MAX + (2 << 10),
+};
 
 impl Transaction<'_> {
     /// Makes an object without bytes. One of that identity whose time is over makes way.
@@ -23,6 +34,7 @@ impl Transaction<'_> {
     /// [`StoreError::Exists`], [`StoreError::NotHeld`], [`StoreError::Used`],
     /// [`StoreError::Lifetime`].
     pub fn create(&mut self, object: ObjectId, terms: Terms) -> Result<(), StoreError> {
+        self.serve(Purpose::Growth);
         match self.onode(object) {
             Ok(_) => return Err(StoreError::Exists(object)),
             Err(StoreError::Expired(_)) => self.erase(object)?,
@@ -52,6 +64,7 @@ impl Transaction<'_> {
     /// [`StoreError::TooMuch`] at the end of the transaction if too much of it lies over bytes that
     /// are there already; [`StoreError::Damaged`].
     pub fn write(&mut self, object: ObjectId, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.serve(Purpose::Growth);
         let mut onode = self.onode(object)?;
         if data.is_empty() {
             return Ok(());
@@ -94,6 +107,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::TooLong`], [`StoreError::Damaged`].
     pub fn truncate(&mut self, object: ObjectId, size_bytes: u64) -> Result<bool, StoreError> {
+        self.serve(Purpose::Cut);
         let mut onode = self.onode(object)?;
         if size_bytes > self.object_bytes_max() {
             return Err(StoreError::TooLong { bytes: size_bytes });
@@ -106,6 +120,7 @@ impl Transaction<'_> {
                 onode.home = Home::Own;
             }
             Home::Packed(slot) if size_bytes > slot_bytes(slot) => {
+                self.serve(Purpose::Growth);
                 let old = self.read_packed(&onode)?;
                 self.give_slot_back(slot)?;
                 onode.home = Home::Own;
@@ -118,8 +133,8 @@ impl Transaction<'_> {
             Home::Own => {
                 // From the end on: whatever is durable of it, the object has its first bytes.
                 let au_bytes = self.core.layout.au_bytes;
-                let step =
-                    (onode.size_bytes.div_ceil(au_bytes)).saturating_sub(GIVE_BACK_MAX as u64);
+                let step = onode.size_bytes.div_ceil(au_bytes);
+                let step = step.saturating_sub(self.give_back_max() as u64);
                 reached = size_bytes.max(step * au_bytes);
                 self.cut_own(onode.number, onode.holder, reached)?;
             }
@@ -136,6 +151,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Damaged`].
     pub fn punch(&mut self, object: ObjectId, hole: Extent) -> Result<bool, StoreError> {
+        self.serve(Purpose::Cut);
         let onode = self.onode(object)?;
         let hole = hole.intersection(Extent::new(0, onode.size_bytes));
         match onode.home {
@@ -154,6 +170,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Damaged`].
     pub fn delete(&mut self, object: ObjectId) -> Result<(), StoreError> {
+        self.serve(Purpose::Removal);
         self.onode(object)?;
         self.erase(object)
     }
@@ -216,6 +233,10 @@ impl Transaction<'_> {
                 self.erase(object)?;
                 is_empty = false;
             }
+            let load = self.staged.layer.load();
+            if load.changes > REMOVALS_MAX || load.put_bytes > REMOVAL_PUT_BYTES_MAX {
+                break;
+            }
         }
         if is_empty {
             self.remove(Key::Over(*holder));
@@ -235,6 +256,7 @@ impl Transaction<'_> {
         if end <= onode.end {
             return Ok(());
         }
+        self.serve(Purpose::Growth);
         let renewals_max = self.core.superblock().lifetimes.renewals_max;
         if renewals_max.is_some_and(|max| onode.renewals >= max) {
             return Err(StoreError::NotRenewable(object));
@@ -345,6 +367,12 @@ impl Transaction<'_> {
         Ok(())
     }
 
+    /// AUs that one transaction gives back; the rest follows in others.
+    fn give_back_max(&self) -> usize {
+        let leaves = self.core.layout.au_bytes.div_ceil(SPAN_BYTES) as usize;
+        (REMOVALS_MAX / (leaves + 2)).max(1)
+    }
+
     fn cut_own(&mut self, number: u64, holder: u64, size_bytes: u64) -> Result<bool, StoreError> {
         let whole = Extent::between(size_bytes, self.object_bytes_max());
         self.clear_own(number, holder, whole)
@@ -362,14 +390,15 @@ impl Transaction<'_> {
             Ok(end) => Key::Place(number, end),
             Err(_) => Key::Place(number.saturating_add(1), 0),
         };
+        let count_max = self.give_back_max();
         // Of what goes as a whole, only what is left counts.
         let is_all = part == Extent::between(0, self.object_bytes_max());
         let places = match is_all {
-            true => self.range_left(&from, &to, GIVE_BACK_MAX + 1)?,
-            false => self.range(&from, &to, GIVE_BACK_MAX + 1)?,
+            true => self.range_left(&from, &to, count_max + 1)?,
+            false => self.range(&from, &to, count_max + 1)?,
         };
-        let is_done = places.len() <= GIVE_BACK_MAX;
-        for (key, value) in places.into_iter().take(GIVE_BACK_MAX) {
+        let is_done = places.len() <= count_max;
+        for (key, value) in places.into_iter().take(count_max) {
             let Key::Place(_, index) = key else {
                 return Err(Damage::Record.into());
             };

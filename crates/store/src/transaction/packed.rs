@@ -7,7 +7,7 @@
 use super::Transaction;
 use crate::StoreError;
 use crate::bitmap::Bitmap;
-use crate::key::Key;
+use crate::key::{Key, VALUE_BYTES_MAX};
 use crate::layout::PIECE_BYTES;
 use crate::record::{AuRecord, Slot};
 use crate::{Damage, record};
@@ -15,6 +15,9 @@ use base::Extent;
 
 /// AUs with room that are looked at before a new one is drawn.
 const CANDIDATES_MAX: usize = 8;
+/// Pieces of a packed AU: their bits are one record. The rest of an AU of 64 MiB stays empty.
+const PACKED_PIECES_MAX: usize = 8192;
+const _: () = assert!(PACKED_PIECES_MAX / 8 + 64 <= VALUE_BYTES_MAX);
 
 impl Transaction<'_> {
     /// Finds so many adjacent free pieces, in a new AU if need be.
@@ -34,9 +37,9 @@ impl Transaction<'_> {
                 return Ok(slot);
             }
         }
-        let bytes = (self.core.layout.au_bytes / PIECE_BYTES).div_ceil(8);
+        let bytes = self.pieces_of_packed().div_ceil(8);
         self.use_aus(holder, 1)?;
-        let au = self.draw_au(holder, vec![0; bytes as usize])?;
+        let au = self.draw_au(holder, vec![0; bytes])?;
         Ok(self
             .take_slot_in(au, pieces)?
             .expect("a new AU is larger than any slot"))
@@ -102,9 +105,15 @@ impl Transaction<'_> {
     }
 
     fn taken(&self, record: &AuRecord) -> Result<Bitmap, StoreError> {
-        let mut taken = Bitmap::new((self.core.layout.au_bytes / PIECE_BYTES) as usize);
+        let mut taken = Bitmap::new(self.pieces_of_packed());
         let fits = taken.set_bytes(0, &record.taken);
         fits.then_some(taken).ok_or(Damage::Record.into())
+    }
+
+    /// Pieces of a packed AU that small objects can have.
+    fn pieces_of_packed(&self) -> usize {
+        let pieces = self.core.layout.au_bytes / PIECE_BYTES;
+        (pieces as usize).min(PACKED_PIECES_MAX)
     }
 
     fn mark(&mut self, slot: Slot, mut record: AuRecord, mut taken: Bitmap, to: bool) {
@@ -113,7 +122,8 @@ impl Transaction<'_> {
         }
         record.taken = taken.bytes(0, taken.len());
         self.put(Key::Au(slot.au), &record);
-        let room = u16::try_from(taken.clear_count()).expect("an AU has at most 16,384 pieces");
+        let room =
+            u16::try_from(taken.clear_count()).expect("a packed AU has at most 8,192 pieces");
         if room == 0 {
             self.remove(Key::Room(record.holder, slot.au));
         } else {

@@ -47,11 +47,55 @@ impl Tree {
     }
 }
 
-/// How many pages a checkpoint of `changes` changes writes at most, besides the map: each change
-/// may cut a leaf in two, and on every level there are no more pages to write than that. `height`
-/// is that of the tree before.
-pub(crate) fn pages_max(changes: usize, height: u8) -> usize {
-    (usize::from(height) + 3) * (2 * changes + 2)
+/// Changes, as far as it matters for the pages that they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// How many.
+    pub(crate) changes: usize,
+    /// How many of them put something.
+    pub(crate) puts: usize,
+    /// What that comes to, keys included.
+    pub(crate) put_bytes: usize,
+}
+
+impl Load {
+    /// Both.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            changes: self.changes + other.changes,
+            puts: self.puts + other.puts,
+            put_bytes: self.put_bytes + other.put_bytes,
+        }
+    }
+
+    /// What these changes cost at most in a tree of `live` pages with `height` levels above the
+    /// leaves.
+    pub(crate) fn cost_max(self, live: usize, height: u8) -> Cost {
+        let levels = usize::from(height) + 1;
+        // A change may touch a leaf and its neighbour, and on every level there is no more to write
+        // than below it.
+        let by_changes = (levels + 2) * (2 * self.changes + 2);
+        // Where nothing is put, pages become no more, but keys in inner pages may become longer.
+        let all = live + live / 8 + 1;
+        // Where something is put, a page may be cut in two on every level; what is put fills new
+        // pages by two thirds at least, and the root may get another one above it.
+        let cut = all.min(levels * self.puts);
+        let new = (3 * self.put_bytes).div_ceil(2 * PAGE_BYTES as usize);
+        let growth = cut + new + levels;
+        Cost {
+            pages: by_changes.min(all + growth),
+            growth: by_changes.min(growth),
+        }
+    }
+}
+
+/// Pages, the map's not included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// That are written.
+    pub(crate) pages: usize,
+    /// That there are more than before.
+    pub(crate) growth: usize,
 }
 
 struct Writer<'a> {

@@ -14,7 +14,7 @@ use crate::layout::PAGE_BYTES;
 use crate::lost::Range;
 use crate::pages::{Pointer, read_page};
 use crate::{Damage, StoreError};
-pub(crate) use apply::pages_max;
+pub(crate) use apply::{Cost, Load};
 use base::BlockDevice;
 use cache::Cache;
 use node::{Node, Payload};

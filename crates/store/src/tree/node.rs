@@ -108,11 +108,14 @@ pub(crate) fn cut(items: Vec<Item>) -> Vec<Vec<Item>> {
     let total: usize = items.iter().map(item_len).sum();
     let target = total.div_ceil(total.div_ceil(ROOM_BYTES).max(1));
     let mut pages = Vec::new();
-    let (mut page, mut page_len) = (Vec::new(), 0);
+    let (mut page, mut page_len, mut rest) = (Vec::new(), 0, total);
     for item in items {
         let len = item_len(&item);
-        // The item that passes the target still belongs here, if the page has room for it.
-        if !page.is_empty() && (page_len >= target || page_len + len > ROOM_BYTES) {
+        // The item that passes the target still belongs here, if the page has room for it; so does
+        // all the rest.
+        let is_enough = page_len >= target && page_len + rest > ROOM_BYTES;
+        rest -= len;
+        if !page.is_empty() && (is_enough || page_len + len > ROOM_BYTES) {
             pages.push(std::mem::take(&mut page));
             page_len = 0;
         }

@@ -1,8 +1,9 @@
 //! The tree beside an ordered map.
 
-use super::Tree;
+use super::{Load, Tree};
 use crate::key::{Key, Value};
 use crate::layout::{Layout, Sizes};
+use crate::log::entry::record_len;
 use crate::memory::MemoryDevice;
 use crate::pages::Pages;
 use proptest::prelude::*;
@@ -50,10 +51,30 @@ fn apply(tree: &mut Tree, pages: &mut Pages, changes: &Changes) {
         .iter()
         .map(|(key, value)| (key, value.as_ref()))
         .collect();
-    let (_, height) = tree.root();
-    let before = pages.free_count();
+    let puts = || {
+        changes
+            .iter()
+            .filter_map(|(key, value)| Some((key, (*value)?)))
+    };
+    let load = Load {
+        changes: changes.len(),
+        puts: puts().count(),
+        put_bytes: puts()
+            .map(|(key, value)| record_len(key, Some(value)))
+            .sum(),
+    };
+    let count = |tree: &Tree| {
+        let mut live = 0;
+        tree.visit_pages(&mut |_| live += 1).unwrap();
+        live
+    };
+    let (live, free) = (count(tree), pages.free_count());
+    let cost = load.cost_max(live, tree.root().1);
     tree.apply(pages, &changes).unwrap();
-    assert!(before - pages.free_count() <= super::apply::pages_max(changes.len(), height));
+    let written = free - pages.free_count();
+    assert!(written <= cost.pages, "{written} pages of {cost:?}");
+    let now = count(tree);
+    assert!(now <= live + cost.growth, "{now} pages, {cost:?}");
 }
 
 proptest! {

@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
 use store::device::{AlignedBuffer, DeviceOptions, FileDevice, OpenError};
 use store::{Core, Store, StoreError, Terms};
 
@@ -19,17 +18,11 @@ pub(crate) fn create(path: &Path, len_bytes: u64) {
 }
 
 pub(crate) fn device(path: &Path) -> Arc<FileDevice> {
-    // The kernel takes the ring of a killed process apart after the process is gone; until then it
-    // holds the lock.
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
-        match FileDevice::open(path, DeviceOptions::default()) {
-            Err(OpenError::InUse { .. }) if Instant::now() < end => {
-                thread::sleep(Duration::from_millis(5));
-            }
-            opened => return Arc::new(opened.unwrap()),
-        }
-    }
+    // Waits for the ring of a process that was killed; more than once on a machine that is busy
+    // with other tests.
+    let tries = (0..10).map(|_| FileDevice::open(path, DeviceOptions::default()));
+    let mut opened = tries.skip_while(|opened| matches!(opened, Err(OpenError::InUse { .. })));
+    Arc::new(opened.next().unwrap().unwrap())
 }
 
 pub(crate) fn open(path: &Path) -> Store {

@@ -6,6 +6,7 @@
     reason = "a test's helpers end it as its own lines do"
 )]
 
+mod alone;
 mod crash;
 mod file;
 mod killed;
