@@ -24,6 +24,7 @@
 //! | `ahead` | creations answered before the server knows |
 //! | `gather` | those creations on their way |
 //! | `locks` | advisory locks |
+//! | `told` | listings on their way into the kernel |
 //! | `recall` | leases that the server takes back, reconnection |
 
 mod ahead;
@@ -39,6 +40,7 @@ mod overshoot;
 mod read;
 mod recall;
 mod space;
+mod told;
 mod write;
 
 pub use change::Creation;
@@ -122,8 +124,7 @@ pub struct Volume {
     write_memory: Arc<Semaphore>,
     write_memory_units: u64,
     invalidate: OnceLock<Arc<dyn Invalidate>>,
-    /// When the kernel was last given a listing with names to keep, in nanoseconds of our clock.
-    listing_told: AtomicU64,
+    told_listings: told::ToldListings,
     next_open: AtomicU64,
     locks: Mutex<locks::HeldLocks>,
     opens: Mutex<base::QuickMap<OpenId, open::OpenAtServer>>,
@@ -166,7 +167,7 @@ impl Volume {
             write_memory: Arc::new(Semaphore::new(write_memory_units as usize)),
             write_memory_units,
             invalidate: OnceLock::new(),
-            listing_told: AtomicU64::new(0),
+            told_listings: told::ToldListings::default(),
             next_open: AtomicU64::new(1),
             locks: Mutex::default(),
             opens: Mutex::default(),

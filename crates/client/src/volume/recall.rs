@@ -7,13 +7,11 @@
 
 use super::Volume;
 use crate::cache::NodeId;
-use crate::clock::now;
 use crate::transport::{Call, Listener};
 use base::WriteVerifier;
 use base::limits::RECALLS_UNDER_WAY_MAX;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 use wire::message::{Notice, Recall, RecallItem, Request};
 
 /// Hears what the transport says, for a volume that may be gone.
@@ -59,26 +57,23 @@ impl Listener for Ear {
     }
 }
 
-/// Time in which the kernel has taken over the names of a listing that it was given.
-const LISTING_TIME_MAX: Duration = Duration::from_millis(5);
-
 impl Volume {
-    /// The kernel is about to be given a listing with names that it may keep.
-    pub fn on_listing_told(&self) {
-        self.listing_told.store(now().as_nanos(), Ordering::Release);
+    /// A page of a listing is about to be made, with names that the kernel may keep, for this
+    /// directory handle of its.
+    pub fn on_listing_told(&self, directory_handle: u64) {
+        self.told_listings.on_told(directory_handle);
     }
 
-    /// The kernel dates the names of a listing by the moment at which it takes them over, not by
-    /// that at which it asked for them (Linux 6.18). So names that were dropped while a listing was
-    /// on its way to it must be dropped once more when it has arrived.
+    /// The kernel has what it was told through this handle, or nothing was told.
+    pub fn on_listing_taken(&self, directory_handle: u64) {
+        self.told_listings.on_taken(directory_handle);
+    }
+
+    /// Drops names once more that were on their way to the kernel when they were dropped.
     async fn drop_listed_names(&self) {
-        let told = self.listing_told.load(Ordering::Acquire);
-        let since = Duration::from_nanos(now().as_nanos().saturating_sub(told));
-        if told == 0 || since >= LISTING_TIME_MAX {
-            return;
-        }
-        tokio::time::sleep(LISTING_TIME_MAX - since).await;
-        if let Some(invalidate) = self.invalidate.get() {
+        if self.told_listings.until_taken().await
+            && let Some(invalidate) = self.invalidate.get()
+        {
             invalidate.names();
         }
     }
@@ -169,6 +164,8 @@ impl Volume {
         for node in nodes {
             invalidate.attributes(node);
         }
+        let this = self.arc();
+        tokio::spawn(async move { this.drop_listed_names().await });
     }
 
     fn on_connected(&self, boot_changed: bool, session_lost: bool) {

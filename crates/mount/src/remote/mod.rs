@@ -293,6 +293,7 @@ impl RemoteFs {
             Operation::ReadDir(page) => self.read_dir(call, page, false),
             Operation::ReadDirPlus(page) => self.read_dir(call, page, true),
             Operation::ReleaseDir { fh, .. } => {
+                self.volume.on_listing_taken(fh.0);
                 self.handles.remove(fh);
                 call.answer.done();
             }

@@ -206,6 +206,8 @@ impl RemoteFs {
         let Some(directory) = self.handles.directory(page.fh) else {
             return call.answer.error(Errno::BADF);
         };
+        // The kernel asks for a page when it has taken over the one before.
+        self.volume.on_listing_taken(page.fh.0);
         let known = directory.listing();
         let known = if page.offset > 0 {
             known
@@ -309,6 +311,8 @@ impl Part {
 
     fn answer_page_plus(&self, call: Call, page: ReadDir, first: usize, listing: &Listing) {
         let mut builder = DirectoryPlusBuilder::new(page.size);
+        // Before it is looked whether they may be kept: a recall from then on knows of the page.
+        self.volume.on_listing_told(page.fh.0);
         let full = self.dots(call.node, page.offset, |inode, offset, name| {
             builder.add_bare(inode, offset, FileKind::Directory, name)
         });
@@ -324,10 +328,11 @@ impl Part {
             };
             told = self.volume.tell_listing(call.node, listing, first, tell);
         }
-        if !told.is_empty() {
-            self.volume.on_listing_told();
+        if told.is_empty() {
+            self.volume.on_listing_taken(page.fh.0);
         }
         if !call.answer.directory_plus(&builder) {
+            self.volume.on_listing_taken(page.fh.0);
             let untold: Vec<_> = told.into_iter().map(|node| (node, 1)).collect();
             self.volume.forget(&untold);
         }
