@@ -69,7 +69,10 @@ fuzz_target!(|data: &[u8]| {
         Some(0) => assert!(!is_accepted(input.rest()), "nobody finds out a code"),
         Some(1) => {
             let forged = [&bytes[..HEAD_BYTES], input.rest()].concat();
-            assert!(forged == bytes || !is_accepted(&forged), "nobody finds out a code");
+            assert!(
+                forged == bytes || !is_accepted(&forged),
+                "nobody finds out a code"
+            );
         }
         Some(2) => {
             // The same terms behind a head of their own are read as terms.
