@@ -212,7 +212,7 @@ impl<T> Scheduler<T> {
         if terms.weight == 0 || terms.cap_ppm == Some(0) {
             return Err(Rejection::BadTerms);
         }
-        if self.users.terms_len() >= SCHEDULER_USERS_MAX {
+        if !self.users.can_set_terms(user, terms) {
             return Err(Rejection::TooManyUsers);
         }
         self.users.set_terms(user, terms);

@@ -104,7 +104,8 @@ impl<T> Scheduler<T> {
     /// # Errors
     /// [`Rejection::BadTerms`], [`Rejection::Exists`], [`Rejection::TooManyTickets`],
     /// [`Rejection::Over`]; for a child also [`Rejection::UnknownTicket`], and
-    /// [`Rejection::Oversplit`] if its siblings have the share already.
+    /// [`Rejection::Oversplit`] if its siblings have the share already; it has at most its parent's
+    /// interval.
     pub fn open_ticket(
         &mut self,
         now: Time,
@@ -126,6 +127,10 @@ impl<T> Scheduler<T> {
         if let Some(parent) = terms.parent {
             let of = self.take_from(parent, terms.share_ppm)?;
             interval = (interval.0.max(of.0), interval.1.min(of.1));
+            if interval.0 >= interval.1 {
+                self.give_to(parent, terms.share_ppm);
+                return Err(Rejection::BadTerms);
+            }
         }
         let ticket = Ticket::new(self.time, interval, terms, RequestKey(self.last_key));
         self.tickets.insert(key, ticket);

@@ -14,6 +14,7 @@
 //! cap is a pace that the user cannot exceed: it is parked until its share allows the next request.
 
 use super::terms::{Source, UserKey, UserTerms, WHOLE_PPM};
+use base::limits::SCHEDULER_USERS_MAX;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,9 +83,10 @@ impl Users {
         self.users.contains_key(&user)
     }
 
-    /// Users whose terms are not the default ones.
-    pub(super) fn terms_len(&self) -> usize {
-        self.terms.len()
+    /// Whether there is room for terms that are not the default ones.
+    pub(super) fn can_set_terms(&self, user: UserKey, terms: UserTerms) -> bool {
+        let is_known = terms == UserTerms::default() || self.terms.contains_key(&user);
+        is_known || self.terms.len() < SCHEDULER_USERS_MAX
     }
 
     pub(super) fn set_terms(&mut self, user: UserKey, terms: UserTerms) {

@@ -241,3 +241,33 @@ fn what_a_slow_moment_took_is_made_good() {
     }
     assert!(!world.scheduler.is_degraded());
 }
+
+#[test]
+fn what_a_long_slow_time_took_is_made_good_up_to_a_second() {
+    let reserved = (0..4).map(|key| Client::ticket(key, 64, (QUANTUM / 10, QUANTUM)));
+    let clients = reserved.chain(greedy(100)).collect();
+    let device = Device {
+        slow: vec![(5 * SECOND, 20 * SECOND, 4)],
+        ..Device::exact()
+    };
+    let mut world = World::new(3, &shape(50_000, 50_000), device, clients);
+    for key in 0..4 {
+        world.open(key, &terms(key, 150_000));
+    }
+    world.run(26 * SECOND);
+    // Behind by a second of 70 %, with 30 % to spare: all is as before three seconds later.
+    let others = |second: u64| -> u64 {
+        let second = (second * SECOND, (second + 1) * SECOND);
+        (4..54)
+            .map(|client| world.served(client, second.0, second.1))
+            .sum()
+    };
+    assert!(others(20) < SECOND / 10, "{}", others(20));
+    for second in [23, 24, 25] {
+        assert!(
+            others(second) > SECOND * 30 / 100,
+            "{second}: {}",
+            others(second)
+        );
+    }
+}

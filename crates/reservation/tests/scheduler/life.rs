@@ -245,6 +245,18 @@ fn children_that_do_not_fit_are_refused() {
         scheduler.open_ticket(now, TicketKey(4), &child(100_001)),
         oversplit
     );
+    let late = TicketTerms {
+        start: Time::from_secs(4),
+        parent: Some(TicketKey(2)),
+        ..child(1)
+    };
+    let late = scheduler.open_ticket(now, TicketKey(4), &late);
+    assert_eq!(late, Err(Rejection::BadTerms), "its parent ends before");
+    assert_eq!(
+        scheduler.room_ppm(TicketKey(2)),
+        Some(150_000),
+        "and keeps its share"
+    );
     let mut change = |key, share_ppm| {
         let burst = Duration::from_millis(10);
         scheduler.change_ticket(now, TicketKey(key), share_ppm, burst, Time::MAX)

@@ -68,14 +68,52 @@ fn a_flood_fills_its_own_queue_and_nobody_elses() {
     }
     let next = Source::User(UserKey(users + 1));
     assert_eq!(rejection(&mut scheduler, next, 1), Rejection::SharedFull);
+    // What has gone makes room.
+    let gone = std::iter::from_fn(|| scheduler.poll(NOW));
+    let of_users = gone.filter(|dispatch| matches!(dispatch.source, Source::User(_)));
+    let count = of_users.count();
+    assert!(count > 1);
+    for _ in 0..count {
+        submit(&mut scheduler, next, 1);
+    }
+    assert_eq!(rejection(&mut scheduler, next, 1), Rejection::SharedFull);
     // Tickets have room of their own, with a bound of its own.
     for _ in 0..SCHEDULER_QUEUE_REQUESTS_MAX {
         submit(&mut scheduler, TICKET, 1);
     }
     assert_eq!(rejection(&mut scheduler, TICKET, 1), Rejection::QueueFull);
-    // What has gone makes room.
-    let gone = scheduler.poll(NOW).unwrap();
-    submit(&mut scheduler, gone.source, 1);
+}
+
+#[test]
+fn no_share_is_used_ahead_of_a_clock_that_was_held() {
+    let mut scheduler = Scheduler::new(NOW, &shape(0, 0));
+    let (one, other) = (TICKET, Source::Ticket(TicketKey(2)));
+    // A request takes a second of the one share and 3.3 seconds of the other.
+    for (key, share_ppm) in [(1, 1000), (2, 300)] {
+        let terms = TicketTerms {
+            burst: Duration::ZERO,
+            ..terms(key, share_ppm)
+        };
+        scheduler.open_ticket(NOW, TicketKey(key), &terms).unwrap();
+    }
+    for _ in 0..3 {
+        submit(&mut scheduler, one, QUANTUM);
+        submit(&mut scheduler, other, QUANTUM);
+    }
+    let mut next = |seconds| {
+        let now = NOW + Duration::from_secs(seconds);
+        let next = scheduler.poll(now).unwrap();
+        scheduler.complete(now, next.key, 1);
+        (next.source, next.right)
+    };
+    assert_eq!(next(0), (one, Right::Share));
+    assert_eq!(next(0), (other, Right::Share));
+    // Four seconds later the one's second request is two seconds late, and the clock is held at the
+    // third second. The other's second one is not due there.
+    assert_eq!(next(4), (one, Right::Share));
+    assert_eq!(next(4), (one, Right::Share));
+    assert_eq!(next(4), (other, Right::Leftover));
+    assert_eq!(scheduler.slipped(), Duration::from_secs(1));
 }
 
 #[test]
