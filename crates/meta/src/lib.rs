@@ -9,6 +9,8 @@
 //!    ├─ Embedded   one file, group commit, change log            embedded/   on redb
 //!    └─ Etcd       a cluster that others run                     etcd/       on etcd-client
 //!         both: bounded queue, groups, unknown outcomes          queue.rs
+//!
+//!  Namespace    the files of a parallel volume, on an engine    namespace/
 //! ```
 //!
 //! An [`Engine`] maps keys to values, both bytes, in the order of the keys. What a program may rely
@@ -54,6 +56,7 @@ mod engine;
 mod error;
 mod etcd;
 mod leadership;
+pub mod namespace;
 mod queue;
 mod range;
 mod space;

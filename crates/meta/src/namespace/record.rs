@@ -1,0 +1,388 @@
+//! The records of a namespace and their bytes: postcard, as drawn in `docs/formats/namespace.md`.
+//!
+//! An inode with one name lies in the entry of that name: a page of a directory brings all that a
+//! listing with attributes needs, and creating a file writes two entries, the name with the inode
+//! and where the inode is. Times are differences to the birth of the inode, so those of a new file
+//! take a byte each.
+
+use super::acl::Acl;
+use super::layout::{Layout, Target};
+use crate::MetaError;
+use base::{Attributes, FileKind, Name, RequestId, Timestamp, VolumeId};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Version of the records; the history is in `docs/formats/namespace.md`.
+pub const NAMESPACE_FORMAT_VERSION: u64 = 1;
+
+/// The inode number of the top directory.
+pub(super) const ROOT: u64 = 1;
+/// What a directory says it takes, as ext4 does for a small one.
+const DIRECTORY_BYTES: u64 = 4096;
+const BLOCK_BYTES: u64 = 512;
+const NANOS: i128 = 1_000_000_000;
+
+/// Small numbers; copies share them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbers(pub Arc<[u16]>);
+
+impl FromIterator<u16> for Numbers {
+    fn from_iter<I: IntoIterator<Item = u16>>(numbers: I) -> Self {
+        Self(numbers.into_iter().collect())
+    }
+}
+
+impl Serialize for Numbers {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.as_ref().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Numbers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(|numbers| Self(numbers.into()))
+    }
+}
+
+/// What an inode has beside attributes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Content {
+    /// Of a pipe or socket.
+    Nothing,
+    /// How many names a directory has.
+    Directory(u64),
+    /// Size and layout of a file.
+    File(u64, Layout),
+    /// Target of a symbolic link.
+    Link(Vec<u8>),
+    /// Number of a device.
+    Device(u64),
+}
+
+/// An inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Inode {
+    pub(super) number: u64,
+    /// Different in each run of a manager, should an engine be set back to an older state.
+    pub(super) generation: u32,
+    pub(super) kind: FileKind,
+    pub(super) mode: u16,
+    pub(super) links: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) accessed: Timestamp,
+    pub(super) modified: Timestamp,
+    pub(super) changed: Timestamp,
+    pub(super) created: Timestamp,
+    /// Whether there is a record of extended attributes.
+    pub(super) has_xattrs: bool,
+    pub(super) access: Option<Box<Acl>>,
+    pub(super) default: Option<Box<Acl>>,
+    pub(super) content: Content,
+}
+
+impl Inode {
+    pub(super) fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    pub(super) fn attributes(&self) -> Attributes {
+        let (mut size, mut blocks, mut device) = (0, 0, 0);
+        match &self.content {
+            Content::Nothing => {}
+            Content::Directory(_) => {
+                size = DIRECTORY_BYTES;
+                blocks = DIRECTORY_BYTES / BLOCK_BYTES;
+            }
+            Content::File(bytes, layout) => {
+                size = *bytes;
+                blocks = layout.blocks(*bytes);
+            }
+            Content::Link(target) => size = target.len() as u64,
+            Content::Device(number) => device = *number,
+        }
+        let unit = match &self.content {
+            Content::File(_, layout) => 1u32.checked_shl(layout.unit_log2.into()),
+            _ => None,
+        };
+        Attributes {
+            kind: self.kind,
+            mode: self.mode,
+            links: self.links,
+            uid: self.uid,
+            gid: self.gid,
+            inode: self.number,
+            device,
+            size,
+            blocks,
+            block_size: unit.unwrap_or(4096),
+            accessed: self.accessed,
+            modified: self.modified,
+            changed: self.changed,
+            created: Some(self.created),
+        }
+    }
+}
+
+/// An inode as it is stored.
+#[derive(Serialize, Deserialize)]
+pub(super) struct StoredInode<'a> {
+    number: u64,
+    generation: u32,
+    kind: FileKind,
+    mode: u16,
+    links: u32,
+    uid: u32,
+    gid: u32,
+    /// Nanoseconds since 1970; the other times count from here.
+    created: i128,
+    accessed: i128,
+    modified: i128,
+    changed: i128,
+    has_xattrs: bool,
+    access: Option<Cow<'a, Acl>>,
+    default: Option<Cow<'a, Acl>>,
+    content: Cow<'a, Content>,
+}
+
+pub(super) fn nanos(time: Timestamp) -> i128 {
+    i128::from(time.seconds) * NANOS + i128::from(time.nanos)
+}
+
+pub(super) fn timestamp(nanos: i128) -> Timestamp {
+    let seconds = nanos
+        .div_euclid(NANOS)
+        .clamp(i64::MIN.into(), i64::MAX.into());
+    Timestamp {
+        seconds: i64::try_from(seconds).expect("it is within its bounds"),
+        nanos: u32::try_from(nanos.rem_euclid(NANOS)).expect("it is below a second"),
+    }
+}
+
+impl<'a> StoredInode<'a> {
+    pub(super) fn of(inode: &'a Inode) -> Self {
+        let created = nanos(inode.created);
+        let since = |time| nanos(time) - created;
+        Self {
+            number: inode.number,
+            generation: inode.generation,
+            kind: inode.kind,
+            mode: inode.mode,
+            links: inode.links,
+            uid: inode.uid,
+            gid: inode.gid,
+            created,
+            accessed: since(inode.accessed),
+            modified: since(inode.modified),
+            changed: since(inode.changed),
+            has_xattrs: inode.has_xattrs,
+            access: inode.access.as_deref().map(Cow::Borrowed),
+            default: inode.default.as_deref().map(Cow::Borrowed),
+            content: Cow::Borrowed(&inode.content),
+        }
+    }
+
+    pub(super) fn inode(self) -> Inode {
+        let time = |since: i128| timestamp(self.created.saturating_add(since));
+        let acl = |acl: Option<Cow<'_, Acl>>| acl.map(|acl| Box::new(acl.into_owned()));
+        Inode {
+            number: self.number,
+            generation: self.generation,
+            kind: self.kind,
+            mode: self.mode,
+            links: self.links,
+            uid: self.uid,
+            gid: self.gid,
+            accessed: time(self.accessed),
+            modified: time(self.modified),
+            changed: time(self.changed),
+            created: time(0),
+            has_xattrs: self.has_xattrs,
+            access: acl(self.access),
+            default: acl(self.default),
+            content: self.content.into_owned(),
+        }
+    }
+}
+
+/// What lies at a name.
+#[derive(Serialize, Deserialize)]
+pub(super) enum StoredName<'a> {
+    /// The inode; it has no other name.
+    Inode(StoredInode<'a>),
+    /// The number and kind of one that may have several.
+    Reference(u64, FileKind),
+}
+
+/// What lies at the number of an inode.
+#[derive(Serialize, Deserialize)]
+pub(super) enum StoredPlace<'a> {
+    /// It lies at this name in this directory.
+    At(u64, Name),
+    /// It lies here: the top directory, inodes of several names, of none.
+    Here(StoredInode<'a>),
+}
+
+/// Where an inode lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    At(u64, Name),
+    Here,
+}
+
+/// What does not change in a volume's life.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Constants {
+    pub(super) version: u64,
+    pub(super) volume: VolumeId,
+    /// Of the hashes of names: nobody outside can make many names with one hash.
+    pub(super) hash_key: [u8; 32],
+}
+
+/// What every batch of changes writes anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Head {
+    /// The next inode, object or chore.
+    pub(super) next: u64,
+    /// Inodes.
+    pub(super) inodes: u64,
+    /// The latest time that was given to a change.
+    pub(super) now: i128,
+}
+
+/// Something that stores have to do because of a change, which may happen more than once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Chore {
+    /// The objects of a layout are not needed any more.
+    Delete(Layout),
+    /// A file became shorter; its objects are cut, and what lies behind is not to come back.
+    Cut {
+        /// The inode, whose data is not read or written until that is done.
+        inode: u64,
+        /// Where it lies.
+        layout: Layout,
+        /// How long it is now.
+        size: u64,
+    },
+}
+
+/// What a step of a request has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Done {
+    /// It made an inode or gave it a name.
+    Made(u64),
+    /// It took a name away.
+    Removed,
+    /// It changed names.
+    Renamed,
+    /// It changed an inode.
+    Changed,
+}
+
+/// What a request has done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Outcome {
+    /// When, in nanoseconds since 1970.
+    pub(super) at: i128,
+    /// Steps and what they have done, in the order of the steps.
+    pub(super) steps: Vec<(u8, Done)>,
+}
+
+/// An inode's extended attributes but its ACLs, in the order of their names.
+pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The bytes of a record.
+pub(super) fn encode(record: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(record).expect("a record in memory can be written to memory")
+}
+
+/// A record from its bytes.
+pub(super) fn decode<'a, T: Deserialize<'a>>(
+    what: &'static str,
+    bytes: &'a [u8],
+) -> Result<T, MetaError> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((record, [])) => Ok(record),
+        Ok(_) => Err(MetaError::Damaged(format!("bytes behind {what}"))),
+        Err(error) => Err(MetaError::Damaged(format!("{what}: {error}"))),
+    }
+}
+
+/// A store's record.
+pub(super) fn decode_target(bytes: &[u8]) -> Result<Target, MetaError> {
+    decode("a store", bytes)
+}
+
+/// A request of a session, within a key.
+pub(super) fn request(number: u64) -> RequestId {
+    RequestId(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Striping;
+    use super::*;
+
+    fn inode() -> Inode {
+        let born = Timestamp {
+            seconds: 1_900_000_000,
+            nanos: 123_456_789,
+        };
+        let striping = Striping {
+            unit_log2: 20,
+            width: 4,
+            targets: (0..8).collect(),
+        };
+        Inode {
+            number: 1_000_000,
+            generation: 77,
+            kind: FileKind::File,
+            mode: 0o644,
+            links: 1,
+            uid: 1000,
+            gid: 1000,
+            accessed: born,
+            modified: born,
+            changed: born,
+            created: born,
+            has_xattrs: false,
+            access: None,
+            default: None,
+            content: Content::File(0, striping.layout(1_000_000)),
+        }
+    }
+
+    #[test]
+    fn a_record_is_its_bytes_and_a_new_file_takes_few() {
+        let mut inode = inode();
+        let bytes = encode(&StoredName::Inode(StoredInode::of(&inode)));
+        assert!(bytes.len() <= 48, "{} bytes", bytes.len());
+        inode.accessed.seconds = -5;
+        inode.modified.seconds = i64::MAX;
+        inode.changed = Timestamp {
+            seconds: i64::MIN,
+            nanos: 999_999_999,
+        };
+        let bytes = encode(&StoredName::Inode(StoredInode::of(&inode)));
+        match decode("a name", &bytes).unwrap() {
+            StoredName::Inode(stored) => assert_eq!(stored.inode(), inode),
+            StoredName::Reference(..) => panic!("it is the inode"),
+        }
+    }
+
+    #[test]
+    fn what_is_cut_or_longer_is_damaged() {
+        let bytes = encode(&StoredPlace::At(7, Name::new("name").unwrap()));
+        for cut in 0..bytes.len() {
+            assert!(decode::<StoredPlace<'_>>("a place", &bytes[..cut]).is_err());
+        }
+        let long = [bytes.as_slice(), &[0]].concat();
+        assert!(decode::<StoredPlace<'_>>("a place", &long).is_err());
+        let reserved = StoredPlace::At(7, Name::new("ab").unwrap());
+        let mut reserved = encode(&reserved);
+        let last = reserved.len() - 1;
+        reserved[last] = b'/';
+        assert!(decode::<StoredPlace<'_>>("a place", &reserved).is_err());
+    }
+}

@@ -1,0 +1,155 @@
+//! Inodes without a name stay while somebody has them open; stores hear of what they have to do.
+
+use crate::world::{World, name, root};
+use base::{AttributeChange, FsError};
+use meta::namespace::{Access, Chore, OpenOptions, Turn};
+use std::time::{Duration, Instant};
+
+fn eventually(holds: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end {
+        if holds() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    false
+}
+
+fn chores(world: &World) -> Vec<(u64, Chore)> {
+    world.runtime.block_on(world.namespace.sync_all()).unwrap();
+    world
+        .runtime
+        .block_on(world.namespace.chores(0, 100))
+        .unwrap()
+}
+
+#[test]
+fn an_open_file_outlives_its_last_name_and_then_its_objects_are_to_be_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("meta");
+    let world = World::at(&path);
+    let (top, turn) = (world.top(), Turn::new());
+    let file = world.file(&top, "a");
+    let open = |options| {
+        world
+            .namespace
+            .open_file(&turn, &root(), &file.handle, options)
+    };
+    let one = open(OpenOptions::new(Access::ReadWrite)).unwrap();
+    let two = open(OpenOptions::new(Access::Read)).unwrap();
+    let layout = world.namespace.layout_of(&turn, &file.handle).unwrap();
+    let gone = world
+        .namespace
+        .unlink(&turn, &root(), &top, &name("a"))
+        .unwrap()
+        .unwrap();
+    assert_eq!(gone.attributes.links, 0);
+    assert_eq!((world.checked().orphans, chores(&world).len()), (1, 0));
+    let change = AttributeChange {
+        size: Some(7),
+        ..Default::default()
+    };
+    let set = |file| {
+        world
+            .namespace
+            .set_attributes(&turn, &root(), &gone.handle, &change, file)
+    };
+    assert_eq!(set(Some(&one)).unwrap().size, 7);
+    assert_eq!(set(Some(&two)).err(), Some(FsError::Invalid));
+    assert_eq!(world.namespace.attributes_of(&turn, &two).unwrap().size, 7);
+    drop(one);
+    assert_eq!(world.checked().orphans, 1);
+    drop(two);
+    assert!(eventually(|| world.checked().orphans == 0));
+    let attributes = world.namespace.attributes(&turn, &root(), &gone.handle);
+    assert_eq!(attributes.err(), Some(FsError::Stale));
+    let all = chores(&world);
+    assert_eq!(
+        all.iter()
+            .map(|(_, chore)| chore.clone())
+            .collect::<Vec<_>>(),
+        [Chore::Delete(layout)]
+    );
+    world.namespace.chores_done(&turn, &[all[0].0]).unwrap();
+    assert_eq!(chores(&world), []);
+    world.checked();
+    world.close();
+}
+
+/// After a crash those who had it open are gone, too; nothing is forgotten.
+#[test]
+fn orphans_of_a_manager_that_is_gone_are_collected_unless_they_are_held_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("meta");
+    let world = World::at(&path);
+    let (top, turn) = (world.top(), Turn::new());
+    let files = ["a", "b"].map(|file| world.file(&top, file).handle);
+    let held = files
+        .clone()
+        .map(|file| world.namespace.hold(&turn, &root(), &file).unwrap());
+    for file in ["a", "b"] {
+        world
+            .namespace
+            .unlink(&turn, &root(), &top, &name(file))
+            .unwrap();
+    }
+    assert_eq!(world.checked().orphans, 2);
+    // As after the death of the process: the file as it is while it is in use.
+    let copy = directory.path().join("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    let after = World::at(&copy);
+    let again = after.namespace.hold(&turn, &root(), &files[0]).unwrap();
+    let collect = || {
+        after
+            .runtime
+            .block_on(after.namespace.collect_orphans())
+            .unwrap()
+    };
+    assert_eq!((collect(), collect(), after.checked().orphans), (1, 0, 1));
+    drop(again);
+    assert!(eventually(|| after.checked().orphans == 0));
+    assert_eq!(chores(&after).len(), 2);
+    after.close();
+    drop(held);
+    world.close();
+}
+
+#[test]
+fn what_is_cut_off_is_to_be_cut_off_at_the_stores_and_a_longer_file_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::at(&directory.path().join("meta"));
+    let (top, turn) = (world.top(), Turn::new());
+    let file = world.file(&top, "a");
+    let wrote = world
+        .namespace
+        .wrote(&turn, &root(), &file.handle, 5_000_000)
+        .unwrap();
+    assert_eq!(
+        (wrote.size, wrote.blocks),
+        (5_000_000, (3 * (1 << 20) + 1_855_488) / 512)
+    );
+    let again = world
+        .namespace
+        .wrote(&turn, &root(), &file.handle, 10)
+        .unwrap();
+    assert_eq!(again.size, 5_000_000);
+    assert!(again.modified > wrote.modified);
+    for size in [6_000_000, 4000] {
+        let change = AttributeChange {
+            size: Some(size),
+            ..Default::default()
+        };
+        let set = world
+            .namespace
+            .set_attributes(&turn, &root(), &file.handle, &change, None);
+        assert_eq!(set.unwrap().size, size);
+    }
+    let all = chores(&world);
+    let [(_, Chore::Cut { inode, size, .. })] = &all[..] else {
+        panic!("{all:?}");
+    };
+    assert_eq!((*inode, *size), (file.attributes.inode, 4000));
+    world.checked();
+    world.close();
+}
