@@ -249,6 +249,61 @@ pub const STORE_WAIT_TIME_MAX: Duration = Duration::from_secs(600);
 /// How long measuring a new device may take: an administrator waits for it.
 pub const CALIBRATION_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// Stores of one server: as many disks as a large chassis has. Each has a store's memory and some
+/// threads.
+pub const SERVER_STORES_MAX: usize = 64;
+/// Keys under which a server believes tickets: the present one, and those before it whose tickets
+/// are not over.
+pub const TICKET_KEYS_MAX: usize = 8;
+/// Single tickets that a server remembers as revoked. A manager with more to revoke raises the
+/// epoch, and gives those that stay new tickets.
+pub const REVOKED_TICKETS_MAX: usize = 4096;
+/// How wrong the clocks of a cluster may be: a ticket is good for so long before its start and
+/// after its end. Disciplined clocks are a hundred times better; a machine without NTP drifts by
+/// less in a day.
+pub const TICKET_CLOCK_ERROR_MAX: Duration = Duration::from_secs(2);
+/// Seconds of a ticket's record that a server keeps one by one: managers fetch them every few
+/// minutes. 900 of them take 40 KB; with all tickets of one device that is 150 MB.
+pub const TICKET_RECORD_SECONDS_MAX: usize = 900;
+/// Seconds of a record in one reply: all of them.
+pub const TICKET_RECORD_PAGE_MAX: usize = TICKET_RECORD_SECONDS_MAX;
+/// How often a server takes what is over from a scheduler, which keeps
+/// [`SCHEDULER_RECORD_SECONDS_MAX`].
+pub const TICKET_COLLECT_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a ticket's record can be asked for after its end.
+pub const TICKET_KEPT_TIME: Duration = Duration::from_secs(600);
+/// Tickets that one session has shown: those of a job's ranks on one machine.
+pub const SESSION_TICKETS_MAX: usize = 256;
+/// How long a store's own I/O waits for its turn at most. With its floor it waits for
+/// milliseconds; who shares a device must not be able to stop a store for good.
+pub const GATE_TIME_MAX: Duration = Duration::from_secs(1);
+/// Object requests of one connection and class at work; more are refused. With both classes there
+/// is room left below [`CONNECTION_REQUESTS_MAX`] to say so.
+pub const OBJECT_REQUESTS_MAX: usize = 256;
+/// Bytes of one connection and class that requests bring and replies may have, from the request's
+/// arrival until the socket has its reply: 32 of the largest, several times what keeps a device
+/// busy.
+pub const OBJECT_CONNECTION_BYTES_MAX: usize = 32 << 20;
+/// The same over all connections of a server: each class has its own, so that no flood of others
+/// takes a reserved request's memory.
+pub const OBJECT_CLASS_BYTES_MAX: usize = 512 << 20;
+/// How often a client asks again that a busy server has refused: with growing pauses some seconds.
+pub const OBJECT_BUSY_TRIES_MAX: u32 = 32;
+/// Objects in one reply; each takes at most 53 bytes.
+pub const OBJECTS_PER_PAGE_MAX: usize = 4096;
+/// Attributes of an object, and the bytes of their names and contents: as a store keeps them.
+pub const OBJECT_ATTRIBUTES_MAX: usize = 64;
+/// See [`OBJECT_ATTRIBUTES_MAX`].
+pub const OBJECT_ATTRIBUTE_NAME_BYTES_MAX: usize = 64;
+/// See [`OBJECT_ATTRIBUTES_MAX`].
+pub const OBJECT_ATTRIBUTE_BYTES_MAX: usize = 1024;
+/// Longest text about a store in a list of them: its path, or why it takes no changes.
+pub const STORE_TEXT_BYTES_MAX: usize = 1024;
+
+/// How long making and measuring a server's first store takes at most, apart from writing it: who
+/// starts a server waits for it.
+pub const QUICK_CALIBRATION_TIME_MAX: Duration = Duration::from_secs(3);
+
 /// Longest key of a metadata engine: a path component with the identities before it is below 300
 /// bytes; longer ones are stored with every entry of a tree and read on every way down.
 pub const META_KEY_BYTES_MAX: usize = 1024;
@@ -323,6 +378,35 @@ pub const META_CAMPAIGN_INTERVAL: Duration = Duration::from_millis(500);
 /// How much history a cluster keeps for watches and pages: this long, and up to twice.
 pub const META_HISTORY_TIME: Duration = Duration::from_secs(300);
 
+/// Inodes and names that one namespace keeps in memory: some 200 MB.
+pub const NAMESPACE_CACHE_ENTRIES_MAX: usize = 1 << 19;
+/// Bytes of changes that go into one transaction, the last change not counted. With the largest
+/// change, a full set of extended attributes, it stays below the engine's bound.
+pub const NAMESPACE_BATCH_BYTES_MAX: usize = 256 << 10;
+/// Transactions of a namespace that wait or are under way; who changes something then waits. At 50
+/// changes each they are a second of a quick disk's work.
+pub const NAMESPACE_BATCHES_MAX: usize = 256;
+/// Bytes of these transactions.
+pub const NAMESPACE_PENDING_BYTES_MAX: usize = 32 << 20;
+/// Transactions of one namespace that an embedded engine has at once: they share a flush.
+pub const NAMESPACE_IN_FLIGHT_MAX: usize = 32;
+/// How long an operation of a namespace, or the wait until it is durable, may take: the engine's
+/// time, the time to find out what became of a transaction, and to read anew.
+pub const NAMESPACE_TIME_MAX: Duration = Duration::from_secs(25);
+/// Requests whose outcomes one namespace remembers: those of 28 clients that settle nothing. Each
+/// takes some 100 bytes.
+pub const NAMESPACE_OUTCOMES_MAX: usize = 1 << 18;
+/// Names of one inode, as in ext4.
+pub const NAMESPACE_LINKS_MAX: u32 = 65000;
+/// Largest file: 1 EiB. Offsets are below 2^63 anyway; what is left are sums that do not overflow.
+pub const NAMESPACE_FILE_BYTES_MAX: u64 = 1 << 60;
+/// Names and values of the extended attributes of one inode, which are one record.
+pub const NAMESPACE_XATTRS_BYTES_MAX: usize = 96 << 10;
+/// Entries of one ACL; ext4 has room for some 500. It lies in the inode.
+pub const NAMESPACE_ACL_ENTRIES_MAX: usize = 512;
+/// Stores of one volume.
+pub const NAMESPACE_TARGETS_MAX: usize = 16384;
+
 const _: () = assert!(LEASE_TRUST_TIME.as_millis() + 1000 < LEASE_TIME.as_millis());
 const _: () = assert!(STORE_WRITE_BYTES_MAX as u64 <= STORE_WRITES_BYTES_MAX);
 const _: () = assert!(DEVICE_TIME_MAX.as_secs() * 8 < STORE_WAIT_TIME_MAX.as_secs());
@@ -331,6 +415,15 @@ const _: () = assert!(RECALL_COMMIT_TIME_MAX.as_millis() < RECALL_TIME_MAX.as_mi
 const _: () = assert!(RECALL_TIME_MAX.as_millis() < REQUEST_TIME_DEFAULT.as_millis());
 const _: () = assert!(DATA_BYTES_MAX as usize <= FRAME_PAYLOAD_BYTES_MAX);
 const _: () = assert!(XATTR_BYTES_MAX < FRAME_BODY_BYTES_MAX);
+const _: () = assert!(OBJECTS_PER_PAGE_MAX * 53 < FRAME_BODY_BYTES_MAX);
+const _: () = assert!(2 * OBJECT_REQUESTS_MAX < CONNECTION_REQUESTS_MAX);
+const _: () = assert!(TICKET_COLLECT_INTERVAL.as_secs() * 2 < SCHEDULER_RECORD_SECONDS_MAX as u64);
+const _: () = assert!(2 * SERVER_STORES_MAX * (STORE_TEXT_BYTES_MAX + 200) < FRAME_BODY_BYTES_MAX);
+const _: () = assert!(TICKET_RECORD_PAGE_MAX * 40 < FRAME_BODY_BYTES_MAX);
+const _: () = assert!(
+    OBJECT_ATTRIBUTES_MAX * (OBJECT_ATTRIBUTE_NAME_BYTES_MAX + OBJECT_ATTRIBUTE_BYTES_MAX + 8)
+        < FRAME_BODY_BYTES_MAX
+);
 const _: () = assert!(CREDENTIALS_PER_REPLY_MAX * 350 < FRAME_BODY_BYTES_MAX);
 // A session has two texts of 255 and 64 bytes and ten numbers; a volume an identity and the length
 // of its texts; a worker the name of its volume.
@@ -354,6 +447,15 @@ const _: () = assert!(META_OPERATIONS_MAX + 2 < META_ETCD_OPERATIONS_MAX);
 const _: () =
     assert!(META_ETCD_GROUP_BYTES_MAX + META_TRANSACTION_BYTES_MAX <= (3 << 20) / 2 - (128 << 10));
 const _: () = assert!(META_TRANSACTION_BYTES_MAX <= META_QUEUE_BYTES_MAX);
+// A key that is written twice counts twice.
+const _: () = assert!(
+    NAMESPACE_BATCH_BYTES_MAX + META_VALUE_BYTES_MAX + (64 << 10) < META_TRANSACTION_BYTES_MAX
+);
+const _: () = assert!(NAMESPACE_XATTRS_BYTES_MAX + (1 << 10) < META_VALUE_BYTES_MAX);
+const _: () = assert!(XATTR_BYTES_MAX + NAME_BYTES_MAX < NAMESPACE_XATTRS_BYTES_MAX);
+const _: () = assert!(NAMESPACE_TIME_MAX.as_secs() > 2 * META_TIME_MAX.as_secs());
+const _: () = assert!(NAMESPACE_TIME_MAX.as_secs() < REQUEST_TIME_DEFAULT.as_secs());
+const _: () = assert!(NAMESPACE_IN_FLIGHT_MAX < META_QUEUE_MAX);
 const _: () = assert!(META_TIME_MAX.as_secs() * 2 < META_SLOT_TIME.as_secs());
 const _: () = assert!(META_REQUEST_TIME_MAX.as_millis() * 2 < META_TIME_MAX.as_millis());
 const _: () = assert!(META_SEAT_TRUST_TIME.as_millis() + 1000 < META_SEAT_TIME.as_millis());

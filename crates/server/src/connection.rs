@@ -13,6 +13,7 @@ use crate::pending::PendingPlace;
 use crate::pool::Turn;
 use crate::session::Session;
 use crate::steps::{Execution, Incoming, changes, payload_bytes, reply_estimate};
+use crate::storage::ObjectIncoming;
 use base::RequestId;
 use base::limits::{FRAME_TIME_MAX, HANDSHAKE_TIME_MAX, WARM_BYTES_MAX};
 use bytes::Bytes;
@@ -446,6 +447,18 @@ impl Receiver {
         let to = Destination::new(self.link.clone(), permit);
         let compound = match request {
             Request::Files(compound) => compound,
+            Request::Object(request) => {
+                let incoming = ObjectIncoming {
+                    session: self.session.clone(),
+                    to,
+                    id: frame.request,
+                    class: frame.class,
+                    payload: frame.payload,
+                };
+                return incoming
+                    .accept(&self.core.storage, request)
+                    .map_err(End::from);
+            }
             other if frame.payload.is_empty() || matches!(other, Request::Warm { .. }) => {
                 self.other(frame.request, frame.class, other, to);
                 return Ok(());
@@ -541,7 +554,7 @@ impl Receiver {
                 return;
             }
             Request::Enrol { .. } => Reply::Refused(Refusal::Forbidden),
-            Request::Files(_) => unreachable!("handled by the caller"),
+            Request::Files(_) | Request::Object(_) => unreachable!("handled by the caller"),
         };
         let payload = match request {
             Request::Warm { bytes } => zeros(bytes),

@@ -16,6 +16,7 @@ use crate::link::{Link, LinkKey};
 use crate::locks::Locks;
 use crate::pool::Pool;
 use crate::session::{Session, Sessions};
+use crate::storage::Storage;
 use crate::volume::Volumes;
 use base::RequestId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,6 +39,7 @@ pub(crate) struct Core {
     pub(crate) judge: Judge,
     pub(crate) buffers: Buffers,
     pub(crate) pool: Arc<Pool>,
+    pub(crate) storage: Arc<Storage>,
     pub(crate) clock: Clock,
     pub(crate) client_verifier: ClientVerifier,
     pub(crate) background: Background,

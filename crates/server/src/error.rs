@@ -16,6 +16,9 @@ pub enum ServerError {
     /// The process may not act for users.
     #[error(transparent)]
     Export(#[from] export::ExportError),
+    /// A store.
+    #[error(transparent)]
+    Storage(#[from] crate::storage::StorageError),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {

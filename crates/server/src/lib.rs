@@ -1,4 +1,4 @@
-//! The server of a cluster. Its role in this version: volumes that are exports.
+//! The server of a cluster. Its roles: volumes that are exports, and stores with reserved I/O.
 //!
 //! # Design
 //!
@@ -38,6 +38,7 @@
 //! | `again` | who may send again what was lost |
 //! | `volume` | exports, handles on the wire |
 //! | `judge` | for whom the server acts |
+//! | `storage` | stores, tickets, one dispatcher for each device |
 //! | `data` | the data directory |
 //! | `admin`, `background`, `reaper` | administration, visible work, what time does |
 
@@ -63,9 +64,14 @@ mod reaper;
 mod server;
 mod session;
 mod steps;
+mod storage;
 mod volume;
 mod watch;
 
 pub use data::DataError;
 pub use error::ServerError;
 pub use server::{BoundServer, InitOutcome, RunningServer, Server, ServerConfig};
+pub use storage::{
+    DeviceInfo, Floors, JudgeError, NewStore, Plan, SpaceError, SpaceRequest, Storage,
+    StorageError, Totals,
+};

@@ -6,6 +6,7 @@
 //! does not read stalls its own requests and nobody else's.
 
 use crate::pool::Pool;
+use crate::storage::ObjectShare;
 use base::RequestId;
 use base::limits::{
     CONNECTION_REPLY_BYTES_MAX, CONNECTION_REQUEST_BYTES_MAX, CONNECTION_REQUESTS_MAX,
@@ -36,6 +37,7 @@ pub(crate) struct Link {
     closed: AtomicBool,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) request_bytes: Arc<Semaphore>,
+    pub(crate) objects: ObjectShare,
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
     pool: Weak<Pool>,
@@ -52,20 +54,24 @@ pub(crate) struct Outgoing {
     frame: Frame,
     request: Option<OwnedSemaphorePermit>,
     bytes: Option<ReplyBytes>,
+    held: Held,
 }
+
+/// What else is held until the socket has a reply.
+type Held = Option<Box<dyn Send + Sync>>;
 
 impl Outgoing {
     /// The frame, and what is to be dropped once the socket has it.
     pub(crate) fn split(self) -> (Frame, impl Drop) {
-        struct Permits(Option<OwnedSemaphorePermit>, Option<ReplyBytes>);
+        struct Permits(Option<OwnedSemaphorePermit>, Option<ReplyBytes>, Held);
 
         impl Drop for Permits {
             fn drop(&mut self) {
-                drop((self.0.take(), self.1.take()));
+                drop((self.0.take(), self.1.take(), self.2.take()));
             }
         }
 
-        (self.frame, Permits(self.request, self.bytes))
+        (self.frame, Permits(self.request, self.bytes, self.held))
     }
 }
 
@@ -86,6 +92,15 @@ impl Destination {
 
     /// Hands a reply to the connection.
     pub(crate) fn send(&self, frame: Frame, bytes: Option<ReplyBytes>) {
+        self.send_with(frame, bytes, None);
+    }
+
+    /// Hands a reply to the connection, with something to be held until the socket has it.
+    pub(crate) fn send_held(&self, frame: Frame, held: Held) {
+        self.send_with(frame, None, held);
+    }
+
+    fn send_with(&self, frame: Frame, bytes: Option<ReplyBytes>, held: Held) {
         let permit = self
             .permit
             .lock()
@@ -95,6 +110,7 @@ impl Destination {
             frame,
             request: permit,
             bytes,
+            held,
         });
     }
 }
@@ -133,6 +149,7 @@ impl Link {
             closed: AtomicBool::new(false),
             requests: Arc::new(Semaphore::new(CONNECTION_REQUESTS_MAX)),
             request_bytes: Arc::new(Semaphore::new(CONNECTION_REQUEST_BYTES_MAX)),
+            objects: ObjectShare::default(),
             bytes_sent: AtomicU64::new(0),
             bytes_received: AtomicU64::new(0),
             pool,

@@ -15,12 +15,13 @@ use crate::locks::Locks;
 use crate::pending::{Pending, PendingPlace};
 use crate::pool::Pool;
 use crate::session::Sessions;
+use crate::storage::{self, NewStore, Storage};
 use crate::volume::Volumes;
 use crate::{admin, reaper, watch};
 use base::limits::{
     CONNECTIONS_MAX, CONNECTIONS_PENDING_MAX, HANDSHAKE_TIME_MAX, SESSIONS_MAX, WORKERS_MIN,
 };
-use base::{BootId, ClusterId};
+use base::{BootId, ClusterId, StoreId};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,9 @@ pub struct ServerConfig {
     pub plain: bool,
     /// Worker threads to begin with; more are added when requests wait for disks.
     pub workers: usize,
+    /// Whether devices of stores serve who comes first, whatever was reserved: to measure what
+    /// reservations are worth.
+    pub first_come_first_served: bool,
 }
 
 impl ServerConfig {
@@ -68,6 +72,7 @@ impl ServerConfig {
             listen,
             plain: false,
             workers: WORKERS_MIN,
+            first_come_first_served: false,
         }
     }
 }
@@ -121,8 +126,32 @@ impl Server {
     /// # Errors
     /// [`ServerError::Data`].
     pub fn init(data_dir: &Path) -> Result<InitOutcome, ServerError> {
-        let (cluster, admin) = DataDirectory::init(data_dir)?;
+        Self::init_with_store(data_dir, None)
+    }
+
+    /// As [`Self::init`], with a first store if one is asked for. It counts as initialised when all
+    /// is there.
+    ///
+    /// # Errors
+    /// [`ServerError::Data`], [`ServerError::Storage`].
+    pub fn init_with_store(
+        data_dir: &Path,
+        store: Option<&NewStore>,
+    ) -> Result<InitOutcome, ServerError> {
+        let (cluster, admin) = DataDirectory::init_with(data_dir, |path| match store {
+            Some(store) => Self::add_store(path, store).map(drop),
+            None => Ok(()),
+        })?;
         Ok(InitOutcome { cluster, admin })
+    }
+
+    /// Gives the server whose data directory this is a store, which it opens from its next start
+    /// on; makes and measures it if it is to have a size. One that it has is left alone.
+    ///
+    /// # Errors
+    /// [`ServerError::Storage`].
+    pub fn add_store(data_dir: &Path, store: &NewStore) -> Result<StoreId, ServerError> {
+        Ok(storage::add_store(data_dir, store)?)
     }
 
     /// Takes the address, without listening yet. So a server that cannot have it has
@@ -197,6 +226,8 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     let had_locks = data.had_locks();
     let journal = Journal::open(data.path(), &volumes, data.lost_unflushed)?;
     data.begin_run()?;
+    let cluster = data.authority.cluster();
+    let storage = Storage::open(data.path(), cluster, config.first_come_first_served)?;
     let core = Arc::new(Core {
         client_verifier: ClientVerifier::new(&data.server)?,
         credentials: registry.valid_credentials(),
@@ -208,6 +239,7 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
         judge: Judge::default(),
         buffers: Buffers::default(),
         pool: Pool::start(config.workers)?,
+        storage,
         background: Background::default(),
         stopping: AtomicBool::new(false),
         last_link: AtomicU64::new(0),
@@ -345,6 +377,12 @@ impl RunningServer {
         self.core.data.authority.fingerprint()
     }
 
+    /// Its role as a storage server; with no devices if it has no store.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<Storage> {
+        &self.core.storage
+    }
+
     /// How it is, sessions included.
     #[must_use]
     pub fn status(&self) -> ServerStatus {
@@ -363,6 +401,7 @@ impl RunningServer {
         let core = self.core.clone();
         let stopped = tokio::task::spawn_blocking(move || {
             core.pool.stop(STOP_TIME_MAX);
+            core.storage.stop();
             // What nobody holds when the server stops in order, nobody can want back.
             if core.locks.is_empty() {
                 core.data.mark_locks(false);

@@ -9,6 +9,7 @@ use crate::lease::RecallOutbox;
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::opens::{Opens, Room};
+use crate::storage::SessionTickets;
 use base::limits::{
     CONNECTIONS_MAX, SESSION_REST_TIME_MAX, SESSIONS_MAX, SESSIONS_PER_CREDENTIAL_MAX,
 };
@@ -32,6 +33,7 @@ pub(crate) struct Session {
     /// Name of the client's machine, as it says.
     pub(crate) host: String,
     pub(crate) opens: Opens,
+    pub(crate) tickets: SessionTickets,
     memory: Mutex<Memory>,
     pub(crate) recalls: RecallOutbox,
     links: Mutex<Links>,
@@ -317,6 +319,7 @@ impl Sessions {
             peer: peer.clone(),
             host: host.to_owned(),
             opens: Opens::new(room),
+            tickets: SessionTickets::default(),
             memory: Mutex::default(),
             recalls: RecallOutbox::default(),
             links: Mutex::default(),

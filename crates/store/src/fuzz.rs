@@ -102,10 +102,7 @@ pub fn capability(data: &[u8]) {
     }
 }
 
-/// A small store with records that contradict each other: whatever they say, it is opened or
-/// refused, checked, repaired, read and used without a panic, and a second repair finds nothing to
-/// do.
-pub fn store(data: &[u8]) {
+fn new_store() -> (Arc<dyn BlockDevice>, Options) {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(DEVICE_BYTES));
     let format = Format {
         store: StoreId([1; 16]),
@@ -118,6 +115,14 @@ pub fn store(data: &[u8]) {
         cache_pages: 16,
     };
     Core::format(&*device, &format).expect("the sizes fit");
+    (device, options)
+}
+
+/// A small store with records that contradict each other: whatever they say, it is opened or
+/// refused, checked, repaired, read and used without a panic, and a second repair finds nothing to
+/// do.
+pub fn store(data: &[u8]) {
+    let (device, options) = new_store();
     let mut core = Core::open(device.clone(), options).expect("it is new");
     seed(&mut core);
     let mut rest = data;
@@ -198,18 +203,7 @@ fn use_store(device: &Arc<dyn BlockDevice>, options: Options) {
 
 /// The log from its first byte on, in an otherwise new store: the sectors' checksums are good.
 pub fn replay(data: &[u8]) {
-    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(DEVICE_BYTES));
-    let format = Format {
-        store: StoreId([1; 16]),
-        sizes: SIZES,
-        lifetimes: Lifetimes::default(),
-        capability: Vec::new(),
-    };
-    let options = Options {
-        store: None,
-        cache_pages: 16,
-    };
-    Core::format(&*device, &format).expect("the sizes fit");
+    let (device, options) = new_store();
     let mut body = data.to_vec();
     if let Some(len) = body.get_mut(..4) {
         len.copy_from_slice(&(data.len() as u32).to_le_bytes());

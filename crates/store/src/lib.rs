@@ -69,7 +69,7 @@ pub use objects::{ObjectInfo, Page};
 pub use pages::Pointer;
 pub use repair::Examination;
 pub use reserve::{Request, ReservationInfo, Terms};
-pub use shell::{Barrier, Clock, Reading, Status, Store};
+pub use shell::{Barrier, Clock, Gate, Pass, Reading, Status, Store, Writing};
 pub use superblock::{Counters, Lifetimes, LogHead, STORE_FORMAT_VERSION, Superblock};
 pub use transaction::Transaction;
 pub use transaction::attribute::Attribute;

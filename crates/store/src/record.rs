@@ -3,7 +3,7 @@
 //! Bodies are postcard: numbers are varints, so that a record of an append is a few dozen bytes. An
 //! attribute's contents are its bytes as they are.
 
-use crate::key::Value;
+use crate::key::{VALUE_BYTES_MAX, Value};
 use crate::{Damage, StoreError};
 use reservation::{Interval, Moment};
 use serde::de::DeserializeOwned;
@@ -90,6 +90,11 @@ pub(crate) struct AuRecord {
 /// # Panics
 /// Never: the types here have no form that postcard refuses.
 pub(crate) fn encode<T: Serialize>(record: &T) -> Value {
+    // Records are made all the time: in one allocation. What is no record may be longer.
+    let mut room = [0; VALUE_BYTES_MAX];
+    if let Ok(bytes) = postcard::to_slice(record, &mut room) {
+        return Value::from(&*bytes);
+    }
     let bytes = postcard::to_stdvec(record).expect("a record has no type that cannot be encoded");
     bytes.into()
 }

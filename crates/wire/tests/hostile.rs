@@ -9,8 +9,9 @@ mod counting;
 
 use base::limits::{
     ADMIN_TEXT_BYTES_MAX, BACKGROUND_WORKERS_MAX, COMPOUND_STEPS_MAX, CREDENTIALS_PER_REPLY_MAX,
-    DIRECTORY_ENTRIES_MAX, FRAME_BODY_BYTES_MAX, GROUPS_MAX, SESSIONS_MAX, STRAGGLERS_MAX,
-    VOLUMES_MAX,
+    DIRECTORY_ENTRIES_MAX, FRAME_BODY_BYTES_MAX, GROUPS_MAX, OBJECT_ATTRIBUTES_MAX,
+    OBJECTS_PER_PAGE_MAX, SERVER_STORES_MAX, SESSIONS_MAX, STRAGGLERS_MAX, TICKET_BYTES_MAX,
+    TICKET_RECORD_PAGE_MAX, VOLUMES_MAX,
 };
 use common::generate::generated;
 use common::samples;
@@ -144,6 +145,27 @@ fn lists_beyond_their_bound_are_refused_and_lists_at_it_are_read() {
 }
 
 #[test]
+fn what_is_said_of_objects_is_bounded_too() {
+    // A batch for a store without a ticket that settles nothing; commits.
+    let head = [&[9, 4][..], &[0; 16], &[0, 0, 0]].concat();
+    let commits = |count| decode::<Request>(&list(&head, count, &[12])).is_ok();
+    assert!(commits(COMPOUND_STEPS_MAX) && !commits(COMPOUND_STEPS_MAX + 1));
+    let ticket = |count| decode::<Request>(&list(&[9, 1, 0], count, &[7])).is_ok();
+    assert!(ticket(TICKET_BYTES_MAX) && !ticket(TICKET_BYTES_MAX + 1));
+    let reads = |body: Vec<u8>| decode::<Reply>(&body).is_ok();
+    let stores = |count| reads(list(&[5, 1], count, &[0; 38]));
+    assert!(stores(SERVER_STORES_MAX) && !stores(SERVER_STORES_MAX + 1));
+    let seconds = |count| reads([list(&[5, 3], count, &[0; 5]), vec![0; 3]].concat());
+    assert!(seconds(TICKET_RECORD_PAGE_MAX) && !seconds(TICKET_RECORD_PAGE_MAX + 1));
+    // One result of one kind.
+    let results = |kind| [&[5, 4][..], &[0; 16], &[1, 0, kind]].concat();
+    let objects = |count| reads([list(&results(5), count, &[0; 19]), vec![0; 2]].concat());
+    assert!(objects(OBJECTS_PER_PAGE_MAX) && !objects(OBJECTS_PER_PAGE_MAX + 1));
+    let attributes = |count| reads([list(&results(3), count, &[0, 0]), vec![0]].concat());
+    assert!(attributes(OBJECT_ATTRIBUTES_MAX) && !attributes(OBJECT_ATTRIBUTES_MAX + 1));
+}
+
+#[test]
 fn what_administrators_are_answered_is_bounded_too() {
     let reads = |body: Vec<u8>| decode::<Reply>(&body).is_ok();
     let volumes = |count| list(&[2, 2], count, &[0; 21]);
@@ -179,6 +201,10 @@ fn the_largest_lists_of_the_smallest_elements_stay_within_their_bound() {
     full(&[1], &[0, 0]); // results
     full(&[1, 1, 0, 12], &[0]); // contents
     full(&[0, 0], &[1, 0xaa, 0]); // recalls
+    full(&[&[9, 4][..], &[0; 16], &[0, 0, 0]].concat(), &[12]); // steps of objects
+    full(&[5, 1], &[0; 38]); // stores
+    full(&[5, 3], &[0; 5]); // seconds of a ticket
+    full(&[&[5, 4][..], &[0; 16], &[1, 0, 5]].concat(), &[0; 19]); // objects
     full(&[2, 2], &[0; 21]); // volumes
     full(&[2, 4], &[0; 5]); // credentials
     let status = |zeros: usize| [&[2, 1, 0][..], &vec![0; zeros]].concat();

@@ -36,11 +36,13 @@
 //! `docs/formats/ticket.md`; why the codes are keyed BLAKE3, in decision 12.
 
 mod bytes;
+mod scope;
 mod terms;
 #[cfg(test)]
 mod tests;
 mod verify;
 
+pub use scope::ObjectScope;
 pub use terms::{Class, Coordinate, Head, Operations, Slice, Terms};
 pub use verify::{Grant, Place, TicketError, TicketKey, verify};
 

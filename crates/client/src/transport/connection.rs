@@ -2,7 +2,7 @@
 
 use super::bulk::{Bulk, WARMING_REQUEST};
 use super::dial::{self, ConnectError, Dialled};
-use super::state::{Delivered, Waiter};
+use super::state::{Answers, Delivered, Waiter};
 use super::warming::Warming;
 use super::{CallError, Response, Shared};
 use crate::clock::now;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::frame::{Frame, FrameKind};
 use wire::link::{BulkSocket, Connection, FrameReader, FrameWriter, LinkError};
-use wire::message::{Farewell, Notice, Reply, decode};
+use wire::message::{Farewell, Notice, ObjectReply, Reply, decode};
 use wire::session::ConnectionIndex;
 
 /// First wait after a failed try to connect; doubles up to [`RETRY_TIME_MAX`].
@@ -210,6 +210,9 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, verifier: WriteVerifie
     let payload_bytes = frame.payload.len() as u64;
     let server_time = match &reply {
         Ok(Reply::Files(files)) => Duration::from_micros(u64::from(files.server_micros)),
+        Ok(Reply::Object(ObjectReply::Results { server_micros, .. })) => {
+            Duration::from_micros(u64::from(*server_micros))
+        }
         _ => Duration::ZERO,
     };
     let now = now();
@@ -264,8 +267,11 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, verifier: WriteVerifie
 fn is_answer(reply: &Reply, waiter: &Waiter, payload: &[u8]) -> bool {
     match (reply, &waiter.expected) {
         (Reply::Refused(_), _) => true,
-        (Reply::Files(files), Some(expected)) => {
+        (Reply::Files(files), Some(Answers::Files(expected))) => {
             expected.check(&files.results, payload.len()).is_ok()
+        }
+        (Reply::Object(reply), Some(Answers::Objects(expected))) => {
+            expected.check(reply, payload.len()).is_ok()
         }
         (_, None) => payload.is_empty(),
         (_, Some(_)) => false,

@@ -15,6 +15,7 @@
 mod bulk;
 mod connection;
 mod dial;
+mod object;
 mod state;
 mod timer;
 mod warming;
@@ -28,7 +29,7 @@ use base::limits::{
 use base::{ClusterId, FsError, Principal, RequestId, SessionId, Time, WriteVerifier};
 use bytes::Bytes;
 use readahead::{Line, LineMemory};
-use state::{State, Waiter};
+use state::{Answers, State, Waiter};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -549,7 +550,7 @@ impl Transport {
         self.submit_encoded(encode(request), call, None)
     }
 
-    fn submit_encoded(&self, body: Bytes, call: Call, expected: Option<Expected>) -> Pending {
+    fn submit_encoded(&self, body: Bytes, call: Call, expected: Option<Answers>) -> Pending {
         let shared = &self.shared;
         let (answer, receiver) = oneshot::channel();
         let deadline = if call.endless {
@@ -619,7 +620,11 @@ impl Transport {
             settled,
             steps,
         };
-        self.submit_encoded(encode(&Request::Files(compound)), call, Some(expected))
+        self.submit_encoded(
+            encode(&Request::Files(compound)),
+            call,
+            Some(Answers::Files(expected)),
+        )
     }
 
     /// Carries out one step and waits for its reply.

@@ -9,15 +9,21 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use wire::frame::{Frame, FrameKind};
-use wire::message::{Expected, Welcome};
+use wire::message::{Expected, ExpectedObjects, Welcome};
 use wire::session::{ClientSession, ConnectionIndex, Windows};
 
 /// Who waits for an answer.
 pub(super) struct Waiter {
     pub(super) answer: oneshot::Sender<Result<Response, CallError>>,
     pub(super) recalls_seen: u64,
-    /// What may be answered to steps; `None` for other requests.
-    pub(super) expected: Option<Expected>,
+    /// What may be answered to steps and of objects; `None` for other requests.
+    pub(super) expected: Option<Answers>,
+}
+
+/// What may be answered.
+pub(super) enum Answers {
+    Files(Expected),
+    Objects(ExpectedObjects),
 }
 
 /// How a request left the line.

@@ -71,7 +71,17 @@ impl DataDirectory {
     /// Makes a new cluster in `path`, which may exist if it is empty, or holds what an earlier call
     /// has left that was cut short. Returns the administrator's credential, which lies in [`ADMIN`]
     /// as soon as the directory counts as initialised.
+    #[cfg(test)]
     pub(crate) fn init(path: &Path) -> Result<(ClusterId, Credential), DataError> {
+        Self::init_with(path, |_| Ok(()))
+    }
+
+    /// As [`Self::init`]; `prepare` makes what else belongs to it, before the directory counts as
+    /// initialised.
+    pub(crate) fn init_with<E: From<DataError>>(
+        path: &Path,
+        prepare: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<(ClusterId, Credential), E> {
         let io_error = |source| DataError::Io {
             path: path.to_owned(),
             source,
@@ -83,21 +93,24 @@ impl DataDirectory {
             .map_err(io_error)?;
         let _lock = lock(path)?;
         if path.join("cluster.toml").exists() {
-            return Err(DataError::Initialised(path.to_owned()));
+            return Err(DataError::Initialised(path.to_owned()).into());
         }
         let others = fs::read_dir(path)
             .map_err(io_error)?
             .filter_map(Result::ok)
             .any(|entry| !is_ours(&entry.file_name()));
         if others {
-            return Err(DataError::NotEmpty(path.to_owned()));
+            return Err(DataError::NotEmpty(path.to_owned()).into());
         }
         let cluster = ClusterId(random());
         let now = SystemTime::now();
-        let authority = Authority::create(cluster)?;
-        authority.issue_server()?.save(&path.join("server"))?;
-        let admin = authority.issue_local(CredentialKind::Admin, "server --init", now)?;
-        admin.save(&path.join(ADMIN))?;
+        let authority = Authority::create(cluster).map_err(DataError::from)?;
+        let server = authority.issue_server().map_err(DataError::from)?;
+        let saved = server.save(&path.join("server"));
+        saved.map_err(DataError::from)?;
+        let admin = authority.issue_local(CredentialKind::Admin, "server --init", now);
+        let admin = admin.map_err(DataError::from)?;
+        admin.save(&path.join(ADMIN)).map_err(DataError::from)?;
         let secrets = SecretFile {
             authority_key: authority.key_pem(),
             handle_key: to_hex(&random::<32>()),
@@ -110,6 +123,7 @@ impl DataDirectory {
         };
         file::write(path, "boot", &boot)?;
         Registry::init(path, &admin, now)?;
+        prepare(path)?;
         let cluster_file = ClusterFile {
             cluster: to_hex(&cluster.0),
             authority: authority.certificate_pem(),
@@ -226,7 +240,7 @@ const FLUSH_FAILED: &str = "flush-failed";
 pub(crate) const ADMIN: &str = "admin";
 
 /// Every name at the top of a data directory.
-const OURS: [&str; 11] = [
+const OURS: [&str; 13] = [
     "lock",
     "server",
     ADMIN,
@@ -238,6 +252,8 @@ const OURS: [&str; 11] = [
     "joins.toml",
     "journal.0",
     "journal.1",
+    "storage.toml",
+    "stores",
 ];
 
 /// Whether a name is one of [`OURS`], or that of a state file which was being replaced.

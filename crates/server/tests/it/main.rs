@@ -15,6 +15,8 @@ mod hostile;
 #[cfg(test)]
 mod leases;
 #[cfg(test)]
+mod objects;
+#[cfg(test)]
 mod sessions;
 #[cfg(test)]
 mod world;

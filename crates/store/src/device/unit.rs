@@ -14,8 +14,9 @@
 //! * Whoever is near the border is measured more ([`Choice::is_contested`]).
 //!
 //! Tried on the rounds of 17 runs (a virtual disk, as a file and as a loop device, on a busy
-//! machine and on a quiet one): 256 KiB each time. With a peak as the best, and medians of rates
-//! instead of votes, four of eight whole calibrations chose something else.
+//! machine and on a quiet one): 256 KiB each time, and again in 7 calibrations made after the
+//! rule. With a peak as the best, and medians of rates instead of votes, four of eight whole
+//! calibrations chose something else.
 
 /// Share of the level that is enough.
 const ENOUGH: f64 = 0.95;

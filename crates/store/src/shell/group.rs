@@ -24,6 +24,7 @@ const RECLAIM_AGAIN_INTERVAL: Duration = Duration::from_millis(20);
 impl Shared {
     /// The committer, until the store is stopped.
     pub(super) fn run_committer(&self) {
+        super::gate::mark_own_thread();
         let mut state = self.lock();
         while !state.core.is_poisoned() {
             if state.is_commit_due() || state.is_checkpoint_due() {
@@ -107,6 +108,7 @@ impl Shared {
 
     /// The keeper, until the committer has ended and no checkpoint is left.
     pub(super) fn run_keeper(&self) {
+        super::gate::mark_own_thread();
         let mut reclaim_at = Instant::now() + STORE_RECLAIM_INTERVAL;
         let mut state = self.lock();
         loop {

@@ -12,6 +12,8 @@
 //!   on beside them, on a layer that was frozen for it.
 //! * **Large data** goes from the caller's buffer to the device and back without a copy
 //!   ([`queued`], [`read`]). What is being written is bounded; who writes beyond that waits.
+//! * **The store's own I/O**, commits and checkpoints, goes when whoever shares the device among
+//!   users lets it ([`gate`]).
 //! * **Reads** do not hold the lock while the device works. If what a plan names was written over
 //!   meanwhile, its checksums say so and the read begins anew.
 //! * **Failures** of a write or a flush poison the store: reads go on, changes are refused, and
@@ -21,21 +23,23 @@
 //! lifetimes, so it should be the wall's.
 
 mod alone;
+mod gate;
 mod group;
 mod open;
 mod queued;
 mod read;
 mod scrub;
 mod status;
+mod write;
 
 use crate::core::{Checkpoint, Core, Due};
-use crate::device::AlignedBuffer;
 use crate::objects::{ObjectInfo, Page};
 use crate::reserve::{Request, ReservationInfo, Terms};
 use crate::transaction::Transaction;
 use crate::{Attribute, Layout, Report, StoreError};
-use base::limits::{STORE_WAIT_TIME_MAX, STORE_WRITE_BYTES_MAX};
+use base::limits::STORE_WAIT_TIME_MAX;
 use base::{DeviceAction, DeviceError, Extent, ObjectId, Time};
+pub use gate::{Gate, Pass};
 pub use open::Clock;
 use queued::Queued;
 pub use read::Reading;
@@ -46,6 +50,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+pub use write::Writing;
 
 /// Checkpoints that one change waits for before there is no space for its records.
 const CHECKPOINTS_MAX: u32 = 8;
@@ -302,6 +307,7 @@ impl Shared {
         if left.is_zero() {
             return Err(timed_out());
         }
+        self.device.on_stall();
         Ok(group::wait(&self.changed, state, left))
     }
 
@@ -354,55 +360,9 @@ impl Store {
             .change(|core, now| core.create(now, object, terms))
     }
 
-    /// Writes `data` at `offset`. More than `STORE_WRITE_BYTES_MAX` are several transactions, in
-    /// order.
-    ///
-    /// # Errors
-    /// See [`Core::write`].
-    pub fn write(&self, object: ObjectId, offset: u64, data: &[u8]) -> Result<(), StoreError> {
-        self.write_parts(object, offset, data, None)
-    }
-
-    /// Writes a buffer at `offset`; large parts of it at page borders go to the device without a
-    /// copy.
-    ///
-    /// # Errors
-    /// See [`Self::write`].
-    pub fn write_buffer(
-        &self,
-        object: ObjectId,
-        offset: u64,
-        data: &AlignedBuffer,
-    ) -> Result<(), StoreError> {
-        self.write_parts(object, offset, data, Some(data))
-    }
-
-    fn write_parts(
-        &self,
-        object: ObjectId,
-        mut offset: u64,
-        data: &[u8],
-        payload: Option<&AlignedBuffer>,
-    ) -> Result<(), StoreError> {
-        let mut rest = data;
-        loop {
-            // Cut where allocation units are.
-            let unit = STORE_WRITE_BYTES_MAX as u64;
-            let len = rest.len().min((unit - offset % unit) as usize);
-            let (part, after) = rest.split_at(len);
-            self.shared.device.wait_for_room(part.len())?;
-            self.shared.change(|core, now| {
-                self.shared.device.lend(payload.cloned());
-                let written = core.write(now, object, offset, part);
-                self.shared.device.lend(None);
-                written
-            })?;
-            rest = after;
-            offset += len as u64;
-            if rest.is_empty() {
-                return Ok(());
-            }
-        }
+    /// Lets a gate decide when the store's own I/O goes to the device, from now on and for good.
+    pub fn set_gate(&self, gate: Arc<dyn Gate>) {
+        self.shared.device.set_gate(gate);
     }
 
     /// Makes the object so long.

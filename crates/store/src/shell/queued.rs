@@ -9,13 +9,15 @@
 //! What is written from a *payload*, a buffer that was handed over whole, goes down as a share of
 //! it; other data is copied once.
 
+use super::gate::{Gate, Pass, Passes};
 use crate::device::{AlignedBuffer, BLOCK_BYTES, Done, Pending, Queue, Request};
 use base::limits::{DEVICE_TIME_MAX, STORE_WRITES_BYTES_MAX};
 use base::{BlockDevice, DeviceAction, DeviceError, Extent};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Writes from this length on are queued: whole blocks, such as the pieces of a checkpoint, many
@@ -32,9 +34,20 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Queued {
     queue: Box<dyn Queue>,
     writes: Arc<Writes>,
-    payload: Mutex<Option<AlignedBuffer>>,
+    lent: Mutex<Lent>,
+    gate: OnceLock<Arc<dyn Gate>>,
+    passes: Mutex<Passes>,
     written_bytes: AtomicU64,
     flushes: AtomicU64,
+}
+
+/// What comes with the writes of one change.
+#[derive(Clone, Default)]
+pub(crate) struct Lent {
+    /// What is written may be a share of this.
+    pub(crate) payload: Option<AlignedBuffer>,
+    /// A share of it is held by each write until it is done.
+    pub(crate) landing: Option<Sender<()>>,
 }
 
 #[derive(Default)]
@@ -124,15 +137,45 @@ impl Queued {
         Self {
             queue,
             writes: Arc::default(),
-            payload: Mutex::default(),
+            lent: Mutex::default(),
+            gate: OnceLock::new(),
+            passes: Mutex::default(),
             written_bytes: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
         }
     }
 
-    /// What is written from now on may be a share of this.
-    pub(crate) fn lend(&self, payload: Option<AlignedBuffer>) {
-        *self.payload.lock().unwrap_or_else(PoisonError::into_inner) = payload;
+    /// What is written from now on comes with this.
+    pub(crate) fn lend(&self, lent: Lent) {
+        *self.lent.lock().unwrap_or_else(PoisonError::into_inner) = lent;
+    }
+
+    /// Lets a gate decide when the store's own threads write. The first one stays.
+    pub(crate) fn set_gate(&self, gate: Arc<dyn Gate>) {
+        // There is one who shares the device among users, or two that cannot know of each other.
+        let _ = self.gate.set(gate);
+    }
+
+    /// The calling thread waits for a commit or a checkpoint.
+    pub(crate) fn on_stall(&self) {
+        if let Some(gate) = self.gate.get()
+            && !Passes::is_needed()
+        {
+            gate.on_stall();
+        }
+    }
+
+    /// Asks for a write of the store's own threads.
+    fn pass(&self, bytes: usize) -> Option<Arc<Pass>> {
+        let gate = self.gate.get().filter(|_| Passes::is_needed())?;
+        let (bytes, passes) = (bytes as u64, || {
+            self.passes.lock().unwrap_or_else(PoisonError::into_inner)
+        });
+        if let Some(pass) = passes().use_up(bytes) {
+            return Some(pass);
+        }
+        let pass = gate.enter(Passes::wanted(bytes));
+        Some(passes().put(pass, bytes))
     }
 
     /// Waits until so much more may be written without waiting for the device; to be called
@@ -179,6 +222,7 @@ impl Queued {
     pub(crate) fn write_now(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
         self.written_bytes
             .fetch_add(from.len() as u64, Ordering::Relaxed);
+        let _pass = self.gate.get().map(|gate| gate.enter(from.len() as u64));
         self.write_through(offset, from)
     }
 
@@ -187,7 +231,13 @@ impl Queued {
         self.queue.device().write_at(offset, from)
     }
 
-    fn submit(&self, offset: u64, buffer: AlignedBuffer) -> Result<(), DeviceError> {
+    fn submit(
+        &self,
+        offset: u64,
+        buffer: AlignedBuffer,
+        landing: Option<Sender<()>>,
+    ) -> Result<(), DeviceError> {
+        let pass = self.pass(buffer.len());
         let extent = Extent::new(offset, buffer.len() as u64);
         if buffer.len() <= SMALL_BYTES_MAX {
             self.writes
@@ -206,7 +256,10 @@ impl Queued {
             number
         };
         let writes = Arc::clone(&self.writes);
-        let tell = Box::new(move |done: Done| writes.end(number, done.result.is_ok()));
+        let tell = Box::new(move |done: Done| {
+            writes.end(number, done.result.is_ok());
+            drop((pass, landing));
+        });
         let submitted = self.queue.submit(Request::Write { offset, buffer }, tell);
         if submitted.is_err() {
             self.writes.end(number, false);
@@ -245,8 +298,14 @@ impl BlockDevice for Queued {
     fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
         self.written_bytes
             .fetch_add(from.len() as u64, Ordering::Relaxed);
-        let payload = self.payload.lock().unwrap_or_else(PoisonError::into_inner);
-        let payload = payload.clone();
+        let lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        let Lent { payload, landing } = match Passes::is_needed() {
+            // What a checkpoint writes meanwhile is not part of that change.
+            true => Lent::default(),
+            false => lent.clone(),
+        };
+        // Another thread's change must not wait for this one's room at the device.
+        drop(lent);
         let is_queued = from.len() >= QUEUED_BYTES_MIN && offset.is_multiple_of(BLOCK);
         let whole = match is_queued {
             true => from.len() - from.len() % BLOCK as usize,
@@ -255,17 +314,23 @@ impl BlockDevice for Queued {
         for (index, part) in from[..whole].chunks(REQUEST_BYTES_MAX).enumerate() {
             let share = payload.as_ref().and_then(|payload| payload.share_of(part));
             let buffer = share.unwrap_or_else(|| AlignedBuffer::from(part));
-            self.submit(offset + (index * REQUEST_BYTES_MAX) as u64, buffer)?;
+            let at = offset + (index * REQUEST_BYTES_MAX) as u64;
+            self.submit(at, buffer, landing.clone())?;
         }
         let (offset, rest) = (offset + whole as u64, &from[whole..]);
         if rest.is_empty() {
             return Ok(());
         }
+        let _pass = self.pass(rest.len());
         self.write_through(offset, rest)
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
+        if Passes::is_needed() {
+            let passes = self.passes.lock();
+            passes.unwrap_or_else(PoisonError::into_inner).give_back();
+        }
         let error = |source| failed(DeviceAction::Flush, Extent::default(), source);
         let before = self.writes.lock().next;
         let oldest = |state: &State| state.under_way.first_key_value().map(|(number, _)| *number);

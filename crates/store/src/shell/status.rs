@@ -2,6 +2,8 @@
 
 use super::Store;
 use crate::Usage;
+use crate::device::{Capability, TableError};
+use base::StoreId;
 
 /// A store's state.
 #[derive(Clone, Debug)]
@@ -27,6 +29,20 @@ pub struct Status {
 }
 
 impl Store {
+    /// Its identity.
+    #[must_use]
+    pub fn id(&self) -> StoreId {
+        self.ask(|core, _| core.superblock().store)
+    }
+
+    /// What its device can do, as it was measured.
+    ///
+    /// # Errors
+    /// [`TableError`] if it was not, or if another release has written it down.
+    pub fn capability(&self) -> Result<Capability, TableError> {
+        self.ask(|core, _| Capability::decode(&core.superblock().capability))
+    }
+
     /// How it is.
     #[must_use]
     pub fn status(&self) -> Status {

@@ -94,7 +94,9 @@ impl Tree {
         };
         for level in (0..=self.height).rev() {
             let node = self.load(pointer, level)?;
-            let at = node.items.partition_point(|(least, _)| least <= key);
+            let at = node
+                .items
+                .partition_point(|(least, _)| least.cmp(key).is_le());
             match at.checked_sub(1).map(|at| &node.items[at]) {
                 Some((_, Payload::Child(child))) => pointer = *child,
                 Some((found, Payload::Record(value))) => {
@@ -133,7 +135,7 @@ impl Tree {
         let node = self.load(pointer, level)?;
         let first = node
             .items
-            .partition_point(|(least, _)| least <= from)
+            .partition_point(|(least, _)| least.cmp(from).is_le())
             .saturating_sub(1);
         for (key, payload) in node.items[first..].iter().take_while(|(key, _)| key < to) {
             if found.len() >= count_max {
@@ -243,7 +245,9 @@ impl Tree {
                 walk.damaged = Some(pointer);
                 return Ok(walk);
             };
-            let after = node.items.partition_point(|(least, _)| least <= key);
+            let after = node
+                .items
+                .partition_point(|(least, _)| least.cmp(key).is_le());
             if let Some((next, _)) = node.items.get(after).filter(|_| level > 0) {
                 walk.to = next.clone();
             }

@@ -9,6 +9,7 @@
 mod alone;
 mod crash;
 mod file;
+mod gate;
 mod killed;
 mod poisoned;
 mod scrub;

@@ -9,6 +9,7 @@ mod expected;
 mod file;
 mod handshake;
 mod notice;
+mod object;
 
 pub use admin::{
     AdminError, AdminReply, AdminRequest, CredentialKind, CredentialSummary, JoinTerms,
@@ -21,6 +22,11 @@ pub use file::{
 };
 pub use handshake::{ConnectionRole, Farewell, Features, Hello, Proof, Welcome};
 pub use notice::{Notice, Recall, RecallItem};
+pub use object::{
+    ExpectedObjects, ObjectAttribute, ObjectBatch, ObjectError, ObjectReply, ObjectRequest,
+    ObjectStep, ObjectStepReply, ObjectSummary, RecordSecond, RecordTotal, Shortfall, StoreSummary,
+    TicketRefusal,
+};
 
 use crate::frame::{Class, Frame, FrameKind};
 use base::{Handle, RequestId};
@@ -65,6 +71,8 @@ pub enum Request {
         /// Whether the round trip has grown, or the rate.
         is_longer: bool,
     },
+    /// Something of a storage server.
+    Object(ObjectRequest),
 }
 
 /// What a server answers; the body of a reply frame.
@@ -84,6 +92,8 @@ pub enum Reply {
     },
     /// The request was not carried out at all.
     Refused(Refusal),
+    /// Of a storage server.
+    Object(ObjectReply),
 }
 
 /// Why a request was not carried out.

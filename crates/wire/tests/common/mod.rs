@@ -7,4 +7,6 @@
 )]
 
 pub(crate) mod generate;
+#[macro_use]
 pub(crate) mod samples;
+pub(crate) mod object_samples;

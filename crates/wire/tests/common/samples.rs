@@ -43,7 +43,9 @@ macro_rules! words {
     };
 }
 
-fn encoded<'a, T: Serialize + 'a>(named: impl Iterator<Item = (&'a str, &'a T)>) -> Vec<Sample> {
+pub(crate) fn encoded<'a, T: Serialize + 'a>(
+    named: impl Iterator<Item = (&'a str, &'a T)>,
+) -> Vec<Sample> {
     named
         .map(|(name, value)| (name.to_owned(), encode(value).to_vec()))
         .collect()
@@ -442,9 +444,10 @@ pub(crate) fn requests() -> Vec<Sample> {
         },
         Request::Warm { bytes: 65536 },
         Request::LineChanged { is_longer: true },
+        Request::Object(super::object_samples::batch()),
     ];
     names!(samples, Request: Ping Files ReturnLeases RecallDone EndSession Admin Enrol Warm
-        LineChanged)
+        LineChanged Object)
 }
 
 pub(crate) fn replies() -> Vec<Sample> {
@@ -459,8 +462,9 @@ pub(crate) fn replies() -> Vec<Sample> {
             certificate: vec![0x30, 0x82],
         },
         Reply::Refused(Refusal::Overloaded),
+        Reply::Object(super::object_samples::results()),
     ];
-    names!(samples, Reply: Done Files Admin Enrolled Refused)
+    names!(samples, Reply: Done Files Admin Enrolled Refused Object)
 }
 
 pub(crate) fn handshake() -> Vec<Sample> {
@@ -664,7 +668,7 @@ pub(crate) fn words() -> Vec<Sample> {
 
 /// All of them, by the name of their golden file.
 pub(crate) fn all() -> Vec<(&'static str, Vec<Sample>)> {
-    vec![
+    let mut all = vec![
         ("step", steps()),
         ("step_reply", step_replies()),
         ("request", requests()),
@@ -674,5 +678,7 @@ pub(crate) fn all() -> Vec<(&'static str, Vec<Sample>)> {
         ("admin_request", admin_requests()),
         ("admin_reply", admin_replies()),
         ("word", words()),
-    ]
+    ];
+    all.extend(super::object_samples::all());
+    all
 }

@@ -1,0 +1,247 @@
+//! One store with its device: opening it, making it, and what there is to say of it.
+//!
+//! A server's first store is made with it (`--init`): a file in the data directory, every byte of
+//! it written, so that its space stays its own, and measured for a few seconds. That is enough to
+//! serve and to promise cautiously; `azekura store calibrate` measures longer.
+
+use super::budget::Budgets;
+use super::clock::StorageClock;
+use super::commits::Commits;
+use super::dispatch::Dispatcher;
+use super::error::StorageError;
+use super::model::{Floors, Plan, cells};
+use crate::data::random;
+use base::limits::{DEVICE_IN_FLIGHT_BYTES_MAX, QUICK_CALIBRATION_TIME_MAX};
+use base::{BlockDevice, Extent, ObjectId, StoreId};
+use reservation::scheduler::{Measured, Operation};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use store::device::{
+    Calibration, Capability, DeviceOptions, FileDevice, InOrder, Queue, Ring, calibrate,
+};
+use store::{Core, Format, Lifetimes, Options, Sizes, Store};
+
+/// Smallest allocation unit of a store.
+const UNIT_BYTES_MIN: u64 = 64 << 10;
+/// A new store has so many allocation units at least, if need be smaller ones than were measured.
+const UNITS_MIN: u64 = 64;
+/// Length of a sample where a minute is too long.
+const QUICK_SAMPLE_TIME: Duration = Duration::from_millis(8);
+/// What a device that was not measured is taken to do, so that it can be driven at all. Nothing
+/// is promised of it.
+const UNMEASURED_BYTES_PER_SECOND: u64 = 200 << 20;
+
+/// What a manager needs to know of a device.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// Its store.
+    pub store: StoreId,
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it can do; none if it was not measured, and then nothing can be promised of it.
+    pub capability: Option<Capability>,
+    /// What requests cost, and which floors there are.
+    pub plan: Arc<Plan>,
+    /// Size of an allocation unit.
+    pub au_bytes: u64,
+    /// How many there are.
+    pub au_count: u64,
+    /// How many of them are nobody's now.
+    pub au_free: u64,
+    /// Whether it was too slow for what is promised in the last seconds.
+    pub is_degraded: bool,
+    /// Why its store takes no changes, if it does not.
+    pub failure: Option<String>,
+}
+
+/// A store at work.
+pub(crate) struct Device {
+    pub(crate) id: StoreId,
+    pub(crate) path: PathBuf,
+    pub(crate) store: Arc<Store>,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) capability: Option<Capability>,
+    pub(crate) au_bytes: u64,
+    pub(crate) au_count: u64,
+    pub(super) dispatcher: Dispatcher,
+    pub(super) commits: Commits,
+    pub(super) budgets: Arc<Budgets>,
+    pub(super) appends: Appends,
+}
+
+/// Objects to which somebody appends: one after the other, because each begins where the one
+/// before has ended.
+#[derive(Default)]
+pub(super) struct Appends {
+    objects: Mutex<BTreeSet<ObjectId>>,
+    left: Condvar,
+}
+
+/// The right to append to an object, as long as it is there.
+pub(super) struct Appending<'a> {
+    appends: &'a Appends,
+    object: ObjectId,
+}
+
+impl Appends {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<ObjectId>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for those before, whose writes have time limits.
+    pub(super) fn enter(&self, object: ObjectId) -> Appending<'_> {
+        let mut objects = self.lock();
+        while !objects.insert(object) {
+            let left = self.left.wait(objects);
+            objects = left.unwrap_or_else(PoisonError::into_inner);
+        }
+        let appends = self;
+        Appending { appends, object }
+    }
+}
+
+impl Drop for Appending<'_> {
+    fn drop(&mut self) {
+        self.appends.lock().remove(&self.object);
+        self.appends.left.notify_all();
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Device {
+    /// Opens the store at `path`, which is `wanted` if that is known.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    pub(super) fn open(
+        path: &Path,
+        wanted: Option<StoreId>,
+        clock: &Arc<StorageClock>,
+        is_first_come: bool,
+    ) -> Result<Self, StorageError> {
+        let file = Arc::new(FileDevice::open(path, DeviceOptions::default())?);
+        let options = Options {
+            store: wanted,
+            ..Options::default()
+        };
+        let (own, failed) = (clock.clone(), StorageError::store(path));
+        let store = Store::open(file, options, Arc::new(move || own.now())).map_err(failed)?;
+        let capability = store.capability().ok();
+        let measured = capability.as_ref().map(cells);
+        let plan = measured.and_then(|cells| Plan::new(&cells, Floors::default()).ok());
+        let capability = capability.filter(|_| plan.is_some());
+        let plan = plan.unwrap_or_else(|| {
+            Plan::new(&unmeasured(), Floors::default()).expect("both directions are there")
+        });
+        let (layout, store, plan) = (store.layout(), Arc::new(store), Arc::new(plan));
+        let dispatcher = Dispatcher::start(clock.clone(), plan.clone(), is_first_come);
+        let dispatcher = dispatcher.map_err(StorageError::Thread)?;
+        store.set_gate(dispatcher.gate());
+        Ok(Self {
+            id: store.id(),
+            path: path.to_owned(),
+            commits: Commits::start(store.clone()).map_err(StorageError::Thread)?,
+            store,
+            plan,
+            capability,
+            au_bytes: layout.au_bytes,
+            au_count: u64::from(layout.au_count),
+            dispatcher,
+            budgets: Arc::default(),
+            appends: Appends::default(),
+        })
+    }
+
+    /// Ends the threads that use the store, when they have done what they are at; what waits is
+    /// dropped.
+    pub(super) fn stop(&self) {
+        self.dispatcher.stop();
+        self.commits.stop();
+    }
+
+    pub(crate) fn info(&self) -> DeviceInfo {
+        let is_degraded = self.dispatcher.figures().is_degraded;
+        let status = self.store.status();
+        DeviceInfo {
+            store: self.id,
+            path: self.path.clone(),
+            capability: self.capability.clone(),
+            plan: self.plan.clone(),
+            au_bytes: self.au_bytes,
+            au_count: self.au_count,
+            au_free: status.usage.free,
+            is_degraded,
+            failure: status.failure,
+        }
+    }
+}
+
+fn unmeasured() -> [Measured; 2] {
+    [(Operation::Read, 0), (Operation::Write, 100)].map(|(operation, write_percent)| Measured {
+        operation,
+        size_bytes: 256 << 10,
+        depth: 4,
+        write_percent,
+        bytes_per_second: UNMEASURED_BYTES_PER_SECOND,
+    })
+}
+
+/// Makes a file of `size_bytes` with a new store in it, measured for a few seconds; says which.
+/// Nothing stays behind if it fails.
+///
+/// # Errors
+/// [`StorageError`].
+pub(super) fn make(path: &Path, size_bytes: u64) -> Result<StoreId, StorageError> {
+    let size_bytes = size_bytes - size_bytes % u64::from(store::device::BLOCK_BYTES);
+    let go_on = &mut |_, _| ControlFlow::Continue(());
+    let file = FileDevice::create(path, size_bytes, DeviceOptions::default(), go_on)?;
+    let made = format(path, Arc::new(file));
+    if made.is_err() {
+        // It was made here and has no store in it. If it stays, the error is of more interest.
+        let _ = std::fs::remove_file(path);
+    }
+    made
+}
+
+fn format(path: &Path, file: Arc<FileDevice>) -> Result<StoreId, StorageError> {
+    let size_bytes = file.len_bytes();
+    let capability = measure(path, &file)?;
+    let mut unit = u64::from(capability.allocation_unit_bytes);
+    while unit > UNIT_BYTES_MIN && size_bytes / unit < UNITS_MIN {
+        unit /= 2;
+    }
+    let format = Format {
+        store: StoreId(random()),
+        sizes: Sizes::for_device(size_bytes, unit),
+        lifetimes: Lifetimes::default(),
+        capability: capability.encode(),
+    };
+    Core::format(&*file, &format).map_err(StorageError::store(path))?;
+    Ok(format.store)
+}
+
+fn measure(path: &Path, file: &Arc<FileDevice>) -> Result<Capability, StorageError> {
+    let queue: Box<dyn Queue> = match Ring::new(file.clone(), DEVICE_IN_FLIGHT_BYTES_MAX) {
+        Ok(ring) => Box::new(ring),
+        Err(_) => Box::new(InOrder::new(file.clone()).map_err(StorageError::Thread)?),
+    };
+    let calibration = Calibration {
+        time_max: QUICK_CALIBRATION_TIME_MAX,
+        sample_time: QUICK_SAMPLE_TIME,
+        ..Calibration::new(Extent::new(0, file.len_bytes()))
+    };
+    let go_on = &mut |_, _| ControlFlow::Continue(());
+    let measured = calibrate(&*queue, &calibration, go_on);
+    measured.map_err(|source| StorageError::Calibrate {
+        path: path.to_owned(),
+        source,
+    })
+}

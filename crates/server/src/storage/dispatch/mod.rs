@@ -1,0 +1,371 @@
+//! One dispatcher for each device: what is due goes to it, carried out by a few threads.
+//!
+//! ```text
+//!  submit ──► order (scheduler) ──► ready ──► lane: store ──► device
+//!   gate  ──►    │   ▲                         │
+//!                │   └──── complete, stall ◄───┘
+//!                └──► the store's own threads, which wait at the gate
+//! ```
+//! The order decides under one lock, held for microseconds. What it gives out is *ready*: pieces
+//! for *lanes*, threads that call the store and wait for the device, as many as pieces may be
+//! under way; or one of the store's own threads, which goes on by itself.
+//!
+//! A piece that stalls (see [`order`]) keeps its lane; another lane takes its place, up to
+//! [`STALLS_MAX`]. Beyond that the store's own I/O does not wait at the gate any more: what so many
+//! wait for is urgent. So a checkpoint that writers wait for never waits for these writers.
+
+mod history;
+mod order;
+#[cfg(test)]
+mod tests;
+
+pub use history::Totals;
+pub(crate) use order::{Figures, OpenError, Order};
+
+use super::clock::StorageClock;
+use super::model::{Plan, REQUESTS_IN_FLIGHT_MAX};
+use base::limits::{GATE_TIME_MAX, TICKET_COLLECT_INTERVAL};
+use base::ticket::Grant;
+use base::{StoreId, TicketId};
+use reservation::scheduler::{Operation, Rejection, RequestKey, Source, TicketKey, TicketSecond};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use store::{Gate, Pass};
+
+/// Lanes beyond those that may be at the device: one for each piece that stalls.
+const STALLS_MAX: usize = 32;
+
+/// What a lane carries out: says how many bytes were moved.
+pub(crate) type Task = Box<dyn FnOnce() -> u64 + Send>;
+
+/// What the order gives out.
+enum Piece {
+    /// For a lane.
+    Task(Task),
+    /// For a thread of the store's, which waits to be told its key.
+    Own(SyncSender<RequestKey>),
+}
+
+struct State {
+    order: Order<Piece>,
+    ready: VecDeque<(RequestKey, Task)>,
+    /// Lanes that wait.
+    idle: usize,
+    lanes: Vec<JoinHandle<()>>,
+    is_stopping: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    clock: Arc<StorageClock>,
+}
+
+/// See the module's head. Dropped, it drops what waits and ends its threads.
+pub(crate) struct Dispatcher {
+    shared: Arc<Shared>,
+}
+
+thread_local! {
+    /// What the calling lane carries out.
+    static AT: RefCell<Option<(Weak<Shared>, RequestKey)>> = const { RefCell::new(None) };
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands on whatever the order gives out, and wakes lanes for it.
+    fn pump(&self, state: &mut State) {
+        let now = self.clock.now();
+        while let Some(next) = state.order.poll(now) {
+            match next.content {
+                Piece::Task(task) => state.ready.push_back((next.key, task)),
+                Piece::Own(waiter) => {
+                    if waiter.try_send(next.key).is_err() {
+                        // It has gone on without.
+                        state.order.complete(now, next.key, 0);
+                    }
+                }
+            }
+        }
+        for _ in 0..state.ready.len().min(state.idle) {
+            self.work.notify_one();
+        }
+    }
+
+    fn run_lane(self: &Arc<Self>) {
+        let mut state = self.lock();
+        loop {
+            if state.is_stopping {
+                return;
+            }
+            let Some((key, task)) = state.ready.pop_front() else {
+                state = self.rest(state);
+                continue;
+            };
+            drop(state);
+            AT.set(Some((Arc::downgrade(self), key)));
+            // A task that panics is a bug of its own; its text has been printed where it happened.
+            let bytes = catch_unwind(AssertUnwindSafe(task)).unwrap_or(0);
+            AT.set(None);
+            state = self.lock();
+            state.order.complete(self.clock.now(), key, bytes);
+            self.pump(&mut state);
+        }
+    }
+
+    /// Waits for work, or until the order has to be asked again.
+    fn rest<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let until = state.order.next_time();
+        let time = until.map(|until| until.since(self.clock.now()));
+        let time = time
+            .unwrap_or(TICKET_COLLECT_INTERVAL)
+            .min(TICKET_COLLECT_INTERVAL);
+        state.idle += 1;
+        let waited = self.work.wait_timeout(state, time);
+        let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.idle -= 1;
+        if timeout.timed_out() {
+            self.pump(&mut state);
+        }
+        state
+    }
+
+    fn add_lane(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        let (shared, number) = (self.clone(), state.lanes.len());
+        let lane = thread::Builder::new().name(format!("lane-{number}"));
+        state.lanes.push(lane.spawn(move || shared.run_lane())?);
+        Ok(())
+    }
+
+    /// The piece of the calling lane stands still.
+    fn stall(self: &Arc<Self>, key: RequestKey) {
+        let mut state = self.lock();
+        if state.order.stalled() >= STALLS_MAX {
+            return;
+        }
+        state.order.stall(self.clock.now(), key);
+        let wanted = REQUESTS_IN_FLIGHT_MAX + state.order.stalled();
+        if state.lanes.len() < wanted && !state.is_stopping {
+            // Without a further lane there is one less for a while.
+            let _ = self.add_lane(&mut state);
+        }
+        self.pump(&mut state);
+    }
+}
+
+impl Dispatcher {
+    /// Starts a device's threads.
+    ///
+    /// # Errors
+    /// If there can be no more threads.
+    pub(crate) fn start(
+        clock: Arc<StorageClock>,
+        plan: Arc<Plan>,
+        is_first_come: bool,
+    ) -> io::Result<Self> {
+        let order = Order::new(clock.now(), plan, is_first_come);
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                order,
+                ready: VecDeque::new(),
+                idle: 0,
+                lanes: Vec::new(),
+                is_stopping: false,
+            }),
+            work: Condvar::new(),
+            clock,
+        });
+        let this = Self { shared };
+        let mut state = this.shared.lock();
+        for _ in 0..REQUESTS_IN_FLIGHT_MAX {
+            this.shared.add_lane(&mut state)?;
+        }
+        drop(state);
+        Ok(this)
+    }
+
+    /// The gate for the store on this device.
+    pub(crate) fn gate(&self) -> Arc<dyn Gate> {
+        Arc::new(Doorway(Arc::downgrade(&self.shared)))
+    }
+
+    /// Accepts pieces. One that is not accepted is dropped.
+    ///
+    /// # Errors
+    /// [`Rejection`] of the last one that was not; the others are carried out.
+    pub(crate) fn submit(
+        &self,
+        source: Source,
+        pieces: impl IntoIterator<Item = (Operation, u32, Task)>,
+    ) -> Result<(), Rejection> {
+        let mut state = self.shared.lock();
+        if state.is_stopping {
+            drop(state);
+            drop(pieces);
+            return Err(Rejection::QueueFull);
+        }
+        let now = self.shared.clock.now();
+        let (mut outcome, mut refused) = (Ok(()), Vec::new());
+        for (operation, bytes, task) in pieces {
+            let content = Piece::Task(task);
+            let submitted = state.order.submit(now, source, (operation, bytes), content);
+            if let Err((rejection, content)) = submitted {
+                outcome = Err(rejection);
+                refused.push(content);
+            }
+        }
+        self.shared.pump(&mut state);
+        drop(state);
+        // Without the lock: who is told by that may have the next piece.
+        drop(refused);
+        outcome
+    }
+
+    /// Opens a ticket that was verified.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub(crate) fn open(&self, grant: &Grant, store: StoreId) -> Result<TicketKey, OpenError> {
+        let mut state = self.shared.lock();
+        state.order.open(self.shared.clock.now(), grant, store)
+    }
+
+    /// Takes tickets back.
+    pub(crate) fn revoke(&self, is_revoked: impl Fn(TicketId, u64) -> bool) {
+        let mut state = self.shared.lock();
+        state.order.revoke(self.shared.clock.now(), is_revoked);
+        self.shared.pump(&mut state);
+    }
+
+    /// Whether a ticket is open here.
+    pub(crate) fn is_open(&self, lineage: &[TicketId]) -> bool {
+        self.shared.lock().order.find(lineage).is_some()
+    }
+
+    /// The seconds of a ticket from one on, and sums over all.
+    pub(crate) fn record(
+        &self,
+        lineage: &[TicketId],
+        from_second: u64,
+    ) -> Option<(Vec<TicketSecond>, Totals)> {
+        let mut state = self.shared.lock();
+        let key = state.order.find(lineage)?;
+        state
+            .order
+            .record(self.shared.clock.now(), key, from_second)
+    }
+
+    /// How it is.
+    pub(crate) fn figures(&self) -> Figures {
+        self.shared.lock().order.figures(self.shared.clock.now())
+    }
+
+    /// Ends the threads when they have done what they are at; what waits is dropped, and nothing
+    /// is accepted any more.
+    pub(crate) fn stop(&self) {
+        let mut state = self.shared.lock();
+        state.is_stopping = true;
+        let lanes = std::mem::take(&mut state.lanes);
+        let ready = std::mem::take(&mut state.ready);
+        drop(state);
+        self.shared.work.notify_all();
+        drop(ready);
+        for lane in lanes {
+            if lane.thread().id() != thread::current().id() {
+                // A panic there has been printed there.
+                drop(lane.join());
+            }
+        }
+        let mut state = self.shared.lock();
+        let waiting = state.order.take_waiting(self.shared.clock.now());
+        // What was chosen while the last threads ended.
+        let ready = std::mem::take(&mut state.ready);
+        drop(state);
+        drop((ready, waiting));
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The gate: the store's own threads wait here for their turn.
+struct Doorway(Weak<Shared>);
+
+/// A turn of the store's own I/O, until it is done.
+struct Turn {
+    shared: Weak<Shared>,
+    key: RequestKey,
+    bytes: u64,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            let mut state = shared.lock();
+            state
+                .order
+                .complete(shared.clock.now(), self.key, self.bytes);
+            shared.pump(&mut state);
+        }
+    }
+}
+
+impl Gate for Doorway {
+    fn enter(&self, bytes: u64) -> Pass {
+        let none: Pass = Box::new(());
+        let Some(shared) = self.0.upgrade() else {
+            return none;
+        };
+        let (sender, turn) = sync_channel(1);
+        {
+            let mut state = shared.lock();
+            if state.is_stopping || state.order.stalled() >= STALLS_MAX {
+                return none;
+            }
+            let now = shared.clock.now();
+            let size = u32::try_from(bytes).unwrap_or(u32::MAX);
+            let (cost, content) = ((Operation::Write, size), Piece::Own(sender));
+            let submitted = state.order.submit(now, Source::Background, cost, content);
+            if submitted.is_err() {
+                return none;
+            }
+            shared.pump(&mut state);
+        }
+        let key = turn.recv_timeout(GATE_TIME_MAX).ok().or_else(|| {
+            // A commit that waits so long is late enough. Under the lock nobody gives it a turn:
+            // either that has come meanwhile, or it finds nobody.
+            let _state = shared.lock();
+            let last = turn.try_recv().ok();
+            drop(turn);
+            last
+        });
+        match key {
+            Some(key) => Box::new(Turn {
+                shared: self.0.clone(),
+                key,
+                bytes,
+            }),
+            None => none,
+        }
+    }
+
+    fn on_stall(&self) {
+        let at = AT.with_borrow(Clone::clone);
+        if let Some((shared, key)) = at
+            && let Some(shared) = shared.upgrade()
+        {
+            shared.stall(key);
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! The order at one device: the scheduler, with what a server knows of tickets around it. Pure:
+//! no threads, no clock, no I/O; `now` is an argument.
+//!
+//! A ticket has a share from its start to its end by the server's clock. In the time before and
+//! after, for which clocks are given tolerance, its requests are served in its holder's name out
+//! of the leftover: a share that went on would be another's.
+//!
+//! Tickets are known by their lineage, so a part is opened below the whole that it was split from
+//! and has its share out of that one's. A ticket that is shown again with other terms, because its
+//! reservation was changed, replaces what was known: the one of the later epoch or end is newer.
+//!
+//! A request that has to wait in the store for a commit or a checkpoint *stalls*: the device does
+//! not have it meanwhile, and must not stand still for it, least of all because the checkpoint's
+//! own I/O comes through here, too.
+
+use super::super::model::Plan;
+use super::history::{History, Totals};
+use base::limits::{TICKET_COLLECT_INTERVAL, TICKET_KEPT_TIME};
+use base::ticket::Grant;
+use base::{StoreId, TicketId, Time};
+use reservation::scheduler::{
+    Dispatch, Operation, Rejection, RequestKey, Scheduler, Source, TicketKey, TicketSecond,
+    TicketTerms, UserKey, Work,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The tickets from the reservation's own to one that was split from it.
+type Lineage = Vec<TicketId>;
+
+/// Why a ticket is not opened at a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenError {
+    /// It has no share of this device.
+    NoSlice,
+    /// The scheduler's reason.
+    Rejected(Rejection),
+}
+
+/// What was done, by whose requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// Pieces: of tickets, of users, of the store.
+    pub(crate) pieces: [u64; 3],
+    /// Their bytes.
+    pub(crate) bytes: [u64; 3],
+}
+
+/// What there is to say of a device at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Figures {
+    pub(crate) waiting: usize,
+    pub(crate) in_flight: usize,
+    pub(crate) tickets: usize,
+    pub(crate) promised_ppm: u64,
+    pub(crate) is_degraded: bool,
+    pub(crate) speed_ppm: Option<u32>,
+    pub(crate) done: Done,
+}
+
+/// A ticket that is open here.
+#[derive(Debug)]
+struct Open {
+    lineage: Lineage,
+    terms: TicketTerms,
+    epoch: u64,
+    history: History,
+}
+
+/// A piece that was given out and is not done.
+#[derive(Clone, Copy, Debug)]
+struct Flying {
+    source: Source,
+    is_stalled: bool,
+}
+
+/// See the module's head. `T` is whatever the caller needs to carry a piece out.
+#[derive(Debug)]
+pub(crate) struct Order<T> {
+    scheduler: Scheduler<T>,
+    plan: Arc<Plan>,
+    /// Whether whoever comes first goes first: for comparison.
+    is_first_come: bool,
+    by_lineage: BTreeMap<Lineage, TicketKey>,
+    tickets: BTreeMap<TicketKey, Open>,
+    last_ticket: u64,
+    flying: BTreeMap<RequestKey, Flying>,
+    /// What was accepted and not given out.
+    waiting: BTreeSet<RequestKey>,
+    collected_at: Time,
+    done: Done,
+}
+
+impl<T> Order<T> {
+    /// The order at a device with nothing to do.
+    pub(crate) fn new(now: Time, plan: Arc<Plan>, is_first_come: bool) -> Self {
+        Self {
+            scheduler: Scheduler::new(now, &plan.shape),
+            plan,
+            is_first_come,
+            by_lineage: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            last_ticket: 0,
+            flying: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            collected_at: now,
+            done: Done::default(),
+        }
+    }
+
+    /// Opens a ticket that was verified, and those that it was split from.
+    ///
+    /// # Errors
+    /// [`OpenError`]; those that it was split from may be open all the same.
+    pub(crate) fn open(
+        &mut self,
+        now: Time,
+        grant: &Grant,
+        store: StoreId,
+    ) -> Result<TicketKey, OpenError> {
+        let (mut lineage, mut parent) = (Lineage::new(), None);
+        for (id, terms) in &grant.lineage {
+            lineage.push(*id);
+            let slice = terms.slices.iter().find(|slice| slice.device == store);
+            let slice = slice.ok_or(OpenError::NoSlice)?;
+            let terms = TicketTerms {
+                holder: UserKey(grant.head.holder),
+                share_ppm: slice.share_ppm,
+                burst: Duration::from_millis(u64::from(terms.burst_millis))
+                    .min(base::limits::SCHEDULER_BURST_TIME_MAX),
+                start: Time::from_secs(terms.start_secs),
+                end: Time::from_secs(terms.end_secs),
+                parent,
+            };
+            let opened = self.open_one(now, &lineage, terms, grant.head.epoch);
+            parent = Some(opened.map_err(OpenError::Rejected)?);
+        }
+        Ok(parent.expect("a ticket has terms"))
+    }
+
+    fn open_one(
+        &mut self,
+        now: Time,
+        lineage: &Lineage,
+        terms: TicketTerms,
+        epoch: u64,
+    ) -> Result<TicketKey, Rejection> {
+        if let Some(&key) = self.by_lineage.get(lineage) {
+            let known = self.tickets.get_mut(&key).expect("what is listed is open");
+            let is_same = known.terms.parent == terms.parent;
+            if is_same && (epoch, terms.end) > (known.epoch, known.terms.end) {
+                let changed =
+                    self.scheduler
+                        .change_ticket(now, key, terms.share_ppm, terms.burst, terms.end);
+                match changed {
+                    Ok(()) => (known.terms, known.epoch) = (terms, epoch),
+                    // It is over: it begins anew below.
+                    Err(Rejection::Over) => {}
+                    Err(other) => return Err(other),
+                }
+            }
+            if now < known.terms.end || terms.end <= known.terms.end {
+                return Ok(key);
+            }
+            self.close(now, key);
+        }
+        let key = TicketKey(self.last_ticket + 1);
+        let opened = self.scheduler.open_ticket(now, key, &terms);
+        match opened {
+            Ok(()) => {}
+            // In the time for which clocks are given tolerance there is no share any more.
+            Err(Rejection::Over | Rejection::UnknownTicket) => {}
+            Err(Rejection::TooManyTickets) => {
+                self.forget_over(now, Duration::ZERO);
+                self.scheduler.open_ticket(now, key, &terms)?;
+            }
+            Err(other) => return Err(other),
+        }
+        self.last_ticket += 1;
+        self.by_lineage.insert(lineage.clone(), key);
+        let open = Open {
+            lineage: lineage.clone(),
+            terms,
+            epoch,
+            history: History::default(),
+        };
+        self.tickets.insert(key, open);
+        Ok(key)
+    }
+
+    /// Takes tickets away that begin with one of a lineage: those and what was split from them.
+    pub(crate) fn revoke(&mut self, now: Time, is_revoked: impl Fn(TicketId, u64) -> bool) {
+        let is_gone = |open: &Open| {
+            open.lineage
+                .iter()
+                .any(|ticket| is_revoked(*ticket, open.epoch))
+        };
+        let gone = self.tickets.iter().filter(|(_, open)| is_gone(open));
+        for key in gone.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.close(now, key);
+        }
+    }
+
+    /// Closes a ticket, and before it those that were split from it.
+    fn close(&mut self, now: Time, key: TicketKey) {
+        let parts = self.tickets.iter();
+        let parts = parts.filter(|(_, open)| open.terms.parent == Some(key));
+        for part in parts.map(|(part, _)| *part).collect::<Vec<_>>() {
+            self.close(now, part);
+        }
+        self.scheduler.close_ticket(now, key);
+        if let Some(open) = self.tickets.remove(&key) {
+            self.by_lineage.remove(&open.lineage);
+        }
+    }
+
+    fn forget_over(&mut self, now: Time, kept: Duration) {
+        let is_over = |open: &Open| open.terms.end < Time::MAX && open.terms.end + kept <= now;
+        let over = self.tickets.iter().filter(|(_, open)| is_over(open));
+        for key in over.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.close(now, key);
+        }
+    }
+
+    /// Device time of a piece.
+    fn work(&self, operation: Operation, bytes: u32) -> Work {
+        Work {
+            bytes,
+            cost_nanos: self.plan.cost_nanos(operation, bytes),
+        }
+    }
+
+    /// Accepts a piece, or gives it back with the reason.
+    ///
+    /// # Errors
+    /// [`Rejection`] says why not.
+    pub(crate) fn submit(
+        &mut self,
+        now: Time,
+        source: Source,
+        (operation, bytes): (Operation, u32),
+        content: T,
+    ) -> Result<(), (Rejection, T)> {
+        let work = self.work(operation, bytes);
+        if self.is_first_come {
+            let all = Source::User(UserKey(0));
+            return self.accept(now, all, work, content);
+        }
+        let submitted = self.accept(now, source, work, content);
+        match (submitted, source) {
+            (Ok(_), _) => Ok(()),
+            (
+                Err((Rejection::NotYet | Rejection::Over | Rejection::UnknownTicket, content)),
+                Source::Ticket(key),
+            ) => {
+                let Some(open) = self.tickets.get(&key) else {
+                    return Err((Rejection::UnknownTicket, content));
+                };
+                let holder = Source::User(open.terms.holder);
+                self.accept(now, holder, work, content)
+            }
+            (Err(refused), _) => Err(refused),
+        }
+    }
+
+    fn accept(
+        &mut self,
+        now: Time,
+        source: Source,
+        work: Work,
+        content: T,
+    ) -> Result<(), (Rejection, T)> {
+        let key = self.scheduler.submit(now, source, work, content)?;
+        self.waiting.insert(key);
+        Ok(())
+    }
+
+    /// The next piece for the device, if there is one that it should be given now.
+    pub(crate) fn poll(&mut self, now: Time) -> Option<Dispatch<T>> {
+        if now.since(self.collected_at) >= TICKET_COLLECT_INTERVAL {
+            self.collect(now);
+        }
+        let next = self.scheduler.poll(now)?;
+        let flying = Flying {
+            source: next.source,
+            is_stalled: false,
+        };
+        self.waiting.remove(&next.key);
+        self.flying.insert(next.key, flying);
+        Some(next)
+    }
+
+    /// Takes out everything that waits: nothing of it is going to be carried out.
+    pub(crate) fn take_waiting(&mut self, now: Time) -> Vec<T> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let taken = waiting.into_iter();
+        taken
+            .filter_map(|key| self.scheduler.cancel(now, key))
+            .collect()
+    }
+
+    /// When to ask again although nothing is in flight; none if only something new helps.
+    pub(crate) fn next_time(&self) -> Option<Time> {
+        self.scheduler.next_time()
+    }
+
+    /// A piece waits for something other than the device, and gives its place there up.
+    pub(crate) fn stall(&mut self, now: Time, key: RequestKey) {
+        if let Some(flying) = self.flying.get_mut(&key)
+            && !flying.is_stalled
+        {
+            flying.is_stalled = true;
+            self.scheduler.complete(now, key, 0);
+        }
+    }
+
+    /// Pieces that are stalled.
+    pub(crate) fn stalled(&self) -> usize {
+        self.flying
+            .values()
+            .filter(|flying| flying.is_stalled)
+            .count()
+    }
+
+    /// A piece is done, and has moved so many bytes; none if it failed.
+    ///
+    /// # Panics
+    /// If it was not given out, which is a mistake in the caller's accounts.
+    pub(crate) fn complete(&mut self, now: Time, key: RequestKey, bytes: u64) {
+        let flying = self.flying.remove(&key).expect("it was given out once");
+        let class = match flying.source {
+            Source::Ticket(_) => 0,
+            Source::User(_) => 1,
+            Source::Background => 2,
+        };
+        self.done.pieces[class] += 1;
+        self.done.bytes[class] += bytes;
+        if !flying.is_stalled {
+            self.scheduler.complete(now, key, bytes);
+        } else if let Source::Ticket(ticket) = flying.source
+            && let Some(open) = self.tickets.get_mut(&ticket)
+        {
+            open.history.credit(bytes);
+        }
+    }
+
+    /// Takes the seconds that are over from the scheduler, before it forgets them, and forgets
+    /// tickets that are over for long.
+    fn collect(&mut self, now: Time) {
+        self.collected_at = now;
+        for (key, open) in &mut self.tickets {
+            if let Some(seconds) = self.scheduler.take_record(now, *key) {
+                open.history.add(seconds);
+            }
+        }
+        self.forget_over(now, TICKET_KEPT_TIME);
+    }
+
+    /// The seconds of a ticket from one on, and the sums over all; none if it is not open here.
+    pub(crate) fn record(
+        &mut self,
+        now: Time,
+        key: TicketKey,
+        from_second: u64,
+    ) -> Option<(Vec<TicketSecond>, Totals)> {
+        self.collect(now);
+        Some(self.tickets.get(&key)?.history.from(from_second))
+    }
+
+    /// The key of an open ticket by its lineage.
+    pub(crate) fn find(&self, lineage: &[TicketId]) -> Option<TicketKey> {
+        self.by_lineage.get(lineage).copied()
+    }
+
+    /// How it is.
+    pub(crate) fn figures(&self, now: Time) -> Figures {
+        let begun = |open: &&Open| open.terms.start <= now && now < open.terms.end;
+        let whole = self.tickets.values().filter(begun);
+        let whole = whole.filter(|open| open.terms.parent.is_none());
+        Figures {
+            waiting: self.scheduler.waiting(),
+            in_flight: self.flying.len(),
+            tickets: self.tickets.len(),
+            promised_ppm: whole.map(|open| u64::from(open.terms.share_ppm)).sum(),
+            is_degraded: self.scheduler.is_degraded(),
+            speed_ppm: self.scheduler.speed_ppm(),
+            done: self.done,
+        }
+    }
+}

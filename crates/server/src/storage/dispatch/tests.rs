@@ -1,0 +1,363 @@
+//! The order in virtual time at a simulated device; the dispatcher with real threads.
+
+use super::super::model::{Floors, Plan};
+use super::*;
+use base::ticket::{Class, Head, Operations, Slice, Terms};
+use base::{ClusterId, ServerId, Time, VolumeId};
+use reservation::scheduler::{Measured, UserKey};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const STORE: StoreId = StoreId([1; 16]);
+const PIECE: u32 = 256 << 10;
+/// A piece takes a millisecond of a device that does 256 MB/s.
+const RATE: u64 = PIECE as u64 * 1000;
+
+fn plan() -> Arc<Plan> {
+    let cell = |operation, write_percent| Measured {
+        operation,
+        size_bytes: PIECE,
+        depth: 1,
+        write_percent,
+        bytes_per_second: RATE,
+    };
+    let cells = [cell(Operation::Read, 0), cell(Operation::Write, 100)];
+    Arc::new(Plan::new(&cells, Floors::default()).unwrap())
+}
+
+fn terms(share_ppm: u32, start: u64, end: u64) -> Terms {
+    Terms {
+        operations: Operations::READ_WRITE,
+        burst_millis: 10,
+        start_secs: start,
+        end_secs: end,
+        lifetime_end_secs: end,
+        slices: vec![Slice {
+            device: STORE,
+            share_ppm,
+            stripe_unit_bytes: 0,
+            au_budget: 0,
+        }],
+        path: Vec::new(),
+    }
+}
+
+fn grant(id: u8, epoch: u64, lineage: &[Terms]) -> Grant {
+    let head = Head {
+        class: Class::Standard,
+        cluster: ClusterId([0; 16]),
+        server: ServerId([0; 16]),
+        id: TicketId([id; 16]),
+        epoch,
+        holder: u64::from(id),
+        volume: VolumeId([0; 16]),
+        key_id: 1,
+    };
+    let ids = (0..).map(|generation| TicketId([id + generation; 16]));
+    Grant {
+        head,
+        lineage: ids.zip(lineage.iter().cloned()).collect(),
+    }
+}
+
+/// A device that does one piece after the other, each in the time that it costs.
+struct World {
+    order: Order<Source>,
+    now: Time,
+    /// Pieces at the device: when each is done, and its key.
+    at_device: VecDeque<(Time, RequestKey, Source)>,
+    done: BTreeMap<Source, u64>,
+}
+
+impl World {
+    fn new(is_first_come: bool) -> Self {
+        let now = Time::from_secs(100);
+        Self {
+            order: Order::new(now, plan(), is_first_come),
+            now,
+            at_device: VecDeque::new(),
+            done: BTreeMap::new(),
+        }
+    }
+
+    fn submit(&mut self, source: Source, count: usize) {
+        for _ in 0..count {
+            let piece = (Operation::Read, PIECE);
+            self.order.submit(self.now, source, piece, source).unwrap();
+        }
+    }
+
+    fn pump(&mut self) {
+        while let Some(next) = self.order.poll(self.now) {
+            let free = self.at_device.back().map_or(self.now, |(done, ..)| *done);
+            let done = free.max(self.now) + Duration::from_nanos(next.work.cost_nanos);
+            self.at_device.push_back((done, next.key, next.content));
+        }
+    }
+
+    /// Lets the device work up to a moment; who has a piece done asks for another one.
+    fn run(&mut self, until: Time, greedy: &[Source]) {
+        self.pump();
+        while let Some((done, key, source)) = self.at_device.front().copied()
+            && done <= until
+        {
+            self.at_device.pop_front();
+            self.now = done;
+            self.order.complete(done, key, u64::from(PIECE));
+            *self.done.entry(source).or_default() += 1;
+            if greedy.contains(&source) {
+                self.submit(source, 1);
+            }
+            self.pump();
+        }
+        self.now = until;
+    }
+}
+
+#[test]
+fn a_ticket_has_its_share_beside_fifty_greedy_users_and_without_the_scheduler_has_not() {
+    for is_first_come in [false, true] {
+        let mut world = World::new(is_first_come);
+        let grant = grant(1, 0, &[terms(500_000, 50, 1000)]);
+        let ticket = Source::Ticket(world.order.open(world.now, &grant, STORE).unwrap());
+        let users: Vec<_> = (10..60).map(|user| Source::User(UserKey(user))).collect();
+        for user in &users {
+            world.submit(*user, 8);
+        }
+        world.submit(ticket, 8);
+        let greedy: Vec<_> = users.iter().copied().chain([ticket]).collect();
+        for second in 101..=103 {
+            let before = world.done.get(&ticket).copied().unwrap_or(0);
+            world.run(Time::from_secs(second), &greedy);
+            let got = world.done.get(&ticket).copied().unwrap_or(0) - before;
+            let expected = if is_first_come { 0..60 } else { 495..560 };
+            assert!(expected.contains(&got), "{got} of 500 in second {second}");
+        }
+        let all: u64 = world.done.values().sum();
+        assert!((2990..=3001).contains(&all), "the device was busy: {all}");
+        if !is_first_come {
+            let served: Vec<_> = users.iter().map(|user| world.done[user]).collect();
+            let (least, most) = (served.iter().min().unwrap(), served.iter().max().unwrap());
+            assert!(most - least <= 1, "{served:?}");
+        }
+    }
+}
+
+#[test]
+fn parts_are_below_the_whole_and_a_newer_ticket_replaces_an_older_one() {
+    let mut world = World::new(false);
+    let (now, half) = (world.now, terms(500_000, 50, 200));
+    let whole = grant(1, 0, std::slice::from_ref(&half));
+    let key = world.order.open(now, &whole, STORE).unwrap();
+    let again = world.order.open(now, &whole, STORE).unwrap();
+    assert_eq!(key, again, "shown twice it is one account");
+    let quarter = terms(300_000, 50, 200);
+    let part = grant(1, 0, &[half.clone(), quarter.clone()]);
+    let part_key = world.order.open(now, &part, STORE).unwrap();
+    assert_ne!(part_key, key);
+    let mut sibling = grant(1, 0, &[half.clone(), quarter]);
+    sibling.lineage[1].0 = TicketId([99; 16]);
+    let refused = world.order.open(now, &sibling, STORE);
+    let room_ppm = 200_000;
+    let oversplit = OpenError::Rejected(Rejection::Oversplit { room_ppm });
+    assert_eq!(refused, Err(oversplit));
+    let figures = world.order.figures(now);
+    assert_eq!((figures.tickets, figures.promised_ppm), (2, 500_000));
+    // The reservation was extended; the ticket from before is shown once more.
+    let longer = grant(1, 0, &[terms(600_000, 50, 400)]);
+    assert_eq!(world.order.open(now, &longer, STORE), Ok(key));
+    assert_eq!(world.order.open(now, &whole, STORE), Ok(key));
+    assert_eq!(world.order.figures(now).promised_ppm, 600_000);
+    let elsewhere = world.order.open(now, &whole, StoreId([2; 16]));
+    assert_eq!(elsewhere, Err(OpenError::NoSlice));
+    let is_revoked = |ticket, epoch| ticket == TicketId([1; 16]) && epoch == 0;
+    world.order.revoke(now, is_revoked);
+    assert_eq!(world.order.figures(now).tickets, 0, "with all its parts");
+}
+
+#[test]
+fn outside_its_window_a_ticket_is_its_holder() {
+    let mut world = World::new(false);
+    let grant = grant(1, 0, &[terms(900_000, 101, 102)]);
+    let ticket = Source::Ticket(world.order.open(world.now, &grant, STORE).unwrap());
+    let user = Source::User(UserKey(7));
+    world.submit(user, 8);
+    world.submit(ticket, 8);
+    let greedy = [user, ticket];
+    let mut before = 0;
+    for (second, expected) in [(101, 480..520), (102, 890..960), (103, 480..530)] {
+        world.run(Time::from_secs(second), &greedy);
+        let got = world.done[&ticket] - before;
+        before = world.done[&ticket];
+        assert!(expected.contains(&got), "{got} up to second {second}");
+    }
+    let key = world.order.find(&[TicketId([1; 16])]).unwrap();
+    let (seconds, totals) = world.order.record(world.now, key, 0).unwrap();
+    let promised: u64 = seconds.iter().map(|second| second.promised_nanos).sum();
+    assert_eq!(promised, 900_000_000);
+    assert_eq!(
+        (totals.seconds, totals.kept),
+        (seconds.len() as u64, totals.seconds)
+    );
+    // Long after its end it is forgotten.
+    world.run(Time::from_secs(102 + 700), &[]);
+    assert!(world.order.record(world.now, key, 0).is_none());
+}
+
+#[test]
+fn a_ticket_whose_end_was_a_moment_ago_is_served_as_its_holder() {
+    let mut world = World::new(false);
+    let grant = grant(1, 0, &[terms(900_000, 50, 99)]);
+    let part = grant_of_part(&grant);
+    let over = Source::Ticket(world.order.open(world.now, &grant, STORE).unwrap());
+    let part = Source::Ticket(world.order.open(world.now, &part, STORE).unwrap());
+    world.submit(over, 2);
+    world.submit(part, 2);
+    world.run(Time::from_secs(101), &[]);
+    assert_eq!((world.done[&over], world.done[&part]), (2, 2));
+}
+
+fn grant_of_part(whole: &Grant) -> Grant {
+    let mut part = whole.clone();
+    let terms = part.lineage[0].1.clone();
+    part.lineage.push((TicketId([42; 16]), terms));
+    part
+}
+
+#[test]
+fn what_stalls_gives_its_place_to_others_and_is_counted_when_it_is_done() {
+    let mut world = World::new(false);
+    let grant = grant(1, 0, &[terms(500_000, 50, 1000)]);
+    let key = world.order.open(world.now, &grant, STORE).unwrap();
+    let ticket = Source::Ticket(key);
+    world.submit(ticket, 40);
+    let mut stalled = Vec::new();
+    // Only what is stalled is not at the device: all come, whatever may be in flight.
+    while let Some(next) = world.order.poll(world.now) {
+        world.order.stall(world.now, next.key);
+        world.order.stall(world.now, next.key);
+        stalled.push(next.key);
+        world.now = world.now + Duration::from_millis(4);
+    }
+    assert_eq!((stalled.len(), world.order.stalled()), (40, 40));
+    world.now = Time::from_secs(110);
+    for key in stalled {
+        world.order.complete(world.now, key, 10);
+    }
+    assert_eq!(world.order.stalled(), 0);
+    let (_, totals) = world.order.record(world.now, key, 0).unwrap();
+    assert_eq!(totals.bytes, 400);
+}
+
+fn dispatcher() -> Dispatcher {
+    let clock = Arc::new(StorageClock::start());
+    Dispatcher::start(clock, plan(), false).unwrap()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn tasks_are_carried_out_and_a_panic_costs_its_own_alone() {
+    let dispatcher = dispatcher();
+    let done = Arc::new(AtomicUsize::new(0));
+    let tasks = (0..200).map(|number| {
+        let done = done.clone();
+        let task: Task = Box::new(move || {
+            done.fetch_add(1, Ordering::Relaxed);
+            assert!(number != 7, "one that fails, as this test wants it");
+            10
+        });
+        (Operation::Read, 4096, task)
+    });
+    let user = Source::User(UserKey(1));
+    dispatcher.submit(user, tasks.collect::<Vec<_>>()).unwrap();
+    let is_over = || dispatcher.figures().done.pieces[1] == 200;
+    wait_until("all are done", is_over);
+    assert_eq!(done.load(Ordering::Relaxed), 200);
+    let figures = dispatcher.figures();
+    assert_eq!((figures.waiting, figures.in_flight), (0, 0));
+    assert_eq!(figures.done.bytes[1], 199 * 10);
+}
+
+#[test]
+fn the_stores_own_io_goes_through_while_every_lane_waits_for_it() {
+    let dispatcher = Arc::new(dispatcher());
+    let gate = dispatcher.gate();
+    let released = Arc::new((Mutex::new(false), Condvar::new()));
+    let tasks = (0..2 * STALLS_MAX + 64).map(|_| {
+        let (gate, released) = (gate.clone(), released.clone());
+        let task: Task = Box::new(move || {
+            // As a change in the store that waits for a checkpoint.
+            gate.on_stall();
+            let (is_released, changed) = &*released;
+            let waits = |is_released: &mut bool| !*is_released;
+            let guard = is_released.lock().unwrap();
+            drop(changed.wait_while(guard, waits).unwrap());
+            1
+        });
+        (Operation::Write, PIECE, task)
+    });
+    let user = Source::User(UserKey(1));
+    dispatcher.submit(user, tasks.collect::<Vec<_>>()).unwrap();
+    wait_until("they stall", || {
+        dispatcher.shared.lock().order.stalled() >= STALLS_MAX
+    });
+    // The checkpoint: many writes one after the other.
+    let begin = Instant::now();
+    for _ in 0..100 {
+        drop(gate.enter(128 << 10));
+    }
+    assert!(
+        begin.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begin.elapsed()
+    );
+    *released.0.lock().unwrap() = true;
+    released.1.notify_all();
+    let all = 2 * STALLS_MAX as u64 + 64;
+    wait_until("all are done", || {
+        dispatcher.figures().done.pieces[1] == all
+    });
+    // Without a stall it is scheduled, and counted.
+    drop(gate.enter(4096));
+    assert!(dispatcher.figures().done.pieces[2] > 0);
+    dispatcher.stop();
+    drop(gate.enter(4096));
+}
+
+#[test]
+fn what_waits_when_it_ends_is_dropped_and_nothing_is_accepted_any_more() {
+    let dispatcher = dispatcher();
+    let (held, kept) = (Arc::new(()), Arc::new((Mutex::new(false), Condvar::new())));
+    let tasks = (0..500).map(|_| {
+        let (held, kept) = (held.clone(), kept.clone());
+        let task: Task = Box::new(move || {
+            let (is_over, changed) = &*kept;
+            let guard = is_over.lock().unwrap();
+            drop(changed.wait_while(guard, |is_over| !*is_over).unwrap());
+            drop(held);
+            1
+        });
+        (Operation::Read, PIECE, task)
+    });
+    let user = Source::User(UserKey(1));
+    dispatcher.submit(user, tasks.collect::<Vec<_>>()).unwrap();
+    wait_until("some are at work", || dispatcher.figures().in_flight > 0);
+    thread::scope(|scope| {
+        scope.spawn(|| dispatcher.stop());
+        wait_until("it ends", || dispatcher.shared.lock().is_stopping);
+        *kept.0.lock().unwrap() = true;
+        kept.1.notify_all();
+    });
+    assert_eq!(Arc::strong_count(&held), 1, "nothing holds a task any more");
+    let task: Task = Box::new(|| 1);
+    let late = dispatcher.submit(user, vec![(Operation::Read, 1, task)]);
+    assert_eq!(late, Err(Rejection::QueueFull));
+}

@@ -1,0 +1,691 @@
+//! Carrying a batch out: step by step, each in pieces that the order gives out.
+//!
+//! A job owns everything that belongs to its request: permits, memory, payload, what was read. It
+//! lies nowhere but with its pieces: whoever finishes the last piece of a step begins the next
+//! step. A piece that is dropped, because the order refused it or ends, has failed.
+//!
+//! Reads and writes are cut where pieces end, so that each lies in one allocation unit: what is
+//! read in one piece goes from the device to the socket without a copy. Other steps cost what the
+//! smallest write costs: their records follow in commits and checkpoints, as the store's own I/O.
+
+use super::Storage;
+use super::budget::{Account, Growing, units};
+use super::device::Device;
+use super::dispatch::Task;
+use super::held::{Charge, HeldTicket};
+use super::space::{SpaceError, SpaceRequest, is_system};
+use crate::link::Destination;
+use crate::session::{Session, Working};
+use base::limits::OBJECTS_PER_PAGE_MAX;
+use base::ticket::Operations;
+use base::{ObjectId, RequestId};
+use bytes::{Bytes, BytesMut};
+use reservation::scheduler::{Operation, Source};
+use reservation::{Interval, Moment};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use store::device::AlignedBuffer;
+use store::{ObjectInfo, StoreError, Terms};
+use wire::frame::{Class, Frame, FrameKind};
+use wire::message::{
+    CredentialKind, ObjectAttribute, ObjectBatch, ObjectError, ObjectReply, ObjectStep,
+    ObjectStepReply, ObjectSummary, Reply, TicketRefusal, frame,
+};
+
+type Outcome = Result<ObjectStepReply, ObjectError>;
+
+/// Device time of what changes records only: that of so many bytes.
+const RECORD_BYTES: u32 = 4096;
+
+/// What a job is made of.
+pub(super) struct Job {
+    pub(super) storage: Arc<Storage>,
+    pub(super) device: Arc<Device>,
+    pub(super) session: Arc<Session>,
+    pub(super) to: Destination,
+    pub(super) id: RequestId,
+    pub(super) class: Class,
+    pub(super) batch: ObjectBatch,
+    pub(super) payload: Bytes,
+    pub(super) source: Source,
+    pub(super) ticket: Option<Arc<HeldTicket>>,
+    pub(super) is_remembered: bool,
+    pub(super) arrived: Instant,
+    /// Nobody else gets the session's name while it is at work.
+    pub(super) _working: Working,
+    pub(super) progress: Mutex<Progress>,
+}
+
+/// How far a job is.
+pub(super) struct Progress {
+    charge: Option<Charge>,
+    /// Where the next step's part of the payload begins.
+    payload_at: usize,
+    results: Vec<Outcome>,
+    /// Pieces of the step at work that are not done.
+    left: usize,
+    pieces: Vec<Result<Done, ObjectError>>,
+    growing: Vec<Growing>,
+    read: Vec<Bytes>,
+}
+
+impl Progress {
+    pub(super) fn new(charge: Charge) -> Self {
+        Self {
+            charge: Some(charge),
+            payload_at: 0,
+            results: Vec::new(),
+            left: 0,
+            pieces: Vec::new(),
+            growing: Vec::new(),
+            read: Vec::new(),
+        }
+    }
+}
+
+/// What a piece has done.
+enum Done {
+    /// Moved so many bytes.
+    Moved(u64),
+    /// Read these.
+    Read(Bytes),
+    /// The whole step.
+    Step(ObjectStepReply),
+}
+
+/// A piece on its way. Dropped before it was carried out, it has failed.
+struct Piece {
+    job: Option<Arc<Job>>,
+    index: usize,
+}
+
+impl Piece {
+    fn carry_out(mut self, work: impl FnOnce(&Job) -> Result<Done, ObjectError>) -> u64 {
+        let Some(job) = self.job.take() else {
+            return 0;
+        };
+        let done = work(&job);
+        let bytes = match &done {
+            Ok(Done::Moved(bytes)) => *bytes,
+            Ok(Done::Read(bytes)) => bytes.len() as u64,
+            _ => 0,
+        };
+        job.piece_done(self.index, done);
+        bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if let Some(job) = self.job.take() {
+            job.piece_done(self.index, Err(ObjectError::Busy));
+        }
+    }
+}
+
+/// A device's buffer as what a frame carries.
+struct Owned(AlignedBuffer);
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What becomes of a step that was begun.
+enum Begun {
+    /// It is over already.
+    Over(Outcome),
+    /// It goes on by itself.
+    UnderWay,
+}
+
+impl Job {
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins the next step, until one goes on by itself or all are done.
+    pub(super) fn run(self: &Arc<Self>) {
+        loop {
+            let at = {
+                let progress = self.lock();
+                let failed = matches!(progress.results.last(), Some(Err(_)));
+                let is_over = failed || progress.results.len() == self.batch.steps.len();
+                if is_over {
+                    None
+                } else {
+                    Some(progress.results.len())
+                }
+            };
+            let Some(at) = at else {
+                return self.finish();
+            };
+            match self.begin(&self.batch.steps[at]) {
+                Ok(Begun::UnderWay) => return,
+                Ok(Begun::Over(outcome)) => self.lock().results.push(outcome),
+                Err(error) => self.lock().results.push(Err(error)),
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, step: &ObjectStep) -> Result<Begun, ObjectError> {
+        self.check(step)?;
+        let payload = {
+            let mut progress = self.lock();
+            let begin = progress.payload_at;
+            progress.payload_at += step.payload_bytes() as usize;
+            self.payload.slice(begin..progress.payload_at)
+        };
+        match *step {
+            ObjectStep::Commit => Ok(self.commit()),
+            ObjectStep::Read {
+                object,
+                offset,
+                bytes,
+            } => self.read(object, offset, bytes),
+            ObjectStep::Write { object, offset, .. } => self.write(object, offset, &payload),
+            ObjectStep::Append { object, .. } => self.append(object, payload),
+            _ => {
+                self.one_piece(RECORD_BYTES, move |job| {
+                    let at = job.lock().results.len();
+                    job.change(&job.batch.steps[at]).map(Done::Step)
+                });
+                Ok(Begun::UnderWay)
+            }
+        }
+    }
+
+    /// Whether whoever asks may do this.
+    fn check(&self, step: &ObjectStep) -> Result<(), ObjectError> {
+        use ObjectStep as S;
+        let kind = self.session.peer.kind;
+        let is_machine = matches!(kind, CredentialKind::Admin | CredentialKind::Host);
+        let (object, operation) = match step {
+            S::Read { object, .. } | S::Attributes { object } | S::Info { object } => {
+                (Some(*object), Operations::READ)
+            }
+            S::Create { object, .. }
+            | S::Write { object, .. }
+            | S::Append { object, .. }
+            | S::Truncate { object, .. }
+            | S::Punch { object, .. }
+            | S::SetAttribute { object, .. }
+            | S::RemoveAttribute { object, .. }
+            | S::Delete { object } => (Some(*object), Operations::WRITE),
+            S::Commit => return Ok(()),
+            S::List { .. } if is_machine => return Ok(()),
+            S::ConfirmSpace { .. } | S::ExtendSpace { .. } | S::ReleaseSpace { .. }
+                if kind == CredentialKind::Admin =>
+            {
+                return Ok(());
+            }
+            S::List { .. }
+            | S::ConfirmSpace { .. }
+            | S::ExtendSpace { .. }
+            | S::ReleaseSpace { .. } => return Err(ObjectError::Forbidden),
+        };
+        if object.is_some_and(is_system) {
+            return Err(ObjectError::Forbidden);
+        }
+        match &self.ticket {
+            Some(ticket) => {
+                let (terms, volume) = (ticket.terms(), ticket.volume());
+                if !terms.operations.contains(operation) {
+                    return Err(ObjectError::Ticket(TicketRefusal::Operation));
+                }
+                if object.is_some_and(|object| !terms.reaches(volume, object)) {
+                    return Err(ObjectError::Ticket(TicketRefusal::Scope));
+                }
+                Ok(())
+            }
+            // A machine judges its users by itself; a user alone has what tickets give.
+            None if is_machine => Ok(()),
+            None => Err(ObjectError::Forbidden),
+        }
+    }
+
+    /// Hands pieces to the order.
+    fn submit<W>(self: &Arc<Self>, operation: Operation, pieces: Vec<(u32, W)>)
+    where
+        W: FnOnce(&Job) -> Result<Done, ObjectError> + Send + 'static,
+    {
+        {
+            let mut progress = self.lock();
+            progress.left = pieces.len();
+            progress.pieces.clear();
+            let none = || Err(ObjectError::Busy);
+            progress.pieces.resize_with(pieces.len(), none);
+        }
+        let tasks = pieces
+            .into_iter()
+            .enumerate()
+            .map(|(index, (bytes, work))| {
+                let piece = Piece {
+                    job: Some(self.clone()),
+                    index,
+                };
+                let task: Task = Box::new(move || piece.carry_out(work));
+                (operation, bytes, task)
+            });
+        // One that is refused is dropped, and has failed by that.
+        let _ = self.device.dispatcher.submit(self.source, tasks);
+    }
+
+    fn one_piece(
+        self: &Arc<Self>,
+        bytes: u32,
+        work: impl FnOnce(&Job) -> Result<Done, ObjectError> + Send + 'static,
+    ) {
+        self.submit(Operation::Write, vec![(bytes, work)]);
+    }
+
+    fn read(
+        self: &Arc<Self>,
+        object: ObjectId,
+        offset: u64,
+        bytes: u32,
+    ) -> Result<Begun, ObjectError> {
+        if bytes == 0 {
+            self.one_piece(RECORD_BYTES, move |job| {
+                job.device.store.info(object).map_err(failed)?;
+                Ok(Done::Step(ObjectStepReply::Data { bytes }))
+            });
+            return Ok(Begun::UnderWay);
+        }
+        let pieces = cut(offset, bytes, self.device.plan.read_piece_bytes)?;
+        let pieces = pieces.into_iter().map(|(at, len)| {
+            let work = move |job: &Job| {
+                let reading = job.device.store.start_read(object, at, len as usize);
+                let buffer = reading.and_then(store::Reading::wait).map_err(failed)?;
+                Ok(Done::Read(Bytes::from_owner(Owned(buffer))))
+            };
+            (len, work)
+        });
+        self.submit(Operation::Read, pieces.collect());
+        Ok(Begun::UnderWay)
+    }
+
+    fn write(
+        self: &Arc<Self>,
+        object: ObjectId,
+        offset: u64,
+        payload: &Bytes,
+    ) -> Result<Begun, ObjectError> {
+        let bytes = u32::try_from(payload.len()).map_err(|_| ObjectError::Invalid)?;
+        if bytes == 0 {
+            return Ok(Begun::Over(Ok(ObjectStepReply::Done)));
+        }
+        let pieces = cut(offset, bytes, self.device.plan.write_piece_bytes)?;
+        let pieces = pieces.into_iter().map(|(at, len)| {
+            let begin = (at - offset) as usize;
+            let data = payload.slice(begin..begin + len as usize);
+            let work = move |job: &Job| {
+                job.draw(object, Some(at + u64::from(len)), 0)?;
+                let writing = job.device.store.start_write(object, at, &data);
+                writing.map_err(failed)?.wait();
+                Ok(Done::Moved(data.len() as u64))
+            };
+            (len, work)
+        });
+        self.submit(Operation::Write, pieces.collect());
+        Ok(Begun::UnderWay)
+    }
+
+    /// The end of the object is known only when it is its turn, so the whole is written then; what
+    /// it costs beyond a quantum is paid by pieces in which nothing happens.
+    fn append(self: &Arc<Self>, object: ObjectId, payload: Bytes) -> Result<Begun, ObjectError> {
+        let bytes = u32::try_from(payload.len()).map_err(|_| ObjectError::Invalid)?;
+        let piece = self.device.plan.write_piece_bytes;
+        let last = (bytes.max(1) - 1) / piece;
+        let pieces = (0..=last).map(|index| {
+            let (len, data) = match index == last {
+                true => (bytes - index * piece, Some(payload.clone())),
+                false => (piece, None),
+            };
+            let work = move |job: &Job| {
+                let Some(data) = data else {
+                    return Ok(Done::Moved(0));
+                };
+                let _turn = job.device.appends.enter(object);
+                job.draw(object, None, u64::from(bytes))?;
+                let (offset, writing) = job
+                    .device
+                    .store
+                    .start_append(object, &data)
+                    .map_err(failed)?;
+                writing.wait();
+                Ok(Done::Step(ObjectStepReply::Appended { offset }))
+            };
+            (len.max(1), work)
+        });
+        self.submit(Operation::Write, pieces.collect());
+        Ok(Begun::UnderWay)
+    }
+
+    /// Draws what an object needs to end at `end`, or by `more` later than now.
+    fn draw(&self, object: ObjectId, end: Option<u64>, more: u64) -> Result<(), ObjectError> {
+        let Some(ticket) = &self.ticket else {
+            return Ok(());
+        };
+        let size = self.device.store.info(object).map_err(failed)?.size_bytes;
+        let end = end.unwrap_or(size.saturating_add(more)).max(size);
+        let au_bytes = self.device.au_bytes;
+        let accounts = accounts(&self.device, ticket).map_err(failed)?;
+        let growing = self.device.budgets.draw(
+            &accounts,
+            object,
+            units(size, au_bytes),
+            units(end, au_bytes),
+        );
+        let growing = growing.ok_or(ObjectError::Ticket(TicketRefusal::Budget))?;
+        self.lock().growing.push(growing);
+        Ok(())
+    }
+
+    fn commit(self: &Arc<Self>) -> Begun {
+        let job = self.clone();
+        self.device.commits.push(Box::new(move |error| {
+            let outcome = match error {
+                None => Ok(ObjectStepReply::Done),
+                Some(error) => Err(error_of(error)),
+            };
+            job.lock().results.push(outcome);
+            job.run();
+        }));
+        Begun::UnderWay
+    }
+
+    /// Steps that change or ask for records only.
+    fn change(&self, step: &ObjectStep) -> Outcome {
+        let store = &self.device.store;
+        let done = |changed: Result<(), StoreError>| {
+            changed.map(|()| ObjectStepReply::Done).map_err(failed)
+        };
+        match step {
+            ObjectStep::Create { object, end_secs } => {
+                let terms = self.terms(*end_secs)?;
+                done(store.create(*object, terms))
+            }
+            ObjectStep::Truncate { object, size_bytes } => {
+                done(store.truncate(*object, *size_bytes))
+            }
+            ObjectStep::Punch { object, hole } => done(store.punch(*object, *hole)),
+            ObjectStep::SetAttribute { object, attribute } => {
+                let (name, contents) = (&attribute.name, &attribute.contents);
+                done(store.transact(|t| t.set_attribute(*object, name, Some(contents))))
+            }
+            ObjectStep::RemoveAttribute { object, name } => {
+                done(store.transact(|t| t.set_attribute(*object, name, None)))
+            }
+            ObjectStep::Attributes { object } => {
+                let attributes = store.attributes(*object).map_err(failed)?;
+                let attributes = attributes.into_iter();
+                let attributes =
+                    attributes.map(|(name, contents)| ObjectAttribute { name, contents });
+                Ok(ObjectStepReply::Attributes(attributes.collect()))
+            }
+            ObjectStep::Info { object } => {
+                let info = store.info(*object).map_err(failed)?;
+                Ok(ObjectStepReply::Info(summary(&info)))
+            }
+            ObjectStep::Delete { object } => done(store.delete(*object)),
+            ObjectStep::List { from, count_max } => {
+                let count_max = (*count_max as usize).min(OBJECTS_PER_PAGE_MAX);
+                let (list, next) = store.list(*from, count_max).map_err(failed)?;
+                let list = list.iter().filter(|info| !is_system(info.object));
+                Ok(ObjectStepReply::Objects {
+                    list: list.map(summary).collect(),
+                    next,
+                })
+            }
+            ObjectStep::ConfirmSpace {
+                ticket,
+                start_secs,
+                end_secs,
+                aus,
+                records,
+            } => {
+                let interval = Interval::new(moment(*start_secs), moment(*end_secs));
+                let request = SpaceRequest {
+                    ticket: *ticket,
+                    interval: interval.map_err(|_| ObjectError::Invalid)?,
+                    aus: *aus,
+                    records: *records,
+                };
+                space(self.device.confirm_space(&request))
+            }
+            ObjectStep::ExtendSpace { ticket, end_secs } => {
+                space(self.device.extend_space(*ticket, moment(*end_secs)))
+            }
+            ObjectStep::ReleaseSpace { ticket } => space(self.device.release_space(*ticket)),
+            ObjectStep::Write { .. }
+            | ObjectStep::Append { .. }
+            | ObjectStep::Read { .. }
+            | ObjectStep::Commit => unreachable!("begun in another way"),
+        }
+    }
+
+    /// Under which terms an object is made.
+    fn terms(&self, end_secs: Option<u64>) -> Result<Terms, ObjectError> {
+        let Some(ticket) = &self.ticket else {
+            return Ok(end_secs.map_or(Terms::Default, |end| Terms::Until(moment(end))));
+        };
+        let latest = ticket.terms().lifetime_end_secs;
+        if end_secs.is_some_and(|end| end > latest) {
+            return Err(ObjectError::Ticket(TicketRefusal::Lifetime));
+        }
+        let reserved = self.device.reservation_of(ticket.grant.head.id);
+        Ok(match (reserved.map_err(failed)?, end_secs) {
+            (Some(number), None) => Terms::Reserved(number),
+            (Some(number), Some(end)) => Terms::Within(number, moment(end)),
+            (None, end) => Terms::Until(moment(end.unwrap_or(latest))),
+        })
+    }
+
+    fn piece_done(self: &Arc<Self>, index: usize, done: Result<Done, ObjectError>) {
+        {
+            let mut progress = self.lock();
+            progress.pieces[index] = done;
+            progress.left -= 1;
+            if progress.left > 0 {
+                return;
+            }
+            progress.growing.clear();
+            let pieces = std::mem::take(&mut progress.pieces);
+            let outcome = gather(pieces, &mut progress.read);
+            progress.results.push(outcome);
+        }
+        self.run();
+    }
+
+    fn finish(&self) {
+        let (results, read, charge) = {
+            let mut progress = self.lock();
+            (
+                std::mem::take(&mut progress.results),
+                std::mem::take(&mut progress.read),
+                progress.charge.take(),
+            )
+        };
+        let reply = Reply::Object(ObjectReply::Results {
+            verifier: self.storage.verifier(),
+            results,
+            server_micros: u32::try_from(self.arrived.elapsed().as_micros()).unwrap_or(u32::MAX),
+        });
+        let frame = Frame {
+            class: self.class,
+            payload: join(read),
+            ..frame(FrameKind::Reply, self.id, &reply)
+        };
+        let held = charge.map(|charge| Box::new(charge) as Box<dyn Send + Sync>);
+        if !self.is_remembered {
+            return self.to.send_held(frame, held);
+        }
+        let mut held = held;
+        for to in self.session.memory().finish(self.id, &frame) {
+            to.send_held(frame.clone(), held.take());
+        }
+    }
+}
+
+/// Where the pieces of so many bytes begin, and how long they are: none crosses a multiple of the
+/// largest.
+fn cut(offset: u64, bytes: u32, piece_bytes: u32) -> Result<Vec<(u64, u32)>, ObjectError> {
+    let end = offset
+        .checked_add(u64::from(bytes))
+        .ok_or(ObjectError::TooLong)?;
+    let (mut pieces, mut at) = (Vec::new(), offset);
+    while at < end {
+        let len = (u64::from(piece_bytes) - at % u64::from(piece_bytes)).min(end - at);
+        pieces.push((at, len as u32));
+        at += len;
+    }
+    Ok(pieces)
+}
+
+/// What became of a step, from its pieces. What was read up to the first that is short counts.
+fn gather(pieces: Vec<Result<Done, ObjectError>>, read: &mut Vec<Bytes>) -> Outcome {
+    let (mut reply, mut bytes, mut parts) = (ObjectStepReply::Done, 0, Vec::new());
+    for piece in pieces {
+        match piece? {
+            Done::Moved(_) => {}
+            Done::Step(done) => reply = done,
+            Done::Read(part) => {
+                bytes += part.len() as u32;
+                reply = ObjectStepReply::Data { bytes };
+                parts.push(part);
+            }
+        }
+    }
+    read.extend(parts.into_iter().filter(|part| !part.is_empty()));
+    Ok(reply)
+}
+
+/// One payload of what was read: as it is if it is one piece.
+fn join(mut read: Vec<Bytes>) -> Bytes {
+    if read.len() <= 1 {
+        return read.pop().unwrap_or_default();
+    }
+    let mut all = BytesMut::with_capacity(read.iter().map(Bytes::len).sum());
+    read.iter().for_each(|part| all.extend_from_slice(part));
+    all.freeze()
+}
+
+/// The accounts that a ticket draws from at a device. The whole has its space in the store, if it
+/// has any, and is counted there.
+fn accounts(device: &Device, ticket: &HeldTicket) -> Result<Vec<Account>, StoreError> {
+    let is_counted = device.reservation_of(ticket.grant.head.id)?.is_some();
+    let (mut lineage, mut accounts) = (Vec::new(), Vec::new());
+    for (id, terms) in &ticket.grant.lineage {
+        lineage.push(*id);
+        let slice = terms.slices.iter().find(|slice| slice.device == device.id);
+        let budget = slice.map_or(0, |slice| slice.au_budget);
+        if lineage.len() > 1 || !is_counted {
+            accounts.push((lineage.clone(), budget));
+        }
+    }
+    Ok(accounts)
+}
+
+fn moment(secs: u64) -> Moment {
+    match secs {
+        u64::MAX => Moment::FOREVER,
+        secs => Moment::from_secs(secs),
+    }
+}
+
+fn summary(info: &ObjectInfo) -> ObjectSummary {
+    ObjectSummary {
+        object: info.object,
+        size_bytes: info.size_bytes,
+        end_secs: if info.end == Moment::FOREVER {
+            u64::MAX
+        } else {
+            info.end.as_secs()
+        },
+        is_reserved: info.reservation.is_some(),
+    }
+}
+
+fn space(done: Result<(), SpaceError>) -> Outcome {
+    match done {
+        Ok(()) => Ok(ObjectStepReply::Done),
+        Err(SpaceError::UnknownStore(_)) => Err(ObjectError::UnknownStore),
+        Err(SpaceError::Conflict) => Err(ObjectError::Conflict),
+        Err(SpaceError::NotHeld) => Err(ObjectError::NotHeld),
+        Err(SpaceError::Store(error)) => Err(failed(error)),
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
+fn failed(error: StoreError) -> ObjectError {
+    error_of(&error)
+}
+
+/// The answer to a store's error. What is nobody's fault but the machine's goes to the log.
+fn error_of(error: &StoreError) -> ObjectError {
+    match error {
+        StoreError::NotFound(_) => ObjectError::NotFound,
+        StoreError::Exists(_) => ObjectError::Exists,
+        StoreError::NoSpace { .. } => ObjectError::NoSpace,
+        StoreError::Expired(_) => ObjectError::Expired,
+        StoreError::NotHeld(_) => ObjectError::NotHeld,
+        StoreError::Used { .. } => ObjectError::SpaceUsed,
+        StoreError::Refused { offer, .. } => ObjectError::Refused {
+            offer_secs: offer
+                .0
+                .map(|interval| (interval.start().as_secs(), interval.end().as_secs())),
+        },
+        StoreError::Lifetime { .. } | StoreError::NotRenewable(_) => ObjectError::Lifetime,
+        StoreError::TooLong { .. } => ObjectError::TooLong,
+        StoreError::Attribute => ObjectError::Attribute,
+        StoreError::TooMuch { .. } | StoreError::Sizes(_) => ObjectError::Invalid,
+        StoreError::Damaged(_) => {
+            tracing::error!(%error, "an object is damaged");
+            ObjectError::Damaged
+        }
+        StoreError::ReadOnly | StoreError::Poisoned => ObjectError::ReadOnly,
+        StoreError::Due(_)
+        | StoreError::NotAStore
+        | StoreError::Newer { .. }
+        | StoreError::Foreign { .. }
+        | StoreError::Device(_) => {
+            tracing::error!(%error, "a device failed");
+            ObjectError::Device
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_end_where_pieces_do_and_are_together_the_whole() {
+        assert_eq!(cut(0, 10, 4).unwrap(), [(0, 4), (4, 4), (8, 2)]);
+        assert_eq!(cut(3, 6, 4).unwrap(), [(3, 1), (4, 4), (8, 1)]);
+        assert_eq!(cut(5, 2, 4).unwrap(), [(5, 2)]);
+        assert_eq!(cut(u64::MAX - 1, 1, 4).unwrap().len(), 1);
+        assert!(cut(u64::MAX - 1, 2, 4).is_err());
+    }
+
+    #[test]
+    fn one_piece_is_handed_on_as_it_is_and_a_failed_one_fails_the_step() {
+        let part = Bytes::from_static(b"abc");
+        let mut read = Vec::new();
+        let done = gather(vec![Ok(Done::Read(part.clone()))], &mut read);
+        assert_eq!(done, Ok(ObjectStepReply::Data { bytes: 3 }));
+        assert_eq!(join(read).as_ptr(), part.as_ptr(), "no copy");
+        let mut read = Vec::new();
+        let some = vec![Ok(Done::Read(part.clone())), Err(ObjectError::Damaged)];
+        assert_eq!(gather(some, &mut read), Err(ObjectError::Damaged));
+        assert!(read.is_empty(), "nothing of a step that failed is sent");
+        let two = vec![Ok(Done::Read(part.clone())), Ok(Done::Read(part))];
+        assert_eq!(
+            gather(two, &mut read),
+            Ok(ObjectStepReply::Data { bytes: 6 })
+        );
+        assert_eq!(join(read), "abcabc");
+    }
+}

@@ -1,0 +1,369 @@
+//! The role of a storage server: reserved I/O that is kept.
+//!
+//! # Design
+//!
+//! ```text
+//! connection ─► request: whose (ticket or user), which store, room in the class's memory, or no
+//!                 │
+//!                 ▼  pieces of at most a quantum of device time
+//!             dispatcher, one per device: the scheduler decides, threads carry out     dispatch
+//!                 │                          ▲
+//!                 ▼                          │ asks before its own I/O
+//!               store ── commits, checkpoints, clearing up ──► gate
+//! ```
+//!
+//! Nothing waits in front of the scheduler: a request is in it or refused. Classes have memory of
+//! their own; whoever has filled his is refused and not made to wait, so what follows on the
+//! same connection is read.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `state` | who the server is, its keys, what is revoked: on disk |
+//! | `clock` | by what windows are judged |
+//! | `judge` | what a ticket is worth |
+//! | `device` | a store with its device |
+//! | `model` | what may be promised of a device, and how it is driven |
+//! | `dispatch` | the order at a device, and the threads that carry it out |
+//! | `request` | what comes from a connection: whose it is, whether there is room |
+//! | `job` | carrying a batch of steps out |
+//! | `held` | a session's tickets; memory by class |
+//! | `commits` | durability, for all who ask at the time |
+//! | `space`, `budget` | the space of a ticket in a store; what parts of it have drawn |
+//!
+//! # What a manager in the same process uses
+//!
+//! [`Storage::server`], [`Storage::place`], [`Storage::issue`] or [`Storage::ticket_key`],
+//! [`Storage::devices`] (capability, costs, floors, units), [`Storage::confirm_space`],
+//! [`Storage::extend_space`] and [`Storage::release_space`], [`Storage::revoke`] and
+//! [`Storage::raise_epoch`]. All of them may block.
+
+mod budget;
+mod clock;
+mod commits;
+mod device;
+mod dispatch;
+mod error;
+mod held;
+mod job;
+mod judge;
+mod model;
+mod request;
+mod space;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use error::StorageError;
+
+pub(crate) use device::Device;
+pub use device::DeviceInfo;
+pub use dispatch::Totals;
+pub(crate) use held::{ObjectShare, SessionTickets};
+pub use judge::JudgeError;
+pub use model::{Floors, Plan};
+pub(crate) use request::ObjectIncoming;
+pub use space::{SpaceError, SpaceRequest};
+
+use base::limits::SERVER_STORES_MAX;
+use base::ticket::{Head, Place, Terms, Ticket, TicketKey};
+use base::{ClusterId, ServerId, StoreId, TicketId, Time, WriteVerifier};
+use clock::StorageClock;
+use held::ClassBytes;
+use reservation::Moment;
+use reservation::scheduler::TicketSecond;
+use state::StorageState;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// A store that a server is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewStore {
+    /// Where: a new file, to be made with [`Self::size_bytes`]; or what has a store already.
+    /// Relative to the data directory.
+    pub path: PathBuf,
+    /// Size of a file that is to be made; none if there is a store at the path.
+    pub size_bytes: Option<u64>,
+}
+
+/// See the module's head. A server without a store has one with no devices.
+pub struct Storage {
+    cluster: ClusterId,
+    directory: PathBuf,
+    clock: Arc<StorageClock>,
+    /// What is on the disk; held while that is written.
+    state: Mutex<StorageState>,
+    /// The same for all who only look.
+    known: RwLock<Arc<StorageState>>,
+    /// Of this run: what was not committed before it may be gone.
+    verifier: WriteVerifier,
+    memory: Arc<ClassBytes>,
+    devices: BTreeMap<StoreId, Arc<Device>>,
+}
+
+/// Makes or takes over a store for the server whose data directory this is, which is not running;
+/// says which. One that it has already is left alone.
+///
+/// # Errors
+/// [`StorageError`].
+pub(crate) fn add_store(directory: &Path, new: &NewStore) -> Result<StoreId, StorageError> {
+    let mut state = StorageState::open(directory)?;
+    let path = directory.join(&new.path);
+    let is_there = path.symlink_metadata().is_ok();
+    let known = state.stores.iter().find(|(_, known)| **known == new.path);
+    if let Some((id, _)) = known
+        && is_there
+    {
+        return Ok(*id);
+    }
+    if state.stores.len() >= SERVER_STORES_MAX {
+        return Err(StorageError::TooMany);
+    }
+    let is_own = new.path.is_relative();
+    let id = match new.size_bytes {
+        Some(size_bytes) if !is_there || is_own => {
+            if is_there {
+                // Nobody knows it: a run before this one was cut short when it had made it.
+                remove(&path)?;
+            }
+
+            if let Some(parent) = path.parent() {
+                make_directory(parent)?;
+            }
+            device::make(&path, size_bytes)?
+        }
+        _ => Device::open(&path, None, &Arc::new(StorageClock::start()), false)?.id,
+    };
+    state.stores.retain(|_, known| *known != new.path);
+    state.stores.insert(id, new.path.clone());
+    state.save()?;
+    Ok(id)
+}
+
+fn remove(path: &Path) -> Result<(), StorageError> {
+    std::fs::remove_file(path).map_err(|source| {
+        let path = path.to_owned();
+        crate::data::DataError::Io { path, source }.into()
+    })
+}
+
+fn make_directory(path: &Path) -> Result<(), StorageError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut builder = std::fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(path);
+    made.map_err(|source| {
+        let path = path.to_owned();
+        crate::data::DataError::Io { path, source }.into()
+    })
+}
+
+impl Storage {
+    /// Opens all stores of the server. One that cannot be opened is an error: a server that starts
+    /// without would look as if its objects were gone.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    pub(crate) fn open(
+        directory: &Path,
+        cluster: ClusterId,
+        is_first_come: bool,
+    ) -> Result<Arc<Self>, StorageError> {
+        let state = StorageState::open(directory)?;
+        let clock = Arc::new(StorageClock::start());
+        let mut devices = BTreeMap::new();
+        for (id, path) in &state.stores {
+            let device = Device::open(&directory.join(path), Some(*id), &clock, is_first_come)?;
+            device.release_unconfirmed()?;
+            devices.insert(*id, Arc::new(device));
+        }
+        Ok(Arc::new(Self {
+            cluster,
+            directory: directory.to_owned(),
+            clock,
+            known: RwLock::new(Arc::new(state.clone())),
+            state: Mutex::new(state),
+            verifier: WriteVerifier(crate::data::random()),
+            memory: Arc::default(),
+            devices,
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, StorageState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> Arc<StorageState> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.clone()
+    }
+
+    /// Lets everybody see what the state has become, and devices forget what was taken back.
+    fn publish(&self, state: &StorageState) {
+        let known = Arc::new(state.clone());
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+        for device in self.devices.values() {
+            device
+                .dispatcher
+                .revoke(|ticket, epoch| state.is_revoked(ticket, epoch));
+        }
+    }
+
+    /// Says the same as long as nothing that was written is lost without having been committed.
+    pub fn verifier(&self) -> WriteVerifier {
+        self.verifier
+    }
+
+    /// Ends all threads in order; everything that was written is durable then. Blocks.
+    pub(crate) fn stop(&self) {
+        for device in self.devices.values() {
+            device.stop();
+            if let Err(error) = device.store.checkpoint() {
+                tracing::error!(path = %device.path.display(), %error, "a store ends uncleanly");
+            }
+        }
+    }
+
+    /// Which server it is: tickets name it.
+    pub fn server(&self) -> ServerId {
+        self.known().server
+    }
+
+    /// Who judges tickets here.
+    pub fn place(&self) -> Place {
+        Place {
+            cluster: self.cluster,
+            server: self.server(),
+        }
+    }
+
+    /// The key that tickets for this server are issued under.
+    pub fn ticket_key(&self) -> TicketKey {
+        self.known().key().clone()
+    }
+
+    /// Tickets of older epochs are refused.
+    pub fn epoch(&self) -> u64 {
+        self.known().epoch
+    }
+
+    /// The ticket of a reservation for this server; server, cluster and key are set here.
+    ///
+    /// # Panics
+    /// If the terms are none ([`Terms::is_valid`]).
+    pub fn issue(&self, head: &Head, terms: &Terms) -> Ticket {
+        let state = self.known();
+        let head = Head {
+            cluster: self.cluster,
+            server: state.server,
+            ..*head
+        };
+        Ticket::issue(state.key(), &head, terms)
+    }
+
+    /// The time by which windows are judged here: the wall's, without its jumps.
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// All devices, and what may be promised of them.
+    pub fn devices(&self) -> Vec<DeviceInfo> {
+        let devices = self.devices.values();
+        devices.map(|device| device.info()).collect()
+    }
+
+    /// One device.
+    pub(crate) fn device(&self, store: StoreId) -> Option<&Arc<Device>> {
+        self.devices.get(&store)
+    }
+
+    fn device_or(&self, store: StoreId) -> Result<&Arc<Device>, SpaceError> {
+        self.device(store).ok_or(SpaceError::UnknownStore(store))
+    }
+
+    /// Gives a ticket space in one store. Durable when it returns; asked again for the same, it
+    /// says yes again.
+    ///
+    /// # Errors
+    /// [`SpaceError`].
+    pub fn confirm_space(&self, store: StoreId, request: &SpaceRequest) -> Result<(), SpaceError> {
+        self.device_or(store)?.confirm_space(request)
+    }
+
+    /// Lengthens a ticket's space. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`SpaceError`].
+    pub fn extend_space(
+        &self,
+        store: StoreId,
+        ticket: TicketId,
+        end: Moment,
+    ) -> Result<(), SpaceError> {
+        self.device_or(store)?.extend_space(ticket, end)
+    }
+
+    /// Takes a ticket's space back, with all objects in it. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`SpaceError`].
+    pub fn release_space(&self, store: StoreId, ticket: TicketId) -> Result<(), SpaceError> {
+        self.device_or(store)?.release_space(ticket)
+    }
+
+    /// Allocation units that a ticket has in one store, and those that it uses; none if it has no
+    /// space there.
+    ///
+    /// # Errors
+    /// [`SpaceError`].
+    pub fn space_used(
+        &self,
+        store: StoreId,
+        ticket: TicketId,
+    ) -> Result<Option<(u64, u64)>, SpaceError> {
+        Ok(self.device_or(store)?.space_used(ticket)?)
+    }
+
+    /// What a ticket got from one store, second by second from one on, oldest first, and sums over
+    /// all its seconds; none if it is not open there. `lineage` is the reservation's ticket, and
+    /// the parts on the way to the one that is meant.
+    pub fn seconds(
+        &self,
+        store: StoreId,
+        lineage: &[TicketId],
+        from_second: u64,
+    ) -> Option<(Vec<TicketSecond>, Totals)> {
+        self.device(store)?.dispatcher.record(lineage, from_second)
+    }
+
+    /// Takes single tickets back, each until a second from which on it is over anyway. Durable when
+    /// it returns.
+    ///
+    /// # Errors
+    /// [`StorageError::TooManyRevoked`]: raise the epoch instead. [`StorageError::Data`].
+    pub fn revoke(&self, tickets: &[(TicketId, u64)]) -> Result<(), StorageError> {
+        let now = Moment::at_or_before(self.clock.now()).as_secs();
+        let mut state = self.state();
+        let revoked = state.revoke(tickets, now);
+        self.publish(&state);
+        revoked
+    }
+
+    /// Takes back all tickets of epochs before `epoch`. Durable when it returns; never lowered.
+    ///
+    /// # Errors
+    /// [`StorageError::Data`].
+    pub fn raise_epoch(&self, epoch: u64) -> Result<(), StorageError> {
+        let mut state = self.state();
+        if epoch > state.epoch {
+            state.epoch = epoch;
+            self.publish(&state);
+            state.save()?;
+        }
+        Ok(())
+    }
+
+    /// Where the server keeps what it knows.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+}

@@ -1,0 +1,240 @@
+//! What a storage server keeps between runs: who it is, its ticket keys, what was revoked, and
+//! where its stores are.
+//!
+//! One state file of the data directory, `storage.toml`, like the others there: a checksum, a
+//! version, readable for its owner alone, replaced whole. It is made when a server first has a
+//! need for it, with a new identity and a new key. Drawn in `docs/formats/server-data.md`.
+
+use super::error::StorageError;
+use crate::data::{DataError, file, from_hex, random, to_hex};
+use base::limits::{REVOKED_TICKETS_MAX, SERVER_STORES_MAX, TICKET_KEYS_MAX};
+use base::ticket::TicketKey;
+use base::{ServerId, StoreId, TicketId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Name of the state file, without its ending.
+const NAME: &str = "storage";
+
+/// The state file's contents.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct StorageFile {
+    server: String,
+    epoch: u64,
+    #[serde(default)]
+    key: Vec<KeyRecord>,
+    #[serde(default)]
+    store: Vec<StoreRecord>,
+    #[serde(default)]
+    revoked: Vec<RevokedRecord>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct KeyRecord {
+    id: u32,
+    secret: String,
+}
+
+impl std::fmt::Debug for KeyRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KeyRecord({})", self.id)
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct StoreRecord {
+    id: String,
+    path: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct RevokedRecord {
+    ticket: String,
+    until: u64,
+}
+
+/// See the module's head.
+#[derive(Clone, Debug)]
+pub(crate) struct StorageState {
+    directory: PathBuf,
+    pub(super) server: ServerId,
+    /// Tickets of older epochs are worth nothing.
+    pub(super) epoch: u64,
+    /// The present one last.
+    pub(super) keys: Vec<TicketKey>,
+    secrets: Vec<KeyRecord>,
+    pub(super) stores: BTreeMap<StoreId, PathBuf>,
+    /// Single tickets that were taken back, and until which second that has to be remembered.
+    pub(super) revoked: BTreeMap<TicketId, u64>,
+}
+
+impl StorageState {
+    /// The state of the server whose data directory this is; a new one if it has none.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub(super) fn open(directory: &Path) -> Result<Self, DataError> {
+        if !directory.join(format!("{NAME}.toml")).exists() {
+            let state = Self::new(directory);
+            state.save()?;
+            return Ok(state);
+        }
+        let file: StorageFile = file::read(directory, NAME)?;
+        Self::from_file(directory, file).ok_or_else(|| DataError::Damaged {
+            path: directory.join(format!("{NAME}.toml")),
+            why: "a value has the wrong form".to_owned(),
+        })
+    }
+
+    fn new(directory: &Path) -> Self {
+        let secret: [u8; 32] = random();
+        Self {
+            directory: directory.to_owned(),
+            server: ServerId(random()),
+            epoch: 0,
+            keys: vec![TicketKey::new(1, secret)],
+            secrets: vec![KeyRecord {
+                id: 1,
+                secret: to_hex(&secret),
+            }],
+            stores: BTreeMap::new(),
+            revoked: BTreeMap::new(),
+        }
+    }
+
+    fn from_file(directory: &Path, file: StorageFile) -> Option<Self> {
+        let key = |record: &KeyRecord| Some(TicketKey::new(record.id, from_hex(&record.secret)?));
+        let store =
+            |record: StoreRecord| Some((StoreId(from_hex(&record.id)?), record.path.into()));
+        let revoked =
+            |record: RevokedRecord| Some((TicketId(from_hex(&record.ticket)?), record.until));
+        let keys: Vec<TicketKey> = file.key.iter().map(key).collect::<Option<_>>()?;
+        let fits = (1..=TICKET_KEYS_MAX).contains(&keys.len())
+            && file.store.len() <= SERVER_STORES_MAX
+            && file.revoked.len() <= REVOKED_TICKETS_MAX;
+        fits.then_some(())?;
+        Some(Self {
+            directory: directory.to_owned(),
+            server: ServerId(from_hex(&file.server)?),
+            epoch: file.epoch,
+            keys,
+            secrets: file.key,
+            stores: file.store.into_iter().map(store).collect::<Option<_>>()?,
+            revoked: file
+                .revoked
+                .into_iter()
+                .map(revoked)
+                .collect::<Option<_>>()?,
+        })
+    }
+
+    /// Makes the present state durable.
+    ///
+    /// # Errors
+    /// [`DataError::Io`]; what is on the disk is the state before.
+    pub(super) fn save(&self) -> Result<(), DataError> {
+        let store = |(id, path): (&StoreId, &PathBuf)| StoreRecord {
+            id: to_hex(&id.0),
+            path: path.display().to_string(),
+        };
+        let revoked = |(ticket, until): (&TicketId, &u64)| RevokedRecord {
+            ticket: to_hex(&ticket.0),
+            until: *until,
+        };
+        let contents = StorageFile {
+            server: to_hex(&self.server.0),
+            epoch: self.epoch,
+            key: self.secrets.clone(),
+            store: self.stores.iter().map(store).collect(),
+            revoked: self.revoked.iter().map(revoked).collect(),
+        };
+        file::write(&self.directory, NAME, &contents)
+    }
+
+    /// The key that new tickets are under.
+    pub(super) fn key(&self) -> &TicketKey {
+        self.keys.last().expect("there is always one")
+    }
+
+    /// Whether a ticket was taken back.
+    pub(super) fn is_revoked(&self, ticket: TicketId, epoch: u64) -> bool {
+        epoch < self.epoch || self.revoked.contains_key(&ticket)
+    }
+
+    /// Takes single tickets back until they would be over anyway; what is over by `now_secs` is
+    /// forgotten. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`StorageError::TooManyRevoked`]: nothing has changed. [`StorageError::Data`]; they are
+    /// revoked for this run all the same.
+    pub(super) fn revoke(
+        &mut self,
+        tickets: &[(TicketId, u64)],
+        now_secs: u64,
+    ) -> Result<(), StorageError> {
+        self.revoked.retain(|_, until| *until > now_secs);
+        let is_new = |(ticket, _): &&(TicketId, u64)| !self.revoked.contains_key(ticket);
+        let added = tickets.iter().filter(is_new).count();
+        if self.revoked.len() + added > REVOKED_TICKETS_MAX {
+            return Err(StorageError::TooManyRevoked);
+        }
+        self.revoked.extend(tickets.iter().copied());
+        Ok(self.save()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn identity_keys_and_revocations_outlive_a_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut state = StorageState::open(directory.path()).unwrap();
+        let store = StoreId([3; 16]);
+        state.stores.insert(store, "stores/0".into());
+        state.epoch = 7;
+        let tickets = [(TicketId([1; 16]), 50), (TicketId([2; 16]), 200)];
+        state.revoke(&tickets, 0).unwrap();
+        state.revoke(&[], 100).unwrap();
+        let again = StorageState::open(directory.path()).unwrap();
+        assert_eq!(again.server, state.server);
+        assert_eq!(again.stores, state.stores);
+        assert_eq!(again.secrets[0].secret, state.secrets[0].secret);
+        assert!(again.is_revoked(TicketId([2; 16]), 9));
+        assert!(!again.is_revoked(TicketId([1; 16]), 9), "over, forgotten");
+        assert!(again.is_revoked(TicketId([1; 16]), 6), "of an older epoch");
+        let file = directory.path().join("storage.toml");
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replace("epoch = 7", "epoch = 0")).unwrap();
+        assert!(matches!(
+            StorageState::open(directory.path()),
+            Err(DataError::Damaged { .. })
+        ));
+        assert!(!format!("{state:?}").contains(&state.secrets[0].secret));
+    }
+
+    #[test]
+    fn more_revocations_than_are_kept_are_refused_and_none_is_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut state = StorageState::open(directory.path()).unwrap();
+        let id = |number: u64| {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&number.to_le_bytes());
+            TicketId(bytes)
+        };
+        let many: Vec<_> = (0..REVOKED_TICKETS_MAX as u64)
+            .map(|number| (id(number), 1000 + number))
+            .collect();
+        state.revoke(&many, 0).unwrap();
+        let more = state.revoke(&[(id(1 << 40), 9000)], 0);
+        assert!(matches!(more, Err(StorageError::TooManyRevoked)));
+        assert!(state.is_revoked(id(0), 0), "the oldest is still refused");
+        state.revoke(&[(id(1 << 40), 9000)], 1000).unwrap();
+        assert!(!state.is_revoked(id(0), 0) && state.is_revoked(id(1 << 40), 0));
+    }
+}

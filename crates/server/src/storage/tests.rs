@@ -1,0 +1,177 @@
+//! The role's interface on real stores in files.
+
+use super::*;
+use base::ObjectId;
+use base::VolumeId;
+use base::ticket::{Class, Operations, Slice, TicketError};
+use reservation::Interval;
+use std::time::Duration;
+use store::StoreError;
+
+const MIB: u64 = 1 << 20;
+
+/// A data directory with one store of so many MiB that was not measured.
+pub(super) fn with_store(mib: u64) -> (tempfile::TempDir, StoreId) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk");
+    let id = format_file(&path, mib * MIB);
+    let new = NewStore {
+        path,
+        size_bytes: None,
+    };
+    assert_eq!(add_store(directory.path(), &new).unwrap(), id);
+    (directory, id)
+}
+
+fn format_file(path: &Path, size_bytes: u64) -> StoreId {
+    use store::device::{DeviceOptions, FileDevice};
+    let go_on = &mut |_, _| std::ops::ControlFlow::Continue(());
+    let file = FileDevice::create(path, size_bytes, DeviceOptions::default(), go_on).unwrap();
+    let format = store::Format {
+        store: StoreId(crate::data::random()),
+        sizes: store::Sizes::for_device(size_bytes, 256 << 10),
+        lifetimes: store::Lifetimes::default(),
+        capability: Vec::new(),
+    };
+    store::Core::format(&file, &format).unwrap();
+    format.store
+}
+
+pub(super) fn open(directory: &tempfile::TempDir) -> Arc<Storage> {
+    Storage::open(directory.path(), ClusterId([1; 16]), false).unwrap()
+}
+
+fn hour(storage: &Storage) -> Interval {
+    let now = Moment::at_or_before(storage.now());
+    Interval::new(now, now.plus(3600)).unwrap()
+}
+
+#[test]
+fn space_is_confirmed_once_found_by_ticket_and_kept_over_a_restart() {
+    let (directory, store) = with_store(32);
+    let ticket = TicketId([7; 16]);
+    let storage = open(&directory);
+    let request = SpaceRequest {
+        ticket,
+        interval: hour(&storage),
+        aus: 20,
+        records: 100,
+    };
+    let free = storage.devices()[0].au_free;
+    storage.confirm_space(store, &request).unwrap();
+    storage.confirm_space(store, &request).unwrap();
+    let other = SpaceRequest { aus: 21, ..request };
+    let conflict = storage.confirm_space(store, &other);
+    assert!(matches!(conflict, Err(SpaceError::Conflict)));
+    let device = storage.device(store).unwrap().clone();
+    assert_eq!(device.space_used(ticket).unwrap(), Some((20, 0)));
+    let much = SpaceRequest {
+        ticket: TicketId([8; 16]),
+        aus: free,
+        ..request
+    };
+    let refused = storage.confirm_space(store, &much);
+    assert!(matches!(
+        refused,
+        Err(SpaceError::Store(StoreError::Refused { .. }))
+    ));
+    // A reservation that nobody confirmed, as a crash in the middle leaves it.
+    let cut_short = store::Request {
+        interval: request.interval,
+        aus: 5,
+        records: 3,
+    };
+    device.store.reserve(cut_short).unwrap();
+    device.store.commit().unwrap();
+    assert_eq!(device.store.reservations(0, 10).unwrap().len(), 2);
+    drop((device, storage));
+    let storage = open(&directory);
+    let device = storage.device(store).unwrap();
+    let there = device.store.reservations(0, 10).unwrap();
+    assert_eq!(there.len(), 1, "what was not confirmed is released");
+    assert_eq!(
+        Some(there[0].reservation),
+        device.reservation_of(ticket).unwrap()
+    );
+    let longer = request.interval.end().plus(60);
+    storage.extend_space(store, ticket, longer).unwrap();
+    storage.confirm_space(store, &request).unwrap();
+    storage.release_space(store, ticket).unwrap();
+    storage.release_space(store, ticket).unwrap();
+    assert_eq!(device.space_used(ticket).unwrap(), None);
+    let gone = storage.extend_space(store, ticket, longer);
+    assert!(matches!(gone, Err(SpaceError::NotHeld)));
+    let nowhere = storage.confirm_space(StoreId([0; 16]), &request);
+    assert!(matches!(nowhere, Err(SpaceError::UnknownStore(_))));
+    assert!(space::is_system(ObjectId(*b"\0azk............")));
+}
+
+#[test]
+fn a_ticket_that_is_issued_here_is_believed_here() {
+    let (directory, store) = with_store(16);
+    let storage = open(&directory);
+    let now = Moment::at_or_before(storage.now()).as_secs();
+    let head = Head {
+        class: Class::Standard,
+        cluster: ClusterId([9; 16]),
+        server: ServerId([9; 16]),
+        id: TicketId([5; 16]),
+        epoch: 3,
+        holder: 1000,
+        volume: VolumeId([2; 16]),
+        key_id: 0,
+    };
+    let terms = Terms {
+        operations: Operations::READ,
+        burst_millis: 0,
+        start_secs: now - 10,
+        end_secs: now + 3600,
+        lifetime_end_secs: now + 3600,
+        slices: vec![Slice {
+            device: store,
+            share_ppm: 1000,
+            stripe_unit_bytes: 0,
+            au_budget: 0,
+        }],
+        path: Vec::new(),
+    };
+    let bytes = storage.issue(&head, &terms).to_bytes();
+    let judge = |storage: &Storage| storage.judge(&bytes);
+    let revoked = Err(JudgeError::Ticket(TicketError::Revoked));
+    assert_eq!(judge(&storage).unwrap().terms(), &terms);
+    storage.raise_epoch(3).unwrap();
+    assert!(judge(&storage).is_ok());
+    storage.raise_epoch(4).unwrap();
+    assert_eq!(judge(&storage), revoked);
+    drop(storage);
+    let again = open(&directory);
+    assert_eq!(judge(&again), revoked, "an epoch is not forgotten");
+    assert_eq!((again.epoch(), again.directory()), (4, directory.path()));
+    again.revoke(&[(TicketId([5; 16]), u64::MAX)]).unwrap();
+}
+
+#[test]
+fn a_store_is_made_measured_and_added_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let new = NewStore {
+        path: "stores/0".into(),
+        size_bytes: Some(64 * MIB),
+    };
+    let begin = std::time::Instant::now();
+    let id = add_store(directory.path(), &new).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(60));
+    assert_eq!(add_store(directory.path(), &new).unwrap(), id);
+    let storage = open(&directory);
+    let device = &storage.devices()[0];
+    assert_eq!(device.store, id);
+    assert!(device.capability.is_some(), "it was measured");
+    assert!(device.au_count >= 40 && device.au_free > 0);
+    assert!(
+        device
+            .plan
+            .share_ppm(reservation::scheduler::Operation::Read, MIB)
+            .is_some()
+    );
+    assert_eq!(Floors::default().background_ppm, 50_000);
+    assert!(device.plan.promised_ppm_max() <= 900_000);
+}

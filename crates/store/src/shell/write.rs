@@ -1,0 +1,132 @@
+//! Writes: cut where transactions end, handed to the device without waiting for it.
+
+use super::queued::Lent;
+use super::{Shared, Store};
+use crate::StoreError;
+use crate::device::AlignedBuffer;
+use base::ObjectId;
+use base::limits::{DEVICE_TIME_MAX, STORE_WRITE_BYTES_MAX};
+use std::sync::mpsc::{self, Receiver, Sender};
+
+/// A write on its way to the device.
+#[must_use = "only waiting says when the device has it"]
+#[derive(Debug)]
+pub struct Writing {
+    landing: Receiver<()>,
+}
+
+impl Writing {
+    /// Waits until the device has everything that goes there before a commit, at most
+    /// `DEVICE_TIME_MAX`. Whether it was written, and is durable, only a commit says.
+    pub fn wait(self) {
+        // Nothing is ever sent: it is over when the last write has dropped its end.
+        let _ = self.landing.recv_timeout(DEVICE_TIME_MAX);
+    }
+}
+
+impl Store {
+    /// Writes `data` at `offset`. More than `STORE_WRITE_BYTES_MAX` are several transactions, in
+    /// order.
+    ///
+    /// # Errors
+    /// See [`crate::Core::write`].
+    pub fn write(&self, object: ObjectId, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.shared
+            .write_parts(object, offset, data, &Lent::default())
+    }
+
+    /// Writes a buffer at `offset`; large parts of it at page borders go to the device without a
+    /// copy.
+    ///
+    /// # Errors
+    /// See [`Self::write`].
+    pub fn write_buffer(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        data: &AlignedBuffer,
+    ) -> Result<(), StoreError> {
+        let lent = Lent {
+            payload: Some(data.clone()),
+            landing: None,
+        };
+        self.shared.write_parts(object, offset, data, &lent)
+    }
+
+    /// As [`Self::write`], for who wants to know when the device has it.
+    ///
+    /// # Errors
+    /// See [`Self::write`].
+    pub fn start_write(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Writing, StoreError> {
+        let (lent, writing) = landing();
+        self.shared.write_parts(object, offset, data, &lent)?;
+        Ok(writing)
+    }
+
+    /// Writes `data` at the end, wherever that is; says where. At most `STORE_WRITE_BYTES_MAX`. Two
+    /// appends to one object at the same time may come to lie at the same place: the caller keeps
+    /// them apart.
+    ///
+    /// # Errors
+    /// See [`Self::write`]; [`StoreError::TooMuch`].
+    pub fn start_append(
+        &self,
+        object: ObjectId,
+        data: &[u8],
+    ) -> Result<(u64, Writing), StoreError> {
+        if data.len() > STORE_WRITE_BYTES_MAX {
+            return Err(StoreError::TooMuch {
+                bytes: data.len(),
+                bytes_max: STORE_WRITE_BYTES_MAX,
+            });
+        }
+        let (lent, writing) = landing();
+        let offset = self.info(object)?.size_bytes;
+        self.shared.write_parts(object, offset, data, &lent)?;
+        Ok((offset, writing))
+    }
+}
+
+fn landing() -> (Lent, Writing) {
+    let (sender, landing): (Sender<()>, _) = mpsc::channel();
+    let lent = Lent {
+        payload: None,
+        landing: Some(sender),
+    };
+    (lent, Writing { landing })
+}
+
+impl Shared {
+    fn write_parts(
+        &self,
+        object: ObjectId,
+        mut offset: u64,
+        data: &[u8],
+        lent: &Lent,
+    ) -> Result<(), StoreError> {
+        let mut rest = data;
+        loop {
+            // Cut where allocation units are.
+            let unit = STORE_WRITE_BYTES_MAX as u64;
+            let len = rest.len().min((unit - offset % unit) as usize);
+            let (part, after) = rest.split_at(len);
+            self.device.wait_for_room(part.len())?;
+            self.change(|core, now| {
+                self.device.lend(lent.clone());
+                let written = core.write(now, object, offset, part);
+                self.device.lend(Lent::default());
+                written
+            })?;
+            rest = after;
+            offset += len as u64;
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}
