@@ -433,12 +433,12 @@ impl NodeTable {
         }
     }
 
-    /// Makes a node for a file that the server does not know yet.
-    pub fn create_ahead(&mut self, mut attributes: Attributes) -> NodeId {
+    /// Makes a node for a file that the server does not know yet, and gives it an inode number.
+    pub fn create_ahead(&mut self, attributes: &mut Attributes) -> NodeId {
         let id = self.fresh_id();
         attributes.inode = self.next_synthetic;
         self.next_synthetic += 1;
-        self.nodes.insert(id, Node::new(None, attributes));
+        self.nodes.insert(id, Node::new(None, attributes.clone()));
         id
     }
 
@@ -460,6 +460,14 @@ impl NodeTable {
         self.next_id += 1;
         self.sweep.push(id);
         id
+    }
+
+    /// Some of what was written to an inode is lost: what it is like, the server has to say.
+    pub fn doubt_contents(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.attributes_old = true;
+            node.kernel_data = None;
+        }
     }
 
     /// Records that a name leads to a node, or to nothing, if the directory's lease allows it.

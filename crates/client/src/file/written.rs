@@ -91,6 +91,8 @@ pub struct Written {
     lost: BTreeSet<u64>,
     /// What was lost, and who has been told.
     pub errors: Errors,
+    /// Some of what was written is lost, and others are still on their way.
+    has_failed: bool,
     /// A commit is under way.
     pub committing: bool,
     /// Somebody will soon send what is gathered.
@@ -441,6 +443,14 @@ impl Written {
     pub fn on_failed(&mut self, id: u64, error: FsError) {
         self.forget(id);
         self.errors.record(error);
+        self.has_failed = true;
+    }
+
+    /// Whether some of what was written is lost, and all the rest at the server: true once.
+    pub fn take_failure(&mut self) -> bool {
+        let is_over = self.has_failed && self.is_stored();
+        self.has_failed &= !is_over;
+        is_over
     }
 
     fn forget(&mut self, id: u64) {

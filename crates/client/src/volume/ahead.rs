@@ -5,10 +5,13 @@
 //! is known to be free, and nobody else looks. Such a creation is answered at once. The file's
 //! contents are gathered until it is closed (or grows, or a moment passes) and then sent with the
 //! creation, in one request with other files (`gather`). Whatever else is done with the file first
-//! waits until the server has it.
+//! waits until the server has it. So does whatever asks the server for its name: the directory's
+//! lease may have gone while the creation is on its way.
 //!
 //! A creation that the server then refuses (no space, a quota) is reported by the next fsync of the
 //! file or of its directory, by a sync of the volume, and in the log.
+
+mod files;
 
 use super::attributes::{resolve, wall_clock};
 use super::change::{Creation, forget_name};
@@ -22,6 +25,7 @@ use base::{
     AttributeChange, Attributes, FileKind, FsError, Handle, Name, Principal, QuickMap, Time,
     WriteVerifier, mode,
 };
+use files::Files;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -51,7 +55,7 @@ struct AheadFile {
 /// All files that the server does not know yet, and what became of refused ones.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    files: Mutex<QuickMap<NodeId, AheadFile>>,
+    files: Mutex<Files>,
     /// Errors of refused creations by directory, for its next fsync.
     pub(super) errors: Mutex<QuickMap<NodeId, FsError>>,
     pub(super) outbox: Outbox,
@@ -70,7 +74,7 @@ pub(super) struct Made {
 }
 
 impl Ahead {
-    fn files(&self) -> MutexGuard<'_, QuickMap<NodeId, AheadFile>> {
+    fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock().expect("no panic happens under this lock")
     }
 }
@@ -104,10 +108,10 @@ impl Volume {
         if directory.default_acl != Some(false) || directory.get(name)?.is_some() {
             return None;
         }
-        let attributes = new_attributes(who, &known.attributes, *mode, *umask);
+        let mut attributes = new_attributes(who, &known.attributes, *mode, *umask);
         known.attributes.modified = attributes.modified;
         known.attributes.changed = attributes.changed;
-        let node = nodes.create_ahead(attributes.clone());
+        let node = nodes.create_ahead(&mut attributes);
         nodes.note_change(*parent, name);
         nodes.set_name(*parent, name, Some(node));
         let file = AheadFile {
@@ -230,8 +234,7 @@ impl Volume {
     /// Names of a directory that lead to files that exist only here.
     pub(super) fn names_ahead(&self, directory: NodeId) -> Vec<Name> {
         let files = self.ahead.files();
-        let here = files.values().filter(|file| file.parent == directory);
-        here.map(|file| file.name.clone()).collect()
+        files.names(directory)
     }
 
     /// Whether the server has not confirmed some creation.
@@ -443,6 +446,16 @@ impl Volume {
             .get(node)
             .and_then(|node| node.handle.clone())
             .ok_or(FsError::Stale)
+    }
+
+    /// Waits until the server knows the file of that name, if it exists only here: it must not be
+    /// asked about a name that it has not heard of yet.
+    pub(super) async fn settle_name(&self, parent: NodeId, name: &Name) {
+        let node = self.ahead.files().named(parent, name);
+        if let Some(node) = node {
+            // What it refuses is not there, and is for those to hear who sync.
+            let _ = self.settle(node).await;
+        }
     }
 
     /// Waits until the server knows every file of a directory.

@@ -44,7 +44,7 @@ impl Volume {
         } = creation;
         let open = self.fresh_open();
         let step = Step::Create {
-            parent: self.target(*parent).await?,
+            parent: self.target_with(*parent, name).await?,
             name: name.clone(),
             mode: *mode,
             umask: *umask,
@@ -161,7 +161,7 @@ impl Volume {
             mode,
             umask,
         } = creation.clone();
-        let target = self.target(parent).await?;
+        let target = self.target_with(parent, &name).await?;
         let step = Step::MakeDirectory {
             parent: target,
             name: name.clone(),
@@ -188,7 +188,7 @@ impl Volume {
             mode,
             umask,
         } = creation.clone();
-        let target = self.target(parent).await?;
+        let target = self.target_with(parent, &name).await?;
         let step = match kind {
             FileKind::File => Step::Create {
                 parent: target,
@@ -222,7 +222,7 @@ impl Volume {
         name: &Name,
         link_target: &[u8],
     ) -> Result<View, FsError> {
-        let target = self.target(parent).await?;
+        let target = self.target_with(parent, name).await?;
         let link_target = link_target.to_vec();
         let step = Step::MakeSymlink {
             parent: target,
@@ -244,7 +244,7 @@ impl Volume {
         name: &Name,
     ) -> Result<View, FsError> {
         let target = self.target(node).await?;
-        let parent_target = self.target(parent).await?;
+        let parent_target = self.target_with(parent, name).await?;
         let step = Step::Link {
             target,
             parent: parent_target,
@@ -266,6 +266,7 @@ impl Volume {
         name: &Name,
         directory: bool,
     ) -> Result<(), FsError> {
+        let target = self.target_with(parent, name).await?;
         let victim = self.nodes().name(parent, name).flatten();
         if let Some(victim) = victim {
             self.keep_open(victim).await?;
@@ -273,7 +274,6 @@ impl Volume {
         if directory {
             self.settle_replaced(victim).await;
         }
-        let target = self.target(parent).await?;
         let step = if directory {
             Step::RemoveDirectory {
                 parent: target,
@@ -334,12 +334,14 @@ impl Volume {
         to_name: &Name,
         mode: RenameMode,
     ) -> Result<(), FsError> {
+        let from = self.target_with(parent, name).await?;
+        let to = self.target_with(to_parent, to_name).await?;
         let replaced = self.nodes().name(to_parent, to_name).flatten();
         self.before_rename(parent, name, replaced, mode).await?;
         let step = Step::Rename {
-            parent: self.target(parent).await?,
+            parent: from,
             name: name.clone(),
-            to_parent: self.target(to_parent).await?,
+            to_parent: to,
             to_name: to_name.clone(),
             mode,
         };

@@ -55,7 +55,7 @@ use crate::clock::now;
 use crate::file::File;
 use crate::transport::{Call, CallError, FileResponse, Transport};
 use base::limits::{CLIENT_BUFFER_BYTES_MAX, CLIENT_UNWRITTEN_BYTES_MAX, LEASE_RETURNS_MAX};
-use base::{Attributes, FsError, Handle, OpenId, Principal, VolumeId};
+use base::{Attributes, FsError, Handle, Name, OpenId, Principal, VolumeId};
 use readahead::Budget;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -301,6 +301,12 @@ impl Volume {
 
     async fn target(&self, node: NodeId) -> Result<Target, FsError> {
         Ok(Target::Handle(self.handle(node).await?))
+    }
+
+    /// The directory for a step that says something about one of its names.
+    async fn target_with(&self, parent: NodeId, name: &Name) -> Result<Target, FsError> {
+        self.settle_name(parent, name).await;
+        self.target(parent).await
     }
 
     /// Carries out steps; an error of any of them is the outcome.

@@ -78,7 +78,7 @@ impl Volume {
             self.list_ahead(who, parent);
         }
         let step = Step::Lookup {
-            parent: self.target(parent).await?,
+            parent: self.target_with(parent, name).await?,
             name: name.clone(),
             inline_bytes_max,
         };

@@ -138,7 +138,7 @@ impl Volume {
     }
 
     /// What is held of a file's data may be old.
-    fn distrust_data(&self, node: NodeId) {
+    pub(super) fn distrust_data(&self, node: NodeId) {
         let file = self.nodes().get(node).and_then(|node| node.file.clone());
         if let Some(file) = file {
             let freed = file.lock().distrust();

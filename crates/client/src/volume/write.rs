@@ -251,12 +251,24 @@ impl Volume {
                 }
             }
         }
+        if file.lock().written.take_failure() {
+            // Before anybody is told: who looks then sees what is there.
+            self.doubt_contents(node);
+        }
         file.progress.notify_waiters();
         self.send_written(node, file);
         if commit {
             self.commit_in_background(node, file);
         }
         whole
+    }
+
+    /// Some of what was written to a file is lost, and nothing of it is on its way any more.
+    fn doubt_contents(&self, node: NodeId) {
+        self.nodes().doubt_contents(node);
+        self.distrust_data(node);
+        self.tell_data(node);
+        self.tell_attributes(node);
     }
 
     /// Takes over the state of a file after its writes; `moved` if one of them landed elsewhere

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use wire::frame::{Frame, FrameKind};
-use wire::message::{Access, Lease, Notice, Recall, RecallItem, Request, Step, StepReply};
+use wire::message::{
+    Access, Lease, Notice, Recall, RecallItem, RenameMode, Request, Step, StepReply,
+};
 
 fn notice(id: u64, items: Vec<RecallItem>) -> Frame {
     let recall = Notice::Recall { id, items };
@@ -139,6 +141,128 @@ fn recalls_without_end_are_left_unobeyed_in_bounded_memory() {
     });
 }
 
+fn creation(text: &str) -> Creation {
+    Creation {
+        parent: NodeId::ROOT,
+        name: name(text),
+        mode: 0o644,
+        umask: 0,
+    }
+}
+
+/// Has a file created ahead: the directory is listed whole, held alone, and known to have no
+/// default ACL.
+async fn create_ahead(volume: &Volume, text: &str) {
+    let (who, access) = (Principal::root(), Access::ReadWrite);
+    volume.list(&who, NodeId::ROOT).await.unwrap();
+    let first = creation("first");
+    let made = volume.create(&who, &first, false, access, false, false);
+    made.await.unwrap();
+    let begun = Instant::now();
+    let creation = creation(text);
+    while volume
+        .try_create_ahead(&who, &creation, access, false)
+        .is_none()
+    {
+        assert!(begun.elapsed() < END_TIME_MAX, "nothing is created ahead");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        volume.list(&who, NodeId::ROOT).await.unwrap();
+    }
+}
+
+/// What a peer was asked that keeps back the answer to a creation until it is told to give it.
+#[derive(Default)]
+struct Held {
+    recalls: AtomicBool,
+    answers: AtomicBool,
+    /// Something was asked about the name before.
+    is_early: AtomicBool,
+}
+
+fn holding(held: &Arc<Held>) -> Lies {
+    let (mine, yours, generous) = (held.clone(), held.clone(), generous().answer);
+    Lies {
+        flood: Some(Box::new(move |_| {
+            if mine.recalls.swap(false, Ordering::AcqRel) {
+                let (handle, what) = (root().handle, Recall::Everything);
+                return Some(notice(1, vec![RecallItem { handle, what }]));
+            }
+            None
+        })),
+        answer: Box::new(move |asked, said| {
+            let of_name = |step: &Step| match step {
+                Step::Lookup { name, .. }
+                | Step::Remove { name, .. }
+                | Step::Rename { name, .. }
+                | Step::MakeDirectory { name, .. }
+                | Step::Create { name, .. } => name.as_bytes() == b"second",
+                _ => false,
+            };
+            if let [Step::CreateFile { .. }, ..] = asked.steps() {
+                // On a connection of its own; the others go on.
+                while !yours.answers.load(Ordering::Acquire) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            if asked.steps().iter().any(of_name) && !yours.answers.load(Ordering::Acquire) {
+                yours.is_early.store(true, Ordering::Release);
+            }
+            generous(asked, said)
+        }),
+        ..Lies::default()
+    }
+}
+
+/// Asks about the name, whatever comes of it.
+async fn ask(volume: &Volume, question: usize) {
+    let (who, root, second) = (Principal::root(), NodeId::ROOT, name("second"));
+    let creation = creation("second");
+    match question {
+        0 => drop(volume.lookup(&who, root, &second).await),
+        1 => {
+            let _ = volume.remove(&who, root, &second, false).await;
+        }
+        2 => {
+            let (to, mode) = (name("third"), RenameMode::NoReplace);
+            let renamed = volume.rename(&who, root, &second, root, &to, mode);
+            let _ = renamed.await;
+        }
+        3 => drop(volume.make_directory(&who, &creation).await),
+        _ => {
+            let access = Access::ReadWrite;
+            let made = volume.create(&who, &creation, true, access, false, false);
+            drop(made.await);
+        }
+    }
+}
+
+#[test]
+fn a_name_whose_creation_is_on_its_way_is_not_asked_about() {
+    for question in 0..5 {
+        alone(async {
+            let held = Arc::new(Held::default());
+            let peer = Peer::start(holding(&held)).await;
+            let volume = peer.volume().await;
+            create_ahead(&volume, "second").await;
+            held.recalls.store(true, Ordering::Release);
+            let second = name("second");
+            while volume.lookup_cached(NodeId::ROOT, &second).is_some() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let asking = ask(&volume, question);
+            let told = async {
+                tokio::time::sleep(Duration::from_millis(150)).await;
+                held.answers.store(true, Ordering::Release);
+            };
+            let both = async { tokio::join!(asking, told) };
+            timeout(END_TIME_MAX, both).await.expect("an end");
+
+            let is_early = held.is_early.load(Ordering::Acquire);
+            assert!(!is_early, "question {question} was asked before");
+        });
+    }
+}
+
 #[test]
 fn more_recalls_than_can_be_obeyed_end_the_connection() {
     alone(async {
@@ -162,29 +286,7 @@ fn more_recalls_than_can_be_obeyed_end_the_connection() {
         })
         .await;
         let volume = peer.volume().await;
-        let who = Principal::root();
-        let creation = |text: &str| Creation {
-            parent: NodeId::ROOT,
-            name: name(text),
-            mode: 0o644,
-            umask: 0,
-        };
-        let access = Access::ReadWrite;
-        // Listed whole, held alone, and known to have no default ACL: then a file is created ahead.
-        volume.list(&who, NodeId::ROOT).await.unwrap();
-        let first = creation("first");
-        let made = volume.create(&who, &first, false, access, false, false);
-        made.await.unwrap();
-        let begun = Instant::now();
-        let second = creation("second");
-        while volume
-            .try_create_ahead(&who, &second, access, false)
-            .is_none()
-        {
-            assert!(begun.elapsed() < END_TIME_MAX, "nothing is created ahead");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            volume.list(&who, NodeId::ROOT).await.unwrap();
-        }
+        create_ahead(&volume, "second").await;
         let (before, measured) = (peer.connections(), Measured::begin());
         created.store(true, Ordering::Release);
         let begun = Instant::now();
