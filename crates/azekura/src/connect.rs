@@ -2,7 +2,8 @@
 //!
 //! A server on this machine may have been started a moment ago (`azekura server ... &` and the next
 //! command behind it), so a refused connection to a loopback address is tried again for a few
-//! seconds. Elsewhere a refusal is an answer and is reported at once.
+//! seconds; longer if somebody has taken the address, as a server does that makes its store first.
+//! Elsewhere a refusal is an answer and is reported at once.
 
 use crate::address::{Address, VolumeAddress};
 use crate::cli::Signals;
@@ -15,12 +16,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use wire::link::LinkError;
 use wire::message::{AdminReply, AdminRequest};
 
 /// How long a server on this machine is given to come up.
 const START_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long, if it has taken its address: a new one makes its first store before it listens.
+const PREPARE_TIME_MAX: Duration = Duration::from_secs(30);
 /// How often it is tried meanwhile.
 const START_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// How long name resolution may take.
@@ -113,14 +116,17 @@ pub(crate) async fn connect(
         ..options
     };
     let plain = config.is_plain(server, way.plain);
-    let deadline = Instant::now() + START_TIME_MAX.min(options.request_time_max);
+    let begin = Instant::now();
+    let deadline = begin + START_TIME_MAX.min(options.request_time_max);
+    let last = begin + PREPARE_TIME_MAX.min(options.request_time_max);
     loop {
         let failure = match attempt(config, server, plain, &options).await {
             Ok(transport) => return Ok(transport),
             Err(Attempt::Final(failure)) => return Err(failure),
             Err(Attempt::NotYet(failure)) => failure,
         };
-        if Instant::now() >= deadline {
+        let now = Instant::now();
+        if now >= last || (now >= deadline && !is_taken(server).await) {
             return Err(failure);
         }
         tokio::time::sleep(START_RETRY_INTERVAL).await;
@@ -188,6 +194,21 @@ async fn is_listening(server: &Address) -> bool {
         tokio::time::timeout(START_TIME_MAX, connecting).await,
         Ok(Ok(_))
     )
+}
+
+/// Whether somebody has taken an address of this machine and may listen on it later.
+async fn is_taken(server: &Address) -> bool {
+    let Ok(addresses) = resolve(server).await else {
+        return false;
+    };
+    addresses.iter().any(|address| {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        };
+        let bound = socket.and_then(|socket| socket.bind(*address));
+        bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    })
 }
 
 /// Connects and enters a volume.

@@ -16,7 +16,7 @@ use ::store::device::{CalibrateError, OpenError};
 use base::{DeviceError, FsError};
 use client::transport::{CallError, ConnectError};
 use mount::kernel::{MountError, SessionError};
-use server::{DataError, ServerError};
+use server::{DataError, ServerError, StorageError};
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -485,7 +485,23 @@ impl From<ServerError> for Failure {
                 let why = plain_io(&source);
                 Self::new(Code::Listen, format!("cannot listen on {address}: {why}"))
             }
+            ServerError::Storage(error) => error.into(),
         }
+    }
+}
+
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Self {
+        let text = error.to_string();
+        let code = match error {
+            StorageError::Device(error) => return error.into(),
+            StorageError::Data(error) => return ServerError::Data(error).into(),
+            StorageError::Store { source, .. } => Self::from(source).code,
+            StorageError::Calibrate { source, .. } => Self::from(source).code,
+            StorageError::TooMany | StorageError::TooManyRevoked => Code::ServerLimit,
+            StorageError::Thread(_) => Code::Local,
+        };
+        Self::new(code, text)
     }
 }
 

@@ -5,7 +5,8 @@ use crate::config::Config;
 use crate::connect::{host_name, resolve, runtime};
 use crate::errors::{Code, Context, Failure, Result};
 use crate::{notify, output};
-use ::server::{DataError, RunningServer, Server as Service, ServerConfig, ServerError};
+use ::server::{DataError, NewStore, RunningServer, Server as Service, ServerConfig, ServerError};
+use base::ByteSize;
 use rustix::process::{Resource, Rlimit};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,14 @@ pub(super) struct Server {
     /// Make a new cluster if the data directory has none
     #[arg(long)]
     init: bool,
+    /// With --init: size of the store that is made in the data directory; 0 for none. Without it
+    /// 1 GiB, or a quarter of what is free there if that is less
+    #[arg(long, value_name = "SIZE", requires = "init")]
+    store_size: Option<ByteSize>,
+    /// Also serve the store at this file or block device, as `azekura store format` has made it,
+    /// from now on; may be repeated
+    #[arg(long, value_name = "PATH")]
+    store: Vec<PathBuf>,
     /// Also accept clients without TLS: what they send and get can be read and changed on the way
     #[arg(long)]
     plain: bool,
@@ -68,8 +77,9 @@ impl Server {
         let bound = Service::bind(listen).await?;
         let address = bound.address();
         if self.init {
-            initialise(&data)?;
+            self.initialise(&data)?;
         }
+        self.add_stores(&data)?;
         // Before it answers: whoever gets through shall find the credential.
         let named = Address {
             port: address.port(),
@@ -86,6 +96,36 @@ impl Server {
         signals.wait().await;
         notify::tell("STOPPING=1");
         running.shutdown().await;
+        Ok(())
+    }
+
+    /// Makes a cluster unless there is one.
+    fn initialise(&self, data: &Path) -> Result<()> {
+        let size = self
+            .store_size
+            .map_or_else(|| store_size(data), |size| size.0);
+        let store = NewStore {
+            path: PathBuf::from("stores/0"),
+            size_bytes: Some(size),
+        };
+        match Service::init_with_store(data, (size > 0).then_some(&store)) {
+            Ok(_) | Err(ServerError::Data(DataError::Initialised(_))) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes stores over that were made elsewhere.
+    fn add_stores(&self, data: &Path) -> Result<()> {
+        if !self.store.is_empty() && !data.join("cluster.toml").exists() {
+            return Err(ServerError::from(DataError::NotInitialised(data.to_owned())).into());
+        }
+        for path in &self.store {
+            let store = NewStore {
+                path: std::path::absolute(path).context(path.display())?,
+                size_bytes: None,
+            };
+            Service::add_store(data, &store)?;
+        }
         Ok(())
     }
 
@@ -106,11 +146,17 @@ impl Server {
     }
 }
 
-/// Makes a cluster unless there is one.
-fn initialise(data: &Path) -> Result<()> {
-    match Service::init(data) {
-        Ok(_) | Err(ServerError::Data(DataError::Initialised(_))) => Ok(()),
-        Err(error) => Err(error.into()),
+/// Size of a first store if nobody says one: enough to try everything out, and no burden. None
+/// where a quarter of what is free would be too small for one.
+fn store_size(data: &Path) -> u64 {
+    const USUAL: u64 = 1 << 30;
+    const LEAST: u64 = 64 << 20;
+    let there = data.ancestors().find(|path| path.exists());
+    let stat = there.and_then(|path| rustix::fs::statvfs(path).ok());
+    let free = stat.map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    match USUAL.min(free / 4) {
+        size if size >= LEAST => size,
+        _ => 0,
     }
 }
 

@@ -4,11 +4,15 @@ use super::join::show_kind;
 use super::volume::{volume_json, volume_table};
 use crate::address::Address;
 use crate::config::Config;
-use crate::connect::{WayArgs, admin, runtime, unexpected_reply};
+use crate::connect::{GOODBYE_TIME_MAX, WayArgs, connect, runtime, unexpected_reply};
 use crate::errors::Result;
 use crate::output::{self, seconds, size};
+use client::transport::{Call, TransportOptions};
 use serde_json::{Value, json};
-use wire::message::{AdminReply, AdminRequest, ServerStatus, SessionSummary, WorkerSummary};
+use wire::message::{
+    AdminReply, AdminRequest, ObjectReply, ObjectRequest, Reply, ServerStatus, SessionSummary,
+    StoreSummary, WorkerSummary,
+};
 
 /// Show how a server is: volumes, sessions, background work
 #[derive(Debug, clap::Args)]
@@ -26,21 +30,37 @@ pub(super) struct Status {
 
 impl Status {
     pub(super) fn run(self, config: &Config) -> Result<()> {
-        let asked = admin(config, &self.server, &self.way, AdminRequest::Status);
-        let AdminReply::Status(status) = runtime()?.block_on(asked)? else {
-            return Err(unexpected_reply(&self.server));
-        };
+        let (status, stores) = runtime()?.block_on(self.ask(config))?;
         if self.json {
-            return output::json(&status_json(&self.server, &status));
+            return output::json(&status_json(&self.server, &status, &stores));
         }
-        output::write(&page(&self.server, &status))
+        output::write(&page(&self.server, &status, &stores))
+    }
+
+    async fn ask(&self, config: &Config) -> Result<(ServerStatus, Vec<StoreSummary>)> {
+        let options = TransportOptions {
+            connections: 1,
+            ..TransportOptions::default()
+        };
+        let transport = connect(config, &self.server, &self.way, options).await?;
+        let status = transport.admin(AdminRequest::Status).await;
+        let stores = transport.submit_object(ObjectRequest::Stores, Call::metadata());
+        let stores = stores.response().await;
+        transport.close(GOODBYE_TIME_MAX).await;
+        match (status?, stores?.reply) {
+            (AdminReply::Status(status), Reply::Object(ObjectReply::Stores(stores))) => {
+                Ok((status, stores))
+            }
+            _ => Err(unexpected_reply(&self.server)),
+        }
     }
 }
 
-fn status_json(server: &Address, status: &ServerStatus) -> Value {
+fn status_json(server: &Address, status: &ServerStatus, stores: &[StoreSummary]) -> Value {
     let volumes: Vec<Value> = status.volumes.iter().map(volume_json).collect();
     let sessions: Vec<Value> = status.sessions.iter().map(session_json).collect();
     let workers: Vec<Value> = status.workers.iter().map(worker_json).collect();
+    let stores: Vec<Value> = stores.iter().map(store_json).collect();
     json!({
         "address": server.to_string(),
         "version": status.version,
@@ -49,6 +69,7 @@ fn status_json(server: &Address, status: &ServerStatus) -> Value {
         "seconds_up": status.seconds_up,
         "volumes": volumes,
         "sessions": sessions,
+        "stores": stores,
         "workers": workers,
     })
 }
@@ -69,12 +90,40 @@ fn session_json(session: &SessionSummary) -> Value {
     })
 }
 
+fn store_json(store: &StoreSummary) -> Value {
+    let by_class = |[tickets, users, own]: [u64; 3]| {
+        let names = ["reserved", "unreserved", "background"];
+        Value::from_iter(names.into_iter().zip([tickets, users, own]))
+    };
+    json!({
+        "id": store.store.to_string(),
+        "path": store.path,
+        "allocation_unit_bytes": store.au_bytes,
+        "allocation_units": store.au_count,
+        "allocation_units_free": store.au_free,
+        "read_bytes_per_second": store.read_bytes_per_second,
+        "write_bytes_per_second": store.write_bytes_per_second,
+        "read_piece_bytes": store.read_piece_bytes,
+        "write_piece_bytes": store.write_piece_bytes,
+        "promised_ppm_max": store.promised_ppm_max,
+        "promised_ppm": store.promised_ppm,
+        "tickets": store.tickets,
+        "waiting": store.waiting,
+        "in_flight": store.in_flight,
+        "done": by_class(store.done),
+        "done_bytes": by_class(store.done_bytes),
+        "speed_ppm": store.speed_ppm,
+        "is_degraded": store.is_degraded,
+        "failure": store.failure,
+    })
+}
+
 fn worker_json(worker: &WorkerSummary) -> Value {
     json!({ "name": worker.name, "state": worker.state, "progress": worker.progress })
 }
 
 /// The status for people.
-fn page(server: &Address, status: &ServerStatus) -> String {
+fn page(server: &Address, status: &ServerStatus, stores: &[StoreSummary]) -> String {
     let up = seconds(status.seconds_up);
     let version = output::plain(&status.version);
     let mut page = format!(
@@ -84,6 +133,15 @@ fn page(server: &Address, status: &ServerStatus) -> String {
     if !status.volumes.is_empty() {
         page += "\n";
         page += &volume_table(&status.volumes);
+    }
+    if !stores.is_empty() {
+        let head = [
+            "STORE", "SPACE", "FREE", "READ/S", "WRITE/S", "TICKETS", "PROMISED", "WAITING",
+            "STATE",
+        ];
+        let rows: Vec<[String; 9]> = stores.iter().map(store_row).collect();
+        page += "\n";
+        page += &output::table(head, &rows);
     }
     if !status.sessions.is_empty() {
         let head = [
@@ -109,6 +167,30 @@ fn page(server: &Address, status: &ServerStatus) -> String {
         page += &output::table(["WORK", "STATE", "DONE"], &rows);
     }
     page
+}
+
+fn store_row(store: &StoreSummary) -> [String; 9] {
+    let state = match (&store.failure, store.is_degraded) {
+        (Some(failure), _) => output::plain(failure),
+        (None, true) => "slower than promised".to_owned(),
+        (None, false) => "well".to_owned(),
+    };
+    let name = match store.path.is_empty() {
+        true => store.store.to_string(),
+        false => output::plain(&store.path),
+    };
+    let percent = f64::from(store.promised_ppm) / 10_000.0;
+    [
+        name,
+        size(store.au_bytes.saturating_mul(store.au_count)),
+        size(store.au_bytes.saturating_mul(store.au_free)),
+        size(store.read_bytes_per_second),
+        size(store.write_bytes_per_second),
+        store.tickets.to_string(),
+        format!("{percent:.1} %"),
+        store.waiting.to_string(),
+        state,
+    ]
 }
 
 fn session_row(session: &SessionSummary) -> [String; 8] {

@@ -94,7 +94,8 @@ while read -r address kernel; do
     else
         set -- "$0"
     fi
-    "$@" server --init --with-parent --data srv --listen "$address" >server.out 2>>server.log &
+    "$@" server --init --store-size 0 --with-parent --data srv --listen "$address" \
+        >server.out 2>>server.log &
     echo $!
     wait $!
     echo ended

@@ -317,6 +317,8 @@ fn the_service_manager_is_told() {
     command.args([
         "server",
         "--init",
+        "--store-size",
+        "0",
         "--data",
         "other",
         "--listen",
@@ -351,4 +353,38 @@ fn a_volume_that_does_not_exist_is_found_out() {
     assert_eq!(state(&missing).as_deref(), Some("failed"));
     assert_eq!(state(scene.address()), None);
     assert!(!scene.azekura(&["doctor", &missing]).status.success());
+}
+
+#[test]
+fn a_new_server_has_a_store_and_says_what_it_can_do() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    let begin = std::time::Instant::now();
+    let mut command = scene.command();
+    command.args([
+        "server",
+        "--init",
+        "--store-size",
+        "96MiB",
+        "--data",
+        "stored",
+    ]);
+    command.args(["--listen", "127.0.0.1:7799"]);
+    let mut server = command.spawn().unwrap();
+    let status = scene.azekura(&["status", "127.0.0.1:7799", "--json"]).ok();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(begin.elapsed() < std::time::Duration::from_secs(30));
+    let store = &status["stores"][0];
+    assert!(
+        store["read_bytes_per_second"].as_u64().unwrap() > 0,
+        "{status}"
+    );
+    assert!(store["allocation_units_free"].as_u64().unwrap() > 0);
+    assert_eq!(store["promised_ppm_max"], 900_000);
+    assert!(store["path"].as_str().unwrap().ends_with("stores/0"));
+    assert!(scene.path("stored/storage.toml").exists());
 }

@@ -68,6 +68,31 @@ fn no_close_takes_the_error_of_a_write_away_from_fsync() {
 }
 
 #[test]
+fn what_found_no_room_is_not_shown_as_if_it_had() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let (small, mount) = Small::new();
+    let same = |name: &str| {
+        let (here, there) = (mount.join(name), small.disk.join(name));
+        let size = fs::metadata(&there).unwrap().len();
+        assert_eq!(fs::metadata(&here).unwrap().len(), size, "{name}");
+        assert!(
+            fs::read(&here).unwrap() == fs::read(&there).unwrap(),
+            "{name}"
+        );
+        size
+    };
+    // One that gets some of the space, with holes maybe, and one that finds none.
+    for name in ["file", "none"] {
+        let path = mount.join(name);
+        let script = ["-c", "head -c 4m /dev/urandom > \"$0\"", text(&path)];
+        drop(run(Command::new("sh").args(script)));
+        assert!(same(name) < 4 << 20, "{name}");
+    }
+}
+
+#[test]
 fn an_error_that_only_a_close_has_told_is_told_to_who_syncs_later() {
     if let Some(why) = obstacle() {
         return println!("{why}");

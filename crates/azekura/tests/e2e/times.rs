@@ -4,6 +4,7 @@ use crate::checks::figures;
 use crate::common::{Scene, obstacle, run, text};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, utimensat};
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -176,6 +177,42 @@ fn a_file_created_ahead_keeps_the_times_that_it_showed_until_it_changes() {
         }
         assert_eq!(times(&here), times(&there));
     }
+}
+
+#[test]
+fn a_file_created_ahead_has_one_inode_number_from_the_first_moment() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &[]);
+    let directory = mount.join("dir");
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("first"), "").unwrap();
+    scene.azekura(&["sync", text(&mount)]).ok();
+    let files: Vec<_> = (0..8)
+        .map(|number| {
+            let path = directory.join(number.to_string());
+            let file = File::create_new(&path).unwrap();
+            let number = file.metadata().unwrap().ino();
+            (path, file, number)
+        })
+        .collect();
+    let numbers: BTreeSet<u64> = files.iter().map(|(_, _, number)| *number).collect();
+    assert_eq!(numbers.len(), files.len(), "{numbers:?}");
+    assert!(
+        numbers.iter().any(|number| *number >= 1 << 63),
+        "none was created ahead: {numbers:?}"
+    );
+    let same = || {
+        for (path, file, number) in &files {
+            assert_eq!(file.metadata().unwrap().ino(), *number);
+            assert_eq!(fs::metadata(path).unwrap().ino(), *number);
+        }
+    };
+    same();
+    scene.azekura(&["sync", text(&mount)]).ok();
+    same();
 }
 
 /// A file system of its own, whose options say what reading does.

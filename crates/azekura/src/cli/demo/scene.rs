@@ -61,6 +61,8 @@ impl Scene {
             "--listen",
             "127.0.0.1:0",
             "--init",
+            "--store-size",
+            "0",
             "--with-parent",
             "--data",
         ]);

@@ -7,7 +7,6 @@ use crate::config::Span;
 use crate::errors::{Code, Failure, Result};
 use crate::output;
 use ::store::Core;
-use ::store::device::DeviceOptions;
 use base::Extent;
 
 /// Least free space that is worth measuring: a few requests of each size.
@@ -39,14 +38,8 @@ pub(in crate::cli) struct Calibrate {
 impl Calibrate {
     pub(super) fn run(self) -> Result<()> {
         let path = &self.path.path;
-        let options = DeviceOptions {
-            read_only: self.dry_run,
-            ..DeviceOptions::default()
-        };
         let interrupt = Interrupt::watch()?;
-        let device = super::open_device(path, options)?;
-        let core = Core::open_read_only(device.clone(), self.path.options())
-            .map_err(|error| on(path, error.into()))?;
+        let (device, core) = super::open(&self.path, self.dry_run)?;
         let region = self.region(&core)?;
         drop(core);
         if self.dry_run {

@@ -5,7 +5,7 @@ use super::{Interrupt, OnePath, on, shown};
 use crate::errors::{Code, Failure, Result};
 use crate::output;
 use crate::progress::Progress;
-use ::store::device::{BLOCK_BYTES, DeviceOptions, FileDevice, OpenError};
+use ::store::device::{BLOCK_BYTES, FileDevice, OpenError};
 use ::store::{Core, Layout};
 use base::{BlockDevice, ByteSize, Extent};
 
@@ -34,14 +34,8 @@ pub(in crate::cli) struct Grow {
 impl Grow {
     pub(super) fn run(self) -> Result<()> {
         let path = &self.path.path;
-        let options = DeviceOptions {
-            read_only: self.dry_run,
-            ..DeviceOptions::default()
-        };
         let interrupt = Interrupt::watch()?;
-        let device = super::open_device(path, options)?;
-        let core = Core::open_read_only(device.clone(), self.path.options())
-            .map_err(|error| on(path, error.into()))?;
+        let (device, core) = super::open(&self.path, self.dry_run)?;
         let before = *core.layout();
         drop(core);
         let len_bytes = self.len_bytes(&device)?;

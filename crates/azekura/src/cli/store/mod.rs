@@ -56,13 +56,14 @@ fn open_device(path: &Path, options: DeviceOptions) -> Result<Arc<FileDevice>> {
     Ok(device)
 }
 
-/// Opens the store on a device, for reading alone, beside others who only read.
-fn open(path: &OnePath) -> Result<(Arc<FileDevice>, Core)> {
-    let read_only = DeviceOptions {
-        read_only: true,
+/// Opens the store on a device, for reading alone; the device, too, if `is_read_only`, and then
+/// beside others who only read.
+fn open(path: &OnePath, is_read_only: bool) -> Result<(Arc<FileDevice>, Core)> {
+    let options = DeviceOptions {
+        read_only: is_read_only,
         ..DeviceOptions::default()
     };
-    let device = open_device(&path.path, read_only)?;
+    let device = open_device(&path.path, options)?;
     let core = Core::open_read_only(device.clone(), path.options())
         .map_err(|error| on(&path.path, error.into()))?;
     Ok((device, core))

@@ -18,7 +18,7 @@ pub(in crate::cli) struct Show {
 
 impl Show {
     pub(super) fn run(self) -> Result<()> {
-        let (device, core) = super::open(&self.path)?;
+        let (device, core) = super::open(&self.path, true)?;
         Description::of(&device, &core)?.print(self.json)
     }
 }
