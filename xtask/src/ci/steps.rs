@@ -111,21 +111,22 @@ fn clippy(limit: Duration) -> Result<Verdict> {
 }
 
 fn test(limit: Duration) -> Result<Verdict> {
-    loud(
-        &[
-            "test",
-            "--locked",
-            "--workspace",
-            "--lib",
-            "--bins",
-            "--tests",
-        ],
-        limit,
-    )
+    let arguments = [
+        "test",
+        "--locked",
+        "--workspace",
+        "--lib",
+        "--bins",
+        "--tests",
+    ];
+    loud(workspace::cargo(&arguments), limit)
 }
 
 fn doctest(limit: Duration) -> Result<Verdict> {
-    loud(&["test", "--locked", "--workspace", "--doc"], limit)
+    loud(
+        workspace::cargo(&["test", "--locked", "--workspace", "--doc"]),
+        limit,
+    )
 }
 
 /// The documentation is that of the developers: private items are in it, and heads may link to
@@ -176,8 +177,8 @@ fn quiet(mut command: Command, limit: Duration) -> Result<Verdict> {
 }
 
 /// Output on the terminal.
-fn loud(arguments: &[&str], limit: Duration) -> Result<Verdict> {
-    process::stream(&mut workspace::cargo(arguments), limit).map(verdict)
+fn loud(mut command: Command, limit: Duration) -> Result<Verdict> {
+    process::stream(&mut command, limit).map(verdict)
 }
 
 fn verdict(outcome: process::Outcome) -> Verdict {

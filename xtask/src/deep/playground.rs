@@ -48,7 +48,8 @@ impl Playground {
 
         let log = File::create(scratch.path().join("server.log"))?;
         let mut server = Command::new(binary);
-        server.args(["server", "--listen", &address, "--init", "--data"]);
+        server.args(["server", "--listen", &address, "--init"]);
+        server.args(["--store-size", "0", "--data"]);
         server
             .arg(scratch.path().join("srv"))
             .env("HOME", &home)

@@ -13,15 +13,19 @@ use crate::process;
 use crate::sandbox::{self, Network};
 use crate::scratch::Scratch;
 use crate::tools::skipped;
-use crate::tree::{File, Tree};
+use crate::tree::Tree;
 use crate::workspace;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// For one document; an example that runs longer is no example.
 const DOCUMENT_LIMIT: Duration = Duration::from_secs(180);
+/// Sessions at once: they wait for most of their time.
+const SESSIONS_AT_ONCE: usize = 3;
 
 /// `cargo xtask docs [FILE...]`
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -37,25 +41,14 @@ pub(crate) fn check(wanted: &[String], limit: Duration) -> Result<()> {
     let documents: Vec<_> = tree
         .with_extension("md")
         .filter(|file| wanted.is_empty() || wanted.contains(&file.path))
-        .filter_map(|file| Some((file, script::extract(file.text())?)))
+        .filter_map(|file| Some((&*file.path, script::extract(file.text())?)))
         .collect();
     if let Some(why) = sandbox::obstacle() {
         skipped("docs", why);
         return Ok(());
     }
     let binary = workspace::build_azekura(false)?;
-    let started = Instant::now();
-    let mut failures = 0;
-    for (document, script) in &documents {
-        let left = limit.saturating_sub(started.elapsed()).min(DOCUMENT_LIMIT);
-        match run_session(&binary, document, script, left)? {
-            None => println!("{}: examples run", document.path),
-            Some(report) => {
-                println!("{report}");
-                failures += 1;
-            }
-        }
-    }
+    let failures = run_sessions(&binary, &documents, limit)?;
     if failures > 0 {
         bail!("docs: examples of {failures} documents fail");
     }
@@ -63,10 +56,38 @@ pub(crate) fn check(wanted: &[String], limit: Duration) -> Result<()> {
     Ok(())
 }
 
+/// Runs all sessions, some at once; returns how many have failed.
+fn run_sessions(binary: &Path, documents: &[(&str, String)], limit: Duration) -> Result<usize> {
+    let started = Instant::now();
+    let next = AtomicUsize::new(0);
+    let outcomes = Mutex::new(Vec::new());
+    let run_next = || {
+        while let Some((document, script)) = documents.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let left = limit.saturating_sub(started.elapsed()).min(DOCUMENT_LIMIT);
+            let outcome = run_session(binary, document, script, left);
+            match &outcome {
+                Ok(None) => println!("{document}: examples run"),
+                Ok(Some(report)) => println!("{report}"),
+                Err(_) => {}
+            }
+            let mut outcomes = outcomes.lock().expect("nothing panics under this lock");
+            outcomes.push(outcome);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..SESSIONS_AT_ONCE {
+            scope.spawn(run_next);
+        }
+    });
+    let outcomes = outcomes.into_inner().expect("nothing panics under it");
+    let reports: Vec<_> = outcomes.into_iter().collect::<Result<_>>()?;
+    Ok(reports.iter().flatten().count())
+}
+
 /// Runs one document's session; returns the report of a failure.
 fn run_session(
     binary: &Path,
-    document: &File,
+    document: &str,
     script: &str,
     limit: Duration,
 ) -> Result<Option<String>> {
@@ -100,7 +121,7 @@ fn run_session(
     }
     let bytes = fs::read(&log).unwrap_or_default();
     let output = String::from_utf8_lossy(&bytes) + outcome.output.as_str();
-    Ok(Some(script::report(&document.path, &output, &outcome.end)))
+    Ok(Some(script::report(document, &output, &outcome.end)))
 }
 
 #[cfg(test)]
@@ -113,10 +134,8 @@ mod tests {
         let binary = scratch.path().join("azekura");
         fs::write(&binary, "#!/bin/sh\necho azekura says \"$@\"\n").unwrap();
         fs::set_permissions(&binary, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let tree = Tree::of(&[("docs/page.md", text)]);
         let script = script::extract(text).unwrap();
-        let document = tree.get("docs/page.md").unwrap();
-        run_session(&binary, document, &script, Duration::from_secs(30)).unwrap()
+        run_session(&binary, "docs/page.md", &script, Duration::from_secs(30)).unwrap()
     }
 
     fn without_sandbox() -> bool {

@@ -132,7 +132,7 @@ pub(crate) fn start(site: &Site, is_plain: bool) -> anyhow::Result<Running> {
     let is_new = !data.exists();
     let mut server = command(site, Side::Server);
     server
-        .args(["server", "--init", "--data"])
+        .args(["server", "--init", "--store-size", "0", "--data"])
         .arg(&data)
         .arg("--listen")
         .arg(format!("{}:{port}", site.server_address()))

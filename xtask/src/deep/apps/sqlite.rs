@@ -7,6 +7,7 @@ use super::{Place, STEP_LIMIT, acks};
 use crate::deep::seed::Seed;
 use crate::process;
 use anyhow::{Context, Result, bail};
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -22,7 +23,11 @@ pub(crate) fn run_wal(place: &Place) -> Result<String> {
 }
 
 fn run(place: &Place, mode: &str) -> Result<String> {
-    let database = place.directory.join("rows.db");
+    // A new directory that is in use: where a file system answers creations early, if it does.
+    let directory = place.directory.join("database");
+    fs::create_dir(&directory)?;
+    fs::write(directory.join("first"), "")?;
+    let database = directory.join("rows.db");
     let create = format!("PRAGMA journal_mode={mode}; CREATE TABLE acks (id INTEGER PRIMARY KEY);");
     let said = query(&database, &create)?;
     if said.trim() != mode {
