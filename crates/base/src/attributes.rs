@@ -75,6 +75,9 @@ pub struct Attributes {
     pub changed: Timestamp,
     /// Birth, where the file system keeps it.
     pub created: Option<Timestamp>,
+    /// Whether it is protected beyond its mode (immutable or append-only, chattr(1)): whether it
+    /// can be removed, only its file system can say.
+    pub protected: bool,
 }
 
 /// A new value for a time.

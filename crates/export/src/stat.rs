@@ -3,7 +3,7 @@
 use crate::errno::fs_error;
 use base::{Attributes, FileKind, FsError, Timestamp, mode};
 use rustix::fd::AsFd;
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, FileType, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 use std::ffi::CStr;
 
 /// The kind of inode that the kernel's type means.
@@ -89,6 +89,9 @@ fn convert(statx: &Statx) -> Result<Stat, FsError> {
         modified: time(statx.stx_mtime),
         changed: time(statx.stx_ctime),
         created: has_birth.then(|| time(statx.stx_btime)),
+        protected: statx
+            .stx_attributes
+            .intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND),
     };
     Ok(Stat {
         attributes,

@@ -5,9 +5,10 @@ use crate::common::{Scene, VOLUME, obstacle, run, text};
 use base::limits::REPLIES_KEPT_MAX;
 use rustix::mount::UnmountFlags;
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 fn bytes(len: usize, seed: u32) -> Vec<u8> {
@@ -131,6 +132,54 @@ fn a_large_file_created_ahead_is_at_the_server_when_close_returns() {
     assert!(
         figures["created_ahead"].as_u64() > Some(10),
         "not created ahead: {figures}"
+    );
+}
+
+#[test]
+fn removals_answered_ahead_reach_the_server_and_protected_files_stay() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let local = scene.path("export/d");
+    fs::create_dir(&local).unwrap();
+    for number in 0..200 {
+        fs::write(local.join(format!("{number}")), "x").unwrap();
+    }
+    fs::write(local.join("protected"), "x").unwrap();
+    let chattr = |how: &str| {
+        let mut chattr = Command::new("chattr");
+        run(chattr.args([how, text(&local.join("protected"))]))
+    };
+    let is_protected = chattr("+i").status.success();
+    let directory = scene.mount("mnt", &[]).join("d");
+    let count = |path: &Path| fs::read_dir(path).unwrap().count();
+    assert_eq!(count(&directory), 201);
+    for number in 0..200 {
+        fs::remove_file(directory.join(format!("{number}"))).unwrap();
+        let again = fs::remove_file(directory.join(format!("{number}")));
+        assert_eq!(again.unwrap_err().kind(), ErrorKind::NotFound);
+    }
+    assert_eq!(count(&directory), 1);
+    // A name that has just gone is free at once, whatever it is to be.
+    fs::write(directory.join("0"), "new").unwrap();
+    let protected = fs::remove_file(directory.join("protected"));
+    if is_protected {
+        chattr("-i").ok();
+        let error = protected.expect_err("it is immutable");
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        fs::remove_file(directory.join("protected")).unwrap();
+    }
+    File::open(&directory).unwrap().sync_all().unwrap();
+    assert_eq!(fs::read(local.join("0")).unwrap(), b"new");
+    assert_eq!(count(&local), 1);
+    fs::remove_file(directory.join("0")).unwrap();
+    fs::remove_dir(&directory).unwrap();
+    assert!(!local.exists());
+    let figures = json(scene.azekura(&["top", text(&scene.path("mnt")), "--once", "--json"]));
+    assert!(
+        figures["removed_ahead"].as_u64() > Some(150),
+        "not removed ahead: {figures}"
     );
 }
 

@@ -2,7 +2,7 @@
 
 use super::NodeId;
 use crate::file::Completion;
-use base::{Name, QuickMap};
+use base::{Name, Principal, QuickMap};
 use readahead::Neighbours;
 use std::sync::Arc;
 
@@ -28,6 +28,8 @@ pub struct Directory {
     /// Whether the directory has a default ACL, which decides what new files may; `None` if
     /// unknown.
     pub default_acl: Option<bool>,
+    /// Who was seen to be allowed to remove files from it.
+    pub removes: Option<Principal>,
     /// A listing that is under way.
     pub listing: Option<Completion>,
     /// How many are under way.
@@ -143,6 +145,7 @@ impl Directory {
     /// Nothing is known any more.
     pub fn forget_all(&mut self) {
         self.default_acl = None;
+        self.removes = None;
         self.names.clear();
         self.complete = false;
     }

@@ -1,4 +1,4 @@
-//! Creations answered ahead.
+//! Creations and removals answered ahead.
 //!
 //! In a directory that the server has leased to this session alone and whose names are all known, a
 //! new file needs nobody's leave: the kernel has judged the caller by leased attributes, the name
@@ -9,13 +9,16 @@
 //! lease may have gone while the creation is on its way.
 //!
 //! A creation that the server then refuses (no space, a quota) is reported by the next fsync of the
-//! file or of its directory, by a sync of the volume, and in the log.
+//! file or of its directory, by a sync of the volume, and in the log. So is a removal ([`removals`]).
 
 mod files;
+mod removals;
+
+pub(super) use removals::Taken;
 
 use super::attributes::{resolve, wall_clock};
 use super::change::{Creation, forget_name};
-use super::gather::{Outbox, Parcel};
+use super::gather::{Errand, Outbox, Parcel};
 use super::{OpenFile, View, Volume};
 use crate::cache::NodeId;
 use crate::clock::now;
@@ -26,12 +29,13 @@ use base::{
     WriteVerifier, mode,
 };
 use files::Files;
+use removals::Removals;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use wire::message::{Access, Entry, Lease, Step};
 
-/// Files that may exist only here at once.
+/// Files that may exist only here at once, and names that may be gone only here.
 const AHEAD_MAX: usize = 4096;
 /// How long a file that stays open may exist only here.
 const AHEAD_TIME_MAX: Duration = Duration::from_millis(50);
@@ -56,7 +60,8 @@ struct AheadFile {
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     files: Mutex<Files>,
-    /// Errors of refused creations by directory, for its next fsync.
+    removals: Mutex<Removals>,
+    /// Errors of refused creations and removals by directory, for its next fsync.
     pub(super) errors: Mutex<QuickMap<NodeId, FsError>>,
     pub(super) outbox: Outbox,
     /// Somebody will look for files that have stayed open for long enough.
@@ -76,6 +81,11 @@ pub(super) struct Made {
 impl Ahead {
     fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock().expect("no panic happens under this lock")
+    }
+
+    fn removals(&self) -> MutexGuard<'_, Removals> {
+        let removals = self.removals.lock();
+        removals.expect("no panic happens under this lock")
     }
 }
 
@@ -106,6 +116,10 @@ impl Volume {
         let parent_handle = known.handle.clone()?;
         let directory = known.directory.as_ref()?;
         if directory.default_acl != Some(false) || directory.get(name)?.is_some() {
+            return None;
+        }
+        // The server must not be told of the new file before it has let the old one go.
+        if self.ahead.removals().contains(*parent, name) {
             return None;
         }
         let mut attributes = new_attributes(who, &known.attributes, *mode, *umask);
@@ -237,9 +251,9 @@ impl Volume {
         files.names(directory)
     }
 
-    /// Whether the server has not confirmed some creation.
+    /// Whether the server has not confirmed some creation or removal.
     pub(super) fn has_ahead(&self) -> bool {
-        !self.ahead.files().is_empty()
+        !self.ahead.files().is_empty() || !self.ahead.removals().is_empty()
     }
 
     /// Whether a file exists only here.
@@ -306,7 +320,7 @@ impl Volume {
             };
             ahead.sent = true;
         }
-        self.gather(node);
+        self.gather(Errand::Creation(node));
     }
 
     /// The creation of a file that exists only here, with its contents as they are now.
@@ -325,7 +339,7 @@ impl Volume {
             bytes: contents.len() as u32,
         };
         Some(Parcel {
-            node,
+            errand: Errand::Creation(node),
             who: ahead.who.clone(),
             step,
             contents,
@@ -336,12 +350,15 @@ impl Volume {
     /// The server has answered a creation that was answered ahead.
     pub(super) fn created(&self, parcel: Parcel, outcome: Result<Made, FsError>) {
         let Parcel {
-            node,
+            errand: Errand::Creation(node),
             who,
             contents,
             permits,
             ..
-        } = parcel;
+        } = parcel
+        else {
+            return;
+        };
         let Some(ahead) = self.ahead.files().remove(&node) else {
             return;
         };
@@ -410,12 +427,17 @@ impl Volume {
             file.lock().written.errors.record(error);
             self.send_written(node, &file);
         }
+        self.report_ahead(ahead.parent, error);
+    }
+
+    /// What was answered ahead about a name of a directory is not so.
+    fn report_ahead(&self, directory: NodeId, error: FsError) {
         let mut errors = self
             .ahead
             .errors
             .lock()
             .expect("no panic happens under this lock");
-        errors.entry(ahead.parent).or_insert(error);
+        errors.entry(directory).or_insert(error);
         drop(errors);
         if let Some(invalidate) = self.invalidate.get() {
             invalidate.names();
@@ -448,9 +470,13 @@ impl Volume {
             .ok_or(FsError::Stale)
     }
 
-    /// Waits until the server knows the file of that name, if it exists only here: it must not be
-    /// asked about a name that it has not heard of yet.
+    /// Waits until the server knows the file of that name, if it exists only here, or that it is
+    /// gone: it must not be asked about a name of which it has not heard the latest.
     pub(super) async fn settle_name(&self, parent: NodeId, name: &Name) {
+        let removal = self.ahead.removals().completion(parent, name);
+        if let Some(removal) = removal {
+            let _ = self.settle_removal(removal).await;
+        }
         let node = self.ahead.files().named(parent, name);
         if let Some(node) = node {
             // What it refuses is not there, and is for those to hear who sync.
@@ -458,23 +484,26 @@ impl Volume {
         }
     }
 
-    /// Waits until the server knows every file of a directory.
+    /// Waits until the server knows every file of a directory, and every name that is gone.
     ///
     /// # Errors
     /// The first refusal.
     pub(super) async fn settle_directory(&self, directory: NodeId) -> Result<(), FsError> {
-        self.settle_where(|ahead| ahead.parent == directory).await
+        let removed = self.settle_removals(Some(directory)).await;
+        let made = self.settle_where(|ahead| ahead.parent == directory).await;
+        removed.and(made)
     }
 
-    /// Waits until the server knows every file.
+    /// Waits until the server knows every file, and every name that is gone.
     ///
     /// # Errors
     /// The first refusal.
     pub(super) async fn settle_everywhere(&self) -> Result<(), FsError> {
-        self.settle_where(|_| true).await
+        let removed = self.settle_removals(None).await;
+        removed.and(self.settle_where(|_| true).await)
     }
 
-    /// Waits until the server knows every file.
+    /// Waits until the server knows of everything.
     ///
     /// # Errors
     /// The first refusal, now or since the last time.
@@ -537,5 +566,6 @@ fn new_attributes(who: &Principal, parent: &Attributes, mode: u16, umask: u16) -
         modified: now,
         changed: now,
         created: Some(now),
+        protected: false,
     }
 }

@@ -266,6 +266,9 @@ impl Volume {
         name: &Name,
         directory: bool,
     ) -> Result<(), FsError> {
+        if !directory && self.try_remove_ahead(who, parent, name) {
+            return Ok(());
+        }
         let target = self.target_with(parent, name).await?;
         let victim = self.nodes().name(parent, name).flatten();
         if let Some(victim) = victim {
@@ -283,6 +286,7 @@ impl Volume {
             Step::Remove {
                 parent: target,
                 name: name.clone(),
+                file: None,
             }
         };
         let (reply, response) = match self.step(who, step).await {
@@ -294,6 +298,7 @@ impl Volume {
         };
         let StepReply::Removed {
             parent: attributes,
+            parent_lease,
             entry,
         } = reply
         else {
@@ -303,9 +308,12 @@ impl Volume {
         let mut nodes = self.nodes();
         let left = entry.as_ref().map(|entry| nodes.apply_lost(entry, seen));
         nodes.note_change(parent, name);
-        keep_refreshed(&mut nodes, parent, &attributes, seen);
+        nodes.refresh(parent, &attributes, parent_lease, seen);
         set_or_forget(&mut nodes, parent, name, None, seen);
         drop(nodes);
+        if !directory {
+            self.learn_removal(who, parent);
+        }
         self.tell_attributes(parent);
         for node in [left.flatten(), victim].into_iter().flatten() {
             self.tell_attributes(node);

@@ -1,22 +1,22 @@
-//! Files created ahead, on their way to the server: those that are closed within a moment go in one
-//! request.
+//! Creations and removals that were answered ahead, on their way to the server: those of one moment
+//! go in one request.
 //!
 //! A request of its own costs both sides some 100 us in tasks, frames and wake-ups, several times
-//! what the server needs to make the file. So a file waits up to [`GATHER_TIME`] for company, less
-//! if there is enough of it or somebody waits for any of them.
+//! what the server needs to make the file. So a change waits up to [`GATHER_TIME`] for company,
+//! less if there is enough of it or somebody waits for any of them.
 //!
 //! The server carries the steps of a request out in order and stops at the first that fails. That
-//! file is refused; those behind it have not been tried and are sent again, each alone: if there is
-//! no space for any of them, one more round trip tells of all.
+//! change is refused; those behind it have not been tried and are sent again, each alone: if there
+//! is no space for any of them, one more round trip tells of all.
 
 use super::Volume;
-use super::ahead::Made;
+use super::ahead::{Made, Taken};
 use super::write::GATHER_TIME;
 use crate::cache::NodeId;
 use crate::file::MemoryShare;
 use crate::transport::{Call, CallError, FileResponse};
 use base::limits::COMPOUND_STEPS_MAX;
-use base::{FileKind, FsError, Principal};
+use base::{FileKind, FsError, Name, Principal};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -26,22 +26,31 @@ use wire::message::{Step, StepReply};
 /// the next request is gathered.
 const BATCH_BYTES_MAX: usize = 256 << 10;
 
-/// One creation, ready to be sent.
+/// What was answered ahead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Errand {
+    /// The creation of a file.
+    Creation(NodeId),
+    /// The removal of a name from a directory.
+    Removal(NodeId, Name),
+}
+
+/// One change, ready to be sent.
 pub(super) struct Parcel {
-    pub(super) node: NodeId,
+    pub(super) errand: Errand,
     pub(super) who: Principal,
     pub(super) step: Step,
     pub(super) contents: Bytes,
     pub(super) permits: Vec<MemoryShare>,
 }
 
-/// Files that wait for company.
+/// Changes that wait for company.
 #[derive(Debug, Default)]
 pub(super) struct Outbox(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    nodes: VecDeque<NodeId>,
+    errands: VecDeque<Errand>,
     /// Somebody will come for them.
     timer_set: bool,
 }
@@ -53,11 +62,11 @@ impl Outbox {
 }
 
 impl Volume {
-    /// A file that exists only here is to be sent with others.
-    pub(super) fn gather(&self, node: NodeId) {
+    /// A change of which only we know is to be sent with others.
+    pub(super) fn gather(&self, errand: Errand) {
         let mut waiting = self.ahead.outbox.lock();
-        waiting.nodes.push_back(node);
-        let full = waiting.nodes.len() >= COMPOUND_STEPS_MAX;
+        waiting.errands.push_back(errand);
+        let full = waiting.errands.len() >= COMPOUND_STEPS_MAX;
         let set = full || std::mem::replace(&mut waiting.timer_set, true);
         drop(waiting);
         if full {
@@ -72,18 +81,21 @@ impl Volume {
         }
     }
 
-    /// Sends all files that wait for company: somebody waits for one of them, or they are enough.
+    /// Sends all that waits for company: somebody waits for one of them, or they are enough.
     pub(super) fn send_gathered(&self) {
         loop {
-            let nodes: Vec<NodeId> = {
+            let errands: Vec<Errand> = {
                 let mut waiting = self.ahead.outbox.lock();
-                let count = waiting.nodes.len().min(COMPOUND_STEPS_MAX);
-                waiting.nodes.drain(..count).collect()
+                let count = waiting.errands.len().min(COMPOUND_STEPS_MAX);
+                waiting.errands.drain(..count).collect()
             };
-            if nodes.is_empty() {
+            if errands.is_empty() {
                 return;
             }
-            let parcels = nodes.into_iter().filter_map(|node| self.pack(node));
+            let parcels = errands.into_iter().filter_map(|errand| match errand {
+                Errand::Creation(node) => self.pack(node),
+                Errand::Removal(parent, name) => self.pack_removal(parent, name),
+            });
             self.send_parcels(parcels.collect());
         }
     }
@@ -111,7 +123,7 @@ impl Volume {
     /// Sends one request.
     fn send_batch(&self, batch: Vec<Parcel>) {
         let steps: Vec<Step> = batch.iter().map(|parcel| parcel.step.clone()).collect();
-        // Not given up, as little as written data: their creation has been answered.
+        // Not given up, as little as written data: these changes have been answered.
         let call = Call::write(payload(&batch));
         let pending = self.transport.submit_steps(&batch[0].who, steps, call);
         let this = self.arc();
@@ -119,28 +131,32 @@ impl Volume {
             match pending.files().await {
                 Ok(response) => this.unpack(batch, response),
                 Err(error) => {
+                    let error = CallError::to_fs_error(error);
                     for parcel in batch {
-                        this.created(parcel, Err(CallError::to_fs_error(error)));
+                        this.refused(parcel, error);
                     }
                 }
             }
         });
     }
 
-    /// Takes over what the server says of each file.
+    /// Takes over what the server says of each change.
     fn unpack(&self, batch: Vec<Parcel>, response: FileResponse) {
         let (seen, verifier) = (response.recalls_seen, response.verifier);
         let mut results = response.results.into_iter();
         let alone = batch.len() == 1;
         let mut untried = Vec::new();
         for parcel in batch {
-            match results.next() {
-                Some(Ok(StepReply::Created {
-                    entry,
-                    parent,
-                    parent_lease,
-                    ..
-                })) if entry.attributes.kind == FileKind::File => {
+            match (results.next(), &parcel.errand) {
+                (
+                    Some(Ok(StepReply::Created {
+                        entry,
+                        parent,
+                        parent_lease,
+                        ..
+                    })),
+                    Errand::Creation(_),
+                ) if entry.attributes.kind == FileKind::File => {
                     let made = Made {
                         entry,
                         parent,
@@ -150,15 +166,39 @@ impl Volume {
                     };
                     self.created(parcel, Ok(made));
                 }
-                Some(Ok(_)) => self.created(parcel, Err(FsError::Io)),
-                Some(Err(error)) => self.created(parcel, Err(error)),
+                (
+                    Some(Ok(StepReply::Removed {
+                        parent,
+                        parent_lease,
+                        entry,
+                    })),
+                    Errand::Removal(directory, name),
+                ) => {
+                    let taken = Taken {
+                        entry,
+                        parent,
+                        parent_lease,
+                        seen,
+                    };
+                    self.removed(*directory, name, Ok(taken));
+                }
+                (Some(Ok(_)), _) => self.refused(parcel, FsError::Io),
+                (Some(Err(error)), _) => self.refused(parcel, error),
                 // An answer to nothing would have it sent for ever.
-                None if alone => self.created(parcel, Err(FsError::Io)),
-                None => untried.push(parcel),
+                (None, _) if alone => self.refused(parcel, FsError::Io),
+                (None, _) => untried.push(parcel),
             }
         }
         for parcel in untried {
             self.send_batch(vec![parcel]);
+        }
+    }
+
+    /// A change that was answered ahead is not to be.
+    fn refused(&self, parcel: Parcel, error: FsError) {
+        match &parcel.errand {
+            Errand::Creation(_) => self.created(parcel, Err(error)),
+            Errand::Removal(directory, name) => self.removed(*directory, name, Err(error)),
         }
     }
 }

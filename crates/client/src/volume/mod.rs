@@ -111,6 +111,8 @@ pub struct Counters {
     pub recalls: AtomicU64,
     /// Creations answered ahead.
     pub created_ahead: AtomicU64,
+    /// Removals answered ahead.
+    pub removed_ahead: AtomicU64,
 }
 
 /// See the module's head.

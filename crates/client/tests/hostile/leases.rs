@@ -4,7 +4,7 @@ use crate::alone;
 use crate::memory::Measured;
 use crate::peer::{END_TIME_MAX, Lies, Peer, file, handle, look, name, results, root};
 use base::limits::{RECALL_ITEMS_MAX, RECALLS_UNDER_WAY_MAX};
-use base::{Extent, Principal, RequestId};
+use base::{Extent, Name, Principal, RequestId};
 use client::cache::NodeId;
 use client::volume::{Creation, Volume};
 use std::sync::Arc;
@@ -58,6 +58,7 @@ fn generous() -> Lies {
                         parent_lease,
                         ..
                     } => (entry.lease, *parent_lease) = (Lease::Exclusive, Lease::Exclusive),
+                    StepReply::Removed { parent_lease, .. } => *parent_lease = Lease::Exclusive,
                     StepReply::Attributes { lease, .. } => *lease = Lease::Exclusive,
                     StepReply::Directory { lease, entries, .. } => {
                         *lease = Lease::Exclusive;
@@ -170,7 +171,24 @@ async fn create_ahead(volume: &Volume, text: &str) {
     }
 }
 
-/// What a peer was asked that keeps back the answer to a creation until it is told to give it.
+/// Has the removal of the peer's file answered ahead: the caller has removed something before.
+async fn remove_ahead(volume: &Volume, text: &Name) {
+    let (who, begun) = (Principal::root(), Instant::now());
+    volume.list(&who, NodeId::ROOT).await.unwrap();
+    let other = name("other");
+    volume
+        .remove(&who, NodeId::ROOT, &other, false)
+        .await
+        .unwrap();
+    while !volume.try_remove_ahead(&who, NodeId::ROOT, text) {
+        assert!(begun.elapsed() < END_TIME_MAX, "nothing is removed ahead");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        volume.list(&who, NodeId::ROOT).await.unwrap();
+    }
+}
+
+/// What a peer was asked that keeps back the answer to a change that was answered ahead until it is
+/// told to give it.
 #[derive(Default)]
 struct Held {
     recalls: AtomicBool,
@@ -192,17 +210,28 @@ fn holding(held: &Arc<Held>) -> Lies {
         answer: Box::new(move |asked, said| {
             let of_name = |step: &Step| match step {
                 Step::Lookup { name, .. }
-                | Step::Remove { name, .. }
+                | Step::Remove {
+                    name, file: None, ..
+                }
                 | Step::Rename { name, .. }
                 | Step::MakeDirectory { name, .. }
-                | Step::Create { name, .. } => name.as_bytes() == b"second",
+                | Step::Create { name, .. } => {
+                    [b"second".as_slice(), b"file"].contains(&name.as_bytes())
+                }
                 _ => false,
             };
-            if let [Step::CreateFile { .. }, ..] = asked.steps() {
-                // On a connection of its own; the others go on.
-                while !yours.answers.load(Ordering::Acquire) {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+            if let [
+                Step::CreateFile { .. } | Step::Remove { file: Some(_), .. },
+                ..,
+            ] = asked.steps()
+            {
+                // On a connection of its own; the others go on, so this worker must not keep the
+                // runtime's timers and the tasks that it was about to run.
+                tokio::task::block_in_place(|| {
+                    while !yours.answers.load(Ordering::Acquire) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
             }
             if asked.steps().iter().any(of_name) && !yours.answers.load(Ordering::Acquire) {
                 yours.is_early.store(true, Ordering::Release);
@@ -214,17 +243,17 @@ fn holding(held: &Arc<Held>) -> Lies {
 }
 
 /// Asks about the name, whatever comes of it.
-async fn ask(volume: &Volume, question: usize) {
-    let (who, root, second) = (Principal::root(), NodeId::ROOT, name("second"));
-    let creation = creation("second");
+async fn ask(volume: &Volume, text: &str, question: usize) {
+    let (who, root, asked) = (Principal::root(), NodeId::ROOT, name(text));
+    let creation = creation(text);
     match question {
-        0 => drop(volume.lookup(&who, root, &second).await),
+        0 => drop(volume.lookup(&who, root, &asked).await),
         1 => {
-            let _ = volume.remove(&who, root, &second, false).await;
+            let _ = volume.remove(&who, root, &asked, false).await;
         }
         2 => {
             let (to, mode) = (name("third"), RenameMode::NoReplace);
-            let renamed = volume.rename(&who, root, &second, root, &to, mode);
+            let renamed = volume.rename(&who, root, &asked, root, &to, mode);
             let _ = renamed.await;
         }
         3 => drop(volume.make_directory(&who, &creation).await),
@@ -236,6 +265,24 @@ async fn ask(volume: &Volume, question: usize) {
     }
 }
 
+/// Whether a question about a name reaches the peer before it has heard of the latest change.
+async fn asks_early(volume: &Volume, text: &str, question: usize, held: &Held) -> bool {
+    held.recalls.store(true, Ordering::Release);
+    let (asked, begun) = (name(text), Instant::now());
+    while volume.lookup_cached(NodeId::ROOT, &asked).is_some() {
+        assert!(begun.elapsed() < END_TIME_MAX, "the recall is not obeyed");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let asking = ask(volume, text, question);
+    let told = async {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        held.answers.store(true, Ordering::Release);
+    };
+    let both = async { tokio::join!(asking, told) };
+    timeout(END_TIME_MAX, both).await.expect("an end");
+    held.is_early.load(Ordering::Acquire)
+}
+
 #[test]
 fn a_name_whose_creation_is_on_its_way_is_not_asked_about() {
     for question in 0..5 {
@@ -244,20 +291,24 @@ fn a_name_whose_creation_is_on_its_way_is_not_asked_about() {
             let peer = Peer::start(holding(&held)).await;
             let volume = peer.volume().await;
             create_ahead(&volume, "second").await;
-            held.recalls.store(true, Ordering::Release);
-            let second = name("second");
-            while volume.lookup_cached(NodeId::ROOT, &second).is_some() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            let asking = ask(&volume, question);
-            let told = async {
-                tokio::time::sleep(Duration::from_millis(150)).await;
-                held.answers.store(true, Ordering::Release);
-            };
-            let both = async { tokio::join!(asking, told) };
-            timeout(END_TIME_MAX, both).await.expect("an end");
+            let is_early = asks_early(&volume, "second", question, &held).await;
+            assert!(!is_early, "question {question} was asked before");
+        });
+    }
+}
 
-            let is_early = held.is_early.load(Ordering::Acquire);
+#[test]
+fn a_name_whose_removal_is_on_its_way_is_not_asked_about() {
+    for question in 0..5 {
+        alone(async {
+            let held = Arc::new(Held::default());
+            let peer = Peer::start(holding(&held)).await;
+            let volume = peer.volume().await;
+            look(&volume).await.unwrap().expect("the peer's file");
+            remove_ahead(&volume, &name("file")).await;
+            let again = volume.try_remove_ahead(&Principal::root(), NodeId::ROOT, &name("file"));
+            assert!(!again, "it is gone");
+            let is_early = asks_early(&volume, "file", question, &held).await;
             assert!(!is_early, "question {question} was asked before");
         });
     }

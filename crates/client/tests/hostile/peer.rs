@@ -68,6 +68,7 @@ pub(crate) fn attributes(kind: FileKind, inode: u64) -> Attributes {
         modified: time,
         changed: time,
         created: None,
+        protected: false,
     }
 }
 
@@ -475,6 +476,7 @@ fn change_name(step: &Step) -> StepReply {
     match step {
         Step::Remove { .. } | Step::RemoveDirectory { .. } => StepReply::Removed {
             parent: root().attributes,
+            parent_lease: root().lease,
             entry: None,
         },
         Step::Rename { .. } => StepReply::Renamed {

@@ -121,6 +121,7 @@ impl Inode {
             modified: self.modified,
             changed: self.changed,
             created: Some(self.created),
+            protected: false,
         }
     }
 }

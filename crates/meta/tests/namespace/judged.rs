@@ -312,6 +312,7 @@ fn attributes(fd: &rustix::fd::OwnedFd) -> Attributes {
         modified: time(stat.stx_mtime),
         changed: time(stat.stx_ctime),
         created: None,
+        protected: false,
     }
 }
 

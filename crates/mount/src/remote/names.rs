@@ -142,6 +142,9 @@ impl RemoteFs {
             return;
         };
         let who = call.who();
+        if !directory && self.volume.try_remove_ahead(&who, call.node, &name) {
+            return call.answer.outcome(Ok(()));
+        }
         call.answer.wait(None);
         let volume = Arc::clone(&self.volume);
         self.runtime.spawn(async move {

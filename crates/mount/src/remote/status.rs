@@ -38,6 +38,7 @@ struct Status<'a> {
     leases: usize,
     recalls: u64,
     created_ahead: u64,
+    removed_ahead: u64,
 }
 
 fn rate(part: u64, whole: u64) -> f64 {
@@ -88,6 +89,7 @@ impl RemoteFs {
             leases,
             recalls: count(&counters.recalls),
             created_ahead: count(&counters.created_ahead),
+            removed_ahead: count(&counters.removed_ahead),
         };
         serde_json::to_string(&status).expect("figures are plain data")
     }

@@ -10,9 +10,18 @@ use crate::journal::{Act, Done, Intent, Key, Past};
 use crate::lease::{Change, Moment};
 use crate::opens::open_again;
 use crate::volume::Volume;
-use base::{AttributeChange, FileKind, FsError, Name, OpenId};
+use base::{AttributeChange, FileKind, FsError, Handle, Name, OpenId};
 use export::{Access, Create, Node, OpenFile, OpenOptions, Worker, Written};
 use wire::message::{self, Entry, Lease, Refusal, RenameMode, Step, StepReply, Target};
+
+/// Whose name is taken away.
+#[derive(Clone, Copy)]
+enum Removing<'s> {
+    /// A file's; this one's, if one is stated.
+    File(Option<&'s Handle>),
+    /// A directory's.
+    Directory,
+}
 
 /// What a name is made into.
 enum Making<'s> {
@@ -122,8 +131,13 @@ impl Execution {
                 parent,
                 name,
             } => self.link(worker, target, parent, name),
-            Step::Remove { parent, name } => self.remove(worker, parent, name, false),
-            Step::RemoveDirectory { parent, name } => self.remove(worker, parent, name, true),
+            Step::Remove { parent, name, file } => {
+                let kind = Removing::File(file.as_ref());
+                self.remove(worker, parent, name, kind)
+            }
+            Step::RemoveDirectory { parent, name } => {
+                self.remove(worker, parent, name, Removing::Directory)
+            }
             Step::Rename {
                 parent,
                 name,
@@ -451,17 +465,17 @@ impl Execution {
         worker: &Worker,
         parent: &Target,
         name: &Name,
-        directory: bool,
+        what: Removing<'_>,
     ) -> Result<StepReply, Stop> {
         let parent = self.changing(parent)?;
-        self.contest([&parent.outer])?;
+        let (parent_lease, _) = self.enter(&parent, Lease::Exclusive)?;
         let victim = self.peek(worker, &parent, name);
-        if let Some(victim) = victim.as_ref().filter(|_| directory) {
+        let outer = victim.as_ref().map(|v| parent.volume.outer(&v.handle));
+        if let (Removing::Directory, Some(directory)) = (what, &outer) {
             // Somebody may have created in it ahead of being asked; then it is not empty.
-            self.contest([&parent.volume.outer(&victim.handle)])?;
+            self.contest([directory])?;
         }
         self.hold(worker, &parent.volume, victim.as_ref());
-        let outer = victim.as_ref().map(|v| parent.volume.outer(&v.handle));
         let act = Act::Remove {
             parent: parent.outer.clone(),
             name: name.clone(),
@@ -471,10 +485,16 @@ impl Execution {
             act,
             |this| {
                 let export = &parent.volume.export;
-                if directory {
-                    export.remove_directory(worker, &this.who, &parent.inner, name)
-                } else {
-                    export.unlink(worker, &this.who, &parent.inner, name)
+                match what {
+                    Removing::Directory => {
+                        export.remove_directory(worker, &this.who, &parent.inner, name)
+                    }
+                    Removing::File(Some(meant)) if outer.as_ref() != Some(meant) => {
+                        // Why nothing was found counts for more than that it is not the one.
+                        let found = export.lookup(worker, &this.who, &parent.inner, name);
+                        found.and(Err(FsError::NotFound))
+                    }
+                    Removing::File(_) => export.unlink(worker, &this.who, &parent.inner, name),
                 }
             },
             |_| Done::default(),
@@ -487,7 +507,11 @@ impl Execution {
         self.changed(&changes);
         let entry = self.unnamed(worker, &parent.volume, gone, then)?;
         let parent = self.attributes_of(worker, &parent)?;
-        Ok(StepReply::Removed { parent, entry })
+        Ok(StepReply::Removed {
+            parent,
+            parent_lease,
+            entry,
+        })
     }
 
     fn rename(

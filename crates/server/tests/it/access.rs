@@ -464,6 +464,7 @@ async fn a_read_only_volume_refuses_every_change() {
         Step::Remove {
             parent: at(&root),
             name: crate::client::name("a"),
+            file: None,
         },
         Step::SetAttributes {
             target: at(&a),

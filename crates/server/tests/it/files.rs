@@ -54,6 +54,7 @@ pub(crate) fn remove(parent: &Handle, text: &str) -> Step {
     Step::Remove {
         parent: at(parent),
         name: name(text),
+        file: None,
     }
 }
 
@@ -317,6 +318,35 @@ async fn names_are_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_removal_that_says_whose_name_it_means_takes_no_other() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let mut client = world.client().await;
+    let root = client.attach().await.handle;
+    let old = made(&client.step(create(&root, "a", None)).await);
+    let removal = Step::Remove {
+        parent: at(&root),
+        name: name("a"),
+        file: Some(old.clone()),
+    };
+    client.step(remove(&root, "a")).await.unwrap();
+    assert_eq!(client.step(removal.clone()).await, Err(FsError::NotFound));
+    let new = made(&client.step(create(&root, "a", None)).await);
+    assert_ne!(old, new);
+    assert_eq!(client.step(removal).await, Err(FsError::NotFound));
+    assert_eq!(client.lookup(&root, "a").await.unwrap().handle, new);
+    let removal = Step::Remove {
+        parent: at(&root),
+        name: name("a"),
+        file: Some(new),
+    };
+    assert!(client.step(removal).await.is_ok());
+    assert!(client.lookup(&root, "a").await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn small_files_come_with_their_look_up_and_in_one_fetch() {
     if !is_root() {
         return;
@@ -442,6 +472,7 @@ async fn the_server_judges_for_the_caller() {
     let remove = Step::Remove {
         parent: at(&root),
         name: name("a"),
+        file: None,
     };
     assert_eq!(
         client.step(remove).await,

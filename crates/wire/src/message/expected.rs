@@ -226,7 +226,7 @@ impl Answer {
             (Self::Created, StepReply::Created { entry, parent, .. }) => {
                 is_possible(entry) && are_possible(parent)
             }
-            (Self::Removed, StepReply::Removed { parent, entry }) => {
+            (Self::Removed, StepReply::Removed { parent, entry, .. }) => {
                 are_possible(parent) && entry.as_ref().is_none_or(is_possible)
             }
             (

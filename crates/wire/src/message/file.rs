@@ -424,6 +424,9 @@ pub enum Step {
         parent: Target,
         /// The name.
         name: Name,
+        /// Only if it leads to this file; else `NotFound`. So a removal that the client answered
+        /// ahead does not hit what others have put there since.
+        file: Option<Handle>,
     },
     /// Take an empty directory away. Answer: `Removed`.
     RemoveDirectory {
@@ -623,6 +626,8 @@ pub enum StepReply {
     Removed {
         /// The directory's attributes afterwards.
         parent: Attributes,
+        /// Lease on the directory.
+        parent_lease: Lease,
         /// The inode as it is without the name, maybe without any; `None` if it is not known.
         entry: Option<Entry>,
     },

@@ -103,6 +103,7 @@ fn attributes() -> Attributes {
             nanos: 0,
         },
         created: Some(Timestamp::default()),
+        protected: true,
     }
 }
 
@@ -279,6 +280,7 @@ fn name_steps() -> Vec<Step> {
         Step::Remove {
             parent: target(),
             name: name(),
+            file: Some(handle()),
         },
         Step::RemoveDirectory {
             parent: target(),
@@ -375,6 +377,7 @@ fn attribute_replies() -> Vec<StepReply> {
         StepReply::Position(1 << 35),
         StepReply::Removed {
             parent: attributes(),
+            parent_lease: Lease::Exclusive,
             entry: None,
         },
         StepReply::Renamed {

@@ -261,6 +261,7 @@ fn written(offset: u64, bytes: u32) -> StepReply {
             modified: time,
             changed: time,
             created: None,
+            protected: false,
         },
     }
 }

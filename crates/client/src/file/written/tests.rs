@@ -322,6 +322,7 @@ fn the_newest_state_counts_whichever_reply_comes_last() {
         modified: base::Timestamp::default(),
         changed: base::Timestamp::default(),
         created: None,
+        protected: false,
     };
     let mut written = Written::default();
     push(&mut written, 0, 100);

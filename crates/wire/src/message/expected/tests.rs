@@ -35,6 +35,7 @@ fn attributes() -> Attributes {
         modified: Timestamp::default(),
         changed: Timestamp::default(),
         created: None,
+        protected: false,
     }
 }
 
