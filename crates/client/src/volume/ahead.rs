@@ -9,7 +9,8 @@
 //! lease may have gone while the creation is on its way.
 //!
 //! A creation that the server then refuses (no space, a quota) is reported by the next fsync of the
-//! file or of its directory, by a sync of the volume, and in the log. So is a removal ([`removals`]).
+//! file or of its directory, by a sync of the volume, and in the log. So is a refused removal
+//! ([`removals`]).
 
 mod files;
 mod removals;
@@ -145,10 +146,7 @@ impl Volume {
         self.ahead.files().insert(node, file);
         drop(nodes);
         self.counters.created_ahead.fetch_add(1, Ordering::Relaxed);
-        let open = self.fresh_open();
-        self.register(who, node, open, access, false);
-        self.file(node).ok()?.lock().on_open(open);
-        self.pin(node);
+        let open = self.open_created(who, node, access, append)?;
         self.send_in_time();
         let view = View {
             node,
@@ -156,15 +154,28 @@ impl Volume {
             attributes_leased: true,
             name_leased: true,
         };
-        let open = OpenFile {
+        Some((view, open))
+    }
+
+    fn open_created(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        access: Access,
+        append: bool,
+    ) -> Option<OpenFile> {
+        let open = self.fresh_open();
+        self.register(who, node, open, access, false);
+        self.file(node).ok()?.lock().on_open(open);
+        self.pin(node);
+        Some(OpenFile {
             node,
             open,
             access,
             append,
             who: who.clone(),
             keep_data: true,
-        };
-        Some((view, open))
+        })
     }
 
     /// Learns whether a directory has a default ACL, so that later creations in it may be answered
