@@ -25,13 +25,16 @@ pub(crate) struct Group {
 impl Group {
     /// Makes it durable; needs nothing of the core.
     pub(crate) fn write(&self) -> Result<(), StoreError> {
-        self.write_by(|offset, bytes| self.device.write_at(offset, bytes))
+        let write = |offset, bytes: &[u8]| self.device.write_at(offset, bytes);
+        self.write_by(write, || self.device.flush())
     }
 
-    /// As [`Self::write`], with another way to the device for the entry itself.
+    /// As [`Self::write`], with another way to the device for the entry itself. Its flush need not
+    /// cover anything else: data that the entry speaks of has had one before.
     pub(crate) fn write_by(
         &self,
         write: impl FnOnce(u64, &[u8]) -> Result<(), DeviceError>,
+        flush: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<(), StoreError> {
         if self.is_direct && !planted(Mistake::NoDataFlush) {
             self.device.flush()?;
@@ -40,7 +43,7 @@ impl Group {
         if planted(Mistake::NoEntryFlush) {
             return Ok(());
         }
-        Ok(self.device.flush()?)
+        Ok(flush()?)
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! The core writes data in place while it holds the lock, and calls it durable only after a flush.
 //! So a write is handed to the queue, and only a flush has to know what became of it: it waits for
-//! every write before it, and fails for ever once one of them has failed. Reads and further writes
-//! of bytes that are being written wait for these. Small reads, small writes and those of part of a
-//! block are carried out at once; the reads count among what the device is given at once.
+//! every write before it, and fails for ever once one of them has failed. Only the flush of an
+//! entry of the log, which speaks of data that has been flushed, waits for none. Reads and further
+//! writes of bytes that are being written wait for these. Small reads, small writes and those of
+//! part of a block are carried out at once; the reads count among what the device is given at once.
 //!
 //! What is written from a *payload*, a buffer that was handed over whole, goes down as a share of
 //! it; other data is copied once.
@@ -226,6 +227,23 @@ impl Queued {
         self.write_through(offset, from)
     }
 
+    /// Makes durable what was written by [`Self::write_now`]. It does not wait for other writes
+    /// that are under way: those of a checkpoint, many at once, would make each commit beside it as
+    /// slow as they are. Once one of them has failed, this fails as well.
+    pub(crate) fn flush_now(&self) -> Result<(), DeviceError> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        let has_failed = self.writes.lock().has_failed;
+        self.flush_device(has_failed)
+    }
+
+    fn flush_device(&self, has_failed: bool) -> Result<(), DeviceError> {
+        if has_failed {
+            let source = io::Error::other("a write before it has failed");
+            return Err(failed(DeviceAction::Flush, Extent::default(), source));
+        }
+        self.queue.device().flush()
+    }
+
     fn write_through(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
         self.wait_for(DeviceAction::Write, Extent::new(offset, from.len() as u64))?;
         self.queue.device().write_at(offset, from)
@@ -335,10 +353,8 @@ impl BlockDevice for Queued {
         let before = self.writes.lock().next;
         let oldest = |state: &State| state.under_way.first_key_value().map(|(number, _)| *number);
         let busy = |state: &State| oldest(state).is_some_and(|oldest| oldest < before);
-        if self.writes.wait(busy).map_err(error)?.has_failed {
-            return Err(error(io::Error::other("a write before it has failed")));
-        }
-        self.queue.device().flush()
+        let has_failed = self.writes.wait(busy).map_err(error)?.has_failed;
+        self.flush_device(has_failed)
     }
 
     fn trim(&self, extent: Extent) -> Result<(), DeviceError> {

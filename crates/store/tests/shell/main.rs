@@ -7,6 +7,7 @@
 )]
 
 mod alone;
+mod beside;
 mod crash;
 mod file;
 mod gate;
