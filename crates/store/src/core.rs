@@ -20,6 +20,7 @@ mod checkpoint;
 mod group;
 mod grow;
 mod open;
+mod records;
 mod room;
 
 use crate::StoreError;
@@ -45,11 +46,12 @@ use checkpoint::Frozen;
 pub(crate) use checkpoint::{Checkpoint, leaf_key, sum_at};
 pub(crate) use open::superblock_of;
 pub use open::{Format, Options};
+pub(crate) use records::Records;
 
 /// Records and pieces as they are now, over what lies below.
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
-    pub(crate) records: BTreeMap<Key, Option<Value>>,
+    pub(crate) records: Records,
     pub(crate) pieces: BTreeMap<PieceAt, Arc<[u8]>>,
     /// Records that are put and not removed, and their bytes.
     puts: usize,

@@ -44,7 +44,7 @@ pub fn log(data: &[u8]) {
         assert_eq!(again, bytes);
     }
     if let Ok((counters, changes)) = entry::decode(data) {
-        let mut writer = entry::EntryWriter::new(&counters);
+        let mut writer = entry::EntryWriter::new(&counters, 0);
         for change in &changes {
             match change {
                 entry::Change::Put(key, value) => writer.record(key, Some(value)),

@@ -56,6 +56,25 @@ pub(crate) const ATTRIBUTE_BYTES_MAX: usize = 1024;
 pub(crate) const ATTRIBUTES_MAX: usize = 64;
 
 impl Key {
+    /// A bit of its own for each kind.
+    pub(crate) fn kind(&self) -> u16 {
+        match self {
+            Self::Object(..) => 1,
+            Self::Attribute(..) => 1 << 1,
+            Self::Place(..) => 1 << 2,
+            Self::Au(..) => 1 << 3,
+            Self::Leaf(..) => 1 << 4,
+            Self::AuMap(..) => 1 << 5,
+            Self::Room(..) => 1 << 6,
+            Self::Dead(..) => 1 << 7,
+            Self::Holder(..) => 1 << 8,
+            Self::Member(..) => 1 << 9,
+            Self::End(..) => 1 << 10,
+            Self::Over(..) => 1 << 11,
+            Self::Lost(..) => 1 << 12,
+        }
+    }
+
     /// Appends the encoded key.
     pub(crate) fn encode_into(&self, bytes: &mut Vec<u8>) {
         *bytes = postcard::to_extend(self, std::mem::take(bytes))

@@ -87,7 +87,7 @@ impl Core {
             return Err(StoreError::Due(Due::Checkpoint));
         }
         let batch = std::mem::take(&mut self.batch);
-        let mut entry = EntryWriter::new(&self.counters);
+        let mut entry = EntryWriter::new(&self.counters, len_max);
         for key in &batch.records {
             entry.record(key, self.changed_record(key));
         }

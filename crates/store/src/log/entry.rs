@@ -41,9 +41,10 @@ pub(crate) struct EntryWriter {
 }
 
 impl EntryWriter {
-    /// Nothing yet but the counters as they are after it.
-    pub(crate) fn new(counters: &Counters) -> Self {
-        let mut bytes = vec![0; 4];
+    /// Nothing yet but the counters as they are after it; about `len` bytes come to it.
+    pub(crate) fn new(counters: &Counters, len: usize) -> Self {
+        let mut bytes = Vec::with_capacity(len);
+        bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(&counters.number.to_le_bytes());
         bytes.extend_from_slice(&counters.generation.to_le_bytes());
         bytes.extend_from_slice(&counters.now.as_nanos().to_le_bytes());
@@ -182,7 +183,7 @@ mod tests {
     };
 
     fn sample() -> Vec<u8> {
-        let mut entry = EntryWriter::new(&COUNTERS);
+        let mut entry = EntryWriter::new(&COUNTERS, 0);
         entry.record(&Key::Object(ObjectId([5; 16])), Some(&Value::from(*b"on")));
         entry.record(&Key::Place(300, 1), None);
         entry.piece(PieceAt { au: 2, piece: 9 }, b"data");
@@ -225,7 +226,7 @@ mod tests {
     fn lengths_said_before_are_those_written() {
         let key = Key::Place(300, 1);
         let value = Value::from(*b"on");
-        let mut entry = EntryWriter::new(&COUNTERS);
+        let mut entry = EntryWriter::new(&COUNTERS, 0);
         entry.record(&key, Some(&value));
         entry.record(&key, None);
         entry.piece(PieceAt { au: 2, piece: 9 }, b"data");

@@ -158,12 +158,15 @@ impl Transaction<'_> {
         for (piece, from, to) in at.pieces() {
             let (new, after) = rest.split_at(to - from);
             rest = after;
-            let mut bytes = vec![0; to.max(group.piece(piece).len as usize)];
-            if from > 0 || to < bytes.len() {
-                self.read_piece(at, group, piece, &mut bytes)?;
+            let len = to.max(group.piece(piece).len as usize);
+            if new.len() == len {
+                self.put_piece(at, group, piece, new.into());
+                continue;
             }
+            let mut bytes = vec![0; len];
+            self.read_piece(at, group, piece, &mut bytes)?;
             bytes[from..to].copy_from_slice(new);
-            self.put_piece(at, group, piece, bytes);
+            self.put_piece(at, group, piece, bytes.into());
         }
         Ok(())
     }
@@ -210,7 +213,7 @@ impl Transaction<'_> {
                     false => bytes[from..to].fill(0),
                 }
             }
-            self.put_piece(at, group, piece, bytes);
+            self.put_piece(at, group, piece, bytes.into());
         }
         Ok(())
     }
@@ -250,11 +253,8 @@ impl Transaction<'_> {
         plan.carry_out(&*self.core.device, bytes)
     }
 
-    fn put_piece(&mut self, at: GroupAt, group: &mut Group, piece: usize, bytes: Vec<u8>) {
+    fn put_piece(&mut self, at: GroupAt, group: &mut Group, piece: usize, bytes: Arc<[u8]>) {
         group.set_piece(piece, Sum::of(&bytes));
-        self.staged
-            .layer
-            .pieces
-            .insert(at.piece(piece), bytes.into());
+        self.staged.layer.pieces.insert(at.piece(piece), bytes);
     }
 }
