@@ -4,11 +4,12 @@
 use crate::work;
 use base::{BlockDevice, DeviceError, ObjectId, Time};
 use sim::CrashDisk;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use store::device::{Completion, InOrder, Queue, Request};
-use store::{Core, Store, Terms};
+use store::device::{Completion, Done, InOrder, Queue, Request};
+use store::{Core, Store, StoreError, Terms};
 
 const OBJECT: ObjectId = ObjectId([7; 16]);
 const PIECE: u64 = 4096;
@@ -35,6 +36,17 @@ impl Slow {
         for (request, completion) in self.kept().take().unwrap_or_default() {
             self.inner.submit(request, completion).unwrap();
         }
+    }
+
+    /// Answers the first request that it keeps: it has failed.
+    fn fail_one(&self) {
+        let (request, completion) = self.kept().as_mut().unwrap().remove(0);
+        let result = Err(DeviceError::Failed {
+            action: request.action(),
+            extent: request.extent(),
+            source: io::ErrorKind::Other.into(),
+        });
+        completion(Done { request, result });
     }
 
     fn is_keeping(&self) -> bool {
@@ -147,4 +159,30 @@ fn a_commit_waits_for_the_data_that_its_entry_speaks_of() {
     let kept = after_a_loss_of_power(&disk, LARGE as u64, LARGE);
     assert!(kept == [4; LARGE]);
     store.stop().unwrap();
+}
+
+#[test]
+fn a_commit_fails_once_something_beside_it_has_failed() {
+    let (_, slow, store) = store();
+    for piece in 0..8 {
+        store.write(OBJECT, piece * 3 * PIECE, &[2; 4096]).unwrap();
+    }
+    store.commit().unwrap();
+    slow.shut();
+    thread::scope(|scope| {
+        let checkpoint = scope.spawn(|| store.checkpoint());
+        wait_until("a checkpoint writes", || slow.is_keeping());
+        slow.fail_one();
+        // The checkpoint has not found out yet: the rest of it is under way.
+        store.write(OBJECT, PIECE, &[3; 4096]).unwrap();
+        assert!(matches!(store.commit(), Err(StoreError::Poisoned)));
+        slow.open();
+        assert!(checkpoint.join().unwrap().is_err());
+    });
+    let failure = store.status().failure.unwrap();
+    assert!(
+        failure.contains("a write before it has failed"),
+        "{failure}"
+    );
+    assert!(store.stop().is_err());
 }
