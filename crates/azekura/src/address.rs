@@ -147,9 +147,21 @@ impl FromStr for FileAddress {
             Name::new(part).map_err(|error| AddressError(format!("{text:?}: {part:?}: {error}")))
         });
         Ok(Self {
-            volume: volume.parse()?,
+            volume: volume.parse().map_err(|error| with_path(text, error))?,
             path: names.collect::<Result<_, _>>()?,
         })
+    }
+}
+
+/// Where the server is well written, how the rest should be.
+fn with_path(text: &str, error: AddressError) -> AddressError {
+    let server = text.split('/').next().unwrap_or_default();
+    match server.parse::<Address>() {
+        Ok(_) => AddressError(format!(
+            "{text:?} is not HOST:PORT/VOLUME or HOST:PORT/VOLUME:/PATH, such as \
+             127.0.0.1:7700/photos:/2026"
+        )),
+        Err(_) => error,
     }
 }
 
@@ -217,6 +229,16 @@ impl FromStr for Location {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_without_its_colon_is_told_how_it_is_written() {
+        for text in ["far:7700/v:a", "far:7700/v/a", "far:7700/v:", "far:7700/"] {
+            let error = text.parse::<Place>().unwrap_err().to_string();
+            assert!(error.contains("HOST:PORT/VOLUME:/PATH"), "{error}");
+        }
+        let error = "far/v:/a".parse::<Place>().unwrap_err().to_string();
+        assert!(error.contains("is not HOST:PORT,"), "{error}");
+    }
 
     #[test]
     fn servers_are_a_host_and_a_port() {

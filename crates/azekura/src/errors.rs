@@ -19,6 +19,8 @@ use mount::kernel::{MountError, SessionError};
 use server::{DataError, ServerError, StorageError};
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 use wire::identity::IdentityError;
 use wire::link::LinkError;
@@ -476,17 +478,43 @@ impl From<ServerError> for Failure {
                     Code::DataInUse,
                     format!("{} is in use by another server", path.display()),
                 ),
+                DataError::Io { path, source } => data_io(&path, &source),
                 DataError::Identity(_) => Self::new(Code::BadCredential, message),
                 _ => Self::new(Code::DataDirectory, message),
             },
             ServerError::Identity(_) => Self::new(Code::BadCredential, message),
             ServerError::Export(_) => Self::new(Code::ServerRights, message),
-            ServerError::Listen { address, source } => {
-                let why = plain_io(&source);
-                Self::new(Code::Listen, format!("cannot listen on {address}: {why}"))
-            }
+            ServerError::Listen { address, source } => listen_failure(address, &source),
             ServerError::Storage(error) => error.into(),
         }
+    }
+}
+
+/// The data directory, or a file in it, could not be used.
+fn data_io(path: &Path, error: &io::Error) -> Failure {
+    let message = format!("{}: {}", path.display(), plain_io(error));
+    let failure = Failure::new(Code::DataDirectory, message);
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            failure.hint("a data directory is for its owner alone: run the server as that user")
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            failure.hint("--data names a directory; choose an empty or a new one")
+        }
+        _ => failure,
+    }
+}
+
+/// `address` could not be listened on.
+pub(crate) fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure {
+    let message = format!("cannot listen on {address}: {}", plain_io(error));
+    let failure = Failure::new(Code::Listen, message);
+    match error.kind() {
+        io::ErrorKind::AddrNotAvailable => {
+            failure.hint("`ip address` lists this machine's addresses; 0.0.0.0 stands for all")
+        }
+        io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 are root's"),
+        _ => failure,
     }
 }
 
@@ -634,6 +662,24 @@ mod tests {
               hint: stop that one, or give this one a directory of its own
               code: AZ0603 (docs/errors/AZ0603.md)"#]]
         .assert_eq(&data(DataError::InUse));
+    }
+
+    #[test]
+    fn the_reason_of_the_system_chooses_the_hint() {
+        let address = SocketAddr::from(([192, 0, 2, 1], 7700));
+        let listen = |kind: io::ErrorKind| listen_failure(address, &kind.into()).to_string();
+        assert!(listen(io::ErrorKind::AddrInUse).contains("ss -ltnp"));
+        assert!(listen(io::ErrorKind::AddrNotAvailable).contains("`ip address`"));
+        assert!(listen(io::ErrorKind::PermissionDenied).contains("1024"));
+        let denied = DataError::Io {
+            path: "srv".into(),
+            source: io::Error::from_raw_os_error(13),
+        };
+        expect![[r#"
+            error: srv: permission denied
+              hint: a data directory is for its owner alone: run the server as that user
+              code: AZ0602 (docs/errors/AZ0602.md)"#]]
+        .assert_eq(&Failure::from(ServerError::Data(denied)).to_string());
     }
 
     #[test]

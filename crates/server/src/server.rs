@@ -129,6 +129,14 @@ impl Server {
         Self::init_with_store(data_dir, None)
     }
 
+    /// Whether there is a cluster in `data_dir`.
+    ///
+    /// # Errors
+    /// [`ServerError::Data`] if that cannot be seen: no rights, or no directory.
+    pub fn has_cluster(data_dir: &Path) -> Result<bool, ServerError> {
+        Ok(DataDirectory::has_cluster(data_dir)?)
+    }
+
     /// As [`Self::init`], with a first store if one is asked for. It counts as initialised when all
     /// is there.
     ///

@@ -85,12 +85,16 @@ impl Cp {
     fn interrupted(&self, copied: &Copied) -> Failure {
         let files = output::count(copied.files, "file");
         let bytes = output::size(copied.bytes);
-        let failure = Failure::interrupted(format!(
-            "interrupted after {files} ({bytes}), the last of which may not have arrived"
-        ));
         if self.dry_run {
-            return failure;
+            return Failure::interrupted("interrupted");
         }
+        let failure = Failure::interrupted(match copied.files {
+            0 => "interrupted before the first file was complete; part of it may be at the target"
+                .to_owned(),
+            _ => format!(
+                "interrupted after {files} ({bytes}), the last of which may not have arrived"
+            ),
+        });
         failure.hint(if self.preserve {
             "repeat with --continue for the rest"
         } else {
@@ -150,6 +154,8 @@ impl Cp {
             let failure = Failure::new(Code::CopyIncomplete, message);
             return Err(if copied.failed == copied.special {
                 failure.hint("pipes, sockets and devices are never copied; the rest has been")
+            } else if !self.recursive {
+                failure.hint("the reasons are named above; when they are gone, repeat the command")
             } else {
                 failure
             });

@@ -56,6 +56,12 @@ impl Login {
         } else {
             terminal::read_line(JOIN_BYTES_MAX).context("standard input")?
         };
+        if text.trim().is_empty() {
+            return Err(Failure::new(
+                Code::JoinStringText,
+                "no join string was given",
+            ));
+        }
         let join: JoinString = text
             .parse()
             .map_err(|error| Failure::new(Code::JoinStringText, format!("{error}")))?;

@@ -91,6 +91,8 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
     let mut arguments: Vec<OsString> = arguments.collect();
     if let Some(command) = helper_command(arguments.first()) {
         arguments.insert(1, command.into());
+        // For the usage: `mount.azekura mount-helper` is no command.
+        arguments[0] = env!("CARGO_BIN_NAME").into();
     }
     let Arguments { verbose, command } = Arguments::parse_from(arguments);
     match command {

@@ -21,6 +21,7 @@ pub(super) struct MountHelper {
     /// HOST:PORT/VOLUME
     #[arg(value_name = "SOURCE")]
     source: String,
+    /// An existing directory
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// Options as in fstab

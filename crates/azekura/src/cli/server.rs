@@ -3,7 +3,7 @@
 use crate::address::Address;
 use crate::config::Config;
 use crate::connect::{host_name, resolve, runtime};
-use crate::errors::{Code, Context, Failure, Result};
+use crate::errors::{Context, Result};
 use crate::{notify, output};
 use ::server::{DataError, NewStore, RunningServer, Server as Service, ServerConfig, ServerError};
 use base::ByteSize;
@@ -101,6 +101,8 @@ impl Server {
 
     /// Makes a cluster unless there is one.
     fn initialise(&self, data: &Path) -> Result<()> {
+        // What cannot be seen is not to be made anew.
+        Service::has_cluster(data)?;
         let size = self
             .store_size
             .map_or_else(|| store_size(data), |size| size.0);
@@ -116,7 +118,7 @@ impl Server {
 
     /// Takes stores over that were made elsewhere.
     fn add_stores(&self, data: &Path) -> Result<()> {
-        if !self.store.is_empty() && !data.join("cluster.toml").exists() {
+        if !self.store.is_empty() && !Service::has_cluster(data)? {
             return Err(ServerError::from(DataError::NotInitialised(data.to_owned())).into());
         }
         for path in &self.store {
@@ -130,13 +132,16 @@ impl Server {
     }
 
     fn check(&self, data: &Path, listen: SocketAddr) -> Result<()> {
-        drop(std::net::TcpListener::bind(listen).map_err(|error| {
-            let why = crate::errors::plain_io(&error);
-            Failure::new(Code::Listen, format!("cannot listen on {listen}: {why}"))
-        })?);
-        let there = data.join("cluster.toml").exists();
+        drop(
+            std::net::TcpListener::bind(listen)
+                .map_err(|error| crate::errors::listen_failure(listen, &error))?,
+        );
+        let there = Service::has_cluster(data)?;
         if !there && !self.init {
             return Err(ServerError::from(DataError::NotInitialised(data.to_owned())).into());
+        }
+        if !there {
+            check_rights(data)?;
         }
         let would = if there { "serve" } else { "make a cluster in" };
         output::line(format_args!(
@@ -144,6 +149,20 @@ impl Server {
             data.display()
         ))
     }
+}
+
+/// Whether this user may make `data`, or files in it if it is there.
+fn check_rights(data: &Path) -> Result<()> {
+    let there = data.ancestors().find(|path| path.exists());
+    let there = there.unwrap_or(Path::new("/"));
+    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    rustix::fs::access(there, access).map_err(|errno| {
+        let error = DataError::Io {
+            path: there.to_owned(),
+            source: errno.into(),
+        };
+        ServerError::from(error).into()
+    })
 }
 
 /// Size of a first store if nobody says one: enough to try everything out, and no burden. None

@@ -61,7 +61,7 @@ impl Create {
         // `./photos` may lead through links; at the server only the real path means the same. If it
         // does not exist here, the server may be another machine, and it will judge.
         let path = path.canonicalize().unwrap_or(path);
-        let path = path.into_os_string().into_string().map_err(|path| {
+        let export = path.into_os_string().into_string().map_err(|path| {
             let shown = output::plain(&path.to_string_lossy());
             Failure::new(Code::Invalid, format!("{shown} is not UTF-8"))
                 .hint("export a directory above it, or rename it")
@@ -70,13 +70,16 @@ impl Create {
         let request = AdminRequest::VolumeCreate {
             name: volume.clone(),
             kind: VolumeKind::Export {
-                path,
+                path: export.clone(),
                 read_only: self.read_only,
             },
             dry_run: self.dry_run,
         };
         let created = ask(config, server, &self.way, request);
-        let created = one(created.map_err(|failure| refused(server, failure))?, server)?;
+        let created = one(
+            created.map_err(|failure| refused(server, &export, failure))?,
+            server,
+        )?;
         if self.json {
             return output::json(&volume_json(&created));
         }
@@ -94,9 +97,13 @@ impl Create {
     }
 }
 
-/// What the server says of a directory that it does not take.
-fn refused(server: &Address, failure: Failure) -> Failure {
+/// What the server says of a directory that it does not take: then it names it. Otherwise it is the
+/// volume's name that it does not take.
+fn refused(server: &Address, export: &str, failure: Failure) -> Failure {
     match failure.code() {
+        Code::Invalid if !failure.to_string().contains(export) => {
+            failure.during(format_args!("at {server}"))
+        }
         Code::Invalid => failure.during(format_args!("at {server}")).hint(
             "--export names a directory of the server's machine; it must exist there, outside of \
              the server's data directory",

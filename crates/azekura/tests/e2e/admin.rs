@@ -4,6 +4,7 @@ use crate::checks::{fails, json};
 use crate::common::{Scene, VOLUME, obstacle, run, text};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -110,6 +111,12 @@ fn a_directory_that_cannot_be_exported_is_one_of_the_servers_machine() {
         refused.stderr.contains("the server's machine"),
         "{refused:?}"
     );
+    // A name that is none has nothing to do with the directory.
+    let other = format!("{}/Other", scene.address());
+    let refused = scene.azekura(&["volume", "create", &other, "--export", "."]);
+    fails(&refused, "AZ0303");
+    assert!(refused.stderr.contains("a volume's name"), "{refused:?}");
+    assert!(!refused.stderr.contains("--export"), "{refused:?}");
 }
 
 #[test]
@@ -156,6 +163,51 @@ fn a_server_that_cannot_start_says_why() {
     ])
     .ok();
     assert!(!scene.path("newer").exists(), "a dry run makes nothing");
+    let file = ["--data", "full/mine", "--listen", "127.0.0.1:0", "--init"];
+    let no_directory = server(&file);
+    fails(&no_directory, "AZ0602");
+    assert!(
+        no_directory.stderr.contains("--data names a directory"),
+        "{no_directory:?}"
+    );
+    fails(&server(&[&file[..], &["--dry-run"]].concat()), "AZ0602");
+}
+
+#[test]
+fn who_may_not_see_the_data_directory_is_not_told_to_make_a_cluster() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    // A copy that other users can run; the data directory is its owner's.
+    let program = scene.path("program");
+    fs::copy(env!("CARGO_BIN_EXE_azekura"), &program).unwrap();
+    let open = fs::Permissions::from_mode(0o755);
+    for path in [scene.path("."), program.clone()] {
+        fs::set_permissions(path, open.clone()).unwrap();
+    }
+    let as_another = |data: &Path, more: &[&str]| {
+        let mut command = Command::new(&program);
+        command.uid(65534).gid(65534).current_dir("/");
+        command.env("AZEKURA_CONFIG_DIR", scene.path("none"));
+        command.args(["server", "--listen", "127.0.0.1:0", "--data"]);
+        run(command.arg(data).args(more))
+    };
+    for more in [
+        &[][..],
+        &["--dry-run"],
+        &["--init"],
+        &["--init", "--dry-run"],
+    ] {
+        let denied = as_another(&scene.path("srv"), more);
+        fails(&denied, "AZ0602");
+        let cause = "srv: permission denied";
+        assert!(denied.stderr.contains(cause), "{more:?}: {denied:?}");
+        assert!(!denied.stderr.contains("--init"), "{denied:?}");
+    }
+    // Nor does a dry run promise what the rights do not give.
+    let denied = as_another(&scene.path("new"), &["--init", "--dry-run"]);
+    fails(&denied, "AZ0602");
 }
 
 #[test]

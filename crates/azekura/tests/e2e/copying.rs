@@ -165,7 +165,12 @@ fn what_cannot_be_copied_is_named_and_the_rest_is_copied() {
         "AZ0303",
     );
     let same = format!("{}:/tree/large", scene.volume());
-    fails(&scene.azekura(&["cp", &same, &same]), "AZ0405");
+    let onto_itself = scene.azekura(&["cp", &same, &same]);
+    fails(&onto_itself, "AZ0405");
+    assert!(
+        !onto_itself.stderr.contains("--continue"),
+        "there is no rest: {onto_itself:?}"
+    );
     assert_eq!(
         fs::metadata(scene.path("export/tree/large")).unwrap().len(),
         3_000_001
@@ -226,6 +231,35 @@ fn an_interruption_says_how_far_it_came_and_how_it_goes_on() {
     assert!(lines[0].starts_with("error: interrupted after "), "{said}");
     assert!(lines[1].contains("--continue"), "{said}");
     assert!(lines[2].contains("AZ0004"), "{said}");
+}
+
+#[test]
+fn an_interruption_in_the_first_file_speaks_of_no_last_one() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    fs::write(scene.path("large"), vec![1; 200_000_000]).unwrap();
+    let target = format!("{}:/large", scene.volume());
+    let log = fs::File::create(scene.path("said")).unwrap();
+    let mut command = scene.command();
+    command.args(["cp", "large", &target]).stderr(log);
+    let mut copying = command.spawn().unwrap();
+    while !scene.path("export/large").exists() {
+        assert!(copying.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    // It does not arrive before the signal.
+    scene.signal(Signal::STOP);
+    kill_process(Pid::from_child(&copying), Signal::INT).unwrap();
+    let status = copying.wait().unwrap();
+    scene.signal(Signal::CONT);
+    let said = fs::read_to_string(scene.path("said")).unwrap();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(
+        said.starts_with("error: interrupted before the first file was complete; "),
+        "{said}"
+    );
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn azekura(config: &Path, arguments: &[&str]) -> Command {
 #[test]
 fn wrong_usage_ends_with_2_and_a_reason() {
     let config = tempfile::tempdir().unwrap();
-    let wrong: [&[&str]; 8] = [
+    let wrong: [&[&str]; 9] = [
         &[],
         &["server"],
         &["mount", "nowhere", "/mnt"],
@@ -30,6 +30,7 @@ fn wrong_usage_ends_with_2_and_a_reason() {
         &["cp", "a", "far:7700/v:/a", "--continue"],
         &["join", "create", "far:7700", "--kind", "root"],
         &["volume", "list", "far:7700", "--timeout", "soon"],
+        &["store", "scrub", "disk", "--rate", "0"],
     ];
     for arguments in wrong {
         let run = run(&mut azekura(config.path(), arguments));
@@ -92,6 +93,14 @@ fn a_join_string_can_come_from_standard_input() {
 }
 
 #[test]
+fn an_empty_join_string_is_called_empty() {
+    let config = tempfile::tempdir().unwrap();
+    let none = run(&mut azekura(config.path(), &["login", "127.0.0.1:1", "-"]));
+    fails(&none, "AZ0203");
+    assert!(none.stderr.contains("no join string was given"), "{none:?}");
+}
+
+#[test]
 fn a_mistake_in_the_configuration_is_named() {
     let config = tempfile::tempdir().unwrap();
     std::fs::write(
@@ -141,6 +150,15 @@ fn mount_8_calls_it_by_another_name() {
         .arg(config.path())
         .args(["-l", "-n"]);
     fails(&run(&mut command), "AZ0504");
+    // What they say of themselves can be typed.
+    for (name, usage) in [
+        ("mount.azekura", "Usage: azekura mount-helper ["),
+        ("umount.azekura", "Usage: azekura umount ["),
+    ] {
+        let mut command = azekura(config.path(), &["--help"]);
+        let help = run(command.arg0(name)).ok();
+        assert!(help.contains(usage), "{help}");
+    }
 }
 
 #[test]

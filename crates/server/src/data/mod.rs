@@ -132,9 +132,22 @@ impl DataDirectory {
         Ok((cluster, admin))
     }
 
+    /// Whether there is a cluster in `path`.
+    ///
+    /// # Errors
+    /// If that cannot be seen, for lack of rights or because it is no directory: then nobody is to
+    /// be told to make a cluster there.
+    pub(crate) fn has_cluster(path: &Path) -> Result<bool, DataError> {
+        let there = path.join("cluster.toml").try_exists();
+        there.map_err(|source| DataError::Io {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
     /// Opens the directory for a run of the server, which begins with [`Self::begin_run`].
     pub(crate) fn open(path: &Path) -> Result<(Self, Registry), DataError> {
-        if !path.join("cluster.toml").exists() {
+        if !Self::has_cluster(path)? {
             return Err(DataError::NotInitialised(path.to_owned()));
         }
         let lock = lock(path)?;

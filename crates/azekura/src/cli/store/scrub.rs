@@ -23,11 +23,20 @@ pub(in crate::cli) struct Scrub {
     #[command(flatten)]
     path: OnePath,
     /// Read no faster than this
-    #[arg(long)]
+    #[arg(long, value_parser = rate)]
     rate: Option<Rate>,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// A rate at which reading comes to an end.
+fn rate(text: &str) -> std::result::Result<Rate, String> {
+    match text.parse::<Rate>() {
+        Ok(Rate(0)) => Err("at this rate nothing would ever be read".to_owned()),
+        Ok(rate) => Ok(rate),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 impl Scrub {
