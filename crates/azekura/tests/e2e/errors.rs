@@ -93,6 +93,23 @@ fn what_found_no_room_is_not_shown_as_if_it_had() {
 }
 
 #[test]
+fn what_is_removed_again_after_a_full_disk_keeps_no_mount() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let (small, mount) = Small::new();
+    for name in ["file", "none"] {
+        let path = mount.join(name);
+        let script = ["-c", "head -c 4m /dev/urandom > \"$0\"", text(&path)];
+        drop(run(Command::new("sh").args(script)));
+    }
+    for name in ["file", "none"] {
+        fs::remove_file(mount.join(name)).unwrap();
+    }
+    small.scene.azekura(&["umount", text(&mount)]).ok();
+}
+
+#[test]
 fn an_error_that_only_a_close_has_told_is_told_to_who_syncs_later() {
     if let Some(why) = obstacle() {
         return println!("{why}");

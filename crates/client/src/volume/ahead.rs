@@ -267,6 +267,12 @@ impl Volume {
         !self.ahead.files().is_empty() || !self.ahead.removals().is_empty()
     }
 
+    /// Whether something that was answered ahead was refused, and nobody has been told.
+    pub(super) fn has_refused(&self) -> bool {
+        let errors = self.ahead.errors.lock();
+        !errors.expect("no panic happens under this lock").is_empty()
+    }
+
     /// Whether a file exists only here.
     pub(super) fn is_ahead(&self, node: NodeId) -> bool {
         self.ahead.files().contains_key(&node)

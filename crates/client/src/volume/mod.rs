@@ -50,7 +50,7 @@ pub use overshoot::Overshoot;
 pub use read::Pieces;
 pub use readahead::Advice as ReadAdvice;
 
-use crate::cache::{NodeId, NodeTable};
+use crate::cache::{Node, NodeId, NodeTable};
 use crate::clock::now;
 use crate::file::File;
 use crate::transport::{Call, CallError, FileResponse, Transport};
@@ -240,8 +240,8 @@ impl Volume {
     /// Whether anything would be lost, or an error stay untold, if the volume ended now.
     #[must_use]
     pub fn has_unwritten(&self) -> bool {
-        let is_due = |file: &Arc<File>| file.lock().written.is_due();
-        self.has_ahead() || self.files().iter().any(is_due)
+        let is_due = |(_, file): &(NodeId, Arc<File>)| file.lock().written.is_due();
+        self.has_ahead() || self.has_refused() || self.files_that_last().iter().any(is_due)
     }
 
     /// Nodes known and leases held.
@@ -254,6 +254,17 @@ impl Volume {
     fn files(&self) -> Vec<Arc<File>> {
         let files = self.files_by_node().into_iter();
         files.map(|(_, file)| file).collect()
+    }
+
+    /// Files but those that are gone for everybody: what became of their data concerns nobody.
+    fn files_that_last(&self) -> Vec<(NodeId, Arc<File>)> {
+        let nodes = self.nodes();
+        let lasts = |node: &Node| node.attributes.links > 0 || node.pins > 0;
+        let with_file = |id| {
+            let node = nodes.get(id).filter(|node| lasts(node))?;
+            Some((id, node.file.clone()?))
+        };
+        nodes.ids().filter_map(with_file).collect()
     }
 
     fn files_by_node(&self) -> Vec<(NodeId, Arc<File>)> {
@@ -418,7 +429,7 @@ impl Volume {
     pub async fn sync(&self, who: &Principal) -> Result<(), FsError> {
         self.settle_all().await?;
         let mut outcome = Ok(());
-        for (node, file) in self.files_by_node() {
+        for (node, file) in self.files_that_last() {
             if file.lock().written.is_due() {
                 outcome = outcome.and(self.commit(who, node, None, false).await);
             }
