@@ -181,6 +181,39 @@ pub const KERNEL_BUFFERS_SPARE_MAX: usize = 16;
 pub const STREAMS_PER_FILE_MAX: usize = 16;
 /// Claims of one reservation: a year of daily intervals on 44 devices.
 pub const RESERVATION_CLAIMS_MAX: usize = 16384;
+/// Devices of one reservation: 16 of each of 16 servers would be more than a file is striped over.
+pub const RESERVE_SLICES_MAX: usize = 64;
+/// Windows of one reservation: every day for ten years, or every hour for five months. With its
+/// devices and lines it has at most [`RESERVATION_CLAIMS_MAX`] claims.
+pub const RESERVE_COUNT_MAX: u32 = 3660;
+/// Windows of one reservation with space: each is asked for at each of its stores.
+pub const RESERVE_SPACE_COUNT_MAX: u32 = 400;
+/// Longest name of a reservation: its identity in hexadecimal fits.
+pub const RESERVE_NAME_BYTES_MAX: usize = 63;
+/// Reservations in one reply. Each has at most a few KB, with all its slices.
+pub const RESERVE_LIST_MAX: usize = 128;
+/// Counter-offers in one reply: later, earlier, slower.
+pub const RESERVE_OFFERS_MAX: usize = 3;
+/// Users who may reserve by the administrator's list.
+pub const RESERVE_USERS_MAX: usize = 1024;
+/// Starts that are tried for one counter-offer. Each asks every device in question, so that whoever
+/// asks keeps others waiting for some milliseconds at most.
+pub const RESERVE_STARTS_MAX: usize = 2048;
+/// Reservations that a manager keeps, those that are over for a while included: the goal of its
+/// design. With its calendars each has about a kilobyte.
+pub const RESERVE_RECORDS_MAX: usize = 1 << 20;
+/// Requests that wait for a manager. It takes as many at a time as one transaction holds.
+pub const RESERVE_QUEUE_MAX: usize = 4096;
+/// Changes that a manager makes durable at once: one entry of the engine each.
+pub const RESERVE_BATCH_MAX: usize = 100;
+/// Reservations whose space is being asked for at the storage servers.
+pub const RESERVE_ERRANDS_MAX: usize = 256;
+/// How long a reservation is remembered after everything of it is over, for its report.
+pub const RESERVE_KEPT_TIME: Duration = Duration::from_secs(7 * 86_400);
+/// How often a manager looks at the time, and at what has become of devices.
+pub const RESERVE_TICK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a request to a manager may take: its queue, the stores, the engine.
+pub const RESERVE_TIME_MAX: Duration = Duration::from_secs(25);
 /// Devices of one server in one ticket.
 pub const TICKET_SLICES_MAX: usize = 16;
 /// How often a ticket can be split one after another: a job, its steps, their nodes, their ranks,
@@ -440,6 +473,9 @@ const _: () = assert!(
         <= TICKET_BYTES_MAX
 );
 // Each claim is one or two stretches, and every stretch is asked about at least once.
+const _: () = assert!(RESERVE_LIST_MAX * (1024 + RESERVE_SLICES_MAX * 64) < FRAME_BODY_BYTES_MAX);
+const _: () = assert!(RESERVE_BATCH_MAX < META_OPERATIONS_MAX);
+const _: () = assert!(RESERVE_TIME_MAX.as_secs() < REQUEST_TIME_DEFAULT.as_secs());
 const _: () = assert!(2 * RESERVATION_CLAIMS_MAX < RESERVATION_PROBES_MAX);
 const _: () = assert!(XATTR_BYTES_MAX < META_VALUE_BYTES_MAX);
 const _: () = assert!(META_KEY_BYTES_MAX + META_VALUE_BYTES_MAX < META_TRANSACTION_BYTES_MAX);

@@ -8,6 +8,7 @@
 use crate::admin;
 use crate::core::{Core, Ending};
 use crate::link::{Destination, Link, Next, last_frame};
+use crate::manager;
 use crate::memory::Arrival;
 use crate::pending::PendingPlace;
 use crate::pool::Turn;
@@ -549,6 +550,14 @@ impl Receiver {
                 let (core, session) = (self.core.clone(), self.session.clone());
                 tokio::task::spawn_blocking(move || {
                     let reply = admin::answer(&core, session.peer.kind, request);
+                    answer(&to, &reply, Bytes::new());
+                });
+                return;
+            }
+            Request::Reserve { uid, request } => {
+                let (core, kind) = (self.core.clone(), self.session.peer.kind);
+                tokio::spawn(async move {
+                    let reply = manager::answer(&core, kind, uid, request).await;
                     answer(&to, &reply, Bytes::new());
                 });
                 return;

@@ -14,6 +14,7 @@ use crate::judge::Judge;
 use crate::lease::Caching;
 use crate::link::{Link, LinkKey};
 use crate::locks::Locks;
+use crate::manager::Manager;
 use crate::pool::Pool;
 use crate::session::{Session, Sessions};
 use crate::storage::Storage;
@@ -39,6 +40,7 @@ pub(crate) struct Core {
     pub(crate) judge: Judge,
     pub(crate) buffers: Buffers,
     pub(crate) pool: Arc<Pool>,
+    pub(crate) manager: Manager,
     pub(crate) storage: Arc<Storage>,
     pub(crate) clock: Clock,
     pub(crate) client_verifier: ClientVerifier,

@@ -19,6 +19,9 @@ pub enum ServerError {
     /// A store.
     #[error(transparent)]
     Storage(#[from] crate::storage::StorageError),
+    /// The ledger of reservations.
+    #[error(transparent)]
+    Manager(#[from] crate::manager::ManagerError),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {

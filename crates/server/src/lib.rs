@@ -39,6 +39,7 @@
 //! | `volume` | exports, handles on the wire |
 //! | `judge` | for whom the server acts |
 //! | `storage` | stores, tickets, one dispatcher for each device |
+//! | `manager` | reservations: calendars, their ledger, who gets which ticket |
 //! | `data` | the data directory |
 //! | `admin`, `background`, `reaper` | administration, visible work, what time does |
 
@@ -56,6 +57,7 @@ mod judge;
 mod lease;
 mod link;
 mod locks;
+mod manager;
 mod memory;
 mod opens;
 mod pending;
@@ -70,6 +72,7 @@ mod watch;
 
 pub use data::DataError;
 pub use error::ServerError;
+pub use manager::{LedgerError, MANAGER_FORMAT_VERSION, ManagerError};
 pub use server::{BoundServer, InitOutcome, RunningServer, Server, ServerConfig};
 pub use storage::{
     DeviceInfo, Floors, JudgeError, NewStore, Plan, SpaceError, SpaceRequest, Storage,

@@ -12,6 +12,7 @@ use crate::journal::Journal;
 use crate::judge::Judge;
 use crate::lease::Caching;
 use crate::locks::Locks;
+use crate::manager::Manager;
 use crate::pending::{Pending, PendingPlace};
 use crate::pool::Pool;
 use crate::session::Sessions;
@@ -236,6 +237,7 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     data.begin_run()?;
     let cluster = data.authority.cluster();
     let storage = Storage::open(data.path(), cluster, config.first_come_first_served)?;
+    let manager = Manager::open(data.path(), &storage)?;
     let core = Arc::new(Core {
         client_verifier: ClientVerifier::new(&data.server)?,
         credentials: registry.valid_credentials(),
@@ -247,6 +249,7 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
         judge: Judge::default(),
         buffers: Buffers::default(),
         pool: Pool::start(config.workers)?,
+        manager,
         storage,
         background: Background::default(),
         stopping: AtomicBool::new(false),
@@ -409,6 +412,7 @@ impl RunningServer {
         let core = self.core.clone();
         let stopped = tokio::task::spawn_blocking(move || {
             core.pool.stop(STOP_TIME_MAX);
+            core.manager.stop();
             core.storage.stop();
             // What nobody holds when the server stops in order, nobody can want back.
             if core.locks.is_empty() {

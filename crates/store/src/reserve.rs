@@ -51,6 +51,9 @@ pub enum Terms {
     Until(Moment),
     /// From this reservation, as long as it lasts; if it is extended, the object lives longer, too.
     Reserved(u64),
+    /// As `Reserved`, and already before the reservation begins: for what stays empty until then,
+    /// because its space is promised from the beginning on only.
+    Ahead(u64),
     /// From this reservation, up to this moment, which is not after the reservation's end.
     Within(u64, Moment),
 }

@@ -18,8 +18,8 @@ use std::path::Path;
 use wire::frame::Header;
 use wire::message::{
     AdminReply, AdminRequest, Farewell, Hello, Notice, ObjectError, ObjectReply, ObjectRequest,
-    ObjectStep, ObjectStepReply, Proof, Reply, Request, Step, StepReply, TicketRefusal, Welcome,
-    decode, encode,
+    ObjectStep, ObjectStepReply, Proof, Reply, Request, ReserveReply, ReserveRequest, Step,
+    StepReply, TicketRefusal, Welcome, decode, encode,
 };
 
 fn table(samples: &[samples::Sample]) -> String {
@@ -73,6 +73,8 @@ fn every_golden_line_is_read_as_what_it_is_called() {
                 ("object_reply", _) => reads::<ObjectReply>(bytes, name),
                 ("object_error", _) => reads::<ObjectError>(bytes, name),
                 ("ticket_refusal", _) => reads::<TicketRefusal>(bytes, name),
+                ("reserve_request", _) => reads::<ReserveRequest>(bytes, name),
+                ("reserve_reply", _) => reads::<ReserveReply>(bytes, name),
                 ("handshake", "Hello") => reads::<Hello>(bytes, name),
                 ("handshake", "Welcome") => reads::<Welcome>(bytes, name),
                 ("handshake", "Proof") => reads::<Proof>(bytes, name),
@@ -115,6 +117,8 @@ proptest! {
         returns::<AdminReply>(seed)?;
         returns::<ObjectRequest>(seed)?;
         returns::<ObjectReply>(seed)?;
+        returns::<ReserveRequest>(seed)?;
+        returns::<ReserveReply>(seed)?;
     }
 }
 

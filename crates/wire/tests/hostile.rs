@@ -10,8 +10,9 @@ mod counting;
 use base::limits::{
     ADMIN_TEXT_BYTES_MAX, BACKGROUND_WORKERS_MAX, COMPOUND_STEPS_MAX, CREDENTIALS_PER_REPLY_MAX,
     DIRECTORY_ENTRIES_MAX, FRAME_BODY_BYTES_MAX, GROUPS_MAX, OBJECT_ATTRIBUTES_MAX,
-    OBJECTS_PER_PAGE_MAX, SERVER_STORES_MAX, SESSIONS_MAX, STRAGGLERS_MAX, TICKET_BYTES_MAX,
-    TICKET_RECORD_PAGE_MAX, VOLUMES_MAX,
+    OBJECTS_PER_PAGE_MAX, RESERVE_LIST_MAX, RESERVE_NAME_BYTES_MAX, RESERVE_OFFERS_MAX,
+    RESERVE_SLICES_MAX, RESERVE_USERS_MAX, SERVER_STORES_MAX, SESSIONS_MAX, STRAGGLERS_MAX,
+    TICKET_BYTES_MAX, TICKET_RECORD_PAGE_MAX, VOLUMES_MAX,
 };
 use common::generate::generated;
 use common::samples;
@@ -189,6 +190,37 @@ fn what_administrators_are_answered_is_bounded_too() {
 }
 
 #[test]
+fn what_is_said_of_reservations_is_bounded_too() {
+    let reads = |body: Vec<u8>| decode::<Reply>(&body).is_ok();
+    // Identity, name, volume and ten numbers of a summary, then its slices.
+    let summary = [&[0; 16][..], &[0], &[0; 16], &[0; 12]].concat();
+    let slices = |count| {
+        [
+            list(&[&[6, 1][..], &summary].concat(), count, &[0; 35]),
+            vec![0; 2],
+        ]
+    };
+    let slices = |count| reads(slices(count).concat());
+    assert!(slices(RESERVE_SLICES_MAX) && !slices(RESERVE_SLICES_MAX + 1));
+    let whole = [&summary[..], &[0]].concat();
+    let all = |count| reads([list(&[6, 2], count, &whole), vec![0]].concat());
+    assert!(all(RESERVE_LIST_MAX) && !all(RESERVE_LIST_MAX + 1));
+    let tickets = |count| reads(list(&[&[6, 1][..], &whole, &[0]].concat(), count, &[0; 17]));
+    assert!(tickets(RESERVE_SLICES_MAX) && !tickets(RESERVE_SLICES_MAX + 1));
+    let refused = [&[6, 3, 3][..], &[0; 3]].concat();
+    let offers = |count| reads(list(&refused, count, &[0; 5]));
+    assert!(offers(RESERVE_OFFERS_MAX) && !offers(RESERVE_OFFERS_MAX + 1));
+    let head = [&[6, 4][..], &whole, &[0; 4]].concat();
+    let seconds = |count| reads(list(&head, count, &[0; 5]));
+    assert!(seconds(TICKET_RECORD_PAGE_MAX) && !seconds(TICKET_RECORD_PAGE_MAX + 1));
+    let users =
+        |count| decode::<Request>(&[list(&[10, 0, 8, 0, 0, 0], count, &[0]), vec![0]].concat());
+    assert!(users(RESERVE_USERS_MAX).is_ok() && users(RESERVE_USERS_MAX + 1).is_err());
+    let name = |count| decode::<Request>(&list(&[10, 0, 2, 0], count, b"x")).is_ok();
+    assert!(name(RESERVE_NAME_BYTES_MAX) && !name(RESERVE_NAME_BYTES_MAX + 1));
+}
+
+#[test]
 fn the_largest_lists_of_the_smallest_elements_stay_within_their_bound() {
     let full = |prefix: &[u8], element: &[u8]| {
         let count = (FRAME_BODY_BYTES_MAX - 64) / element.len();
@@ -205,6 +237,7 @@ fn the_largest_lists_of_the_smallest_elements_stay_within_their_bound() {
     full(&[5, 1], &[0; 38]); // stores
     full(&[5, 3], &[0; 5]); // seconds of a ticket
     full(&[&[5, 4][..], &[0; 16], &[1, 0, 5]].concat(), &[0; 19]); // objects
+    full(&[&[6, 2][..]].concat(), &[0; 46]); // reservations
     full(&[2, 2], &[0; 21]); // volumes
     full(&[2, 4], &[0; 5]); // credentials
     let status = |zeros: usize| [&[2, 1, 0][..], &vec![0; zeros]].concat();

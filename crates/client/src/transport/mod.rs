@@ -37,7 +37,7 @@ use tokio::sync::{Notify, oneshot};
 use wire::frame::{Class, Frame};
 use wire::message::{
     AdminReply, AdminRequest, Compound, CredentialKind, Expected, Notice, Refusal, Reply, Request,
-    Step, StepReply, Target, encode,
+    ReserveReply, ReserveRequest, Step, StepReply, Target, encode,
 };
 use wire::session::{ConnectionIndex, InFlight, Submission};
 
@@ -647,6 +647,22 @@ impl Transport {
         let pending = self.submit(&Request::Admin(request), Call::metadata());
         match pending.response().await?.reply {
             Reply::Admin(reply) => Ok(reply),
+            _ => Err(CallError::Protocol),
+        }
+    }
+
+    /// Asks the manager for a user of this machine.
+    ///
+    /// # Errors
+    /// That of the way there; what the manager thinks of it is in the reply.
+    pub async fn reserve(
+        &self,
+        uid: u32,
+        request: ReserveRequest,
+    ) -> Result<ReserveReply, CallError> {
+        let pending = self.submit(&Request::Reserve { uid, request }, Call::metadata());
+        match pending.response().await?.reply {
+            Reply::Reserve(reply) => Ok(reply),
             _ => Err(CallError::Protocol),
         }
     }

@@ -52,6 +52,8 @@ mod space;
 mod state;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::with_store;
 
 pub use error::StorageError;
 

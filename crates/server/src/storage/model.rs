@@ -85,7 +85,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`ModelError`] if it does not say enough.
-    pub(super) fn new(cells: &[Measured], floors: Floors) -> Result<Self, ModelError> {
+    pub(crate) fn new(cells: &[Measured], floors: Floors) -> Result<Self, ModelError> {
         let model = CostModel::new(cells)?;
         let is_mixed = cells.iter().any(|cell| cell.write_percent == WRITE_PERCENT);
         let load = Load {

@@ -115,11 +115,8 @@ impl Device {
         let number = self.store.reserve(wanted)?;
         let marked = self
             .store
-            .create(by_ticket(request.ticket), Terms::Reserved(number))
-            .and_then(|()| {
-                self.store
-                    .create(by_number(number), Terms::Reserved(number))
-            });
+            .create(by_ticket(request.ticket), Terms::Ahead(number))
+            .and_then(|()| self.store.create(by_number(number), Terms::Ahead(number)));
         if let Err(error) = marked {
             // What cannot be found again by its ticket is of no use.
             self.store.release(number)?;

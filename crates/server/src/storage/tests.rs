@@ -11,7 +11,7 @@ use store::StoreError;
 const MIB: u64 = 1 << 20;
 
 /// A data directory with one store of so many MiB that was not measured.
-pub(super) fn with_store(mib: u64) -> (tempfile::TempDir, StoreId) {
+pub(crate) fn with_store(mib: u64) -> (tempfile::TempDir, StoreId) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk");
     let id = format_file(&path, mib * MIB);

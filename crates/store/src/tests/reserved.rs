@@ -498,3 +498,37 @@ fn a_reservation_has_its_space_beside_a_greedy_writer() {
         Err(StoreError::NotFound(_))
     ));
 }
+
+#[test]
+fn an_object_can_be_made_ahead_of_its_reservation_and_takes_nobodys_space() {
+    let disk = world::formatted(6 << 20);
+    let mut store = Core::open(disk, world::options()).unwrap();
+    let (now, start) = (Time::from_secs(10), Moment::from_secs(1000));
+    let request = Request {
+        interval: Interval::new(start, start.plus(100)).unwrap(),
+        aus: 20,
+        records: 4,
+    };
+    let reservation = store.reserve(now, request).unwrap();
+    let early = store.create(now, id(1), Terms::Reserved(reservation));
+    assert!(matches!(early, Err(StoreError::NotHeld(_))), "{early:?}");
+    store.create(now, id(1), Terms::Ahead(reservation)).unwrap();
+    store.commit().unwrap();
+    assert_eq!(
+        store.info(now, id(1)).unwrap().reservation,
+        Some(reservation)
+    );
+    // All of its space is there when it begins.
+    let begun = Time::from_secs(1000);
+    let data = world::pattern(1, 0, world::AU as usize);
+    for au in 0..20 {
+        store.write(begun, id(1), au * world::AU, &data).unwrap();
+    }
+    let late = Time::from_secs(1100);
+    let over = store.create(late, id(2), Terms::Ahead(reservation));
+    assert!(matches!(over, Err(StoreError::NotHeld(_))), "{over:?}");
+    assert!(matches!(
+        store.info(late, id(1)),
+        Err(StoreError::Expired(_))
+    ));
+}

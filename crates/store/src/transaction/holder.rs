@@ -23,6 +23,12 @@ impl Transaction<'_> {
                 held.ok_or(StoreError::NotHeld(holder))?;
                 return Ok((holder, Moment::FOREVER));
             }
+            Terms::Ahead(holder) => {
+                let found: Option<Holder> = self.record(&Key::Holder(holder))?;
+                let held = found.filter(|found| now < found.interval.end() && !found.is_over);
+                held.ok_or(StoreError::NotHeld(holder))?;
+                return Ok((holder, Moment::FOREVER));
+            }
             Terms::Within(holder, end) => {
                 let found: Option<Holder> = self.record(&Key::Holder(holder))?;
                 let held = found.filter(|found| found.interval.contains(now) && !found.is_over);

@@ -10,6 +10,7 @@ mod file;
 mod handshake;
 mod notice;
 mod object;
+mod reserve;
 
 pub use admin::{
     AdminError, AdminReply, AdminRequest, CredentialKind, CredentialSummary, JoinTerms,
@@ -26,6 +27,11 @@ pub use object::{
     ExpectedObjects, ObjectAttribute, ObjectBatch, ObjectError, ObjectReply, ObjectRequest,
     ObjectStep, ObjectStepReply, ObjectSummary, RecordSecond, RecordTotal, Shortfall, StoreSummary,
     TicketRefusal,
+};
+pub use reserve::{
+    ReportSecond, ReservationSummary, ReserveError, ReserveLimits, ReserveName, ReserveOffer,
+    ReserveOfferKind, ReserveReply, ReserveReport, ReserveRequest, ReserveShort, ReserveSlice,
+    ReserveState, ReserveTerms, ReserveWindow, Scarce, ServerTicket,
 };
 
 use crate::frame::{Class, Frame, FrameKind};
@@ -73,6 +79,13 @@ pub enum Request {
     },
     /// Something of a storage server.
     Object(ObjectRequest),
+    /// Something of a manager.
+    Reserve {
+        /// The user for whom it is asked.
+        uid: u32,
+        /// What.
+        request: ReserveRequest,
+    },
 }
 
 /// What a server answers; the body of a reply frame.
@@ -94,6 +107,8 @@ pub enum Reply {
     Refused(Refusal),
     /// Of a storage server.
     Object(ObjectReply),
+    /// Of a manager.
+    Reserve(ReserveReply),
 }
 
 /// Why a request was not carried out.

@@ -10,3 +10,4 @@ pub(crate) mod generate;
 #[macro_use]
 pub(crate) mod samples;
 pub(crate) mod object_samples;
+pub(crate) mod reserve_samples;

@@ -448,9 +448,13 @@ pub(crate) fn requests() -> Vec<Sample> {
         Request::Warm { bytes: 65536 },
         Request::LineChanged { is_longer: true },
         Request::Object(super::object_samples::batch()),
+        Request::Reserve {
+            uid: 1000,
+            request: super::reserve_samples::request(),
+        },
     ];
     names!(samples, Request: Ping Files ReturnLeases RecallDone EndSession Admin Enrol Warm
-        LineChanged Object)
+        LineChanged Object Reserve)
 }
 
 pub(crate) fn replies() -> Vec<Sample> {
@@ -466,8 +470,9 @@ pub(crate) fn replies() -> Vec<Sample> {
         },
         Reply::Refused(Refusal::Overloaded),
         Reply::Object(super::object_samples::results()),
+        Reply::Reserve(super::reserve_samples::reply()),
     ];
-    names!(samples, Reply: Done Files Admin Enrolled Refused Object)
+    names!(samples, Reply: Done Files Admin Enrolled Refused Object Reserve)
 }
 
 pub(crate) fn handshake() -> Vec<Sample> {
@@ -683,5 +688,6 @@ pub(crate) fn all() -> Vec<(&'static str, Vec<Sample>)> {
         ("word", words()),
     ];
     all.extend(super::object_samples::all());
+    all.extend(super::reserve_samples::all());
     all
 }

@@ -1,0 +1,217 @@
+//! What a manager has done at storage servers: a thread that may wait for them.
+//!
+//! The desk never waits for a store. It sends an errand, which carries everything that is needed to
+//! go on when it comes back, the answer's place included.
+
+use super::desk::Reply;
+use super::plan::PlanDevice;
+use super::record::{Delivered, Row, ticket_id};
+use super::servers::{Servers, Trouble};
+use super::{ask::Wish, report};
+use crate::storage::SpaceRequest;
+use base::limits::TICKET_CLOCK_ERROR_MAX;
+use base::{StoreId, TicketId};
+use reservation::{Interval, Moment};
+use std::collections::BTreeMap;
+use std::sync::mpsc::Receiver;
+use tokio::sync::mpsc::Sender;
+use wire::message::ReportSecond;
+
+/// Records for so many allocation units: an object for each, and some for small files. Each costs
+/// a part of a page.
+const RECORDS_MIN: u64 = 64;
+
+/// What is to be done.
+pub(crate) enum Task {
+    /// Look at all devices.
+    Devices,
+    /// Ask for space. If `is_trial`, give it back at once.
+    Confirm {
+        wish: Wish,
+        /// Stores that have refused already.
+        without: Vec<StoreId>,
+        is_trial: bool,
+    },
+    /// Lengthen the space with the window.
+    Extend { end: Moment },
+    /// Take tickets back, so that the rate can be given to others.
+    Revoke,
+    /// Find out whether something was written in its space.
+    CheckUnused { dry_run: bool },
+    /// Take tickets and space back. Of what nobody was told there are no tickets.
+    Leave { has_tickets: bool },
+    /// Account for a window that is over.
+    Collect,
+    /// Everything for a report.
+    Report { from_second: u64 },
+}
+
+/// An errand: about which reservation, and who waits for it.
+pub(crate) struct Errand {
+    pub(crate) task: Task,
+    pub(crate) id: TicketId,
+    pub(crate) row: Option<Row>,
+    pub(crate) now: Moment,
+    pub(crate) reply: Option<Reply>,
+}
+
+/// What it came to.
+pub(crate) enum Outcome {
+    Done,
+    Devices(Vec<PlanDevice>),
+    Delivered(Delivered),
+    Report(Delivered, Vec<ReportSecond>),
+    Used(u64),
+}
+
+/// An errand that is over.
+pub(crate) struct Returned {
+    pub(crate) errand: Errand,
+    pub(crate) outcome: Result<Outcome, Trouble>,
+}
+
+/// Does errands until nobody sends any more.
+pub(crate) fn run(servers: &Servers, errands: &Receiver<Errand>, back: &Sender<Returned>) {
+    for errand in errands {
+        let outcome = go(servers, &errand);
+        if back.blocking_send(Returned { errand, outcome }).is_err() {
+            return;
+        }
+    }
+}
+
+fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
+    let Some(row) = &errand.row else {
+        return Ok(Outcome::Devices(servers.devices()));
+    };
+    let id = errand.id;
+    match &errand.task {
+        Task::Devices => Ok(Outcome::Devices(servers.devices())),
+        Task::Confirm { is_trial, .. } => {
+            let confirmed = confirm(servers, id, row);
+            if confirmed.is_err() || *is_trial {
+                give_back(servers, id, row)?;
+            }
+            confirmed.map(|()| Outcome::Done)
+        }
+        Task::Extend { end } => {
+            let end = end.plus(row.lifetime_secs);
+            for slice in row.slices.iter().filter(|slice| slice.aus > 0) {
+                servers.extend(slice.store, id, end)?;
+            }
+            Ok(Outcome::Done)
+        }
+        Task::Revoke => revoke(servers, id, row, errand.now).map(|()| Outcome::Done),
+        Task::CheckUnused { .. } => used(servers, id, row).map(Outcome::Used),
+        Task::Leave { has_tickets } => {
+            if *has_tickets {
+                revoke(servers, id, row, errand.now)?;
+            }
+            give_back(servers, id, row).map(|()| Outcome::Done)
+        }
+        Task::Collect => {
+            let (delivered, _) = collect(
+                servers,
+                id,
+                row,
+                row.delivered.windows,
+                u64::MAX,
+                errand.now,
+            );
+            Ok(Outcome::Delivered(delivered))
+        }
+        Task::Report { from_second } => {
+            let present = row.present(errand.now);
+            let is_collected = present < row.delivered.windows;
+            let (live, record) = collect(servers, id, row, present, *from_second, errand.now);
+            let all = if is_collected { row.delivered } else { live };
+            Ok(Outcome::Report(all, record))
+        }
+    }
+}
+
+/// Each window with its ticket, and the stores in which it has space.
+fn spaces(id: TicketId, row: &Row) -> impl Iterator<Item = (StoreId, SpaceRequest)> {
+    let windows = (0..).zip(row.planned());
+    windows.flat_map(move |(number, window)| {
+        let slices = row.slices.iter().filter(|slice| slice.aus > 0);
+        slices.map(move |slice| {
+            let request = SpaceRequest {
+                ticket: ticket_id(id, number),
+                interval: row.space_interval(window),
+                aus: slice.aus,
+                records: slice.aus.max(RECORDS_MIN),
+            };
+            (slice.store, request)
+        })
+    })
+}
+
+fn confirm(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> {
+    spaces(id, row).try_for_each(|(store, request)| servers.confirm(store, &request))
+}
+
+fn give_back(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> {
+    spaces(id, row).try_for_each(|(store, request)| servers.release(store, request.ticket))
+}
+
+fn used(servers: &Servers, id: TicketId, row: &Row) -> Result<u64, Trouble> {
+    let used = spaces(id, row).map(|(store, request)| {
+        let used = servers.used(store, request.ticket)?;
+        Ok(used.map_or(0, |(_, used)| used))
+    });
+    used.sum()
+}
+
+/// Tickets are only ever issued for the window of the time and the next one, so only those that
+/// are not over have to be taken back.
+fn revoke(servers: &Servers, id: TicketId, row: &Row, now: Moment) -> Result<(), Trouble> {
+    let guard = TICKET_CLOCK_ERROR_MAX.as_secs();
+    let issued = (0..).zip(row.planned()).take(row.present(now) as usize + 1);
+    let live = issued.filter(|(_, window)| window.end().plus(guard) > now);
+    let tickets: Vec<_> = live
+        .map(|(number, window)| {
+            let until = window.end().plus(guard + 1).as_secs();
+            (ticket_id(id, number), until)
+        })
+        .collect();
+    if tickets.is_empty() {
+        return Ok(());
+    }
+    let mut servers_of = row.servers().into_iter();
+    servers_of.try_for_each(|server| servers.revoke(server, &tickets))
+}
+
+/// Adds what was delivered in one window to what is accounted for; single seconds from one on.
+fn collect(
+    servers: &Servers,
+    id: TicketId,
+    row: &Row,
+    number: u32,
+    from_second: u64,
+    now: Moment,
+) -> (Delivered, Vec<ReportSecond>) {
+    let mut sum = row.delivered;
+    sum.windows = sum.windows.max(number + 1);
+    let ticket = ticket_id(id, number);
+    let mut seconds = BTreeMap::new();
+    for slice in &row.slices {
+        if let Some((record, totals)) = servers.seconds(slice.store, ticket, from_second) {
+            sum.seconds += totals.seconds;
+            sum.kept += totals.kept;
+            sum.bytes += totals.bytes;
+            report::add(&mut seconds, &record);
+        }
+        let space = row
+            .occurrence(number)
+            .map(|window| row.space_interval(window));
+        let is_due = slice.aus > 0 && space.is_some_and(|space: Interval| space.contains(now));
+        if is_due {
+            let held = servers.used(slice.store, ticket);
+            // What cannot be asked is not lost.
+            let is_lost = held.is_ok_and(|held| held.is_none_or(|(aus, _)| aus < slice.aus));
+            sum.space_lost |= is_lost;
+        }
+    }
+    (sum, seconds.into_values().collect())
+}

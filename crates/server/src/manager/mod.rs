@@ -1,0 +1,199 @@
+//! The role of a manager: who may have how much of which device when.
+//!
+//! # Design
+//!
+//! ```text
+//! connection ─► Manager (a handle): a bounded queue ─► one thread that owns everything     desk
+//!                                                        │  batch of questions
+//!                      ┌─────────────────────────────────┤
+//!                      ▼                                 ▼
+//!                    book: rows, calendars             errands: a thread that asks storage
+//!                      │  planner: which devices         servers for space, tickets, records
+//!                      ▼
+//!                    one transaction of the metadata engine for the whole batch: then answers
+//! ```
+//!
+//! * **One owner.** The thread of the manager owns the book and decides one question after the
+//!   other; it has a small runtime of its own for the engine. Nothing else locks or changes it.
+//! * **Memory first, then the ledger, then the answer.** A batch changes the book, goes to the engine
+//!   in one transaction, and is answered when that is durable. If it cannot be made durable, the
+//!   book goes back and nobody was told. If it is not known whether it was, the manager gives up its
+//!   seat and reads the ledger anew before it says anything.
+//! * **The ledger is rows.** One entry for each reservation has all that a manager knows of it. The
+//!   calendars, the tickets and their numbers follow from the rows, so whoever reads them comes to
+//!   the same calendar, and a manager that was killed is replaced by reading.
+//! * **Space is the stores' to say.** The manager writes down that it is about to ask (`Pending`),
+//!   asks the stores, and writes down that they have said yes (`Held`). A run that ends in between
+//!   has told nobody; the next one gives that space back. Giving back goes the other way round: a
+//!   row is `Leaving` until the last store has done it.
+//! * **Data never passes here,** and a server judges a ticket alone. While the manager is down,
+//!   tickets go on; only new questions wait.
+//! * **One manager at a time.** Every transaction is guarded by the epoch of its seat, so one that
+//!   has lost it cannot write any more, whatever it believes.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `record` | rows: their bytes, and what follows from one |
+//! | `ask` | which questions and rows make sense |
+//! | `plan` | which devices carry it; what would fit instead |
+//! | `book` | all rows, with the calendars |
+//! | `ledger` | rows in the metadata engine |
+//! | `desk`, `reign` | questions and answers; the thread, its seat |
+//! | `errands`, `servers` | what storage servers are asked for |
+//! | `report` | what was delivered |
+//! | `door` | what comes from a connection: who asks, about which volume |
+
+mod ask;
+mod book;
+mod desk;
+mod door;
+mod errands;
+mod ledger;
+mod plan;
+mod record;
+mod reign;
+mod report;
+mod servers;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use door::answer;
+pub use ledger::LedgerError;
+pub use record::MANAGER_FORMAT_VERSION;
+pub use reign::ManagerError;
+
+use crate::storage::Storage;
+use base::limits::{RESERVE_QUEUE_MAX, RESERVE_TIME_MAX};
+use base::{ServerId, StoreId, VolumeId};
+use desk::{Asker, Question, failure};
+use meta::{Embedded, Engine};
+use reign::{Open, Reign};
+use servers::Servers;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use tokio::sync::{mpsc, oneshot};
+use wire::message::{ReserveError, ReserveReply, ReserveRequest};
+
+/// Name of the ledger's file in the data directory.
+const LEDGER: &str = "ledger.redb";
+
+/// What a calendar is kept for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Resource {
+    /// The time of a store's device, in millionths.
+    Device(StoreId),
+    /// A server's network, in bytes a second.
+    Line(ServerId),
+}
+
+/// A handle on the manager of this process. See the module's head.
+pub(crate) struct Manager(Mutex<Option<At>>);
+
+/// A manager at work.
+struct At {
+    questions: mpsc::Sender<Question>,
+    thread: JoinHandle<()>,
+}
+
+impl Manager {
+    /// Starts the manager of a server; none if it has no store, and never had one to promise of.
+    /// Blocks until the ledger was read.
+    ///
+    /// # Errors
+    /// [`ManagerError`].
+    pub(crate) fn open(directory: &Path, storage: &Arc<Storage>) -> Result<Self, ManagerError> {
+        let path = directory.join(LEDGER);
+        if storage.devices().is_empty() && !path.exists() {
+            return Ok(Self(Mutex::new(None)));
+        }
+        let open: Open = Box::new(move || {
+            let path = path.clone();
+            Box::pin(async move { Ok(Embedded::open(path).await? as Arc<dyn Engine>) })
+        });
+        Self::start(open, storage.clone(), storage.server().to_string())
+    }
+
+    /// Starts a manager on an engine; blocks until the ledger was read, or somebody else has the
+    /// seat.
+    pub(crate) fn start(
+        open: Open,
+        servers: Servers,
+        holder: String,
+    ) -> Result<Self, ManagerError> {
+        let (sender, questions) = mpsc::channel(RESERVE_QUEUE_MAX);
+        let (told, begun) = std::sync::mpsc::channel();
+        let reign = Reign {
+            open,
+            servers,
+            holder,
+            questions,
+        };
+        let thread = std::thread::Builder::new()
+            .name("manager".to_owned())
+            .spawn(move || reign.run(&told))
+            .map_err(ManagerError::Thread)?;
+        // It says something before it ends, unless it panics.
+        let begun = begun.recv().unwrap_or_else(|_| {
+            let why = std::io::Error::other("the manager ended by a panic");
+            Err(ManagerError::Thread(why))
+        });
+        begun?;
+        Ok(Self(Mutex::new(Some(At {
+            questions: sender,
+            thread,
+        }))))
+    }
+
+    fn sender(&self) -> Option<mpsc::Sender<Question>> {
+        let at = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        at.as_ref().map(|at| at.questions.clone())
+    }
+
+    /// Asks, and waits for the answer.
+    pub(crate) async fn ask(
+        &self,
+        who: Asker,
+        volume: VolumeId,
+        request: ReserveRequest,
+    ) -> ReserveReply {
+        let Some(sender) = self.sender() else {
+            let why = "this server has no store that could be reserved";
+            return failure(ReserveError::Unreservable, why);
+        };
+        let (reply, answer) = oneshot::channel();
+        let question = Question {
+            who,
+            volume,
+            request,
+            reply,
+        };
+        if sender.try_send(question).is_err() {
+            return failure(ReserveError::Unavailable, "the manager is busy or stopping");
+        }
+        drop(sender);
+        match tokio::time::timeout(RESERVE_TIME_MAX, answer).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(_)) => failure(ReserveError::Unavailable, "the manager is stopping"),
+            // Asked again with the same number, it is answered as if it were the first time.
+            Err(_) => failure(ReserveError::Unavailable, "no answer in time; ask again"),
+        }
+    }
+
+    /// Ends it in order: what was asked is answered. Blocks.
+    pub(crate) fn stop(&self) {
+        let at = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(At { questions, thread }) = at {
+            drop(questions);
+            if thread.join().is_err() {
+                tracing::error!("the manager ended by a panic");
+            }
+        }
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,322 @@
+//! What the ledger has of one reservation, and what follows from it.
+//!
+//! A row of the metadata engine, drawn in `docs/formats/manager.md`. Everything else that a manager
+//! knows of a reservation is computed from its row, by functions of this file: the claims on the
+//! calendars, the numbers of its tickets, what each of them says. So a manager that reads the rows
+//! of another one comes to the same calendar and issues the same tickets.
+
+use super::Resource;
+use base::limits::TICKET_CLOCK_ERROR_MAX;
+use base::ticket::{Class, Head, Operations, Slice, Terms};
+use base::{ClusterId, ServerId, StoreId, TicketId, VolumeId};
+use reservation::{Claim, Interval, Moment};
+use serde::{Deserialize, Serialize};
+
+/// Version of the rows.
+pub const MANAGER_FORMAT_VERSION: u8 = 1;
+/// How keys of reservations begin; the identity follows.
+pub(super) const ROWS: [u8; 2] = *b"rr";
+/// The key of the limits.
+pub(super) const LIMITS: [u8; 2] = *b"rl";
+/// Seconds after a window in which its share still counts: it is good until its end by a clock that
+/// is late, and the next one from its start by a clock that is early.
+pub(super) const GUARD_SECONDS: u64 = 2 * TICKET_CLOCK_ERROR_MAX.as_secs();
+
+/// How far a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RowState {
+    /// Stores are being asked for its space. Nobody was told yes.
+    Pending,
+    /// It was admitted.
+    Held,
+    /// Everything is being given back. Nobody is told that it is there.
+    Leaving,
+    /// It was given back. Who sends its question again is not given it anew; its tickets are
+    /// remembered as revoked for as long.
+    Gone,
+}
+
+/// One device's part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RowSlice {
+    pub(crate) server: ServerId,
+    pub(crate) store: StoreId,
+    /// Millionths of the device's time.
+    pub(crate) share_ppm: u32,
+    pub(crate) stripe_unit_bytes: u32,
+    /// Allocation units.
+    pub(crate) aus: u64,
+}
+
+/// What was delivered in the windows that are over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Delivered {
+    /// Windows that were accounted for.
+    pub(crate) windows: u32,
+    pub(crate) seconds: u64,
+    pub(crate) kept: u64,
+    pub(crate) bytes: u64,
+    /// Whether a store was found without its space.
+    pub(crate) space_lost: bool,
+}
+
+/// See the module's head.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) state: RowState,
+    pub(crate) volume: VolumeId,
+    pub(crate) holder: u32,
+    pub(crate) name: String,
+    /// Digest of what was asked for, so that the same question is known again.
+    pub(crate) asked: [u8; 16],
+    pub(crate) read_bytes_per_second: u64,
+    pub(crate) write_bytes_per_second: u64,
+    pub(crate) burst_millis: u32,
+    pub(crate) space_bytes: u64,
+    /// The first window.
+    pub(crate) window: Interval,
+    pub(crate) every_secs: u64,
+    pub(crate) count: u32,
+    pub(crate) lifetime_secs: u64,
+    /// From when on its rate was given back.
+    pub(crate) released: Option<Moment>,
+    /// By ascending server and store.
+    pub(crate) slices: Vec<RowSlice>,
+    /// Bytes a second of each server's network.
+    pub(crate) lines: Vec<(ServerId, u64)>,
+    pub(crate) delivered: Delivered,
+}
+
+/// A row's bytes cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RowError {
+    /// A newer release wrote them.
+    #[error("format version {0}; this release reads up to {MANAGER_FORMAT_VERSION}")]
+    Newer(u8),
+    /// They make no sense.
+    #[error("not what was written")]
+    Damaged,
+}
+
+/// Bytes of a value of the ledger: its version, a checksum of the rest, the rest.
+pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    let body = postcard::to_stdvec(value).expect("rows are plain data");
+    let mut bytes = vec![MANAGER_FORMAT_VERSION];
+    bytes.extend(crc32c::crc32c(&body).to_le_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+/// Reads what [`encode`] wrote.
+pub(super) fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, RowError> {
+    let (version, rest) = bytes.split_first().ok_or(RowError::Damaged)?;
+    if *version > MANAGER_FORMAT_VERSION {
+        return Err(RowError::Newer(*version));
+    }
+    let (checksum, body) = rest.split_first_chunk().ok_or(RowError::Damaged)?;
+    if *version == 0 || crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
+        return Err(RowError::Damaged);
+    }
+    match postcard::take_from_bytes(body) {
+        Ok((value, [])) => Ok(value),
+        _ => Err(RowError::Damaged),
+    }
+}
+
+/// Where a reservation's row lies.
+pub(super) fn key(id: TicketId) -> Vec<u8> {
+    [&ROWS[..], &id.0].concat()
+}
+
+/// The identity in a key of a row.
+pub(super) fn id_of(key: &[u8]) -> Option<TicketId> {
+    let id = key.strip_prefix(&ROWS)?;
+    Some(TicketId(id.try_into().ok()?))
+}
+
+/// The identity of what a user asks for with a number of his choice. Nobody else comes to the same,
+/// so nobody can find out or take what others have.
+pub(crate) fn identity(holder: u32, request: [u8; 16]) -> TicketId {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"azekura reservation, version 1");
+    hasher.update(&holder.to_le_bytes()).update(&request);
+    TicketId(first_half(&hasher))
+}
+
+/// Digest of a question.
+pub(crate) fn digest<T: Serialize>(asked: &T) -> [u8; 16] {
+    let bytes = postcard::to_stdvec(asked).expect("questions are plain data");
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"azekura question, version 1").update(&bytes);
+    first_half(&hasher)
+}
+
+fn first_half(hasher: &blake3::Hasher) -> [u8; 16] {
+    let mut half = [0; 16];
+    half.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    half
+}
+
+/// The number of the ticket for one window: the reservation's own for the first.
+pub(crate) fn ticket_id(id: TicketId, occurrence: u32) -> TicketId {
+    if occurrence == 0 {
+        return id;
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher
+        .update(b"azekura occurrence, version 1")
+        .update(&id.0);
+    hasher.update(&occurrence.to_le_bytes());
+    TicketId(first_half(&hasher))
+}
+
+impl Row {
+    /// The windows, first to last, as they were admitted.
+    pub(crate) fn planned(&self) -> impl Iterator<Item = Interval> + use<> {
+        windows(self.window, self.every_secs, self.count)
+    }
+
+    /// One window as far as it was not given back.
+    pub(crate) fn occurrence(&self, number: u32) -> Option<Interval> {
+        if number >= self.count {
+            return None;
+        }
+        let delay = self.every_secs.saturating_mul(u64::from(number));
+        let window = self.window.later_by(delay)?;
+        window.before(self.released.unwrap_or(Moment::FOREVER))
+    }
+
+    /// The window that lasts at `now` or is the next one; the last one if all are over.
+    pub(crate) fn present(&self, now: Moment) -> u32 {
+        let all = (0..self.count).filter(|number| self.occurrence(*number).is_some());
+        let mut last = 0;
+        for number in all {
+            last = number;
+            let window = self.occurrence(number);
+            if window.is_some_and(|window| window.end() > now) {
+                break;
+            }
+        }
+        last
+    }
+
+    /// The second after the last one of its last window, as it was admitted.
+    pub(crate) fn last_end(&self) -> Moment {
+        let later = self
+            .every_secs
+            .saturating_mul(u64::from(self.count.saturating_sub(1)));
+        self.window.end().plus(later)
+    }
+
+    /// The second after the last one that it has.
+    pub(crate) fn end(&self) -> Moment {
+        self.released
+            .unwrap_or(Moment::FOREVER)
+            .min(self.last_end())
+    }
+
+    /// The second from which on nothing of what was written is left.
+    pub(crate) fn space_end(&self) -> Moment {
+        self.last_end().plus(self.lifetime_secs)
+    }
+
+    /// From when to when the space of one window is held.
+    pub(crate) fn space_interval(&self, occurrence: Interval) -> Interval {
+        let end = occurrence.end().plus(self.lifetime_secs);
+        Interval::new(occurrence.start(), end).expect("a lifetime makes nothing shorter")
+    }
+
+    /// What it holds of all calendars.
+    pub(crate) fn claims(&self) -> Vec<Claim<Resource>> {
+        if self.state == RowState::Gone {
+            return Vec::new();
+        }
+        let devices = self.slices.iter().map(|slice| {
+            let share = u64::from(slice.share_ppm);
+            (Resource::Device(slice.store), share)
+        });
+        let lines = self.lines.iter();
+        let lines = lines.map(|(server, amount)| (Resource::Line(*server), *amount));
+        let parts: Vec<_> = devices.chain(lines).filter(|part| part.1 > 0).collect();
+        let windows = (0..self.count).filter_map(|number| self.occurrence(number));
+        let claims = windows.flat_map(|interval| {
+            let claim = move |(resource, amount): &(Resource, u64)| Claim {
+                resource: *resource,
+                amount: *amount,
+                interval,
+            };
+            parts.iter().map(claim).collect::<Vec<_>>()
+        });
+        claims.collect()
+    }
+
+    /// Its servers, each once.
+    pub(crate) fn servers(&self) -> Vec<ServerId> {
+        let mut servers: Vec<_> = self.slices.iter().map(|slice| slice.server).collect();
+        servers.sort_unstable();
+        servers.dedup();
+        servers
+    }
+
+    fn operations(&self) -> Operations {
+        match (self.read_bytes_per_second, self.write_bytes_per_second) {
+            (0, 0) => Operations::READ_WRITE,
+            // Who has space is to write there.
+            (_, 0) if self.space_bytes == 0 => Operations::READ,
+            (0, _) => Operations::WRITE,
+            _ => Operations::READ_WRITE,
+        }
+    }
+
+    /// The ticket of one window for one server: head and terms, as every manager would say them.
+    /// None if that window was given back before it began.
+    pub(crate) fn ticket(
+        &self,
+        id: TicketId,
+        occurrence: u32,
+        server: ServerId,
+        epoch: u64,
+    ) -> Option<(Head, Terms)> {
+        let window = self.occurrence(occurrence)?;
+        let head = Head {
+            class: Class::Standard,
+            cluster: ClusterId([0; 16]),
+            server,
+            id: ticket_id(id, occurrence),
+            epoch,
+            holder: u64::from(self.holder),
+            volume: self.volume,
+            key_id: 0,
+        };
+        let own = self.slices.iter().filter(|slice| slice.server == server);
+        let terms = Terms {
+            operations: self.operations(),
+            burst_millis: self.burst_millis,
+            start_secs: window.start().as_secs(),
+            end_secs: window.end().as_secs(),
+            lifetime_end_secs: self.space_interval(window).end().as_secs(),
+            slices: own
+                .map(|slice| Slice {
+                    device: slice.store,
+                    share_ppm: slice.share_ppm,
+                    stripe_unit_bytes: slice.stripe_unit_bytes,
+                    au_budget: slice.aus,
+                })
+                .collect(),
+            path: Vec::new(),
+        };
+        Some((head, terms))
+    }
+}
+
+/// `count` windows like `first`, each `every_secs` later than the one before.
+pub(crate) fn windows(
+    first: Interval,
+    every_secs: u64,
+    count: u32,
+) -> impl Iterator<Item = Interval> + use<> {
+    (0..count).map_while(move |number| {
+        let delay = every_secs.checked_mul(u64::from(number))?;
+        first.later_by(delay)
+    })
+}

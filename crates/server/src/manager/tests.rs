@@ -1,0 +1,7 @@
+//! The manager against a model that counts seconds, and over crashes.
+
+mod crashes;
+mod model;
+mod planning;
+mod rows;
+mod world;
