@@ -174,6 +174,25 @@ codes! {
     StoreFindings = "AZ0808", "each line above is one; the page of this code says what to do";
     /// The path is not a device that can be used.
     NotADevice = "AZ0809", "a store is on a block device or in a file";
+
+    /// It does not fit; what would is said beside.
+    Refused = "AZ0901", "";
+    /// No such reservation.
+    NoReservation = "AZ0902", "`azekura reserve list ADDRESS` shows what there is";
+    /// A question about reservations that makes no sense.
+    ReserveInvalid = "AZ0903", "`azekura reserve create --help` says what goes together";
+    /// The time of a reservation is over.
+    ReserveOver = "AZ0904", "";
+    /// Nothing can be reserved there.
+    Unreservable = "AZ0905", "reservations are of stores: `azekura status ADDRESS` lists them";
+    /// The manager is not there at the moment.
+    ManagerDown = "AZ0906", "tickets go on meanwhile; asking again does no harm";
+    /// Something was written in the space of a reservation.
+    SpaceInUse = "AZ0907", "--discard gives the space back with what was written";
+    /// The ledger of reservations cannot be opened or read.
+    LedgerFailed = "AZ0908", "the page of this code says what to do";
+    /// Who asks may not reserve.
+    MayNotReserve = "AZ0909", "an administrator allows it: azekura reserve limits ADDRESS --allow UID";
 }
 
 /// A failure on its way to the user.
@@ -486,6 +505,7 @@ impl From<ServerError> for Failure {
             ServerError::Export(_) => Self::new(Code::ServerRights, message),
             ServerError::Listen { address, source } => listen_failure(address, &source),
             ServerError::Storage(error) => error.into(),
+            ServerError::Manager(_) => Self::new(Code::LedgerFailed, message),
         }
     }
 }

@@ -72,7 +72,10 @@ mod watch;
 
 pub use data::DataError;
 pub use error::ServerError;
-pub use manager::{LedgerError, MANAGER_FORMAT_VERSION, ManagerError};
+pub use manager::{
+    LedgerError, MANAGER_FORMAT_VERSION, Manager, ManagerError, Open as OpenEngine,
+    Opening as OpeningEngine,
+};
 pub use server::{BoundServer, InitOutcome, RunningServer, Server, ServerConfig};
 pub use storage::{
     DeviceInfo, Floors, JudgeError, NewStore, Plan, SpaceError, SpaceRequest, Storage,

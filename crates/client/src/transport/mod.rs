@@ -15,6 +15,7 @@
 mod bulk;
 mod connection;
 mod dial;
+mod manage;
 mod object;
 mod state;
 mod timer;
@@ -36,8 +37,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use wire::frame::{Class, Frame};
 use wire::message::{
-    AdminReply, AdminRequest, Compound, CredentialKind, Expected, Notice, Refusal, Reply, Request,
-    ReserveReply, ReserveRequest, Step, StepReply, Target, encode,
+    Compound, CredentialKind, Expected, Notice, Refusal, Reply, Request,
+    Step, StepReply, Target, encode,
 };
 use wire::session::{ConnectionIndex, InFlight, Submission};
 
@@ -637,34 +638,6 @@ impl Transport {
             .files()
             .await?;
         Ok(response.results.pop().ok_or(CallError::Protocol)??)
-    }
-
-    /// Administers the server.
-    ///
-    /// # Errors
-    /// That of the way there; what the server thinks of it is in the reply.
-    pub async fn admin(&self, request: AdminRequest) -> Result<AdminReply, CallError> {
-        let pending = self.submit(&Request::Admin(request), Call::metadata());
-        match pending.response().await?.reply {
-            Reply::Admin(reply) => Ok(reply),
-            _ => Err(CallError::Protocol),
-        }
-    }
-
-    /// Asks the manager for a user of this machine.
-    ///
-    /// # Errors
-    /// That of the way there; what the manager thinks of it is in the reply.
-    pub async fn reserve(
-        &self,
-        uid: u32,
-        request: ReserveRequest,
-    ) -> Result<ReserveReply, CallError> {
-        let pending = self.submit(&Request::Reserve { uid, request }, Call::metadata());
-        match pending.response().await?.reply {
-            Reply::Reserve(reply) => Ok(reply),
-            _ => Err(CallError::Protocol),
-        }
     }
 
     /// Takes a request back: whoever waits for it is told `Cancelled`.

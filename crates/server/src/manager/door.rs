@@ -30,7 +30,7 @@ pub(crate) async fn answer(
         Ok(volume) => core.manager.ask(who, volume, request).await,
         Err(refused) => *refused,
     };
-    Reply::Reserve(reply)
+    Reply::Reserve(Box::new(reply))
 }
 
 fn volume_name(request: &ReserveRequest) -> &str {

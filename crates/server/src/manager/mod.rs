@@ -15,10 +15,10 @@
 //!
 //! * **One owner.** The thread of the manager owns the book and decides one question after the
 //!   other; it has a small runtime of its own for the engine. Nothing else locks or changes it.
-//! * **Memory first, then the ledger, then the answer.** A batch changes the book, goes to the engine
-//!   in one transaction, and is answered when that is durable. If it cannot be made durable, the
-//!   book goes back and nobody was told. If it is not known whether it was, the manager gives up its
-//!   seat and reads the ledger anew before it says anything.
+//! * **Memory first, then the ledger, then the answer.** A batch changes the book, goes to the
+//!   engine in one transaction, and is answered when that is durable. If it cannot be made durable,
+//!   the book goes back and nobody was told. If it is not known whether it was, the manager gives
+//!   up its seat and reads the ledger anew before it says anything.
 //! * **The ledger is rows.** One entry for each reservation has all that a manager knows of it. The
 //!   calendars, the tickets and their numbers follow from the rows, so whoever reads them comes to
 //!   the same calendar, and a manager that was killed is replaced by reading.
@@ -60,14 +60,14 @@ mod tests;
 pub(crate) use door::answer;
 pub use ledger::LedgerError;
 pub use record::MANAGER_FORMAT_VERSION;
-pub use reign::ManagerError;
+pub use reign::{ManagerError, Open, Opening};
 
 use crate::storage::Storage;
 use base::limits::{RESERVE_QUEUE_MAX, RESERVE_TIME_MAX};
 use base::{ServerId, StoreId, VolumeId};
 use desk::{Asker, Question, failure};
 use meta::{Embedded, Engine};
-use reign::{Open, Reign};
+use reign::Reign;
 use servers::Servers;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -88,7 +88,7 @@ pub(crate) enum Resource {
 }
 
 /// A handle on the manager of this process. See the module's head.
-pub(crate) struct Manager(Mutex<Option<At>>);
+pub struct Manager(Mutex<Option<At>>);
 
 /// A manager at work.
 struct At {
@@ -112,6 +112,28 @@ impl Manager {
             Box::pin(async move { Ok(Embedded::open(path).await? as Arc<dyn Engine>) })
         });
         Self::start(open, storage.clone(), storage.server().to_string())
+    }
+
+    /// A manager of one server's stores on any engine, for who embeds one or measures it; `holder`
+    /// is how it calls itself to others that want its seat. Blocks as [`Self::open`].
+    ///
+    /// # Errors
+    /// [`ManagerError`].
+    pub fn on_engine(
+        open: Open,
+        storage: Arc<Storage>,
+        holder: &str,
+    ) -> Result<Self, ManagerError> {
+        Self::start(open, storage, holder.to_owned())
+    }
+
+    /// Asks as an administrator, for a user, about objects that belong to no volume.
+    pub async fn reserve(&self, uid: u32, request: ReserveRequest) -> ReserveReply {
+        let who = Asker {
+            is_admin: true,
+            uid,
+        };
+        self.ask(who, VolumeId([0; 16]), request).await
     }
 
     /// Starts a manager on an engine; blocks until the ledger was read, or somebody else has the

@@ -1,4 +1,4 @@
-//! The thread of a manager: takes its seat, reads the ledger, serves, and begins anew if it lost it.
+//! The thread of a manager: takes its seat, reads the ledger, serves; begins anew if it lost it.
 
 use super::book::Book;
 use super::desk::{Desk, Ended, Question, failure};
@@ -26,9 +26,9 @@ const CAMPAIGN_TIME: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// An engine that is being opened.
-pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Engine>, MetaError>> + Send>>;
-/// Opens the engine; again, when it has failed.
-pub(crate) type Open = Box<dyn Fn() -> Opening + Send>;
+pub type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Engine>, MetaError>> + Send>>;
+/// Opens the engine of a manager; again, when it has failed.
+pub type Open = Box<dyn Fn() -> Opening + Send>;
 
 /// Why a manager does not begin.
 #[derive(Debug, thiserror::Error)]

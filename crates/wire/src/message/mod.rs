@@ -108,7 +108,7 @@ pub enum Reply {
     /// Of a storage server.
     Object(ObjectReply),
     /// Of a manager.
-    Reserve(ReserveReply),
+    Reserve(Box<ReserveReply>),
 }
 
 /// Why a request was not carried out.

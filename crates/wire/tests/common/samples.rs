@@ -470,7 +470,7 @@ pub(crate) fn replies() -> Vec<Sample> {
         },
         Reply::Refused(Refusal::Overloaded),
         Reply::Object(super::object_samples::results()),
-        Reply::Reserve(super::reserve_samples::reply()),
+        Reply::Reserve(Box::new(super::reserve_samples::reply())),
     ];
     names!(samples, Reply: Done Files Admin Enrolled Refused Object Reserve)
 }
