@@ -37,8 +37,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use wire::frame::{Class, Frame};
 use wire::message::{
-    Compound, CredentialKind, Expected, Notice, Refusal, Reply, Request,
-    Step, StepReply, Target, encode,
+    Compound, CredentialKind, Expected, Notice, Refusal, Reply, Request, Step, StepReply, Target,
+    encode,
 };
 use wire::session::{ConnectionIndex, InFlight, Submission};
 
