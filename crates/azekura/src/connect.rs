@@ -208,7 +208,29 @@ async fn is_taken(server: &Address) -> bool {
         };
         let bound = socket.and_then(|socket| socket.bind(*address));
         bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+            && !has_remains(address.port())
     })
+}
+
+/// Whether connections of a server that has ended still hold the port, as those of its mounts do
+/// for a minute. Then that the port is taken says nothing of a server to come.
+fn has_remains(port: u16) -> bool {
+    let table = |family: &str| std::fs::read_to_string(format!("/proc/net/{family}"));
+    ["tcp", "tcp6"].iter().any(|family| {
+        let table = table(family).unwrap_or_default();
+        table.lines().any(|line| is_connection(line, port))
+    })
+}
+
+/// Whether a line of `/proc/net/tcp` is of a connection, not of a listener, at this local port. A
+/// socket that is only bound has no line there.
+fn is_connection(line: &str, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    let mut fields = line.split_whitespace().skip(1);
+    let local = fields.next().and_then(|local| local.rsplit_once(':'));
+    let state = fields.nth(1);
+    local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
+        && state.is_some_and(|state| state != LISTEN)
 }
 
 /// Connects and enters a volume.
@@ -317,4 +339,20 @@ pub(crate) fn host_name() -> String {
         .nodename()
         .to_string_lossy()
         .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_hold_a_port_as_well_as_listeners() {
+        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt";
+        let line =
+            |state: &str| format!("   1: 0100007F:1E1F 0100007F:D754 {state} 00000000:00000000");
+        assert!(is_connection(&line("06"), 7711), "TIME_WAIT");
+        assert!(!is_connection(&line("0A"), 7711), "LISTEN");
+        assert!(!is_connection(&line("06"), 55124), "the other end's");
+        assert!(!is_connection(head, 7711));
+    }
 }

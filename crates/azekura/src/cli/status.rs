@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::connect::{GOODBYE_TIME_MAX, WayArgs, connect, runtime, unexpected_reply};
 use crate::errors::Result;
 use crate::output::{self, seconds, size};
+use base::Rate;
 use client::transport::{Call, TransportOptions};
 use serde_json::{Value, json};
 use wire::message::{
@@ -136,8 +137,7 @@ fn page(server: &Address, status: &ServerStatus, stores: &[StoreSummary]) -> Str
     }
     if !stores.is_empty() {
         let head = [
-            "STORE", "SPACE", "FREE", "READ/S", "WRITE/S", "TICKETS", "PROMISED", "WAITING",
-            "STATE",
+            "STORE", "SPACE", "FREE", "READ", "WRITE", "TICKETS", "PROMISED", "WAITING", "STATE",
         ];
         let rows: Vec<[String; 9]> = stores.iter().map(store_row).collect();
         page += "\n";
@@ -184,8 +184,8 @@ fn store_row(store: &StoreSummary) -> [String; 9] {
         name,
         size(store.au_bytes.saturating_mul(store.au_count)),
         size(store.au_bytes.saturating_mul(store.au_free)),
-        size(store.read_bytes_per_second),
-        size(store.write_bytes_per_second),
+        Rate(store.read_bytes_per_second).to_string(),
+        Rate(store.write_bytes_per_second).to_string(),
         store.tickets.to_string(),
         format!("{percent:.1} %"),
         store.waiting.to_string(),

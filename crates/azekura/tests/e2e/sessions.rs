@@ -1,6 +1,6 @@
 //! How sessions begin and end.
 
-use crate::checks::json;
+use crate::checks::{fails, json};
 use crate::common::{Scene, VOLUME, obstacle, text};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -219,4 +219,30 @@ fn a_record_and_its_fsync_take_one_round_trip() {
     assert!(turns.contains(&1), "{turns:?}");
     let kept = fs::read(scene.path("export/log")).unwrap();
     assert_eq!(kept.len(), 24_000);
+}
+
+#[test]
+fn a_server_that_was_killed_under_a_mount_is_soon_said_to_be_gone() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &[]);
+    std::fs::write(mount.join("file"), vec![1; 1 << 20]).unwrap();
+    scene.azekura(&["sync", text(&mount)]).ok();
+    scene.kill();
+    let begin = std::time::Instant::now();
+    fails(&scene.azekura(&["ls", scene.address()]), "AZ0101");
+    let time = begin.elapsed();
+    assert!(
+        time.as_secs() < 20,
+        "{time:?}, as if a server were starting"
+    );
+    let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
+    assert_eq!(figures["connected"], false);
+    assert_eq!(figures["reconnects"], 0, "nothing stands yet");
+    scene.start();
+    assert!(mount.join("file").exists());
+    let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
+    assert!(figures["reconnects"].as_u64() >= Some(1), "{figures}");
 }

@@ -171,7 +171,9 @@ fn nothing_is_left_of_a_store_that_is_not_made() {
     let scene = Scene::new();
     let disk = scene.path("disk");
     fails(&scene.format(&disk, &[]), "AZ0806");
-    fails(&scene.format(&disk, &["--size", "512KiB"]), "AZ0806");
+    let small = scene.format(&disk, &["--size", "512KiB"]);
+    fails(&small, "AZ0806");
+    assert!(small.stderr.contains(" MiB is enough"), "{small:?}");
     let unit = ["--unit", "100KB", "--size", "16MiB"];
     fails(
         &scene.store(&[&["format", text(&disk)], &unit[..]].concat()),

@@ -25,16 +25,16 @@ const FRAMES_PER_TURN: usize = 64;
 pub(super) fn spawn_main(shared: Arc<Shared>, first: Dialled) {
     tokio::spawn(async move {
         run(&shared, 0, first, false).await;
-        keep(&shared, 0).await;
+        keep(&shared, 0, true).await;
     });
 }
 
 pub(super) fn spawn_bulk(shared: Arc<Shared>, index: usize) {
-    tokio::spawn(async move { keep(&shared, index).await });
+    tokio::spawn(async move { keep(&shared, index, false).await });
 }
 
-/// Connects again and again until the transport ends.
-async fn keep(shared: &Arc<Shared>, index: usize) {
+/// Connects again and again until the transport ends. Only what `stood` before is connected again.
+async fn keep(shared: &Arc<Shared>, index: usize, mut stood: bool) {
     let mut wait = RETRY_TIME_MIN;
     while !shared.lock().is_over(index) {
         let last_boot = shared.lock().boot;
@@ -49,8 +49,11 @@ async fn keep(shared: &Arc<Shared>, index: usize) {
         match dialled.await {
             Ok(dialled) => {
                 let begun = now();
+                if stood {
+                    shared.reconnects.fetch_add(1, Ordering::Relaxed);
+                }
+                stood = true;
                 run(shared, index, dialled, true).await;
-                shared.reconnects.fetch_add(1, Ordering::Relaxed);
                 // One that breaks as soon as it stands is no better than one that is refused.
                 wait = if now().since(begun) < RETRY_TIME_MAX {
                     (wait * 2).min(RETRY_TIME_MAX)

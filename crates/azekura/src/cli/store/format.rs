@@ -146,7 +146,13 @@ impl Format {
     fn check_sizes(&self, device_bytes: u64) -> Result<Layout> {
         let unit = self.unit.map_or(UNIT_BYTES_MIN, |unit| unit.0);
         let sizes = Sizes::for_device(device_bytes, unit);
-        Layout::new(device_bytes, sizes).map_err(|error| on(&self.path, error.into()))
+        Layout::new(device_bytes, sizes).map_err(|error| {
+            let failure: Failure = on(&self.path, error.into());
+            match enough(unit).filter(|enough| device_bytes < *enough) {
+                Some(enough) => failure.hint(format!("{} is enough", output::size(enough))),
+                None => failure,
+            }
+        })
     }
 
     fn try_out(&self, size: Option<u64>) -> Result<()> {
@@ -247,6 +253,15 @@ fn fitting(measured: u64, device_bytes: u64) -> u64 {
     unit
 }
 
+/// The smallest power of two in bytes that takes a store with this allocation unit; none for a unit
+/// that no store can have.
+fn enough(unit: u64) -> Option<u64> {
+    let lengths = (12..50).map(|power| 1 << power);
+    lengths
+        .into_iter()
+        .find(|bytes| Layout::new(*bytes, Sizes::for_device(*bytes, unit)).is_ok())
+}
+
 fn random() -> Result<[u8; 16]> {
     let mut id = [0; 16];
     rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
@@ -257,6 +272,16 @@ fn random() -> Result<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_enough_for_a_store_is_known() {
+        let least = enough(UNIT_BYTES_MIN).expect("there are stores");
+        assert!(least > 512 << 10, "as the end-to-end test has it");
+        let sizes = |bytes| Sizes::for_device(bytes, UNIT_BYTES_MIN);
+        assert!(Layout::new(least, sizes(least)).is_ok());
+        assert!(Layout::new(least / 2, sizes(least / 2)).is_err());
+        assert_eq!(enough(100_000), None);
+    }
 
     #[test]
     fn a_small_device_has_enough_units() {
