@@ -9,8 +9,7 @@
 //! * [`output`], [`progress`], [`logging`], [`notify`]: what is said, where and to whom
 //! * [`terminal`]: what is asked without showing the answer
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage. 3 is kept for refusals that come with a
-//! counter-offer.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused with a counter-offer.
 
 mod address;
 mod cli;

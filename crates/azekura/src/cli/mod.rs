@@ -15,6 +15,7 @@ mod ls;
 mod man;
 mod mount;
 mod mount_helper;
+mod reserve;
 mod server;
 mod status;
 mod store;
@@ -47,7 +48,8 @@ Examples:
   azekura mount 127.0.0.1:7700/photos mnt/photos
   azekura umount mnt/photos
 
-Exit codes: 0 done, 1 failed, 2 wrong usage. Errors carry a code with a page in docs/errors/."
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused with what would fit instead. Errors carry a
+code with a page in docs/errors/."
 )]
 struct Arguments {
     /// Say more about what happens; twice for details (RUST_LOG goes before it)
@@ -71,6 +73,8 @@ enum Command {
     Status(status::Status),
     #[command(subcommand)]
     Store(store::Store),
+    #[command(subcommand)]
+    Reserve(reserve::Reserve),
     Doctor(doctor::Doctor),
     Demo(demo::Demo),
     Login(login::Login),
@@ -121,6 +125,7 @@ fn with_config(command: Command, config: &Config, verbose: u8) -> Result<()> {
         Command::Sync(command) => command.run(),
         Command::Top(command) => command.run(),
         Command::Status(command) => command.run(config),
+        Command::Reserve(command) => command.run(config),
         Command::Doctor(command) => command.run(config),
         Command::Demo(command) => command.run(),
         Command::Login(command) => command.run(config),
@@ -180,7 +185,7 @@ mod tests {
                 .get_arguments()
                 .any(|argument| argument.get_long() == Some(flag))
         };
-        let changing: [&[&str]; 10] = [
+        let changing: [&[&str]; 15] = [
             &["server"],
             &["volume", "create"],
             &["volume", "delete"],
@@ -191,8 +196,13 @@ mod tests {
             &["join", "create"],
             &["credential", "revoke"],
             &["store", "format"],
+            &["reserve", "create"],
+            &["reserve", "extend"],
+            &["reserve", "release"],
+            &["reserve", "cancel"],
+            &["reserve", "limits"],
         ];
-        let reading: [&[&str]; 10] = [
+        let reading: [&[&str]; 15] = [
             &["volume", "list"],
             &["volume", "show"],
             &["ls"],
@@ -203,6 +213,11 @@ mod tests {
             &["demo"],
             &["store", "show"],
             &["store", "check"],
+            &["reserve", "when"],
+            &["reserve", "list"],
+            &["reserve", "show"],
+            &["reserve", "report"],
+            &["reserve", "limits"],
         ];
         for path in changing {
             assert!(has(path, "dry-run"), "{path:?}");

@@ -21,6 +21,7 @@
 //! | `demonstration` | `demo` |
 //! | `stores` | stores in files and on block devices |
 //! | `stores_care` | what an administrator does with them later |
+//! | `reserve` | reservations, also over a server that is killed |
 //! | `terminal` | what is asked on a terminal |
 
 #[cfg(test)]
@@ -53,6 +54,8 @@ mod random;
 mod reading;
 #[cfg(test)]
 mod replay;
+#[cfg(test)]
+mod reserve;
 #[cfg(test)]
 mod rights;
 #[cfg(test)]

@@ -22,6 +22,9 @@ use reservation::{Calendar, Interval, Ledger, Moment};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Bits of the fractions in which a slower rate is looked for.
+const PART_BITS: u32 = 32;
+
 /// A device as a manager knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanDevice {
@@ -334,7 +337,7 @@ impl Planner<'_> {
             };
             // More than the whole device: said as what it would be, were it larger.
             let wanted = device.share(read, write).unwrap_or_else(|| {
-                let whole = largest(|rate| device.share(rate, 0).is_some());
+                let whole = largest(62, |rate| device.share(rate, 0).is_some());
                 let rate = u128::from(read.saturating_add(write));
                 let times = rate * u128::from(WHOLE_PPM) / u128::from(whole.max(1));
                 u64::try_from(times)
@@ -516,11 +519,12 @@ impl Planner<'_> {
         bounds.min()
     }
 
-    /// The same at the highest rate that fits, in thousandths of what was asked for.
+    /// The same at the highest rate that fits, reading and writing in the proportion that was asked
+    /// for: a 2^-32nd of it is the step.
     fn slower(&self, ask: &Ask) -> Option<Ask> {
-        let reduced = |thousandths: u64| {
+        let reduced = |part: u64| {
             let rate = |rate: u64| {
-                let part = u128::from(rate) * u128::from(thousandths) / 1000;
+                let part = (u128::from(rate) * u128::from(part)) >> PART_BITS;
                 u64::try_from(part).expect("a part is no more than the whole")
             };
             Ask {
@@ -529,21 +533,15 @@ impl Planner<'_> {
                 ..ask.clone()
             }
         };
-        let fits = |thousandths: u64| {
-            let slower = reduced(thousandths);
-            let is_something =
-                (ask.read == 0 || slower.read > 0) && (ask.write == 0 || slower.write > 0);
-            is_something && self.width(&slower).is_ok()
+        let is_something = |slower: &Ask| {
+            (ask.read == 0 || slower.read > 0) && (ask.write == 0 || slower.write > 0)
         };
-        let (mut fitting, mut short) = (0, 1000);
-        while short - fitting > 1 {
-            let middle = u64::midpoint(fitting, short);
-            match fits(middle) {
-                true => fitting = middle,
-                false => short = middle,
-            }
-        }
-        (fitting > 0).then(|| reduced(fitting))
+        let fits = |part: u64| {
+            let slower = reduced(part);
+            !is_something(&slower) || self.width(&slower).is_ok()
+        };
+        let slower = reduced(largest(PART_BITS, fits));
+        (is_something(&slower) && self.width(&slower).is_ok()).then_some(slower)
     }
 }
 
@@ -575,10 +573,10 @@ fn line_part(rate: u64, own: usize, count: usize) -> u64 {
     u64::try_from(part).unwrap_or(u64::MAX)
 }
 
-/// The largest number for which something holds that holds for all smaller ones.
-fn largest(holds: impl Fn(u64) -> bool) -> u64 {
+/// The largest number of so many bits for which something holds that holds for all smaller ones.
+fn largest(bits: u32, holds: impl Fn(u64) -> bool) -> u64 {
     let mut found = 0;
-    for bit in (0..62).rev() {
+    for bit in (0..bits).rev() {
         let next = found | 1_u64 << bit;
         if holds(next) {
             found = next;

@@ -3,5 +3,6 @@
 mod crashes;
 mod model;
 mod planning;
+mod rights;
 mod rows;
 mod world;

@@ -28,7 +28,7 @@ use wire::message::{
 };
 
 /// A storage server whose store counts as measured.
-struct Measured(Arc<Storage>);
+pub(super) struct Measured(pub(super) Arc<Storage>);
 
 impl StorageServers for Measured {
     fn now(&self) -> Time {
@@ -143,7 +143,7 @@ impl Engine for Door {
     }
 }
 
-fn start(
+pub(super) fn start(
     directory: &Path,
     storage: &Arc<Storage>,
     left: &Arc<AtomicI64>,
@@ -167,24 +167,28 @@ fn start(
 }
 
 fn ask(manager: &Manager, request: ReserveRequest) -> ReserveReply {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
     let who = Asker {
         is_admin: true,
         uid: 1000,
     };
+    ask_as(manager, who, request)
+}
+
+pub(super) fn ask_as(manager: &Manager, who: Asker, request: ReserveRequest) -> ReserveReply {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     runtime.unwrap().block_on(manager.ask(who, VOLUME, request))
 }
 
-fn which(name: &str) -> ReserveName {
+pub(super) fn which(name: &str) -> ReserveName {
     ReserveName {
         volume: String::new(),
         name: name.to_owned(),
     }
 }
 
-fn create(number: u8, terms: ReserveTerms) -> ReserveRequest {
+pub(super) fn create(number: u8, terms: ReserveTerms) -> ReserveRequest {
     ReserveRequest::Create {
         request: [number; 16],
         volume: String::new(),

@@ -1,0 +1,117 @@
+//! `azekura reserve extend|release|cancel`.
+
+use super::time::When;
+use super::{Which, ask, reserved};
+use crate::config::Config;
+use crate::connect::{WayArgs, unexpected_reply};
+use crate::errors::{Code, Failure, Result};
+use crate::output;
+use jiff::Zoned;
+use wire::message::{ReserveReply, ReserveRequest};
+
+/// Move the end of a window; its tickets are given out anew
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Extend {
+    #[command(flatten)]
+    which: Which,
+    /// The new end: +2h (from now), 21:00 or RFC 3339
+    #[arg(long, value_name = "TIME")]
+    until: When,
+    /// Only ask whether it would be admitted
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON, with the tickets
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    way: WayArgs,
+}
+
+impl Extend {
+    pub(super) fn run(self, config: &Config) -> Result<()> {
+        let end = self.until.end(&Zoned::now());
+        let end_secs = end.map_err(|why| Failure::new(Code::ReserveInvalid, why))?;
+        let request = ReserveRequest::Extend {
+            which: self.which.name(),
+            end_secs,
+            dry_run: self.dry_run,
+        };
+        show(config, &self.which, &self.way, request, self.json)
+    }
+}
+
+/// Give the rate back from now on; what was written stays for its lifetime
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Release {
+    #[command(flatten)]
+    which: Which,
+    /// Only ask whether it could be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    way: WayArgs,
+}
+
+impl Release {
+    pub(super) fn run(self, config: &Config) -> Result<()> {
+        let request = ReserveRequest::Release {
+            which: self.which.name(),
+            dry_run: self.dry_run,
+        };
+        show(config, &self.which, &self.way, request, self.json)
+    }
+}
+
+fn show(
+    config: &Config,
+    which: &Which,
+    way: &WayArgs,
+    request: ReserveRequest,
+    json: bool,
+) -> Result<()> {
+    let server = &which.place.server;
+    let found = reserved(server, ask(config, server, way, request)?, json)?;
+    if json {
+        return output::json(&found.json());
+    }
+    output::write(&found.text(&which.place))
+}
+
+/// Give everything back, with what was written in its space
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Cancel {
+    #[command(flatten)]
+    which: Which,
+    /// Also if something was written in its space, which is deleted
+    #[arg(long)]
+    discard: bool,
+    /// Only ask whether it could be done
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    way: WayArgs,
+}
+
+impl Cancel {
+    pub(super) fn run(self, config: &Config) -> Result<()> {
+        let request = ReserveRequest::Cancel {
+            which: self.which.name(),
+            discard: self.discard,
+            dry_run: self.dry_run,
+        };
+        let server = &self.which.place.server;
+        match ask(config, server, &self.way, request)? {
+            ReserveReply::Done => {}
+            _ => return Err(unexpected_reply(server)),
+        }
+        let done = if self.dry_run {
+            "could be cancelled"
+        } else {
+            "cancelled"
+        };
+        output::line(format_args!("{} {done}", self.which))
+    }
+}

@@ -1,0 +1,241 @@
+//! `reserve`: a real server with a real store, also killed in between.
+
+use crate::checks::{fails, json};
+use crate::common::{Run, run, text};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// A server with a store of 64 MiB, without mounts.
+struct Scene {
+    directory: TempDir,
+    server: Option<Child>,
+    address: String,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut scene = Self {
+            directory: tempfile::tempdir().unwrap(),
+            server: None,
+            address: "127.0.0.1:0".to_owned(),
+        };
+        scene.start();
+        scene
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_azekura"));
+        command
+            .env("AZEKURA_CONFIG_DIR", self.path("config"))
+            .env_remove("RUST_LOG")
+            .current_dir(self.directory.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn start(&mut self) {
+        let mut server = self
+            .command()
+            .args(["server", "--init", "--store-size", "64MiB", "--with-parent"])
+            .args(["--data", "srv", "--listen", &self.address])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut out = BufReader::new(server.stdout.take().unwrap());
+        while !said.contains("ready on ") {
+            said.clear();
+            assert_ne!(out.read_line(&mut said).unwrap(), 0, "the server ended");
+        }
+        let rest = said.split_once("ready on ").unwrap().1;
+        self.address = rest.split_once(',').unwrap().0.to_owned();
+        self.server = Some(server);
+    }
+
+    fn kill(&mut self) {
+        let mut server = self.server.take().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    #[track_caller]
+    fn reserve(&self, arguments: &[&str]) -> Run {
+        let (verb, rest) = arguments.split_first().unwrap();
+        let whole = ["reserve", verb, &self.address];
+        run(self.command().args(whole).args(rest))
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    let list = list["reservations"].as_array().unwrap();
+    list.iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect()
+}
+
+fn secs(moment: &Value) -> i64 {
+    let moment: jiff::Timestamp = moment.as_str().unwrap().parse().unwrap();
+    moment.as_second()
+}
+
+/// A refusal: exit code 3, the offers in the hint.
+#[track_caller]
+fn refused(run: &Run) {
+    assert_eq!(run.status.code(), Some(3), "{run:#?}");
+    assert!(run.stderr.contains("code: AZ0901"), "{}", run.stderr);
+}
+
+#[test]
+fn what_was_reserved_is_there_after_the_server_was_killed() {
+    let mut scene = Scene::new();
+    let asked = [
+        "create", "--write", "1MB/s", "--space", "4MB", "--from", "now", "--for", "10m", "--name",
+        "run42", "--json",
+    ];
+    let made = json(scene.reserve(&asked));
+    assert_eq!(
+        (&made["state"], &made["name"]),
+        (&"active".into(), &"run42".into())
+    );
+    let ticket = made["tickets"][0]["ticket"].as_str().unwrap();
+    assert!(ticket.starts_with("415a544b"), "a ticket's bytes: {ticket}");
+    scene.kill();
+    scene.start();
+    let list = json(scene.reserve(&["list", "--json"]));
+    assert_eq!(names(&list), ["run42"]);
+    let again = json(scene.reserve(&["show", "run42", "--json"]));
+    assert_eq!(again, made, "the same tickets, too");
+    // The name is taken, and the space, which the store knows by itself.
+    fails(&scene.reserve(&asked[..11]), "AZ0903");
+    let much = ["create", "--space", "62MB", "--for", "1m", "--dry-run"];
+    refused(&scene.reserve(&much));
+    // Killed between giving back and asking again.
+    scene.reserve(&["cancel", "run42"]).ok();
+    scene.kill();
+    scene.start();
+    assert_eq!(names(&json(scene.reserve(&["list", "--json"]))), [""; 0]);
+    fails(&scene.reserve(&["show", "run42"]), "AZ0902");
+}
+
+#[test]
+fn a_refusal_says_what_is_short_and_the_offer_is_admitted() {
+    let scene = Scene::new();
+    let much = scene.reserve(&["create", "--write", "500GB/s", "--for", "1m", "--dry-run"]);
+    refused(&much);
+    assert!(
+        much.stderr.contains("store ") && much.stderr.contains("writing "),
+        "{much:#?}"
+    );
+    let much = [
+        "create", "--write", "500GB/s", "--for", "1m", "--name", "much", "--json",
+    ];
+    let run = scene.reserve(&much);
+    refused(&run);
+    let said: Value = serde_json::from_str(&run.stdout).unwrap();
+    let offers = said["refused"]["offers"].as_array().unwrap();
+    let slower = offers
+        .iter()
+        .find(|offer| offer["kind"] == "slower")
+        .unwrap();
+    let rate = slower["write_bytes_per_second"].as_u64().unwrap();
+    let all = format!("{rate}B/s");
+    scene
+        .reserve(&["create", "--write", &all, "--for", "1h", "--name", "all"])
+        .ok();
+    // Nothing is left now; an hour later there is.
+    let later = scene.reserve(&["when", "--write", &all, "--for", "10m", "--json"]);
+    let later = json(later);
+    assert_eq!(later["state"], "possible");
+    let shown = json(scene.reserve(&["show", "all", "--json"]));
+    let after = secs(&shown["end"]);
+    let start = secs(&later["start"]);
+    assert!((after..after + 10).contains(&start), "{later}");
+    let daily = [
+        "create", "--write", &all, "--for", "10m", "--every", "24h", "--count", "2",
+    ];
+    refused(&scene.reserve(&daily));
+    assert_eq!(names(&json(scene.reserve(&["list", "--json"]))), ["all"]);
+    scene.reserve(&["release", "all"]).ok();
+    fails(&scene.reserve(&["release", "all"]), "AZ0904");
+}
+
+#[test]
+fn a_reservation_is_extended_reported_and_given_back() {
+    let scene = Scene::new();
+    scene
+        .reserve(&["create", "--read", "1MB/s", "--for", "10m", "--name", "r"])
+        .ok();
+    let longer = json(scene.reserve(&["extend", "r", "--until", "+20m", "--json"]));
+    let (start, end) = (secs(&longer["start"]), secs(&longer["end"]));
+    assert!((1200..1260).contains(&(end - start)), "{longer}");
+    fails(&scene.reserve(&["extend", "r", "--until", "+5m"]), "AZ0903");
+    let picture = scene.path("report.svg");
+    let report = ["report", "r", "--json", "--svg", text(&picture)];
+    let report = json(scene.reserve(&report));
+    assert_eq!(report["windows_met"], 1.0);
+    assert_eq!(report["space_kept"], true);
+    assert!(
+        std::fs::read_to_string(&picture)
+            .unwrap()
+            .starts_with("<svg")
+    );
+    assert!(scene.reserve(&["report", "r"]).ok().contains("windows met"));
+    let released = json(scene.reserve(&["release", "r", "--json"]));
+    assert_eq!(released["state"], "released");
+    assert_eq!(released["tickets"], Value::Array(Vec::new()));
+    scene.reserve(&["cancel", "r", "--dry-run"]).ok();
+    scene.reserve(&["cancel", "r"]).ok();
+    fails(&scene.reserve(&["report", "r"]), "AZ0902");
+}
+
+#[test]
+fn what_makes_no_sense_or_is_not_there_is_refused_with_its_code() {
+    let scene = Scene::new();
+    fails(&scene.reserve(&["create", "--for", "1m"]), "AZ0903");
+    fails(&scene.reserve(&["create", "--write", "1MB/s"]), "AZ0903");
+    let past = [
+        "create",
+        "--write",
+        "1MB/s",
+        "--from",
+        "2001-01-01T00:00:00Z",
+        "--for",
+        "1m",
+    ];
+    fails(&scene.reserve(&past), "AZ0904");
+    fails(&scene.reserve(&["show", "nothing"]), "AZ0902");
+    // An export lies beside the stores.
+    let export = scene.path("export");
+    std::fs::create_dir(&export).unwrap();
+    let volume = format!("{}/v", scene.address);
+    let made = ["volume", "create", &volume, "--export", text(&export)];
+    run(scene.command().args(made)).ok();
+    let of_export = [
+        "reserve", "create", &volume, "--write", "1MB/s", "--for", "1m",
+    ];
+    fails(&run(scene.command().args(of_export)), "AZ0905");
+    let limits = json(scene.reserve(&["limits", "--unreserved", "99", "--allow", "7", "--json"]));
+    assert_eq!(limits["unreserved_ppm"], 990_000);
+    assert_eq!(limits["users"], serde_json::json!([7]));
+    fails(
+        &scene.reserve(&["limits", "--unreserved", "100", "--background", "1"]),
+        "AZ0903",
+    );
+    assert!(scene.reserve(&["limits"]).ok().contains("99 %"));
+}

@@ -1,0 +1,161 @@
+//! Who may, and what the tickets are worth that he gets.
+
+use super::super::Manager;
+use super::super::desk::Asker;
+use super::crashes::{ask_as, create, start, which};
+use super::world::{MIB, terms};
+use crate::storage::{JudgeError, Storage, with_store};
+use base::ClusterId;
+use base::ticket::TicketError;
+use reservation::Moment;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use wire::message::{ReserveError, ReserveLimits, ReserveReply, ReserveRequest};
+
+const ADMIN: Asker = Asker {
+    is_admin: true,
+    uid: 0,
+};
+
+fn user(uid: u32) -> Asker {
+    Asker {
+        is_admin: false,
+        uid,
+    }
+}
+
+struct World {
+    _directory: tempfile::TempDir,
+    storage: Arc<Storage>,
+    manager: Manager,
+    now: u64,
+}
+
+fn world() -> World {
+    let (directory, _) = with_store(16);
+    let storage = Storage::open(directory.path(), ClusterId([1; 16]), false).unwrap();
+    let left = Arc::new(AtomicI64::new(i64::MAX));
+    let manager = start(directory.path(), &storage, &left, false);
+    World {
+        now: Moment::at_or_before(storage.now()).as_secs(),
+        _directory: directory,
+        storage,
+        manager,
+    }
+}
+
+#[track_caller]
+fn fails(reply: ReserveReply, wanted: ReserveError) {
+    let is_it = matches!(&reply, ReserveReply::Failed { code, .. } if *code == wanted);
+    assert!(is_it, "{reply:?}");
+}
+
+#[test]
+fn users_reserve_if_they_are_allowed_to_and_see_what_is_theirs() {
+    let world = world();
+    let ask = |who, request| ask_as(&world.manager, who, request);
+    let at = || terms(1, world.now + 100, world.now + 200);
+    fails(ask(user(5), create(1, at())), ReserveError::Forbidden);
+    let limits = ReserveLimits {
+        users: vec![5, 6],
+        ..ReserveLimits::default()
+    };
+    let set = ReserveRequest::SetLimits {
+        limits,
+        dry_run: false,
+    };
+    fails(ask(user(5), set.clone()), ReserveError::Forbidden);
+    assert!(matches!(ask(ADMIN, set), ReserveReply::Limits(_)));
+    let made = ask(user(5), create(1, at()));
+    let ReserveReply::Reserved { summary, .. } = made else {
+        panic!("{made:?}");
+    };
+    assert_eq!(summary.holder, 5);
+    let by_id = || which(&summary.id.to_string());
+    for other in [6, 7] {
+        fails(
+            ask(user(other), ReserveRequest::Show(by_id())),
+            ReserveError::NotFound,
+        );
+        let cancel = ReserveRequest::Cancel {
+            which: by_id(),
+            discard: true,
+            dry_run: false,
+        };
+        fails(ask(user(other), cancel), ReserveError::NotFound);
+        let release = ReserveRequest::Release {
+            which: by_id(),
+            dry_run: false,
+        };
+        fails(ask(user(other), release), ReserveError::NotFound);
+        let ReserveReply::Reservations { list, .. } =
+            ask(user(other), ReserveRequest::List { after: None })
+        else {
+            panic!("no list");
+        };
+        assert!(list.is_empty());
+    }
+    // The same number of another user is another question.
+    let mut own = create(1, at());
+    if let ReserveRequest::Create { name, .. } = &mut own {
+        "other".clone_into(name);
+    }
+    let other = ask(user(6), own);
+    assert!(matches!(&other, ReserveReply::Reserved { summary: own, .. } if own.id != summary.id));
+    let shown = ask(ADMIN, ReserveRequest::Show(by_id()));
+    assert!(matches!(shown, ReserveReply::Reserved { .. }));
+}
+
+#[test]
+fn tickets_are_believed_until_the_rate_is_given_back() {
+    let world = world();
+    let ask = |request| ask_as(&world.manager, ADMIN, request);
+    let mut asked = terms(1, world.now, world.now + 600);
+    asked.space_bytes = MIB;
+    asked.lifetime_secs = 60;
+    let ticket = |reply: ReserveReply| match reply {
+        ReserveReply::Reserved { tickets, .. } => tickets[0].ticket.clone(),
+        other => panic!("{other:?}"),
+    };
+    let first = ticket(ask(create(1, asked)));
+    let grant = world.storage.judge(&first).unwrap();
+    assert_eq!(grant.terms().end_secs, world.now + 600);
+    assert_eq!(grant.terms().lifetime_end_secs, world.now + 660);
+    assert!(grant.terms().slices[0].share_ppm > 0 && grant.terms().slices[0].au_budget > 0);
+    let longer = ticket(ask(ReserveRequest::Extend {
+        which: which("run1"),
+        end_secs: world.now + 900,
+        dry_run: false,
+    }));
+    let grant = world.storage.judge(&longer).unwrap();
+    assert_eq!(grant.terms().end_secs, world.now + 900);
+    let released = ask(ReserveRequest::Release {
+        which: which("run1"),
+        dry_run: false,
+    });
+    assert!(matches!(released, ReserveReply::Reserved { tickets, .. } if tickets.is_empty()));
+    for ticket in [first, longer] {
+        let judged = world.storage.judge(&ticket);
+        assert_eq!(judged, Err(JudgeError::Ticket(TicketError::Revoked)));
+    }
+    // What was written would stay; nothing was, so everything can be given back.
+    let store = world.storage.devices()[0].store;
+    let space = || {
+        world
+            .storage
+            .device(store)
+            .unwrap()
+            .store
+            .reservations(0, 9)
+            .unwrap()
+            .len()
+    };
+    assert_eq!(space(), 1);
+    let cancel = ReserveRequest::Cancel {
+        which: which("run1"),
+        discard: false,
+        dry_run: false,
+    };
+    assert_eq!(ask(cancel), ReserveReply::Done);
+    assert_eq!(space(), 0);
+}
