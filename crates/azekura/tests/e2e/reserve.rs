@@ -65,6 +65,15 @@ impl Scene {
         server.wait().unwrap();
     }
 
+    /// A command of somebody who has logged in with another configuration.
+    fn user(&self, arguments: &[&str]) -> Run {
+        let config = self.path("user");
+        run(self
+            .command()
+            .env("AZEKURA_CONFIG_DIR", config)
+            .args(arguments))
+    }
+
     #[track_caller]
     fn reserve(&self, arguments: &[&str]) -> Run {
         let (verb, rest) = arguments.split_first().unwrap();
@@ -238,4 +247,51 @@ fn what_makes_no_sense_or_is_not_there_is_refused_with_its_code() {
         "AZ0903",
     );
     assert!(scene.reserve(&["limits"]).ok().contains("99 %"));
+}
+
+#[test]
+fn users_reserve_when_an_administrator_has_allowed_it() {
+    let scene = Scene::new();
+    let address = &scene.address;
+    let join = ["join", "create", address, "--kind", "user:4711", "--json"];
+    let join = json(run(scene.command().args(join)));
+    let string = join["join_string"].as_str().unwrap();
+    scene.user(&["login", address, string]).ok();
+    let asked = [
+        "reserve", "create", address, "--write", "1MB/s", "--for", "5m", "--name", "own", "--json",
+    ];
+    fails(&scene.user(&asked), "AZ0909");
+    fails(
+        &scene.user(&["reserve", "limits", address, "--allow", "4711"]),
+        "AZ0909",
+    );
+    scene.reserve(&["limits", "--allow", "4711"]).ok();
+    assert_eq!(json(scene.user(&asked))["holder"], 4711);
+    scene
+        .reserve(&[
+            "create", "--write", "1MB/s", "--for", "5m", "--name", "other",
+        ])
+        .ok();
+    let list = json(scene.user(&["reserve", "list", address, "--json"]));
+    assert_eq!(names(&list), ["own"], "nobody sees what others have");
+    fails(
+        &scene.user(&["reserve", "cancel", address, "other"]),
+        "AZ0902",
+    );
+    let list = json(scene.reserve(&["list", "--json"]));
+    assert_eq!(names(&list).len(), 2, "but an administrator");
+}
+
+#[test]
+fn a_server_whose_ledger_is_damaged_does_not_promise_anything_twice() {
+    let mut scene = Scene::new();
+    scene
+        .reserve(&["create", "--write", "1MB/s", "--for", "5m"])
+        .ok();
+    scene.kill();
+    let ledger = scene.path("srv/ledger.redb");
+    std::fs::write(&ledger, b"something else").unwrap();
+    let start = ["server", "--data", "srv", "--listen", "127.0.0.1:0"];
+    let run = run(scene.command().args(start));
+    fails(&run, "AZ0908");
 }

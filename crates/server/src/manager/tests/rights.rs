@@ -159,3 +159,44 @@ fn tickets_are_believed_until_the_rate_is_given_back() {
     assert_eq!(ask(cancel), ReserveReply::Done);
     assert_eq!(space(), 0);
 }
+
+#[test]
+fn what_was_written_is_thrown_away_only_if_that_is_said() {
+    let world = world();
+    let ask = |request| ask_as(&world.manager, ADMIN, request);
+    let mut asked = terms(1, world.now, world.now + 600);
+    asked.space_bytes = MIB;
+    let made = ask(create(1, asked));
+    let ReserveReply::Reserved { summary, .. } = made else {
+        panic!("{made:?}");
+    };
+    let device = world.storage.device(summary.slices[0].store).unwrap();
+    let number = device.reservation_of(summary.id).unwrap().unwrap();
+    let object = base::ObjectId([9; 16]);
+    device
+        .store
+        .create(object, store::Terms::Reserved(number))
+        .unwrap();
+    let data = vec![1; 300 << 10];
+    device.store.write(object, 0, &data).unwrap();
+    device.store.commit().unwrap();
+    let cancel = |discard, dry_run| ReserveRequest::Cancel {
+        which: which("run1"),
+        discard,
+        dry_run,
+    };
+    fails(ask(cancel(false, true)), ReserveError::InUse);
+    fails(ask(cancel(false, false)), ReserveError::InUse);
+    assert!(device.store.info(object).is_ok());
+    // Giving the rate back leaves it where it is.
+    let release = ReserveRequest::Release {
+        which: which("run1"),
+        dry_run: false,
+    };
+    assert!(matches!(ask(release), ReserveReply::Reserved { .. }));
+    assert!(device.store.info(object).is_ok());
+    assert_eq!(ask(cancel(true, true)), ReserveReply::Done);
+    assert!(device.store.info(object).is_ok());
+    assert_eq!(ask(cancel(true, false)), ReserveReply::Done);
+    assert!(device.store.info(object).is_err());
+}
