@@ -6,6 +6,7 @@
 //! data there is made durable; after that the server hears that it is done.
 
 use super::Volume;
+use super::told::OnTheirWay;
 use crate::cache::NodeId;
 use crate::transport::{Call, Listener};
 use base::WriteVerifier;
@@ -70,8 +71,8 @@ impl Volume {
     }
 
     /// Drops names once more that were on their way to the kernel when they were dropped.
-    async fn drop_listed_names(&self) {
-        if self.told_listings.until_taken().await
+    async fn drop_listed_names(&self, listings: OnTheirWay) {
+        if self.told_listings.until_taken(listings).await
             && let Some(invalidate) = self.invalidate.get()
         {
             invalidate.names();
@@ -109,6 +110,7 @@ impl Volume {
         for node in &gone {
             self.distrust_data(*node);
         }
+        let listings = self.told_listings.on_their_way();
         // Names first: the kernel must not reach by an old name what it then finds new.
         if let Some(invalidate) = self.invalidate.get() {
             invalidate.names();
@@ -127,7 +129,7 @@ impl Volume {
                 let _ = this.keep_open(*node).await;
             }
             this.commit_for_others(&gone).await;
-            this.drop_listed_names().await;
+            this.drop_listed_names(listings).await;
             let done = this
                 .transport
                 .submit(&Request::RecallDone(id), Call::metadata());
@@ -160,12 +162,13 @@ impl Volume {
         let Some(invalidate) = self.invalidate.get() else {
             return;
         };
+        let listings = self.told_listings.on_their_way();
         invalidate.names();
         for node in nodes {
             invalidate.attributes(node);
         }
         let this = self.arc();
-        tokio::spawn(async move { this.drop_listed_names().await });
+        tokio::spawn(async move { this.drop_listed_names(listings).await });
     }
 
     fn on_connected(&self, boot_changed: bool, session_lost: bool) {

@@ -24,6 +24,13 @@ pub(super) struct ToldListings {
     changed: Notify,
 }
 
+/// The listings that were on their way to the kernel at some time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OnTheirWay {
+    asked: Time,
+    any: bool,
+}
+
 impl ToldListings {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Time>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
@@ -41,29 +48,38 @@ impl ToldListings {
         }
     }
 
-    /// Waits until the kernel has taken over what was told before this call; says whether there
-    /// was anything.
-    pub(super) async fn until_taken(&self) -> bool {
-        let begun = now();
-        let mut waited = false;
-        loop {
+    /// What is on its way to the kernel now. To be asked before names are dropped: what is not on
+    /// its way any more was taken over, and dated, before that.
+    pub(super) fn on_their_way(&self) -> OnTheirWay {
+        let asked = now();
+        let told = self.lock();
+        let mut ages = told.values().map(|at| asked.since(*at));
+        OnTheirWay {
+            asked,
+            any: ages.any(|age| age < LISTING_TIME_MAX),
+        }
+    }
+
+    /// Waits until the kernel has taken that over; says whether there was anything.
+    pub(super) async fn until_taken(&self, listings: OnTheirWay) -> bool {
+        while listings.any {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             // Before the look: what is taken after it wakes this.
             changed.as_mut().enable();
             let latest = {
                 let told = self.lock();
-                let ages = told.values().filter(|at| **at <= begun);
+                let ages = told.values().filter(|at| **at <= listings.asked);
                 let ages = ages.map(|at| now().since(*at));
                 ages.filter(|age| *age < LISTING_TIME_MAX).min()
             };
             let Some(age) = latest else {
-                return waited;
+                break;
             };
-            waited = true;
             // Either way there is another look.
             let _ = tokio::time::timeout(LISTING_TIME_MAX - age, changed).await;
         }
+        listings.any
     }
 }
 
@@ -75,12 +91,13 @@ mod tests {
     #[tokio::test]
     async fn a_listing_is_waited_for_until_its_handle_is_used_again_or_for_a_while() {
         let listings = Arc::new(ToldListings::default());
-        assert!(!listings.until_taken().await);
+        assert!(!listings.until_taken(listings.on_their_way()).await);
         listings.on_told(1);
         listings.on_told(2);
         listings.on_taken(1);
         let waiter = Arc::clone(&listings);
-        let waiting = tokio::spawn(async move { waiter.until_taken().await });
+        let those = listings.on_their_way();
+        let waiting = tokio::spawn(async move { waiter.until_taken(those).await });
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(!waiting.is_finished());
         // What comes later is not waited for.
@@ -88,8 +105,20 @@ mod tests {
         listings.on_taken(2);
         assert!(waiting.await.unwrap());
         let begun = now();
-        assert!(listings.until_taken().await);
+        assert!(listings.until_taken(listings.on_their_way()).await);
         assert!(now().since(begun) <= 4 * LISTING_TIME_MAX);
-        assert!(!listings.until_taken().await);
+        listings.on_taken(3);
+        assert!(!listings.until_taken(listings.on_their_way()).await);
+    }
+
+    /// Names that were dropped before the kernel took the listing over have to be dropped again,
+    /// however soon it did.
+    #[tokio::test]
+    async fn a_listing_that_is_taken_before_anybody_waits_counts_as_well() {
+        let listings = ToldListings::default();
+        listings.on_told(1);
+        let those = listings.on_their_way();
+        listings.on_taken(1);
+        assert!(listings.until_taken(those).await);
     }
 }

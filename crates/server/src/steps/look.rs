@@ -316,14 +316,10 @@ impl Execution {
             .export
             .attributes(worker, &self.who, &place.inner)
             .ok()?;
-        match self.inline(worker, &place, &attributes, bytes_max) {
-            // The lease was recorded first: whoever changes the file from here on recalls it.
-            Some(bytes) => Some((bytes, attributes, lease)),
-            None => {
-                self.core.caching.give_back(&self.session, &[place.outer]);
-                None
-            }
-        }
+        // The lease was recorded first: whoever changes the file from here on recalls it. It stays
+        // if the contents are left out: the client may have had it before, and goes on believing.
+        let bytes = self.inline(worker, &place, &attributes, bytes_max)?;
+        Some((bytes, attributes, lease))
     }
 
     fn list_xattrs(&mut self, worker: &Worker, target: &Target) -> Result<StepReply, Stop> {
