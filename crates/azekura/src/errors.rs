@@ -192,7 +192,7 @@ codes! {
     /// The ledger of reservations cannot be opened or read.
     LedgerFailed = "AZ0908", "the page of this code says what to do";
     /// Who asks may not reserve.
-    MayNotReserve = "AZ0909", "ask an administrator: azekura reserve limits ADDRESS --allow UID";
+    MayNotReserve = "AZ0909", "ask an administrator: azekura reserve limits ADDR --allow UID";
 }
 
 /// A failure on its way to the user.

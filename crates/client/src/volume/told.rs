@@ -62,7 +62,10 @@ impl ToldListings {
 
     /// Waits until the kernel has taken that over; says whether there was anything.
     pub(super) async fn until_taken(&self, listings: OnTheirWay) -> bool {
-        while listings.any {
+        if !listings.any {
+            return false;
+        }
+        loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             // Before the look: what is taken after it wakes this.
@@ -74,12 +77,11 @@ impl ToldListings {
                 ages.filter(|age| *age < LISTING_TIME_MAX).min()
             };
             let Some(age) = latest else {
-                break;
+                return true;
             };
             // Either way there is another look.
             let _ = tokio::time::timeout(LISTING_TIME_MAX - age, changed).await;
         }
-        listings.any
     }
 }
 
