@@ -68,16 +68,16 @@ pub(crate) struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Makes a new cluster in `path`, which may exist if it is empty, or holds what an earlier call
-    /// has left that was cut short. Returns the administrator's credential, which lies in [`ADMIN`]
-    /// as soon as the directory counts as initialised.
+    /// As [`Self::init_with`], with nothing else in it.
     #[cfg(test)]
     pub(crate) fn init(path: &Path) -> Result<(ClusterId, Credential), DataError> {
         Self::init_with(path, |_| Ok(()))
     }
 
-    /// As [`Self::init`]; `prepare` makes what else belongs to it, before the directory counts as
-    /// initialised.
+    /// Makes a new cluster in `path`, which may exist if it is empty, or holds what an earlier call
+    /// has left that was cut short. Returns the administrator's credential, which lies in [`ADMIN`]
+    /// as soon as the directory counts as initialised. `prepare` makes what else belongs to it,
+    /// before that.
     pub(crate) fn init_with<E: From<DataError>>(
         path: &Path,
         prepare: impl FnOnce(&Path) -> Result<(), E>,
