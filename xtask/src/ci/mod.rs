@@ -6,6 +6,7 @@
 //! terminal, because continuous integration counts cargo's own "test result" lines; other steps
 //! keep quiet unless they fail.
 
+mod lanes;
 mod steps;
 
 use crate::args::Args;

@@ -1,6 +1,6 @@
 //! The steps, from cheap to dear.
 
-use super::Verdict;
+use super::{Verdict, lanes};
 use crate::process;
 use crate::tools::find;
 use crate::{docs, floors, tidy, workspace};
@@ -45,7 +45,7 @@ pub(crate) const STEPS: [Step; 10] = [
     Step {
         name: "test",
         limit_s: 900,
-        work: test,
+        work: lanes::run,
     },
     Step {
         name: "doctest",
@@ -110,18 +110,6 @@ fn clippy(limit: Duration) -> Result<Verdict> {
     quiet(workspace::cargo(&arguments), limit)
 }
 
-fn test(limit: Duration) -> Result<Verdict> {
-    let arguments = [
-        "test",
-        "--locked",
-        "--workspace",
-        "--lib",
-        "--bins",
-        "--tests",
-    ];
-    loud(workspace::cargo(&arguments), limit)
-}
-
 fn doctest(limit: Duration) -> Result<Verdict> {
     loud(
         workspace::cargo(&["test", "--locked", "--workspace", "--doc"]),
@@ -181,7 +169,7 @@ fn loud(mut command: Command, limit: Duration) -> Result<Verdict> {
     process::stream(&mut command, limit).map(verdict)
 }
 
-fn verdict(outcome: process::Outcome) -> Verdict {
+pub(super) fn verdict(outcome: process::Outcome) -> Verdict {
     if outcome.success {
         Verdict::Passed
     } else {

@@ -1,0 +1,95 @@
+//! The tests of the workspace, in two lanes.
+//!
+//! Cargo runs one test program after the other, and the longest of them sleep most of their time:
+//! they wait for leases to run out, for servers that keep silent, for a cluster to choose a leader.
+//! Those that neither mount anything nor make namespaces run beside all others. The others stay one
+//! after the other: a mount namespace that one of them makes keeps the mounts of another alive.
+
+use super::Verdict;
+use super::steps::verdict;
+use crate::{process, workspace};
+use anyhow::{Context, Result, anyhow};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Test programs that touch nothing but their own directories and loopback.
+const BESIDE: [&str; 2] = ["conformance", "hostile"];
+
+/// Compiles all tests and runs them; their output goes to the terminal, lane by lane.
+pub(super) fn run(limit: Duration) -> Result<Verdict> {
+    let deadline = Instant::now() + limit;
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let names = programs(&workspace::root().join("crates"))?;
+    let (beside, others): (Vec<_>, Vec<_>) = names
+        .iter()
+        .map(String::as_str)
+        .partition(|name| BESIDE.contains(name));
+    let mut build = cargo(&["--no-run", "--lib", "--bins", "--tests"], &[]);
+    let built = process::stream(&mut build, limit)?;
+    if !built.success {
+        return Ok(verdict(built));
+    }
+    let (shown, kept) = std::thread::scope(|scope| {
+        let lane = scope.spawn(|| process::capture(&mut cargo(&[], &beside), left()));
+        let shown = process::stream(&mut cargo(&["--lib", "--bins"], &others), left());
+        let kept = lane.join().map_err(|_| anyhow!("a lane of tests panicked"));
+        (shown, kept)
+    });
+    let kept = kept??;
+    println!("{}", kept.output.trim_end());
+    let shown = shown?;
+    Ok(verdict(if kept.success { shown } else { kept }))
+}
+
+/// `cargo test` for the whole workspace, so that every lane is compiled with the same features.
+fn cargo(what: &[&str], programs: &[&str]) -> Command {
+    let mut command = workspace::cargo(&["test", "--locked", "--workspace"]);
+    command.args(what);
+    for program in programs {
+        command.args(["--test", program]);
+    }
+    command
+}
+
+/// The names of all test programs, each once: `tests/NAME.rs` and `tests/NAME/main.rs`.
+fn programs(crates: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for member in entries(crates)? {
+        let tests = member.join("tests");
+        if !tests.is_dir() {
+            continue;
+        }
+        for path in entries(&tests)? {
+            let is_program = path.extension().is_some_and(|extension| extension == "rs")
+                || path.join("main.rs").is_file();
+            if let Some(name) = path.file_stem().filter(|_| is_program) {
+                names.push(name.to_string_lossy().into_owned());
+            }
+        }
+    }
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+fn entries(directory: &Path) -> Result<Vec<std::path::PathBuf>> {
+    let entries = std::fs::read_dir(directory);
+    entries
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+        .with_context(|| format!("cannot list {}", directory.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_test_program_is_in_a_lane() {
+        let names = programs(&workspace::root().join("crates")).unwrap();
+        for name in BESIDE.iter().chain(&["e2e", "kill9", "served"]) {
+            assert!(names.iter().any(|n| n == name), "{name}");
+        }
+        assert!(!names.iter().any(|name| name == "common"));
+    }
+}
