@@ -7,9 +7,9 @@ use super::{LockTable, Outcome, Owner, Ticket};
 use crate::pool::Pool;
 use crate::session::SessionKey;
 use crate::steps::Execution;
-use base::limits::LOCK_GRACE_TIME;
+use base::limits::{LOCK_GRACE_TIME, LOCKS_GIVEN_UP_MAX};
 use base::{Handle, RequestId, Time};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::message::{LockKind, LockMode, LockRange};
 
@@ -37,6 +37,8 @@ struct State {
     early: HashSet<Ticket>,
     /// Until the end of the time for reclaiming.
     late: Vec<Box<Execution>>,
+    /// Requests that were taken back and are not here: they may be on their way.
+    given_up: VecDeque<(SessionKey, RequestId)>,
     grace_until: Time,
 }
 
@@ -99,9 +101,16 @@ impl Locks {
     /// Keeps a request until its lock is granted.
     pub(crate) fn park(&self, ticket: Ticket, mut request: Box<Execution>, pool: &Arc<Pool>) {
         let mut state = self.lock_state();
+        let given_up = state.take_given_up(&request);
         if state.early.remove(&ticket) {
             drop(state);
             request.lock_granted();
+            pool.push_resumed(request);
+        } else if given_up && state.table.cancel(ticket) {
+            let ready = state.admitted();
+            drop(state);
+            resume(ready, pool);
+            request.lock_cancelled();
             pool.push_resumed(request);
         } else if state.table.is_waiting(ticket) {
             state.parked.insert(ticket, request);
@@ -110,9 +119,13 @@ impl Locks {
     }
 
     /// Keeps a request until the time for reclaiming is over.
-    pub(crate) fn park_for_grace(&self, request: Box<Execution>, pool: &Arc<Pool>, now: Time) {
+    pub(crate) fn park_for_grace(&self, mut request: Box<Execution>, pool: &Arc<Pool>, now: Time) {
         let mut state = self.lock_state();
-        if now >= state.grace_until {
+        if state.take_given_up(&request) {
+            drop(state);
+            request.lock_cancelled();
+            pool.push_resumed(request);
+        } else if now >= state.grace_until {
             drop(state);
             pool.push_resumed(request);
         } else {
@@ -149,6 +162,13 @@ impl Locks {
         {
             cancelled = Some(state.late.swap_remove(place));
         }
+        if cancelled.is_none() {
+            // A worker may have it in hand and park it in a moment.
+            if state.given_up.len() >= LOCKS_GIVEN_UP_MAX {
+                state.given_up.pop_front();
+            }
+            state.given_up.push_back((session, id));
+        }
         let ready = state.admitted();
         drop(state);
         resume(ready, pool);
@@ -178,6 +198,7 @@ impl Locks {
     pub(crate) fn end_session(&self, session: SessionKey, pool: &Arc<Pool>) {
         let mut state = self.lock_state();
         state.table.end_session(session);
+        state.given_up.retain(|(whose, _)| *whose != session);
         let gone = |request: &Execution| request.session().key == session;
         let parked: Vec<Ticket> = state
             .parked
@@ -210,6 +231,13 @@ impl Locks {
 }
 
 impl State {
+    /// Whether a request that is about to wait was taken back while a worker had it in hand.
+    fn take_given_up(&mut self, request: &Execution) -> bool {
+        let mut given_up = self.given_up.iter();
+        let place = given_up.position(|(session, id)| request.is(*session, *id));
+        place.is_some_and(|place| self.given_up.remove(place).is_some())
+    }
+
     /// The parked requests whose locks are there now.
     #[expect(clippy::vec_box, reason = "they go to the queue as they are")]
     fn admitted(&mut self) -> Vec<Box<Execution>> {

@@ -304,6 +304,39 @@ async fn locks_wait_are_cancelled_and_go_with_their_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_wait_for_a_lock_ends_whenever_it_is_taken_back() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let mut first = world.client().await;
+    let mut second = world.client().await;
+    let root = first.attach().await.handle;
+    let a = made(&first.step(create(&root, "a", None)).await);
+    let take = |wait| Step::Lock {
+        target: at(&a),
+        lock: lock(1, LockMode::Exclusive),
+        wait,
+        reclaim: false,
+    };
+    assert_eq!(first.step(take(true)).await, Ok(StepReply::Done));
+    for round in 0..400_u32 {
+        let waits = second.send_steps(vec![take(true)]).await;
+        // Before, while and after a worker has it in hand.
+        for _ in 0..(round % 100) * 50 {
+            std::hint::spin_loop();
+        }
+        let cancel = wire::frame::Frame {
+            body: Bytes::new(),
+            ..frame(FrameKind::Cancel, waits, &())
+        };
+        second.send_frame(cancel).await;
+        let (reply, _) = second.reply(waits).await.unwrap();
+        assert_eq!(reply, Reply::Refused(Refusal::Cancelled), "round {round}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_over_two_clients_is_refused() {
     if !is_root() {
         return;
