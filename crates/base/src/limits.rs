@@ -128,8 +128,8 @@ pub const LOCKS_PER_SESSION_MAX: usize = 65536;
 pub const OPENS_PER_SESSION_MAX: usize = 65536;
 /// After a restart, how long locks can only be reclaimed, not newly taken.
 pub const LOCK_GRACE_TIME: Duration = Duration::from_secs(10);
-/// Requests taken back that a server remembers because they may be about to wait for a lock. Each is
-/// on its way from a worker to where it waits, and there are fewer workers than this.
+/// Requests taken back that a server remembers because they may be about to wait for a lock. Each
+/// is on its way from a worker to where it waits, and there are fewer workers than this.
 pub const LOCKS_GIVEN_UP_MAX: usize = 4096;
 /// How long a session without connections is kept, with its opens and locks.
 pub const SESSION_IDLE_TIME_MAX: Duration = Duration::from_secs(90);
