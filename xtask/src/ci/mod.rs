@@ -2,9 +2,10 @@
 //!
 //! Steps run from cheap to dear and the first failure ends the run, so that a slip in style costs
 //! seconds and not minutes. Each step has a time limit and the whole has a budget of twenty minutes
-//! on two cores; longer suites belong to [`crate::deep`]. The tests' output goes straight to the
-//! terminal, because continuous integration counts cargo's own "test result" lines; other steps
-//! keep quiet unless they fail.
+//! on two cores; longer suites belong to [`crate::deep`]. The tests' output goes to the terminal,
+//! because continuous integration counts cargo's own "test result" lines: that of most as it comes,
+//! that of the lane beside them ([`lanes`]) when it is over. Other steps keep quiet unless they
+//! fail.
 
 mod lanes;
 mod steps;
