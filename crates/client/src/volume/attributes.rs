@@ -337,7 +337,7 @@ impl Volume {
 
     pub(super) fn tell_attributes(&self, node: NodeId) {
         if let Some(invalidate) = self.invalidate.get() {
-            invalidate.attributes(node);
+            let _ = invalidate.attributes(node);
         }
     }
 

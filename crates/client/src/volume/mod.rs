@@ -71,8 +71,8 @@ const WRITE_MEMORY_UNIT: u64 = 4096;
 pub trait Invalidate: Send + Sync {
     /// No cached name may be believed without asking again.
     fn names(&self);
-    /// The attributes of an inode may have changed.
-    fn attributes(&self, node: NodeId);
+    /// The attributes of an inode may have changed; whether the inode is known there.
+    fn attributes(&self, node: NodeId) -> bool;
     /// The data of an inode may have changed.
     fn data(&self, node: NodeId);
     /// As [`Self::data`]; ready when nothing of it is left.

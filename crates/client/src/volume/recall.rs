@@ -8,12 +8,17 @@
 use super::Volume;
 use super::told::OnTheirWay;
 use crate::cache::NodeId;
+use crate::clock::now;
 use crate::transport::{Call, Listener};
 use base::WriteVerifier;
 use base::limits::RECALLS_UNDER_WAY_MAX;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use wire::message::{Notice, Recall, RecallItem, Request};
+
+/// Time in which the kernel has taken over an answer, also on a busy machine.
+const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Hears what the transport says, for a volume that may be gone.
 pub(super) struct Ear {
@@ -114,11 +119,9 @@ impl Volume {
         // Names first: the kernel must not reach by an old name what it then finds new.
         if let Some(invalidate) = self.invalidate.get() {
             invalidate.names();
-            for node in &gone {
-                invalidate.attributes(*node);
-                invalidate.data(*node);
-            }
+            gone.iter().for_each(|node| invalidate.data(*node));
         }
+        let untold = self.tell_all(&gone);
         let this = self.arc();
         tokio::spawn(async move {
             for node in settle {
@@ -130,6 +133,7 @@ impl Volume {
             }
             this.commit_for_others(&gone).await;
             this.drop_listed_names(listings).await;
+            this.tell_again(untold).await;
             let done = this
                 .transport
                 .submit(&Request::RecallDone(id), Call::metadata());
@@ -137,6 +141,44 @@ impl Volume {
             this.recalls_under_way.fetch_sub(1, Ordering::Relaxed);
         });
         true
+    }
+
+    /// Tells the kernel that attributes have changed; the inodes that it has been told of and does not know.
+    fn tell_all(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+        let Some(invalidate) = self.invalidate.get() else {
+            return Vec::new();
+        };
+        let unknown = nodes.iter().copied();
+        let mut unknown: Vec<_> = unknown
+            .filter(|node| !invalidate.attributes(*node))
+            .collect();
+        self.keep_referenced(&mut unknown);
+        unknown
+    }
+
+    fn keep_referenced(&self, unknown: &mut Vec<NodeId>) {
+        let nodes = self.nodes();
+        unknown.retain(|node| {
+            let node = nodes.get(*node);
+            node.is_some_and(|node| node.kernel_references > 0)
+        });
+    }
+
+    /// An answer that brings an inode new to the kernel may be on its way when the inode changes:
+    /// the kernel does not know the inode yet, and would believe that answer when it has it. So it
+    /// is told again when it knows the inode, or forgets it.
+    async fn tell_again(&self, mut unknown: Vec<NodeId>) {
+        let Some(invalidate) = self.invalidate.get() else {
+            return;
+        };
+        let begun = now();
+        let mut pause = Duration::from_micros(100);
+        while !unknown.is_empty() && now().since(begun) < ANSWER_TIME_MAX {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(ANSWER_TIME_MAX / 20);
+            unknown.retain(|node| !invalidate.attributes(*node));
+            self.keep_referenced(&mut unknown);
+        }
     }
 
     /// What is held of a file's data may be old.
@@ -164,11 +206,12 @@ impl Volume {
         };
         let listings = self.told_listings.on_their_way();
         invalidate.names();
-        for node in nodes {
-            invalidate.attributes(node);
-        }
+        let untold = self.tell_all(&nodes);
         let this = self.arc();
-        tokio::spawn(async move { this.drop_listed_names(listings).await });
+        tokio::spawn(async move {
+            this.drop_listed_names(listings).await;
+            this.tell_again(untold).await;
+        });
     }
 
     fn on_connected(&self, boot_changed: bool, session_lost: bool) {

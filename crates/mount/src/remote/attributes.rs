@@ -6,6 +6,7 @@ use crate::kernel::{SetAttr, StatFs, Statx};
 use base::AttributeChange;
 use client::volume::View;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn answer_attr(call: Call, view: &View) {
     call.answer.attr(&attr(&view.attributes), attr_valid(view));
@@ -67,7 +68,9 @@ impl RemoteFs {
         let volume = Arc::clone(&self.volume);
         self.runtime.spawn(async move {
             match volume.set_attributes(&who, call.node, change, open).await {
-                Ok(view) => answer_attr(call, &view),
+                // The kernel takes these over whatever it was told after them (Linux 6.18 compares
+                // no versions here), so it must not keep them.
+                Ok(view) => call.answer.attr(&attr(&view.attributes), Duration::ZERO),
                 Err(error) => call.answer.fail(error),
             }
         });

@@ -97,7 +97,11 @@ impl RemoteFs {
                 .create(&who, &creation, exclusive, access(flags), truncate, append)
                 .await;
             match made {
-                Ok((view, file)) => this.answer_created(call, &view, file),
+                Ok((mut view, file)) => {
+                    // What is not new may be known by another name; then as with links.
+                    view.attributes_leased &= exclusive;
+                    this.answer_created(call, &view, file);
+                }
                 Err(error) => call.answer.fail(error),
             }
         });

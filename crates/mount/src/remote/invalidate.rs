@@ -28,29 +28,28 @@ impl ToKernel {
         Self { notifier, pages }
     }
 
-    fn tell(outcome: Result<(), NotifyError>) {
-        match outcome {
-            Ok(()) | Err(NotifyError::Unknown | NotifyError::Gone | NotifyError::Unsupported) => {}
-            Err(NotifyError::Refused(errno)) => {
-                tracing::warn!(%errno, "the kernel refused an invalidation");
-            }
+    /// Whether the kernel knows what it was told of.
+    fn tell(outcome: Result<(), NotifyError>) -> bool {
+        if let Err(NotifyError::Refused(errno)) = outcome {
+            tracing::warn!(%errno, "the kernel refused an invalidation");
         }
+        outcome != Err(NotifyError::Unknown)
     }
 }
 
 fn drop_pages(notifier: &Notifier, queue: &Receiver<u64>) {
     while let Ok(node) = queue.recv() {
-        ToKernel::tell(notifier.inval_inode(NodeId(node), 0, 0));
+        let _ = ToKernel::tell(notifier.inval_inode(NodeId(node), 0, 0));
     }
 }
 
 impl Invalidate for ToKernel {
     fn names(&self) {
-        Self::tell(self.notifier.inc_epoch());
+        let _ = Self::tell(self.notifier.inc_epoch());
     }
 
-    fn attributes(&self, node: client::cache::NodeId) {
-        Self::tell(self.notifier.inval_inode(NodeId(node.0), -1, 0));
+    fn attributes(&self, node: client::cache::NodeId) -> bool {
+        Self::tell(self.notifier.inval_inode(NodeId(node.0), -1, 0))
     }
 
     fn data(&self, node: client::cache::NodeId) {

@@ -133,6 +133,11 @@ impl RemoteFs {
                 .volume
                 .link(&who, NodeId(target.0), call.node, &name)
                 .await;
+            // As with changed attributes: the kernel knows the inode, and compares no versions.
+            let made = made.map(|view| View {
+                attributes_leased: false,
+                ..view
+            });
             this.answer_made(call, made);
         });
     }
