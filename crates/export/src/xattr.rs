@@ -18,7 +18,7 @@ use crate::errno::fs_error;
 use crate::export::Export;
 use crate::worker::Worker;
 use base::limits::{NAME_BYTES_MAX, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX};
-use base::{FsError, Handle, Principal};
+use base::{Attributes, FsError, Handle, Principal};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -76,7 +76,7 @@ impl Export {
         })
     }
 
-    /// Sets an attribute.
+    /// Sets an attribute; returns the inode's attributes afterwards.
     ///
     /// # Errors
     /// See [`XattrMode`]; [`FsError::TooBig`]; else as [`Export::get_xattr`].
@@ -88,7 +88,7 @@ impl Export {
         name: &[u8],
         value: &[u8],
         mode: XattrMode,
-    ) -> Result<(), FsError> {
+    ) -> Result<Attributes, FsError> {
         check(name)?;
         if value.len() > XATTR_BYTES_MAX {
             return Err(FsError::TooBig);
@@ -100,7 +100,8 @@ impl Export {
             XattrMode::Create => XattrFlags::CREATE,
             XattrMode::Replace => XattrFlags::REPLACE,
         };
-        rustix::fs::setxattr(&*descriptor_path(&*pin), name, value, flags).map_err(fs_error)
+        rustix::fs::setxattr(&*descriptor_path(&*pin), name, value, flags).map_err(fs_error)?;
+        self.attributes_of(handle, &*pin)
     }
 
     /// The names of the attributes that are served.
@@ -123,7 +124,7 @@ impl Export {
         Ok(names.map(<[u8]>::to_vec).collect())
     }
 
-    /// Removes an attribute.
+    /// Removes an attribute; returns the inode's attributes afterwards.
     ///
     /// # Errors
     /// As [`Export::get_xattr`].
@@ -133,11 +134,12 @@ impl Export {
         principal: &Principal,
         handle: &Handle,
         name: &[u8],
-    ) -> Result<(), FsError> {
+    ) -> Result<Attributes, FsError> {
         check(name)?;
         let caller = worker.assume(principal)?;
         let pin = self.resolve(&caller, handle)?;
-        rustix::fs::removexattr(&*descriptor_path(&*pin), name).map_err(fs_error)
+        rustix::fs::removexattr(&*descriptor_path(&*pin), name).map_err(fs_error)?;
+        self.attributes_of(handle, &*pin)
     }
 }
 

@@ -143,7 +143,8 @@ impl Volume {
         true
     }
 
-    /// Tells the kernel that attributes have changed; the inodes that it has been told of and does not know.
+    /// Tells the kernel that attributes have changed; the inodes that it has been told of and does
+    /// not know.
     fn tell_all(&self, nodes: &[NodeId]) -> Vec<NodeId> {
         let Some(invalidate) = self.invalidate.get() else {
             return Vec::new();

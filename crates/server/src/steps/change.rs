@@ -3,7 +3,7 @@
 use super::{Execution, Place, Stop};
 use crate::lease::Change;
 use crate::opens::Use;
-use base::{AttributeChange, FsError, OpenId};
+use base::{AttributeChange, Attributes, FsError, OpenId};
 use export::{Worker, XattrMode};
 use wire::message::{Lease, Step, StepReply, Target};
 
@@ -29,17 +29,15 @@ impl Execution {
                     Some(false) => XattrMode::Replace,
                 };
                 let export = &place.volume.export;
-                export.set_xattr(worker, &self.who, &place.inner, name, value, mode)?;
-                self.changed_inode(worker, place)
+                let after = export.set_xattr(worker, &self.who, &place.inner, name, value, mode)?;
+                self.changed_inode(worker, place, after)
             }
             Step::RemoveXattr { target, name } => {
                 let place = self.changing(target)?;
                 self.contest([&place.outer])?;
-                place
-                    .volume
-                    .export
-                    .remove_xattr(worker, &self.who, &place.inner, name)?;
-                self.changed_inode(worker, place)
+                let export = &place.volume.export;
+                let after = export.remove_xattr(worker, &self.who, &place.inner, name)?;
+                self.changed_inode(worker, place, after)
             }
             _ => unreachable!("the dispatcher sends only these here"),
         }
@@ -76,13 +74,35 @@ impl Execution {
             export.set_attributes(worker, &self.who, &place.inner, change, file.as_deref());
         // A change of several parts that fails half way has changed something.
         self.changed(&[Change::Inode(place.outer.clone())]);
-        outcome?;
-        self.answer_attributes(worker, place)
+        self.answer_changed(worker, place, outcome?)
     }
 
-    fn changed_inode(&mut self, worker: &Worker, place: Place) -> Result<StepReply, Stop> {
+    fn changed_inode(
+        &mut self,
+        worker: &Worker,
+        place: Place,
+        after: Attributes,
+    ) -> Result<StepReply, Stop> {
         self.changed(&[Change::Inode(place.outer.clone())]);
-        self.answer_attributes(worker, place)
+        self.answer_changed(worker, place, after)
+    }
+
+    /// As [`Self::answer_attributes`], for an inode that had the attributes `after` when it was
+    /// changed. If it has been removed since, it is shown like that, without a lease: what was asked
+    /// has been done, and "stale" would have the client's kernel try it once more.
+    fn answer_changed(
+        &mut self,
+        worker: &Worker,
+        place: Place,
+        after: Attributes,
+    ) -> Result<StepReply, Stop> {
+        let lease = self.grant(&place, Lease::Read);
+        let (attributes, lease) = match self.attributes_of(worker, &place) {
+            Err(FsError::Stale) => (after, Lease::None),
+            attributes => (attributes?, lease),
+        };
+        self.note(place.outer);
+        Ok(StepReply::Attributes { attributes, lease })
     }
 
     /// The attributes as they are now, with a lease.

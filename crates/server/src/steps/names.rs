@@ -10,7 +10,7 @@ use crate::journal::{Act, Done, Intent, Key, Past};
 use crate::lease::{Change, Moment};
 use crate::opens::open_again;
 use crate::volume::Volume;
-use base::{AttributeChange, FileKind, FsError, Handle, Name, OpenId};
+use base::{AttributeChange, Attributes, FileKind, FsError, Handle, Name, OpenId};
 use export::{Access, Create, Node, OpenFile, OpenOptions, Worker, Written};
 use wire::message::{self, Entry, Lease, Refusal, RenameMode, Step, StepReply, Target};
 
@@ -469,6 +469,7 @@ impl Execution {
     ) -> Result<StepReply, Stop> {
         let parent = self.changing(parent)?;
         let (parent_lease, _) = self.enter(&parent, Lease::Exclusive)?;
+        let parent_before = self.attributes_of(worker, &parent).ok();
         let victim = self.peek(worker, &parent, name);
         let outer = victim.as_ref().map(|v| parent.volume.outer(&v.handle));
         if let (Removing::Directory, Some(directory)) = (what, &outer) {
@@ -506,7 +507,7 @@ impl Execution {
         let then = self.core.caching.moment();
         self.changed(&changes);
         let entry = self.unnamed(worker, &parent.volume, gone, then)?;
-        let parent = self.attributes_of(worker, &parent)?;
+        let parent = self.attributes_after(worker, &parent, parent_before)?;
         Ok(StepReply::Removed {
             parent,
             parent_lease,
@@ -526,6 +527,7 @@ impl Execution {
             return Err(FsError::CrossDevice.into());
         }
         self.contest([&from.outer, &to.outer])?;
+        let parents_before = [&from, &to].map(|place| self.attributes_of(worker, place).ok());
         let moved = self.peek(worker, &from, name);
         let replaced = self.peek(worker, &to, to_name);
         let directory = |n: &&Node| n.attributes.kind == FileKind::Directory;
@@ -574,18 +576,26 @@ impl Execution {
         changes.push(Change::Entry(to.outer.clone(), to_name.clone()));
         let then = self.core.caching.moment();
         self.changed(&changes);
-        self.renamed(worker, (&from, &to), to_name, renamed, then)
+        let [from_before, to_before] = parents_before;
+        let entries = self.renamed(worker, &to, to_name, renamed, then);
+        let (entry, replaced) = entries?;
+        Ok(StepReply::Renamed {
+            parent: self.attributes_after(worker, &from, from_before)?,
+            to_parent: self.attributes_after(worker, &to, to_before)?,
+            entry,
+            replaced,
+        })
     }
 
-    /// The answer to a rename, after its changes are collected.
+    /// What the answer to a rename says of the inodes, after its changes are collected.
     fn renamed(
         &mut self,
         worker: &Worker,
-        (from, to): (&Place, &Place),
+        to: &Place,
         to_name: &Name,
         renamed: export::Renamed,
         then: Moment,
-    ) -> Result<StepReply, Stop> {
+    ) -> Result<(Entry, Option<Box<Entry>>), Stop> {
         let node = match renamed.moved {
             Some(node) => node,
             None => to
@@ -596,14 +606,22 @@ impl Execution {
         let entry = self.entry(worker, &to.volume, node, Lease::Read, then)?;
         self.note(entry.handle.clone());
         let replaced = self.unnamed(worker, &to.volume, renamed.replaced, then)?;
-        let parent = self.attributes_of(worker, from)?;
-        let to_parent = self.attributes_of(worker, to)?;
-        Ok(StepReply::Renamed {
-            parent,
-            to_parent,
-            entry,
-            replaced: replaced.map(Box::new),
-        })
+        Ok((entry, replaced.map(Box::new)))
+    }
+
+    /// Attributes of a directory in which a name was removed or moved. If the directory itself has
+    /// been removed since, they are as they were before: what was asked has been done, and "stale"
+    /// would have the client's kernel try it once more.
+    fn attributes_after(
+        &self,
+        worker: &Worker,
+        directory: &Place,
+        before: Option<Attributes>,
+    ) -> Result<Attributes, FsError> {
+        match (self.attributes_of(worker, directory), before) {
+            (Err(FsError::Stale), Some(before)) => Ok(before),
+            (attributes, _) => attributes,
+        }
     }
 
     /// An inode that has lost a name. Whoever took it away may not have known which inode that was,
