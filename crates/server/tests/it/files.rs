@@ -2,12 +2,11 @@
 
 use crate::client::{Client, Mode, name};
 use crate::world::{World, is_root, new_session};
-use base::{AttributeChange, FileKind, FsError, Handle, OpenId};
+use base::{FileKind, FsError, Handle, OpenId};
 use bytes::Bytes;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::time::Duration;
 use wire::message::{
-    Access, ConnectionRole, FileRef, RenameMode, Reply, Step, StepReply, Target, WriteAt,
+    Access, ConnectionRole, FileRef, RenameMode, Step, StepReply, Target, WriteAt,
 };
 
 pub(crate) fn at(handle: &Handle) -> Target {
@@ -345,50 +344,6 @@ async fn a_removal_that_says_whose_name_it_means_takes_no_other() {
     };
     assert!(client.step(removal).await.is_ok());
     assert!(client.lookup(&root, "a").await.is_none());
-}
-
-/// The client's kernel tries again what is answered with "stale", by name: it must not have been
-/// done.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_stale_has_not_been_changed() {
-    if !is_root() {
-        return;
-    }
-    let world = World::new().await;
-    let mut client = world.client().await;
-    let root = client.attach().await.handle;
-    let mut done_before_removal = 0;
-    for round in 0..400 {
-        let file = made(&client.step(create(&root, "f", None)).await);
-        let inside = std::fs::File::open(world.tree.join("f")).unwrap();
-        let change = Step::SetAttributes {
-            target: at(&file),
-            change: AttributeChange {
-                mode: Some(0o604),
-                ..AttributeChange::default()
-            },
-            open: None,
-        };
-        let changing = client.send_steps(vec![change]).await;
-        // The two meet at every place of each other's way.
-        tokio::time::sleep(Duration::from_micros(round % 20 * 5)).await;
-        let removing = client.send_steps(vec![remove(&root, "f")]).await;
-        for asked in [changing, removing] {
-            let (Reply::Files(reply), _) = client.reply(asked).await.unwrap() else {
-                panic!("another kind of reply")
-            };
-            if asked == changing {
-                let is_changed = inside.metadata().unwrap().mode() & 0o777 == 0o604;
-                assert_eq!(
-                    reply.results[0].is_ok(),
-                    is_changed,
-                    "round {round}: {reply:?}"
-                );
-                done_before_removal += u32::from(is_changed);
-            }
-        }
-    }
-    assert!(done_before_removal > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
