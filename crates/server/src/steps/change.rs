@@ -88,8 +88,8 @@ impl Execution {
     }
 
     /// As [`Self::answer_attributes`], for an inode that had the attributes `after` when it was
-    /// changed. If it has been removed since, it is shown like that, without a lease: what was asked
-    /// has been done, and "stale" would have the client's kernel try it once more.
+    /// changed. If it has been removed since, it is shown like that, without a lease: what was
+    /// asked has been done, and "stale" would have the client's kernel try it once more.
     fn answer_changed(
         &mut self,
         worker: &Worker,

@@ -577,8 +577,7 @@ impl Execution {
         let then = self.core.caching.moment();
         self.changed(&changes);
         let [from_before, to_before] = parents_before;
-        let entries = self.renamed(worker, &to, to_name, renamed, then);
-        let (entry, replaced) = entries?;
+        let (entry, replaced) = self.renamed(worker, &to, to_name, renamed, then)?;
         Ok(StepReply::Renamed {
             parent: self.attributes_after(worker, &from, from_before)?,
             to_parent: self.attributes_after(worker, &to, to_before)?,
