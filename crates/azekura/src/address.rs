@@ -65,7 +65,11 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let wrong = || AddressError(format!("{text:?} is not HOST:PORT, such as 127.0.0.1:7700"));
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        let port: u16 = port.parse().map_err(|_| wrong())?;
+        let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        let port: u16 = port.parse().map_err(|_| match is_number {
+            true => AddressError(format!("{text:?}: ports end at {}", u16::MAX)),
+            false => wrong(),
+        })?;
         let bracketed = host.strip_prefix('[').map(|rest| rest.strip_suffix(']'));
         let host = match bracketed {
             Some(inner) => inner.filter(|h| h.contains(':')).ok_or_else(wrong)?,

@@ -443,6 +443,9 @@ pub const NAMESPACE_ACL_ENTRIES_MAX: usize = 512;
 /// Stores of one volume.
 pub const NAMESPACE_TARGETS_MAX: usize = 16384;
 
+/// Longest time for which a join string can be used, in seconds.
+pub const JOIN_SECONDS_MAX: u32 = 7 * 86_400;
+
 const _: () = assert!(LEASE_TRUST_TIME.as_millis() + 1000 < LEASE_TIME.as_millis());
 const _: () = assert!(STORE_WRITE_BYTES_MAX as u64 <= STORE_WRITES_BYTES_MAX);
 const _: () = assert!(DEVICE_TIME_MAX.as_secs() * 8 < STORE_WAIT_TIME_MAX.as_secs());

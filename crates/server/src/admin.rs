@@ -4,7 +4,9 @@
 use crate::core::{Core, Ending};
 use crate::data::{VolumeRecord, new_volume_id};
 use crate::volume::summary;
-use base::limits::{ADMIN_TEXT_BYTES_MAX, CREDENTIALS_PER_REPLY_MAX, SUMMARY_TEXT_BYTES_MAX};
+use base::limits::{
+    ADMIN_TEXT_BYTES_MAX, CREDENTIALS_PER_REPLY_MAX, JOIN_SECONDS_MAX, SUMMARY_TEXT_BYTES_MAX,
+};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,8 +20,6 @@ use wire::message::{
 
 use crate::data::RegistryError;
 
-/// Longest validity of a join string, in seconds: a week.
-const JOIN_SECONDS_MAX: u32 = 7 * 86_400;
 /// Longest name of a volume.
 const VOLUME_NAME_BYTES_MAX: usize = 63;
 

@@ -5,6 +5,7 @@ use crate::config::{Config, Span};
 use crate::connect::{WayArgs, admin, resolve, runtime, unexpected_reply};
 use crate::errors::{Code, Failure, Result};
 use crate::output;
+use base::limits::JOIN_SECONDS_MAX;
 use serde_json::json;
 use std::time::{Duration, SystemTime};
 use wire::identity::{Fingerprint, JoinString};
@@ -54,6 +55,7 @@ impl Create {
             server, kind, way, ..
         } = &self;
         let runtime = runtime()?;
+        let seconds_valid = self.seconds_valid()?;
         if self.dry_run {
             // Only an administrator may see credentials; nothing else is checked beforehand.
             runtime.block_on(admin(
@@ -64,10 +66,6 @@ impl Create {
             ))?;
             return output::line("a join string could be made");
         }
-        let seconds_valid = u32::try_from(self.valid.0.as_secs().max(1)).map_err(|_| {
-            Failure::new(Code::Invalid, "a join string cannot be valid for so long")
-                .hint("hours or days are enough for --for")
-        })?;
         let terms = JoinTerms {
             kind: *kind,
             seconds_valid,
@@ -102,6 +100,16 @@ impl Create {
             ));
         }
         Ok(())
+    }
+
+    fn seconds_valid(&self) -> Result<u32> {
+        let seconds_valid = u32::try_from(self.valid.0.as_secs().max(1)).ok();
+        let seconds_valid = seconds_valid.filter(|seconds| *seconds <= JOIN_SECONDS_MAX);
+        seconds_valid.ok_or_else(|| {
+            let longest = output::span(Duration::from_secs(u64::from(JOIN_SECONDS_MAX)));
+            let message = format!("a join string is good for {longest} at most");
+            Failure::new(Code::Invalid, message).hint("minutes or hours are enough for --for")
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! `azekura man DIR`.
 
 use crate::errors::{Context, Result};
+use crate::output;
 use std::path::PathBuf;
 
 /// Write the manual pages, one per command, into a directory
@@ -16,6 +17,12 @@ impl Man {
     pub(super) fn run(self) -> Result<()> {
         std::fs::create_dir_all(&self.directory).context(self.directory.display())?;
         let definition = super::definition();
-        clap_mangen::generate_to(definition, &self.directory).context(self.directory.display())
+        clap_mangen::generate_to(definition, &self.directory).context(self.directory.display())?;
+        let directory = self.directory.to_string_lossy();
+        output::note(format_args!(
+            "manual pages are in {}",
+            directory.escape_debug()
+        ));
+        Ok(())
     }
 }

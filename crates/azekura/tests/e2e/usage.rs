@@ -21,7 +21,7 @@ fn azekura(config: &Path, arguments: &[&str]) -> Command {
 #[test]
 fn wrong_usage_ends_with_2_and_a_reason() {
     let config = tempfile::tempdir().unwrap();
-    let wrong: [&[&str]; 9] = [
+    let wrong: [&[&str]; 11] = [
         &[],
         &["server"],
         &["mount", "nowhere", "/mnt"],
@@ -31,6 +31,8 @@ fn wrong_usage_ends_with_2_and_a_reason() {
         &["join", "create", "far:7700", "--kind", "root"],
         &["volume", "list", "far:7700", "--timeout", "soon"],
         &["store", "scrub", "disk", "--rate", "0"],
+        &["store", "scrub", "disk", "--rate", "5"],
+        &["ls", "far:99999"],
     ];
     for arguments in wrong {
         let run = run(&mut azekura(config.path(), arguments));
@@ -65,6 +67,9 @@ fn an_unreachable_server_is_named_with_cause_hint_and_code() {
         &run(&mut azekura(config.path(), &["login", &free, join])),
         "AZ0203",
     );
+    // Before anybody is asked.
+    let long = ["join", "create", &free, "--for", "1000000h"];
+    fails(&run(&mut azekura(config.path(), &long)), "AZ0303");
     fails(
         &run(&mut azekura(
             config.path(),

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Reservations that are read together.
 const RESERVATIONS_AT_ONCE: usize = 1024;
 
+/// Samples from which on their 5th percentile is more than the lowest of them.
+const SAMPLES_WANTED: u32 = 20;
+
 /// What there is to say of a store.
 pub(super) struct Description {
     path: PathBuf,
@@ -127,10 +130,11 @@ impl Description {
     fn measured(&self) -> String {
         match &self.capability {
             Ok(capability) => format!(
-                "over {} in samples of {}; a unit of {} is enough",
+                "over {} in samples of {}; a unit of {} is enough{}",
                 output::size(capability.region_bytes),
                 output::span(Duration::from_millis(u64::from(capability.sample_millis))),
                 output::size(u64::from(capability.allocation_unit_bytes)),
+                too_few(capability),
             ),
             Err(TableError::Absent) => "not at all: no rate can be promised".to_owned(),
             Err(error) => error.to_string(),
@@ -172,6 +176,19 @@ fn capability_json(capability: &Capability) -> Value {
         "write_bytes_per_second": capability.best_bytes_per_second(Direction::Write),
         "rates": capability.rates.iter().map(rate_json).collect::<Vec<_>>(),
     })
+}
+
+/// What is to be said of rates that stand on few samples.
+fn too_few(capability: &Capability) -> String {
+    let least = capability.rates.iter().map(|rate| rate.sample_count).min();
+    match least {
+        Some(least) if least < SAMPLES_WANTED => format!(
+            ";\n{:13}each rate is the lowest of only {}: measure for longer before relying on it",
+            "",
+            output::count(least.into(), "sample"),
+        ),
+        _ => String::new(),
+    }
 }
 
 /// For each size, what can be promised at the depth that is best for it.
@@ -231,6 +248,28 @@ fn rate_table(capability: &Capability) -> String {
 mod tests {
     use super::*;
     use expect_test::expect;
+
+    #[test]
+    fn few_samples_are_told() {
+        let rate = |sample_count| MeasuredRate {
+            direction: Direction::Read,
+            size_bytes: 65536,
+            depth: 1,
+            write_percent: 0,
+            low_bytes_per_second: 1,
+            median_bytes_per_second: 1,
+            sample_count,
+        };
+        let mut capability = Capability {
+            allocation_unit_bytes: 65536,
+            sample_millis: 1000,
+            region_bytes: 1 << 30,
+            rates: vec![rate(30), rate(2)],
+        };
+        assert!(too_few(&capability).contains("only 2 samples"));
+        capability.rates.truncate(1);
+        assert_eq!(too_few(&capability), "");
+    }
 
     #[test]
     fn the_table_has_the_best_depth_of_each_size() {

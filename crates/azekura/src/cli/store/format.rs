@@ -118,7 +118,8 @@ impl Format {
     fn size(&self, is_new: bool) -> Result<Option<u64>> {
         let block = u64::from(BLOCK_BYTES);
         match (is_new, self.size) {
-            (true, Some(size)) => Ok(Some(size.0 - size.0 % block)),
+            // What is less than a block is said to be too small like anything else.
+            (true, Some(size)) => Ok(Some((size.0 - size.0 % block).max(block))),
             (false, None) => Ok(None),
             (true, None) => Err(Failure::new(
                 Code::StoreSizes,

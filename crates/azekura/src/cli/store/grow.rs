@@ -44,6 +44,13 @@ impl Grow {
         if self.dry_run {
             return self.tell(&before, &after);
         }
+        if after.au_count == before.au_count {
+            output::note(format_args!(
+                "{}: there is nothing to take in, not even one unit of {}",
+                shown(path),
+                output::size(before.au_bytes),
+            ));
+        }
         if !device.is_block_device() {
             lengthen(&device, &before, len_bytes, &interrupt)?;
         }

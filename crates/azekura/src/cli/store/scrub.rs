@@ -31,9 +31,13 @@ pub(in crate::cli) struct Scrub {
 }
 
 /// A rate at which reading comes to an end.
+const RATE_MIN: Rate = Rate(1_000_000);
+
 fn rate(text: &str) -> std::result::Result<Rate, String> {
     match text.parse::<Rate>() {
-        Ok(Rate(0)) => Err("at this rate nothing would ever be read".to_owned()),
+        Ok(rate) if rate < RATE_MIN => Err(format!(
+            "at {rate} the end would not be reached; give {RATE_MIN} or more"
+        )),
         Ok(rate) => Ok(rate),
         Err(error) => Err(error.to_string()),
     }
