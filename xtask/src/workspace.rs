@@ -27,13 +27,25 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Builds the product and returns the binary's path. The test profile is the default, so that what
-/// the tests built is used again.
+/// Builds the product and returns the binary's path. The test profile is the default, and then it is
+/// built with the tests that run it: alone it would have fewer features of its dependencies, and
+/// most of them were compiled once more.
 pub(crate) fn build_azekura(release: bool) -> Result<PathBuf> {
-    let mut command = cargo(&["build", "--quiet", "--locked", "--package", "azekura"]);
-    if release {
-        command.arg("--release");
-    }
+    let mut command = if release {
+        cargo(&[
+            "build",
+            "--quiet",
+            "--locked",
+            "--package",
+            "azekura",
+            "--release",
+        ])
+    } else {
+        let with_tests = ["--workspace", "--no-run", "--test", "e2e"];
+        let mut command = cargo(&["test", "--quiet", "--locked"]);
+        command.args(with_tests);
+        command
+    };
     if !command.status()?.success() {
         bail!("azekura does not build");
     }
