@@ -27,9 +27,9 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Builds the product and returns the binary's path. The test profile is the default, and then it is
-/// built with the tests that run it: alone it would have fewer features of its dependencies, and
-/// most of them were compiled once more.
+/// Builds the product and returns the binary's path. The test profile is the default, and then it
+/// is built with the tests that run it: alone it would have fewer features of its dependencies,
+/// and most of them were compiled once more.
 pub(crate) fn build_azekura(release: bool) -> Result<PathBuf> {
     let mut command = if release {
         cargo(&[
