@@ -43,6 +43,7 @@ const DEMO: &[Package] = &[package("fuse3", "fusermount3", "mounts")];
 const TEST: &[Package] = &[
     package("acl", "setfacl", "tests of POSIX ACLs"),
     package("attr", "setfattr", "tests of extended attributes"),
+    package("casync", "casync", "images of others"),
     package(
         "e2fsprogs",
         "mkfs.ext4",

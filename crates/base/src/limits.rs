@@ -443,6 +443,14 @@ pub const NAMESPACE_ACL_ENTRIES_MAX: usize = 512;
 /// Stores of one volume.
 pub const NAMESPACE_TARGETS_MAX: usize = 16384;
 
+/// Largest chunk of an image that is read. Published here are 64 to 512 KiB; casync and desync make
+/// up to 256 KiB unless told otherwise. Every fetch in flight may need as much memory.
+pub const DISK_CHUNK_BYTES_MAX: u32 = 4 << 20;
+/// Chunks of one image: 1 TiB in chunks of 256 KiB, with an index of 160 MiB that is in memory.
+pub const DISK_INDEX_CHUNKS_MAX: usize = 4 << 20;
+/// Longest image: an offset is never negative for the kernel, with room for what is put before it.
+pub const DISK_IMAGE_BYTES_MAX: u64 = 1 << 62;
+
 /// Longest time for which a join string can be used, in seconds.
 pub const JOIN_SECONDS_MAX: u32 = 7 * 86_400;
 
@@ -452,6 +460,8 @@ const _: () = assert!(DEVICE_TIME_MAX.as_secs() * 8 < STORE_WAIT_TIME_MAX.as_sec
 const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 2 < LEASE_TRUST_TIME.as_millis());
 const _: () = assert!(RECALL_COMMIT_TIME_MAX.as_millis() < RECALL_TIME_MAX.as_millis());
 const _: () = assert!(RECALL_TIME_MAX.as_millis() < REQUEST_TIME_DEFAULT.as_millis());
+const _: () =
+    assert!(DISK_INDEX_CHUNKS_MAX as u64 * (DISK_CHUNK_BYTES_MAX as u64) < DISK_IMAGE_BYTES_MAX);
 const _: () = assert!(DATA_BYTES_MAX as usize <= FRAME_PAYLOAD_BYTES_MAX);
 const _: () = assert!(XATTR_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(OBJECTS_PER_PAGE_MAX * 53 < FRAME_BODY_BYTES_MAX);
