@@ -450,6 +450,12 @@ pub const DISK_CHUNK_BYTES_MAX: u32 = 4 << 20;
 pub const DISK_INDEX_CHUNKS_MAX: usize = 4 << 20;
 /// Longest image: an offset is never negative for the kernel, with room for what is put before it.
 pub const DISK_IMAGE_BYTES_MAX: u64 = 1 << 62;
+/// How often a file of a repository is asked for before it is an error: with pauses of 0.1, 0.2 and
+/// 0.4 s between, enough for a server that is started anew behind a balancer.
+pub const DISK_TRIES_MAX: u32 = 4;
+/// Requests of one disk under way at a web server. Chunks of 80 KB, as they are packed, then fill
+/// 400 Mbit/s at 100 ms; browsers and proxies bear as many connections from one house.
+pub const DISK_REQUESTS_MAX: usize = 64;
 
 /// Longest time for which a join string can be used, in seconds.
 pub const JOIN_SECONDS_MAX: u32 = 7 * 86_400;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! index        an image's chunks by position, as casync's .caibx        index.rs
+//!  source        files of a repository: a directory, a web server      source/
 //!  chunk         ids, compression, verification: casync's .cacnk        chunk.rs
 //!   file name     where files lie in a repository                       name.rs
 //! ```
@@ -19,11 +20,13 @@ pub mod chunk;
 mod error;
 pub mod index;
 pub mod name;
+pub mod source;
 
 pub use chunk::{ChunkId, ChunkSpec, Digest};
 pub use error::Damage;
 pub use index::{ChunkSizes, Index, Placed};
 pub use name::FileName;
+pub use source::{Directory, Http, HttpOptions, Source};
 
 /// The version of how files are laid out in a repository, and of those that are not casync's.
 pub const DISK_FORMAT_VERSION: u16 = 1;

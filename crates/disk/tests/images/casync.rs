@@ -1,6 +1,4 @@
 //! Debian's casync reads what is written here, and the other way round.
-#![expect(clippy::unwrap_used, reason = "a panic is a failed test")]
-#![expect(clippy::print_stdout, reason = "a test says why it is skipped")]
 
 use disk::chunk::{Packer, unpack};
 use disk::{ChunkSizes, Digest, FileName, Index};

@@ -1,0 +1,8 @@
+//! Images as their users have them: on real file systems, behind real web servers, beside casync.
+
+#[cfg(test)]
+mod casync;
+#[cfg(test)]
+mod http;
+#[cfg(test)]
+mod server;
