@@ -14,6 +14,9 @@ pub const HANDLE_BYTES_MAX: usize = 192;
 pub const XATTR_BYTES_MAX: usize = 65536;
 /// Largest list of extended attribute names, as in Linux (`XATTR_LIST_MAX`).
 pub const XATTR_LIST_BYTES_MAX: usize = 65536;
+/// Entries of one POSIX ACL: as many as an extended attribute holds, four bytes and eight for each.
+/// File systems and FUSE take fewer and say so themselves.
+pub const POSIX_ACL_ENTRIES_MAX: usize = (XATTR_BYTES_MAX - 4) / 8;
 /// Most supplementary groups of a caller, as in Linux (`NGROUPS_MAX`).
 pub const GROUPS_MAX: usize = 65536;
 
