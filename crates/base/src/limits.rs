@@ -459,6 +459,19 @@ pub const DISK_TRIES_MAX: u32 = 4;
 /// Requests of one disk under way at a web server. Chunks of 80 KB, as they are packed, then fill
 /// 400 Mbit/s at 100 ms; browsers and proxies bear as many connections from one house.
 pub const DISK_REQUESTS_MAX: usize = 64;
+/// Threads that write and flush chunks for one publisher. With 16, a journalling file system
+/// flushes about as many new files with one commit.
+pub const DISK_SETTLERS: usize = 16;
+/// A manifest's or tag's file: all that the following bounds allow, twice.
+pub const DISK_RECORD_BYTES_MAX: u64 = 64 << 10;
+/// Versions from which one version was made: one, or as many as somebody merges by hand.
+pub const DISK_PARENTS_MAX: usize = 16;
+/// Packs of one version: a profile each.
+pub const DISK_PACKS_MAX: usize = 64;
+/// What a publisher says about a version.
+pub const DISK_NOTE_BYTES_MAX: usize = 1024;
+/// Moves of a tag that can be taken back.
+pub const DISK_TAG_HISTORY_MAX: usize = 256;
 
 /// Longest time for which a join string can be used, in seconds.
 pub const JOIN_SECONDS_MAX: u32 = 7 * 86_400;

@@ -1,4 +1,10 @@
-//! What can be wrong with what was read.
+//! What can go wrong, and what can be wrong with what was read.
+
+use crate::name::BadName;
+use crate::signed::PublicKey;
+use crate::source::{FetchError, SourceError};
+use std::io;
+use std::path::PathBuf;
 
 /// Why bytes are not what they should be. Whoever knows where they lie says so beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +31,99 @@ pub enum Damage {
     #[error("the chunk has {0} bytes, fewer than the index says")]
     ChunkShort(u64),
     /// The right length, and other bytes.
-    #[error("the chunk's bytes are others than its name says")]
+    #[error("the bytes are others than the name says")]
     Digest,
+    /// A file that begins otherwise, or is of another kind.
+    #[error("not a signed record of this kind")]
+    NotARecord,
+    /// It was written by a newer release.
+    #[error("the format has version {0}, which this release does not read")]
+    Newer(u16),
+    /// Cut, longer than it says, or with contents that no release writes.
+    #[error("the record is damaged")]
+    Record,
+    /// Changed after it was signed, or never signed with the key that it names.
+    #[error("the signature does not fit")]
+    Signature,
+    /// A record of another image or version than the one that was asked for.
+    #[error("the record is about something else")]
+    Foreign,
+}
+
+/// Why something about images was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// A repository does not give a file.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// There is no chunk, or another one.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// A file is not what it should be.
+    #[error("{place}: {damage}")]
+    Damaged {
+        /// Where.
+        place: String,
+        /// What is wrong.
+        damage: Damage,
+    },
+    /// Somebody has signed it, but nobody whom the caller trusts.
+    #[error("{place} is signed by {key}, who is not trusted")]
+    Untrusted {
+        /// Where.
+        place: String,
+        /// Who has.
+        key: PublicKey,
+    },
+    /// A name that cannot be one.
+    #[error(transparent)]
+    Name(#[from] BadName),
+    /// A name that is not `image:label`.
+    #[error("{0:?} is no name of an image: image:label, of letters, digits and . _ -")]
+    Tag(String),
+    /// Another length of chunks than this crate makes.
+    #[error("chunks have 64, 128, 256 or 512 KiB, not {0} bytes")]
+    ChunkBytes(u32),
+    /// An image that is longer than an index can say.
+    #[error("an image of {0} bytes has more chunks than an index")]
+    ImageTooLong(u64),
+    /// Somebody has written to the image meanwhile.
+    #[error("{0} was changed while it was read")]
+    Changed(PathBuf),
+    /// Others use the repository, and longer than was waited for.
+    #[error("{path} is in use; waited {seconds} s")]
+    Busy {
+        /// Whose turn it is.
+        path: PathBuf,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// The system says so.
+    #[error("cannot {action} {path}")]
+    File {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A device of an image that is to be published or committed says so.
+    #[error(transparent)]
+    Device(#[from] base::DeviceError),
+}
+
+impl DiskError {
+    /// For `map_err` at a call of the system.
+    pub(crate) fn file(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File {
+            action,
+            path,
+            source,
+        }
+    }
 }

@@ -1,6 +1,10 @@
 //! Virtual disks from content-addressed chunks.
 //!
 //! ```text
+//! publish      an image becomes a version                              publish.rs
+//!  repository    chunks, indexes, manifests and tags in a directory     repository/
+//!   manifest      versions, and the tags that point to them             manifest.rs
+//!    signed        who says so                                          signed.rs
 //! index        an image's chunks by position, as casync's .caibx        index.rs
 //!  source        files of a repository: a directory, a web server      source/
 //!  chunk         ids, compression, verification: casync's .cacnk        chunk.rs
@@ -18,14 +22,23 @@
 
 pub mod chunk;
 mod error;
+mod holes;
 pub mod index;
+pub mod manifest;
 pub mod name;
+pub mod publish;
+pub mod repository;
+pub mod signed;
 pub mod source;
 
 pub use chunk::{ChunkId, ChunkSpec, Digest};
-pub use error::Damage;
+pub use error::{Damage, DiskError};
 pub use index::{ChunkSizes, Index, Placed};
+pub use manifest::{Manifest, Tag, TagEntry, TagRecord, VersionId};
 pub use name::FileName;
+pub use publish::{Published, Publishing, publish};
+pub use repository::{Progress, Repository};
+pub use signed::{PublicKey, SigningKey, Trust};
 pub use source::{Directory, Http, HttpOptions, Source};
 
 /// The version of how files are laid out in a repository, and of those that are not casync's.

@@ -42,11 +42,17 @@ impl FileName {
         Ok(Self(path.into()))
     }
 
+    /// A path that this crate has made of words that it has checked.
+    pub(crate) fn made(path: String) -> Self {
+        debug_assert!(Self::new(&path).is_ok(), "{path:?}");
+        Self(path.into())
+    }
+
     /// Where a chunk lies: in the directory of its first four digits, as casync puts it.
     #[must_use]
     pub fn of_chunk(id: &ChunkId) -> Self {
         let id = id.to_string();
-        Self(format!("{CHUNKS}/{}/{id}.cacnk", &id[..4]).into())
+        Self::made(format!("{CHUNKS}/{}/{id}.cacnk", &id[..4]))
     }
 
     /// The path, with slashes.

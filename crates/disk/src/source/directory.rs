@@ -32,21 +32,6 @@ impl Directory {
     pub fn path_of(&self, file: &FileName) -> PathBuf {
         self.path.join(file.as_str())
     }
-
-    /// Reads a file on the calling thread.
-    ///
-    /// # Errors
-    /// [`SourceError`].
-    pub fn read_now(&self, file: &FileName, part: Part) -> Result<Bytes, SourceError> {
-        let refused = |refusal| SourceError {
-            file: file.clone(),
-            place: self.place(),
-            refusal,
-        };
-        read(&self.path_of(file), part)
-            .unwrap_or_else(|error| Err(refusal_of(&error)))
-            .map_err(refused)
-    }
 }
 
 fn refusal_of(error: &io::Error) -> Refusal {
@@ -108,6 +93,17 @@ impl Source for Directory {
                 })
             })
         })
+    }
+
+    fn read_now(&self, file: &FileName, part: Part) -> Result<Bytes, SourceError> {
+        let refused = |refusal| SourceError {
+            file: file.clone(),
+            place: self.place(),
+            refusal,
+        };
+        read(&self.path_of(file), part)
+            .unwrap_or_else(|error| Err(refusal_of(&error)))
+            .map_err(refused)
     }
 
     fn place(&self) -> String {

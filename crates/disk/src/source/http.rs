@@ -21,8 +21,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 /// Most redirections of one request.
@@ -62,8 +63,14 @@ impl Default for HttpOptions {
     }
 }
 
-/// Files below a URL.
+/// Files below a URL. Clones share connections.
+#[derive(Clone)]
 pub struct Http {
+    asking: Arc<Asking>,
+    runtime: Handle,
+}
+
+struct Asking {
     client: Client,
     base: Url,
     permits: Semaphore,
@@ -86,11 +93,12 @@ pub struct BadAddress {
 }
 
 impl Http {
-    /// The files below `url`, which begins with `http://` or `https://`. Nobody is asked yet.
+    /// The files below `url`, which begins with `http://` or `https://`. Sockets are served by
+    /// `runtime`. Nobody is asked yet.
     ///
     /// # Errors
     /// [`BadAddress`] if `url` or an option cannot be used.
-    pub fn new(url: &str, options: &HttpOptions) -> Result<Self, BadAddress> {
+    pub fn new(url: &str, options: &HttpOptions, runtime: Handle) -> Result<Self, BadAddress> {
         let bad = |reason: String| BadAddress {
             url: url.to_owned(),
             reason,
@@ -116,11 +124,39 @@ impl Http {
             let proxy = Proxy::all(proxy).map_err(|error| bad(error.to_string()))?;
             builder = builder.proxy(proxy);
         }
-        Ok(Self {
+        let asking = Asking {
             client: builder.build().map_err(|error| bad(error.to_string()))?,
             base,
             permits: Semaphore::new(options.in_flight_max.max(1)),
+        };
+        Ok(Self {
+            asking: Arc::new(asking),
+            runtime,
         })
+    }
+}
+
+impl Asking {
+    async fn read(&self, file: &FileName, wanted: Wanted) -> Result<Bytes, SourceError> {
+        let read = self.read_file(file, wanted).await;
+        read.map_err(|refusal| self.refused(file, refusal))
+    }
+
+    fn refused(&self, file: &FileName, refusal: Refusal) -> SourceError {
+        SourceError {
+            file: file.clone(),
+            place: self.place(),
+            refusal,
+        }
+    }
+
+    fn place(&self) -> String {
+        let mut base = self.base.clone();
+        if base.password().is_some() {
+            // Only URLs that cannot have one refuse.
+            let _ = base.set_password(Some("..."));
+        }
+        base.to_string()
     }
 
     async fn read_file(&self, file: &FileName, wanted: Wanted) -> Result<Bytes, Refusal> {
@@ -292,22 +328,27 @@ fn tls(authorities: &[Vec<u8>]) -> Result<ClientConfig, String> {
 
 impl Source for Http {
     fn read<'a>(&'a self, file: &'a FileName, wanted: Wanted) -> Reading<'a> {
-        Box::pin(async move {
-            let read = self.read_file(file, wanted).await;
-            read.map_err(|refusal| SourceError {
-                file: file.clone(),
-                place: self.place(),
-                refusal,
-            })
+        Box::pin(self.asking.read(file, wanted))
+    }
+
+    fn read_now(&self, file: &FileName, part: Part) -> Result<Bytes, SourceError> {
+        let (asking, name) = (Arc::clone(&self.asking), file.clone());
+        let wanted = Wanted {
+            part,
+            past_caches: false,
+        };
+        let (sender, receiver) = mpsc::channel();
+        // Whoever has gone does not want to know.
+        self.runtime
+            .spawn(async move { drop(sender.send(asking.read(&name, wanted).await)) });
+        // Each try has its time, so an answer comes, unless the runtime ends before it.
+        receiver.recv().unwrap_or_else(|_| {
+            let refusal = Refusal::Failed("the program is about to end".into());
+            Err(self.asking.refused(file, refusal))
         })
     }
 
     fn place(&self) -> String {
-        let mut base = self.base.clone();
-        if base.password().is_some() {
-            // Only URLs that cannot have one refuse.
-            let _ = base.set_password(Some("..."));
-        }
-        base.to_string()
+        self.asking.place()
     }
 }

@@ -30,6 +30,12 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// Reads a file, or the part of it that is wanted.
     fn read<'a>(&'a self, file: &'a FileName, wanted: Wanted) -> Reading<'a>;
 
+    /// Reads a file, or a part of it, for a thread that has nothing else to do.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    fn read_now(&self, file: &FileName, part: Part) -> Result<Bytes, SourceError>;
+
     /// Where it is, for people; without passwords.
     fn place(&self) -> String;
 }
@@ -119,6 +125,14 @@ pub enum Refusal {
     /// The system says so.
     #[error("{0}")]
     Failed(String),
+}
+
+impl Refusal {
+    /// Whether another name would have been answered.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound)
+    }
 }
 
 /// Why there is no chunk.

@@ -1,9 +1,9 @@
 //! Debian's casync reads what is written here, and the other way round.
 
-use disk::chunk::{Packer, unpack};
-use disk::{ChunkSizes, Digest, FileName, Index};
+use crate::common::Scene;
+use disk::chunk::unpack;
+use disk::{Digest, FileName, Index, Publishing};
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Runs casync; none if this machine has no such program.
@@ -32,20 +32,6 @@ fn image() -> Vec<u8> {
     image
 }
 
-fn publish(directory: &Path, image: &[u8], digest: Digest, chunk_bytes: u32) -> Index {
-    let mut packer = Packer::new(3).unwrap();
-    let mut end = 0;
-    let chunks = image.chunks(chunk_bytes as usize).map(|chunk| {
-        let id = digest.id_of(chunk);
-        let path = directory.join(FileName::of_chunk(&id).as_str());
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, packer.pack(chunk).unwrap()).unwrap();
-        end += chunk.len() as u64;
-        (end, id)
-    });
-    Index::new(digest, ChunkSizes::fixed(chunk_bytes), chunks).unwrap()
-}
-
 #[test]
 fn casync_extracts_what_was_published_here() {
     for (digest, kib) in [
@@ -54,13 +40,17 @@ fn casync_extracts_what_was_published_here() {
         (Digest::Sha512Half, 512),
         (Digest::Sha256, 128),
     ] {
-        let directory = tempfile::tempdir().unwrap();
-        let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+        let scene = Scene::new();
+        let path = |name: &str| scene.path(name).to_str().unwrap().to_owned();
         let image = image();
-        let index = publish(directory.path(), &image, digest, kib << 10);
-        fs::write(path("image.caibx"), index.to_bytes()).unwrap();
+        let how = Publishing {
+            chunk_bytes: kib << 10,
+            digest,
+            ..Scene::how("base:1")
+        };
+        scene.publish(&scene.image(&image), &how);
         // The chunks are found because they lie beside the index.
-        let ran = casync(&["extract", &path("image.caibx"), &path("out.raw")]);
+        let ran = casync(&["extract", &path("images/base@1.caibx"), &path("out.raw")]);
         if ran.is_some() {
             assert_eq!(
                 fs::read(path("out.raw")).unwrap(),
@@ -101,11 +91,12 @@ fn what_casync_made_is_read_here_and_cut_into_the_same_chunks() {
             read.extend_from_slice(&unpack(&spec, &packed).unwrap());
         }
         assert_eq!(read, image, "{name}");
-        let other = tempfile::tempdir().unwrap();
-        assert_eq!(
-            index,
-            publish(other.path(), &image, digest, 64 << 10),
-            "{name}"
-        );
+        let scene = Scene::new();
+        let how = Publishing {
+            digest,
+            ..Scene::how("base:1")
+        };
+        scene.publish(&scene.image(&image), &how);
+        assert_eq!(index, scene.index("base:1"), "{name}");
     }
 }

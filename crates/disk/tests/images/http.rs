@@ -7,6 +7,7 @@ use disk::chunk::Packer;
 use disk::source::{FetchError, Refusal, SourceError, Wanted, fetch_chunk};
 use disk::{ChunkId, ChunkSpec, Damage, Digest, FileName, Http, HttpOptions, Source};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
@@ -28,10 +29,18 @@ fn options() -> HttpOptions {
     }
 }
 
+static TURNS: AtomicUsize = AtomicUsize::new(0);
+
 fn read(url: &str, wanted: Wanted) -> Result<Bytes, Refusal> {
-    let source = Http::new(url, &options()).unwrap();
+    let runtime = runtime();
+    let source = Http::new(url, &options(), runtime.handle().clone()).unwrap();
     let file = FileName::new("d/file").unwrap();
-    let read = runtime().block_on(source.read(&file, wanted));
+    // In turn on a thread that waits and on one that does not.
+    let read = if TURNS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+        source.read_now(&file, wanted.part)
+    } else {
+        runtime.block_on(source.read(&file, wanted))
+    };
     read.map_err(|error: SourceError| error.refusal)
 }
 
@@ -198,18 +207,26 @@ fn a_proxy_is_asked_if_one_is_named() {
         proxy: Some(proxy.url()),
         ..options()
     };
-    let source = Http::new("http://images.example/x", &options).unwrap();
+    let runtime = runtime();
+    let source = Http::new(
+        "http://images.example/x",
+        &options,
+        runtime.handle().clone(),
+    )
+    .unwrap();
     let file = FileName::new("file").unwrap();
-    let read = runtime().block_on(source.read(&file, Wanted::whole(100)));
+    let read = runtime.block_on(source.read(&file, Wanted::whole(100)));
     assert_eq!(read.unwrap(), "http://images.example/x/file");
 }
 
 #[test]
 fn addresses_that_cannot_be_read_from_are_said() {
+    let runtime = runtime();
+    let open = |url| Http::new(url, &options(), runtime.handle().clone());
     for url in ["ftp://a/", "images", "http://", "/a", "http:/\0/"] {
-        assert!(Http::new(url, &options()).is_err(), "{url}");
+        assert!(open(url).is_err(), "{url}");
     }
-    let source = Http::new("http://aya:secret@images.example/", &options()).unwrap();
+    let source = open("http://aya:secret@images.example/").unwrap();
     assert!(!source.place().contains("secret"), "{}", source.place());
     assert!(!format!("{source:?}").contains("secret"));
 }
@@ -222,11 +239,11 @@ fn no_more_requests_than_allowed_are_under_way() {
         in_flight_max: 5,
         ..HttpOptions::default()
     };
-    let source = Arc::new(Http::new(&server.url(), &options).unwrap());
     let runtime = runtime();
+    let source = Http::new(&server.url(), &options, runtime.handle().clone()).unwrap();
     let reads: Vec<_> = (0..30)
         .map(|number| {
-            let source = Arc::clone(&source);
+            let source = source.clone();
             let file = FileName::new(&format!("f{number}")).unwrap();
             runtime.spawn(async move { source.read(&file, Wanted::whole(10)).await })
         })
@@ -263,8 +280,9 @@ fn over_tls_only_servers_with_a_certificate_that_is_believed_are_read() {
             authorities,
             ..options()
         };
-        let source = Http::new(&url, &options).unwrap();
-        runtime().block_on(source.read(&file, Wanted::whole(10)))
+        let runtime = runtime();
+        let source = Http::new(&url, &options, runtime.handle().clone()).unwrap();
+        runtime.block_on(source.read(&file, Wanted::whole(10)))
     };
     assert_eq!(read(vec![certificate]).unwrap(), TEXT);
     let refusal = read(vec![]).unwrap_err().refusal;
@@ -272,8 +290,9 @@ fn over_tls_only_servers_with_a_certificate_that_is_believed_are_read() {
 }
 
 fn fetch(server: &Server, spec: ChunkSpec) -> Result<Bytes, FetchError> {
-    let source = Http::new(&server.url(), &options()).unwrap();
-    let fetched = runtime().block_on(fetch_chunk(&source, spec));
+    let runtime = runtime();
+    let source = Http::new(&server.url(), &options(), runtime.handle().clone()).unwrap();
+    let fetched = runtime.block_on(fetch_chunk(&source, spec));
     fetched.map(|fetched| fetched.bytes)
 }
 

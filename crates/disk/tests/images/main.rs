@@ -3,6 +3,10 @@
 #[cfg(test)]
 mod casync;
 #[cfg(test)]
+mod common;
+#[cfg(test)]
 mod http;
+#[cfg(test)]
+mod publish;
 #[cfg(test)]
 mod server;

@@ -1,0 +1,156 @@
+//! Golden bytes of records, names, and records that are passed off as others.
+
+use super::*;
+use crate::source::Directory;
+use expect_test::expect;
+use std::fs;
+
+fn hex(bytes: &[u8]) -> String {
+    let line = |line: &[u8]| -> String { line.iter().map(|byte| format!("{byte:02x}")).collect() };
+    bytes.chunks(32).map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn key() -> SigningKey {
+    SigningKey::from_seed(&[7; 32])
+}
+
+fn manifest() -> Manifest {
+    Manifest {
+        image_bytes: 1 << 30,
+        index: [1; 32],
+        index_bytes: 163_944,
+        parents: vec![VersionId([2; 32])],
+        packs: vec![Pack {
+            profile: "boot".into(),
+            id: [3; 32],
+            bytes: 10_300_000,
+        }],
+        time: 1_800_000_000,
+        new_bytes: 5_000,
+        new_chunks: 2,
+        note: "updates".into(),
+    }
+}
+
+fn tag_record() -> TagRecord {
+    let entry = |version, time| TagEntry {
+        version: VersionId([version; 32]),
+        time,
+    };
+    TagRecord::new(&"base:1".parse().unwrap(), entry(4, 1_800_000_000))
+        .moved(entry(5, 1_800_000_600))
+}
+
+#[test]
+fn records_have_the_bytes_that_they_had() {
+    let (version, bytes) = manifest().sign(&key());
+    expect![[r#"
+        8176a54b55a219a2488653f5eb54783331b125c5ec321cf1cff55d6904e9185c
+        415a4b4449534b520100010083000000ea4a6c63e29c520abef5507b132ec5f9
+        954776aebebe7b92421eea691446d22cdbfe70cf385e5b12e9f0386c67e10033
+        73312cfd6360736ebaa7c24b77f681e798f29aded6b55cd4a4ff518b9396c05c
+        caf2c075dee72eef8d06b11b1d08720b80808080040101010101010101010101
+        010101010101010101010101010101010101010101e8800a0102020202020202
+        020202020202020202020202020202020202020202020202020104626f6f7403
+        03030303030303030303030303030303030303030303030303030303030303e0
+        d4f40480c8ceb40d8827020775706461746573"#]]
+    .assert_eq(&format!("{version}\n{}", hex(&bytes)));
+    let bytes = tag_record().sign(&key());
+    expect![[r#"
+        415a4b4449534b520100020053000000ea4a6c63e29c520abef5507b132ec5f9
+        954776aebebe7b92421eea691446d22c651338b4e1a248e56ebdda070aa07468
+        c4d10782776b0f9f51a41a9356986a68de17c562caffac2a975288e5dd824f14
+        953aa9b7fa57440074959b0ad83f210106626173653a31010205050505050505
+        05050505050505050505050505050505050505050505050505b0d1ceb40d0404
+        04040404040404040404040404040404040404040404040404040404040480c8
+        ceb40d"#]]
+    .assert_eq(&hex(&bytes));
+}
+
+#[test]
+fn a_tag_is_two_plain_words() {
+    for good in [
+        "base:1",
+        "a.b_c-D:2026-11-21",
+        &format!("x:{}", "y".repeat(64)),
+    ] {
+        let tag: Tag = good.parse().unwrap();
+        assert_eq!(tag.to_string(), good);
+        let file = tag.file().to_string();
+        assert_eq!(Tag::of_file(file.strip_prefix("tags/").unwrap()), Some(tag));
+    }
+    let long = format!("x:{}", "y".repeat(65));
+    for bad in [
+        "", "base", ":1", "base:", "a:b:c", "../a:1", "a/b:1", ".a:1", "a@b:1", "a:..", &long,
+    ] {
+        assert!(
+            matches!(bad.parse::<Tag>(), Err(DiskError::Tag(_))),
+            "{bad:?}"
+        );
+    }
+    for bad in ["base.azt", "base@1", "@.azt", "..@1.azt", "a@b@c.azt"] {
+        assert_eq!(Tag::of_file(bad), None, "{bad:?}");
+    }
+}
+
+#[test]
+fn a_record_is_not_taken_for_that_of_another_name_or_version() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = Directory::new(directory.path());
+    let put = |file: &FileName, bytes: &[u8]| {
+        let path = source.path_of(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    };
+    let trust = Trust::Keys(vec![key().public()]);
+    let [one, two]: [Tag; 2] = ["base:1", "base:2"].map(|tag| tag.parse().unwrap());
+    assert_eq!(TagRecord::find(&source, &one, &trust).unwrap(), None);
+    put(&one.file(), &tag_record().sign(&key()));
+    put(&two.file(), &tag_record().sign(&key()));
+    let found = TagRecord::read(&source, &one, &trust).unwrap();
+    assert_eq!(found, tag_record());
+    assert_eq!(found.version(), VersionId([5; 32]));
+    let damage = |error| match error {
+        DiskError::Damaged { damage, .. } => damage,
+        other => panic!("{other}"),
+    };
+    let error = TagRecord::read(&source, &two, &trust).unwrap_err();
+    assert_eq!(damage(error), Damage::Foreign);
+
+    let (version, bytes) = manifest().sign(&key());
+    let other = VersionId([9; 32]);
+    put(&version.file(), &bytes);
+    put(&other.file(), &bytes);
+    assert_eq!(
+        Manifest::read(&source, version, &trust).unwrap(),
+        manifest()
+    );
+    let error = Manifest::read(&source, other, &trust).unwrap_err();
+    assert_eq!(damage(error), Damage::Digest);
+    let nobody = Trust::Keys(Vec::new());
+    let error = Manifest::read(&source, version, &nobody).unwrap_err();
+    assert!(matches!(error, DiskError::Untrusted { .. }), "{error}");
+    let error = TagRecord::find(&source, &one, &nobody).unwrap_err();
+    assert!(matches!(error, DiskError::Untrusted { .. }), "{error}");
+
+    // An index other than the one that the manifest means.
+    put(&manifest().index_file(), b"other");
+    let error = manifest().read_index(&source).unwrap_err();
+    assert_eq!(damage(error), Damage::Digest);
+}
+
+#[test]
+fn a_tag_forgets_what_is_older_than_it_remembers() {
+    let entry = |number: u64| TagEntry {
+        version: VersionId([number as u8; 32]),
+        time: number as i64,
+    };
+    let mut record = TagRecord::new(&"a:b".parse().unwrap(), entry(0));
+    for number in 1..=DISK_TAG_HISTORY_MAX as u64 {
+        record = record.moved(entry(number));
+    }
+    assert_eq!(record.entries.len(), DISK_TAG_HISTORY_MAX);
+    assert_eq!(record.moves, DISK_TAG_HISTORY_MAX as u64);
+    assert_eq!(record.entries.last(), Some(&entry(1)));
+    assert!((record.sign(&key()).len() as u64) < DISK_RECORD_BYTES_MAX);
+}
