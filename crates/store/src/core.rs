@@ -138,16 +138,18 @@ impl Core {
         mut change: impl FnMut(&mut Transaction) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.advance(now);
-        match self.try_transact(&mut change) {
-            // What was deleted still counts until its AUs are given back.
-            Err(StoreError::Used { .. }) if !self.is_driven && self.reclaim_dead()? => {
-                self.try_transact(&mut change)
+        let mut result = self.try_transact(&mut change);
+        for _ in 0..ROOM_TRIES_MAX {
+            match &result {
+                // What was deleted still counts until its AUs are given back.
+                Err(StoreError::Used { .. }) if !self.is_driven && self.reclaim_dead()? => {}
+                // Those AUs are free when checkpoints are done, each of which frees some.
+                Err(StoreError::NoSpace { .. }) if !self.is_driven && self.make_free()? => {}
+                _ => break,
             }
-            Err(StoreError::NoSpace { .. }) if !self.is_driven && self.make_free()? => {
-                self.try_transact(&mut change)
-            }
-            other => other,
+            result = self.try_transact(&mut change);
         }
+        result
     }
 
     /// Runs `change`, and runs into what is there.
@@ -397,6 +399,8 @@ impl Core {
 /// Most bytes of one write that go through the log: at 64 KiB writing twice costs less than the
 /// second flush that data in place needs.
 const DEFERRED_BYTES_MAX: usize = 64 << 10;
+/// How often a change is tried again when others' space has been given back for it.
+const ROOM_TRIES_MAX: u32 = 8;
 /// Length and counters before an entry's changes.
 const ENTRY_HEADER_BYTES: usize = 28;
 

@@ -173,7 +173,7 @@ impl Shared {
         in_turn: bool,
     ) -> Result<T, StoreError> {
         let end = Instant::now() + STORE_WAIT_TIME_MAX;
-        let (mut checkpoints, mut has_made_free) = (0, false);
+        let (mut checkpoints, mut made_free, mut has_reclaimed) = (0, 0, false);
         let mut state = self.lock();
         loop {
             if !in_turn {
@@ -205,8 +205,14 @@ impl Shared {
                         Ordering::Greater => return Err(none),
                     }
                 }
-                (None, StoreError::NoSpace { .. } | StoreError::Used { .. }) if !has_made_free => {
-                    has_made_free = true;
+                // What was deleted still counts until it is given back.
+                (None, StoreError::Used { .. }) if !has_reclaimed => {
+                    has_reclaimed = true;
+                    self.reclaim_all(state, end)?
+                }
+                // Each checkpoint frees some of what has been given back.
+                (None, StoreError::NoSpace { .. }) if made_free < CHECKPOINTS_MAX => {
+                    made_free += 1;
                     match self.make_free(state, end)? {
                         Some(state) => state,
                         None => return Err(error),
@@ -217,12 +223,12 @@ impl Shared {
         }
     }
 
-    /// Gives back what is over and waits until it is free; none if there is nothing.
-    fn make_free<'a>(
+    /// Gives back what is over.
+    fn reclaim_all<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         end: Instant,
-    ) -> Result<Option<MutexGuard<'a, State>>, StoreError> {
+    ) -> Result<MutexGuard<'a, State>, StoreError> {
         loop {
             match state.core.reclaim_some() {
                 Ok(true) => {}
@@ -238,6 +244,16 @@ impl Shared {
             }
         }
         state.note_batch();
+        Ok(state)
+    }
+
+    /// Gives back what is over and waits until some of it is free; none if there is nothing.
+    fn make_free<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        end: Instant,
+    ) -> Result<Option<MutexGuard<'a, State>>, StoreError> {
+        let mut state = self.reclaim_all(state, end)?;
         let before = state.core.usage().free;
         while state.core.usage().free <= before {
             if state.core.has_frozen() {

@@ -14,4 +14,5 @@ mod gate;
 mod killed;
 mod poisoned;
 mod scrub;
+mod used;
 mod work;
