@@ -14,9 +14,18 @@
 //! is in several groups (see [`PosixFile`]).
 
 mod caller;
+mod codec;
 mod error;
+mod identity;
 mod posix;
+mod rich;
+mod view;
 
 pub use caller::Caller;
+pub use codec::{Descriptor, Source, Stored};
 pub use error::AclError;
+pub use identity::{Id, Identities, IdentityTable, UnixIds};
 pub use posix::{PosixAcl, PosixDecision, PosixEntry, PosixFile, PosixGround, PosixWho, bits};
+pub use rich::{
+    Ace, AceFlags, AceKind, Control, Decision, Ground, Origin, RichAcl, Rights, Sid, Target, Who,
+};

@@ -17,6 +17,11 @@ pub const XATTR_LIST_BYTES_MAX: usize = 65536;
 /// Entries of one POSIX ACL: as many as an extended attribute holds, four bytes and eight for each.
 /// File systems and FUSE take fewer and say so themselves.
 pub const POSIX_ACL_ENTRIES_MAX: usize = (XATTR_BYTES_MAX - 4) / 8;
+/// Entries of one rich ACL in memory: a view of a directory with two POSIX ACLs of the largest size
+/// has two for each of theirs. What is stored or sent is bounded by its bytes.
+pub const RICH_ACL_ENTRIES_MAX: usize = 4 * POSIX_ACL_ENTRIES_MAX;
+/// Longest name of a principal whom nobody here can be found to be: a user and a domain name.
+pub const PRINCIPAL_BYTES_MAX: usize = 255;
 /// Most supplementary groups of a caller, as in Linux (`NGROUPS_MAX`).
 pub const GROUPS_MAX: usize = 65536;
 

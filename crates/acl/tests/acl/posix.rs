@@ -223,7 +223,7 @@ fn one_entry_must_allow_all_that_is_asked_for() {
     assert_eq!((both.is_allowed, both.ground), (false, PosixGround::Groups));
 }
 
-fn any_acl() -> impl Strategy<Value = Vec<(PosixWho, u8)>> {
+pub(crate) fn any_acl() -> impl Strategy<Value = Vec<(PosixWho, u8)>> {
     let users = prop::collection::vec((0..6_u32, 0..8_u8), 0..6);
     let groups = prop::collection::vec((8..14_u32, 0..8_u8), 0..6);
     (users, groups, any::<[u8; 3]>(), prop::option::of(0..8_u8)).prop_map(
