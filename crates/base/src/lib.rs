@@ -9,6 +9,7 @@
 //!   [`Principal`], [`StoreId`], [`ObjectId`], [`ServerId`], [`TicketId`]
 //! * names: [`Name`], the only way a path component crosses a border
 //! * files: [`Attributes`], [`FileKind`], [`AttributeChange`], [`FileSystemStat`]
+//! * trees: [`Node`], [`Rights`], [`Access`], [`RenameMode`], [`DirectoryPage`]
 //! * tables: [`QuickMap`], for what is looked up once per entry or request
 //! * storage: [`BlockDevice`], the one door to it
 //! * promises: [`ticket`], what the holder of a reservation shows to a server
@@ -27,6 +28,7 @@ mod name;
 mod principal;
 pub mod ticket;
 mod time;
+mod tree;
 mod units;
 
 pub use attributes::{
@@ -44,4 +46,7 @@ pub use ids::{
 pub use name::{Name, NameError};
 pub use principal::Principal;
 pub use time::Time;
+pub use tree::{
+    Access, DirectoryEntry, DirectoryPage, Node, RenameMode, Renamed, Rights, XattrMode,
+};
 pub use units::{ByteSize, ParseUnitError, Rate};

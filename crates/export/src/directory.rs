@@ -17,12 +17,12 @@
 
 use crate::cache::Pin;
 use crate::errno::fs_error;
-use crate::export::{Export, Node};
+use crate::export::Export;
 use crate::stat::{kind_of, stat_in};
 use crate::sys;
 use crate::worker::{Assumed, Worker};
 use base::limits::{DIRECTORY_ENTRIES_MAX, EXPORT_DIRECTORIES_MAX, EXPORT_DIRECTORY_IDLE_TIME_MAX};
-use base::{FileKind, FsError, Handle, Name, Principal};
+use base::{DirectoryEntry, DirectoryPage, FileKind, FsError, Handle, Name, Node, Principal};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, RawDir, SeekFrom};
 use std::collections::VecDeque;
@@ -36,31 +36,6 @@ const BUFFER_BYTES_MAX: usize = 64 << 10;
 const BUFFER_BYTES_MIN: usize = 1 << 10;
 /// An entry with a name of 20 to 27 bytes.
 const ENTRY_BYTES_USUAL: usize = 48;
-
-/// One entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectoryEntry {
-    /// Its name.
-    pub name: Name,
-    /// Where the listing goes on behind this entry.
-    pub cookie: u64,
-    /// Inode number, as the directory says.
-    pub inode: u64,
-    /// Kind, where the directory says it.
-    pub kind: Option<FileKind>,
-    /// Handle and attributes, if asked for and to be had: not for mount points, and not for callers
-    /// who may list but not search the directory.
-    pub node: Option<Node>,
-}
-
-/// A part of a directory's listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectoryPage {
-    /// Entries in the file system's order, without `.` and `..`.
-    pub entries: Vec<DirectoryEntry>,
-    /// Whether there are no more.
-    pub end: bool,
-}
 
 /// A directory that is open for a caller's next page.
 struct OpenDirectory {

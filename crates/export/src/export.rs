@@ -4,14 +4,17 @@ use crate::cache::{DescriptorCache, Pin};
 use crate::directory::OpenDirectories;
 use crate::errno::fs_error;
 use crate::error::ExportError;
-use crate::file::{Access, OpenFile, OpenOptions};
+use crate::file::{OpenFile, OpenOptions};
 use crate::hold::{Held, Holdings};
 use crate::seal::{HandleKey, Seal};
 use crate::stat::{Stat, stat};
 use crate::sys::{self, KernelHandle};
 use crate::worker::{Assumed, Worker, check_privileges};
 use base::limits::{EXPORT_DESCRIPTORS_MAX, LINK_TARGET_BYTES_MAX};
-use base::{Attributes, FileKind, FileSystemStat, FsError, Handle, Name, Principal, VolumeId};
+use base::{
+    Access, Attributes, FileKind, FileSystemStat, FsError, Handle, Name, Node, Principal, Rights,
+    VolumeId,
+};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -55,27 +58,6 @@ impl ExportOptions {
             descriptors_max: EXPORT_DESCRIPTORS_MAX,
         }
     }
-}
-
-/// An inode: its handle and what it was like when it was asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
-    /// Its handle.
-    pub handle: Handle,
-    /// Its attributes.
-    pub attributes: Attributes,
-}
-
-/// What a caller wants to be allowed, as in access(2). All false asks only whether the inode is
-/// there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rights {
-    /// To read a file or list a directory.
-    pub read: bool,
-    /// To write a file or change a directory.
-    pub write: bool,
-    /// To run a file or search a directory.
-    pub execute: bool,
 }
 
 /// A directory tree, served by handle. See the crate's head.

@@ -13,27 +13,12 @@ use crate::stat::stat;
 use crate::sys;
 use crate::worker::Worker;
 use base::limits::{COPY_BYTES_MAX, DATA_BYTES_MAX};
-use base::{Attributes, Extent, FsError, Principal};
+use base::{Access, Attributes, Extent, FsError, Principal};
 use bytes::BytesMut;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, retry_on_intr};
 use std::sync::{Mutex, PoisonError};
-
-/// What an open file is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Reading.
-    Read,
-    /// Writing.
-    Write,
-    /// Both.
-    ReadWrite,
-    /// Reading on behalf of a kernel that runs the file as a program: judged by the right to
-    /// execute, as locally, where a program without read permission can be run but not copied. The
-    /// client can copy it nevertheless, so offer this only to clients that act for all users.
-    Execute,
-}
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

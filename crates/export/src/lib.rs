@@ -68,13 +68,14 @@ mod watch;
 mod worker;
 mod xattr;
 
-pub use directory::{DirectoryEntry, DirectoryPage};
+pub use base::{
+    Access, DirectoryEntry, DirectoryPage, Node, RenameMode, Renamed, Rights, XattrMode,
+};
 pub use error::ExportError;
-pub use export::{Export, ExportOptions, Node, Rights};
-pub use file::{Access, AllocateMode, OpenFile, OpenOptions, Written};
+pub use export::{Export, ExportOptions};
+pub use file::{AllocateMode, OpenFile, OpenOptions, Written};
 pub use hold::Held;
-pub use namespace::{Create, Created, RenameMode, Renamed};
+pub use namespace::{Create, Created};
 pub use seal::HandleKey;
 pub use watch::{LocalChange, Watch};
 pub use worker::Worker;
-pub use xattr::XattrMode;

@@ -8,12 +8,12 @@
 
 use crate::cache::Pin;
 use crate::errno::fs_error;
-use crate::export::{Export, Node};
+use crate::export::Export;
 use crate::file::{OpenFile, OpenOptions};
 use crate::stat::{stat, type_of};
 use crate::worker::{Assumed, Worker};
 use base::limits::LINK_TARGET_BYTES_MAX;
-use base::{FileKind, FsError, Handle, Name, Principal, mode};
+use base::{FileKind, FsError, Handle, Name, Node, Principal, RenameMode, Renamed, mode};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -44,26 +44,6 @@ pub struct Created {
     pub file: OpenFile,
     /// Whether this call made it.
     pub created: bool,
-}
-
-/// What a rename does about a name that is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RenameMode {
-    /// The inode there loses the name.
-    Replace,
-    /// The rename fails with [`FsError::Exists`].
-    NoReplace,
-    /// The two change places.
-    Exchange,
-}
-
-/// The inodes that a rename concerned, as they are afterwards; `None` where that is not known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renamed {
-    /// What has the new name now.
-    pub moved: Option<Node>,
-    /// What lost the new name, or with [`RenameMode::Exchange`] has the old one now.
-    pub replaced: Option<Node>,
 }
 
 fn mode_bits(mode: u16) -> Mode {

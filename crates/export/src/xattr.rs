@@ -18,20 +18,9 @@ use crate::errno::fs_error;
 use crate::export::Export;
 use crate::worker::Worker;
 use base::limits::{NAME_BYTES_MAX, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX};
-use base::{Attributes, FsError, Handle, Principal};
+use base::{Attributes, FsError, Handle, Principal, XattrMode};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
-
-/// What setting an attribute does about one that is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XattrMode {
-    /// Creates or replaces.
-    Set,
-    /// Fails with [`FsError::Exists`] if it is there.
-    Create,
-    /// Fails with [`FsError::NoData`] if it is not there.
-    Replace,
-}
 
 /// Room for most values on the first try: an ACL of 500 entries.
 const VALUE_BYTES_USUAL: usize = 4096;

@@ -11,21 +11,11 @@ use super::turn::Turn;
 use super::work::{Stop, Work};
 use super::xattr::CAPABILITY;
 use base::limits::NAMESPACE_FILE_BYTES_MAX;
-use base::{AttributeChange, Attributes, FileKind, FsError, Handle, Principal, SetTime, Timestamp};
+use base::{
+    AttributeChange, Attributes, FileKind, FsError, Handle, Principal, Rights, SetTime, Timestamp,
+};
 
 const NANOS: u32 = 1_000_000_000;
-
-/// What a caller wants to be allowed, as in access(2). All false asks only whether the inode is
-/// there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rights {
-    /// To read a file or list a directory.
-    pub read: bool,
-    /// To write a file or change a directory.
-    pub write: bool,
-    /// To run a file or search a directory.
-    pub execute: bool,
-}
 
 impl Namespace {
     /// The attributes of an inode.
@@ -140,6 +130,40 @@ impl Namespace {
             let attributes = inode.attributes();
             work.put(inode)?;
             Ok(attributes)
+        })
+    }
+
+    /// Makes a file longer by `bytes` that `who`, who has it open for writing, will put there; says
+    /// where they begin. What asks so is given places one after the other.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] if it is no file, [`FsError::FileTooLarge`].
+    pub fn extend(
+        &self,
+        turn: &Turn,
+        who: &Principal,
+        handle: &Handle,
+        bytes: u64,
+    ) -> Result<(u64, Attributes), FsError> {
+        self.change(turn, |work| {
+            let mut inode = work.find(handle)?;
+            if let Some(Done::Extended(begin)) = work.done_before() {
+                return Ok((begin, inode.attributes()));
+            }
+            let Content::File(size, _) = &mut inode.content else {
+                return Err(FsError::Invalid.into());
+            };
+            let begin = *size;
+            let end = begin.saturating_add(bytes);
+            if end > NAMESPACE_FILE_BYTES_MAX {
+                return Err(FsError::FileTooLarge.into());
+            }
+            *size = end;
+            work.touch(&mut inode, who)?;
+            work.done(Done::Extended(begin));
+            let attributes = inode.attributes();
+            work.put(inode)?;
+            Ok((begin, attributes))
         })
     }
 }

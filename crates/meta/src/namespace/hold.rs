@@ -14,24 +14,10 @@ use super::turn::Turn;
 use super::volume::entries;
 use super::work::{Stop, Work, layout};
 use crate::MetaError;
-use base::{Attributes, FsError, Handle, Principal};
+use base::{Access, Attributes, FsError, Handle, Principal};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// What an open file is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Reading.
-    Read,
-    /// Writing.
-    Write,
-    /// Both.
-    ReadWrite,
-    /// Reading on behalf of a kernel that runs the file as a program: judged by the right to
-    /// execute.
-    Execute,
-}
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

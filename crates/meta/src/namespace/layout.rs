@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! byte b      stripe s = b / unit, column s % width, at s / width * unit + b % unit of its object
-//! object id   volume 8 | object 6, big-endian | column 2, big-endian
+//! object id   scope 8 | object 6, big-endian | column 2, big-endian
 //! ```
 //! A layout names stores by numbers of the volume's own table ([`Target`]), one byte each for most,
 //! because a file has as many of them as columns and there are many small files. The object number
 //! is that of the inode as long as the file lies where it was made; a file that is laid out anew
-//! gets a new one, so objects of two layouts never meet. Eight bytes of the volume's identity,
-//! which is random, keep volumes apart that share a store.
+//! gets a new one, so objects of two layouts never meet. The scope is that of the volume's tickets
+//! ([`ObjectScope`]): they reach its files, and it keeps volumes apart that share a store.
 
 use super::record::Numbers;
+use base::ticket::ObjectScope;
 use base::{ObjectId, ServerId, StoreId, VolumeId};
 use serde::{Deserialize, Serialize};
 
@@ -73,13 +74,12 @@ impl Layout {
     /// The object of a column.
     #[must_use]
     pub fn object_id(&self, volume: VolumeId, column: u16) -> ObjectId {
-        let mut id = [0; 16];
-        id[..8].copy_from_slice(&volume.0[..8]);
         let number = self.object << 16 | u64::from(column);
-        for (byte, shift) in id[8..].iter_mut().zip((0..64).step_by(8).rev()) {
+        let mut digits = [0; 8];
+        for (byte, shift) in digits.iter_mut().zip((0..64).step_by(8).rev()) {
             *byte = (number >> shift) as u8;
         }
-        ObjectId(id)
+        ObjectScope::new(volume, b"").object(digits)
     }
 
     /// How long the object of a column is in a file of this size without holes.

@@ -6,37 +6,12 @@
 
 use super::judge::{self, EXECUTE, READ};
 use super::read::Want;
-use super::tree::{Namespace, Node};
+use super::tree::Namespace;
 use super::turn::Turn;
 use super::work::{Stop, Work};
 use base::limits::DIRECTORY_ENTRIES_MAX;
-use base::{FileKind, FsError, Handle, Name, Principal};
+use base::{DirectoryEntry, DirectoryPage, FileKind, FsError, Handle, Name, Node, Principal};
 use std::ops::Bound;
-
-/// One entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectoryEntry {
-    /// Its name.
-    pub name: Name,
-    /// Where the listing goes on behind this entry.
-    pub cookie: u64,
-    /// Inode number.
-    pub inode: u64,
-    /// Kind.
-    pub kind: Option<FileKind>,
-    /// Handle and attributes, if asked for and to be had: not for callers who may list but not
-    /// search the directory.
-    pub node: Option<Node>,
-}
-
-/// A part of a directory's listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectoryPage {
-    /// Entries in the order of their cookies, without `.` and `..`.
-    pub entries: Vec<DirectoryEntry>,
-    /// Whether there are no more.
-    pub end: bool,
-}
 
 impl Namespace {
     /// Lists a directory from `cookie` on (0 for the beginning, else that of the last entry seen),

@@ -86,16 +86,15 @@ mod volume;
 mod work;
 mod xattr;
 
-pub use attributes::Rights;
+pub use base::{
+    Access, DirectoryEntry, DirectoryPage, Node, RenameMode, Renamed, Rights, XattrMode,
+};
 pub use check::{Report, check};
 pub use error::NamespaceError;
-pub use hold::{Access, Held, OpenInode, OpenOptions};
+pub use hold::{Held, OpenInode, OpenOptions};
 pub use layout::{Layout, Redundancy, Striping, Target};
-pub use listing::{DirectoryEntry, DirectoryPage};
 pub use names::{Create, Created};
 pub use record::{Chore, NAMESPACE_FORMAT_VERSION, Numbers};
-pub use rename::{RenameMode, Renamed};
-pub use tree::{Namespace, NamespaceOptions, Node};
+pub use tree::{Namespace, NamespaceOptions};
 pub use turn::{Identity, Turn};
 pub use volume::make;
-pub use xattr::XattrMode;

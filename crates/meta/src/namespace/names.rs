@@ -1,14 +1,14 @@
 //! Names: create, make, link, remove. The order of the questions is the kernel's.
 
-use super::hold::{Access, OpenInode, OpenOptions};
+use super::hold::{OpenInode, OpenOptions};
 use super::judge::{self, EXECUTE, WRITE};
 use super::layout::Layout;
 use super::record::{Chore, Content, Done, Inode, Place};
-use super::tree::{Namespace, Node, check_target};
+use super::tree::{Namespace, check_target};
 use super::turn::Turn;
 use super::work::{Stop, Work, layout};
 use base::limits::NAMESPACE_LINKS_MAX;
-use base::{FileKind, FsError, Handle, Name, Principal};
+use base::{Access, FileKind, FsError, Handle, Name, Node, Principal};
 
 /// How a file is created.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -279,6 +279,8 @@ pub(super) enum Done {
     Renamed,
     /// It changed an inode.
     Changed,
+    /// It made a file longer: from where on.
+    Extended(u64),
 }
 
 /// What a request has done.

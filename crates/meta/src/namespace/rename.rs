@@ -5,30 +5,10 @@
 
 use super::judge::{self, EXECUTE, WRITE};
 use super::record::{Done, Inode, Place, ROOT};
-use super::tree::{Namespace, Node};
+use super::tree::Namespace;
 use super::turn::Turn;
 use super::work::{Stop, Work};
-use base::{FsError, Handle, Name, Principal};
-
-/// What a rename does about a name that is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RenameMode {
-    /// The inode there loses the name.
-    Replace,
-    /// The rename fails with [`FsError::Exists`].
-    NoReplace,
-    /// The two change places.
-    Exchange,
-}
-
-/// The inodes that a rename concerned, as they are afterwards; `None` where that is not known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renamed {
-    /// What has the new name now.
-    pub moved: Option<Node>,
-    /// What lost the new name, or with [`RenameMode::Exchange`] has the old one now.
-    pub replaced: Option<Node>,
-}
+use base::{FsError, Handle, Name, Principal, RenameMode, Renamed};
 
 /// Parents, names and what has them.
 struct Move<'a> {

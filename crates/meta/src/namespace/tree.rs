@@ -18,7 +18,7 @@ use base::limits::{
     LINK_TARGET_BYTES_MAX, NAME_BYTES_MAX, NAMESPACE_CACHE_ENTRIES_MAX, NAMESPACE_IN_FLIGHT_MAX,
 };
 use base::{
-    Attributes, FileSystemStat, FsError, Handle, Name, ObjectId, Principal, QuickMap, RequestId,
+    FileSystemStat, FsError, Handle, Name, Node, ObjectId, Principal, QuickMap, RequestId,
     SessionId, Timestamp, VolumeId,
 };
 use std::collections::BTreeMap;
@@ -53,15 +53,6 @@ impl NamespaceOptions {
             clock: None,
         }
     }
-}
-
-/// An inode: its handle and what it was like when it was asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
-    /// Its handle.
-    pub handle: Handle,
-    /// Its attributes.
-    pub attributes: Attributes,
 }
 
 /// The files of one parallel volume, as the one manager that may change them sees them. See the
@@ -177,6 +168,23 @@ impl Namespace {
     /// The same.
     pub fn wait_here(&self, turn: &Turn) -> Result<(), NamespaceError> {
         self.core.runtime().block_on(self.core.wait(turn))
+    }
+
+    /// Whether there is nothing to wait for.
+    #[must_use]
+    pub fn is_durable(&self, turn: &Turn) -> bool {
+        turn.seen().is_none_or(|(first, last)| {
+            let outcome = self.core.lock().pipe.outcome(first, last);
+            matches!(outcome, Some(Ok(())))
+        })
+    }
+
+    /// Whether the change that a turn has begun was made by an earlier copy of its request.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub fn is_done(&self, turn: &Turn) -> Result<bool, FsError> {
+        self.look(turn, |work| Ok(work.done_before().is_some()))
     }
 
     /// Waits for every change that there is, of all callers.

@@ -10,24 +10,13 @@ use super::tree::Namespace;
 use super::turn::Turn;
 use super::work::{Stop, Work};
 use base::limits::{NAME_BYTES_MAX, NAMESPACE_XATTRS_BYTES_MAX, XATTR_BYTES_MAX};
-use base::{FileKind, FsError, Handle, Principal, mode};
+use base::{FileKind, FsError, Handle, Principal, XattrMode, mode};
 
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 pub(super) const CAPABILITY: &[u8] = b"security.capability";
 const USER: &[u8] = b"user.";
 const TRUSTED: &[u8] = b"trusted.";
-
-/// What setting an attribute does about one that is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XattrMode {
-    /// Creates or replaces.
-    Set,
-    /// Fails with [`FsError::Exists`] if it is there.
-    Create,
-    /// Fails with [`FsError::NoData`] if it is not there.
-    Replace,
-}
 
 fn is_acl(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
