@@ -448,6 +448,11 @@ pub const NAMESPACE_FILE_BYTES_MAX: u64 = 1 << 60;
 pub const NAMESPACE_XATTRS_BYTES_MAX: usize = 96 << 10;
 /// Entries of one ACL; ext4 has room for some 500. It lies in the inode.
 pub const NAMESPACE_ACL_ENTRIES_MAX: usize = 512;
+/// Columns of one file. Each is 48 bytes of a layout, and a wider file has more bandwidth than any
+/// client.
+pub const LAYOUT_COLUMNS_MAX: usize = 256;
+/// Layouts of files that one client remembers, each of them some 200 bytes.
+pub const CLIENT_LAYOUTS_MAX: usize = 1 << 16;
 /// Stores of one volume.
 pub const NAMESPACE_TARGETS_MAX: usize = 16384;
 

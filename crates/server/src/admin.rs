@@ -2,10 +2,12 @@
 //! durable.
 
 use crate::core::{Core, Ending};
-use crate::data::{VolumeRecord, new_volume_id};
+use crate::data::{ParallelRecord, VolumePlace, VolumeRecord, new_volume_id};
+use crate::tree::{self, Parallel, Tree};
 use crate::volume::summary;
 use base::limits::{
-    ADMIN_TEXT_BYTES_MAX, CREDENTIALS_PER_REPLY_MAX, JOIN_SECONDS_MAX, SUMMARY_TEXT_BYTES_MAX,
+    ADMIN_TEXT_BYTES_MAX, CREDENTIALS_PER_REPLY_MAX, JOIN_SECONDS_MAX, LAYOUT_COLUMNS_MAX,
+    SUMMARY_TEXT_BYTES_MAX,
 };
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -108,9 +110,16 @@ fn find(core: &Core, name: &str) -> Result<VolumeSummary, (AdminError, String)> 
 }
 
 fn create_volume(core: &Arc<Core>, name: &str, kind: &VolumeKind, dry_run: bool) -> Outcome {
-    let VolumeKind::Export { path, read_only } = kind;
     check_name(name)?;
-    let path = check_path(core.data.path(), Path::new(path))?;
+    let place = match kind {
+        VolumeKind::Export { path, read_only } => VolumePlace::Export {
+            path: check_path(core.data.path(), Path::new(path))?,
+            read_only: *read_only,
+        },
+        VolumeKind::Parallel { unit_log2, width } => {
+            VolumePlace::Parallel(check_layout(core, *unit_log2, *width)?)
+        }
+    };
     if core.registry().volume(name).is_some() {
         return Err((
             AdminError::Exists,
@@ -124,22 +133,58 @@ fn create_volume(core: &Arc<Core>, name: &str, kind: &VolumeKind, dry_run: bool)
     let record = VolumeRecord {
         id,
         name: name.to_owned(),
-        path,
-        read_only: *read_only,
+        place,
     };
-    // Opened before it is recorded: what cannot be served is refused now, with its reason.
-    let opened = crate::volume::Volume::open(&record, &core.data.handle_key);
-    opened.map_err(|e| invalid(e.to_string()))?;
+    let ground = core.ground();
+    if let VolumePlace::Export { .. } = &record.place {
+        // Opened before it is recorded: what cannot be served is refused now, with its reason.
+        let opened = crate::volume::Volume::open(&record, &ground);
+        opened.map_err(|e| invalid(e.to_string()))?;
+    }
     if !dry_run {
         core.registry()
             .add_volume(record.clone())
             .map_err(|e| failure(&e))?;
-        if let Some(volume) = core.volumes.add(&record, &core.data.handle_key) {
-            crate::watch::start(core, &volume);
+        if let Some(volume) = core.volumes.add(&record, &ground) {
+            begin(core, &volume);
         }
-        tracing::info!(name, path = %record.path.display(), "volume created");
+        tracing::info!(name, place = ?record.place, "volume created");
     }
     Ok(AdminReply::Volumes(vec![summary(&record, None)]))
+}
+
+/// Begins the background work of a volume.
+pub(crate) fn begin(core: &Arc<Core>, volume: &Arc<crate::volume::Volume>) {
+    match &volume.tree {
+        Tree::Export(_) => crate::watch::start(core, volume),
+        Tree::Parallel(_) => {
+            let task = core.background.add(format!("chores {}", volume.name));
+            tree::start(task, volume);
+        }
+    }
+}
+
+/// How files are to be laid out, if the stores take that.
+fn check_layout(
+    core: &Core,
+    unit_log2: Option<u8>,
+    width: u16,
+) -> Result<ParallelRecord, (AdminError, String)> {
+    let devices = core.storage.devices();
+    let largest = devices.iter().map(|device| device.au_bytes).max();
+    let usual = largest.map_or(0, |au| au.next_power_of_two().ilog2() as u8);
+    let unit_log2 = unit_log2.unwrap_or(usual);
+    if !(12..=30).contains(&unit_log2) && !devices.is_empty() {
+        return Err(invalid("a stripe unit has 4 KiB to 1 GiB"));
+    }
+    if width == 0 || usize::from(width) > LAYOUT_COLUMNS_MAX {
+        let why = format!("a file has 1 to {LAYOUT_COLUMNS_MAX} columns");
+        return Err(invalid(why));
+    }
+    let record = ParallelRecord { unit_log2, width };
+    let tried = Parallel::check(record, &core.storage);
+    tried.map_err(|error| invalid(error.to_string()))?;
+    Ok(record)
 }
 
 fn check_name(name: &str) -> Result<(), (AdminError, String)> {
@@ -203,13 +248,28 @@ fn delete_volume(core: &Core, name: &str, dry_run: bool) -> Outcome {
         let message = format!("{users} session{use_it} it; unmount it there first");
         return Err((AdminError::InUse, message));
     }
+    let opened = core.volumes.by_name(name).ok();
+    let parallel = opened.as_ref().and_then(|volume| volume.tree.parallel());
+    if let Some(parallel) = parallel
+        && !(parallel.is_empty()).map_err(|error| (AdminError::Io, error.to_string()))?
+    {
+        let message = "it has files, and they would be lost; remove them first";
+        return Err((AdminError::InUse, message.to_owned()));
+    }
     if !dry_run {
         let record = core
             .registry()
             .remove_volume(name)
             .map_err(|e| failure(&e))?;
         core.volumes.remove(record.id);
-        tracing::info!(name, "volume deleted; its files stay");
+        if let Some(parallel) = parallel {
+            parallel.close();
+            // If its file stays, it is in nobody's way.
+            if let Err(error) = Parallel::remove_names(core.data.path(), record.id) {
+                tracing::warn!(name, %error, "the names of a deleted volume stay");
+            }
+        }
+        tracing::info!(name, "volume deleted");
     }
     Ok(AdminReply::Done)
 }

@@ -155,6 +155,7 @@ impl Handshake<'_> {
             cluster,
             boot: self.core.data.boot,
             write_verifier: self.core.data.write_verifier,
+            store_verifier: self.core.storage.verifier(),
             session_known: self.core.sessions.contains(hello.session),
             challenge,
         };

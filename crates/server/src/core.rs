@@ -18,7 +18,7 @@ use crate::manager::Manager;
 use crate::pool::Pool;
 use crate::session::{Session, Sessions};
 use crate::storage::Storage;
-use crate::volume::Volumes;
+use crate::volume::{Ground, Volumes};
 use base::RequestId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,6 +43,8 @@ pub(crate) struct Core {
     pub(crate) manager: Manager,
     pub(crate) storage: Arc<Storage>,
     pub(crate) clock: Clock,
+    /// Where tasks run.
+    pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) client_verifier: ClientVerifier,
     pub(crate) background: Background,
     pub(crate) stopping: AtomicBool,
@@ -65,6 +67,15 @@ impl Core {
     /// Held while a change waits for the disk: for administration only.
     pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What volumes are opened with.
+    pub(crate) fn ground(&self) -> Ground<'_> {
+        Ground {
+            data: &self.data,
+            storage: &self.storage,
+            runtime: &self.runtime,
+        }
     }
 
     /// A number for a new connection.
@@ -118,6 +129,11 @@ impl Core {
             // It asks for nothing again.
             let all = Settled::all_below(RequestId(u64::MAX));
             self.journal.settle(session.id, &all);
+            for volume in self.volumes.list() {
+                if let Some(parallel) = volume.tree.parallel() {
+                    parallel.note_goodbye(session.id);
+                }
+            }
         }
         tracing::info!(host = session.host, key = session.key.0, "session ended");
     }

@@ -67,6 +67,7 @@ mod server;
 mod session;
 mod steps;
 mod storage;
+mod tree;
 mod volume;
 mod watch;
 

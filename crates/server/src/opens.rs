@@ -14,10 +14,11 @@
 //! all opens together have a part of them, and those of one credential a part of that: whoever
 //! hoards opens gets an error, and the others go on.
 
+use crate::tree::{By, File};
 use crate::volume::Volume;
 use base::limits::OPENS_PER_SESSION_MAX;
-use base::{FsError, Handle, OpenId, Principal};
-use export::{Access, OpenFile, OpenOptions, Worker};
+use base::{Access, FsError, Handle, OpenId, Principal};
+use export::OpenOptions;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -64,12 +65,12 @@ impl Room {
 
 /// One open file: up to one descriptor for each of reading and writing.
 pub(crate) struct Opened {
-    /// Kept so that the export stays while a file of it is open.
+    /// Kept so that the volume stays while a file of it is open.
     _volume: Arc<Volume>,
     /// The handle as the client knows it.
     pub(crate) handle: Handle,
-    read: Option<Arc<OpenFile>>,
-    write: Option<Arc<OpenFile>>,
+    read: Option<Arc<File>>,
+    write: Option<Arc<File>>,
     /// Whether the client has said what it is open for; one made on the spot learns as it is used.
     is_explicit: bool,
     /// One for each descriptor, given back with it.
@@ -86,7 +87,7 @@ pub(crate) enum Use {
 }
 
 impl Opened {
-    pub(crate) fn new(volume: Arc<Volume>, handle: Handle, file: OpenFile) -> Self {
+    pub(crate) fn new(volume: Arc<Volume>, handle: Handle, file: File) -> Self {
         let mut opened = Self {
             _volume: volume,
             handle,
@@ -99,7 +100,7 @@ impl Opened {
         opened
     }
 
-    fn add(&mut self, file: Arc<OpenFile>) {
+    fn add(&mut self, file: Arc<File>) {
         if !matches!(file.access(), Access::Write) {
             self.read = Some(file.clone());
         }
@@ -108,7 +109,7 @@ impl Opened {
         }
     }
 
-    pub(crate) fn file(&self, what: Use) -> Option<&Arc<OpenFile>> {
+    pub(crate) fn file(&self, what: Use) -> Option<&Arc<File>> {
         match what {
             Use::Read => self.read.as_ref(),
             Use::Write => self.write.as_ref(),
@@ -156,7 +157,7 @@ impl Opens {
         open: OpenId,
         handle: &Handle,
         what: Use,
-    ) -> Result<Option<Arc<OpenFile>>, FsError> {
+    ) -> Result<Option<Arc<File>>, FsError> {
         match self.lock().open.get(&open) {
             Some(opened) if opened.handle != *handle => Err(FsError::BadOpen),
             Some(opened) => match opened.file(what) {
@@ -188,7 +189,7 @@ impl Opens {
         open: OpenId,
         volume: &Arc<Volume>,
         handle: &Handle,
-        file: &Arc<OpenFile>,
+        file: &Arc<File>,
     ) -> Result<bool, FsError> {
         let Table {
             open: table,
@@ -245,7 +246,7 @@ impl Opens {
     }
 
     /// A descriptor of this file, whatever it is open for.
-    pub(crate) fn any(&self, handle: &Handle) -> Option<Arc<OpenFile>> {
+    pub(crate) fn any(&self, handle: &Handle) -> Option<Arc<File>> {
         let table = self.lock();
         let opened = table
             .open
@@ -266,21 +267,20 @@ impl Opens {
 /// Opens a file for the caller; for its owner also against the mode bits.
 pub(crate) fn open_again(
     volume: &Volume,
-    worker: &Worker,
-    who: &Principal,
+    by: By<'_>,
     handle: &Handle,
     access: Access,
-) -> Result<OpenFile, FsError> {
+) -> Result<File, FsError> {
     let options = OpenOptions::new(access);
-    match volume.export.open_file(worker, who, handle, options) {
+    match volume.tree.open_file(by, handle, options) {
         Err(FsError::AccessDenied) => {
-            let attributes = volume.export.attributes(worker, who, handle)?;
-            if attributes.uid != who.uid {
+            let attributes = volume.tree.attributes(by, handle)?;
+            if attributes.uid != by.who.uid {
                 return Err(FsError::AccessDenied);
             }
             volume
-                .export
-                .open_file(worker, &Principal::root(), handle, options)
+                .tree
+                .open_file(by.with(&Principal::root()), handle, options)
         }
         other => other,
     }

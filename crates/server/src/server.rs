@@ -17,8 +17,8 @@ use crate::pending::{Pending, PendingPlace};
 use crate::pool::Pool;
 use crate::session::Sessions;
 use crate::storage::{self, NewStore, Storage};
-use crate::volume::Volumes;
-use crate::{admin, reaper, watch};
+use crate::volume::{Ground, Volume, Volumes};
+use crate::{admin, reaper};
 use base::limits::{
     CONNECTIONS_MAX, CONNECTIONS_PENDING_MAX, HANDSHAKE_TIME_MAX, SESSIONS_MAX, WORKERS_MIN,
 };
@@ -228,15 +228,23 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     let (data, registry) = DataDirectory::open(&config.data_dir)?;
     let clock = Clock::start();
     let sessions = Arc::new(Sessions::new());
+    let cluster = data.authority.cluster();
+    let storage = Storage::open(data.path(), cluster, config.first_come_first_served)?;
+    let runtime = tokio::runtime::Handle::current();
     let volumes = Volumes::default();
+    let ground = Ground {
+        data: &data,
+        storage: &storage,
+        runtime: &runtime,
+    };
     for record in registry.volumes() {
-        volumes.add(record, &data.handle_key);
+        volumes.add(record, &ground);
     }
+    let is_parallel = |volume: &Arc<Volume>| volume.tree.parallel().is_some();
+    let has_parallel = volumes.list().iter().any(is_parallel);
     let had_locks = data.had_locks();
     let journal = Journal::open(data.path(), &volumes, data.lost_unflushed)?;
     data.begin_run()?;
-    let cluster = data.authority.cluster();
-    let storage = Storage::open(data.path(), cluster, config.first_come_first_served)?;
     let manager = Manager::open(data.path(), &storage)?;
     let core = Arc::new(Core {
         client_verifier: ClientVerifier::new(&data.server)?,
@@ -244,7 +252,8 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
         registry: Mutex::new(registry),
         caching: Caching::new(sessions.clone(), clock),
         locks: Locks::new(had_locks, clock.now()),
-        again: Again::new(data.lost_unflushed),
+        // Stores lose with each run what was not committed.
+        again: Again::new(data.lost_unflushed || has_parallel),
         journal,
         judge: Judge::default(),
         buffers: Buffers::default(),
@@ -259,9 +268,10 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
         volumes,
         sessions,
         clock,
+        runtime,
     });
     for volume in core.volumes.list() {
-        watch::start(&core, &volume);
+        admin::begin(&core, &volume);
     }
     Ok(core)
 }
@@ -413,6 +423,11 @@ impl RunningServer {
         let stopped = tokio::task::spawn_blocking(move || {
             core.pool.stop(STOP_TIME_MAX);
             core.manager.stop();
+            for volume in core.volumes.list() {
+                if let Some(parallel) = volume.tree.parallel() {
+                    parallel.close();
+                }
+            }
             core.storage.stop();
             // What nobody holds when the server stops in order, nobody can want back.
             if core.locks.is_empty() {

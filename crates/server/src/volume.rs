@@ -1,23 +1,26 @@
-//! Volumes at work.
+//! Volumes at work: which there are, and their handles on the wire.
 //!
-//! *Handles on the wire* are the export's with four bytes of the volume's identity before them, so
+//! *Handles on the wire* are the tree's with four bytes of the volume's identity before them, so
 //! that a request finds its volume without asking each:
 //!
 //! ```text
 //! offset  bytes  meaning
 //!      0      4  first bytes of the volume's identity, unique within a server
-//!      4      n  the export's handle, authenticated by itself
+//!      4      n  the tree's handle, authenticated by itself
 //! ```
 //! The tag needs no authentication of its own: a handle under another volume's tag is refused by
 //! that volume's seal.
 
-use crate::data::VolumeRecord;
+use crate::data::{DataDirectory, VolumePlace, VolumeRecord};
+use crate::storage::Storage;
+use crate::tree::{Parallel, ParallelError, Tree};
 use base::limits::{ADMIN_TEXT_BYTES_MAX, HANDLE_BYTES_MAX};
 use base::{FsError, Handle, VolumeId};
-use export::{Export, ExportError, ExportOptions, HandleKey};
+use export::{Export, ExportError, ExportOptions};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tokio::runtime::Handle as Runtime;
 use wire::message::{VolumeKind, VolumeSummary};
 
 const TAG_BYTES: usize = 4;
@@ -32,13 +35,29 @@ pub(crate) fn tag(id: VolumeId) -> Tag {
         .expect("an identity is longer than a tag")
 }
 
-/// An export at work.
+/// Why a volume cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VolumeError {
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    #[error(transparent)]
+    Parallel(#[from] ParallelError),
+}
+
+/// What volumes are opened with.
+pub(crate) struct Ground<'a> {
+    pub(crate) data: &'a DataDirectory,
+    pub(crate) storage: &'a Arc<Storage>,
+    pub(crate) runtime: &'a Runtime,
+}
+
+/// A volume at work.
 pub(crate) struct Volume {
     pub(crate) id: VolumeId,
     tag: Tag,
     pub(crate) name: String,
     pub(crate) read_only: bool,
-    pub(crate) export: Export,
+    pub(crate) tree: Tree,
     /// Whether changes behind the server's back are reported. Without, nobody may cache.
     watched: AtomicBool,
     /// Files whose fsync has failed in this run: nobody knows what of them is on the disk, so none
@@ -51,28 +70,51 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    pub(crate) fn open(record: &VolumeRecord, key: &HandleKey) -> Result<Self, ExportError> {
-        let options = ExportOptions::new(record.id, key.clone());
-        Ok(Self {
+    /// Blocks; not within a task.
+    pub(crate) fn open(record: &VolumeRecord, ground: &Ground<'_>) -> Result<Self, VolumeError> {
+        let Ground {
+            data,
+            storage,
+            runtime,
+        } = *ground;
+        let (tree, read_only) = match &record.place {
+            VolumePlace::Export { path, read_only } => {
+                let options = ExportOptions::new(record.id, data.handle_key.clone());
+                (Tree::Export(Export::open(path, &options)?), *read_only)
+            }
+            VolumePlace::Parallel(parallel) => {
+                let key = data.names_key;
+                let (path, id) = (data.path(), record.id);
+                let opened = Parallel::open(path, id, *parallel, key, storage, runtime)?;
+                (Tree::Parallel(opened), false)
+            }
+        };
+        Ok(Self::serve(record, tree, read_only))
+    }
+
+    fn serve(record: &VolumeRecord, tree: Tree, read_only: bool) -> Self {
+        // Nobody changes the names of a parallel volume behind this server's back.
+        let watched = tree.parallel().is_some();
+        Self {
             id: record.id,
             tag: tag(record.id),
             name: record.name.clone(),
-            read_only: record.read_only,
-            export: Export::open(&record.path, &options)?,
-            watched: AtomicBool::new(false),
+            read_only,
+            tree,
+            watched: AtomicBool::new(watched),
             poisoned: Mutex::default(),
             has_poisoned: AtomicBool::new(false),
             flush_failed: Mutex::default(),
-        })
+        }
     }
 
-    /// The handle that clients know, for the export's.
+    /// The handle that clients know, for the tree's.
     pub(crate) fn outer(&self, handle: &Handle) -> Handle {
         let inner = handle.as_bytes();
         let mut bytes = [0; HANDLE_BYTES_MAX];
         bytes[..TAG_BYTES].copy_from_slice(&self.tag);
         bytes[TAG_BYTES..TAG_BYTES + inner.len()].copy_from_slice(inner);
-        Handle::new(&bytes[..TAG_BYTES + inner.len()]).expect("an export's handles leave room")
+        Handle::new(&bytes[..TAG_BYTES + inner.len()]).expect("a tree's handles leave room")
     }
 
     pub(crate) fn is_watched(&self) -> bool {
@@ -88,6 +130,10 @@ impl Volume {
     /// # Errors
     /// What the devices report; once that has happened, `Io` until the server is started anew.
     pub(crate) fn sync_all(&self) -> Result<(), FsError> {
+        let Tree::Export(export) = &self.tree else {
+            // Names are durable before anybody hears of them, contents are made so at the stores.
+            return Ok(());
+        };
         // One at a time: of two at once, one would be told the error, and the other success.
         let mut failed = self
             .flush_failed
@@ -96,7 +142,7 @@ impl Volume {
         if *failed {
             return Err(FsError::Io);
         }
-        let synced = self.export.sync_all();
+        let synced = export.sync_all();
         *failed = synced.is_err();
         synced
     }
@@ -131,10 +177,27 @@ pub(crate) struct Volumes(RwLock<HashMap<Tag, Served>>);
 
 impl Volumes {
     /// Opens a recorded volume; trouble is kept with it and shown.
-    pub(crate) fn add(&self, record: &VolumeRecord, key: &HandleKey) -> Option<Arc<Volume>> {
-        let volume = Volume::open(record, key)
-            .map(Arc::new)
-            .map_err(|e| e.to_string());
+    pub(crate) fn add(&self, record: &VolumeRecord, ground: &Ground<'_>) -> Option<Arc<Volume>> {
+        self.put(record, Volume::open(record, ground))
+    }
+
+    /// As [`Self::add`], of an exported directory alone.
+    #[cfg(test)]
+    pub(crate) fn add_export(&self, record: &VolumeRecord) -> Option<Arc<Volume>> {
+        let VolumePlace::Export { path, read_only } = &record.place else {
+            panic!("it is no export");
+        };
+        let options = ExportOptions::new(record.id, export::HandleKey::new([1; 32]));
+        let tree = Tree::Export(Export::open(path, &options).expect("a directory"));
+        self.put(record, Ok(Volume::serve(record, tree, *read_only)))
+    }
+
+    fn put(
+        &self,
+        record: &VolumeRecord,
+        volume: Result<Volume, VolumeError>,
+    ) -> Option<Arc<Volume>> {
+        let volume = volume.map(Arc::new).map_err(|e| e.to_string());
         if let Err(why) = &volume {
             tracing::warn!(volume = record.name, why, "a volume cannot be served");
         }
@@ -171,7 +234,7 @@ impl Volumes {
         served.volume.clone().map_err(|_| FsError::Io)
     }
 
-    /// The volume of a client's handle, and the export's handle in it.
+    /// The volume of a client's handle, and the tree's handle in it.
     ///
     /// # Errors
     /// [`FsError::Stale`], or [`FsError::Io`] for a volume that cannot be served.
@@ -214,9 +277,15 @@ pub(crate) fn summary(record: &VolumeRecord, trouble: Option<String>) -> VolumeS
     VolumeSummary {
         id: record.id,
         name: record.name.clone(),
-        kind: VolumeKind::Export {
-            path: record.path.to_string_lossy().into_owned(),
-            read_only: record.read_only,
+        kind: match &record.place {
+            VolumePlace::Export { path, read_only } => VolumeKind::Export {
+                path: path.to_string_lossy().into_owned(),
+                read_only: *read_only,
+            },
+            VolumePlace::Parallel(parallel) => VolumeKind::Parallel {
+                unit_log2: Some(parallel.unit_log2),
+                width: parallel.width,
+            },
         },
         trouble: trouble.map(|text| crate::admin::cut(text, ADMIN_TEXT_BYTES_MAX)),
     }

@@ -16,8 +16,11 @@ const WAIT_TIME: Duration = Duration::from_millis(500);
 
 /// Begins to watch a volume.
 pub(crate) fn start(core: &Arc<Core>, volume: &Arc<Volume>) {
+    let Some(export) = volume.tree.export() else {
+        return;
+    };
     let task = core.background.add(format!("watch {}", volume.name));
-    let watch = match Watch::new(&volume.export) {
+    let watch = match Watch::new(export) {
         Ok(watch) => watch,
         Err(error) => {
             tracing::warn!(volume = volume.name, %error, "clients of it cache nothing");
@@ -59,7 +62,9 @@ fn listen(
             return Ok(());
         }
         if changes.is_empty() {
-            volume.export.sweep();
+            if let Some(export) = volume.tree.export() {
+                export.sweep();
+            }
             continue;
         }
         task.add(changes.len() as u64);

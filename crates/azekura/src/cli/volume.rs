@@ -5,8 +5,9 @@ use crate::config::Config;
 use crate::connect::{WayArgs, admin, runtime, unexpected_reply};
 use crate::errors::{Code, Context, Failure, Result};
 use crate::output;
+use base::ByteSize;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use wire::message::{AdminReply, AdminRequest, VolumeKind, VolumeSummary};
 
 /// Make, list and delete the volumes of a server
@@ -29,22 +30,36 @@ impl Volume {
     }
 }
 
-/// Make a directory of the server a volume
+/// Make a volume: of a directory of the server, or striped over its stores
 ///
-/// The directory stays as it is and can be used at the server as before. It must exist, and must
-/// not overlap the server's data directory.
+/// A directory stays as it is and can be used at the server as before. It must exist, and must not
+/// overlap the server's data directory. The files of a parallel volume lie in the server's stores.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  azekura volume create 127.0.0.1:7700/photos --export ./photos")]
+#[command(
+    after_help = "Examples:\n  azekura volume create 127.0.0.1:7700/photos --export ./photos\n  \
+                  azekura volume create 127.0.0.1:7700/lab --parallel",
+    group = clap::ArgGroup::new("kind").required(true)
+)]
 pub(super) struct Create {
     /// HOST:PORT/VOLUME; a name has 1 to 63 of a-z 0-9 - _ . and begins with a letter or digit
     #[arg(value_name = "ADDR/VOLUME")]
     volume: VolumeAddress,
     /// Directory at the server; a relative one is taken from here, as on the same machine
-    #[arg(long, value_name = "DIR")]
-    export: PathBuf,
+    #[arg(long, value_name = "DIR", group = "kind")]
+    export: Option<PathBuf>,
     /// Refuse every change
-    #[arg(long)]
+    #[arg(long, requires = "export")]
     read_only: bool,
+    /// Put files into the server's stores
+    #[arg(long, group = "kind")]
+    parallel: bool,
+    /// With --parallel: bytes of a file in one store before the next one's turn, a power of two and
+    /// a multiple of the stores' allocation unit; the latter without it
+    #[arg(long, value_name = "SIZE", requires = "parallel")]
+    stripe_unit: Option<ByteSize>,
+    /// With --parallel: stores that a new file lies in, if there are so many
+    #[arg(long, value_name = "N", requires = "parallel", default_value_t = 4)]
+    stripe_width: u16,
     /// Check whether it could be made, without making it
     #[arg(long)]
     dry_run: bool,
@@ -57,49 +72,77 @@ pub(super) struct Create {
 
 impl Create {
     fn run(self, config: &Config) -> Result<()> {
-        let path = std::path::absolute(&self.export).context(self.export.display())?;
-        // `./photos` may lead through links; at the server only the real path means the same. If it
-        // does not exist here, the server may be another machine, and it will judge.
-        let path = path.canonicalize().unwrap_or(path);
-        let export = path.into_os_string().into_string().map_err(|path| {
-            let shown = output::plain(&path.to_string_lossy());
-            Failure::new(Code::Invalid, format!("{shown} is not UTF-8"))
-                .hint("export a directory above it, or rename it")
-        })?;
+        let kind = match &self.export {
+            Some(export) => VolumeKind::Export {
+                path: real_path(export)?,
+                read_only: self.read_only,
+            },
+            None => VolumeKind::Parallel {
+                unit_log2: self.stripe_unit.map(unit_log2).transpose()?,
+                width: self.stripe_width,
+            },
+        };
         let VolumeAddress { server, volume } = &self.volume;
         let request = AdminRequest::VolumeCreate {
             name: volume.clone(),
-            kind: VolumeKind::Export {
-                path: export.clone(),
-                read_only: self.read_only,
-            },
+            kind: kind.clone(),
             dry_run: self.dry_run,
         };
         let created = ask(config, server, &self.way, request);
         let created = one(
-            created.map_err(|failure| refused(server, &export, failure))?,
+            created.map_err(|failure| refused(server, &kind, failure))?,
             server,
         )?;
         if self.json {
             return output::json(&volume_json(&created));
         }
-        let VolumeKind::Export { path, .. } = &created.kind;
+        let what = match &created.kind {
+            VolumeKind::Export { path, .. } => format!("export of {}", output::plain(path)),
+            VolumeKind::Parallel { .. } => "parallel".to_owned(),
+        };
         let done = if self.dry_run {
             "could be made"
         } else {
             "made"
         };
-        output::line(format_args!(
-            "volume {} {done}: export of {}",
-            self.volume,
-            output::plain(path)
-        ))
+        output::line(format_args!("volume {} {done}: {what}", self.volume))
+    }
+}
+
+/// `./photos` may lead through links; at the server only the real path means the same. If it does
+/// not exist here, the server may be another machine, and it will judge.
+fn real_path(export: &Path) -> Result<String> {
+    let path = std::path::absolute(export).context(export.display())?;
+    let path = path.canonicalize().unwrap_or(path);
+    path.into_os_string().into_string().map_err(|path| {
+        let shown = output::plain(&path.to_string_lossy());
+        Failure::new(Code::Invalid, format!("{shown} is not UTF-8"))
+            .hint("export a directory above it, or rename it")
+    })
+}
+
+fn unit_log2(unit: ByteSize) -> Result<u8> {
+    match unit.0.is_power_of_two() {
+        true => Ok(unit.0.ilog2() as u8),
+        false => Err(Failure::new(
+            Code::Invalid,
+            format!("a stripe unit is a power of two, which {unit} is not"),
+        )),
     }
 }
 
 /// What the server says of a directory that it does not take: then it names it. Otherwise it is the
 /// volume's name that it does not take.
-fn refused(server: &Address, export: &str, failure: Failure) -> Failure {
+fn refused(server: &Address, kind: &VolumeKind, failure: Failure) -> Failure {
+    let export = match kind {
+        VolumeKind::Export { path, .. } => path,
+        VolumeKind::Parallel { .. } if failure.to_string().contains("no store") => {
+            return failure.during(format_args!("at {server}")).hint(
+                "a server gets a store with --init, or with --store PATH when it is started",
+            );
+        }
+        VolumeKind::Parallel { .. } => return failure.during(format_args!("at {server}")),
+    };
     match failure.code() {
         Code::Invalid if !failure.to_string().contains(export) => {
             failure.during(format_args!("at {server}"))
@@ -168,7 +211,7 @@ impl Show {
     }
 }
 
-/// Forget a volume; the files of an export stay where they are
+/// Delete a volume; the files of an export stay where they are, a parallel one must be empty
 #[derive(Debug, clap::Args)]
 pub(super) struct Delete {
     /// HOST:PORT/VOLUME
@@ -184,6 +227,14 @@ pub(super) struct Delete {
 impl Delete {
     fn run(self, config: &Config) -> Result<()> {
         let VolumeAddress { server, volume } = &self.volume;
+        let show = AdminRequest::VolumeShow {
+            name: volume.clone(),
+        };
+        let shown = one(ask(config, server, &self.way, show)?, server)?;
+        let stays = match shown.kind {
+            VolumeKind::Export { .. } => "; its files stay",
+            VolumeKind::Parallel { .. } => "",
+        };
         let request = AdminRequest::VolumeDelete {
             name: volume.clone(),
             dry_run: self.dry_run,
@@ -197,10 +248,7 @@ impl Delete {
         } else {
             "deleted"
         };
-        output::line(format_args!(
-            "volume {} {done}; its files stay",
-            self.volume
-        ))
+        output::line(format_args!("volume {} {done}{stays}", self.volume))
     }
 }
 
@@ -222,15 +270,25 @@ fn one(mut volumes: Vec<VolumeSummary>, server: &Address) -> Result<VolumeSummar
 
 /// A volume in `docs/reference/json.md`.
 pub(super) fn volume_json(volume: &VolumeSummary) -> Value {
-    let VolumeKind::Export { path, read_only } = &volume.kind;
-    json!({
-        "id": volume.id.to_string(),
-        "name": volume.name,
-        "kind": "export",
-        "path": path,
-        "read_only": read_only,
-        "trouble": volume.trouble,
-    })
+    match &volume.kind {
+        VolumeKind::Export { path, read_only } => json!({
+            "id": volume.id.to_string(),
+            "name": volume.name,
+            "kind": "export",
+            "path": path,
+            "read_only": read_only,
+            "trouble": volume.trouble,
+        }),
+        VolumeKind::Parallel { unit_log2, width } => json!({
+            "id": volume.id.to_string(),
+            "name": volume.name,
+            "kind": "parallel",
+            "stripe_unit_bytes": unit_log2.and_then(|unit| 1u64.checked_shl(unit.into())),
+            "stripe_width": width,
+            "read_only": false,
+            "trouble": volume.trouble,
+        }),
+    }
 }
 
 /// Volumes for people.
@@ -238,18 +296,16 @@ pub(super) fn volume_table(volumes: &[VolumeSummary]) -> String {
     let rows: Vec<[String; 4]> = volumes
         .iter()
         .map(|volume| {
-            let VolumeKind::Export { path, read_only } = &volume.kind;
+            let (kind, path, read_only) = match &volume.kind {
+                VolumeKind::Export { path, read_only } => ("export", path.as_str(), *read_only),
+                VolumeKind::Parallel { .. } => ("parallel", "", false),
+            };
             let state = match (&volume.trouble, read_only) {
                 (Some(trouble), _) => trouble.clone(),
                 (None, true) => "read-only".to_owned(),
                 (None, false) => "ok".to_owned(),
             };
-            [
-                volume.name.clone(),
-                "export".to_owned(),
-                path.clone(),
-                state,
-            ]
+            [volume.name.clone(), kind.to_owned(), path.to_owned(), state]
         })
         .collect();
     output::table(["VOLUME", "KIND", "PATH", "STATE"], &rows)

@@ -94,7 +94,7 @@ while read -r address kernel; do
     else
         set -- "$0"
     fi
-    "$@" server --init --store-size 0 --with-parent --data srv --listen "$address" \
+    "$@" server --init --store-size "$STORE_SIZE" --with-parent --data srv --listen "$address" \
         >server.out 2>>server.log &
     echo $!
     wait $!
@@ -122,15 +122,36 @@ impl Scene {
         Self::prepared(|_| None)
     }
 
+    /// As [`Self::new`], of a server with a store of this size, on which there is a parallel volume
+    /// `p`.
+    pub(crate) fn with_store(size: &str) -> Self {
+        let scene = Self::made(size, |_| None);
+        let volume = scene.parallel();
+        let made = scene.azekura(&["volume", "create", &volume, "--parallel"]);
+        made.ok();
+        scene
+    }
+
+    /// The parallel volume of [`Self::with_store`].
+    pub(crate) fn parallel(&self) -> String {
+        format!("{}/p", self.address)
+    }
+
     /// As [`Self::new`], after something has been done with the directory `export/`; the server
     /// sees the boot of the kernel that the returned file names.
     pub(crate) fn prepared(prepare: impl FnOnce(&Path) -> Option<PathBuf>) -> Self {
+        Self::made("0", prepare)
+    }
+
+    fn made(store_size: &str, prepare: impl FnOnce(&Path) -> Option<PathBuf>) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("azekura-e2e-")
             .tempdir()
             .unwrap();
         let mut launcher = Command::new("sh");
-        launcher.args(["-c", LAUNCHER, env!("CARGO_BIN_EXE_azekura")]);
+        launcher
+            .args(["-c", LAUNCHER, env!("CARGO_BIN_EXE_azekura")])
+            .env("STORE_SIZE", store_size);
         let mut launcher = configured(&mut launcher, directory.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

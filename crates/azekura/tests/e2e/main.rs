@@ -18,6 +18,7 @@
 //! | `memory` | how much of it a mount takes |
 //! | `mapping` | shared mappings of files |
 //! | `users` | credentials that speak for one user |
+//! | `parallel` | parallel volumes: real file operations, over a server that is killed |
 //! | `demonstration` | `demo` |
 //! | `stores` | stores in files and on block devices |
 //! | `stores_care` | what an administrator does with them later |
@@ -47,6 +48,8 @@ mod mapping;
 mod memory;
 #[cfg(test)]
 mod mounting;
+#[cfg(test)]
+mod parallel;
 #[cfg(test)]
 #[path = "../common/random.rs"]
 mod random;

@@ -111,6 +111,20 @@ impl StorageServer {
         })))
     }
 
+    /// As [`Self::connect`], over a session that there is.
+    ///
+    /// # Errors
+    /// [`ObjectCallError`].
+    pub async fn over(transport: Transport) -> Result<Self> {
+        let stores = stores(&transport).await?;
+        Ok(Self(Arc::new(Shared {
+            transport,
+            stores,
+            tickets: Mutex::default(),
+            last_ticket: AtomicU32::new(0),
+        })))
+    }
+
     /// The stores as they were when it was connected.
     #[must_use]
     pub fn stores(&self) -> &[StoreSummary] {

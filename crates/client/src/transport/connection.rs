@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::frame::{Frame, FrameKind};
 use wire::link::{BulkSocket, Connection, FrameReader, FrameWriter, LinkError};
-use wire::message::{Farewell, Notice, ObjectReply, Reply, decode};
+use wire::message::{Farewell, Notice, ObjectReply, Reply, Welcome, decode};
 use wire::session::ConnectionIndex;
 
 /// First wait after a failed try to connect; doubles up to [`RETRY_TIME_MAX`].
@@ -118,7 +118,7 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         changed
     };
     notify(shared, |listener| {
-        listener.on_verifier(welcome.write_verifier);
+        listener.on_verifier(shared.verifier(&welcome));
     });
     if index == 0 && again {
         notify(shared, |listener| {
@@ -126,9 +126,8 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         });
     }
     shared.wake_all();
-    let verifier = welcome.write_verifier;
     let outcome = tokio::select! {
-        outcome = receive(shared, connection, verifier, reader) => outcome,
+        outcome = receive(shared, connection, &welcome, reader) => outcome,
         outcome = send(shared, connection, writer, bulk) => outcome,
     };
     if let Err(error) = outcome {
@@ -158,7 +157,7 @@ pub(super) fn notify(shared: &Shared, tell: impl FnOnce(&dyn super::Listener)) {
 async fn receive(
     shared: &Arc<Shared>,
     connection: ConnectionIndex,
-    verifier: WriteVerifier,
+    welcome: &Welcome,
     mut reader: FrameReader,
 ) -> Result<(), LinkError> {
     let mut counted = 0;
@@ -169,7 +168,7 @@ async fn receive(
             .fetch_add(reader.bytes_read() - counted, Ordering::Relaxed);
         counted = reader.bytes_read();
         match frame.kind {
-            FrameKind::Reply => on_reply(shared, connection, verifier, frame),
+            FrameKind::Reply => on_reply(shared, connection, shared.verifier(welcome), frame),
             FrameKind::Notice => {
                 if !on_notice(shared, &frame) {
                     return Err(LinkError::Closed);

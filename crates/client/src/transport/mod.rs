@@ -31,7 +31,7 @@ use base::{ClusterId, FsError, Principal, RequestId, SessionId, Time, WriteVerif
 use bytes::Bytes;
 use readahead::{Line, LineMemory};
 use state::{Answers, State, Waiter};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -236,6 +236,8 @@ pub(crate) struct Shared {
     tls: Option<Arc<rustls::ClientConfig>>,
     /// The volume that is being entered, see [`TransportOptions::volume`].
     entering: Mutex<Option<(String, Pending)>>,
+    /// Contents of the volume lie in stores.
+    writes_objects: AtomicBool,
     recalls: Arc<AtomicU64>,
     /// Last word from the server, in nanoseconds of our clock.
     heard_nanos: AtomicU64,
@@ -312,6 +314,12 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// One that something else than the transport answers.
+    pub(crate) fn answered_elsewhere() -> (oneshot::Sender<Result<Response, CallError>>, Self) {
+        let (sender, answer) = oneshot::channel();
+        (sender, Self { id: None, answer })
+    }
+
     /// The request's id, for [`Transport::cancel`] and [`Transport::promote`].
     #[must_use]
     pub fn id(&self) -> Option<RequestId> {
@@ -414,6 +422,7 @@ impl Transport {
             options,
             listener: Mutex::default(),
             entering: Mutex::default(),
+            writes_objects: AtomicBool::new(false),
             recalls: Arc::default(),
             heard_nanos: AtomicU64::new(now().as_nanos()),
             bytes_received: AtomicU64::new(0),

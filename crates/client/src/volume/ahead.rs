@@ -286,7 +286,7 @@ impl Volume {
             return false;
         };
         let bytes = self.file(node).map(|file| file.lock().written.bytes());
-        bytes.is_ok_and(|bytes| bytes == 0 || (!sent && bytes <= u64::from(INLINE_BYTES_MAX)))
+        bytes.is_ok_and(|bytes| bytes == 0 || (!sent && bytes <= self.ahead_bytes_max() as u64))
     }
 
     /// Attributes of a file that exists only here are changed here, unless it is on its way.
@@ -322,7 +322,7 @@ impl Volume {
 
     /// A file that exists only here has got data: too much of it is sent at once.
     pub(super) fn grown_ahead(&self, node: NodeId, file: &crate::file::File) {
-        if file.lock().written.bytes() > u64::from(INLINE_BYTES_MAX) {
+        if file.lock().written.bytes() > self.ahead_bytes_max() as u64 {
             self.send_ahead(node);
         }
     }
@@ -340,10 +340,18 @@ impl Volume {
         self.gather(Errand::Creation(node));
     }
 
+    /// Contents that go with a creation. Those of a parallel volume go to its stores.
+    fn ahead_bytes_max(&self) -> usize {
+        match &self.stripes {
+            Some(_) => 0,
+            None => INLINE_BYTES_MAX as usize,
+        }
+    }
+
     /// The creation of a file that exists only here, with its contents as they are now.
     pub(super) fn pack(&self, node: NodeId) -> Option<Parcel> {
         let file = self.file(node).ok()?;
-        let contents = file.lock().written.take_contents(INLINE_BYTES_MAX as usize);
+        let contents = file.lock().written.take_contents(self.ahead_bytes_max());
         let (contents, permits) = contents.unwrap_or_default();
         let files = self.ahead.files();
         let ahead = files.get(&node)?;

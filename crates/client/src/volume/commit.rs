@@ -126,7 +126,7 @@ impl Volume {
             let sent = Sent { id, covered };
             (sent, write, call)
         };
-        let pending = self.transport.submit_steps(who, vec![write, commit], call);
+        let pending = self.submit_contents(node, who, vec![write, commit], call);
         let (this, file) = (self.arc(), Arc::clone(file));
         // The answer is heard even if nobody waits for the flush any more.
         let heard = tokio::spawn(async move {
@@ -189,9 +189,7 @@ impl Volume {
             file: file_ref,
             data_only,
         };
-        let pending = self
-            .transport
-            .submit_steps(who, vec![step], Call::metadata());
+        let pending = self.submit_contents(node, who, vec![step], Call::metadata());
         // Without an answer of the disk nothing is known of the data: it stays.
         let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
         let (verifier, seen) = (response.verifier, response.recalls_seen);
@@ -323,6 +321,9 @@ impl Volume {
 
     /// The server has said its write verifier: what it may have lost is sent again.
     pub(super) fn replay(&self, verifier: WriteVerifier) {
+        if let Some(stripes) = &self.stripes {
+            *stripes.newest() = verifier;
+        }
         for (node, file) in self.files_by_node() {
             let mut state = file.lock();
             let losses = state.written.losses();
@@ -369,7 +370,9 @@ impl Volume {
         let Ok(target) = self.target(NodeId::ROOT).await else {
             return self.commit_the_rest();
         };
-        let outcome = self.step(who, Step::SyncFileSystem { target }).await;
+        let steps = vec![Step::SyncFileSystem { target }];
+        let pending = self.submit_contents(NodeId::ROOT, who, steps, Call::metadata());
+        let outcome = Self::replies(1, pending).await;
         for (node, file, covered) in files {
             match &outcome {
                 Ok((_, response)) => {

@@ -19,6 +19,7 @@
 //! | `overshoot` | what the kernel reads past the end of a run |
 //! | `write` | write-behind |
 //! | `commit` | what makes it durable; replay |
+//! | `striped` | contents of parallel volumes, at their stores |
 //! | `space` | allocation, holes, copies within the server |
 //! | `change` | creating, removing, renaming |
 //! | `ahead` | creations answered before the server knows |
@@ -40,6 +41,7 @@ mod overshoot;
 mod read;
 mod recall;
 mod space;
+mod striped;
 mod told;
 mod write;
 
@@ -121,6 +123,8 @@ pub struct Volume {
     id: VolumeId,
     name: String,
     read_only: bool,
+    /// Of a parallel volume.
+    stripes: Option<striped::Stripes>,
     nodes: Mutex<NodeTable>,
     budget: Mutex<Budget>,
     write_memory: Arc<Semaphore>,
@@ -154,9 +158,14 @@ impl Volume {
             volume,
             root,
             read_only,
+            parallel,
         } = results.next().ok_or(CallError::Protocol)??
         else {
             return Err(CallError::Protocol);
+        };
+        let stripes = match parallel {
+            true => Some(striped::Stripes::open(&transport).await?),
+            false => None,
         };
         let write_memory_units = CLIENT_UNWRITTEN_BYTES_MAX / WRITE_MEMORY_UNIT;
         let this = Arc::new_cyclic(|this| Self {
@@ -164,6 +173,7 @@ impl Volume {
             id: volume,
             name: name.to_owned(),
             read_only,
+            stripes,
             nodes: Mutex::new(NodeTable::new(&root, transport.events())),
             budget: Mutex::new(Budget::new(CLIENT_BUFFER_BYTES_MAX)),
             write_memory: Arc::new(Semaphore::new(write_memory_units as usize)),
@@ -331,6 +341,14 @@ impl Volume {
     ) -> Result<(Vec<StepReply>, FileResponse), FsError> {
         let count = steps.len();
         let pending = self.transport.submit_steps(who, steps, call);
+        Self::replies(count, pending).await
+    }
+
+    /// What steps were answered; an error of any of them is the outcome.
+    async fn replies(
+        count: usize,
+        pending: crate::transport::Pending,
+    ) -> Result<(Vec<StepReply>, FileResponse), FsError> {
         let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
         let mut replies = Vec::with_capacity(count);
         for result in std::mem::take(&mut response.results) {

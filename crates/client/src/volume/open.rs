@@ -389,7 +389,8 @@ impl Volume {
     ) -> Option<(NodeId, Handle, u64)> {
         let known = nodes.get(node)?;
         let size = known.attributes.size;
-        let small = known.attributes.kind == FileKind::File
+        let small = self.stripes.is_none()
+            && known.attributes.kind == FileKind::File
             && size > 0
             && size <= u64::from(INLINE_BYTES_MAX);
         let cached = known.kernel_data == Some(known.attributes.changed)

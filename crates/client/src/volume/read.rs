@@ -111,7 +111,9 @@ impl Volume {
         for _ in 0..COMMIT_TRIES_MAX {
             self.store_overlapping(node, &file, extent).await?;
             let losses = self.losses(node)?;
-            let (pieces, response) = self.read_through(who, open, target.clone(), extent).await?;
+            let (pieces, response) = self
+                .read_through(who, (node, open), target.clone(), extent)
+                .await?;
             if !self.has_lost_since(node, losses, &response)? {
                 return Ok(pieces);
             }
@@ -205,7 +207,7 @@ impl Volume {
             bytes: extent.len as u32,
         };
         let call = Call::read(class, extent.len);
-        let pending = self.transport.submit_steps(who, vec![step], call);
+        let pending = self.submit_contents(node, who, vec![step], call);
         let completion = Completion::default();
         let fetching = Fetching {
             extent,
@@ -321,7 +323,9 @@ impl Volume {
         self.take_back(file, &mut state);
         loop {
             let (line, room, _) = self.transport.download_room();
-            let room = room.min(self.budget().room_bytes(now(), file.account));
+            let room = self
+                .striped_room(&line, room)
+                .min(self.budget().room_bytes(now(), file.account));
             let Some(fetch) = state.streams.poll_fetch(now(), &line, room) else {
                 break;
             };
@@ -425,7 +429,7 @@ impl Volume {
     async fn read_through(
         &self,
         who: &Principal,
-        open: Option<OpenId>,
+        (node, open): (NodeId, Option<OpenId>),
         target: Target,
         extent: Extent,
     ) -> Result<(Pieces, FileResponse), FsError> {
@@ -440,7 +444,8 @@ impl Volume {
             bytes,
         };
         let call = Call::read(Class::Demand, u64::from(bytes));
-        let (mut replies, response) = self.steps(who, vec![step], call).await?;
+        let pending = self.submit_contents(node, who, vec![step], call);
+        let (mut replies, response) = Self::replies(1, pending).await?;
         match replies.pop() {
             Some(StepReply::Data { bytes, .. }) if bytes as usize <= response.payload.len() => {
                 let pieces = vec![response.payload.slice(..bytes as usize)];

@@ -2,7 +2,7 @@
 
 use super::Volume;
 use crate::cache::NodeId;
-use crate::transport::FileResponse;
+use crate::transport::{Call, FileResponse};
 use base::limits::COMMIT_TRIES_MAX;
 use base::{Extent, FsError, OpenId, Principal};
 use wire::message::{AllocateMode, FileRef, SeekWhat, Step, StepReply};
@@ -146,7 +146,10 @@ impl Volume {
                 None => self.until_stored(node, &file).await?,
             }
         };
-        let outcome = self.step(who, step).await;
+        let pending = self.submit_contents(node, who, vec![step], Call::metadata());
+        let outcome = Self::replies(1, pending).await;
+        let outcome = outcome
+            .and_then(|(mut replies, response)| Ok((replies.pop().ok_or(FsError::Io)?, response)));
         let done = match &outcome {
             Ok((StepReply::Written { bytes, .. }, _)) => *bytes,
             Ok(_) => extent.len,

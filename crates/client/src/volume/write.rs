@@ -172,7 +172,7 @@ impl Volume {
                 let (step, call) = self.write_step(&handle, piece);
                 (id, step, call, piece.who.clone())
             };
-            let pending = self.transport.submit_steps(&who, vec![step], call);
+            let pending = self.submit_contents(node, &who, vec![step], call);
             let (this, file) = (self.arc(), Arc::clone(file));
             tokio::spawn(async move {
                 let outcome = pending.files().await.map_err(CallError::to_fs_error);

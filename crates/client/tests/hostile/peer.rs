@@ -298,6 +298,7 @@ async fn serve(connection: Connection, number: usize, lies: &Lies) -> Result<(),
         cluster: CLUSTER,
         boot: BOOT,
         write_verifier: WriteVerifier(BOOT.0),
+        store_verifier: WriteVerifier(BOOT.0),
         session_known: number > 0,
         challenge: (!lies.tls).then_some([5; 32]),
     };
@@ -412,6 +413,7 @@ fn carry_out_step(step: &Step, payload: &mut Vec<u8>) -> Result<StepReply, FsErr
             volume: VolumeId([9; 16]),
             root: root(),
             read_only: false,
+            parallel: false,
         },
         Step::Lookup { name: wanted, .. } => StepReply::Found {
             entry: (*wanted == name("file")).then(file),
@@ -438,7 +440,10 @@ fn carry_out_step(step: &Step, payload: &mut Vec<u8>) -> Result<StepReply, FsErr
         | Step::Open { target, .. }
         | Step::SetXattr { target, .. }
         | Step::RemoveXattr { target, .. } => attributes_of(target),
-        Step::Commit { file, .. } | Step::Allocate { file, .. } => attributes_of(&file.target),
+        Step::Commit { file, .. } | Step::Allocate { file, .. } | Step::Wrote { file, .. } => {
+            attributes_of(&file.target)
+        }
+        Step::Layout { .. } | Step::Extend { .. } => return Err(FsError::NotSupported),
         Step::ReadLink { .. } => StepReply::LinkTarget(b"elsewhere".to_vec()),
         Step::Seek { offset, .. } => StepReply::Position(*offset),
         Step::StatFileSystem { .. } => StepReply::FileSystem(FileSystemStat::default()),

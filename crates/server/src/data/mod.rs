@@ -10,7 +10,9 @@ pub(crate) mod file;
 mod registry;
 
 pub use error::DataError;
-pub(crate) use registry::{Registry, RegistryError, ValidCredentials, VolumeRecord};
+pub(crate) use registry::{
+    ParallelRecord, Registry, RegistryError, ValidCredentials, VolumePlace, VolumeRecord,
+};
 
 use base::{BootId, ClusterId, VolumeId, WriteVerifier};
 use export::HandleKey;
@@ -59,6 +61,8 @@ pub(crate) struct DataDirectory {
     _lock: File,
     pub(crate) authority: Authority,
     pub(crate) handle_key: HandleKey,
+    /// The same secret, for handles of parallel volumes.
+    pub(crate) names_key: [u8; 32],
     pub(crate) server: Credential,
     pub(crate) boot: BootId,
     boot_file: BootFile,
@@ -181,6 +185,7 @@ impl DataDirectory {
             _lock: lock,
             authority,
             handle_key: HandleKey::new(handle_key),
+            names_key: handle_key,
             server: Credential::load(&path.join("server"))?,
             boot: boot_id(boots),
             boot_file: boot,

@@ -23,8 +23,35 @@ const JOINS_MAX: usize = 1024;
 pub(crate) struct VolumeRecord {
     pub(crate) id: VolumeId,
     pub(crate) name: String,
-    pub(crate) path: PathBuf,
-    pub(crate) read_only: bool,
+    pub(crate) place: VolumePlace,
+}
+
+/// What a volume is, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum VolumePlace {
+    /// A directory of this machine.
+    Export { path: PathBuf, read_only: bool },
+    /// Names here, contents in stores.
+    Parallel(ParallelRecord),
+}
+
+/// How new files of a parallel volume are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ParallelRecord {
+    /// Bytes of a column before the next one's turn, as a power of two.
+    pub(crate) unit_log2: u8,
+    /// Columns of a file, if there are as many stores.
+    pub(crate) width: u16,
+}
+
+impl VolumeRecord {
+    fn text_bytes(&self) -> usize {
+        let path = match &self.place {
+            VolumePlace::Export { path, .. } => path.as_os_str().len(),
+            VolumePlace::Parallel(_) => 0,
+        };
+        self.name.len() + path
+    }
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -37,8 +64,59 @@ struct VolumesFile {
 struct VolumeEntry {
     id: String,
     name: String,
-    path: String,
+    /// Of an export.
+    path: Option<String>,
+    #[serde(default)]
     read_only: bool,
+    /// Of a parallel volume.
+    unit_log2: Option<u8>,
+    width: Option<u16>,
+}
+
+impl VolumeEntry {
+    fn record(self) -> Option<VolumeRecord> {
+        let place = match (self.path, self.unit_log2, self.width) {
+            (Some(path), None, None) => VolumePlace::Export {
+                path: PathBuf::from(path),
+                read_only: self.read_only,
+            },
+            (None, Some(unit_log2), Some(width)) if unit_log2 < 64 && width > 0 => {
+                VolumePlace::Parallel(ParallelRecord { unit_log2, width })
+            }
+            _ => return None,
+        };
+        Some(VolumeRecord {
+            id: VolumeId(from_hex(&self.id)?),
+            name: self.name,
+            place,
+        })
+    }
+
+    fn of(record: &VolumeRecord) -> Self {
+        let (mut path, mut read_only) = (None, false);
+        let (mut unit_log2, mut width) = (None, None);
+        match &record.place {
+            VolumePlace::Export {
+                path: at,
+                read_only: is_read_only,
+            } => {
+                path = Some(at.to_string_lossy().into_owned());
+                read_only = *is_read_only;
+            }
+            VolumePlace::Parallel(parallel) => {
+                unit_log2 = Some(parallel.unit_log2);
+                width = Some(parallel.width);
+            }
+        }
+        Self {
+            id: record.id.to_string(),
+            name: record.name.clone(),
+            path,
+            read_only,
+            unit_log2,
+            width,
+        }
+    }
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -144,16 +222,10 @@ impl Registry {
         let joins: JoinsFile = file::read(directory, "joins")?;
         let damaged = || DataError::Damaged {
             path: directory.join("volumes.toml"),
-            why: "a volume's id".to_owned(),
+            why: "a volume makes no sense".to_owned(),
         };
-        let volumes = volumes.volume.into_iter().map(|v| {
-            Ok(VolumeRecord {
-                id: VolumeId(from_hex(&v.id).ok_or_else(damaged)?),
-                name: v.name,
-                path: PathBuf::from(v.path),
-                read_only: v.read_only,
-            })
-        });
+        let volumes = volumes.volume.into_iter();
+        let volumes = volumes.map(|entry| entry.record().ok_or_else(damaged));
         let valid = ValidCredentials::default();
         let living = credentials.credential.iter().filter(|c| !c.revoked);
         valid.change(|serials| serials.extend(living.map(|c| c.serial.clone())));
@@ -181,8 +253,8 @@ impl Registry {
         if self.volumes.len() >= VOLUMES_MAX {
             return Err(RegistryError::Limit("volumes", VOLUMES_MAX));
         }
-        let text = |v: &VolumeRecord| v.name.len() + v.path.as_os_str().len();
-        let text_bytes: usize = self.volumes.iter().chain([&record]).map(text).sum();
+        let all = self.volumes.iter().chain([&record]);
+        let text_bytes: usize = all.map(VolumeRecord::text_bytes).sum();
         if text_bytes > VOLUMES_TEXT_BYTES_MAX {
             let what = "bytes in the names and paths of all volumes";
             return Err(RegistryError::Limit(what, VOLUMES_TEXT_BYTES_MAX));
@@ -207,12 +279,7 @@ impl Registry {
     }
 
     fn write_volumes(&self) -> Result<(), DataError> {
-        let volume = self.volumes.iter().map(|v| VolumeEntry {
-            id: v.id.to_string(),
-            name: v.name.clone(),
-            path: v.path.to_string_lossy().into_owned(),
-            read_only: v.read_only,
-        });
+        let volume = self.volumes.iter().map(VolumeEntry::of);
         file::write(
             &self.directory,
             "volumes",

@@ -101,8 +101,10 @@ fn damage_is_noticed_in_every_byte_and_named() {
     let record = VolumeRecord {
         id: new_volume_id(),
         name: "lab".to_owned(),
-        path: PathBuf::from("/srv"),
-        read_only: false,
+        place: VolumePlace::Export {
+            path: PathBuf::from("/srv"),
+            read_only: false,
+        },
     };
     let (open, mut registry) = DataDirectory::open(&path).unwrap();
     registry.add_volume(record.clone()).unwrap();

@@ -44,7 +44,7 @@ pub(super) fn reach(ends: &[(Handle, u64)], volumes: &Volumes) -> Vec<bool> {
             let size = |file: &Handle| {
                 let (volume, inner) = volumes.by_handle(file).ok()?;
                 let root = Principal::root();
-                let found = volume.export.attributes(&worker, &root, &inner);
+                let found = volume.tree.export()?.attributes(&worker, &root, &inner);
                 found.ok().map(|attributes| attributes.size)
             };
             let mut is_there = Vec::with_capacity(ends.len());
@@ -188,7 +188,8 @@ impl Tree<'_> {
     fn judge_append(&self, file: &Handle, size: u64, bytes: u64) -> Result<State, FsError> {
         let (volume, inner) = self.volumes.by_handle(file)?;
         let root = Principal::root();
-        let now = volume.export.attributes(self.worker, &root, &inner)?.size;
+        let export = volume.tree.export().ok_or(FsError::Stale)?;
+        let now = export.attributes(self.worker, &root, &inner)?.size;
         Ok(match now.checked_sub(size) {
             Some(0) if bytes > 0 => State::NotDone,
             Some(grown) if grown <= bytes => State::Done(Done {
@@ -201,10 +202,8 @@ impl Tree<'_> {
 
     fn lookup(&self, parent: &Handle, name: &Name) -> Result<Option<(Handle, Node)>, FsError> {
         let (volume, inner): (Arc<Volume>, Handle) = self.volumes.by_handle(parent)?;
-        match volume
-            .export
-            .lookup(self.worker, &Principal::root(), &inner, name)
-        {
+        let export = volume.tree.export().ok_or(FsError::Stale)?;
+        match export.lookup(self.worker, &Principal::root(), &inner, name) {
             Ok(node) => Ok(Some((volume.outer(&node.handle), node))),
             Err(FsError::NotFound) => Ok(None),
             Err(error) => Err(error),

@@ -1,10 +1,10 @@
 //! Crashes between an intent, its execution and its end, against a real tree.
 
 use super::*;
-use crate::data::{VolumeRecord, new_volume_id};
+use crate::data::{VolumePlace, VolumeRecord, new_volume_id};
 use crate::volume::Volume;
 use base::{FileKind, Handle, Name, Principal};
-use export::{HandleKey, Worker};
+use export::Worker;
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,11 +31,13 @@ impl World {
         let record = VolumeRecord {
             id: new_volume_id(),
             name: "lab".to_owned(),
-            path: tree.clone(),
-            read_only: false,
+            place: VolumePlace::Export {
+                path: tree.clone(),
+                read_only: false,
+            },
         };
         let volumes = Volumes::default();
-        let volume = volumes.add(&record, &HandleKey::new([1; 32])).unwrap();
+        let volume = volumes.add_export(&record).unwrap();
         Some(Self {
             directory,
             tree,
@@ -49,14 +51,14 @@ impl World {
     }
 
     fn root(&self) -> Handle {
-        self.volume.outer(self.volume.export.root())
+        self.volume.outer(self.volume.tree.root())
     }
 
     /// The handle of a name; on a thread of its own, as workers are.
     fn handle(&self, text: &str) -> Option<Handle> {
         let find = || {
             let worker = Worker::new().unwrap();
-            let export = &self.volume.export;
+            let export = self.volume.tree.export().unwrap();
             let found = export.lookup(&worker, &Principal::root(), export.root(), &name(text));
             found.ok().map(|node| self.volume.outer(&node.handle))
         };

@@ -67,6 +67,6 @@ fn volume(core: &Core, name: &str, is_new: bool) -> Result<VolumeId, Box<Reserve
             let why = format!("volume {name:?} is an export: its files lie on no store");
             Err(Box::new(failure(ReserveError::Unreservable, why)))
         }
-        VolumeKind::Export { .. } => Ok(known.id),
+        VolumeKind::Export { .. } | VolumeKind::Parallel { .. } => Ok(known.id),
     }
 }

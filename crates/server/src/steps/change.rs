@@ -3,8 +3,8 @@
 use super::{Execution, Place, Stop};
 use crate::lease::Change;
 use crate::opens::Use;
-use base::{AttributeChange, Attributes, FsError, OpenId};
-use export::{Worker, XattrMode};
+use base::{AttributeChange, Attributes, FsError, OpenId, XattrMode};
+use export::Worker;
 use wire::message::{Lease, Step, StepReply, Target};
 
 impl Execution {
@@ -28,15 +28,15 @@ impl Execution {
                     Some(true) => XattrMode::Create,
                     Some(false) => XattrMode::Replace,
                 };
-                let export = &place.volume.export;
-                let after = export.set_xattr(worker, &self.who, &place.inner, name, value, mode)?;
+                let tree = &place.volume.tree;
+                let after = tree.set_xattr(self.by(worker), &place.inner, name, value, mode)?;
                 self.changed_inode(worker, place, after)
             }
             Step::RemoveXattr { target, name } => {
                 let place = self.changing(target)?;
                 self.contest([&place.outer])?;
-                let export = &place.volume.export;
-                let after = export.remove_xattr(worker, &self.who, &place.inner, name)?;
+                let tree = &place.volume.tree;
+                let after = tree.remove_xattr(self.by(worker), &place.inner, name)?;
                 self.changed_inode(worker, place, after)
             }
             _ => unreachable!("the dispatcher sends only these here"),
@@ -68,10 +68,10 @@ impl Execution {
         };
         if change.size.is_some() {
             self.changes(&place);
+            self.may_cut(&place);
         }
-        let export = &place.volume.export;
-        let outcome =
-            export.set_attributes(worker, &self.who, &place.inner, change, file.as_deref());
+        let tree = &place.volume.tree;
+        let outcome = tree.set_attributes(self.by(worker), &place.inner, change, file.as_deref());
         // A change of several parts that fails half way has changed something.
         self.changed(&[Change::Inode(place.outer.clone())]);
         self.answer_changed(worker, place, outcome?)

@@ -4,9 +4,10 @@ use super::look::use_of;
 use super::{Execution, Place, Stop};
 use crate::lease::Change;
 use crate::opens::{Opened, Use, open_again};
+use crate::tree::File;
 use base::limits::DATA_BYTES_MAX;
-use base::{Extent, FsError, OpenId, Principal};
-use export::{Access, OpenFile, OpenOptions, Worker};
+use base::{Access, Extent, FsError, OpenId, Principal};
+use export::{OpenOptions, Worker};
 use std::sync::Arc;
 use wire::message::{
     self, AllocateMode, CredentialKind, FileRef, Lease, SeekWhat, Step, StepReply, Target, WriteAt,
@@ -42,8 +43,8 @@ impl Execution {
             Step::Seek { file, offset, what } => {
                 let (_, file) = self.file_ref(worker, file, Use::Any)?;
                 let position = match what {
-                    SeekWhat::Data => file.seek_data(*offset)?,
-                    SeekWhat::Hole => file.seek_hole(*offset)?,
+                    SeekWhat::Data => file.seek_data(&self.turn, *offset)?,
+                    SeekWhat::Hole => file.seek_hole(&self.turn, *offset)?,
                 };
                 Ok(StepReply::Position(position))
             }
@@ -61,8 +62,8 @@ impl Execution {
                 let place = self.target(target)?;
                 place
                     .volume
-                    .export
-                    .sync_directory(worker, &self.who, &place.inner)?;
+                    .tree
+                    .sync_directory(self.by(worker), &place.inner)?;
                 Ok(StepReply::Done)
             }
             Step::SyncFileSystem { target } => {
@@ -91,17 +92,16 @@ impl Execution {
         place: &Place,
         open: Option<OpenId>,
         what: Use,
-    ) -> Result<Arc<OpenFile>, FsError> {
+    ) -> Result<Arc<File>, FsError> {
         let access = match what {
             Use::Read | Use::Any => Access::Read,
             Use::Write => Access::Write,
         };
         let Some(open) = open else {
             let options = OpenOptions::new(access);
-            let export = &place.volume.export;
-            return Ok(Arc::new(export.open_file(
-                worker,
-                &self.who,
+            let tree = &place.volume.tree;
+            return Ok(Arc::new(tree.open_file(
+                self.by(worker),
                 &place.inner,
                 options,
             )?));
@@ -109,7 +109,7 @@ impl Execution {
         if let Some(file) = self.session.opens.get(open, &place.outer, what)? {
             return Ok(file);
         }
-        let opened = open_again(&place.volume, worker, &self.who, &place.inner, access);
+        let opened = open_again(&place.volume, self.by(worker), &place.inner, access);
         let file = Arc::new(self.or_to_run(worker, place, access, opened)?);
         if self
             .session
@@ -128,25 +128,25 @@ impl Execution {
         worker: &Worker,
         place: &Place,
         access: Access,
-        opened: Result<OpenFile, FsError>,
-    ) -> Result<OpenFile, FsError> {
+        opened: Result<File, FsError>,
+    ) -> Result<File, FsError> {
         let is_user = matches!(self.session.peer.kind, CredentialKind::User { .. });
         match opened {
             Err(FsError::AccessDenied) if access == Access::Read && !is_user => {
                 let options = OpenOptions::new(Access::Execute);
-                let export = &place.volume.export;
-                export.open_file(worker, &self.who, &place.inner, options)
+                let tree = &place.volume.tree;
+                tree.open_file(self.by(worker), &place.inner, options)
             }
             other => other,
         }
     }
 
-    fn file_ref(
+    pub(super) fn file_ref(
         &self,
         worker: &Worker,
         file: &FileRef,
         what: Use,
-    ) -> Result<(Place, Arc<OpenFile>), FsError> {
+    ) -> Result<(Place, Arc<File>), FsError> {
         let place = self.target(&file.target)?;
         if what == Use::Write {
             Self::writable(&place)?;
@@ -173,9 +173,10 @@ impl Execution {
         };
         if truncate {
             self.changes(&place);
+            self.may_cut(&place);
         }
-        let export = &place.volume.export;
-        let opened = export.open_file(worker, &self.who, &place.inner, options);
+        let tree = &place.volume.tree;
+        let opened = tree.open_file(self.by(worker), &place.inner, options);
         let opened = self.or_to_run(worker, &place, options.access, opened);
         if truncate {
             self.changed(&[Change::Inode(place.outer.clone())]);
@@ -190,12 +191,7 @@ impl Execution {
     }
 
     /// Notes an open file under its number.
-    pub(super) fn put_open(
-        &self,
-        open: OpenId,
-        place: &Place,
-        file: OpenFile,
-    ) -> Result<(), FsError> {
+    pub(super) fn put_open(&self, open: OpenId, place: &Place, file: File) -> Result<(), FsError> {
         let opened = Opened::new(place.volume.clone(), place.outer.clone(), file);
         let writes = opened.writes();
         let before = self.session.opens.put(open, opened)?;
@@ -255,7 +251,7 @@ impl Execution {
         }
         let outcome = match at {
             WriteAt::Offset(offset) | WriteAt::Again(offset) => {
-                file.write_at(worker, &self.who, offset, &data)
+                file.write_at(self.by(worker), offset, &data)
             }
             WriteAt::End => self.append(worker, &place, &file, &data)?,
         };
@@ -263,7 +259,7 @@ impl Execution {
             self.changed(&[Change::Inode(place.outer.clone())]);
         }
         let written = outcome?;
-        let attributes = file.attributes()?;
+        let attributes = file.attributes(&self.turn)?;
         self.note(place.outer);
         Ok(StepReply::Written {
             offset: written.offset,
@@ -292,12 +288,11 @@ impl Execution {
             None => {
                 let options = OpenOptions::new(Access::Read);
                 let root = Principal::root();
-                Arc::new(
-                    place
-                        .volume
-                        .export
-                        .open_file(worker, &root, &place.inner, options)?,
-                )
+                Arc::new(place.volume.tree.open_file(
+                    self.by(worker).with(&root),
+                    &place.inner,
+                    options,
+                )?)
             }
         };
         if let Err(error) = file.sync(data_only) {
@@ -311,7 +306,7 @@ impl Execution {
             return Err(error.into());
         }
         let lease = self.grant(&place, Lease::Read);
-        let attributes = file.attributes()?;
+        let attributes = file.attributes(&self.turn)?;
         self.note(place.outer);
         Ok(StepReply::Attributes { attributes, lease })
     }
@@ -332,11 +327,11 @@ impl Execution {
             AllocateMode::ZeroRangeKeepSize => export::AllocateMode::ZeroKeepSize,
         };
         self.changes(&place);
-        let outcome = file.allocate(worker, &self.who, mode, extent);
+        let outcome = file.allocate(self.by(worker), mode, extent);
         self.changed(&[Change::Inode(place.outer.clone())]);
         outcome?;
         let lease = self.grant(&place, Lease::Read);
-        let attributes = file.attributes()?;
+        let attributes = file.attributes(&self.turn)?;
         self.note(place.outer);
         Ok(StepReply::Attributes { attributes, lease })
     }
@@ -352,10 +347,10 @@ impl Execution {
         let (_, source) = self.file_ref(worker, source, Use::Read)?;
         let (place, target) = self.file_ref(worker, target, Use::Write)?;
         self.changes(&place);
-        let outcome = source.copy_range(worker, &self.who, from, &target, offset);
+        let outcome = source.copy_range(self.by(worker), from, &target, offset);
         self.changed(&[Change::Inode(place.outer.clone())]);
         let bytes = outcome?;
-        let attributes = target.attributes()?;
+        let attributes = target.attributes(&self.turn)?;
         self.note(place.outer);
         Ok(StepReply::Written {
             offset,
@@ -382,7 +377,7 @@ impl Execution {
             return Ok(());
         }
         let access = export_access(access);
-        let file = open_again(&place.volume, worker, &self.who, &place.inner, access)?;
+        let file = open_again(&place.volume, self.by(worker), &place.inner, access)?;
         self.put_open(open, place, file)
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{Execution, LockWait, Place, Stop};
 use crate::locks::{Answer, Owner};
-use base::FsError;
-use export::{Rights, Worker};
+use base::{FsError, Rights};
+use export::Worker;
 use wire::message::{LockMode, LockRange, Refusal, Step, StepReply};
 
 impl Execution {
@@ -98,7 +98,7 @@ impl Execution {
         if self.session.opens.has(&place.outer) {
             return Ok(());
         }
-        let export = &place.volume.export;
+        let tree = &place.volume.tree;
         // Any open file takes any flock(2), and the client's kernel has judged the mode of a POSIX
         // lock; what is asked here is whether the caller could have the file open at all.
         let read = Rights {
@@ -110,14 +110,13 @@ impl Execution {
             ..Rights::default()
         };
         let allowed = [read, write].into_iter().any(|wanted| {
-            export
-                .check_access(worker, &self.who, &place.inner, wanted)
+            tree.check_access(self.by(worker), &place.inner, wanted)
                 .is_ok()
         });
         if allowed {
             return Ok(());
         }
-        let attributes = export.attributes(worker, &self.who, &place.inner)?;
+        let attributes = tree.attributes(self.by(worker), &place.inner)?;
         if attributes.uid == self.who.uid {
             Ok(())
         } else {

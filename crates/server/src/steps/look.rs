@@ -4,8 +4,8 @@ use super::{Execution, Place, Stop};
 use crate::lease::Moment;
 use crate::opens::Use;
 use base::limits::{DIRECTORY_ENTRIES_MAX, INLINE_BYTES_MAX, XATTR_LIST_BYTES_MAX};
-use base::{Attributes, FileKind, FsError, Handle, Name};
-use export::{Access, Node, OpenOptions, Worker};
+use base::{Access, Attributes, FileKind, FsError, Handle, Name, Node};
+use export::{OpenOptions, Worker};
 use wire::message::{DirectoryEntry, Entry, Lease, Step, StepReply, Target};
 
 /// Bytes of a directory entry in a reply beside its name and handle: attributes of largest numbers.
@@ -23,10 +23,7 @@ impl Execution {
             Step::Attributes { target } => self.attributes(worker, target),
             Step::ReadLink { target } => {
                 let place = self.target(target)?;
-                let link = place
-                    .volume
-                    .export
-                    .read_link(worker, &self.who, &place.inner)?;
+                let link = place.volume.tree.read_link(self.by(worker), &place.inner)?;
                 self.take_body(link.len())?;
                 Ok(StepReply::LinkTarget(link))
             }
@@ -38,18 +35,15 @@ impl Execution {
             Step::Fetch { handles, bytes_max } => self.fetch(worker, handles, *bytes_max),
             Step::StatFileSystem { target } => {
                 let place = self.target(target)?;
-                let stat = place
-                    .volume
-                    .export
-                    .statfs(worker, &self.who, &place.inner)?;
+                let stat = place.volume.tree.statfs(self.by(worker), &place.inner)?;
                 Ok(StepReply::FileSystem(stat))
             }
             Step::GetXattr { target, name } => {
                 let place = self.target(target)?;
                 let value = place
                     .volume
-                    .export
-                    .get_xattr(worker, &self.who, &place.inner, name)?;
+                    .tree
+                    .get_xattr(self.by(worker), &place.inner, name)?;
                 self.take_body(value.len())?;
                 Ok(StepReply::Xattr(value))
             }
@@ -60,11 +54,12 @@ impl Execution {
 
     fn attach(&mut self, worker: &Worker, name: &str) -> Result<StepReply, Stop> {
         let volume = self.core.volumes.by_name(name)?;
-        let root = volume.outer(volume.export.root());
+        self.enter_parallel(&volume)?;
+        let root = volume.outer(volume.tree.root());
         self.contest([&root])?;
         let then = self.core.caching.moment();
-        let handle = volume.export.root().clone();
-        let attributes = volume.export.attributes(worker, &self.who, &handle)?;
+        let handle = volume.tree.root().clone();
+        let attributes = volume.tree.attributes(self.by(worker), &handle)?;
         let node = Node { handle, attributes };
         let entry = self.entry(worker, &volume, node, Lease::Read, then)?;
         self.note(entry.handle.clone());
@@ -73,6 +68,7 @@ impl Execution {
             volume: volume.id,
             root: entry,
             read_only: volume.read_only,
+            parallel: volume.tree.parallel().is_some(),
         })
     }
 
@@ -90,14 +86,10 @@ impl Execution {
         worker: &Worker,
         place: &Place,
     ) -> Result<Attributes, FsError> {
-        match place
-            .volume
-            .export
-            .attributes(worker, &self.who, &place.inner)
-        {
+        match place.volume.tree.attributes(self.by(worker), &place.inner) {
             Err(FsError::Stale) => {
                 let file = self.session.opens.any(&place.outer).ok_or(FsError::Stale)?;
-                file.attributes()
+                file.attributes(&self.turn)
             }
             other => other,
         }
@@ -113,7 +105,7 @@ impl Execution {
         let parent = self.target(parent)?;
         let (parent_lease, then) = self.enter(&parent, Lease::Read)?;
         let volume = &parent.volume;
-        let node = match volume.export.lookup(worker, &self.who, &parent.inner, name) {
+        let node = match volume.tree.lookup(self.by(worker), &parent.inner, name) {
             Ok(node) => node,
             Err(FsError::NotFound) => {
                 return Ok(StepReply::Found {
@@ -140,7 +132,7 @@ impl Execution {
         if !fresh {
             // Somebody changed it meanwhile. Under the lease what is read now stays true.
             self.out.truncate(before);
-            attributes = volume.export.attributes(worker, &self.who, &place.inner)?;
+            attributes = volume.tree.attributes(self.by(worker), &place.inner)?;
             inline_bytes = self.inline(worker, &place, &attributes, inline_bytes_max);
         }
         self.note(place.outer.clone());
@@ -165,16 +157,18 @@ impl Execution {
         bytes_max: u32,
     ) -> Option<u32> {
         let bytes_max = u64::from(bytes_max.min(INLINE_BYTES_MAX));
-        let fits = attributes.kind == FileKind::File
+        let is_here = place.volume.tree.export().is_some();
+        let fits = is_here
+            && attributes.kind == FileKind::File
             && attributes.size <= bytes_max
             && attributes.size <= self.payload_left() as u64;
         if bytes_max == 0 || !fits {
             return None;
         }
         let options = OpenOptions::new(Access::Read);
-        let export = &place.volume.export;
-        let file = export
-            .open_file(worker, &self.who, &place.inner, options)
+        let tree = &place.volume.tree;
+        let file = tree
+            .open_file(self.by(worker), &place.inner, options)
             .ok()?;
         let bytes = usize::try_from(attributes.size).ok()?;
         self.reserve(bytes);
@@ -200,14 +194,10 @@ impl Execution {
         let (lease, then) = self.enter(&place, Lease::Read)?;
         let volume = &place.volume;
         let entries_max = (entries_max as usize).clamp(1, DIRECTORY_ENTRIES_MAX);
-        let page = volume.export.read_directory(
-            worker,
-            &self.who,
-            &place.inner,
-            cookie,
-            entries_max,
-            true,
-        )?;
+        let page =
+            volume
+                .tree
+                .read_directory(self.by(worker), &place.inner, cookie, entries_max)?;
         let mut end = page.end;
         let mut entries = Vec::with_capacity(page.entries.len());
         for found in page.entries {
@@ -273,7 +263,7 @@ impl Execution {
                 .core
                 .volumes
                 .by_handle(&entry.handle)
-                .and_then(|(volume, inner)| volume.export.attributes(worker, &self.who, &inner));
+                .and_then(|(volume, inner)| volume.tree.attributes(self.by(worker), &inner));
             match again {
                 Ok(attributes) => entry.attributes = attributes,
                 Err(error) => {
@@ -313,8 +303,8 @@ impl Execution {
         let lease = self.grant(&place, Lease::Read);
         let attributes = place
             .volume
-            .export
-            .attributes(worker, &self.who, &place.inner)
+            .tree
+            .attributes(self.by(worker), &place.inner)
             .ok()?;
         // The lease was recorded first: whoever changes the file from here on recalls it. It stays
         // if the contents are left out: the client may have had it before, and goes on believing.
@@ -326,8 +316,8 @@ impl Execution {
         let place = self.target(target)?;
         let names = place
             .volume
-            .export
-            .list_xattrs(worker, &self.who, &place.inner)?;
+            .tree
+            .list_xattrs(self.by(worker), &place.inner)?;
         let mut list = Vec::new();
         for name in names {
             list.extend_from_slice(&name);

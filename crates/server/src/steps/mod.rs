@@ -11,6 +11,7 @@
 //! | `data` | opens, reads, writes, space, durability, copies |
 //! | `change` | attributes, extended attributes |
 //! | `names` | creations, links, removals, renames |
+//! | `striped` | contents that lie in stores |
 //! | `lock` | locks |
 
 mod change;
@@ -18,6 +19,7 @@ mod data;
 mod lock;
 mod look;
 mod names;
+mod striped;
 
 use crate::core::Core;
 use crate::lease::{Change, Moment, Token};
@@ -25,21 +27,23 @@ use crate::link::{Destination, LinkKey, ReplyBytes};
 use crate::locks::Ticket;
 use crate::pool::{QueuedTask, Task};
 use crate::session::{Session, SessionKey};
+use crate::tree::{By, Cutting, Held};
 use crate::volume::Volume;
 use base::limits::{
     DATA_BYTES_MAX, FRAME_BODY_BYTES_MAX, FRAME_PAYLOAD_BYTES_MAX, LINK_TARGET_BYTES_MAX,
     XATTR_BYTES_MAX,
 };
-use base::{FsError, Handle, Principal, RequestId};
+use base::{FsError, Handle, Node, Principal, RequestId};
 use bytes::{Bytes, BytesMut};
-use export::{Held, Node, Worker};
-use std::sync::Arc;
+use export::Worker;
+use meta::namespace::Turn;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tokio::sync::OwnedSemaphorePermit;
 use wire::frame::{Class, Frame, FrameKind};
 use wire::message::{
-    Compound, CompoundReply, Entry, Lease, Refusal, Reply, Step, StepReply, Target, encode,
+    Compound, CompoundReply, Entry, Lease, Refusal, Reply, Settled, Step, StepReply, Target, encode,
 };
 
 /// Room in a reply's body for everything but the steps that measure themselves.
@@ -87,6 +91,13 @@ pub(crate) struct Execution {
     /// Inodes that lose a name here. Who has opened one under a lease must be able to open it at
     /// the server when the lease is recalled; the request lives until that is done.
     held: Vec<Held>,
+    /// Of a parallel volume: what the answers depend on.
+    turn: Turn,
+    /// The parallel volume that this is about. Only one can be: a turn belongs to one.
+    parallel: OnceLock<Arc<Volume>>,
+    /// Files of it that may become shorter by this.
+    cuts: Vec<Cutting>,
+    settled: Settled,
     /// Whether the lock that the present step waited for is there.
     lock: LockWait,
 }
@@ -139,6 +150,7 @@ pub(crate) fn changes(compound: &Compound) -> bool {
                 | Step::GetXattr { .. }
                 | Step::ListXattrs { .. }
                 | Step::TestLock { .. }
+                | Step::Layout { .. }
         )
     })
 }
@@ -211,6 +223,10 @@ impl Execution {
             body_left: FRAME_BODY_BYTES_MAX - SMALL_REPLY_BYTES,
             tokens: Vec::new(),
             held: Vec::new(),
+            turn: Turn::new(),
+            parallel: OnceLock::new(),
+            cuts: Vec::new(),
+            settled: compound.settled,
             lock: LockWait::None,
         })
     }
@@ -315,6 +331,9 @@ impl Execution {
             | Step::CopyRange { .. }
             | Step::SyncDirectory { .. }
             | Step::SyncFileSystem { .. } => self.data(worker, step),
+            Step::Layout { .. } | Step::Wrote { .. } | Step::Extend { .. } => {
+                self.striped(worker, step)
+            }
             Step::SetAttributes { .. } | Step::SetXattr { .. } | Step::RemoveXattr { .. } => {
                 self.change(worker, step)
             }
@@ -333,7 +352,7 @@ impl Execution {
         }
     }
 
-    /// The inode that a step means: its volume, the client's handle and the export's.
+    /// The inode that a step means: its volume, the client's handle and the tree's.
     fn target(&self, target: &Target) -> Result<Place, FsError> {
         let outer = match target {
             Target::Handle(handle) => handle.clone(),
@@ -350,6 +369,7 @@ impl Execution {
 
     fn place(&self, outer: Handle) -> Result<Place, FsError> {
         let (volume, inner) = self.core.volumes.by_handle(&outer)?;
+        self.enter_parallel(&volume)?;
         // A client goes on with its handles after a restart without entering again.
         self.session.attach(volume.id);
         Ok(Place {
@@ -357,6 +377,33 @@ impl Execution {
             outer,
             inner,
         })
+    }
+
+    /// Notes that the request is about a parallel volume, if it is.
+    fn enter_parallel(&self, volume: &Arc<Volume>) -> Result<(), FsError> {
+        if volume.tree.parallel().is_none() {
+            return Ok(());
+        }
+        match self.parallel.get_or_init(|| volume.clone()).id == volume.id {
+            true => Ok(()),
+            false => Err(FsError::CrossDevice),
+        }
+    }
+
+    /// The caller, on this thread, in this request.
+    fn by<'a>(&'a self, worker: &'a Worker) -> By<'a> {
+        By {
+            worker,
+            who: &self.who,
+            turn: &self.turn,
+        }
+    }
+
+    /// A file of a parallel volume may become shorter.
+    fn may_cut(&mut self, place: &Place) {
+        if let Some(parallel) = place.volume.tree.parallel() {
+            self.cuts.push(parallel.begin_cut(&place.inner));
+        }
     }
 
     /// As [`Self::target`], for a step that changes it.
@@ -443,7 +490,7 @@ impl Execution {
         let (attributes, lease) = if fresh {
             (node.attributes, lease)
         } else {
-            match volume.export.attributes(worker, &self.who, &node.handle) {
+            match volume.tree.attributes(self.by(worker), &node.handle) {
                 Err(FsError::Stale) => (node.attributes, Lease::None),
                 attributes => (attributes?, lease),
             }
@@ -533,9 +580,35 @@ impl Execution {
         let core = self.core.clone();
         let tokens = std::mem::take(&mut self.tokens);
         if tokens.is_empty() {
+            return self.settle();
+        }
+        core.caching.wait(&tokens, Box::new(move || self.settle()));
+    }
+
+    /// Of a parallel volume, nothing is answered that may be lost. No thread waits for that.
+    fn settle(mut self: Box<Self>) {
+        let Some(volume) = self.parallel.get().cloned() else {
+            return self.reply();
+        };
+        let parallel = volume.tree.parallel().expect("it was entered as one");
+        let cuts = std::mem::take(&mut self.cuts);
+        if cuts.is_empty() && parallel.names.is_durable(&self.turn) {
             return self.reply();
         }
-        core.caching.wait(&tokens, Box::new(move || self.reply()));
+        let runtime = parallel.runtime().clone();
+        runtime.spawn(async move {
+            let parallel = volume.tree.parallel().expect("it is one");
+            match parallel.settle(&self.turn, cuts).await {
+                Ok(()) => {
+                    parallel.note_chores();
+                    self.reply();
+                }
+                Err(error) => {
+                    tracing::error!(volume = volume.name, %error, "a request is not answered");
+                    self.refuse(Refusal::OutcomeUnknown);
+                }
+            }
+        });
     }
 
     fn reply(mut self: Box<Self>) {
@@ -570,7 +643,7 @@ impl Execution {
     }
 }
 
-/// An inode: its volume, the client's handle, the export's.
+/// An inode: its volume, the client's handle, the tree's.
 struct Place {
     volume: Arc<Volume>,
     outer: Handle,
@@ -580,6 +653,14 @@ struct Place {
 impl Drop for Execution {
     fn drop(&mut self) {
         self.session.requests.fetch_sub(1, Ordering::Relaxed);
+        if let Some(parallel) = self
+            .parallel
+            .get()
+            .and_then(|volume| volume.tree.parallel())
+        {
+            // Nobody waits for the answer any more; the files are cut all the same.
+            parallel.cut_later(std::mem::take(&mut self.cuts));
+        }
     }
 }
 

@@ -9,9 +9,11 @@ use super::{Execution, Place, Stop};
 use crate::journal::{Act, Done, Intent, Key, Past};
 use crate::lease::{Change, Moment};
 use crate::opens::open_again;
+use crate::tree::File;
 use crate::volume::Volume;
-use base::{AttributeChange, Attributes, FileKind, FsError, Handle, Name, OpenId};
-use export::{Access, Create, Node, OpenFile, OpenOptions, Worker, Written};
+use base::{Access, AttributeChange, Attributes, FileKind, FsError, Handle, Name, Node, OpenId};
+use export::{Create, OpenOptions, Worker, Written};
+use meta::namespace::Identity;
 use wire::message::{self, Entry, Lease, Refusal, RenameMode, Step, StepReply, Target};
 
 /// Whose name is taken away.
@@ -164,6 +166,17 @@ impl Execution {
             request: self.id,
             step: u8::try_from(self.next).expect("a request has at most 64 steps"),
         };
+        if let Some(parallel) = self.parallel.get().cloned() {
+            // The namespace notes what was done in the change itself, and answers a copy by it.
+            if let Some(parallel) = parallel.tree.parallel() {
+                let settled = &self.settled;
+                parallel.settle_requests(key.session, |request| settled.covers(request));
+            }
+            self.identify();
+            let outcome = run(self);
+            self.turn.begin(None);
+            return Ok(outcome?);
+        }
         match core.journal.begin(key, Intent::new(act), self.resent)? {
             Past::NotDone => {
                 let outcome = run(self);
@@ -180,8 +193,8 @@ impl Execution {
     /// The inode that an earlier copy of this request made, as it is now.
     fn made_before(&self, worker: &Worker, parent: &Place, done: Done) -> Result<Node, Stop> {
         let place = self.place(done.handle.ok_or_else(unknown)?)?;
-        let export = &parent.volume.export;
-        let attributes = export.attributes(worker, &self.who, &place.inner)?;
+        let tree = &parent.volume.tree;
+        let attributes = tree.attributes(self.by(worker), &place.inner)?;
         Ok(Node {
             handle: place.inner,
             attributes,
@@ -203,6 +216,10 @@ impl Execution {
                 truncate,
                 ..OpenOptions::new(export_access(access))
             };
+            if truncate && let Some(there) = self.peek(worker, &parent, name) {
+                let there = self.place_of(&parent, &there);
+                self.may_cut(&there);
+            }
         }
         let outer = |node: &Node| parent.volume.outer(&node.handle);
         let (node, file, new) = self.once(
@@ -252,18 +269,18 @@ impl Execution {
         name: &Name,
         how: &Create,
         opens: bool,
-    ) -> Result<(Node, Option<OpenFile>, bool), FsError> {
-        let export = &parent.volume.export;
+    ) -> Result<(Node, Option<File>, bool), FsError> {
+        let tree = &parent.volume.tree;
         if opens {
-            let made = export.create(worker, &self.who, &parent.inner, name, how)?;
+            let made = tree.create(self.by(worker), &parent.inner, name, how)?;
             return Ok((made.node, Some(made.file), made.created));
         }
         let kind = FileKind::File;
         let (mode, umask) = (how.mode, how.umask);
-        match export.make_node(worker, &self.who, &parent.inner, name, kind, mode, umask, 0) {
+        match tree.make_node(self.by(worker), &parent.inner, name, (kind, mode, umask, 0)) {
             Ok(node) => Ok((node, None, true)),
             Err(FsError::Exists) if !how.exclusive => Ok((
-                export.lookup(worker, &self.who, &parent.inner, name)?,
+                tree.lookup(self.by(worker), &parent.inner, name)?,
                 None,
                 false,
             )),
@@ -282,18 +299,21 @@ impl Execution {
     ) -> Result<StepReply, Stop> {
         let parent = self.changing(parent)?;
         let (parent_lease, then) = self.enter(&parent, Lease::Exclusive)?;
+        if bytes > 0 && parent.volume.tree.parallel().is_some() {
+            return Err(FsError::NotSupported.into());
+        }
         // Only now: a step that had to wait for a recall begins again from its start.
         let data = self.payload.split_to(bytes as usize);
         let outer = |node: &Node| parent.volume.outer(&node.handle);
         let outcome = self.once(
             make(&parent, name, FileKind::File, self.who.uid, true),
             |this| {
-                let export = &parent.volume.export;
-                let made = export.create(worker, &this.who, &parent.inner, name, &how)?;
+                let tree = &parent.volume.tree;
+                let made = tree.create(this.by(worker), &parent.inner, name, &how)?;
                 let filled = this.fill(worker, &parent, made.node, &made.file, change, &data);
                 if filled.is_err() {
                     // All or nothing: a full disk leaves no file with half of its contents.
-                    export.unlink(worker, &this.who, &parent.inner, name).ok();
+                    tree.unlink(this.by(worker), &parent.inner, name).ok();
                 }
                 filled
             },
@@ -325,23 +345,25 @@ impl Execution {
         worker: &Worker,
         parent: &Place,
         node: Node,
-        file: &OpenFile,
+        file: &File,
         change: &AttributeChange,
         data: &[u8],
     ) -> Result<Node, FsError> {
+        // What follows is done again by a copy of the request that finds the file made.
+        self.turn.begin(None);
         let mut done = 0;
         while done < data.len() {
-            let written = file.write_at(worker, &self.who, done as u64, &data[done..])?;
+            let written = file.write_at(self.by(worker), done as u64, &data[done..])?;
             if written.bytes == 0 {
                 return Err(FsError::Io);
             }
             done += written.bytes;
         }
         let attributes = if change.is_empty() {
-            file.attributes()?
+            file.attributes(&self.turn)?
         } else {
-            let export = &parent.volume.export;
-            export.set_attributes(worker, &self.who, &node.handle, change, Some(file))?
+            let tree = &parent.volume.tree;
+            tree.set_attributes(self.by(worker), &node.handle, change, Some(file))?
         };
         Ok(Node { attributes, ..node })
     }
@@ -365,8 +387,8 @@ impl Execution {
             return Err(unknown());
         }
         let volume = &parent.volume;
-        let file = open_again(volume, worker, &self.who, &node.handle, Access::Write)?;
-        file.truncate(worker, &self.who, 0)?;
+        let file = open_again(volume, self.by(worker), &node.handle, Access::Write)?;
+        file.truncate(self.by(worker), 0)?;
         Ok(self.fill(worker, parent, node, &file, change, data)?)
     }
 
@@ -403,18 +425,18 @@ impl Execution {
         name: &Name,
         making: &Making<'_>,
     ) -> Result<Node, FsError> {
-        let (export, at) = (&parent.volume.export, &parent.inner);
+        let (tree, at) = (&parent.volume.tree, &parent.inner);
         match *making {
             Making::Directory { mode, umask } => {
-                export.make_directory(worker, &self.who, at, name, mode, umask)
+                tree.make_directory(self.by(worker), at, name, mode, umask)
             }
             Making::Node {
                 kind,
                 mode,
                 umask,
                 device,
-            } => export.make_node(worker, &self.who, at, name, kind, mode, umask, device),
-            Making::Symlink { target } => export.make_symlink(worker, &self.who, at, name, target),
+            } => tree.make_node(self.by(worker), at, name, (kind, mode, umask, device)),
+            Making::Symlink { target } => tree.make_symlink(self.by(worker), at, name, target),
         }
     }
 
@@ -440,8 +462,8 @@ impl Execution {
         let node = self.once(
             act,
             |this| {
-                let export = &parent.volume.export;
-                export.link(worker, &this.who, &target.inner, &parent.inner, name)
+                let tree = &parent.volume.tree;
+                tree.link(this.by(worker), &target.inner, &parent.inner, name)
             },
             |node| Done::inode(outer(node)),
             |this, done| this.made_before(worker, &parent, done),
@@ -485,17 +507,19 @@ impl Execution {
         let gone = self.once(
             act,
             |this| {
-                let export = &parent.volume.export;
+                let tree = &parent.volume.tree;
                 match what {
                     Removing::Directory => {
-                        export.remove_directory(worker, &this.who, &parent.inner, name)
+                        tree.remove_directory(this.by(worker), &parent.inner, name)
                     }
-                    Removing::File(Some(meant)) if outer.as_ref() != Some(meant) => {
+                    Removing::File(Some(meant))
+                        if outer.as_ref() != Some(meant) && !this.is_done(&parent)? =>
+                    {
                         // Why nothing was found counts for more than that it is not the one.
-                        let found = export.lookup(worker, &this.who, &parent.inner, name);
+                        let found = tree.lookup(this.by(worker), &parent.inner, name);
                         found.and(Err(FsError::NotFound))
                     }
-                    Removing::File(_) => export.unlink(worker, &this.who, &parent.inner, name),
+                    Removing::File(_) => tree.unlink(this.by(worker), &parent.inner, name),
                 }
             },
             |_| Done::default(),
@@ -549,21 +573,13 @@ impl Execution {
         let renamed = self.once(
             act,
             |this| {
-                let export = &from.volume.export;
+                let tree = &from.volume.tree;
                 let (old, new) = (&from.inner, &to.inner);
-                export.rename(
-                    worker,
-                    &this.who,
-                    old,
-                    name,
-                    new,
-                    to_name,
-                    export_mode(mode),
-                )
+                tree.rename(this.by(worker), (old, name), (new, to_name), mode_of(mode))
             },
             |_| Done::default(),
             |_, _| {
-                Ok(export::Renamed {
+                Ok(base::Renamed {
                     moved: None,
                     replaced: None,
                 })
@@ -592,15 +608,12 @@ impl Execution {
         worker: &Worker,
         to: &Place,
         to_name: &Name,
-        renamed: export::Renamed,
+        renamed: base::Renamed,
         then: Moment,
     ) -> Result<(Entry, Option<Box<Entry>>), Stop> {
         let node = match renamed.moved {
             Some(node) => node,
-            None => to
-                .volume
-                .export
-                .lookup(worker, &self.who, &to.inner, to_name)?,
+            None => to.volume.tree.lookup(self.by(worker), &to.inner, to_name)?,
         };
         let entry = self.entry(worker, &to.volume, node, Lease::Read, then)?;
         self.note(entry.handle.clone());
@@ -649,10 +662,10 @@ impl Execution {
         &mut self,
         worker: &Worker,
         place: &Place,
-        file: &OpenFile,
+        file: &File,
         data: &[u8],
     ) -> Result<Result<Written, FsError>, Stop> {
-        let size = file.attributes()?.size;
+        let size = file.attributes(&self.turn)?.size;
         let act = Act::Append {
             file: place.outer.clone(),
             size,
@@ -660,7 +673,7 @@ impl Execution {
         };
         let outcome = self.once(
             act,
-            |this| file.append(worker, &this.who, data),
+            |this| file.append(this.by(worker), data),
             |written| Done {
                 written: Some((written.offset, written.bytes as u64)),
                 ..Done::default()
@@ -681,17 +694,35 @@ impl Execution {
     /// Keeps a file that is about to lose a name within reach of those who have it open.
     fn hold(&mut self, worker: &Worker, volume: &Volume, victim: Option<&Node>) {
         let file = victim.filter(|node| node.attributes.kind == FileKind::File);
-        let held = file.map(|node| volume.export.hold(worker, &self.who, &node.handle));
+        let held = file.map(|node| volume.tree.hold(self.by(worker), &node.handle));
         // One that is gone already is nobody's to reach.
         self.held.extend(held.and_then(Result::ok));
+    }
+
+    /// The next change of a namespace is this step's, and is made once.
+    pub(super) fn identify(&self) {
+        self.turn.begin(Some(Identity {
+            session: self.session.id,
+            request: self.id,
+            step: u8::try_from(self.next).expect("a request has at most 64 steps"),
+        }));
+    }
+
+    /// Whether an earlier copy of this request has made the change that is being made. Of an export
+    /// the journal has said so before.
+    fn is_done(&self, place: &Place) -> Result<bool, FsError> {
+        match place.volume.tree.parallel() {
+            Some(parallel) => parallel.names.is_done(&self.turn),
+            None => Ok(false),
+        }
     }
 
     /// What has a name now, if the caller may know.
     fn peek(&self, worker: &Worker, parent: &Place, name: &Name) -> Option<Node> {
         parent
             .volume
-            .export
-            .lookup(worker, &self.who, &parent.inner, name)
+            .tree
+            .lookup(self.by(worker), &parent.inner, name)
             .ok()
     }
 
@@ -740,10 +771,10 @@ fn make(parent: &Place, name: &Name, kind: FileKind, uid: u32, fills: bool) -> A
     }
 }
 
-fn export_mode(mode: RenameMode) -> export::RenameMode {
+fn mode_of(mode: RenameMode) -> base::RenameMode {
     match mode {
-        RenameMode::Replace => export::RenameMode::Replace,
-        RenameMode::NoReplace => export::RenameMode::NoReplace,
-        RenameMode::Exchange => export::RenameMode::Exchange,
+        RenameMode::Replace => base::RenameMode::Replace,
+        RenameMode::NoReplace => base::RenameMode::NoReplace,
+        RenameMode::Exchange => base::RenameMode::Exchange,
     }
 }

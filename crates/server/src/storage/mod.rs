@@ -68,7 +68,7 @@ pub use space::{SpaceError, SpaceRequest};
 
 use base::limits::SERVER_STORES_MAX;
 use base::ticket::{Head, Place, Terms, Ticket, TicketKey};
-use base::{ClusterId, ServerId, StoreId, TicketId, Time, WriteVerifier};
+use base::{ClusterId, ObjectId, ServerId, StoreId, TicketId, Time, WriteVerifier};
 use clock::StorageClock;
 use held::ClassBytes;
 use reservation::Moment;
@@ -325,6 +325,41 @@ impl Storage {
         Ok(self.device_or(store)?.space_used(ticket)?)
     }
 
+    /// Makes an object so long if it is longer. One that is not there is not. Blocks.
+    ///
+    /// # Errors
+    /// [`SpaceError`].
+    pub(crate) fn cut_object(
+        &self,
+        store: StoreId,
+        object: ObjectId,
+        size_bytes: u64,
+    ) -> Result<(), SpaceError> {
+        let store = &self.device_or(store)?.store;
+        let cut = match store.info(object) {
+            Ok(info) if info.size_bytes > size_bytes => store.truncate(object, size_bytes),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        unless_gone(cut)
+    }
+
+    /// Removes an object, if it is there. Blocks.
+    ///
+    /// # Errors
+    /// [`SpaceError`].
+    pub(crate) fn delete_object(&self, store: StoreId, object: ObjectId) -> Result<(), SpaceError> {
+        unless_gone(self.device_or(store)?.store.delete(object))
+    }
+
+    /// Makes durable what was changed in a store. Blocks.
+    ///
+    /// # Errors
+    /// [`SpaceError`].
+    pub(crate) fn commit_store(&self, store: StoreId) -> Result<(), SpaceError> {
+        Ok(self.device_or(store)?.store.commit()?)
+    }
+
     /// What a ticket got from one store, second by second from one on, oldest first, and sums over
     /// all its seconds; none if it is not open there. `lineage` is the reservation's ticket, and
     /// the parts on the way to the one that is meant.
@@ -367,5 +402,12 @@ impl Storage {
     /// Where the server keeps what it knows.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+}
+
+fn unless_gone(outcome: Result<(), store::StoreError>) -> Result<(), SpaceError> {
+    match outcome {
+        Err(store::StoreError::NotFound(_) | store::StoreError::Expired(_)) => Ok(()),
+        other => Ok(other?),
     }
 }

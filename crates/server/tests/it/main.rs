@@ -17,6 +17,8 @@ mod leases;
 #[cfg(test)]
 mod objects;
 #[cfg(test)]
+mod parallel;
+#[cfg(test)]
 mod sessions;
 #[cfg(test)]
 mod world;

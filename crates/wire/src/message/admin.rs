@@ -32,6 +32,14 @@ pub enum VolumeKind {
         /// Whether every change is refused.
         read_only: bool,
     },
+    /// Files striped over stores.
+    Parallel {
+        /// Bytes of a column before the next one's turn, as a power of two; none for what suits the
+        /// stores.
+        unit_log2: Option<u8>,
+        /// Columns of a new file; fewer if there are fewer stores.
+        width: u16,
+    },
 }
 
 /// Terms of a join string.

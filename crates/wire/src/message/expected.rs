@@ -6,7 +6,7 @@
 //! is noted when it is sent ([`Expected`]), and nothing of a reply is looked at that is not. What
 //! remains is a matter of trust: a server may say anything about its own files.
 
-use super::file::{DirectoryEntry, Entry, LockRange, Step, StepReply, WriteAt};
+use super::file::{DirectoryEntry, Entry, FileLayout, LockRange, Step, StepReply, WriteAt};
 use base::{Attributes, FsError, Timestamp};
 
 /// Last byte that a file can have, and so the largest size and offset (`LLONG_MAX`): the kernel
@@ -15,6 +15,8 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 /// Allocated units of 512 bytes that a file of the largest size has.
 const BLOCKS_MAX: u64 = OFFSET_MAX / 512 + 1;
 const NANOS_MAX: u32 = 999_999_999;
+/// Stripe units: from a page, the least that a store writes, to 1 GiB.
+const UNITS_LOG2: std::ops::RangeInclusive<u8> = 12..=30;
 
 /// What one step's reply may be.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +38,7 @@ enum Answer {
     Xattr,
     XattrNames,
     Lock,
+    Layout,
 }
 
 /// What the reply to a request may be.
@@ -102,7 +105,13 @@ impl Answer {
             | Step::Commit { .. }
             | Step::Allocate { .. }
             | Step::SetXattr { .. }
-            | Step::RemoveXattr { .. } => Self::Attributes,
+            | Step::RemoveXattr { .. }
+            | Step::Wrote { .. } => Self::Attributes,
+            Step::Layout { .. } => Self::Layout,
+            Step::Extend { bytes, .. } => Self::Written {
+                offset: None,
+                bytes_max: u64::from(*bytes),
+            },
             Step::ReadLink { .. } => Self::LinkTarget,
             Step::Create { .. }
             | Step::CreateFile { .. }
@@ -202,6 +211,7 @@ impl Answer {
                 names.last().is_none_or(|last| *last == 0)
             }
             (Self::Lock, StepReply::Lock(found)) => found.as_ref().is_none_or(is_possible_lock),
+            (Self::Layout, StepReply::Layout(layout)) => is_possible_layout(layout),
             _ => self.is_about_names(reply),
         }
     }
@@ -290,6 +300,11 @@ fn are_possible(attributes: &Attributes) -> bool {
         && is_time(&attributes.modified)
         && is_time(&attributes.changed)
         && attributes.created.as_ref().is_none_or(is_time)
+}
+
+/// Whether positions in the objects of a file can be computed by a layout.
+fn is_possible_layout(layout: &FileLayout) -> bool {
+    UNITS_LOG2.contains(&layout.unit_log2) && !layout.columns.is_empty()
 }
 
 fn is_possible_lock(lock: &LockRange) -> bool {

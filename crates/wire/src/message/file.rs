@@ -5,10 +5,10 @@
 //! as the result of an earlier step. Data travels in the payload of the frame: the parts of all
 //! steps one after another, each of the length that its step states.
 
-use base::limits::{COMPOUND_STEPS_MAX, DIRECTORY_ENTRIES_MAX, STRAGGLERS_MAX};
+use base::limits::{COMPOUND_STEPS_MAX, DIRECTORY_ENTRIES_MAX, LAYOUT_COLUMNS_MAX, STRAGGLERS_MAX};
 use base::{
     AttributeChange, Attributes, Extent, FileKind, FileSystemStat, FsError, Handle, LockOwner,
-    Name, OpenId, Principal, RequestId, VolumeId,
+    Name, ObjectId, OpenId, Principal, RequestId, ServerId, StoreId, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -544,6 +544,69 @@ pub enum Step {
         /// Which kind.
         kind: LockKind,
     },
+    /// Where the contents of a parallel volume's file lie. `WouldBlock` while it is being cut.
+    /// Answer: `Layout`.
+    Layout {
+        /// The file.
+        file: FileRef,
+        /// What for.
+        purpose: LayoutPurpose,
+    },
+    /// A parallel volume's file was written at its stores, up to `end` at most. `WouldBlock` if it
+    /// was cut meanwhile: it is to be written again, under a new layout. Answer: `Attributes`,
+    /// without a lease.
+    Wrote {
+        /// The file.
+        file: FileRef,
+        /// That of the layout under which it was written.
+        generation: u64,
+        /// The byte behind the last one.
+        end: u64,
+    },
+    /// Makes a parallel volume's file longer by `bytes`, which are to be written there. Answer:
+    /// `Written`, where they begin.
+    Extend {
+        /// The file.
+        file: FileRef,
+        /// How many bytes.
+        bytes: u32,
+    },
+}
+
+/// What a layout is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LayoutPurpose {
+    /// To read.
+    Read,
+    /// To write.
+    Write,
+    /// To write what stores of an earlier write verifier have had before. Refused with `Io` if
+    /// others may have changed the file since.
+    WriteAgain,
+}
+
+/// An object that has every so many stripe units of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileColumn {
+    /// The storage server.
+    pub server: ServerId,
+    /// Its store.
+    pub store: StoreId,
+    /// The object in it.
+    pub object: ObjectId,
+}
+
+/// Where the contents of a file lie: byte `b` in column `b / unit % columns`, at
+/// `b / unit / columns * unit + b % unit` of its object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLayout {
+    /// Bytes of a column before the next one's turn, as a power of two.
+    pub unit_log2: u8,
+    /// Changes when the file is cut.
+    pub generation: u64,
+    /// At least one.
+    #[serde(deserialize_with = "crate::bounded::list::<LAYOUT_COLUMNS_MAX, _, _>")]
+    pub columns: Vec<FileColumn>,
 }
 
 /// An entry of a directory.
@@ -574,6 +637,8 @@ pub enum StepReply {
         root: Entry,
         /// Whether the volume refuses every change.
         read_only: bool,
+        /// Whether contents of files lie in stores.
+        parallel: bool,
     },
     /// A look-up's outcome.
     Found {
@@ -667,4 +732,6 @@ pub enum StepReply {
     XattrNames(#[serde(deserialize_with = "crate::bounded::list::<65536, _, _>")] Vec<u8>),
     /// The lock that stands in the way; `None` if none.
     Lock(Option<LockRange>),
+    /// Where a file's contents lie.
+    Layout(FileLayout),
 }

@@ -65,6 +65,8 @@ pub struct Welcome {
     pub boot: BootId,
     /// Whether what was written and not committed is still there.
     pub write_verifier: WriteVerifier,
+    /// The same of what was written into objects of its stores.
+    pub store_verifier: WriteVerifier,
     /// Whether the server knew the session: its opens, locks and leases still stand.
     pub session_known: bool,
     /// On a connection without TLS: what the client must sign before anything else is answered.

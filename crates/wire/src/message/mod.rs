@@ -18,8 +18,9 @@ pub use admin::{
 };
 pub use expected::{Expected, Unexpected};
 pub use file::{
-    Access, AllocateMode, Compound, CompoundReply, DirectoryEntry, Entry, FileRef, Lease, LockKind,
-    LockMode, LockRange, RenameMode, SeekWhat, Settled, Step, StepReply, Target, WriteAt,
+    Access, AllocateMode, Compound, CompoundReply, DirectoryEntry, Entry, FileColumn, FileLayout,
+    FileRef, LayoutPurpose, Lease, LockKind, LockMode, LockRange, RenameMode, SeekWhat, Settled,
+    Step, StepReply, Target, WriteAt,
 };
 pub use handshake::{ConnectionRole, Farewell, Features, Hello, Proof, Welcome};
 pub use notice::{Notice, Recall, RecallItem};

@@ -5,8 +5,8 @@
 
 use base::{
     AttributeChange, Attributes, BootId, ClusterId, Extent, FileKind, FileSystemStat, FsError,
-    Handle, LockOwner, Name, OpenId, Principal, RequestId, SessionId, SetTime, Timestamp, VolumeId,
-    WriteVerifier,
+    Handle, LockOwner, Name, ObjectId, OpenId, Principal, RequestId, ServerId, SessionId, SetTime,
+    StoreId, Timestamp, VolumeId, WriteVerifier,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -148,7 +148,8 @@ pub(crate) fn steps() -> Vec<Sample> {
         Attach Lookup Attributes SetAttributes ReadLink Open Create CreateFile Close Read Write
         Commit Allocate Seek CopyRange MakeDirectory MakeNode MakeSymlink Link Remove
         RemoveDirectory Rename ReadDirectory Fetch StatFileSystem GetXattr SetXattr ListXattrs
-        RemoveXattr SyncDirectory SyncFileSystem Lock TestLock ReleaseLocks
+        RemoveXattr SyncDirectory SyncFileSystem Lock TestLock ReleaseLocks Layout
+        Wrote Extend
     )
 }
 
@@ -329,6 +330,19 @@ fn other_steps() -> Vec<Step> {
             owner: LockOwner(9),
             kind: LockKind::Flock,
         },
+        Step::Layout {
+            file: file(),
+            purpose: LayoutPurpose::Write,
+        },
+        Step::Wrote {
+            file: file(),
+            generation: 300,
+            end: 1 << 40,
+        },
+        Step::Extend {
+            file: file(),
+            bytes: 4096,
+        },
     ]
 }
 
@@ -337,7 +351,7 @@ pub(crate) fn step_replies() -> Vec<Sample> {
     samples.extend(data_replies());
     names!(samples, StepReply:
         Done Attached Found Attributes LinkTarget Created Data Written Position Removed Renamed
-        Directory Contents FileSystem Xattr XattrNames Lock
+        Directory Contents FileSystem Xattr XattrNames Lock Layout
     )
 }
 
@@ -348,6 +362,7 @@ fn attribute_replies() -> Vec<StepReply> {
             volume: VolumeId([3; 16]),
             root: entry(),
             read_only: true,
+            parallel: false,
         },
         StepReply::Found {
             entry: Some(entry()),
@@ -417,6 +432,15 @@ fn data_replies() -> Vec<StepReply> {
         StepReply::Xattr(vec![0, 255]),
         StepReply::XattrNames(b"user.a\0".to_vec()),
         StepReply::Lock(Some(lock())),
+        StepReply::Layout(FileLayout {
+            unit_log2: 20,
+            generation: 300,
+            columns: vec![FileColumn {
+                server: ServerId([4; 16]),
+                store: StoreId([5; 16]),
+                object: ObjectId([6; 16]),
+            }],
+        }),
     ]
 }
 
@@ -492,6 +516,7 @@ pub(crate) fn handshake() -> Vec<Sample> {
         cluster: ClusterId([2; 16]),
         boot: BootId([3; 16]),
         write_verifier: WriteVerifier([9; 16]),
+        store_verifier: WriteVerifier([10; 16]),
         session_known: true,
         challenge: Some([4; 32]),
     };
@@ -651,6 +676,17 @@ pub(crate) fn words() -> Vec<Sample> {
         ),
         words!(FileKind: File Directory Symlink Fifo Socket CharDevice BlockDevice),
         words!(Access: Read Write ReadWrite),
+        words!(LayoutPurpose: Read Write WriteAgain),
+        names!(
+            vec![
+                volume().kind,
+                VolumeKind::Parallel {
+                    unit_log2: Some(20),
+                    width: 4,
+                },
+            ],
+            VolumeKind: Export Parallel
+        ),
         words!(Lease: None Read Exclusive),
         words!(AllocateMode: Extend KeepSize PunchHole ZeroRange ZeroRangeKeepSize),
         words!(SeekWhat: Data Hole),

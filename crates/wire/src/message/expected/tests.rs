@@ -287,6 +287,7 @@ fn other_answers_are_possible_ones() {
             volume: base::VolumeId([1; 16]),
             root,
             read_only: false,
+            parallel: false,
         }
     };
     assert!(answers(enter(), attached(FileKind::Directory), 0));

@@ -1,0 +1,381 @@
+//! Carrying steps out at stores.
+
+use super::map::{Part, parts};
+use super::{Stripes, Volume, fs_error};
+use crate::cache::NodeId;
+use crate::object::{ObjectCallError, StoreClient};
+use base::limits::COMMIT_TRIES_MAX;
+use base::{Extent, FsError, Principal, WriteVerifier};
+use bytes::{Bytes, BytesMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use wire::message::{
+    AllocateMode, FileLayout, FileRef, LayoutPurpose, ObjectError, ObjectStep, Step, StepReply,
+    Target, WriteAt,
+};
+
+/// Longest pause before something is tried once more.
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+type Result<T, E = FsError> = std::result::Result<T, E>;
+type Results = Vec<Result<StepReply>>;
+
+/// What was done, and in which runs of the stores.
+type Done<T> = (T, Vec<WriteVerifier>);
+
+/// One request under way.
+pub(super) struct Carrying<'a> {
+    volume: &'a Volume,
+    stripes: &'a Stripes,
+    node: NodeId,
+    who: &'a Principal,
+    /// Recalls that had been received before what is answered was found out.
+    recalls_seen: AtomicU64,
+}
+
+impl<'a> Carrying<'a> {
+    pub(super) fn new(
+        volume: &'a Volume,
+        stripes: &'a Stripes,
+        (node, who): (NodeId, &'a Principal),
+        recalls_seen: u64,
+    ) -> Self {
+        Self {
+            volume,
+            stripes,
+            node,
+            who,
+            recalls_seen: AtomicU64::new(recalls_seen),
+        }
+    }
+
+    pub(super) fn recalls_seen(&self) -> u64 {
+        self.recalls_seen.load(Ordering::Relaxed)
+    }
+
+    /// Carries all steps out, in one run of the stores: what was done in the one before may be
+    /// lost.
+    /// Says which run that was, if stores were asked.
+    pub(super) async fn all(
+        &self,
+        mut steps: Vec<Step>,
+        payload: Bytes,
+    ) -> (Results, Bytes, Option<WriteVerifier>) {
+        if let Err(error) = self.place(&mut steps).await {
+            return (vec![Err(error)], Bytes::new(), None);
+        }
+        for attempt in 0..COMMIT_TRIES_MAX {
+            let (results, data, runs) = self.once(&steps, payload.clone()).await;
+            let is_one_run = runs.windows(2).all(|two| two[0] == two[1]);
+            let run = runs.last().copied();
+            if let Some(run) = run {
+                *self.stripes.newest() = run;
+            }
+            if is_one_run || matches!(results.last(), Some(Err(_))) {
+                return (results, data, run);
+            }
+            pause(attempt).await;
+        }
+        (vec![Err(FsError::Io)], Bytes::new(), None)
+    }
+
+    /// What goes to the end gets its place there, once.
+    async fn place(&self, steps: &mut [Step]) -> Result<()> {
+        for step in steps {
+            if let Step::Write {
+                file,
+                at: at @ WriteAt::End,
+                bytes,
+            } = step
+            {
+                let extend = Step::Extend {
+                    file: file.clone(),
+                    bytes: *bytes,
+                };
+                match self.ask(extend).await? {
+                    StepReply::Written { offset, .. } => *at = WriteAt::Offset(offset),
+                    _ => return Err(FsError::Io),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn once(
+        &self,
+        steps: &[Step],
+        mut payload: Bytes,
+    ) -> (Results, Bytes, Vec<WriteVerifier>) {
+        let (mut results, mut runs, mut out) = (Vec::new(), Vec::new(), Bytes::new());
+        for step in steps {
+            let result = match step {
+                Step::Read {
+                    file,
+                    offset,
+                    bytes,
+                } => {
+                    let extent = Extent::new(*offset, u64::from(*bytes));
+                    self.read(file, extent).await.map(|(data, runs)| {
+                        let reply = StepReply::Data {
+                            bytes: data.len() as u32,
+                            end_of_file: (data.len() as u64) < extent.len,
+                        };
+                        out = data;
+                        (reply, runs)
+                    })
+                }
+                Step::Write { file, at, bytes } => {
+                    let data = payload.split_to((*bytes as usize).min(payload.len()));
+                    self.write(file, *at, data).await
+                }
+                Step::Allocate { file, mode, extent } => self.clear(file, *mode, *extent).await,
+                Step::Commit { .. } | Step::SyncFileSystem { .. } => self.commit(step).await,
+                other => self.ask(other.clone()).await.map(|reply| (reply, vec![])),
+            };
+            match result {
+                Ok((reply, done_in)) => {
+                    results.push(Ok(reply));
+                    runs.extend(done_in);
+                }
+                Err(error) => {
+                    results.push(Err(error));
+                    break;
+                }
+            }
+        }
+        (results, out, runs)
+    }
+
+    /// Asks the manager.
+    async fn ask(&self, step: Step) -> Result<StepReply> {
+        let (reply, response) = self.volume.step(self.who, step).await?;
+        let seen = response.recalls_seen;
+        self.recalls_seen.store(seen, Ordering::Relaxed);
+        Ok(reply)
+    }
+
+    async fn layout(
+        &self,
+        file: &FileRef,
+        purpose: LayoutPurpose,
+    ) -> Result<std::sync::Arc<FileLayout>> {
+        let layout = self.volume.layout(self.stripes, self.who, file, purpose);
+        layout.await
+    }
+
+    fn piece_bytes(&self, layout: &FileLayout, of: impl Fn(&StoreClient) -> u32) -> u64 {
+        let columns = layout.columns.iter();
+        let bytes = columns.map(|column| of(&self.stripes.store(column.store)));
+        u64::from(bytes.min().unwrap_or(u32::MAX)).max(1)
+    }
+
+    async fn read(&self, file: &FileRef, extent: Extent) -> Result<Done<Bytes>> {
+        let size = self.volume.true_size(self.node, self.who, file).await?;
+        let wanted = extent.intersection(Extent::new(0, size));
+        if wanted.is_empty() {
+            return Ok((Bytes::new(), Vec::new()));
+        }
+        let layout = self.layout(file, LayoutPurpose::Read).await?;
+        let piece_bytes = self.piece_bytes(&layout, StoreClient::read_piece_bytes);
+        let parts = parts(&layout, wanted, piece_bytes);
+        let mut reading = JoinSet::new();
+        for (index, part) in parts.iter().copied().enumerate() {
+            let store = self.stripes.store(part.column.store);
+            reading.spawn(async move { (index, read_part(&store, part).await) });
+        }
+        let mut found = vec![Bytes::new(); parts.len()];
+        let (mut runs, mut lacks_object) = (Vec::new(), false);
+        while let Some(read) = reading.join_next().await {
+            let (index, read) = read.map_err(|_| FsError::Io)?;
+            match read {
+                Ok((data, run)) => {
+                    runs.push(run);
+                    found[index] = data;
+                }
+                Err(ObjectCallError::Object(ObjectError::NotFound)) => lacks_object = true,
+                Err(error) => return Err(fs_error(error)),
+            }
+        }
+        if lacks_object {
+            // A hole, if the file is still there.
+            let target = file.target.clone();
+            self.ask(Step::Attributes { target }).await?;
+        }
+        if let [only] = &mut found[..]
+            && only.len() as u64 == wanted.len
+        {
+            return Ok((std::mem::take(only), runs));
+        }
+        let mut whole = BytesMut::with_capacity(wanted.len as usize);
+        for (data, part) in found.iter().zip(&parts) {
+            let len = part.file.len as usize;
+            let end = whole.len() + len;
+            whole.extend_from_slice(&data[..data.len().min(len)]);
+            whole.resize(end, 0);
+        }
+        Ok((whole.freeze(), runs))
+    }
+
+    async fn write(&self, file: &FileRef, at: WriteAt, data: Bytes) -> Result<Done<StepReply>> {
+        let (offset, purpose) = match at {
+            WriteAt::Offset(offset) => (offset, LayoutPurpose::Write),
+            WriteAt::Again(offset) => (offset, LayoutPurpose::WriteAgain),
+            WriteAt::End => return Err(FsError::Invalid),
+        };
+        let extent = Extent::new(offset, data.len() as u64);
+        let act = |store: StoreClient, part: Part| {
+            let from = (part.file.offset - offset) as usize;
+            let data = data.slice(from..from + part.file.len as usize);
+            async move { write_part(&store, part, data).await }
+        };
+        let end = extent.end();
+        let (reply, runs) = self.change(file, purpose, (extent, end), act).await?;
+        let StepReply::Attributes { attributes, .. } = reply else {
+            return Err(FsError::Io);
+        };
+        let reply = StepReply::Written {
+            offset,
+            bytes: extent.len,
+            attributes,
+        };
+        Ok((reply, runs))
+    }
+
+    /// Makes zeros. Space is not given out ahead: whoever wants that writes.
+    async fn clear(
+        &self,
+        file: &FileRef,
+        mode: AllocateMode,
+        extent: Extent,
+    ) -> Result<Done<StepReply>> {
+        let end = match mode {
+            AllocateMode::Extend | AllocateMode::KeepSize => return Err(FsError::NotSupported),
+            AllocateMode::PunchHole | AllocateMode::ZeroRangeKeepSize => 0,
+            AllocateMode::ZeroRange => extent.end(),
+        };
+        let size = self.volume.true_size(self.node, self.who, file).await?;
+        let there = extent.intersection(Extent::new(0, size));
+        let act = |store: StoreClient, part: Part| async move {
+            let hole = Extent::new(part.offset, part.file.len);
+            match store.punch(part.column.object, hole).await {
+                Ok(written) => Ok(Some(written.verifier)),
+                Err(ObjectCallError::Object(ObjectError::NotFound)) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        self.change(file, LayoutPurpose::Write, (there, end), act)
+            .await
+    }
+
+    /// Changes every part of an extent at the stores, and tells the manager, who makes the file
+    /// reach to `end` at least.
+    async fn change<F>(
+        &self,
+        file: &FileRef,
+        purpose: LayoutPurpose,
+        (extent, end): (Extent, u64),
+        act: impl Fn(StoreClient, Part) -> F,
+    ) -> Result<Done<StepReply>>
+    where
+        F: Future<Output = Result<Option<WriteVerifier>, ObjectCallError>> + Send + 'static,
+    {
+        let Target::Handle(handle) = &file.target else {
+            return Err(FsError::Invalid);
+        };
+        let mut attempt = 0;
+        loop {
+            let changed = self.try_change(file, purpose, (extent, end), &act).await;
+            match changed {
+                // It is being cut, or was; or another manager takes over.
+                Err(FsError::WouldBlock) if attempt < COMMIT_TRIES_MAX => {}
+                other => return other,
+            }
+            self.stripes.forget(handle);
+            pause(attempt).await;
+            attempt += 1;
+        }
+    }
+
+    async fn try_change<F>(
+        &self,
+        file: &FileRef,
+        purpose: LayoutPurpose,
+        (extent, end): (Extent, u64),
+        act: &impl Fn(StoreClient, Part) -> F,
+    ) -> Result<Done<StepReply>>
+    where
+        F: Future<Output = Result<Option<WriteVerifier>, ObjectCallError>> + Send + 'static,
+    {
+        let layout = self.layout(file, purpose).await?;
+        let piece_bytes = self.piece_bytes(&layout, StoreClient::write_piece_bytes);
+        let mut changing = JoinSet::new();
+        for part in parts(&layout, extent, piece_bytes) {
+            changing.spawn(act(self.stripes.store(part.column.store), part));
+        }
+        let mut runs = Vec::new();
+        while let Some(changed) = changing.join_next().await {
+            runs.extend(changed.map_err(|_| FsError::Io)?.map_err(fs_error)?);
+        }
+        let told = self.ask(Step::Wrote {
+            file: file.clone(),
+            generation: layout.generation,
+            end,
+        });
+        Ok((told.await?, runs))
+    }
+
+    /// Makes durable what is at the stores, then asks the manager for the rest.
+    async fn commit(&self, step: &Step) -> Result<Done<StepReply>> {
+        let stores: Vec<StoreClient> = self.stripes.stores().values().cloned().collect();
+        let mut committing = JoinSet::new();
+        for store in stores {
+            committing.spawn(async move { store.commit().await });
+        }
+        let mut runs = Vec::new();
+        while let Some(committed) = committing.join_next().await {
+            let committed = committed.map_err(|_| FsError::Io)?.map_err(fs_error)?;
+            runs.push(committed.verifier);
+        }
+        Ok((self.ask(step.clone()).await?, runs))
+    }
+}
+
+async fn read_part(
+    store: &StoreClient,
+    part: Part,
+) -> Result<(Bytes, WriteVerifier), ObjectCallError> {
+    let step = ObjectStep::Read {
+        object: part.column.object,
+        offset: part.offset,
+        bytes: part.file.len as u32,
+    };
+    let (_, data, verifier) = store.batch(vec![step], Bytes::new()).await?;
+    Ok((data, verifier))
+}
+
+async fn write_part(
+    store: &StoreClient,
+    part: Part,
+    data: Bytes,
+) -> Result<Option<WriteVerifier>, ObjectCallError> {
+    let object = part.column.object;
+    let written = match store.write(object, part.offset, data.clone()).await {
+        Err(ObjectCallError::Object(ObjectError::NotFound)) => {
+            match store.create(object, None).await {
+                // Somebody else was first.
+                Ok(_) | Err(ObjectCallError::Object(ObjectError::Exists)) => {}
+                Err(error) => return Err(error),
+            }
+            store.write(object, part.offset, data).await
+        }
+        other => other,
+    };
+    Ok(Some(written?.verifier))
+}
+
+/// Waits a little before something is tried once more, longer each time.
+pub(super) async fn pause(attempt: usize) {
+    let pause = Duration::from_millis(1 << attempt.min(10)).min(PAUSE_MAX);
+    tokio::time::sleep(pause).await;
+}

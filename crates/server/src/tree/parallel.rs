@@ -1,0 +1,548 @@
+//! A parallel volume at work: its namespace, and what the manager has stores do.
+//!
+//! Names lie in a file of their own in the data directory, an engine for each volume. Contents lie
+//! in the stores of this server, where clients read and write them without asking here; the
+//! manager says where ([`Parallel::layout`]) and is told when a file has been written.
+//!
+//! # Cuts
+//!
+//! A file that becomes shorter is cut at the stores before anybody hears that it is
+//! ([`Parallel::settle`]). Somebody else may have written beyond the new end meanwhile, at the
+//! stores, and not have told it here yet: his bytes may be cut off, though his write is to come
+//! after the truncation. So every layout says of which *generation* it is, a cut begins a new one,
+//! and whoever tells that he has written under an old one is told to write again. Generations are
+//! counters for groups of files, in memory, and begin at a random number with each run.
+
+use super::stores::{ChoreError, Stores};
+use crate::data::ParallelRecord;
+use crate::storage::Storage;
+use base::limits::{LOCK_GRACE_TIME, META_PAGE_ENTRIES_MAX};
+use base::{FileSystemStat, FsError, Handle, RequestId, SessionId, Timestamp, VolumeId};
+use meta::namespace::{
+    self, Chore, Namespace, NamespaceError, NamespaceOptions, Redundancy, Striping, Target, Turn,
+};
+use meta::{Embedded, Engine, MetaError, campaign};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+use tokio::runtime::Handle as Runtime;
+use tokio::sync::Notify;
+use wire::message::{FileColumn, FileLayout};
+
+/// The seat of whoever changes a volume, in the volume's own engine.
+const SEAT: &str = "names";
+/// How long one campaign for the seat lasts.
+const CAMPAIGN_TIME: Duration = Duration::from_secs(5);
+/// How long the last run may take to leave its file, and how often that is looked at.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
+const LEAVE_LOOK_TIME: Duration = Duration::from_millis(20);
+/// How often chores are looked for if nobody says that there are some: those that failed.
+const CHORES_INTERVAL: Duration = Duration::from_secs(5);
+/// Groups of files that have a generation in common. Two files of one group cost each other a
+/// write that is done twice, if one is written while the other is cut.
+const GENERATIONS: usize = 4096;
+/// How long it is known what a request has done whose client is gone, in seconds: a mount sends what
+/// it has answered ahead again after an outage of a day, too.
+const OUTCOME_SECONDS_MAX: i64 = 2 * 86_400;
+/// What block counts of a file system are counted in.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Why a parallel volume cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ParallelError {
+    /// There is nowhere to put contents.
+    #[error("this server has no store")]
+    NoStore,
+    /// The stripe unit does not fit a store.
+    #[error("a stripe unit of {unit} bytes is no multiple of {au}, the allocation unit of a store")]
+    Unit { unit: u64, au: u64 },
+    /// The namespace says so.
+    #[error("the names cannot be read: {0}")]
+    Names(#[from] NamespaceError),
+    /// The engine says so.
+    #[error("the names cannot be read: {0}")]
+    Engine(#[from] MetaError),
+    /// What was cut in the last run cannot be cut.
+    #[error("files cannot be cut at the stores: {0}")]
+    Chore(#[from] ChoreError),
+}
+
+/// See the module's head.
+pub(crate) struct Parallel {
+    pub(crate) names: Arc<Namespace>,
+    volume: VolumeId,
+    engine: Arc<Embedded>,
+    storage: Arc<Storage>,
+    runtime: Runtime,
+    generations: Generations,
+    /// One at a time does chores.
+    working: tokio::sync::Mutex<()>,
+    /// Cuts that could not be done when they were due.
+    late: Mutex<Vec<Cutting>>,
+    /// There are chores.
+    due: Arc<Notify>,
+    /// Requests since outcomes were last settled.
+    unsettled: AtomicU32,
+    /// Sessions that ask for nothing again.
+    ended: Mutex<Vec<SessionId>>,
+}
+
+/// Counters, and how many cuts of each group are under way.
+#[derive(Clone)]
+struct Generations(Arc<[(AtomicU64, AtomicU32)]>);
+
+impl Generations {
+    fn new() -> Self {
+        let first = u64::from_le_bytes(crate::data::random()) >> 1;
+        let group = |_| (AtomicU64::new(first), AtomicU32::new(0));
+        Self((0..GENERATIONS).map(group).collect())
+    }
+
+    fn of(&self, handle: &Handle) -> &(AtomicU64, AtomicU32) {
+        let hash = blake3::hash(handle.as_bytes());
+        let [a, b, ..] = *hash.as_bytes();
+        &self.0[usize::from(u16::from_le_bytes([a, b])) % GENERATIONS]
+    }
+}
+
+/// A cut that is under way, until this is dropped.
+pub(crate) struct Cutting {
+    generations: Generations,
+    handle: Handle,
+}
+
+impl Drop for Cutting {
+    fn drop(&mut self) {
+        let (_, under_way) = self.generations.of(&self.handle);
+        under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The file in which a volume's names lie.
+fn path(directory: &Path, volume: VolumeId) -> PathBuf {
+    directory.join("names").join(format!("{volume}.redb"))
+}
+
+async fn open_engine(path: &Path) -> Result<Arc<Embedded>, MetaError> {
+    let end = tokio::time::Instant::now() + LEAVE_TIME_MAX;
+    loop {
+        match Embedded::open(path).await {
+            // A run of the server in the same process may be about to end.
+            Err(MetaError::InUse) if tokio::time::Instant::now() < end => {
+                tokio::time::sleep(LEAVE_LOOK_TIME).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.unwrap_or_default();
+    Timestamp {
+        seconds: i64::try_from(now.as_secs()).unwrap_or(i64::MAX),
+        nanos: now.subsec_nanos(),
+    }
+}
+
+impl Parallel {
+    /// Opens a volume, making its names if there are none. Blocks; not within a task.
+    ///
+    /// # Errors
+    /// [`ParallelError`].
+    pub(crate) fn open(
+        directory: &Path,
+        volume: VolumeId,
+        record: ParallelRecord,
+        key: [u8; 32],
+        storage: &Arc<Storage>,
+        runtime: &Runtime,
+    ) -> Result<Self, ParallelError> {
+        let striping = Self::check(record, storage)?;
+        let folder = directory.join("names");
+        let made = std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder);
+        made.map_err(|error| MetaError::Unavailable(error.to_string()))?;
+        runtime.block_on(Self::start(
+            &path(directory, volume),
+            volume,
+            striping,
+            key,
+            storage,
+        ))
+    }
+
+    /// Whether files can be laid out so; the stores that they would lie in.
+    ///
+    /// # Errors
+    /// [`ParallelError`].
+    pub(crate) fn check(
+        record: ParallelRecord,
+        storage: &Storage,
+    ) -> Result<Striping, ParallelError> {
+        let devices = storage.devices();
+        if devices.is_empty() {
+            return Err(ParallelError::NoStore);
+        }
+        let unit = 1u64 << record.unit_log2;
+        for device in &devices {
+            let au = device.au_bytes;
+            if !unit.is_multiple_of(au) {
+                return Err(ParallelError::Unit { unit, au });
+            }
+        }
+        Ok(Striping {
+            unit_log2: record.unit_log2,
+            width: usize::from(record.width).min(devices.len()),
+            targets: Vec::new(),
+        })
+    }
+
+    async fn start(
+        path: &Path,
+        volume: VolumeId,
+        mut striping: Striping,
+        key: [u8; 32],
+        storage: &Arc<Storage>,
+    ) -> Result<Self, ParallelError> {
+        let engine = open_engine(path).await?;
+        let shared: Arc<dyn Engine> = engine.clone();
+        let holder = storage.server().to_string();
+        let seat = campaign(&*shared, SEAT, &holder, CAMPAIGN_TIME).await?;
+        match namespace::make(&*shared, volume, (0, 0), now()).await {
+            Ok(()) | Err(NamespaceError::Exists(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let options = NamespaceOptions::new(volume, key);
+        let names = Namespace::open(shared, Arc::new(seat), options).await?;
+        for device in storage.devices() {
+            let (server, store) = (storage.server(), device.store);
+            let number = names.add_target(Target { server, store }).await?;
+            striping.targets.push(number);
+        }
+        names.set_striping(striping);
+        let this = Self {
+            names: Arc::new(names),
+            volume,
+            engine,
+            storage: storage.clone(),
+            runtime: Runtime::current(),
+            generations: Generations::new(),
+            working: tokio::sync::Mutex::default(),
+            late: Mutex::default(),
+            due: Arc::default(),
+            unsettled: AtomicU32::new(0),
+            ended: Mutex::default(),
+        };
+        // Before anybody opens a file: what is written from now on is not to be cut.
+        this.work(true).await?;
+        Ok(this)
+    }
+
+    /// Ends in order: what was changed is durable. Blocks; not within a task.
+    pub(crate) fn close(&self) {
+        self.runtime.block_on(async {
+            self.names.close().await;
+            self.engine.close().await;
+        });
+    }
+
+    /// Removes the file of a volume's names.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn remove_names(directory: &Path, volume: VolumeId) -> std::io::Result<()> {
+        std::fs::remove_file(path(directory, volume))
+    }
+
+    /// Whether nothing is in it but the top directory, and nothing is left to do at stores. Blocks;
+    /// not within a task.
+    ///
+    /// # Errors
+    /// [`ParallelError`].
+    pub(crate) fn is_empty(&self) -> Result<bool, ParallelError> {
+        self.runtime.block_on(async {
+            self.names.sync_all().await?;
+            self.work(false).await?;
+            let stat = self.names.statfs();
+            Ok(stat.files - stat.files_free <= 1)
+        })
+    }
+
+    /// Where tasks for it run.
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Space is that of the stores, inodes are those of the namespace.
+    pub(super) fn statfs(&self) -> FileSystemStat {
+        let (mut all, mut free) = (0, 0);
+        let targets = self.names.targets();
+        for device in self.storage.devices() {
+            if targets.values().any(|target| target.store == device.store) {
+                all += device.au_bytes * device.au_count;
+                free += device.au_bytes * device.au_free;
+            }
+        }
+        FileSystemStat {
+            block_size: BLOCK_BYTES as u32,
+            blocks: all / BLOCK_BYTES,
+            blocks_free: free / BLOCK_BYTES,
+            blocks_available: free / BLOCK_BYTES,
+            ..self.names.statfs()
+        }
+    }
+
+    /// Where the contents of a file lie.
+    ///
+    /// # Errors
+    /// [`FsError::WouldBlock`] while it is being cut; [`FsError::NotSupported`] for a layout that
+    /// this version cannot use.
+    pub(crate) fn layout(&self, turn: &Turn, handle: &Handle) -> Result<FileLayout, FsError> {
+        let generation = self.generation(handle)?;
+        let layout = self.names.layout_of(turn, handle)?;
+        if layout.redundancy != Redundancy::None || layout.columns.0.is_empty() {
+            return Err(FsError::NotSupported);
+        }
+        let targets = self.names.targets();
+        let columns = (0..).zip(layout.columns.0.iter()).map(|(column, number)| {
+            let target = targets.get(number).ok_or(FsError::Io)?;
+            Ok(FileColumn {
+                server: target.server,
+                store: target.store,
+                object: layout.object_id(self.volume, column),
+            })
+        });
+        Ok(FileLayout {
+            unit_log2: layout.unit_log2,
+            generation,
+            columns: columns.collect::<Result<_, FsError>>()?,
+        })
+    }
+
+    /// The generation of a file's layout.
+    ///
+    /// # Errors
+    /// [`FsError::WouldBlock`] while it is being cut.
+    fn generation(&self, handle: &Handle) -> Result<u64, FsError> {
+        let (generation, under_way) = self.generations.of(handle);
+        let present = generation.load(Ordering::Acquire);
+        match under_way.load(Ordering::Acquire) {
+            0 => Ok(present),
+            _ => Err(FsError::WouldBlock),
+        }
+    }
+
+    /// Whether what was written under a generation is there.
+    ///
+    /// # Errors
+    /// [`FsError::WouldBlock`]: it is to be written again, under a new layout.
+    pub(crate) fn check_generation(&self, handle: &Handle, known: u64) -> Result<(), FsError> {
+        match self.generation(handle)? == known {
+            true => Ok(()),
+            false => Err(FsError::WouldBlock),
+        }
+    }
+
+    /// A file may become shorter; to be kept until [`Self::settle`].
+    pub(crate) fn begin_cut(&self, handle: &Handle) -> Cutting {
+        let (generation, under_way) = self.generations.of(handle);
+        under_way.fetch_add(1, Ordering::AcqRel);
+        generation.fetch_add(1, Ordering::AcqRel);
+        Cutting {
+            generations: self.generations.clone(),
+            handle: handle.clone(),
+        }
+    }
+
+    /// Waits until everything that a request's answers depend on is durable, and cut at the stores.
+    ///
+    /// # Errors
+    /// The answers must not be given.
+    pub(crate) async fn settle(
+        &self,
+        turn: &Turn,
+        cuts: Vec<Cutting>,
+    ) -> Result<(), ParallelError> {
+        let is_durable = self.names.wait(turn).await;
+        if cuts.is_empty() {
+            return Ok(is_durable?);
+        }
+        let done = match is_durable {
+            Ok(()) => self.work(true).await.map(drop),
+            Err(error) => Err(error.into()),
+        };
+        if done.is_err() {
+            self.cut_later(cuts);
+        }
+        done
+    }
+
+    /// The files are not written until the background work has cut them.
+    pub(crate) fn cut_later(&self, cuts: Vec<Cutting>) {
+        if !cuts.is_empty() {
+            self.late().extend(cuts);
+            self.due.notify_one();
+        }
+    }
+
+    /// Does everything that is to be done, what was put off included.
+    async fn catch_up(&self) -> Result<u64, ParallelError> {
+        let late = std::mem::take(&mut *self.late());
+        let done = async {
+            if !late.is_empty() {
+                // What was cut off is among the chores when it is durable.
+                self.names.sync_all().await?;
+            }
+            self.work(false).await
+        };
+        let done = done.await;
+        if done.is_err() {
+            self.late().extend(late);
+        }
+        done
+    }
+
+    /// There may be chores, once the changes of a request are durable.
+    pub(crate) fn note_chores(&self) {
+        self.due.notify_one();
+    }
+
+    fn late(&self) -> std::sync::MutexGuard<'_, Vec<Cutting>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what stores still have to do; with `cuts_only`, what somebody waits for. Says how much.
+    async fn work(&self, cuts_only: bool) -> Result<u64, ParallelError> {
+        let _alone = self.working.lock().await;
+        let (mut after, mut done) = (0, 0);
+        loop {
+            let mut page = self.names.chores(after, META_PAGE_ENTRIES_MAX).await?;
+            let Some((last, _)) = page.last() else {
+                return Ok(done);
+            };
+            after = *last;
+            page.retain(|(_, chore)| !cuts_only || matches!(chore, Chore::Cut { .. }));
+            if page.is_empty() {
+                continue;
+            }
+            done += page.len() as u64;
+            let (names, storage) = (self.names.clone(), self.storage.clone());
+            let volume = self.volume;
+            let working = tokio::task::spawn_blocking(move || {
+                let stores = Stores {
+                    storage: &storage,
+                    volume,
+                    targets: &names.targets(),
+                };
+                stores.carry_out(page.iter().map(|(_, chore)| chore))?;
+                let numbers: Vec<u64> = page.iter().map(|(number, _)| *number).collect();
+                // What is not noted as done is done once more.
+                let noted = names.chores_done(&Turn::new(), &numbers);
+                if let Err(error) = noted {
+                    tracing::debug!(%error, "chores are not noted as done");
+                }
+                Ok::<(), ChoreError>(())
+            });
+            working
+                .await
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        }
+    }
+
+    /// The client has answers of a session's requests. Now and then, because all outcomes are
+    /// looked through; may block.
+    pub(crate) fn settle_requests(
+        &self,
+        session: SessionId,
+        is_settled: impl Fn(RequestId) -> bool,
+    ) {
+        const EVERY: u32 = 256;
+        if !self
+            .unsettled
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(EVERY)
+        {
+            return;
+        }
+        if let Err(error) = self.names.settle(session, is_settled) {
+            tracing::debug!(%error, "outcomes of requests stay for now");
+        }
+    }
+}
+
+impl Parallel {
+    /// A session has ended and will not come again. Does not block.
+    pub(crate) fn note_goodbye(&self, session: SessionId) {
+        self.ended().push(session);
+        self.due.notify_one();
+    }
+
+    fn ended(&self) -> std::sync::MutexGuard<'_, Vec<SessionId>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what requests have done that nobody asks for again.
+    async fn forget_outcomes(&self) {
+        let ended = std::mem::take(&mut *self.ended());
+        let names = self.names.clone();
+        let mut before = now();
+        before.seconds -= OUTCOME_SECONDS_MAX;
+        let forgetting = tokio::task::spawn_blocking(move || {
+            let ended = ended.into_iter();
+            let settled = ended.map(|session| names.settle(session, |_| true));
+            let settled: Result<(), FsError> = settled.collect();
+            settled.and(names.forget_requests_before(before))
+        });
+        if let Ok(Err(error)) = forgetting.await {
+            tracing::debug!(%error, "outcomes of requests stay for now");
+        }
+    }
+}
+
+/// Begins to do the chores of a volume, for as long as it lives.
+pub(crate) fn start(task: Arc<crate::background::Task>, volume: &Arc<crate::volume::Volume>) {
+    let Some(parallel) = volume.tree.parallel() else {
+        return;
+    };
+    let weak = Arc::downgrade(volume);
+    parallel.runtime().spawn(run(task, weak));
+}
+
+async fn run(task: Arc<crate::background::Task>, volume: Weak<crate::volume::Volume>) {
+    // Whoever had a file open without a name has said so by then.
+    let mut collect_at = Some(tokio::time::Instant::now() + 2 * LOCK_GRACE_TIME);
+    loop {
+        let Some(volume) = volume.upgrade() else {
+            return;
+        };
+        let Some(parallel) = volume.tree.parallel() else {
+            return;
+        };
+        if collect_at.is_some_and(|at| tokio::time::Instant::now() >= at) {
+            collect_at = None;
+            if let Err(error) = parallel.names.collect_orphans().await {
+                tracing::warn!(volume = volume.name, %error, "files without a name stay for now");
+            }
+        }
+        parallel.forget_outcomes().await;
+        match parallel.catch_up().await {
+            Ok(done) => {
+                task.add(done);
+                task.set_state("nothing to do");
+            }
+            Err(error) => {
+                tracing::warn!(volume = volume.name, %error, "stores have not done their part");
+                task.set_state(error.to_string());
+            }
+        }
+        // The volume is not kept while nothing is to be done.
+        let due = parallel.due.clone();
+        drop(volume);
+        let _ = tokio::time::timeout(CHORES_INTERVAL, due.notified()).await;
+    }
+}
