@@ -3,7 +3,9 @@
 //!
 //! The writers work on one mount and go on while the server dies and comes back. What they were
 //! acknowledged (`fsync` or `close` returned, a name was made or renamed and its directory synced)
-//! is noted, and must be found at the server itself after each round, byte for byte.
+//! is noted, and must be found at the server itself after each round, byte for byte. An export is
+//! looked at while no server runs; the contents of a parallel volume are in a store, so it is
+//! looked at through a new mount as soon as there is a server again.
 //!
 //! `AZEKURA_KILL_ROUNDS` says how many rounds, `AZEKURA_KILL_SEED` from which seed; both are
 //! printed.
@@ -23,11 +25,16 @@ mod rounds {
     use std::io::Write;
     use std::path::{Path, PathBuf};
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, Mutex, MutexGuard};
+    use std::thread::JoinHandle;
     use std::time::Duration;
 
     const WRITERS: usize = 4;
     const ROUNDS: usize = 8;
+    /// Of a parallel volume, whose server takes its stores up with each.
+    const PARALLEL_ROUNDS: usize = 5;
+    /// Room for what 200 rounds write.
+    const STORE_SIZE: &str = "2GiB";
     /// A server lives this long, at most.
     const LIFE_MILLIS_MAX: u64 = 400;
 
@@ -43,7 +50,7 @@ mod rounds {
         random: Random,
         root: PathBuf,
         name: String,
-        acknowledged: Arc<Mutex<Acknowledged>>,
+        word: Arc<Word>,
         made: u64,
     }
 
@@ -95,8 +102,8 @@ mod rounds {
         }
 
         fn note(&self, path: PathBuf, more: &[u8]) {
-            let mut acknowledged = self.acknowledged.lock().expect("no writer panics here");
-            acknowledged
+            self.word
+                .acknowledged()
                 .entry(path)
                 .or_default()
                 .extend_from_slice(more);
@@ -120,62 +127,139 @@ mod rounds {
         }
     }
 
-    #[test]
-    fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
-        if let Some(why) = obstacle() {
-            return println!("{why}");
+    /// What the server has of a volume, seen past the mount that the writers use.
+    enum Seen {
+        /// The exported directory, while no server runs.
+        Export,
+        /// A mount that has cached nothing, of the parallel volume, whose contents are in stores.
+        Parallel,
+    }
+
+    impl Seen {
+        fn mount(&self, scene: &mut Scene, name: &str) -> PathBuf {
+            let options = ["--timeout", "120s"];
+            match self {
+                Self::Export => scene.mount(name, &options),
+                Self::Parallel => scene.mount_volume(&scene.parallel(), name, &options),
+            }
         }
-        let rounds = setting("AZEKURA_KILL_ROUNDS").map_or(ROUNDS, |rounds| rounds as usize);
+
+        /// Checks, and leaves a server that was just killed started again.
+        fn check_and_start(&self, scene: &mut Scene, acknowledged: &Acknowledged) {
+            match self {
+                Self::Export => {
+                    check(&scene.path("export"), acknowledged);
+                    scene.start();
+                }
+                Self::Parallel => {
+                    scene.start();
+                    self.check(scene, acknowledged);
+                }
+            }
+        }
+
+        fn check(&self, scene: &mut Scene, acknowledged: &Acknowledged) {
+            match self {
+                Self::Export => check(&scene.path("export"), acknowledged),
+                Self::Parallel => {
+                    let other = self.mount(scene, "other");
+                    check(&other, acknowledged);
+                    scene.umount(&other);
+                }
+            }
+        }
+    }
+
+    /// What writers and their test say to each other.
+    #[derive(Default)]
+    struct Word {
+        acknowledged: Mutex<Acknowledged>,
+        /// Nothing more is begun while this is set: what is written already is looked at.
+        pause: AtomicBool,
+        stop: AtomicBool,
+    }
+
+    impl Word {
+        fn acknowledged(&self) -> MutexGuard<'_, Acknowledged> {
+            self.acknowledged.lock().expect("no writer panics here")
+        }
+    }
+
+    fn start_writers(mount: &Path, seed: u64, word: &Arc<Word>) -> Vec<JoinHandle<()>> {
+        let start = |index: usize| {
+            let name = format!("writer-{index}");
+            fs::create_dir(mount.join(&name)).unwrap();
+            let mut writer = Writer {
+                random: Random(seed ^ index as u64),
+                root: mount.to_owned(),
+                name,
+                word: Arc::clone(word),
+                made: 0,
+            };
+            std::thread::spawn(move || {
+                while !writer.word.stop.load(Ordering::Relaxed) {
+                    match writer.word.pause.load(Ordering::Relaxed) {
+                        true => std::thread::sleep(Duration::from_millis(1)),
+                        false => writer.work(),
+                    }
+                }
+            })
+        };
+        (0..WRITERS).map(start).collect()
+    }
+
+    fn kill_again_and_again(mut scene: Scene, seen: &Seen, rounds: usize) {
+        let rounds = setting("AZEKURA_KILL_ROUNDS").map_or(rounds, |rounds| rounds as usize);
         let seed = seed("AZEKURA_KILL_SEED");
         let mut random = Random(seed);
-        let mut scene = Scene::new();
         let address = scene.address();
         println!("kill9: {rounds} rounds at {address}; AZEKURA_KILL_SEED={seed} repeats them");
-        let mount = scene.mount("mnt", &["--timeout", "120s"]);
-        let acknowledged = Arc::new(Mutex::new(Acknowledged::new()));
-        let stop = Arc::new(AtomicBool::new(false));
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|index| {
-                let name = format!("writer-{index}");
-                fs::create_dir(mount.join(&name)).unwrap();
-                let mut writer = Writer {
-                    random: Random(seed ^ index as u64),
-                    root: mount.clone(),
-                    name,
-                    acknowledged: Arc::clone(&acknowledged),
-                    made: 0,
-                };
-                let stop = Arc::clone(&stop);
-                std::thread::spawn(move || {
-                    while !stop.load(Ordering::Relaxed) {
-                        writer.work();
-                    }
-                })
-            })
-            .collect();
+        let mount = seen.mount(&mut scene, "mnt");
+        let word = Arc::new(Word::default());
+        let writers = start_writers(&mount, seed, &word);
         for round in 0..rounds {
             std::thread::sleep(Duration::from_millis(random.below(LIFE_MILLIS_MAX)));
             // A writer only ends early by a failure, which it has told.
-            let failed = writers.iter().any(std::thread::JoinHandle::is_finished);
+            let failed = writers.iter().any(JoinHandle::is_finished);
             assert!(!failed, "a writer failed before round {round}");
             scene.kill();
-            let now = acknowledged.lock().unwrap().clone();
-            check(&scene.path("export"), &now);
-            scene.start();
+            word.pause.store(true, Ordering::Relaxed);
+            let now = word.acknowledged().clone();
+            seen.check_and_start(&mut scene, &now);
+            word.pause.store(false, Ordering::Relaxed);
         }
-        stop.store(true, Ordering::Relaxed);
+        word.stop.store(true, Ordering::Relaxed);
         for writer in writers {
             writer.join().unwrap();
         }
-        let all = acknowledged.lock().unwrap().clone();
+        let all = word.acknowledged().clone();
         let bytes: usize = all.values().map(Vec::len).sum();
         assert!(bytes > 0, "nothing was acknowledged");
         check(&mount, &all);
         scene.umount(&mount);
-        check(&scene.path("export"), &all);
+        seen.check(&mut scene, &all);
         println!(
             "kill9: {} files, {bytes} acknowledged bytes, none lost",
             all.len()
         );
+    }
+
+    #[test]
+    fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
+        match obstacle() {
+            Some(why) => println!("{why}"),
+            None => kill_again_and_again(Scene::new(), &Seen::Export, ROUNDS),
+        }
+    }
+
+    #[test]
+    fn nothing_acknowledged_on_a_parallel_volume_is_lost_when_the_server_is_killed() {
+        match obstacle() {
+            Some(why) => println!("{why}"),
+            None => {
+                let scene = Scene::with_store(STORE_SIZE);
+                kill_again_and_again(scene, &Seen::Parallel, PARALLEL_ROUNDS);
+            }
+        }
     }
 }

@@ -43,8 +43,8 @@ const CHORES_INTERVAL: Duration = Duration::from_secs(5);
 /// Groups of files that have a generation in common. Two files of one group cost each other a
 /// write that is done twice, if one is written while the other is cut.
 const GENERATIONS: usize = 4096;
-/// How long it is known what a request has done whose client is gone, in seconds: a mount sends what
-/// it has answered ahead again after an outage of a day, too.
+/// How long it is known what a request has done whose client is gone, in seconds: a mount sends
+/// what it has answered ahead again after an outage of a day, too.
 const OUTCOME_SECONDS_MAX: i64 = 2 * 86_400;
 /// What block counts of a file system are counted in.
 const BLOCK_BYTES: u64 = 4096;
