@@ -472,6 +472,14 @@ pub const DISK_REQUESTS_MAX: usize = 64;
 /// Threads that write and flush chunks for one publisher. With 16, a journalling file system
 /// flushes about as many new files with one commit.
 pub const DISK_SETTLERS: usize = 16;
+/// Chunks of one read of a disk that are under way and in memory at once: as many as requests.
+pub const DISK_READ_CHUNKS_MAX: usize = DISK_REQUESTS_MAX;
+/// How long one waits for the turn to count the bytes of a cache: longer than another process goes
+/// through the directory of a large one.
+pub const DISK_CACHE_TURN_TIME_MAX: Duration = Duration::from_secs(20);
+/// How long one waits for a chunk that another process fetches, before fetching it oneself: the
+/// time of one try and a half at a slow server.
+pub const DISK_FETCH_LOCK_TIME_MAX: Duration = Duration::from_secs(90);
 /// A manifest's or tag's file: all that the following bounds allow, twice.
 pub const DISK_RECORD_BYTES_MAX: u64 = 64 << 10;
 /// Versions from which one version was made: one, or as many as somebody merges by hand.

@@ -1,6 +1,9 @@
 //! Virtual disks from content-addressed chunks.
 //!
 //! ```text
+//! device       an image as a base::BlockDevice, read on demand          device.rs
+//!  fetch         each chunk once: memory, cache, repository             fetch.rs
+//!   cache         verified chunks on a local disk                       cache.rs
 //! publish      an image becomes a version                              publish.rs
 //!  repository    chunks, indexes, manifests and tags in a directory     repository/
 //!   manifest      versions, and the tags that point to them             manifest.rs
@@ -20,19 +23,26 @@
 //! Source: LB-CAS, "Access analysis on OS boot using LB-CAS", sections 1 and 2. The bytes:
 //! `docs/formats/disk.md`.
 
+pub mod cache;
 pub mod chunk;
+pub mod device;
 mod error;
+pub mod fetch;
 mod holes;
 pub mod index;
 pub mod manifest;
 pub mod name;
 pub mod publish;
+mod recent;
 pub mod repository;
 pub mod signed;
 pub mod source;
 
+pub use cache::Cache;
 pub use chunk::{ChunkId, ChunkSpec, Digest};
+pub use device::ImageDevice;
 pub use error::{Damage, DiskError};
+pub use fetch::{FetchCounts, Fetcher};
 pub use index::{ChunkSizes, Index, Placed};
 pub use manifest::{Manifest, Tag, TagEntry, TagRecord, VersionId};
 pub use name::FileName;

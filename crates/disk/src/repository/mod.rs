@@ -152,9 +152,7 @@ impl Repository {
 
     /// A name for a file that is not whole yet.
     pub(crate) fn temporary(&self) -> PathBuf {
-        let number = RandomState::new().hash_one(std::process::id());
-        let name = format!("{}-{number:016x}", std::process::id());
-        self.path().join(TEMPORARY).join(name)
+        self.path().join(TEMPORARY).join(temporary_name())
     }
 
     /// Points a tag to a version, whose index is `index`.
@@ -252,6 +250,12 @@ impl Repository {
         let flushed = File::open(&path).and_then(|file| Ok(rustix::fs::syncfs(file)?));
         flushed.map_err(DiskError::file("flush", path))
     }
+}
+
+/// A name that nobody else takes, on this machine or another.
+pub(crate) fn temporary_name() -> String {
+    let number = RandomState::new().hash_one(std::process::id());
+    format!("{}-{number:016x}", std::process::id())
 }
 
 /// Writes a new file and flushes it.

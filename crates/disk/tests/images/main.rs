@@ -5,6 +5,8 @@ mod casync;
 #[cfg(test)]
 mod common;
 #[cfg(test)]
+mod device;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod publish;
