@@ -1,6 +1,8 @@
 //! Virtual disks from content-addressed chunks.
 //!
 //! ```text
+//! commit       what was written onto a version becomes the next        commit.rs
+//!  overlay       a writable block device over one that is not           overlay/
 //! device       an image as a base::BlockDevice, read on demand          device.rs
 //!  fetch         each chunk once: memory, cache, repository             fetch.rs
 //!   cache         verified chunks on a local disk                       cache.rs
@@ -25,6 +27,7 @@
 
 pub mod cache;
 pub mod chunk;
+pub mod commit;
 pub mod device;
 mod error;
 pub mod fetch;
@@ -32,6 +35,7 @@ mod holes;
 pub mod index;
 pub mod manifest;
 pub mod name;
+pub mod overlay;
 pub mod publish;
 mod recent;
 pub mod repository;
@@ -40,12 +44,14 @@ pub mod source;
 
 pub use cache::Cache;
 pub use chunk::{ChunkId, ChunkSpec, Digest};
+pub use commit::commit;
 pub use device::ImageDevice;
 pub use error::{Damage, DiskError};
 pub use fetch::{FetchCounts, Fetcher};
 pub use index::{ChunkSizes, Index, Placed};
 pub use manifest::{Manifest, Tag, TagEntry, TagRecord, VersionId};
 pub use name::FileName;
+pub use overlay::Overlay;
 pub use publish::{Published, Publishing, publish};
 pub use repository::{Progress, Repository};
 pub use signed::{PublicKey, SigningKey, Trust};

@@ -28,8 +28,6 @@ use tokio::sync::Semaphore;
 
 /// Most redirections of one request.
 const REDIRECTIONS_MAX: usize = 5;
-/// The pause before the second try; it doubles each time.
-const PAUSE: Duration = Duration::from_millis(100);
 /// A header is not kept in a message that is longer than this.
 const REASON_BYTES_MAX: usize = 300;
 
@@ -42,6 +40,8 @@ pub struct HttpOptions {
     pub silence_time: Duration,
     /// For one try, from its beginning to the last byte.
     pub try_time: Duration,
+    /// Before the second try; it doubles each time.
+    pub pause_time: Duration,
     /// Requests that are under way at once; others wait.
     pub in_flight_max: usize,
     /// Certificates (DER) that are believed beside those of the system.
@@ -56,6 +56,7 @@ impl Default for HttpOptions {
             connect_time: Duration::from_secs(10),
             silence_time: Duration::from_secs(10),
             try_time: Duration::from_secs(60),
+            pause_time: Duration::from_millis(100),
             in_flight_max: DISK_REQUESTS_MAX,
             authorities: Vec::new(),
             proxy: None,
@@ -73,6 +74,7 @@ pub struct Http {
 struct Asking {
     client: Client,
     base: Url,
+    pause_time: Duration,
     permits: Semaphore,
 }
 
@@ -127,6 +129,7 @@ impl Http {
         let asking = Asking {
             client: builder.build().map_err(|error| bad(error.to_string()))?,
             base,
+            pause_time: options.pause_time,
             permits: Semaphore::new(options.in_flight_max.max(1)),
         };
         Ok(Self {
@@ -174,7 +177,7 @@ impl Asking {
                 Err(Failure::Later(reason)) if tries >= DISK_TRIES_MAX => {
                     return Err(Refusal::Unavailable { reason, tries });
                 }
-                Err(Failure::Later(_)) => tokio::time::sleep(pause(tries)).await,
+                Err(Failure::Later(_)) => tokio::time::sleep(pause(self.pause_time, tries)).await,
             }
         }
     }
@@ -304,8 +307,8 @@ async fn collect(
 }
 
 /// Before the next try: doubled each time, and not the same for all who wait.
-fn pause(tries: u32) -> Duration {
-    let pause = PAUSE * 2_u32.pow(tries.min(8) - 1);
+fn pause(first: Duration, tries: u32) -> Duration {
+    let pause = first * 2_u32.pow(tries.min(8) - 1);
     let chance = (RandomState::new().hash_one(tries) % 1000) as u32;
     pause / 2 + pause * chance / 1000
 }

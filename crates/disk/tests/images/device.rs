@@ -46,6 +46,7 @@ impl Machine {
     fn far(scene: &Scene, server: &Server, cache: Option<Cache>) -> Self {
         let url = server.url();
         let options = HttpOptions {
+            pause_time: Duration::from_millis(10),
             silence_time: Duration::from_millis(300),
             try_time: Duration::from_millis(600),
             ..HttpOptions::default()

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod casync;
 #[cfg(test)]
+mod commit;
+#[cfg(test)]
 mod common;
 #[cfg(test)]
 mod device;
