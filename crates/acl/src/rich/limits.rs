@@ -80,6 +80,14 @@ pub(crate) struct Share {
     pub(crate) reachable: Rights,
 }
 
+impl Share {
+    /// What there is without limits.
+    pub(crate) const WHOLE: Self = Self {
+        given: Rights::NONE,
+        reachable: Rights::ALL,
+    };
+}
+
 impl Limits {
     fn mode(self) -> u16 {
         self.changed.unwrap_or(self.list_mode & self.ceiling)
@@ -100,10 +108,7 @@ impl Limits {
         let of_mode = |bits| mode_rights(bits, target.is_directory);
         let ceiling = class.of(self.ceiling);
         let listed = class.of(self.list_mode);
-        let mut share = Share {
-            given: Rights::NONE,
-            reachable: Rights::ALL,
-        };
+        let mut share = Share::WHOLE;
         if listed & !ceiling != 0 {
             share.reachable = of_mode(ceiling) | class.beside();
         }

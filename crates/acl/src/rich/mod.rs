@@ -12,6 +12,7 @@ mod effective;
 mod heir;
 mod judge;
 pub(crate) mod limits;
+mod order;
 mod rights;
 mod sid;
 

@@ -124,3 +124,14 @@ pub(crate) fn any_list() -> impl Strategy<Value = RichAcl> {
     let aces = prop::collection::vec(any_ace(), 0..8);
     aces.prop_map(|aces| RichAcl::new(aces).expect("a list"))
 }
+
+/// All lists of up to `length` of these entries.
+pub(crate) fn each_list(entries: &[Ace], length: usize, mut look: impl FnMut(&RichAcl)) {
+    for length in 0..=length {
+        for number in 0..entries.len().pow(length as u32) {
+            let places = (0..length as u32).map(|place| number / entries.len().pow(place));
+            let aces = places.map(|place| entries[place % entries.len()].clone());
+            look(&RichAcl::new(aces.collect()).expect("a list"));
+        }
+    }
+}

@@ -1,13 +1,13 @@
 //! The decision about rich ACLs, and what a mode lays over them.
 
-use crate::lists::{self, allows_one, any_list, any_rights, granted, had, target};
+use crate::lists::{self, allows_one, any_list, any_rights, each_list, granted, had, target};
 use crate::world::{self, GROUPS, NAMED, OWNER, OWNING_GROUP};
 use acl::{Ace, AceFlags, AceKind, Caller, Ground, RichAcl, Rights, Target, Who};
 use base::Principal;
 use proptest::prelude::*;
 
 /// Allowing and denying entries over a small set of rights, and everybody they can speak of.
-fn entries(rights: [Rights; 2]) -> Vec<Ace> {
+pub(crate) fn entries(rights: [Rights; 2]) -> Vec<Ace> {
     let unknown = "S-1-5-21-1-2-3-4".parse().expect("a SID");
     let whos = [
         Who::Owner,
@@ -36,17 +36,6 @@ fn callers() -> Vec<Principal> {
     all
 }
 
-/// All lists of up to `length` of these entries.
-fn each_list(entries: &[Ace], length: usize, mut look: impl FnMut(&RichAcl)) {
-    for length in 0..=length {
-        for number in 0..entries.len().pow(length as u32) {
-            let places = (0..length as u32).map(|place| number / entries.len().pow(place));
-            let aces = places.map(|place| entries[place % entries.len()].clone());
-            look(&RichAcl::new(aces.collect()).expect("a list"));
-        }
-    }
-}
-
 #[test]
 fn every_short_list_is_judged_right_by_right() {
     let (read, run) = (Rights::READ_DATA, Rights::EXECUTE);
@@ -55,19 +44,30 @@ fn every_short_list_is_judged_right_by_right() {
         .iter()
         .map(|who| (who, Caller::new(who)))
         .collect();
-    let mut lists = 0;
-    each_list(&entries([read, run]), 3, |list| {
+    let mut lists = 0_u32;
+    let mut check = |list: &RichAcl| {
         lists += 1;
         for (who, caller) in &callers {
-            let [reads, runs] =
-                [read, run].map(|right| allows_one(list.aces(), &target(), who, right));
+            let allows = |right| allows_one(list.aces(), &target(), who, right);
+            let (reads, runs) = (allows(read), allows(run));
             for (wanted, expected) in [(read, reads), (run, runs), (read | run, reads && runs)] {
                 let decision = list.decide(caller, &target(), wanted);
                 assert_eq!(decision.is_allowed, expected, "{list:?} {who:?} {wanted}");
             }
         }
-    });
-    assert_eq!(lists, 1 + 36 + 36 * 36 + 36 * 36 * 36);
+    };
+    let all = entries([read, run]);
+    each_list(&all, 3, &mut check);
+    // An entry about both is two about one each.
+    let single: Vec<_> = all
+        .into_iter()
+        .filter(|ace| ace.rights != read | run)
+        .collect();
+    each_list(&single, 4, &mut check);
+    assert_eq!(
+        lists,
+        36_u32.pow(3) + 36 * 36 + 36 + 1 + 24_u32.pow(4) + 24_u32.pow(3) + 24 * 24 + 25
+    );
 }
 
 #[test]

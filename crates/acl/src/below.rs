@@ -1,0 +1,173 @@
+//! A rich ACL as a mode and a POSIX ACL that allow nobody more: for who judges by these alone, as
+//! the file system under a server does.
+//!
+//! What somebody surely has is what no entry can take from him: it counts if every entry that could
+//! speak of him and denies it comes later. Who is in which group is not known, so every denial to
+//! another group could speak of him too. A mode knows reading, writing and executing; writing is
+//! there only for who may do all that it allows. Rights to named attributes and to the file itself
+//! are not looked at, as no mode speaks of them.
+
+use crate::posix::{GROUP, OTHERS, OWNER, bits};
+use crate::rich::limits::{Class, Share, plain};
+use crate::{
+    Ace, AceKind, AclError, Origin, PosixAcl, PosixEntry, PosixWho, RichAcl, Rights, Target, Who,
+};
+use std::collections::BTreeMap;
+
+/// A mode and an ACL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Below {
+    /// Permission bits.
+    pub mode: u16,
+    /// The ACL, if the mode does not say everything.
+    pub access: Option<PosixAcl>,
+}
+
+/// What somebody surely has.
+#[derive(Clone, Copy, Default)]
+struct Least {
+    allowed: Rights,
+    denied: Rights,
+    has_entry: bool,
+}
+
+impl Least {
+    fn meets(&mut self, ace: &Ace) {
+        match ace.kind {
+            AceKind::Allow => self.allowed |= ace.rights - self.denied,
+            _ => self.denied |= ace.rights - self.allowed,
+        }
+    }
+}
+
+impl RichAcl {
+    /// What the mode and a POSIX ACL of this file can say without allowing anybody more.
+    ///
+    /// # Errors
+    /// [`AclError::TooLarge`] if more users and groups have entries than a POSIX ACL holds.
+    pub fn posix_below(&self, target: &Target) -> Result<Below, AclError> {
+        let sure = Sure::of(self, target);
+        let class = |class: Class, least: Least| {
+            let share = match self.limits {
+                Some(limits) => limits.share(class, &self.aces, target),
+                None => Share::WHOLE,
+            };
+            let rights = share.given | (share.reachable & least.allowed);
+            bits_below(rights, target.is_directory)
+        };
+        let owner = class(Class::Owner, sure.owner);
+        let others = class(Class::Others, sure.others);
+        let owning = class(Class::Group, sure.named[&Who::OwningGroup]);
+        let named: Vec<_> = sure
+            .named
+            .iter()
+            .filter(|(who, _)| ***who != Who::OwningGroup)
+            .map(|(who, least)| (*who, class(Class::Group, *least)))
+            .collect();
+        let mode = |mask: u8| {
+            u16::from(owner) << OWNER | u16::from(mask) << GROUP | u16::from(others) << OTHERS
+        };
+        if named.is_empty() {
+            return Ok(Below {
+                mode: mode(owning),
+                access: None,
+            });
+        }
+        // An empty mask would hide the entries, and users in them would have what others have.
+        let mask = match named.iter().fold(owning, |all, (_, bits)| all | bits) {
+            0 => others,
+            mask => mask,
+        };
+        let entry = |who, bits| PosixEntry { who, bits };
+        let users = named.iter().filter_map(|(who, bits)| match who {
+            Who::User(uid) => Some(entry(PosixWho::User(*uid), *bits)),
+            _ => None,
+        });
+        let groups = named.iter().filter_map(|(who, bits)| match who {
+            Who::Group(gid) => Some(entry(PosixWho::Group(*gid), *bits)),
+            _ => None,
+        });
+        let entries = [entry(PosixWho::Owner, owner)].into_iter().chain(users);
+        let entries = entries
+            .chain([entry(PosixWho::OwningGroup, owning)])
+            .chain(groups);
+        let ends = [(PosixWho::Mask, mask), (PosixWho::Others, others)];
+        let entries = entries.chain(ends.map(|(who, bits)| entry(who, bits)));
+        Ok(Below {
+            mode: mode(mask),
+            access: Some(PosixAcl::new(entries.collect())?),
+        })
+    }
+}
+
+/// What everybody surely has, by what entry of a POSIX ACL he would have.
+struct Sure<'a> {
+    origin: Origin,
+    owner: Least,
+    others: Least,
+    named: BTreeMap<&'a Who, Least>,
+}
+
+impl<'a> Sure<'a> {
+    fn of(acl: &'a RichAcl, target: &Target) -> Self {
+        let effective = acl.aces.iter().filter(|ace| ace.is_effective());
+        let mut sure = Self {
+            origin: acl.origin,
+            owner: Least::default(),
+            others: Least::default(),
+            named: BTreeMap::from([(&Who::OwningGroup, Least::default())]),
+        };
+        for ace in effective.clone() {
+            // The number that is nobody's has no entry, and nobody asks with it.
+            if let who @ (Who::User(id) | Who::Group(id)) = plain(&ace.who, target)
+                && *id != u32::MAX
+            {
+                sure.named.insert(who, Least::default());
+            }
+        }
+        for ace in effective {
+            sure.meets(ace, plain(&ace.who, target));
+        }
+        sure
+    }
+
+    fn meets(&mut self, ace: &Ace, who: &Who) {
+        let denies = ace.kind == AceKind::Deny;
+        match who {
+            Who::Owner | Who::OwnerRights => self.owner.meets(ace),
+            // Whoever is not somebody else with an entry of his own could be in the group.
+            Who::OwningGroup | Who::Group(_) if denies => {
+                self.owner.meets(ace);
+                self.named.values_mut().for_each(|least| least.meets(ace));
+            }
+            Who::OwningGroup | Who::Group(_) | Who::User(_) => {
+                let is_view = self.origin == Origin::Posix;
+                if let Some(least) = self.named.get_mut(who)
+                    && !(is_view && least.has_entry && !matches!(who, Who::User(_)))
+                {
+                    // In a view a further entry for a group does not add to the first.
+                    least.has_entry = true;
+                    least.meets(ace);
+                }
+            }
+            Who::Sid(_) | Who::Name { .. } if !denies => {}
+            Who::Everyone | Who::Sid(_) | Who::Name { .. } => {
+                let all = [&mut self.owner, &mut self.others];
+                let all = self.named.values_mut().chain(all);
+                all.for_each(|least| least.meets(ace));
+            }
+        }
+    }
+}
+
+/// The bits that allow nothing beyond these rights to a file's bytes or a directory's names.
+fn bits_below(rights: Rights, is_directory: bool) -> u8 {
+    let mut writing = Rights::WRITE_DATA | Rights::APPEND_DATA;
+    if is_directory {
+        writing |= Rights::DELETE_CHILD;
+    }
+    let bit = |all, bit| if rights.contains(all) { bit } else { 0 };
+    bit(Rights::READ_DATA, bits::READ)
+        | bit(writing, bits::WRITE)
+        | bit(Rights::EXECUTE, bits::EXECUTE)
+}
