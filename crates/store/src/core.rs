@@ -102,6 +102,8 @@ pub struct Core {
     pub(crate) cloning: Option<u64>,
     /// The epoch in which it was tried last to get AUs back from the records.
     room_tried_at: Option<u64>,
+    /// The least room that the records have had since then, in pages.
+    room_left: usize,
     is_poisoned: bool,
     /// Opened for reading: nothing is written, not even a superblock.
     is_read_only: bool,

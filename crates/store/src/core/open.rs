@@ -169,6 +169,7 @@ impl Core {
             batch: Batch::default(),
             counters: superblock.counters,
             room_tried_at: None,
+            room_left: 0,
             is_poisoned: false,
             is_read_only: false,
             promises: Promises::new(),

@@ -174,6 +174,7 @@ impl Core {
         for au in self.pages.give_back_empty(kept) {
             self.space.give_back_of_records(au);
         }
+        self.room_left = self.room_left.min(self.room_of_records());
         self.update_capacity();
     }
 
@@ -181,20 +182,28 @@ impl Core {
     /// need. Pages in use may lie in each of those, so that is tried now and then only.
     pub(crate) fn may_have_limbo(&mut self) -> bool {
         let epoch = self.superblock.epoch;
-        let room = self.pages.count() - self.pages.live_count();
+        let room = self.room_of_records();
         let au_pages = self.layout.au_pages() as usize;
         let is_ample = !self.pages.taken().is_empty() && room >= self.kept_of_records() + au_pages;
         let since = |tried_at: u64| epoch.saturating_sub(tried_at);
+        // More pages are free than there were at any time since: other AUs may be empty.
+        let is_news = room >= self.room_left + au_pages;
         if is_ample
             && self
                 .room_tried_at
-                .is_none_or(|at| since(at) >= TRY_AGAIN_EPOCHS)
+                .is_none_or(|at| is_news || since(at) >= TRY_AGAIN_EPOCHS)
         {
             self.room_tried_at = Some(epoch);
+            self.room_left = room;
         }
         // Pages are free after two checkpoints, their AUs after two more.
         let is_tried = self.room_tried_at.is_some_and(|at| since(at) < 4);
         self.space.limbo_count() > 0 || (is_ample && is_tried)
+    }
+
+    /// Pages of the records that nothing lives in.
+    fn room_of_records(&self) -> usize {
+        self.pages.count() - self.pages.live_count()
     }
 
     /// Pages that stay with the records.

@@ -285,3 +285,12 @@ fn no_crash_loses_what_was_acknowledged() {
         "{states} states are too few to say anything"
     );
 }
+
+#[test]
+fn data_gets_the_space_that_records_have_left_each_time() {
+    for seed in 0..32 {
+        let seed = 12 * seed + 3;
+        let history = run(seed, &steps(seed), None);
+        assert!(history.models.len() > 100, "seed {seed}");
+    }
+}
