@@ -480,6 +480,8 @@ pub const DISK_CACHE_TURN_TIME_MAX: Duration = Duration::from_secs(20);
 /// How long one waits for a chunk that another process fetches, before fetching it oneself: the
 /// time of one try and a half at a slow server.
 pub const DISK_FETCH_LOCK_TIME_MAX: Duration = Duration::from_secs(90);
+/// Findings of one check of a repository that are kept; all are counted.
+pub const DISK_FINDINGS_MAX: usize = 10_000;
 /// A manifest's or tag's file: all that the following bounds allow, twice.
 pub const DISK_RECORD_BYTES_MAX: u64 = 64 << 10;
 /// Versions from which one version was made: one, or as many as somebody merges by hand.

@@ -1,6 +1,8 @@
 //! Virtual disks from content-addressed chunks.
 //!
 //! ```text
+//! check, gc    is everything there, and what is not needed             check.rs, gc.rs
+//! diff         what differs between two versions                       diff.rs
 //! commit       what was written onto a version becomes the next        commit.rs
 //!  overlay       a writable block device over one that is not           overlay/
 //! device       an image as a base::BlockDevice, read on demand          device.rs
@@ -26,11 +28,14 @@
 //! `docs/formats/disk.md`.
 
 pub mod cache;
+pub mod check;
 pub mod chunk;
 pub mod commit;
 pub mod device;
+pub mod diff;
 mod error;
 pub mod fetch;
+pub mod gc;
 mod holes;
 pub mod index;
 pub mod manifest;
@@ -46,6 +51,7 @@ pub use cache::Cache;
 pub use chunk::{ChunkId, ChunkSpec, Digest};
 pub use commit::commit;
 pub use device::ImageDevice;
+pub use diff::{Diff, diff};
 pub use error::{Damage, DiskError};
 pub use fetch::{FetchCounts, Fetcher};
 pub use index::{ChunkSizes, Index, Placed};

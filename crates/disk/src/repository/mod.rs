@@ -5,19 +5,20 @@
 //! indexes/<digest>.caibx              indexes by digest: a manifest names one
 //! versions/<digest>.azm               manifests
 //! tags/<image>@<label>.azt            where names point; the roots of all that is kept
-//! <image>@<label>.caibx               the index of what a tag points to, for casync and desync
+//! <image>@<label>.caibx               the same of what a tag points to, for casync and desync
 //! tmp/                                files that are not whole yet
-//! lock, tags.lock                     whose turn it is
+//! lock, lock.next, tags.lock          whose turn it is
 //! ```
 //!
 //! A file appears whole and durable under its name or not at all: it is written in `tmp/`, flushed
 //! and renamed. Chunks come first, then the index, the manifest, and last the tag; whenever power
 //! is lost, every tag points to a version of which everything is there. What was not finished is
-//! garbage, which is collected.
+//! garbage, which [`crate::gc`] collects.
 //!
 //! **Turns.** Publishers hold `lock` together, each for as long as it may rely on a chunk that no
-//! tag reaches yet; who deletes holds it alone. Tags are moved by one at a time (`tags.lock`). Both
-//! are locks of the kernel: whoever is killed gives them back.
+//! tag reaches yet; who deletes holds it alone. Both pass `lock.next` on the way, so that
+//! publishers without end do not keep the other from ever having his turn. Tags are moved by one at
+//! a time (`tags.lock`). All are locks of the kernel: whoever is killed gives them back.
 
 mod store;
 mod turn;
@@ -240,15 +241,18 @@ impl Repository {
 
     /// A turn for somebody who adds chunks, beside others who do.
     pub(crate) fn turn_to_add(&self, wait: Duration) -> Result<Turn, DiskError> {
+        let _next = Turn::alone(&self.path().join("lock.next"), wait)?;
         Turn::shared(&self.path().join("lock"), wait)
     }
 
-    /// Makes every name durable that anybody has made so far: also those of chunks that another
-    /// publisher has put there a moment ago, and on which this one relies.
-    pub(crate) fn flush_names(&self) -> Result<(), DiskError> {
-        let path = self.path().join(CHUNKS);
-        let flushed = File::open(&path).and_then(|file| Ok(rustix::fs::syncfs(file)?));
-        flushed.map_err(DiskError::file("flush", path))
+    /// The turn of the one who deletes. Who comes while he waits is behind him.
+    pub(crate) fn turn_to_delete(&self, wait: Duration) -> Result<Turn, DiskError> {
+        let _next = Turn::alone(&self.path().join("lock.next"), wait)?;
+        Turn::alone(&self.path().join("lock"), wait)
+    }
+
+    pub(crate) fn temporary_directory(&self) -> PathBuf {
+        self.path().join(TEMPORARY)
     }
 }
 

@@ -8,12 +8,13 @@
 use super::{Repository, write_durably};
 use crate::chunk::{ChunkId, Digest, Packer};
 use crate::error::DiskError;
-use crate::name::FileName;
+use crate::name::{CHUNKS, FileName};
 use base::Extent;
 use base::limits::DISK_SETTLERS;
-use std::collections::HashSet;
-use std::fs;
+use std::collections::{BTreeSet, HashSet};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -120,7 +121,11 @@ impl Chunks<'_> {
             return Err(error);
         }
         if !self.dry_run {
-            self.repository.flush_names()?;
+            let seen = run
+                .seen
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner);
+            self.flush_names(&seen)?;
         }
         named.sort_unstable_by_key(|&(number, _)| number);
         assert_eq!(named.len(), self.pieces.len(), "every piece has a name");
@@ -128,6 +133,35 @@ impl Chunks<'_> {
             ids: named.into_iter().map(|(_, id)| id).collect(),
             new_chunks: run.new_chunks.into_inner(),
             new_bytes: run.new_bytes.into_inner(),
+        })
+    }
+}
+
+impl Chunks<'_> {
+    /// Makes the names of chunks durable: also of those that were there, because another publisher
+    /// may have put them there a moment ago and been killed since. As many directories at once as
+    /// files before, and for the same reason.
+    fn flush_names(&self, ids: &HashSet<ChunkId>) -> Result<(), DiskError> {
+        let path = |id: &ChunkId| self.repository.path_of(&FileName::of_chunk(id));
+        let directories: BTreeSet<_> = ids
+            .iter()
+            .filter_map(|id| path(id).parent().map(Path::to_owned))
+            .collect();
+        let parent = self.repository.path().join(CHUNKS);
+        let directories: Vec<_> = directories.into_iter().chain([parent]).collect();
+        let next = AtomicUsize::new(0);
+        let flush = || {
+            while let Some(path) = directories.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let flushed = File::open(path).and_then(|directory| directory.sync_all());
+                flushed.map_err(DiskError::file("flush", path))?;
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let settlers: Vec<_> = (0..DISK_SETTLERS).map(|_| scope.spawn(flush)).collect();
+            settlers
+                .into_iter()
+                .try_for_each(|settler| settler.join().expect("a flush does not panic"))
         })
     }
 }

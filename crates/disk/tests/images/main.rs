@@ -9,6 +9,8 @@ mod common;
 #[cfg(test)]
 mod device;
 #[cfg(test)]
+mod gc;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod publish;

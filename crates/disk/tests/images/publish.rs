@@ -117,7 +117,7 @@ fn a_dry_run_counts_and_writes_nothing() {
     };
     let counted = scene.publish(&image, &dry);
     assert_eq!(counted.version, None);
-    assert_eq!(scene.files(""), 1, "the lock alone");
+    assert_eq!(scene.files(""), 2, "two locks alone");
     let published = scene.publish(&image, &Scene::how("base:1"));
     assert_eq!(counted.new_bytes, published.new_bytes);
     assert_eq!(counted.new_chunks, published.new_chunks);

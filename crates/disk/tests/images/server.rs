@@ -206,8 +206,9 @@ impl Shared {
             self.in_flight_most.fetch_max(now, Ordering::SeqCst);
             thread::sleep(self.delay);
             let answer = (self.behaviour)(&asked);
-            let answered = self.answer(stream.get_mut(), &answer);
+            // Whoever has the last byte may ask again at once.
             self.in_flight.fetch_sub(1, Ordering::SeqCst);
+            let answered = self.answer(stream.get_mut(), &answer);
             if answered.is_err() || answer.cut_at.is_some() {
                 return;
             }

@@ -1,0 +1,248 @@
+//! Collecting what nothing points to any more.
+//!
+//! **Roots** are what tags point to, and as much of what they pointed to before as is to be kept;
+//! and every `.caibx` beside the directories, because casync and desync may have put it there. What
+//! a root needs is kept. If a root cannot be read, nothing is deleted: a damaged index does not
+//! make its chunks garbage.
+//!
+//! **Turns.** Roots are gone through beside publishers, which is the long part. Then the turn is
+//! taken alone, only roots that have changed meanwhile are gone through, and the rest is deleted.
+//! So nobody relies on a chunk at the moment when it goes: publishers hold their turn from before
+//! they look for the first chunk until their tag points to the last.
+//!
+//! **Order.** Manifests go first, durably, then indexes, then chunks. A manifest that is there
+//! therefore says that all its chunks are, whenever power is lost; commits rely on that.
+
+use crate::chunk::ChunkId;
+use crate::error::{Damage, DiskError};
+use crate::index::Index;
+use crate::manifest::{Manifest, TagRecord, VersionId};
+use crate::name::{CHUNKS, FileName};
+use crate::repository::{INDEXES, Repository, VERSIONS};
+use crate::signed::Trust;
+use crate::source::{Part, Source};
+use base::limits::DISK_INDEX_CHUNKS_MAX;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What is kept, and how it is collected.
+#[derive(Clone, Copy, Debug)]
+pub struct Collecting {
+    /// Of each tag, how many of the versions that it pointed to last; the one that it points to
+    /// is kept in any case.
+    pub history: usize,
+    /// How long to wait for publishers to finish.
+    pub wait: Duration,
+    /// Nothing is deleted; everything is counted.
+    pub dry_run: bool,
+}
+
+impl Default for Collecting {
+    fn default() -> Self {
+        Self {
+            history: usize::MAX,
+            // Publishers who come meanwhile wait twice as long.
+            wait: Duration::from_secs(30),
+            dry_run: false,
+        }
+    }
+}
+
+/// What was deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Manifests.
+    pub versions: u64,
+    /// Indexes.
+    pub indexes: u64,
+    /// Chunks.
+    pub chunks: u64,
+    /// Files that publishers left over that were killed.
+    pub left_over: u64,
+    /// Bytes of all these.
+    pub bytes: u64,
+    /// Chunks that are needed.
+    pub kept_chunks: u64,
+}
+
+/// Deletes what no root needs.
+///
+/// # Errors
+/// [`DiskError::Busy`] if publishers did not finish in time; any error of a root that cannot be
+/// read. Nothing was deleted then.
+pub fn collect(repository: &Repository, how: &Collecting) -> Result<Collected, DiskError> {
+    let mut marked = Marked::default();
+    marked.mark(repository, how.history)?;
+    let _turn = repository.turn_to_delete(how.wait)?;
+    // What was a root a moment ago and is none any more is found the next time.
+    marked.mark(repository, how.history)?;
+    let mut sweep = Sweep {
+        dry_run: how.dry_run,
+        bytes: 0,
+    };
+    let versions = sweep.files(&repository.path().join(VERSIONS), |name| {
+        let version = name.strip_suffix(".azm").and_then(|id| id.parse().ok());
+        version.is_some_and(|version: VersionId| !marked.versions.contains_key(&version))
+    })?;
+    let indexes = sweep.files(&repository.path().join(INDEXES), |name| {
+        let id = name.strip_suffix(".caibx").and_then(|id| id.parse().ok());
+        id.is_some_and(|id: ChunkId| !marked.indexes.contains(&id))
+    })?;
+    let mut chunks = 0;
+    for directory in repository.names_in(CHUNKS)? {
+        let directory = repository.path().join(CHUNKS).join(directory);
+        if directory.is_dir() {
+            chunks += sweep.files(&directory, |name| {
+                let id = name.strip_suffix(".cacnk").and_then(|id| id.parse().ok());
+                id.is_some_and(|id: ChunkId| !marked.chunks.contains(&id))
+            })?;
+        }
+    }
+    let left_over = sweep.files(&repository.temporary_directory(), |_| true)?;
+    Ok(Collected {
+        versions,
+        indexes,
+        chunks,
+        left_over,
+        bytes: sweep.bytes,
+        kept_chunks: marked.chunks.len() as u64,
+    })
+}
+
+/// What roots need, as far as they have been gone through.
+#[derive(Default)]
+struct Marked {
+    /// With the index of each.
+    versions: HashMap<VersionId, ChunkId>,
+    indexes: HashSet<ChunkId>,
+    chunks: HashSet<ChunkId>,
+    /// Indexes of others that were gone through: inode, length and time.
+    others: HashSet<(u64, u64, i64, i64)>,
+}
+
+impl Marked {
+    fn mark(&mut self, repository: &Repository, history: usize) -> Result<(), DiskError> {
+        for tag in repository.tags()? {
+            // Whoever has signed it: somebody points there.
+            let found = TagRecord::find(repository.source(), &tag, &Trust::Anybody)?;
+            let Some(record) = found else {
+                continue;
+            };
+            for (age, entry) in record.entries.iter().enumerate().take(history.max(1)) {
+                self.mark_version(repository, entry.version, age > 0)?;
+            }
+        }
+        self.mark_others(repository)
+    }
+
+    /// What a tag pointed to earlier may have been collected, with less history kept.
+    fn mark_version(
+        &mut self,
+        repository: &Repository,
+        version: VersionId,
+        may_be_gone: bool,
+    ) -> Result<(), DiskError> {
+        if self.versions.contains_key(&version) {
+            return Ok(());
+        }
+        let manifest = match Manifest::read(repository.source(), version, &Trust::Anybody) {
+            Err(DiskError::Source(error)) if may_be_gone && error.refusal.is_not_found() => {
+                return Ok(());
+            }
+            manifest => manifest?,
+        };
+        let index_id = ChunkId(manifest.index);
+        if !self.indexes.contains(&index_id) {
+            let index = manifest.read_index(repository.source())?;
+            self.chunks.extend(index.ids());
+            self.indexes.insert(index_id);
+        }
+        self.versions.insert(version, index_id);
+        Ok(())
+    }
+
+    /// Indexes under the names that casync and desync know.
+    fn mark_others(&mut self, repository: &Repository) -> Result<(), DiskError> {
+        for name in repository.names_in("")? {
+            if !name.ends_with(".caibx") {
+                continue;
+            }
+            let path = repository.path().join(&name);
+            let stamp = fs::metadata(&path).map(|metadata| {
+                let time = (metadata.mtime(), metadata.mtime_nsec());
+                (metadata.ino(), metadata.len(), time.0, time.1)
+            });
+            let stamp = match stamp {
+                // A tag was removed a moment ago.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                stamp => stamp.map_err(DiskError::file("look at", &path))?,
+            };
+            if self.others.contains(&stamp) {
+                continue;
+            }
+            let index = read_other(repository, &name, &path)?;
+            self.chunks.extend(index.ids());
+            self.others.insert(stamp);
+        }
+        Ok(())
+    }
+}
+
+fn read_other(repository: &Repository, name: &str, path: &Path) -> Result<Index, DiskError> {
+    let damaged = |damage| DiskError::Damaged {
+        place: path.display().to_string(),
+        damage,
+    };
+    let file = FileName::new(name).map_err(|_| damaged(Damage::NotAnIndex))?;
+    let bytes_max = Index::file_bytes(DISK_INDEX_CHUNKS_MAX);
+    let bytes = repository
+        .source()
+        .read_now(&file, Part::Whole { bytes_max })?;
+    Index::from_bytes(&bytes).map_err(damaged)
+}
+
+/// Deletes files, or counts them.
+struct Sweep {
+    dry_run: bool,
+    bytes: u64,
+}
+
+impl Sweep {
+    /// Deletes the files of a directory that are garbage by their names, durably.
+    fn files(
+        &mut self,
+        directory: &Path,
+        is_garbage: impl Fn(&str) -> bool,
+    ) -> Result<u64, DiskError> {
+        let mut count = 0;
+        let failed = |path: &Path| DiskError::file("delete", path.to_owned());
+        let entries = fs::read_dir(directory).map_err(failed(directory))?;
+        for entry in entries {
+            let entry = entry.map_err(failed(directory))?;
+            let name = entry.file_name();
+            if !name.to_str().is_some_and(&is_garbage) {
+                continue;
+            }
+            let path: PathBuf = entry.path();
+            let metadata = entry.metadata().map_err(failed(&path))?;
+            if !metadata.is_file() {
+                continue;
+            }
+            if !self.dry_run {
+                fs::remove_file(&path).map_err(failed(&path))?;
+            }
+            self.bytes += metadata.len();
+            count += 1;
+        }
+        // The order of deletions between directories must outlast a loss of power.
+        if count > 0 && !self.dry_run {
+            let flushed = fs::File::open(directory).and_then(|directory| directory.sync_all());
+            flushed.map_err(failed(directory))?;
+        }
+        Ok(count)
+    }
+}
