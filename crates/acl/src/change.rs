@@ -122,9 +122,12 @@ pub fn widenings(file: &PosixFile<'_>) -> impl Iterator<Item = Widening> {
         let (two, behind) = &groups[second];
         let pairs = groups[..=second].iter().filter_map(|(one, before)| {
             let at_once = before.bits | behind.bits;
-            let is_allowed = (before.requests | behind.requests) >> at_once & 1 == 1;
-            let is_of_one = one != two && (at_once == before.bits || at_once == behind.bits);
-            (!is_allowed && !is_of_one).then(|| Widening {
+            let gets_wider = match one == two {
+                true => before.requests >> at_once & 1 == 0,
+                // What one of them has alone is said of that one alone.
+                false => at_once != before.bits && at_once != behind.bits,
+            };
+            gets_wider.then(|| Widening {
                 groups: [one.clone(), two.clone()],
                 bits: at_once,
             })

@@ -205,6 +205,9 @@ fn read(bytes: &[u8]) -> Result<Stored, AclError> {
     if fields.u32()? != checksum(bytes) {
         return Err(AclError::Malformed("a stored list is damaged"));
     }
+    if mode & !PERMISSIONS != 0 {
+        return Err(AclError::Malformed("a mode has nine permission bits"));
+    }
     if flags & !FLAGS_ALL != 0 || flags & (VIEW | LIMITED) == VIEW | LIMITED {
         return Err(AclError::Malformed("flags without a meaning"));
     }

@@ -256,4 +256,17 @@ fn a_list_is_put_into_windows_order_where_that_is_the_same() {
         None,
         "the user may be in the group"
     );
+    let heirs = acl::AceFlags::FILE_INHERIT.with(acl::AceFlags::DIRECTORY_INHERIT);
+    let passed_on = [
+        Ace {
+            flags: heirs.with(acl::AceFlags::NO_PROPAGATE),
+            ..Ace::allow(Who::Everyone, read)
+        },
+        Ace {
+            flags: heirs,
+            ..Ace::deny(Who::User(2), read)
+        },
+    ];
+    let canonical = list(&passed_on).canonical();
+    assert_eq!(canonical, None, "only the denial reaches heirs of heirs");
 }

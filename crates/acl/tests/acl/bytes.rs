@@ -94,6 +94,43 @@ fn stored_bytes_are_few_and_have_one_form() {
     }
 }
 
+/// What is no form of a stored list: flags, count and mode, what follows, and why.
+#[rustfmt::skip]
+const NO_FORM: [(&str, &str, &str); 14] = [
+    ("20 0100 8001", "ff3f 00 02", "a flag without a meaning"),
+    ("00 0100 8003", "ff3f 00 02", "a mode of more than nine bits"),
+    ("00 0100 8001", "ffff 00 02", "an entry of a fourth kind"),
+    ("00 0100 8001", "ff3f 40 02", "a flag without a meaning in an entry"),
+    ("00 0100 8001", "ff3f 00 07", "a principal of an eighth kind"),
+    ("00 0200 8001", "ff3f 00 02", "an entry that is missing"),
+    ("00 0100 8001", "ff3f 00 02 01 01 61", "a name that nobody speaks of"),
+    ("00 0100 8001", "ff3f 00 06 01000000 01 01 61", "a place that is not there"),
+    ("00 0100 8001", "ff3f 00 06 00000000 01 00", "an empty name"),
+    ("00 0200 8001", "0100 00 06 01000000 0100 00 06 00000000 010161 010162", "another order"),
+    ("00 0200 8001", "0100 00 06 00000000 0100 00 06 01000000 010161 010161", "one name twice"),
+    ("00 0100 8001", "ff3f 00 06 00000000 00 0c 010100000000000100000000", "everyone's SID"),
+    ("10 0100 8001", "00fe0300 ff3f 00 02", "limits that limit nothing"),
+    ("11 0100 8001", "00000008 0000000000000000 ff3f 00 02", "limits of a view"),
+];
+
+#[test]
+fn a_stored_list_has_one_form() {
+    // The checksum is right in all of them.
+    let read = |head: &str, rest: &str| {
+        let mut bytes = hex(&format!("4152 01 {head} 00000000 {rest}"));
+        let sum = crc32c::crc32c(&bytes[..8]);
+        let sum = crc32c::crc32c_append(sum, &bytes[12..]);
+        bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+        Stored::from_bytes(&bytes)
+    };
+    for good in ["00 0100 8001", "0e 0100 8001"] {
+        assert!(read(good, "ff3f 00 02").is_ok(), "{good}");
+    }
+    for (head, rest, why) in NO_FORM {
+        assert!(read(head, rest).is_err(), "{why}");
+    }
+}
+
 #[test]
 fn a_stored_view_knows_what_it_shows() {
     let access = PosixAcl::from_xattr(&hex(
