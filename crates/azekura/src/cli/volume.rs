@@ -30,35 +30,35 @@ impl Volume {
     }
 }
 
-/// Make a volume: of a directory of the server, or striped over its stores
+/// Make a volume: striped over the server's stores, or of a directory of the server
 ///
-/// A directory stays as it is and can be used at the server as before. It must exist, and must not
-/// overlap the server's data directory. The files of a parallel volume lie in the server's stores.
+/// The files of a parallel volume lie in the server's stores. An exported directory stays as it is
+/// and can be used at the server as before. It must exist, and must not overlap the server's data
+/// directory.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  azekura volume create 127.0.0.1:7700/photos --export ./photos\n  \
-                  azekura volume create 127.0.0.1:7700/lab --parallel",
-    group = clap::ArgGroup::new("kind").required(true)
+    after_help = "Examples:\n  azekura volume create 127.0.0.1:7700/lab\n  \
+                  azekura volume create 127.0.0.1:7700/photos --export ./photos"
 )]
 pub(super) struct Create {
     /// HOST:PORT/VOLUME; a name has 1 to 63 of a-z 0-9 - _ . and begins with a letter or digit
     #[arg(value_name = "ADDR/VOLUME")]
     volume: VolumeAddress,
     /// Directory at the server; a relative one is taken from here, as on the same machine
-    #[arg(long, value_name = "DIR", group = "kind")]
+    #[arg(long, value_name = "DIR")]
     export: Option<PathBuf>,
     /// Refuse every change
     #[arg(long, requires = "export")]
     read_only: bool,
-    /// Put files into the server's stores
-    #[arg(long, group = "kind")]
+    /// Put files into the server's stores, which is what is done without --export
+    #[arg(long, conflicts_with = "export")]
     parallel: bool,
-    /// With --parallel: bytes of a file in one store before the next one's turn, a power of two and
-    /// a multiple of the stores' allocation unit; the latter without it
-    #[arg(long, value_name = "SIZE", requires = "parallel")]
+    /// Of a parallel volume: bytes of a file in one store before the next one's turn, a power of
+    /// two and a multiple of the stores' allocation unit; the latter without it
+    #[arg(long, value_name = "SIZE", conflicts_with = "export")]
     stripe_unit: Option<ByteSize>,
-    /// With --parallel: stores that a new file lies in, if there are so many
-    #[arg(long, value_name = "N", requires = "parallel", default_value_t = 4)]
+    /// Of a parallel volume: stores that a new file lies in, if there are so many
+    #[arg(long, value_name = "N", conflicts_with = "export", default_value_t = 4)]
     stripe_width: u16,
     /// Check whether it could be made, without making it
     #[arg(long)]
@@ -73,11 +73,11 @@ pub(super) struct Create {
 impl Create {
     fn run(self, config: &Config) -> Result<()> {
         let kind = match &self.export {
-            Some(export) => VolumeKind::Export {
+            Some(export) if !self.parallel => VolumeKind::Export {
                 path: real_path(export)?,
                 read_only: self.read_only,
             },
-            None => VolumeKind::Parallel {
+            _ => VolumeKind::Parallel {
                 unit_log2: self.stripe_unit.map(unit_log2).transpose()?,
                 width: self.stripe_width,
             },
@@ -136,12 +136,20 @@ fn unit_log2(unit: ByteSize) -> Result<u8> {
 fn refused(server: &Address, kind: &VolumeKind, failure: Failure) -> Failure {
     let export = match kind {
         VolumeKind::Export { path, .. } => path,
-        VolumeKind::Parallel { .. } if failure.to_string().contains("no store") => {
-            return failure.during(format_args!("at {server}")).hint(
-                "a server gets a store with --init, or with --store PATH when it is started",
-            );
+        VolumeKind::Parallel { .. } => {
+            let said = failure.to_string();
+            let failure = failure.during(format_args!("at {server}"));
+            return if said.contains("no store") {
+                failure.hint(
+                    "a server gets a store with --init, or with --store PATH when it is started; \
+                     --export DIR makes a volume of a directory",
+                )
+            } else if said.contains("end by themselves") {
+                failure.hint("a store for volumes is formatted without lifetimes")
+            } else {
+                failure
+            };
         }
-        VolumeKind::Parallel { .. } => return failure.during(format_args!("at {server}")),
     };
     match failure.code() {
         Code::Invalid if !failure.to_string().contains(export) => {

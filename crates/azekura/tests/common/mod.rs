@@ -127,8 +127,7 @@ impl Scene {
     pub(crate) fn with_store(size: &str) -> Self {
         let scene = Self::made(size, |_| None);
         let volume = scene.parallel();
-        let made = scene.azekura(&["volume", "create", &volume, "--parallel"]);
-        made.ok();
+        scene.azekura(&["volume", "create", &volume]).ok();
         scene
     }
 

@@ -51,6 +51,8 @@ pub struct DeviceInfo {
     pub au_count: u64,
     /// How many of them are nobody's now.
     pub au_free: u64,
+    /// How long objects live of which nothing is said.
+    pub lifetimes: store::Lifetimes,
     /// Whether it was too slow for what is promised in the last seconds.
     pub is_degraded: bool,
     /// Why its store takes no changes, if it does not.
@@ -178,6 +180,7 @@ impl Device {
             au_bytes: self.au_bytes,
             au_count: self.au_count,
             au_free: status.usage.free,
+            lifetimes: self.store.lifetimes(),
             is_degraded,
             failure: status.failure,
         }

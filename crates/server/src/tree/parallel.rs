@@ -17,7 +17,7 @@ use super::stores::{ChoreError, Stores};
 use crate::data::ParallelRecord;
 use crate::storage::Storage;
 use base::limits::{LOCK_GRACE_TIME, META_PAGE_ENTRIES_MAX};
-use base::{FileSystemStat, FsError, Handle, RequestId, SessionId, Timestamp, VolumeId};
+use base::{FileSystemStat, FsError, Handle, RequestId, SessionId, StoreId, Timestamp, VolumeId};
 use meta::namespace::{
     self, Chore, Namespace, NamespaceError, NamespaceOptions, Redundancy, Striping, Target, Turn,
 };
@@ -58,6 +58,9 @@ pub(crate) enum ParallelError {
     /// The stripe unit does not fit a store.
     #[error("a stripe unit of {unit} bytes is no multiple of {au}, the allocation unit of a store")]
     Unit { unit: u64, au: u64 },
+    /// Contents would end while the file is there.
+    #[error("objects of store {0} end by themselves, and files of a volume do not")]
+    Lifetime(StoreId),
     /// The namespace says so.
     #[error("the names cannot be read: {0}")]
     Names(#[from] NamespaceError),
@@ -193,6 +196,14 @@ impl Parallel {
             let au = device.au_bytes;
             if !unit.is_multiple_of(au) {
                 return Err(ParallelError::Unit { unit, au });
+            }
+            let lifetimes = device.lifetimes;
+            if lifetimes
+                .default_seconds
+                .or(lifetimes.longest_seconds)
+                .is_some()
+            {
+                return Err(ParallelError::Lifetime(device.store));
             }
         }
         Ok(Striping {
