@@ -4,7 +4,8 @@
 //! time limit, so that a hanging mount ends one suite and leaves nothing behind. What a suite needs
 //! from outside (programs to install, the product's binary) is made before, where the network is as
 //! usual. The subject is a directory: `--mount DIR` names one, otherwise a [`Playground`] serves
-//! and mounts one. Run against a plain ext4 directory, the suites show their own baseline.
+//! and mounts one of each kind of volume, or of the kind that `--volume` names. Run against a plain
+//! ext4 directory, the suites show their own baseline.
 
 mod apps;
 mod consistency;
@@ -25,7 +26,7 @@ use crate::scratch::Scratch;
 use crate::tools::skipped;
 use crate::workspace;
 use anyhow::{Context, Result, bail};
-use playground::Playground;
+use playground::{Playground, VolumeKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -109,6 +110,8 @@ struct Subject {
 #[derive(Clone)]
 struct Options {
     mount: Option<PathBuf>,
+    /// What a playground serves; one after the other without it.
+    volume: Option<VolumeKind>,
     /// The first seed; a failure names the one to begin with.
     seed: u64,
     seeds: u64,
@@ -120,6 +123,7 @@ impl Options {
     fn take(args: &mut Args) -> Result<Self> {
         Ok(Self {
             mount: args.take_value("--mount")?,
+            volume: args.take_value("--volume")?,
             seed: args.take_value("--seed")?.unwrap_or(1),
             seeds: args.take_value("--seeds")?.unwrap_or(20),
             operations: args.take_value("--operations")?.unwrap_or(20_000),
@@ -131,6 +135,9 @@ impl Options {
         let mut words = Vec::new();
         if let Some(mount) = &self.mount {
             words.push(format!("--mount={}", mount.display()));
+        }
+        if let Some(volume) = self.volume {
+            words.push(format!("--volume={}", volume.name()));
         }
         words.push(format!("--seed={}", self.seed));
         words.push(format!("--seeds={}", self.seeds));
@@ -181,8 +188,9 @@ fn run_all<'a>(suites: impl Iterator<Item = &'a Suite>, options: &Options) -> Re
     };
     let mut rows = Vec::new();
     let mut failed = 0;
-    for suite in suites {
-        println!("deep: {}", suite.name);
+    for (suite, options) in suites.flat_map(|suite| runs(suite, options)) {
+        let on = options.volume.map_or("", VolumeKind::name);
+        println!("deep: {} {on}", suite.name);
         let started = Instant::now();
         let result = match (suite.prepare)()? {
             Some(why) => {
@@ -190,7 +198,7 @@ fn run_all<'a>(suites: impl Iterator<Item = &'a Suite>, options: &Options) -> Re
                 format!("skipped: {why}")
             }
             None => {
-                let outcome = run_apart(suite, &binary, options)?;
+                let outcome = run_apart(suite, &binary, &options)?;
                 failed += usize::from(!outcome.success);
                 if outcome.success {
                     "passed".to_owned()
@@ -200,7 +208,7 @@ fn run_all<'a>(suites: impl Iterator<Item = &'a Suite>, options: &Options) -> Re
             }
         };
         rows.push(format!(
-            "{:<10} {:>7.0} s  {result}",
+            "{:<11} {on:<8} {:>7.0} s  {result}",
             suite.name,
             started.elapsed().as_secs_f64()
         ));
@@ -210,6 +218,19 @@ fn run_all<'a>(suites: impl Iterator<Item = &'a Suite>, options: &Options) -> Re
         bail!("deep: {failed} suites failed");
     }
     Ok(())
+}
+
+/// A suite that judges a directory runs once for each kind of volume that a playground serves.
+fn runs<'a>(suite: &'a Suite, options: &Options) -> Vec<(&'a Suite, Options)> {
+    let with = |volume| Options {
+        volume,
+        ..options.clone()
+    };
+    match (suite.on_mount, &options.mount, options.volume) {
+        (true, None, None) => VolumeKind::ALL.map(|kind| (suite, with(Some(kind)))).into(),
+        (true, None, kind) => vec![(suite, with(kind))],
+        _ => vec![(suite, with(None))],
+    }
 }
 
 /// This program again, for one suite, where nothing can stay behind.
@@ -234,7 +255,10 @@ fn run_inside(suite: &Suite, binary: &Path, options: Options) -> Result<()> {
     }
     let playground = match options.mount {
         Some(_) => None,
-        None => Some(Playground::start(binary)?),
+        None => {
+            let volume = options.volume.unwrap_or(VolumeKind::Export);
+            Some(Playground::start(binary, volume)?)
+        }
     };
     let parent = match (&playground, &options.mount) {
         (Some(playground), _) => playground.mount().to_owned(),
@@ -272,7 +296,8 @@ mod tests {
 
     #[test]
     fn options_survive_the_way_inside() {
-        let line = "fsx --mount /tmp --seed 5 --seeds 3 --operations 7 --seconds 9";
+        let line =
+            "fsx --mount /tmp --volume parallel --seed 5 --seeds 3 --operations 7 --seconds 9";
         let mut args = Args::new(line.split(' ').map(str::to_owned).collect());
         let options = Options::take(&mut args).unwrap();
         let mut again = Args::new(options.words());
@@ -281,6 +306,7 @@ mod tests {
         assert_eq!((inside.seed, inside.seeds), (5, 3));
         assert_eq!((inside.operations, inside.seconds), (7, 9));
         assert_eq!(inside.mount, Some(PathBuf::from("/tmp")));
+        assert_eq!(inside.volume, Some(VolumeKind::Parallel));
         assert_eq!(args.finish().unwrap(), ["fsx"]);
     }
 

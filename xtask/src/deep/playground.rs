@@ -1,7 +1,8 @@
 //! A server, a volume and a mount of our own, for one suite.
 //!
 //! Everything goes through the command line that users have. The volume is the export of a
-//! directory on an ext4 of our own, so that its results can be compared with ext4's.
+//! directory on an ext4 of our own, so that its results can be compared with ext4's; or a parallel
+//! one, striped over stores on that ext4.
 
 use super::loop_disk::LoopDisk;
 use crate::process;
@@ -16,6 +17,51 @@ use std::time::{Duration, Instant};
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// An orderly `umount` writes back what is unwritten.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// Stores of a parallel volume, and how large each is: all of it is written when it is made.
+const STORES: usize = 2;
+const STORE_SIZE: &str = "2GiB";
+/// Small, so that small files are striped.
+const STRIPE_UNIT: &str = "64KiB";
+
+/// What is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VolumeKind {
+    Export,
+    Parallel,
+}
+
+impl VolumeKind {
+    pub(crate) const ALL: [Self; 2] = [Self::Export, Self::Parallel];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Export => "export",
+            Self::Parallel => "parallel",
+        }
+    }
+}
+
+/// No such kind.
+#[derive(Debug)]
+pub(crate) struct UnknownKind;
+
+impl std::error::Error for UnknownKind {}
+
+impl std::fmt::Display for UnknownKind {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [one, other] = VolumeKind::ALL.map(VolumeKind::name);
+        write!(formatter, "a volume is {one} or {other}")
+    }
+}
+
+impl std::str::FromStr for VolumeKind {
+    type Err = UnknownKind;
+
+    fn from_str(text: &str) -> Result<Self, UnknownKind> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
+        found.ok_or(UnknownKind)
+    }
+}
 
 /// A mounted volume. Fields are dropped in this order: the server before the disk that it serves.
 pub(crate) struct Playground {
@@ -23,7 +69,7 @@ pub(crate) struct Playground {
     home: PathBuf,
     mount: PathBuf,
     server: Server,
-    _disk: LoopDisk,
+    disk: LoopDisk,
     scratch: Scratch,
 }
 
@@ -38,20 +84,22 @@ impl Drop for Server {
 
 impl Playground {
     /// Serves and mounts.
-    pub(crate) fn start(binary: &Path) -> Result<Self> {
+    pub(crate) fn start(binary: &Path, kind: VolumeKind) -> Result<Self> {
         let scratch = Scratch::new("playground")?;
         let disk = LoopDisk::new(&scratch)?;
         let (home, mount) = (scratch.directory("home")?, scratch.directory("mount")?);
-        let export = disk.path().join("export");
-        std::fs::create_dir(&export).with_context(|| export.display().to_string())?;
         let address = format!("127.0.0.1:{}", free_port()?);
-
+        let stores = match kind {
+            VolumeKind::Export => Vec::new(),
+            VolumeKind::Parallel => make_stores(binary, disk.path())?,
+        };
         let log = File::create(scratch.path().join("server.log"))?;
         let mut server = Command::new(binary);
         server.args(["server", "--listen", &address, "--init"]);
         server.args(["--store-size", "0", "--data"]);
         server
             .arg(scratch.path().join("srv"))
+            .args(stores.iter().flat_map(|path| [Path::new("--store"), path]))
             .env("HOME", &home)
             .stdin(Stdio::null());
         let child = server
@@ -64,19 +112,32 @@ impl Playground {
             home,
             mount,
             server: Server(child),
-            _disk: disk,
+            disk,
             scratch,
         };
         playground.await_server(&address)?;
-
-        let volume = format!("{address}/playground");
-        let mut create = playground.azekura(&["volume", "create", &volume, "--export"]);
-        process::check(create.arg(&export), START_LIMIT)?;
-        // As the ext4 beneath is mounted: the suites have several users, set-id bits and devices.
-        let options = ["mount", "-o", "allow_other,suid,dev", &volume];
-        let mut mount = playground.azekura(&options);
-        process::check(mount.arg(&playground.mount), START_LIMIT)?;
+        playground.mount_volume(kind, &format!("{address}/playground"))?;
         Ok(playground)
+    }
+
+    fn mount_volume(&self, kind: VolumeKind, volume: &str) -> Result<()> {
+        let mut create = self.azekura(&["volume", "create", volume]);
+        match kind {
+            VolumeKind::Export => {
+                let export = self.disk.path().join("export");
+                std::fs::create_dir(&export).with_context(|| export.display().to_string())?;
+                create.arg("--export").arg(&export);
+            }
+            VolumeKind::Parallel => {
+                create.args(["--parallel", "--stripe-unit", STRIPE_UNIT]);
+            }
+        }
+        process::check(&mut create, START_LIMIT)?;
+        // As the ext4 beneath is mounted: the suites have several users, set-id bits and devices.
+        let options = ["mount", "-o", "allow_other,suid,dev", volume];
+        let mut mount = self.azekura(&options);
+        process::check(mount.arg(&self.mount), START_LIMIT)?;
+        Ok(())
     }
 
     /// The mounted directory.
@@ -120,6 +181,19 @@ impl Drop for Playground {
     }
 }
 
+/// Rates are promised to nobody here, so the stores are not measured.
+fn make_stores(binary: &Path, place: &Path) -> Result<Vec<PathBuf>> {
+    let make = |index| {
+        let store = place.join(format!("store-{index}"));
+        let mut format = Command::new(binary);
+        format.args(["store", "format", "--no-calibration", "--size", STORE_SIZE]);
+        format.args(["--unit", STRIPE_UNIT]).arg(&store);
+        process::check(&mut format, STOP_LIMIT)?;
+        Ok(store)
+    };
+    (0..STORES).map(make).collect()
+}
+
 /// A port that was free a moment ago. Somebody else may take it; then the server says so.
 fn free_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
@@ -136,7 +210,9 @@ mod tests {
             crate::tools::skipped("playground", why);
             return;
         }
-        let error = Playground::start(Path::new("/bin/false")).err().unwrap();
+        let error = Playground::start(Path::new("/bin/false"), VolumeKind::Export)
+            .err()
+            .unwrap();
         assert!(error.to_string().contains("does not listen"), "{error:#}");
         let own = format!("azekura-playground-{}", std::process::id());
         let left = crate::scratch::mounts_beneath(&std::env::temp_dir());
