@@ -14,7 +14,7 @@
 //! order for Windows. The mask is in every entry, and an empty one leaves what the mode says,
 //! because so does the kernel. The order is that of draft-ietf-nfsv4-acl-mapping.
 //!
-//! Judged as a view ([`Origin::Posix`](crate::Origin::Posix)), every request gets the kernel's
+//! Judged as a view ([`Origin::Posix`]), every request gets the kernel's
 //! answer. Read by somebody who knows NFSv4's rule alone, it allows more in one case, for who is in
 //! several groups: what one of them may and what another may is allowed in one request.
 

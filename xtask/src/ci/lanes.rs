@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Test programs that touch nothing but their own directories and loopback.
-const BESIDE: [&str; 2] = ["conformance", "hostile"];
+const BESIDE: [&str; 3] = ["conformance", "hostile", "images"];
 
 /// Compiles all tests and runs them; their output goes to the terminal, lane by lane.
 pub(super) fn run(limit: Duration) -> Result<Verdict> {

@@ -151,14 +151,46 @@ impl FileDevice {
         }
         let added = Extent::between(old_bytes, len_bytes);
         if !added.is_empty() {
-            let none = FallocateFlags::empty();
-            fs::fallocate(self.file(), none, added.offset, added.len)
-                .map_err(failed("allocate space for"))?;
-            fill(&self.file(), path, added, progress)?;
-            fs::fsync(self.file()).map_err(failed("flush"))?;
+            self.ensure_room(len_bytes)?;
+            if let Err(error) = self.lengthen(added, progress) {
+                if !matches!(error, OpenError::Cancelled) {
+                    // Some file systems give out what there is before they say that it is too
+                    // little. What cannot be cut off is taken in by the next try.
+                    let _ = fs::ftruncate(self.file(), old_bytes);
+                }
+                return Err(error);
+            }
             self.set_len_bytes(len_bytes);
         }
         Ok(len_bytes)
+    }
+
+    /// Whether the file system has space for a file of `len_bytes`, as far as that is known before.
+    ///
+    /// # Errors
+    /// [`OpenError::System`].
+    pub fn ensure_room(&self, len_bytes: u64) -> Result<(), OpenError> {
+        let failed = |errno| system("allocate space for", self.path(), errno);
+        let more = len_bytes.saturating_sub(self.len_bytes());
+        let stat = fs::fstatvfs(self.file()).map_err(failed)?;
+        match stat.f_bavail.saturating_mul(stat.f_frsize) < more {
+            true => Err(failed(Errno::NOSPC)),
+            false => Ok(()),
+        }
+    }
+
+    fn lengthen(&self, added: Extent, progress: &mut Progress<'_>) -> Result<(), OpenError> {
+        let path = self.path();
+        let failed = |what| move |errno| system(what, path, errno);
+        fs::fallocate(
+            self.file(),
+            FallocateFlags::empty(),
+            added.offset,
+            added.len,
+        )
+        .map_err(failed("allocate space for"))?;
+        fill(&self.file(), path, added, progress)?;
+        fs::fsync(self.file()).map_err(failed("flush"))
     }
 
     /// Writes zeros over `extent`: what a new block device needs before it is measured, and what

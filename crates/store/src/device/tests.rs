@@ -575,6 +575,25 @@ fn who_is_killed_while_making_a_file_leaves_nothing() {
 }
 
 #[test]
+fn a_file_stays_as_it_is_if_there_is_no_space_to_make_it_longer() {
+    let directory = scratch();
+    let path = directory.path().join("file");
+    let device = create(&path, MIB);
+    let (before, huge) = (path.metadata().unwrap(), 1 << 50);
+    for error in [
+        device.ensure_room(huge).unwrap_err(),
+        device.grow(huge, &mut go).unwrap_err(),
+    ] {
+        assert!(matches!(error, OpenError::System { .. }), "{error}");
+    }
+    let after = path.metadata().unwrap();
+    let blocks = std::os::unix::fs::MetadataExt::blocks;
+    assert_eq!((after.len(), blocks(&after)), (MIB, blocks(&before)));
+    assert_eq!(device.len_bytes(), MIB);
+    device.ensure_room(2 * MIB).unwrap();
+}
+
+#[test]
 fn a_block_device_is_measured_claimed_and_used() {
     let directory = scratch();
     let path = directory.path().join("backing");

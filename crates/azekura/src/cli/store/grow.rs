@@ -42,6 +42,9 @@ impl Grow {
         let after = before.grown_to(len_bytes);
         let after = after.map_err(|error| on(path, error.into()))?;
         if self.dry_run {
+            if !device.is_block_device() {
+                device.ensure_room(len_bytes)?;
+            }
             return self.tell(&before, &after);
         }
         if after.au_count == before.au_count {
