@@ -78,13 +78,38 @@ impl Core {
         offset: u64,
         data: &[u8],
     ) -> Result<(), StoreError> {
-        match self.transact(now, |t| t.write(object, offset, data)) {
-            Err(StoreError::TooMuch { .. }) if data.len() as u64 > PIECE_BYTES => {
-                let (first, second) = data.split_at(data.len() / 2);
-                self.write(now, object, offset, first)?;
-                self.write(now, object, offset + first.len() as u64, second)
+        let (mut rest, mut offset, mut part_max) = (data, offset, usize::MAX);
+        loop {
+            let written = self.write_some(now, object, offset, rest, &mut part_max)?;
+            rest = &rest[written..];
+            offset += written as u64;
+            if rest.is_empty() {
+                return Ok(());
             }
-            other => other,
+        }
+    }
+
+    /// Writes a first part of `data` in one transaction, says how much: all of it, at most
+    /// `part_max` bytes, or less if that is too much for one; then `part_max` becomes less, too.
+    ///
+    /// # Errors
+    /// Those of [`Self::write`]; nothing is written then.
+    pub(crate) fn write_some(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        offset: u64,
+        data: &[u8],
+        part_max: &mut usize,
+    ) -> Result<usize, StoreError> {
+        loop {
+            let len = data.len().min(*part_max);
+            match self.transact(now, |t| t.write(object, offset, &data[..len])) {
+                Err(StoreError::TooMuch { .. }) if len as u64 > PIECE_BYTES => {
+                    *part_max = half(offset, len);
+                }
+                written => return written.map(|()| len),
+            }
         }
     }
 
@@ -231,5 +256,16 @@ impl Core {
         let holder = self.record(&Key::Holder(onode.holder))?;
         reserve::check_alive(object, &onode, holder, now.max(self.now()))?;
         Ok(onode)
+    }
+}
+
+/// About half of so many bytes from an offset on, up to where a piece ends if one does there.
+fn half(offset: u64, len: usize) -> usize {
+    let middle = offset + len as u64 / 2;
+    let end = middle - middle % PIECE_BYTES;
+    if end > offset {
+        (end - offset) as usize
+    } else {
+        len / 2
     }
 }

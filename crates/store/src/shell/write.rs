@@ -109,21 +109,21 @@ impl Shared {
         data: &[u8],
         lent: &Lent,
     ) -> Result<(), StoreError> {
-        let mut rest = data;
+        let (mut rest, mut part_max) = (data, STORE_WRITE_BYTES_MAX);
         loop {
             // Cut where allocation units are.
             let unit = STORE_WRITE_BYTES_MAX as u64;
             let len = rest.len().min((unit - offset % unit) as usize);
-            let (part, after) = rest.split_at(len);
-            self.device.wait_for_room(part.len())?;
-            self.change(|core, now| {
+            self.device.wait_for_room(len)?;
+            // One transaction each: what waits for a commit goes on behind what it has written.
+            let written = self.change(|core, now| {
                 self.device.lend(lent.clone());
-                let written = core.write(now, object, offset, part);
+                let written = core.write_some(now, object, offset, &rest[..len], &mut part_max);
                 self.device.lend(Lent::default());
                 written
             })?;
-            rest = after;
-            offset += len as u64;
+            rest = &rest[written..];
+            offset += written as u64;
             if rest.is_empty() {
                 return Ok(());
             }

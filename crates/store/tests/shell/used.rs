@@ -1,10 +1,13 @@
-//! A reservation that is used up: what is deleted of it can be used again at once.
+//! A reservation that is used up: what is deleted of it can be used again at once, and all of it
+//! can be written over where no space is left to move it to.
 
 use crate::work;
 use base::ObjectId;
 use reservation::{Interval, Moment};
 use sim::CrashDisk;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 use store::device::InOrder;
 use store::{Core, Request, Store, StoreError, Terms};
 
@@ -96,4 +99,33 @@ fn the_records_of_what_was_deleted() {
         assert!(store.info(id(number)).is_err());
     }
     store.stop().unwrap();
+}
+
+#[test]
+fn what_is_written_over_at_once_may_be_more_than_many_log_entries() {
+    let (store, reservation) = full_but_for(6, 40);
+    let store = Arc::new(store);
+    store.create(id(1), Terms::Reserved(reservation)).unwrap();
+    store.write(id(1), 0, &vec![1; 6 * AU]).unwrap();
+    let (done, written) = mpsc::channel();
+    let writers: Vec<_> = (2..5)
+        .map(|number| {
+            let (store, done) = (Arc::clone(&store), done.clone());
+            thread::spawn(move || done.send(store.write(id(1), 1000, &vec![number; 6 * AU - 3000])))
+        })
+        .collect();
+    for _ in &writers {
+        // Each goes on after every commit that it waits for, beside the others.
+        let written = written.recv_timeout(Duration::from_secs(60));
+        written.expect("every writer ends").unwrap();
+    }
+    let mut bytes = vec![0; 6 * AU];
+    assert_eq!(store.read(id(1), 0, &mut bytes).unwrap(), bytes.len());
+    let (first, rest) = bytes.split_at(1000);
+    let (middle, last) = rest.split_at(6 * AU - 3000);
+    assert!(first.iter().chain(last).all(|byte| *byte == 1));
+    assert!(middle.iter().all(|byte| (2..5).contains(byte)));
+    for writer in writers {
+        writer.join().unwrap().unwrap();
+    }
 }
