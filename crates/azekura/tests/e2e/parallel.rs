@@ -84,10 +84,29 @@ fn files_are_what_they_are_on_any_file_system() {
     let mut expected = whole;
     expected[3_333_333..3_338_333].fill(0xee);
     assert!(fs::read(far.join("d/large")).unwrap() == expected);
+    drop(file);
+    copy_within(&near.join("d/large"), expected);
     let listed = shell(near, "ls; tar c . | tar t | sort; find . -type f | wc -l");
     assert!(listed.ends_with("3\n"), "{listed}");
     shell(far, "rm -r d renamed linked symlink; test -z \"$(ls -A)\"");
     assert_eq!(fs::read_dir(near).unwrap().count(), 0);
+}
+
+/// The kernel copies through the page cache, and reads ahead into what it is just writing.
+fn copy_within(path: &Path, mut expected: Vec<u8>) {
+    let len = expected.len();
+    let (from, to, bytes) = (len - 280_897, len - 110_922, 110_344);
+    let source = File::open(path).unwrap();
+    let mut target = OpenOptions::new().write(true).open(path).unwrap();
+    target.write_all_at(&[0x0d; 19_375], to as u64 + 5).unwrap();
+    expected[to + 5..to + 5 + 19_375].fill(0x0d);
+    (&source).seek(SeekFrom::Start(from as u64)).unwrap();
+    target.seek(SeekFrom::Start(to as u64)).unwrap();
+    std::io::copy(&mut source.take(bytes as u64), &mut target).unwrap();
+    expected.copy_within(from..from + bytes, to);
+    assert!(fs::read(path).unwrap() == expected);
+    drop(target);
+    assert!(fs::read(path).unwrap() == expected);
 }
 
 #[test]

@@ -138,7 +138,11 @@ impl Volume {
         wanted: Extent,
         size: u64,
     ) -> Vec<(Completion, bool)> {
-        let asked = state.streams.with_refused(wanted);
+        let mut asked = state.streams.with_refused(wanted);
+        if state.written.is_unstored_in(asked) {
+            // Only what is wanted has been waited for.
+            asked = wanted;
+        }
         let mut missing = state.missing(asked.intersection(Extent::new(0, size)));
         if let Some(buffer) = self.transport.blocking() {
             // The blocking remote procedure call of the paper: one large request, nothing ahead.
@@ -329,6 +333,11 @@ impl Volume {
             let Some(fetch) = state.streams.poll_fetch(now(), &line, room) else {
                 break;
             };
+            if state.written.is_unstored_in(fetch.extent) {
+                // What the server would say of it is old. The next reader asks again.
+                state.streams.on_dropped(fetch.extent);
+                break;
+            }
             let class = Class::Prediction;
             self.fetch(
                 node,

@@ -24,9 +24,9 @@ use super::Volume;
 use crate::cache::{Node, NodeId};
 use crate::object::{ObjectCallError, StorageServer, StoreClient};
 use crate::transport::{Call, CallError, Pending, Response, Transport};
-use base::limits::{CLIENT_LAYOUTS_MAX, COMMIT_TRIES_MAX};
+use base::limits::CLIENT_LAYOUTS_MAX;
 use base::{FsError, Handle, Principal, QuickMap, StoreId, WriteVerifier};
-use carry::Carrying;
+use carry::{Carrying, Patience};
 use readahead::Line;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -148,6 +148,10 @@ impl Volume {
         }
     }
 
+    fn patience(&self) -> Patience {
+        Patience::new(self.transport.request_time_max())
+    }
+
     /// Where a file lies, as it is remembered or as the manager says.
     async fn layout(
         &self,
@@ -168,17 +172,15 @@ impl Volume {
             file: file.clone(),
             purpose,
         };
-        let mut attempt = 0;
+        let mut patience = self.patience();
         let layout = loop {
             match self.step(who, step.clone()).await {
                 Ok((StepReply::Layout(layout), _)) => break Arc::new(layout),
                 Ok(_) => return Err(FsError::Io),
                 // It is being cut.
-                Err(FsError::WouldBlock) if attempt < COMMIT_TRIES_MAX => {}
+                Err(FsError::WouldBlock) => patience.wait().await?,
                 Err(error) => return Err(error),
             }
-            carry::pause(attempt).await;
-            attempt += 1;
         };
         let mut layouts = stripes.layouts();
         if layouts.len() >= CLIENT_LAYOUTS_MAX {

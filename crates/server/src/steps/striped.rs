@@ -60,6 +60,8 @@ impl Execution {
     ) -> Result<StepReply, Stop> {
         let (place, _) = self.file_ref(worker, file, Use::Write)?;
         let parallel = parallel(&place)?;
+        // What is gone already makes the file no longer.
+        parallel.check_generation(&place.inner, generation)?;
         self.changes(&place);
         let noted = (parallel.names).wrote(&self.turn, &self.who, &place.inner, end);
         // After the size: a cut that begins now takes nothing away that is not to go.

@@ -3,9 +3,10 @@
 use super::map::{Part, parts};
 use super::{Stripes, Volume, fs_error};
 use crate::cache::NodeId;
+use crate::clock::now;
 use crate::object::{ObjectCallError, StoreClient};
 use base::limits::COMMIT_TRIES_MAX;
-use base::{Extent, FsError, Principal, WriteVerifier};
+use base::{Extent, FsError, Principal, Time, WriteVerifier};
 use bytes::{Bytes, BytesMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -283,17 +284,16 @@ impl<'a> Carrying<'a> {
         let Target::Handle(handle) = &file.target else {
             return Err(FsError::Invalid);
         };
-        let mut attempt = 0;
+        let mut patience = self.volume.patience();
         loop {
             let changed = self.try_change(file, purpose, (extent, end), &act).await;
             match changed {
                 // It is being cut, or was; or another manager takes over.
-                Err(FsError::WouldBlock) if attempt < COMMIT_TRIES_MAX => {}
+                Err(FsError::WouldBlock) => {}
                 other => return other,
             }
             self.stripes.forget(handle);
-            pause(attempt).await;
-            attempt += 1;
+            patience.wait().await?;
         }
     }
 
@@ -360,22 +360,60 @@ async fn write_part(
     data: Bytes,
 ) -> Result<Option<WriteVerifier>, ObjectCallError> {
     let object = part.column.object;
-    let written = match store.write(object, part.offset, data.clone()).await {
-        Err(ObjectCallError::Object(ObjectError::NotFound)) => {
-            match store.create(object, None).await {
-                // Somebody else was first.
-                Ok(_) | Err(ObjectCallError::Object(ObjectError::Exists)) => {}
-                Err(error) => return Err(error),
+    let mut attempt = 0;
+    let written = loop {
+        match store.write(object, part.offset, data.clone()).await {
+            Err(ObjectCallError::Object(ObjectError::NotFound)) if attempt < COMMIT_TRIES_MAX => {
+                if attempt > 1 {
+                    pause(attempt).await;
+                }
+                match store.create(object, None).await {
+                    // Somebody else was first.
+                    Ok(_) | Err(ObjectCallError::Object(ObjectError::Exists)) => {}
+                    Err(error) => return Err(error),
+                }
+                // A server that starts anew may lose it before it is written.
+                attempt += 1;
             }
-            store.write(object, part.offset, data).await
+            written => break written,
         }
-        other => other,
     };
     Ok(Some(written?.verifier))
 }
 
+/// How long something is tried again that is not possible yet: as long as a request waits for a
+/// server that is away. A cut takes what the stores take to flush.
+pub(super) struct Patience {
+    attempt: usize,
+    begin: Time,
+    limit: Duration,
+}
+
+impl Patience {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self {
+            attempt: 0,
+            begin: now(),
+            limit,
+        }
+    }
+
+    /// Waits a little before the next try, longer each time.
+    ///
+    /// # Errors
+    /// [`FsError::TimedOut`].
+    pub(super) async fn wait(&mut self) -> Result<()> {
+        if now().since(self.begin) >= self.limit {
+            return Err(FsError::TimedOut);
+        }
+        pause(self.attempt).await;
+        self.attempt += 1;
+        Ok(())
+    }
+}
+
 /// Waits a little before something is tried once more, longer each time.
-pub(super) async fn pause(attempt: usize) {
+async fn pause(attempt: usize) {
     let pause = Duration::from_millis(1 << attempt.min(10)).min(PAUSE_MAX);
     tokio::time::sleep(pause).await;
 }
