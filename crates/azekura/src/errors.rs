@@ -11,8 +11,8 @@
 //!   code: AZ0101 (docs/errors/AZ0101.md)
 //! ```
 
-use ::store::StoreError;
 use ::store::device::{CalibrateError, OpenError};
+use ::store::{Damage, StoreError};
 use base::{DeviceError, FsError};
 use client::transport::{CallError, ConnectError};
 use mount::kernel::{MountError, SessionError};
@@ -627,7 +627,14 @@ impl From<StoreError> for Failure {
             // Those of objects and reservations, which no command asks for yet.
             _ => Code::Internal,
         };
-        Self::new(code, error.to_string())
+        let failure = Self::new(code, error.to_string());
+        match error {
+            StoreError::Damaged(Damage::Log(_)) => failure.hint(
+                "`azekura store check PATH` says what is left without it; with --repair \
+                 --give-up-log the store goes on from there",
+            ),
+            _ => failure,
+        }
     }
 }
 

@@ -72,6 +72,14 @@ pub struct LogHead {
     pub sequence: u64,
 }
 
+impl LogHead {
+    /// Whether an entry can begin there.
+    fn is_possible(&self) -> bool {
+        const MAX: u64 = u64::MAX >> 1;
+        self.position.is_multiple_of(PAGE_BYTES) && self.position <= MAX && self.sequence <= MAX
+    }
+}
+
 /// Numbers that only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
@@ -130,7 +138,8 @@ impl Superblock {
         let superblock: Self =
             postcard::from_bytes(&page[HEADER_BYTES..]).map_err(|_| Damage::Superblocks)?;
         superblock.layout.check()?;
-        if superblock.capability.len() > CAPABILITY_BYTES_MAX {
+        if superblock.capability.len() > CAPABILITY_BYTES_MAX || !superblock.log_head.is_possible()
+        {
             return Err(Damage::Superblocks.into());
         }
         Ok(superblock)
@@ -243,6 +252,23 @@ mod tests {
             Superblock::choose(good(2), newer),
             Err(StoreError::Newer { .. })
         ));
+    }
+
+    #[test]
+    fn a_head_where_no_entry_can_begin_is_damage() {
+        for (position, sequence) in [(8193, 9), (u64::MAX - 4095, 9), (8192, u64::MAX)] {
+            let log_head = LogHead { position, sequence };
+            let page = Superblock {
+                log_head,
+                ..sample(2)
+            }
+            .encode();
+            let decoded = Superblock::decode(&page);
+            assert!(
+                matches!(decoded, Err(StoreError::Damaged(_))),
+                "{log_head:?}"
+            );
+        }
     }
 
     #[test]

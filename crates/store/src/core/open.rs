@@ -216,6 +216,7 @@ impl Core {
                 self.replay_change(change)?;
             }
         }
+        replay.check_end()?;
         Ok(replay.end())
     }
 

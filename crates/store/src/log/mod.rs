@@ -64,12 +64,9 @@ impl Log {
         Ok(())
     }
 
-    /// Longest body of an entry: what a sixteenth of the log carries. Two thirds that checkpoints
-    /// leave in use, each with an entry that passed the mark, an entry's worth lost at the end and
-    /// one more entry are together less than the log.
+    /// Longest body of an entry.
     pub(crate) fn body_bytes_max(&self) -> usize {
-        let pages = (self.capacity_bytes / 16).min(ENTRY_BYTES_MAX) / PAGE_BYTES;
-        pages as usize * PAGE_SECTORS * BODY_BYTES
+        body_bytes_max(self.capacity_bytes)
     }
 
     /// Where the next entry will be.
@@ -151,6 +148,14 @@ impl Log {
     }
 }
 
+/// Longest body of an entry: what a sixteenth of the log carries. Two thirds that checkpoints leave
+/// in use, each with an entry that passed the mark, an entry's worth lost at the end and one more
+/// entry are together less than the log.
+fn body_bytes_max(capacity_bytes: u64) -> usize {
+    let pages = (capacity_bytes / 16).min(ENTRY_BYTES_MAX) / PAGE_BYTES;
+    pages as usize * PAGE_SECTORS * BODY_BYTES
+}
+
 /// Bytes of an entry with a body of `len` bytes.
 fn entry_bytes(len: usize) -> u64 {
     let sectors = len.div_ceil(BODY_BYTES).max(1);
@@ -212,6 +217,34 @@ impl<'a> Replay<'a> {
             return Ok(None);
         }
         self.read_at(self.next.position + self.capacity_bytes - within)
+    }
+
+    /// Whether the end that [`Self::read`] came to is one. Nothing is written behind an entry
+    /// before it is durable: what has a number beyond the next one was acknowledged, and so was the
+    /// entry that is missing here. Looks where the entry behind that one can be.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if an entry is missing; the device's.
+    pub(crate) fn check_end(&self) -> Result<(), StoreError> {
+        let within = self.next.position % self.capacity_bytes;
+        let reach = entry_bytes(body_bytes_max(self.capacity_bytes)) + PAGE_BYTES;
+        let ahead = within..(within + reach).min(self.capacity_bytes);
+        // One of the two that did not fit before the end is at the first byte.
+        let is_near_end = within + 2 * reach > self.capacity_bytes;
+        let first = 0..if is_near_end { reach } else { 0 };
+        for places in [ahead, first] {
+            let mut bytes = vec![0; (places.end - places.start) as usize];
+            (self.device).read_at(LOG_OFFSET + places.start, &mut bytes)?;
+            let is_missing = |page: &mut [u8]| {
+                // What is bad here is no entry that anybody needs, or not the first of them.
+                let stamp = sector::decode(&mut page[..SECTOR_BYTES], 0).ok().flatten();
+                stamp.is_some_and(|stamp| stamp.sequence > self.next.sequence)
+            };
+            if bytes.chunks_mut(PAGE).any(is_missing) {
+                return Err(Damage::Log(LOG_OFFSET + within).into());
+            }
+        }
+        Ok(())
     }
 
     fn read_at(&mut self, position: u64) -> Result<Option<Vec<u8>>, StoreError> {

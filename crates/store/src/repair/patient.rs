@@ -35,6 +35,8 @@ pub(super) struct Patient {
     settled: BTreeSet<PieceAt>,
     /// Damaged sectors of the log, none of which is needed.
     bad_sectors: Vec<u64>,
+    /// The damage in the log from which on nothing is replayed.
+    given_up_at: Option<u64>,
 }
 
 /// What it is made from.
@@ -130,6 +132,7 @@ impl Patient {
             gone: Vec::new(),
             settled: BTreeSet::new(),
             bad_sectors: Vec::new(),
+            given_up_at: None,
         };
         patient.fill(*other)?;
         patient.tell_gaps(&views.newest, findings);
@@ -194,19 +197,24 @@ impl Patient {
         let mut replay = Replay::new(&*views.device, &layout, head);
         loop {
             let sequence = replay.end().0.sequence;
+            let is_used = sequence < newest.log_head.sequence;
             let body = match replay.read() {
                 Ok(Some(body)) => body,
-                Ok(None) if sequence < newest.log_head.sequence => {
+                Ok(None) if is_used => {
                     let next = replay.end().0.position;
                     let at = LOG_OFFSET + next % layout.log_bytes;
                     return Err(Damage::Log(at).into());
                 }
-                Ok(None) => break,
-                Err(StoreError::Damaged(damage))
-                    if how.give_up_log && sequence >= newest.log_head.sequence =>
-                {
-                    let what = format!("{damage} is damaged: what came after it is given up");
-                    findings.push(Finding::new(Kind::Log, Mend::Possible, what));
+                Ok(None) => match replay.check_end() {
+                    Ok(()) => break,
+                    Err(StoreError::Damaged(damage)) => {
+                        self.give_up(damage, how, findings)?;
+                        break;
+                    }
+                    Err(other) => return Err(other),
+                },
+                Err(StoreError::Damaged(damage)) if !is_used => {
+                    self.give_up(damage, how, findings)?;
                     break;
                 }
                 Err(other) => return Err(other),
@@ -231,11 +239,38 @@ impl Patient {
         Ok(())
     }
 
+    /// Goes on without what the log had from some damage on, if that is wished or nothing is going
+    /// to be written.
+    fn give_up(
+        &mut self,
+        damage: Damage,
+        how: Examination,
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), StoreError> {
+        if how.repair && !how.give_up_log {
+            return Err(damage.into());
+        }
+        let (mend, so) = match how.give_up_log {
+            true => (Mend::Possible, "what came after it is given up"),
+            false => (
+                Mend::Impossible,
+                "acknowledged changes are lost; --repair --give-up-log goes on without them",
+            ),
+        };
+        let what = format!("{damage} is damaged: {so}");
+        findings.push(Finding::new(Kind::Log, mend, what));
+        if let Damage::Log(at) = damage {
+            self.given_up_at = Some(at);
+        }
+        Ok(())
+    }
+
     /// Looks for sectors that would be in the way when the log comes to them. All that are needed
-    /// were read before.
+    /// were read before. The next entry gets a number beyond all that are there: those of entries
+    /// that were given up must not look like its successors.
     fn scan_log(&mut self, findings: &mut Vec<Finding>) -> Result<(), StoreError> {
         let log_bytes = self.core.layout.log_bytes;
-        let mut at = 0;
+        let (mut at, mut last) = (0, 0);
         while at < log_bytes {
             let mut bytes = vec![0; SCAN_BYTES.min(log_bytes - at) as usize];
             self.core.device.read_at(LOG_OFFSET + at, &mut bytes)?;
@@ -243,14 +278,27 @@ impl Patient {
                 .step_by(SECTOR_BYTES)
                 .zip(bytes.chunks_mut(SECTOR_BYTES))
             {
-                if sector::decode(sector, offset).is_err() {
-                    self.bad_sectors.push(offset);
+                match sector::decode(sector, offset) {
+                    Ok(stamp) => last = last.max(stamp.map_or(0, |stamp| stamp.sequence)),
+                    Err(_) => self.bad_sectors.push(offset),
                 }
             }
             at += SCAN_BYTES;
         }
-        if let Some(first) = self.bad_sectors.first() {
-            let count = self.bad_sectors.len();
+        let layout = self.core.layout;
+        let next = self.core.durable_log().1;
+        if last >= next.sequence && self.given_up_at.is_some() {
+            let sequence = last.checked_add(1).ok_or(Damage::Log(LOG_OFFSET))?;
+            let next = LogHead { sequence, ..next };
+            let opening = self.core.superblock().opening;
+            self.core.resume_log(Log::new(&layout, opening, next, next));
+        }
+        // What was told of already.
+        let others = self.bad_sectors.iter();
+        let others = others.filter(|at| Some(**at) != self.given_up_at);
+        let others: Vec<u64> = others.copied().collect();
+        if let Some(first) = others.first() {
+            let count = others.len();
             let what =
                 format!("{count} sectors of the log, not in use, are damaged: from {first} on");
             findings.push(Finding::new(Kind::Log, Mend::Possible, what));

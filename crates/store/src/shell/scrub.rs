@@ -15,7 +15,7 @@ use super::{Shared, Store};
 use crate::check::{Bad, Finding, Kind, Mend, Report, SOME_RECORDS, Source, bad_parts, locate};
 use crate::content;
 use crate::key::{Key, Value};
-use crate::layout::{PAGE_BYTES, SPAN_BYTES, SUPERBLOCK_OFFSETS};
+use crate::layout::{LOG_OFFSET, PAGE_BYTES, SPAN_BYTES, SUPERBLOCK_OFFSETS};
 use crate::log::Replay;
 use crate::pages::Pages;
 use crate::read::Plan;
@@ -181,7 +181,10 @@ impl Scrub<'_, '_> {
                 }
                 match replay.read() {
                     Ok(Some(body)) => self.spend(body.len() as u64)?,
-                    Ok(None) => break Some(Damage::Log(next.position % layout.log_bytes)),
+                    Ok(None) => {
+                        let within = next.position % layout.log_bytes;
+                        break Some(Damage::Log(LOG_OFFSET + within));
+                    }
                     Err(StoreError::Damaged(damage)) => break Some(damage),
                     Err(other) => return Err(other.into()),
                 }

@@ -409,6 +409,36 @@ fn data_that_is_bad_is_named_by_object_and_bytes() {
     assert_eq!(whole(&disk, &model).len(), model.len() - 1);
 }
 
+/// Gives up what the log has after its damage.
+fn give_up(disk: &Arc<CrashDisk>) -> Report {
+    let device: Arc<dyn BlockDevice> = disk.clone();
+    let examination = Examination {
+        options: world::options(),
+        data: true,
+        repair: true,
+        give_up_log: true,
+    };
+    let report = examination.run(&device, &mut |_, _| {}).unwrap();
+    assert_eq!(examine(disk, false).unwrap().findings, []);
+    report
+}
+
+/// What is found in a store whose log is damaged, and that nothing but giving up puts it right.
+fn log_findings(disk: &Arc<CrashDisk>) -> Vec<(Kind, Mend)> {
+    let opened = Core::open(disk.clone(), world::options());
+    let damaged = matches!(opened, Err(StoreError::Damaged(Damage::Log(_))));
+    assert!(damaged, "{:?}", opened.err());
+    let repaired = examine(disk, true);
+    assert!(
+        matches!(repaired, Err(StoreError::Damaged(Damage::Log(_)))),
+        "{repaired:?}"
+    );
+    let report = examine(disk, false).unwrap();
+    let findings = report.findings.iter();
+    let of_log = findings.filter(|finding| finding.kind == Kind::Log);
+    of_log.map(|f| (f.kind, f.mend)).collect()
+}
+
 #[test]
 fn a_damaged_log_is_given_up_only_if_that_is_said() {
     let (disk, mut store, model) = store_of_all_kinds();
@@ -420,29 +450,66 @@ fn a_damaged_log_is_given_up_only_if_that_is_said() {
     drop(store);
     disk.write_at(at + 100, &[0xEE; 20]).unwrap();
     disk.restart_log();
-    for repair in [false, true] {
-        let refused = examine(&disk, repair);
-        assert!(
-            matches!(refused, Err(StoreError::Damaged(_))),
-            "{refused:?}"
-        );
-    }
-    let device: Arc<dyn BlockDevice> = disk.clone();
-    let examination = Examination {
-        options: world::options(),
-        data: true,
-        repair: true,
-        give_up_log: true,
-    };
-    let report = examination.run(&device, &mut |_, _| {}).unwrap();
-    assert!(
-        report.findings.iter().any(|f| f.kind == Kind::Log),
-        "{report:?}"
-    );
-    assert_eq!(examine(&disk, false).unwrap().findings, []);
+    assert_eq!(log_findings(&disk), [(Kind::Log, Mend::Impossible)]);
+    let report = give_up(&disk);
+    let of_log = report.findings.iter().filter(|f| f.kind == Kind::Log);
+    assert_eq!(of_log.count(), 1, "one damage, told once: {report:?}");
     assert_eq!(
         whole(&disk, &model).len(),
         model.len(),
         "it is what it was before"
     );
+}
+
+#[test]
+fn an_entry_that_is_not_there_is_missed_if_later_ones_are() {
+    let (disk, mut store, mut model) = store_of_all_kinds();
+    let object = world::id(1);
+    model.remove(&object);
+    let log_bytes = store.layout().log_bytes;
+    let before = disk.image();
+    let mut places = Vec::new();
+    for number in 0..4_u8 {
+        let next = store.durable_log().1.position;
+        places.push(crate::layout::LOG_OFFSET + next % log_bytes);
+        store.write(NOW, object, 0, &[number; 700]).unwrap();
+        store.commit().unwrap();
+    }
+    drop(store);
+    let after = disk.image();
+    let page = |image: &Image, at: u64| {
+        let mut page = vec![0; PAGE_BYTES as usize];
+        let disk = CrashDisk::from_image(image.clone());
+        disk.read_at(at, &mut page).unwrap();
+        page
+    };
+    let last = places.pop().unwrap();
+    for lost in places {
+        // As if the device had never written it.
+        let mut image = after.clone();
+        image.write_at(lost, &page(&before, lost));
+        let disk = Arc::new(CrashDisk::from_image(image));
+        assert_eq!(log_findings(&disk), [(Kind::Log, Mend::Impossible)]);
+        give_up(&disk);
+        // What was given up does not come back behind what is written now.
+        for number in 10..13 {
+            let mut store = Core::open(disk.clone(), world::options()).unwrap();
+            store.write(NOW, object, 0, &[number; 700]).unwrap();
+            store.commit().unwrap();
+            drop(store);
+            let store = Core::open_read_only(disk.clone(), world::options()).unwrap();
+            let mut bytes = [0; 700];
+            store.read(NOW, object, 0, &mut bytes).unwrap();
+            assert_eq!(bytes, [number; 700]);
+        }
+        assert_eq!(whole(&disk, &model).len(), model.len());
+    }
+    // The last one may never have been acknowledged.
+    let mut image = after.clone();
+    image.write_at(last, &page(&before, last));
+    let disk = Arc::new(CrashDisk::from_image(image));
+    let store = Core::open(disk, world::options()).unwrap();
+    let mut bytes = [0; 700];
+    store.read(NOW, object, 0, &mut bytes).unwrap();
+    assert_eq!(bytes, [2; 700]);
 }
