@@ -36,7 +36,7 @@ mod content;
 mod core;
 pub mod device;
 mod error;
-#[cfg(feature = "fuzz")]
+#[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod key;
 mod layout;

@@ -44,7 +44,15 @@ impl Lost {
     pub(crate) fn decode<'a>(
         values: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<Self, StoreError> {
-        let ranges: Result<Vec<Range>, _> = values.into_iter().map(record::decode).collect();
+        let ranges = values.into_iter().map(|value| {
+            let range: Range = record::decode(value)?;
+            if range.0 < range.1 {
+                Ok(range)
+            } else {
+                Err(Damage::Record.into())
+            }
+        });
+        let ranges: Result<Vec<Range>, StoreError> = ranges.collect();
         Ok(Self::of(ranges?))
     }
 
@@ -108,5 +116,14 @@ mod tests {
         let values: Vec<_> = expected.iter().map(record::encode).collect();
         let decoded = Lost::decode(values.iter().map(|value| &**value));
         assert_eq!(decoded.unwrap(), lost);
+    }
+
+    #[test]
+    fn a_range_that_ends_where_it_begins_or_before_is_damage() {
+        for end in [6, 7] {
+            let value = record::encode(&(Key::Place(7, 0), Key::Place(end, 0)));
+            let decoded = Lost::decode([&*value]);
+            assert!(matches!(decoded, Err(StoreError::Damaged(Damage::Record))));
+        }
     }
 }

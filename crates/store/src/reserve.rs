@@ -14,7 +14,6 @@
 //! time, and their AUs are free after the next superblock (S4). If somebody needs the space
 //! earlier, the same happens then.
 
-use crate::StoreError;
 use crate::core::Core;
 use crate::error::Offer;
 use crate::key::Key;
@@ -24,6 +23,7 @@ use crate::promises::{Claim, Turn, Turned};
 use crate::record::{Holder, Onode, decode};
 use crate::superblock::Lifetimes;
 use crate::transaction::Staged;
+use crate::{Damage, StoreError};
 use base::{ObjectId, Time};
 use reservation::{CAPACITY_MAX, Interval, Moment};
 
@@ -257,7 +257,11 @@ impl Core {
     pub(crate) fn reclaim_some(&mut self) -> Result<bool, StoreError> {
         let after = Key::End(moment(self.counters.now).as_secs().saturating_add(1), 0);
         let ended = self.range(&Key::End(0, 0), &after, 1)?;
-        if let Some((Key::End(_, holder), _)) = ended.first() {
+        if let Some((Key::End(second, holder), _)) = ended.first() {
+            let known = self.record::<Holder>(&Key::Holder(*holder))?;
+            if known.is_none_or(|known| known.interval.end().as_secs() != *second) {
+                return Err(Damage::Record.into());
+            }
             self.try_transact(&mut |t| t.bury(*holder))?;
             return Ok(true);
         }

@@ -3,6 +3,7 @@
 mod blind;
 mod crash;
 mod faults;
+mod found;
 mod full;
 mod lifetimes;
 mod model;

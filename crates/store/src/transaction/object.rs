@@ -230,6 +230,10 @@ impl Transaction<'_> {
             if let Key::Member(other, object) = key
                 && other == *holder
             {
+                let onode: Option<Onode> = self.record(&Key::Object(object))?;
+                if onode.is_none_or(|onode| onode.holder != *holder) {
+                    return Err(Damage::Record.into());
+                }
                 self.erase(object)?;
                 is_empty = false;
             }
