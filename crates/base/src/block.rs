@@ -1,7 +1,7 @@
 //! The one door to storage.
 
 use crate::Extent;
-use std::io;
+use std::{fmt, io};
 
 /// Bytes that survive, at fixed offsets: a file, a raw device, a disk of chunks, a simulated disk.
 ///
@@ -98,7 +98,7 @@ pub enum DeviceAction {
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The caller's mistake, or a record that was damaged.
-    #[error("{extent:?} is not on the device, which has {len_bytes} bytes")]
+    #[error("{} are not on the device, which has {len_bytes} bytes", Bytes(*extent))]
     Outside {
         /// What was asked for.
         extent: Extent,
@@ -106,7 +106,7 @@ pub enum DeviceError {
         len_bytes: u64,
     },
     /// The device says so.
-    #[error("{action:?} of {extent:?} failed")]
+    #[error("{}", Attempt(*action, *extent))]
     Failed {
         /// What was asked for.
         action: DeviceAction,
@@ -118,4 +118,58 @@ pub enum DeviceError {
     /// It was opened for reading only.
     #[error("the device is open for reading only")]
     ReadOnly,
+}
+
+/// Bytes of a device, for people.
+struct Bytes(Extent);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bytes {} to {}", self.0.offset, self.0.end())
+    }
+}
+
+/// What has failed, for people.
+struct Attempt(DeviceAction, Extent);
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(action, extent) = self;
+        let doing = match action {
+            DeviceAction::Read => "reading",
+            DeviceAction::Write => "writing",
+            DeviceAction::Flush => return f.write_str("the device could not be flushed"),
+            DeviceAction::Trim => "discarding",
+        };
+        write!(f, "{doing} {} of the device failed", Bytes(*extent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_written_for_people() {
+        let extent = Extent::new(4096, 512);
+        let len_bytes = 0;
+        let outside = DeviceError::Outside { extent, len_bytes };
+        let said = "bytes 4096 to 4608 are not on the device, which has 0 bytes";
+        assert_eq!(outside.to_string(), said);
+        let failed = |action| {
+            let source = io::ErrorKind::Other.into();
+            let failed = DeviceError::Failed {
+                action,
+                extent,
+                source,
+            };
+            failed.to_string()
+        };
+        let said = "writing bytes 4096 to 4608 of the device failed";
+        assert_eq!(failed(DeviceAction::Write), said);
+        assert_eq!(
+            failed(DeviceAction::Flush),
+            "the device could not be flushed"
+        );
+    }
 }

@@ -27,7 +27,7 @@ pub struct ParseUnitError {
 
 /// Multipliers by unit. Decimal as in SI, binary as in IEC 80000-13; a bare letter is binary, as
 /// in dd(1) and truncate(1).
-const UNITS: [(&str, u64); 15] = [
+const UNITS: [(&str, u64); 20] = [
     ("", 1),
     ("B", 1),
     ("KB", 1000),
@@ -35,14 +35,19 @@ const UNITS: [(&str, u64); 15] = [
     ("GB", 1_000_000_000),
     ("TB", 1_000_000_000_000),
     ("PB", 1_000_000_000_000_000),
+    ("EB", 1_000_000_000_000_000_000),
     ("K", 1 << 10),
     ("M", 1 << 20),
     ("G", 1 << 30),
     ("T", 1 << 40),
+    ("P", 1 << 50),
+    ("E", 1 << 60),
     ("KIB", 1 << 10),
     ("MIB", 1 << 20),
     ("GIB", 1 << 30),
     ("TIB", 1 << 40),
+    ("PIB", 1 << 50),
+    ("EIB", 1 << 60),
 ];
 
 fn parse_units(text: &str, units: &[(&str, u64)]) -> Option<u64> {
@@ -139,7 +144,18 @@ mod tests {
         assert_eq!(size("2GiB"), Some(2 << 30));
         assert_eq!(size("1.5 KiB"), Some(1536));
         assert_eq!(size("64k"), Some(65536));
-        for bad in ["", "MB", "-1", "5 apples", "1e3", "99999999TB", "1.2.3"] {
+        assert_eq!(size("1PiB"), Some(1 << 50));
+        assert_eq!(size("9EiB"), Some(9 << 60));
+        for bad in [
+            "",
+            "MB",
+            "-1",
+            "5 apples",
+            "1e3",
+            "99999999TB",
+            "16EiB",
+            "1.2.3",
+        ] {
             assert_eq!(size(bad), None, "{bad}");
         }
     }

@@ -42,7 +42,7 @@ fn a_failed_flush_is_everybodys_error_and_reads_go_on() {
     let mut bytes = [0; 4];
     assert_eq!(store.read(OBJECT, 0, &mut bytes).unwrap(), 4);
     let failure = store.status().failure.unwrap();
-    assert!(failure.contains("Flush"), "{failure}");
+    assert!(failure.contains("could not be flushed"), "{failure}");
     assert!(store.stop().is_err());
     let core = Core::open(Arc::new(disk), work::options()).unwrap();
     work::check(&core).unwrap();
