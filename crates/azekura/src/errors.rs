@@ -174,6 +174,10 @@ codes! {
     StoreFindings = "AZ0808", "each line above is one; the page of this code says what to do";
     /// The path is not a device that can be used.
     NotADevice = "AZ0809", "a store is on a block device or in a file";
+    /// A store that the server has already, at another path.
+    StoreTwice = "AZ0810", "a server has one store of an identity; the page of this code says more";
+    /// A server works without one of its stores.
+    StoreMissing = "AZ0811", "bring it back and restart the server; until then its files are EIO";
 
     /// It does not fit; what would is said beside.
     Refused = "AZ0901", "";
@@ -541,15 +545,17 @@ pub(crate) fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure 
 impl From<StorageError> for Failure {
     fn from(error: StorageError) -> Self {
         let text = error.to_string();
-        let code = match error {
-            StorageError::Device(error) => return error.into(),
-            StorageError::Data(error) => return ServerError::Data(error).into(),
-            StorageError::Store { source, .. } => Self::from(source).code,
-            StorageError::Calibrate { source, .. } => Self::from(source).code,
-            StorageError::TooMany | StorageError::TooManyRevoked => Code::ServerLimit,
-            StorageError::Thread(_) => Code::Local,
-        };
-        Self::new(code, text)
+        match error {
+            StorageError::Device(error) => error.into(),
+            StorageError::Data(error) => ServerError::Data(error).into(),
+            StorageError::Store { path, source } => Self::from(source).during(path.display()),
+            StorageError::Calibrate { path, source } => Self::from(source).during(path.display()),
+            StorageError::Twice { .. } => Self::new(Code::StoreTwice, text),
+            StorageError::TooMany | StorageError::TooManyRevoked => {
+                Self::new(Code::ServerLimit, text)
+            }
+            StorageError::Thread(_) => Self::new(Code::Local, text),
+        }
     }
 }
 
@@ -594,11 +600,23 @@ impl From<OpenError> for Failure {
             OpenError::Length { .. } => Self::new(Code::StoreSizes, message),
             OpenError::Cancelled => Self::interrupted("interrupted").hint("no store was made"),
             OpenError::System { source, .. } => {
-                let code = match source.kind() {
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Code::NoSpace,
-                    _ => Code::Local,
-                };
-                Self::new(code, format!("{message}: {}", plain_io(&source)))
+                let message = format!("{message}: {}", plain_io(&source));
+                let local = |hint: &str| Self::new(Code::Local, &*message).hint(hint);
+                match source.kind() {
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                        Self::new(Code::NoSpace, message)
+                    }
+                    io::ErrorKind::NotFound => local(
+                        "is the path right? `azekura store format PATH --size SIZE` makes a file",
+                    ),
+                    io::ErrorKind::PermissionDenied => {
+                        local("it must be readable and writable for this user; disks are root's")
+                    }
+                    io::ErrorKind::ReadOnlyFilesystem => {
+                        local("the device or its file system can only be read; use another")
+                    }
+                    _ => local("dmesg may say more; the page of this code says what to look at"),
+                }
             }
         }
     }
@@ -619,7 +637,7 @@ impl From<StoreError> for Failure {
         let code = match error {
             StoreError::NotAStore | StoreError::Foreign { .. } => Code::NotAStore,
             StoreError::Newer { .. } => Code::NewerStore,
-            StoreError::Damaged(_) => Code::StoreDamaged,
+            StoreError::Damaged(_) | StoreError::Shortened { .. } => Code::StoreDamaged,
             StoreError::Sizes(_) => Code::StoreSizes,
             StoreError::Poisoned => Code::DeviceFailed,
             StoreError::NoSpace { .. } => Code::NoSpace,
@@ -633,6 +651,18 @@ impl From<StoreError> for Failure {
                 "`azekura store check PATH` says what is left without it; with --repair \
                  --give-up-log the store goes on from there",
             ),
+            StoreError::Shortened { wanted_bytes, .. } => failure.hint(format!(
+                "give the device its {wanted_bytes} bytes back if it was made smaller; a file that \
+                 was cut must be restored from a copy"
+            )),
+            // There is nothing that a check could begin with.
+            StoreError::Damaged(Damage::Superblocks) => failure.hint(
+                "nothing says any more where the store's parts are: restore it from a copy; if the \
+                 disk fails, copy it first (ddrescue)",
+            ),
+            StoreError::Foreign { .. } => {
+                failure.hint("is the path right? disks may have changed their names")
+            }
             _ => failure,
         }
     }

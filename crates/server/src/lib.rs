@@ -79,6 +79,6 @@ pub use manager::{
 };
 pub use server::{BoundServer, InitOutcome, RunningServer, Server, ServerConfig};
 pub use storage::{
-    DeviceInfo, Floors, JudgeError, NewStore, Plan, SpaceError, SpaceRequest, Storage,
-    StorageError, Totals,
+    DeviceInfo, Floors, JudgeError, MissingStore, NewStore, Plan, QUICK_PPM, SpaceError,
+    SpaceRequest, Storage, StorageError, Totals,
 };

@@ -163,6 +163,14 @@ impl Server {
         Ok(storage::add_store(data_dir, store)?)
     }
 
+    /// Whether [`Self::add_store`] would take over the store at `path`; nothing is noted.
+    ///
+    /// # Errors
+    /// [`ServerError::Storage`].
+    pub fn try_store(data_dir: &Path, path: &Path) -> Result<(), ServerError> {
+        Ok(storage::try_store(data_dir, path)?)
+    }
+
     /// Takes the address, without listening yet. So a server that cannot have it has
     /// changed nothing.
     ///

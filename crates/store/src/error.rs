@@ -1,6 +1,6 @@
 //! Why a store did not do it. One closed set; the text says what, the caller decides what follows.
 
-use base::{DeviceError, ObjectId, StoreId};
+use base::{ByteSize, DeviceError, ObjectId, StoreId};
 use reservation::Interval;
 use std::fmt;
 
@@ -105,6 +105,20 @@ pub enum StoreError {
         found: StoreId,
         /// The one that was meant.
         wanted: StoreId,
+    },
+    /// The device has become shorter than the store on it: what lay at its end is missing.
+    #[error(
+        "the store is damaged: it had {} ({wanted_bytes} bytes), and its device has only {} \
+         ({len_bytes} bytes)",
+        ByteSize(*wanted_bytes), ByteSize(*len_bytes)
+    )]
+    Shortened {
+        /// Which store.
+        store: StoreId,
+        /// How long the device was.
+        wanted_bytes: u64,
+        /// How long it is.
+        len_bytes: u64,
     },
     /// The sizes asked for do not make a store.
     #[error("cannot format: {0}")]

@@ -84,6 +84,11 @@ impl Promises {
         Interval::unlimited(self.data.now()).map_or(0, |interval| self.data.room(interval))
     }
 
+    /// Whether `claim` can be taken for `interval`.
+    pub(crate) fn has_room(&self, interval: Interval, claim: Claim) -> bool {
+        self.all.room(interval) >= claim.all && self.data.room(interval) >= claim.data
+    }
+
     /// Takes `claim` for `interval`, or nothing.
     ///
     /// # Errors

@@ -41,6 +41,12 @@ const GROUP_RECORD_BYTES: u64 = 1280;
 /// Record space for an AU: ten times who has it, where, and with how much room.
 const AU_RECORD_BYTES: u64 = 640;
 
+/// Reservations that are read together.
+const RESERVATIONS_AT_ONCE: usize = 1024;
+/// Records besides one for each allocation unit, when it is said what could be reserved: a manager
+/// asks for so many at least.
+const RECORDS_BESIDES: u64 = 64;
+
 /// Under which terms an object's space is had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Terms {
@@ -67,6 +73,21 @@ pub struct Request {
     pub aus: u64,
     /// Records: one for each object, eight for each attribute.
     pub records: u64,
+}
+
+/// What is reserved of the space, in allocation units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// How many reservations there are, those that begin later included.
+    pub count: u64,
+    /// What those of now have.
+    pub aus: u64,
+    /// How much of that is in use.
+    pub aus_used: u64,
+    /// What another one could have from now on for an hour.
+    pub aus_for_an_hour: u64,
+    /// What another one could have from now on without end.
+    pub aus_for_ever: u64,
 }
 
 /// What a reservation has and uses.
@@ -241,6 +262,54 @@ impl Core {
             });
         }
         Ok(found)
+    }
+
+    /// What reservations have of the space at `now`, and what another one could have.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], the device's.
+    pub fn reserved(&self, now: Time) -> Result<Reserved, StoreError> {
+        let (now, mut reserved, mut from) = (moment(now), Reserved::default(), 0);
+        loop {
+            let some = self.reservations(from, RESERVATIONS_AT_ONCE)?;
+            for one in &some {
+                let interval = one.request.interval;
+                reserved.count += u64::from(now < interval.end());
+                if interval.contains(now) {
+                    reserved.aus += one.request.aus;
+                    reserved.aus_used += one.aus_used;
+                }
+            }
+            match some.last() {
+                Some(last) => from = last.reservation + 1,
+                None => break,
+            }
+        }
+        let could = |end| Interval::new(now, end).map_or(0, |interval| self.reservable(interval));
+        reserved.aus_for_an_hour = could(now.plus(3600));
+        reserved.aus_for_ever = could(Moment::FOREVER);
+        Ok(reserved)
+    }
+
+    /// The most allocation units that a reservation for `interval` could have, with a record for
+    /// each.
+    pub(crate) fn reservable(&self, interval: Interval) -> u64 {
+        let Some(interval) = interval.from_on(moment(self.counters.now)) else {
+            return 0;
+        };
+        let fits = |aus: u64| {
+            let claim = self.reservation_claim(aus, aus.saturating_add(RECORDS_BESIDES));
+            self.promises.has_room(interval, claim)
+        };
+        let (mut most, mut step) = (0, u64::from(self.layout.au_count).next_power_of_two());
+        // Larger ones claim more, so the last one that fits is found by halves.
+        while step > 0 {
+            if fits(most + step) {
+                most += step;
+            }
+            step /= 2;
+        }
+        most
     }
 
     /// Gives back the space of everything that is over by `now` or deleted.

@@ -1,12 +1,16 @@
 //! `azekura server`.
 
+use super::store;
 use crate::address::Address;
 use crate::config::Config;
 use crate::connect::{host_name, resolve, runtime};
-use crate::errors::{Context, Result};
+use crate::errors::{Code, Context, Failure, Result};
 use crate::{notify, output};
-use ::server::{DataError, NewStore, RunningServer, Server as Service, ServerConfig, ServerError};
-use base::ByteSize;
+use ::server::{
+    DataError, MissingStore, NewStore, RunningServer, Server as Service, ServerConfig, ServerError,
+};
+use ::store::device::Direction;
+use base::{ByteSize, Rate};
 use rustix::process::{Resource, Rlimit};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -76,9 +80,7 @@ impl Server {
         // Before anything is made: a server that runs at this address keeps its administrator.
         let bound = Service::bind(listen).await?;
         let address = bound.address();
-        if self.init {
-            self.initialise(&data)?;
-        }
+        let is_new = self.init && self.initialise(&data)?;
         self.add_stores(&data)?;
         // Before it answers: whoever gets through shall find the credential.
         let named = Address {
@@ -93,27 +95,47 @@ impl Server {
         }
         let running = Service::start_on(bound, settings).await?;
         announce(&running)?;
+        tell_missing(&running);
+        if is_new {
+            tell_rates(&running);
+        }
         signals.wait().await;
         notify::tell("STOPPING=1");
         running.shutdown().await;
         Ok(())
     }
 
-    /// Makes a cluster unless there is one.
-    fn initialise(&self, data: &Path) -> Result<()> {
+    /// Makes a cluster unless there is one; says whether it did.
+    fn initialise(&self, data: &Path) -> Result<bool> {
         // What cannot be seen is not to be made anew.
-        Service::has_cluster(data)?;
-        let size = self
-            .store_size
-            .map_or_else(|| store_size(data), |size| size.0);
+        if Service::has_cluster(data)? {
+            return Ok(false);
+        }
+        let size = self.check_store(data)?;
         let store = NewStore {
-            path: PathBuf::from("stores/0"),
+            path: PathBuf::from(FIRST_STORE),
             size_bytes: Some(size),
         };
         match Service::init_with_store(data, (size > 0).then_some(&store)) {
-            Ok(_) | Err(ServerError::Data(DataError::Initialised(_))) => Ok(()),
+            Ok(_) => Ok(true),
+            Err(ServerError::Data(DataError::Initialised(_))) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether the first store can be made, before anything is; its size, 0 for none.
+    fn check_store(&self, data: &Path) -> Result<u64> {
+        let size = self
+            .store_size
+            .map_or_else(|| store_size(data), |size| size.0);
+        if size > 0 {
+            let path = data.join(FIRST_STORE);
+            store::check_sizes(&path, size, None)
+                .map_err(|failure| failure.leaving("--store-size 0 makes none"))?;
+            let there = data.ancestors().find(|path| path.exists());
+            store::check_directory(there.unwrap_or(Path::new("/")), size)?;
+        }
+        Ok(size)
     }
 
     /// Takes stores over that were made elsewhere.
@@ -142,12 +164,57 @@ impl Server {
         }
         if !there {
             check_rights(data)?;
+            self.check_store(data)?;
+        }
+        for path in &self.store {
+            let path = std::path::absolute(path).context(path.display())?;
+            Service::try_store(data, &path)?;
         }
         let would = if there { "serve" } else { "make a cluster in" };
         output::line(format_args!(
             "would {would} {} and listen on {listen}",
             data.display()
         ))
+    }
+}
+
+/// The store that a new server has, in its data directory.
+const FIRST_STORE: &str = "stores/0";
+
+/// Which stores the server works without.
+fn tell_missing(running: &RunningServer) {
+    for missing in running.storage().missing().values() {
+        output::note(missing_failure(missing));
+    }
+}
+
+fn missing_failure(missing: &MissingStore) -> Failure {
+    let MissingStore { store, path, why } = missing;
+    // Errors of a device name its path.
+    let place = path.display().to_string();
+    let at = match why.contains(&place) {
+        true => String::new(),
+        false => format!(" at {place}"),
+    };
+    let message = format!("store {store}{at} is missing: {why}; the server works without it");
+    Failure::new(Code::StoreMissing, message)
+}
+
+/// What was found of the stores that a new server has, and how far that goes.
+fn tell_rates(running: &RunningServer) {
+    for device in running.storage().devices() {
+        let quick = device.capability.as_ref().filter(|found| found.is_quick());
+        if quick.is_some() {
+            let rate = |operation| Rate(device.plan.promised_bytes_per_second(operation));
+            output::note(format_args!(
+                "store {}: promises reading {} or writing {};\n{:14}{}",
+                device.path.display(),
+                rate(Direction::Read),
+                rate(Direction::Write),
+                "",
+                store::caution(),
+            ));
+        }
     }
 }
 

@@ -115,6 +115,8 @@ fn store_json(store: &StoreSummary) -> Value {
         "done_bytes": by_class(store.done_bytes),
         "speed_ppm": store.speed_ppm,
         "is_degraded": store.is_degraded,
+        "is_quick": store.is_quick,
+        "is_missing": store.is_missing(),
         "failure": store.failure,
     })
 }
@@ -122,6 +124,14 @@ fn store_json(store: &StoreSummary) -> Value {
 fn worker_json(worker: &WorkerSummary) -> Value {
     json!({ "name": worker.name, "state": worker.state, "progress": worker.progress })
 }
+
+/// What to do about a store that was measured for a moment.
+const QUICK_HINT: &str = "little is promised; `azekura store calibrate` measures for a minute, \
+                          while the server does not run";
+
+/// What a store that is missing means.
+const MISSING_HINT: &str = "files that lie there are EIO until the store is back and the server \
+                            is started again; AZ0811 says more";
 
 /// The status for people.
 fn page(server: &Address, status: &ServerStatus, stores: &[StoreSummary]) -> String {
@@ -142,6 +152,12 @@ fn page(server: &Address, status: &ServerStatus, stores: &[StoreSummary]) -> Str
         let rows: Vec<[String; 9]> = stores.iter().map(store_row).collect();
         page += "\n";
         page += &output::table(head, &rows);
+        if stores.iter().any(|store| store.is_quick) {
+            page += &format!("measured for a moment: {QUICK_HINT}\n");
+        }
+        if stores.iter().any(StoreSummary::is_missing) {
+            page += &format!("missing: {MISSING_HINT}\n");
+        }
     }
     if !status.sessions.is_empty() {
         let head = [
@@ -173,6 +189,7 @@ fn store_row(store: &StoreSummary) -> [String; 9] {
     let state = match (&store.failure, store.is_degraded) {
         (Some(failure), _) => output::plain(failure),
         (None, true) => "slower than promised".to_owned(),
+        (None, false) if store.is_quick => "well, measured for a moment".to_owned(),
         (None, false) => "well".to_owned(),
     };
     let name = match store.path.is_empty() {
@@ -180,6 +197,12 @@ fn store_row(store: &StoreSummary) -> [String; 9] {
         false => output::plain(&store.path),
     };
     let percent = f64::from(store.promised_ppm) / 10_000.0;
+    if store.is_missing() {
+        let mut row = std::array::from_fn(|_| "-".to_owned());
+        row[0] = name;
+        row[8] = state;
+        return row;
+    }
     [
         name,
         size(store.au_bytes.saturating_mul(store.au_count)),

@@ -84,7 +84,8 @@ fn read(mut file: File) -> String {
 }
 
 /// Starts a server for each line that it reads, says its process number, and that it has ended. A
-/// line has an address and maybe a file that says which boot of the kernel the server is to see.
+/// line has an address and maybe a file that says which boot of the kernel the server is to see;
+/// more arguments, none of them with a blank, are in a file.
 const LAUNCHER: &str = r#"
 while read -r address kernel; do
     if [ -n "$kernel" ]; then
@@ -94,8 +95,9 @@ while read -r address kernel; do
     else
         set -- "$0"
     fi
+    more=$(cat server.arguments)
     "$@" server --init --store-size "$STORE_SIZE" --with-parent --data srv --listen "$address" \
-        >server.out 2>>server.log &
+        $more >server.out 2>>server.log &
     echo $!
     wait $!
     echo ended
@@ -211,6 +213,19 @@ impl Scene {
 
     /// Starts the server, at the address that it had before.
     pub(crate) fn start(&mut self) {
+        self.start_with(&[]);
+    }
+
+    /// The same with more arguments.
+    pub(crate) fn start_with(&mut self, more: &[&str]) {
+        if let Some(said) = self.try_start(more) {
+            panic!("no server: {said}");
+        }
+    }
+
+    /// The same; if the server ends instead, everything that it has said.
+    pub(crate) fn try_start(&mut self, more: &[&str]) -> Option<String> {
+        fs::write(self.path("server.arguments"), more.join(" ")).unwrap();
         let out = self.path("server.out");
         fs::write(&out, "").unwrap();
         let kernel = self.kernel.as_deref().map_or("", text);
@@ -226,16 +241,20 @@ impl Scene {
             let rest = said.split_once("ready on ").map(|(_, rest)| rest);
             if let Some((address, _)) = rest.and_then(|rest| rest.split_once(',')) {
                 self.address = address.to_owned();
-                return;
+                return None;
             }
-            let log = || fs::read_to_string(self.path("server.log")).unwrap();
-            assert!(
-                self.is_running() && Instant::now() < deadline,
-                "no server: {}",
-                log()
-            );
+            if !self.is_running() {
+                self.until_ended();
+                return Some(self.log());
+            }
+            assert!(Instant::now() < deadline, "no server: {}", self.log());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// What all servers have said so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("server.log")).unwrap()
     }
 
     fn is_running(&self) -> bool {
@@ -269,7 +288,16 @@ impl Scene {
 
     /// Kills the server, which gets no chance to say or write anything.
     pub(crate) fn kill(&mut self) {
-        self.signal(Signal::KILL);
+        self.end(Signal::KILL);
+    }
+
+    /// Ends the server by a signal: in order, or not.
+    pub(crate) fn end(&mut self, signal: Signal) {
+        self.signal(signal);
+        self.until_ended();
+    }
+
+    fn until_ended(&mut self) {
         // Only then are all its files closed, the lock on its data directory too.
         let mut ended = String::new();
         self.launched.read_line(&mut ended).unwrap();

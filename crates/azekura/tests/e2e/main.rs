@@ -22,6 +22,7 @@
 //! | `demonstration` | `demo` |
 //! | `stores` | stores in files and on block devices |
 //! | `stores_care` | what an administrator does with them later |
+//! | `missing` | servers one of whose stores is not there |
 //! | `reserve` | reservations, also over a server that is killed |
 //! | `terminal` | what is asked on a terminal |
 
@@ -46,6 +47,8 @@ mod line;
 mod mapping;
 #[cfg(test)]
 mod memory;
+#[cfg(test)]
+mod missing;
 #[cfg(test)]
 mod mounting;
 #[cfg(test)]

@@ -78,6 +78,8 @@ impl Execution {
     fn extend(&mut self, worker: &Worker, file: &FileRef, bytes: u32) -> Result<StepReply, Stop> {
         let (place, _) = self.file_ref(worker, file, Use::Write)?;
         let parallel = parallel(&place)?;
+        // What cannot be written is not to become a hole.
+        parallel.check_reach(&self.turn, &place.inner)?;
         self.changes(&place);
         self.identify();
         let extended = (parallel.names).extend(&self.turn, &self.who, &place.inner, bytes.into());

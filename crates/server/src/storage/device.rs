@@ -9,7 +9,7 @@ use super::clock::StorageClock;
 use super::commits::Commits;
 use super::dispatch::Dispatcher;
 use super::error::StorageError;
-use super::model::{Floors, Plan, cells};
+use super::model::{Floors, Plan};
 use crate::data::random;
 use base::limits::{DEVICE_IN_FLIGHT_BYTES_MAX, QUICK_CALIBRATION_TIME_MAX};
 use base::{BlockDevice, Extent, ObjectId, StoreId};
@@ -134,11 +134,12 @@ impl Device {
             store: wanted,
             ..Options::default()
         };
-        let (own, failed) = (clock.clone(), StorageError::store(path));
-        let store = Store::open(file, options, Arc::new(move || own.now())).map_err(failed)?;
+        let own = clock.clone();
+        let store = store::device::ensure_whole(&*file)
+            .and_then(|()| Store::open(file, options, Arc::new(move || own.now())))
+            .map_err(StorageError::store(path))?;
         let capability = store.capability().ok();
-        let measured = capability.as_ref().map(cells);
-        let plan = measured.and_then(|cells| Plan::new(&cells, Floors::default()).ok());
+        let plan = capability.as_ref().and_then(Plan::of);
         let capability = capability.filter(|_| plan.is_some());
         let plan = plan.unwrap_or_else(|| {
             Plan::new(&unmeasured(), Floors::default()).expect("both directions are there")

@@ -1,6 +1,7 @@
 //! Why a store is not to be had.
 
 use crate::data::DataError;
+use base::{DeviceError, StoreId};
 use std::path::PathBuf;
 use store::StoreError;
 use store::device::{CalibrateError, OpenError};
@@ -30,6 +31,20 @@ pub enum StorageError {
     /// The server's own state.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The server has this store already, somewhere else.
+    #[error(
+        "{} is store {store}, which this server has at {} already",
+        path.display(),
+        known.display()
+    )]
+    Twice {
+        /// Which.
+        store: StoreId,
+        /// What is a copy of it.
+        path: PathBuf,
+        /// Where it is.
+        known: PathBuf,
+    },
     /// More single tickets than are remembered.
     #[error(
         "{} tickets are revoked one by one already; raise the epoch instead",
@@ -48,5 +63,25 @@ impl StorageError {
     pub(super) fn store(path: &std::path::Path) -> impl FnOnce(StoreError) -> Self {
         let path = path.to_owned();
         move |source| Self::Store { path, source }
+    }
+
+    /// Whether one store is concerned and not the server: others can be served without it.
+    pub(super) fn is_of_one_store(&self) -> bool {
+        matches!(self, Self::Device(_) | Self::Store { .. })
+    }
+
+    /// The text with the system's reason, which is a source of the error and no part of its text.
+    pub(super) fn whole(&self) -> String {
+        let system = match self {
+            Self::Device(OpenError::System { source, .. })
+            | Self::Store {
+                source: StoreError::Device(DeviceError::Failed { source, .. }),
+                ..
+            } => source,
+            _ => return self.to_string(),
+        };
+        let reason = system.to_string();
+        let reason = reason.split(" (os error").next().unwrap_or_default();
+        format!("{self}: {}", reason.to_lowercase())
     }
 }

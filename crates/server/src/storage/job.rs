@@ -611,7 +611,7 @@ fn summary(info: &ObjectInfo) -> ObjectSummary {
 fn space(done: Result<(), SpaceError>) -> Outcome {
     match done {
         Ok(()) => Ok(ObjectStepReply::Done),
-        Err(SpaceError::UnknownStore(_)) => Err(ObjectError::UnknownStore),
+        Err(SpaceError::UnknownStore(_) | SpaceError::Missing(_)) => Err(ObjectError::UnknownStore),
         Err(SpaceError::Conflict) => Err(ObjectError::Conflict),
         Err(SpaceError::NotHeld) => Err(ObjectError::NotHeld),
         Err(SpaceError::Store(error)) => Err(failed(error)),
@@ -650,6 +650,7 @@ fn error_of(error: &StoreError) -> ObjectError {
         | StoreError::NotAStore
         | StoreError::Newer { .. }
         | StoreError::Foreign { .. }
+        | StoreError::Shortened { .. }
         | StoreError::Device(_) => {
             tracing::error!(%error, "a device failed");
             ObjectError::Device

@@ -12,6 +12,11 @@
 //!               store ── commits, checkpoints, clearing up ──► gate
 //! ```
 //!
+//! A store that cannot be opened when the server starts is *missing*: the server serves the others,
+//! says which one is missing and why, and answers whoever asks for it with an error. A store that
+//! comes back is taken in by the next start: what was put off until then
+//! ([`crate::tree::Parallel`]) comes before anything that is written from then on.
+//!
 //! Nothing waits in front of the scheduler: a request is in it or refused. Classes have memory of
 //! their own; whoever has filled his is refused and not made to wait, so what follows on the
 //! same connection is read.
@@ -22,6 +27,7 @@
 //! | `clock` | by what windows are judged |
 //! | `judge` | what a ticket is worth |
 //! | `device` | a store with its device |
+//! | `added` | making a store, or taking one over |
 //! | `model` | what may be promised of a device, and how it is driven |
 //! | `dispatch` | the order at a device, and the threads that carry it out |
 //! | `request` | what comes from a connection: whose it is, whether there is room |
@@ -37,6 +43,7 @@
 //! [`Storage::extend_space`] and [`Storage::release_space`], [`Storage::revoke`] and
 //! [`Storage::raise_epoch`]. All of them may block.
 
+mod added;
 mod budget;
 mod clock;
 mod commits;
@@ -55,6 +62,7 @@ mod tests;
 #[cfg(test)]
 pub(crate) use tests::with_store;
 
+pub(crate) use added::{add_store, try_store};
 pub use error::StorageError;
 
 pub(crate) use device::Device;
@@ -62,11 +70,10 @@ pub use device::DeviceInfo;
 pub use dispatch::Totals;
 pub(crate) use held::{ObjectShare, SessionTickets};
 pub use judge::JudgeError;
-pub use model::{Floors, Plan};
+pub use model::{Floors, Plan, QUICK_PPM};
 pub(crate) use request::ObjectIncoming;
 pub use space::{SpaceError, SpaceRequest};
 
-use base::limits::SERVER_STORES_MAX;
 use base::ticket::{Head, Place, Terms, Ticket, TicketKey};
 use base::{ClusterId, ObjectId, ServerId, StoreId, TicketId, Time, WriteVerifier};
 use clock::StorageClock;
@@ -101,70 +108,25 @@ pub struct Storage {
     verifier: WriteVerifier,
     memory: Arc<ClassBytes>,
     devices: BTreeMap<StoreId, Arc<Device>>,
+    missing: BTreeMap<StoreId, MissingStore>,
 }
 
-/// Makes or takes over a store for the server whose data directory this is, which is not running;
-/// says which. One that it has already is left alone.
-///
-/// # Errors
-/// [`StorageError`].
-pub(crate) fn add_store(directory: &Path, new: &NewStore) -> Result<StoreId, StorageError> {
-    let mut state = StorageState::open(directory)?;
-    let path = directory.join(&new.path);
-    let is_there = path.symlink_metadata().is_ok();
-    let known = state.stores.iter().find(|(_, known)| **known == new.path);
-    if let Some((id, _)) = known
-        && is_there
-    {
-        return Ok(*id);
-    }
-    if state.stores.len() >= SERVER_STORES_MAX {
-        return Err(StorageError::TooMany);
-    }
-    let is_own = new.path.is_relative();
-    let id = match new.size_bytes {
-        Some(size_bytes) if !is_there || is_own => {
-            if is_there {
-                // Nobody knows it: a run before this one was cut short when it had made it.
-                remove(&path)?;
-            }
-
-            if let Some(parent) = path.parent() {
-                make_directory(parent)?;
-            }
-            device::make(&path, size_bytes)?
-        }
-        _ => Device::open(&path, None, &Arc::new(StorageClock::start()), false)?.id,
-    };
-    state.stores.retain(|_, known| *known != new.path);
-    state.stores.insert(id, new.path.clone());
-    state.save()?;
-    Ok(id)
-}
-
-fn remove(path: &Path) -> Result<(), StorageError> {
-    std::fs::remove_file(path).map_err(|source| {
-        let path = path.to_owned();
-        crate::data::DataError::Io { path, source }.into()
-    })
-}
-
-fn make_directory(path: &Path) -> Result<(), StorageError> {
-    use std::os::unix::fs::DirBuilderExt;
-    let mut builder = std::fs::DirBuilder::new();
-    let made = builder.recursive(true).mode(0o700).create(path);
-    made.map_err(|source| {
-        let path = path.to_owned();
-        crate::data::DataError::Io { path, source }.into()
-    })
+/// A store that could not be opened when the server was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingStore {
+    /// Which.
+    pub store: StoreId,
+    /// Where it should be.
+    pub path: PathBuf,
+    /// Why it is not there.
+    pub why: String,
 }
 
 impl Storage {
-    /// Opens all stores of the server. One that cannot be opened is an error: a server that starts
-    /// without would look as if its objects were gone.
+    /// Opens all stores of the server. One that cannot be opened is missing.
     ///
     /// # Errors
-    /// [`StorageError`].
+    /// [`StorageError`] of the server itself.
     pub(crate) fn open(
         directory: &Path,
         cluster: ClusterId,
@@ -172,11 +134,22 @@ impl Storage {
     ) -> Result<Arc<Self>, StorageError> {
         let state = StorageState::open(directory)?;
         let clock = Arc::new(StorageClock::start());
-        let mut devices = BTreeMap::new();
+        let (mut devices, mut missing) = (BTreeMap::new(), BTreeMap::new());
         for (id, path) in &state.stores {
-            let device = Device::open(&directory.join(path), Some(*id), &clock, is_first_come)?;
-            device.release_unconfirmed()?;
-            devices.insert(*id, Arc::new(device));
+            let path = directory.join(path);
+            let opened = Device::open(&path, Some(*id), &clock, is_first_come)
+                .and_then(|device| device.release_unconfirmed().map(|()| device));
+            match opened {
+                Ok(device) => {
+                    devices.insert(*id, Arc::new(device));
+                }
+                Err(error) if error.is_of_one_store() => {
+                    let (store, why) = (*id, error.whole());
+                    tracing::error!(%store, why, "a store is missing; the others are served");
+                    missing.insert(store, MissingStore { store, path, why });
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(Arc::new(Self {
             cluster,
@@ -187,6 +160,7 @@ impl Storage {
             verifier: WriteVerifier(crate::data::random()),
             memory: Arc::default(),
             devices,
+            missing,
         }))
     }
 
@@ -278,8 +252,17 @@ impl Storage {
         self.devices.get(&store)
     }
 
+    /// The stores that could not be opened.
+    pub fn missing(&self) -> &BTreeMap<StoreId, MissingStore> {
+        &self.missing
+    }
+
     fn device_or(&self, store: StoreId) -> Result<&Arc<Device>, SpaceError> {
-        self.device(store).ok_or(SpaceError::UnknownStore(store))
+        let is_missing = self.missing.contains_key(&store);
+        self.device(store).ok_or(match is_missing {
+            true => SpaceError::Missing(store),
+            false => SpaceError::UnknownStore(store),
+        })
     }
 
     /// Gives a ticket space in one store. Durable when it returns; asked again for the same, it

@@ -16,11 +16,12 @@ use bytes::Bytes;
 use reservation::scheduler::{Cause, Source, UserKey};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use store::device::Direction;
+use store::device::{Capability, Direction};
 use wire::frame::{Class, Frame, FrameKind};
 use wire::message::{
     CredentialKind, Farewell, ObjectBatch, ObjectError, ObjectReply, ObjectRequest, ObjectStep,
-    RecordSecond, RecordTotal, Refusal, Reply, Shortfall, StoreSummary, TicketRefusal, frame,
+    ObjectStepReply, RecordSecond, RecordTotal, Refusal, Reply, Shortfall, StoreSummary,
+    TicketRefusal, frame,
 };
 
 /// Memory that a request takes besides its data.
@@ -118,7 +119,7 @@ impl ObjectIncoming {
             }));
         }
         let Some(device) = storage.device(batch.store).cloned() else {
-            return self.refuse(storage, ObjectError::UnknownStore);
+            return self.without_device(storage, &batch);
         };
         let (source, ticket) = match self.whose(storage, &batch) {
             Ok(whose) => whose,
@@ -173,6 +174,21 @@ impl ObjectIncoming {
             progress: Mutex::new(Progress::new(charge)),
         };
         Arc::new(job).run();
+    }
+
+    /// Answers for a store that is not there. In one that is missing nothing was written in this
+    /// run, so there is nothing to make durable; the verifier tells those who wrote in a run before
+    /// that they are to write again.
+    fn without_device(self, storage: &Storage, batch: &ObjectBatch) {
+        let is_commit = |step: &ObjectStep| matches!(step, ObjectStep::Commit);
+        if !storage.missing().contains_key(&batch.store) || !batch.steps.iter().all(is_commit) {
+            return self.refuse(storage, ObjectError::UnknownStore);
+        }
+        self.send(&Reply::Object(ObjectReply::Results {
+            verifier: storage.verifier(),
+            results: vec![Ok(ObjectStepReply::Done); batch.steps.len()],
+            server_micros: 0,
+        }));
     }
 
     /// In whose name it goes to the device.
@@ -273,9 +289,9 @@ impl Storage {
         let cut = |text: String| crate::admin::cut(text, STORE_TEXT_BYTES_MAX);
         let devices = self.devices.values().map(|device| {
             let (info, figures) = (device.info(), device.dispatcher.figures());
-            let best = |direction| {
-                let capability = info.capability.as_ref();
-                capability.map_or(0, |capability| capability.best_bytes_per_second(direction))
+            let capability = info.capability.as_ref();
+            let promised = |direction| {
+                capability.map_or(0, |_| info.plan.promised_bytes_per_second(direction))
             };
             let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
             StoreSummary {
@@ -287,8 +303,8 @@ impl Storage {
                 au_bytes: info.au_bytes,
                 au_count: info.au_count,
                 au_free: info.au_free,
-                read_bytes_per_second: best(Direction::Read),
-                write_bytes_per_second: best(Direction::Write),
+                read_bytes_per_second: promised(Direction::Read),
+                write_bytes_per_second: promised(Direction::Write),
                 read_piece_bytes: info.plan.read_piece_bytes,
                 write_piece_bytes: info.plan.write_piece_bytes,
                 promised_ppm_max: info.plan.promised_ppm_max(),
@@ -300,9 +316,22 @@ impl Storage {
                 done_bytes: figures.done.bytes,
                 speed_ppm: figures.speed_ppm,
                 is_degraded: info.is_degraded,
+                is_quick: capability.is_some_and(Capability::is_quick),
                 failure: info.failure.map(cut),
             }
         });
-        devices.collect()
+        let missing = self.missing().iter();
+        let missing = missing.map(|(store, missing)| StoreSummary {
+            path: match with_paths {
+                true => cut(missing.path.display().to_string()),
+                false => String::new(),
+            },
+            failure: Some(match with_paths {
+                true => cut(format!("missing: {}", missing.why)),
+                false => "missing".to_owned(),
+            }),
+            ..StoreSummary::missing(*store)
+        });
+        devices.chain(missing).collect()
     }
 }

@@ -41,6 +41,9 @@ pub enum SpaceError {
     /// There is no such store here.
     #[error("there is no store {0} here")]
     UnknownStore(StoreId),
+    /// The server has it, and could not open it when it was started.
+    #[error("the store is missing: the server was started without it")]
+    Missing(StoreId),
     /// The ticket has other space here already.
     #[error("the ticket has space here under other terms")]
     Conflict,

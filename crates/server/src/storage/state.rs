@@ -87,6 +87,18 @@ impl StorageState {
         })
     }
 
+    /// The stores of the server whose data directory this is; none if there is none yet. Changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub(super) fn stores_of(directory: &Path) -> Result<BTreeMap<StoreId, PathBuf>, DataError> {
+        match directory.join(format!("{NAME}.toml")).exists() {
+            true => Self::open(directory).map(|state| state.stores),
+            false => Ok(BTreeMap::new()),
+        }
+    }
+
     fn new(directory: &Path) -> Self {
         let secret: [u8; 32] = random();
         Self {

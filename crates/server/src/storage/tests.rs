@@ -175,3 +175,87 @@ fn a_store_is_made_measured_and_added_once() {
     assert_eq!(Floors::default().background_ppm, 50_000);
     assert!(device.plan.promised_ppm_max() <= 900_000);
 }
+
+#[test]
+fn a_store_that_cannot_be_opened_is_missing_and_keeps_what_was_promised() {
+    let (directory, store) = with_store(16);
+    let ticket = TicketId([7; 16]);
+    let storage = open(&directory);
+    let request = SpaceRequest {
+        ticket,
+        interval: hour(&storage),
+        aus: 2,
+        records: 10,
+    };
+    storage.confirm_space(store, &request).unwrap();
+    drop(storage);
+    let (path, away) = (directory.path().join("disk"), directory.path().join("away"));
+    std::fs::rename(&path, &away).unwrap();
+    for contents in [None, Some(&b"nonsense"[..]), Some(&[])] {
+        if let Some(contents) = contents {
+            std::fs::write(&path, contents).unwrap();
+        }
+        let storage = open(&directory);
+        assert!(storage.devices().is_empty());
+        let missing = &storage.missing()[&store];
+        assert_eq!(missing.path, path);
+        assert!(!missing.why.is_empty());
+        let refused = storage.release_space(store, ticket);
+        assert!(
+            matches!(refused, Err(SpaceError::Missing(_))),
+            "{refused:?}"
+        );
+        let [told, untold] = [true, false].map(|with_paths| storage.summaries(with_paths));
+        assert!(told[0].is_missing() && untold[0].is_missing());
+        let failure = told[0].failure.as_deref().unwrap();
+        assert_eq!(failure, format!("missing: {}", missing.why));
+        assert_eq!(untold[0].failure.as_deref(), Some("missing"), "{untold:?}");
+    }
+    // Another store in its place is not taken for it.
+    std::fs::remove_file(&path).unwrap();
+    let other = format_file(&path, 16 * MIB);
+    assert!(
+        open(&directory).missing()[&store]
+            .why
+            .contains(&other.to_string())
+    );
+    std::fs::rename(&away, &path).unwrap();
+    let storage = open(&directory);
+    assert!(storage.missing().is_empty());
+    assert_eq!(storage.space_used(store, ticket).unwrap(), Some((2, 0)));
+}
+
+#[test]
+fn a_store_has_one_place_and_a_copy_is_none() {
+    let (directory, store) = with_store(16);
+    let path = |name: &str| directory.path().join(name);
+    let add = |name: &str| {
+        let new = NewStore {
+            path: path(name),
+            size_bytes: None,
+        };
+        let tried = try_store(directory.path(), &new.path).is_ok();
+        let added = add_store(directory.path(), &new);
+        assert_eq!(tried, added.is_ok(), "{added:?}");
+        added
+    };
+    std::fs::copy(path("disk"), path("copy")).unwrap();
+    let copy = add("copy").unwrap_err();
+    assert!(matches!(copy, StorageError::Twice { .. }), "{copy}");
+    // Another name of it is no copy.
+    std::os::unix::fs::symlink("disk", path("link")).unwrap();
+    std::fs::hard_link(path("disk"), path("hard")).unwrap();
+    for name in ["disk", "link", "hard"] {
+        assert_eq!(add(name).unwrap(), store, "{name}");
+        assert!(open(&directory).devices()[0].path.ends_with("disk"));
+    }
+    // Whatever stands there now, the store was moved from there.
+    std::fs::remove_file(path("disk")).unwrap();
+    assert_eq!(add("copy").unwrap(), store);
+    assert!(open(&directory).devices()[0].path.ends_with("copy"));
+    // One that is known stays known while it is not there.
+    std::fs::rename(path("copy"), path("away")).unwrap();
+    assert_eq!(add("copy").unwrap(), store);
+    assert_eq!(open(&directory).missing().len(), 1);
+    assert!(matches!(add("nowhere"), Err(StorageError::Device(_))));
+}

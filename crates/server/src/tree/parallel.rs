@@ -22,6 +22,7 @@ use meta::namespace::{
     self, Chore, Namespace, NamespaceError, NamespaceOptions, Redundancy, Striping, Target, Turn,
 };
 use meta::{Embedded, Engine, MetaError, campaign};
+use std::collections::BTreeSet;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -55,6 +56,12 @@ pub(crate) enum ParallelError {
     /// There is nowhere to put contents.
     #[error("this server has no store")]
     NoStore,
+    /// There would be somewhere.
+    #[error("no store of this server could be opened; `azekura status` says why")]
+    NoStoreLeft,
+    /// Something of it is to be removed from a store that is missing.
+    #[error("{0} of its removed or cut files have something in a store that is missing")]
+    Left(u64),
     /// The stripe unit does not fit a store.
     #[error("a stripe unit of {unit} bytes is no multiple of {au}, the allocation unit of a store")]
     Unit { unit: u64, au: u64 },
@@ -80,8 +87,9 @@ pub(crate) struct Parallel {
     storage: Arc<Storage>,
     runtime: Runtime,
     generations: Generations,
-    /// One at a time does chores.
-    working: tokio::sync::Mutex<()>,
+    /// One at a time does chores. These wait for a store that is missing, and are done at the
+    /// others.
+    working: tokio::sync::Mutex<BTreeSet<u64>>,
     /// Cuts that could not be done when they were due.
     late: Mutex<Vec<Cutting>>,
     /// There are chores.
@@ -120,6 +128,51 @@ impl Drop for Cutting {
     fn drop(&mut self) {
         let (_, under_way) = self.generations.of(&self.handle);
         under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What has become of chores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Worked {
+    /// So many are done.
+    done: usize,
+    /// So many wait for a store that is missing.
+    left: usize,
+}
+
+/// Does chores; says how many are done, and which are left for a store that is missing.
+fn carry_out(
+    names: &Namespace,
+    storage: &Storage,
+    volume: VolumeId,
+    chores: &[(u64, Chore)],
+) -> Result<(usize, Vec<u64>), ChoreError> {
+    let stores = Stores {
+        storage,
+        volume,
+        targets: &names.targets(),
+    };
+    stores.carry_out(chores.iter().map(|(_, chore)| chore))?;
+    let (left, done): (Vec<_>, Vec<_>) = chores
+        .iter()
+        .partition(|(_, chore)| stores.lacks(layout_of(chore)));
+    let numbers = |chores: Vec<&(u64, Chore)>| -> Vec<u64> {
+        chores.into_iter().map(|(number, _)| *number).collect()
+    };
+    let (left, done) = (numbers(left), numbers(done));
+    // What is not noted as done is done once more.
+    if !done.is_empty()
+        && let Err(error) = names.chores_done(&Turn::new(), &done)
+    {
+        tracing::debug!(%error, "chores are not noted as done");
+    }
+    Ok((done.len(), left))
+}
+
+/// Where the file of a chore lies.
+fn layout_of(chore: &Chore) -> &namespace::Layout {
+    match chore {
+        Chore::Delete(layout) | Chore::Cut { layout, .. } => layout,
     }
 }
 
@@ -189,7 +242,10 @@ impl Parallel {
     ) -> Result<Striping, ParallelError> {
         let devices = storage.devices();
         if devices.is_empty() {
-            return Err(ParallelError::NoStore);
+            return Err(match storage.missing().is_empty() {
+                true => ParallelError::NoStore,
+                false => ParallelError::NoStoreLeft,
+            });
         }
         let unit = 1u64 << record.unit_log2;
         for device in &devices {
@@ -278,9 +334,12 @@ impl Parallel {
     pub(crate) fn is_empty(&self) -> Result<bool, ParallelError> {
         self.runtime.block_on(async {
             self.names.sync_all().await?;
-            self.work(false).await?;
+            let worked = self.work(false).await?;
             let stat = self.names.statfs();
-            Ok(stat.files - stat.files_free <= 1)
+            match (stat.files - stat.files_free <= 1, worked.left) {
+                (true, left) if left > 0 => Err(ParallelError::Left(left as u64)),
+                (is_empty, _) => Ok(is_empty),
+            }
         })
     }
 
@@ -312,10 +371,11 @@ impl Parallel {
     ///
     /// # Errors
     /// [`FsError::WouldBlock`] while it is being cut; [`FsError::NotSupported`] for a layout that
-    /// this version cannot use.
+    /// this version cannot use; [`FsError::Io`] if one of its stores is not there.
     pub(crate) fn layout(&self, turn: &Turn, handle: &Handle) -> Result<FileLayout, FsError> {
         let generation = self.generation(handle)?;
         let layout = self.names.layout_of(turn, handle)?;
+        self.check_stores(&layout)?;
         if layout.redundancy != Redundancy::None || layout.columns.0.is_empty() {
             return Err(FsError::NotSupported);
         }
@@ -333,6 +393,30 @@ impl Parallel {
             generation,
             columns: columns.collect::<Result<_, FsError>>()?,
         })
+    }
+
+    /// Whether a file's contents can be had, and may be changed: whether all of its stores are
+    /// there. Without one of them it is neither read nor written, not even at the others: what is
+    /// missing is no hole, and a cut that waits for the store would take away what was written
+    /// since.
+    ///
+    /// # Errors
+    /// [`FsError::Io`] if not.
+    pub(crate) fn check_reach(&self, turn: &Turn, handle: &Handle) -> Result<(), FsError> {
+        self.check_stores(&self.names.layout_of(turn, handle)?)
+    }
+
+    fn check_stores(&self, layout: &namespace::Layout) -> Result<(), FsError> {
+        let targets = self.names.targets();
+        let stores = Stores {
+            storage: &self.storage,
+            volume: self.volume,
+            targets: &targets,
+        };
+        match stores.lacks(layout) {
+            true => Err(FsError::Io),
+            false => Ok(()),
+        }
     }
 
     /// The generation of a file's layout.
@@ -402,7 +486,7 @@ impl Parallel {
     }
 
     /// Does everything that is to be done, what was put off included.
-    async fn catch_up(&self) -> Result<u64, ParallelError> {
+    async fn catch_up(&self) -> Result<Worked, ParallelError> {
         let late = std::mem::take(&mut *self.late());
         let done = async {
             if !late.is_empty() {
@@ -427,41 +511,34 @@ impl Parallel {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what stores still have to do; with `cuts_only`, what somebody waits for. Says how much.
-    async fn work(&self, cuts_only: bool) -> Result<u64, ParallelError> {
-        let _alone = self.working.lock().await;
+    /// Does what stores still have to do; with `cuts_only`, what somebody waits for. What missing
+    /// stores have to do is left for the run in which they are back: until then nobody reads or
+    /// writes files that lie there ([`Self::check_reach`]).
+    async fn work(&self, cuts_only: bool) -> Result<Worked, ParallelError> {
+        let mut waiting = self.working.lock().await;
         let (mut after, mut done) = (0, 0);
         loop {
             let mut page = self.names.chores(after, META_PAGE_ENTRIES_MAX).await?;
             let Some((last, _)) = page.last() else {
-                return Ok(done);
+                let left = waiting.len();
+                return Ok(Worked { done, left });
             };
             after = *last;
-            page.retain(|(_, chore)| !cuts_only || matches!(chore, Chore::Cut { .. }));
+            page.retain(|(number, chore)| {
+                !waiting.contains(number) && (!cuts_only || matches!(chore, Chore::Cut { .. }))
+            });
             if page.is_empty() {
                 continue;
             }
-            done += page.len() as u64;
             let (names, storage) = (self.names.clone(), self.storage.clone());
             let volume = self.volume;
-            let working = tokio::task::spawn_blocking(move || {
-                let stores = Stores {
-                    storage: &storage,
-                    volume,
-                    targets: &names.targets(),
-                };
-                stores.carry_out(page.iter().map(|(_, chore)| chore))?;
-                let numbers: Vec<u64> = page.iter().map(|(number, _)| *number).collect();
-                // What is not noted as done is done once more.
-                let noted = names.chores_done(&Turn::new(), &numbers);
-                if let Err(error) = noted {
-                    tracing::debug!(%error, "chores are not noted as done");
-                }
-                Ok::<(), ChoreError>(())
-            });
-            working
+            let working =
+                tokio::task::spawn_blocking(move || carry_out(&names, &storage, volume, &page));
+            let (are_done, left) = working
                 .await
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+            done += are_done;
+            waiting.extend(left);
         }
     }
 
@@ -542,9 +619,12 @@ async fn run(task: Arc<crate::background::Task>, volume: Weak<crate::volume::Vol
         }
         parallel.forget_outcomes().await;
         match parallel.catch_up().await {
-            Ok(done) => {
-                task.add(done);
-                task.set_state("nothing to do");
+            Ok(worked) => {
+                task.add(worked.done as u64);
+                task.set_state(match worked.left {
+                    0 => "nothing to do".to_owned(),
+                    left => format!("{left} wait for a store that is missing"),
+                });
             }
             Err(error) => {
                 tracing::warn!(volume = volume.name, %error, "stores have not done their part");

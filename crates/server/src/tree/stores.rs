@@ -26,7 +26,19 @@ pub(super) struct Stores<'a> {
 }
 
 impl Stores<'_> {
-    /// Does chores, durably.
+    /// Whether something of a file lies in a store of this server that is missing.
+    pub(super) fn lacks(&self, layout: &Layout) -> bool {
+        let missing = self.storage.missing();
+        !missing.is_empty()
+            && layout.columns.0.iter().any(|number| {
+                let target = self.targets.get(number);
+                target.is_some_and(|target| {
+                    target.server == self.storage.server() && missing.contains_key(&target.store)
+                })
+            })
+    }
+
+    /// Does chores, durably; but for what is to be done at stores that are missing.
     ///
     /// # Errors
     /// The first that could not be done; those before it may be done twice.
@@ -66,6 +78,9 @@ impl Stores<'_> {
             let target = self.targets.get(number);
             let target = target.filter(|target| target.server == self.storage.server());
             let target = target.ok_or(ChoreError::NoTarget(*number))?;
+            if self.storage.missing().contains_key(&target.store) {
+                continue;
+            }
             act(target, column)?;
             touched.insert(target.store);
         }

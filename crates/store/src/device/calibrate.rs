@@ -43,6 +43,9 @@ const MIXES_PERCENT: [u32; 3] = [0, 50, 100];
 /// The engine keeps about this many requests under way; the unit is chosen at this depth.
 const UNIT_DEPTH: u32 = 4;
 const SAMPLE_TIME: Duration = Duration::from_millis(60);
+/// Who has measured each load for less than this has measured it for a moment. A whole calibration
+/// comes to at least twice as much.
+const QUICK_TIME: Duration = Duration::from_millis(100);
 /// Rounds through the whole table.
 const ROUNDS: u32 = 4;
 /// Rounds for the unit after each of those.
@@ -156,10 +159,30 @@ impl Capability {
         })
     }
 
-    /// The highest rate of a direction that can be promised, in bytes a second.
+    /// For how long each load was measured at least, over all its samples.
+    #[must_use]
+    pub fn least_time(&self) -> Duration {
+        let least = self.rates.iter().map(|rate| rate.sample_count).min();
+        Duration::from_millis(u64::from(self.sample_millis)) * least.unwrap_or(0)
+    }
+
+    /// Whether it was measured for a moment only, of which a device's behaviour for long does not
+    /// follow: caches and credits below it may have answered.
+    #[must_use]
+    pub fn is_quick(&self) -> bool {
+        self.least_time() < QUICK_TIME
+    }
+
+    /// The highest rate of a direction alone that was found, in bytes a second.
     #[must_use]
     pub fn best_bytes_per_second(&self, direction: Direction) -> u64 {
+        let alone = match direction {
+            Direction::Read => 0,
+            Direction::Write => 100,
+        };
+        let is_alone = |rate: &&MeasuredRate| rate.write_percent == alone;
         let rates = self.rates.iter().filter(|rate| rate.direction == direction);
+        let rates = rates.filter(is_alone);
         rates
             .map(|rate| rate.low_bytes_per_second)
             .max()

@@ -4,7 +4,7 @@
 //! begins there, and a device whose first MiB is zero was wiped or never used. The names are for
 //! people; that something is there does not depend on knowing its name.
 
-use crate::Superblock;
+use crate::{StoreError, Superblock};
 use base::{BlockDevice, DeviceError};
 use std::fmt;
 
@@ -68,6 +68,26 @@ impl Contents {
     }
 }
 
+/// Whether a device is as long as the store on it, if there is one. A file that was cut or copied
+/// in part, and a partition or volume that was made smaller, lack what lay at the end.
+///
+/// # Errors
+/// [`StoreError::Shortened`] says how long the device was.
+pub fn ensure_whole(device: &dyn BlockDevice) -> Result<(), StoreError> {
+    let len_bytes = device.len_bytes();
+    match crate::core::superblock_of(device) {
+        Ok(superblock) if superblock.layout.device_bytes > len_bytes => {
+            Err(StoreError::Shortened {
+                store: superblock.store,
+                wanted_bytes: superblock.layout.device_bytes,
+                len_bytes,
+            })
+        }
+        // Whoever opens the store says what else there is to say.
+        _ => Ok(()),
+    }
+}
+
 impl fmt::Display for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -124,6 +144,29 @@ mod tests {
         assert_eq!(shown(), name, "what lies behind a superblock is no part");
         disk.write_at(66_000, &[9]).unwrap();
         assert_eq!(shown(), "a store that this release cannot read");
+    }
+
+    #[test]
+    fn a_store_whose_device_was_shortened_is_no_longer_whole() {
+        let disk = CrashDisk::new(LEN);
+        let format = Format {
+            store: StoreId([7; 16]),
+            sizes: Sizes::for_device(LEN, 1 << 16),
+            lifetimes: Lifetimes::default(),
+            capability: Vec::new(),
+        };
+        Core::format(&disk, &format).unwrap();
+        ensure_whole(&disk).unwrap();
+        // Also if not even the second superblock is left of it.
+        for len in [LEN - 4096, 4096] {
+            let short = CrashDisk::new(len);
+            let mut bytes = vec![0; len as usize];
+            disk.read_at(0, &mut bytes).unwrap();
+            short.write_at(0, &bytes).unwrap();
+            let said = ensure_whole(&short).unwrap_err().to_string();
+            assert!(said.contains("8.0 MiB"), "{said}");
+        }
+        ensure_whole(&CrashDisk::new(4096)).unwrap();
     }
 
     #[test]

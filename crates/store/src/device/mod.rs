@@ -59,7 +59,7 @@ mod unit;
 
 pub use buffer::AlignedBuffer;
 pub use calibrate::{CalibrateError, Calibration, Capability, Direction, MeasuredRate, calibrate};
-pub use contents::Contents;
+pub use contents::{Contents, ensure_whole};
 pub use error::OpenError;
 pub use file::FileDevice;
 pub use inorder::InOrder;

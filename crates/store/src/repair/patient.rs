@@ -299,8 +299,12 @@ impl Patient {
         let others: Vec<u64> = others.copied().collect();
         if let Some(first) = others.first() {
             let count = others.len();
-            let what =
-                format!("{count} sectors of the log, not in use, are damaged: from {first} on");
+            let what = match count {
+                1 => format!("1 sector of the log, not in use, is damaged: at {first}"),
+                _ => {
+                    format!("{count} sectors of the log, not in use, are damaged: from {first} on")
+                }
+            };
             findings.push(Finding::new(Kind::Log, Mend::Possible, what));
         }
         Ok(())

@@ -170,3 +170,28 @@ fn a_store_grows_with_its_device() {
     assert!(bytes == data);
     assert_eq!(store.check(true).unwrap().findings, []);
 }
+
+#[test]
+fn what_can_be_reserved_is_admitted_and_hardly_more() {
+    let (_, mut store) = store(Lifetimes::default());
+    let interval = |from, to| Interval::new(secs(from), secs(to)).unwrap();
+    let request = |interval, aus| Request {
+        interval,
+        aus,
+        records: aus + 64,
+    };
+    let all = store.reserved(at(100)).unwrap().aus_for_ever;
+    assert!(all > 10, "{all}");
+    let hour = interval(100, 3700);
+    store.reserve(at(100), request(hour, all / 2)).unwrap();
+    let reserved = store.reserved(at(100)).unwrap();
+    assert_eq!((reserved.count, reserved.aus), (1, all / 2));
+    let rest = reserved.aus_for_an_hour;
+    assert!(rest + 2 >= all / 2 && rest < all, "{rest} of {all}");
+    assert!(reserved.aus_for_ever <= rest);
+    assert!(store.reserve(at(100), request(hour, rest + 1)).is_err());
+    store.reserve(at(100), request(hour, rest)).unwrap();
+    assert_eq!(store.reserved(at(100)).unwrap().aus_for_an_hour, 0);
+    let later = store.reserved(at(4_000)).unwrap();
+    assert_eq!((later.count, later.aus, later.aus_for_ever), (0, 0, all));
+}

@@ -159,6 +159,7 @@ fn store() -> StoreSummary {
         done_bytes: [1 << 33, 1 << 34, 1 << 35],
         speed_ppm: Some(1_100_000),
         is_degraded: true,
+        is_quick: false,
         failure: Some("failed".into()),
     }
 }

@@ -3,19 +3,14 @@
 use super::shown;
 use crate::errors::Result;
 use crate::output;
+use ::server::{Plan, QUICK_PPM};
 use ::store::device::{Capability, Direction, FileDevice, MeasuredRate, TableError};
-use ::store::{Core, STORE_FORMAT_VERSION, Superblock, Usage};
+use ::store::{Core, Reserved, STORE_FORMAT_VERSION, Superblock, Usage};
 use base::Rate;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Reservations that are read together.
-const RESERVATIONS_AT_ONCE: usize = 1024;
-
-/// Samples from which on their 5th percentile is more than the lowest of them.
-const SAMPLES_WANTED: u32 = 20;
 
 /// What there is to say of a store.
 pub(super) struct Description {
@@ -23,7 +18,7 @@ pub(super) struct Description {
     device: String,
     superblock: Superblock,
     usage: Usage,
-    reservations: u64,
+    reserved: Reserved,
     capability: Result<Capability, TableError>,
 }
 
@@ -35,7 +30,7 @@ impl Description {
             path: device.path().to_owned(),
             device: device.describe(),
             usage: core.usage(),
-            reservations: count_reservations(core)?,
+            reserved: core.reserved(super::now())?,
             capability: Capability::decode(&superblock.capability),
             superblock,
         })
@@ -64,8 +59,11 @@ impl Description {
             "units": {
                 "total": usage.total, "free": usage.free, "limbo": usage.limbo,
                 "records": usage.records, "used": usage.used,
+                "reserved": self.reserved.aus, "reserved_used": self.reserved.aus_used,
+                "reservable": self.reserved.aus_for_ever,
+                "reservable_for_an_hour": self.reserved.aus_for_an_hour,
             },
-            "reservations": self.reservations,
+            "reservations": self.reserved.count,
             "default_lifetime_seconds": lifetimes.default_seconds,
             "longest_lifetime_seconds": lifetimes.longest_seconds,
             "renewals_max": lifetimes.renewals_max,
@@ -106,7 +104,23 @@ impl Description {
                     units(usage.limbo),
                 ),
             ),
-            ("reservations", self.reservations.to_string()),
+            (
+                "reservations",
+                format!(
+                    "{}, with {} now, of which {} are in use",
+                    self.reserved.count,
+                    units(self.reserved.aus),
+                    units(self.reserved.aus_used),
+                ),
+            ),
+            (
+                "reservable",
+                format!(
+                    "{} from now on for an hour, {} without end",
+                    units(self.reserved.aus_for_an_hour),
+                    units(self.reserved.aus_for_ever),
+                ),
+            ),
             (
                 "lifetimes",
                 format!(
@@ -121,8 +135,9 @@ impl Description {
                 ),
             ),
             ("measured", self.measured()),
+            ("promised", self.promised()),
         ];
-        let page = lines.map(|(name, text)| format!("{name:<13}{text}\n"));
+        let page = lines.map(|(name, text)| format!("{name:<14}{text}\n"));
         let table = self.capability.as_ref().map(rate_table);
         page.concat() + &table.map_or_else(|_| String::new(), |table| format!("\n{table}"))
     }
@@ -130,31 +145,52 @@ impl Description {
     fn measured(&self) -> String {
         match &self.capability {
             Ok(capability) => format!(
-                "over {} in samples of {}; a unit of {} is enough{}",
+                "over {} in samples of {}, each load for {} or more; a unit of {} is enough",
                 output::size(capability.region_bytes),
                 output::span(Duration::from_millis(u64::from(capability.sample_millis))),
+                output::span(capability.least_time()),
                 output::size(u64::from(capability.allocation_unit_bytes)),
-                too_few(capability),
             ),
-            Err(TableError::Absent) => "not at all: no rate can be promised".to_owned(),
+            Err(TableError::Absent) => "not at all".to_owned(),
             Err(error) => error.to_string(),
         }
     }
-}
 
-fn count_reservations(core: &Core) -> Result<u64> {
-    let (mut from, mut count) = (0, 0);
-    loop {
-        let some = core.reservations(from, RESERVATIONS_AT_ONCE)?;
-        count += some.len() as u64;
-        match some.last() {
-            Some(last) => from = last.reservation + 1,
-            None => return Ok(count),
+    fn promised(&self) -> String {
+        let capability = self.capability.as_ref().ok();
+        let plan = capability.and_then(|capability| Some((capability, Plan::of(capability)?)));
+        let Some((capability, plan)) = plan else {
+            return "no rate can be promised".to_owned();
+        };
+        let rate = |operation| Rate(plan.promised_bytes_per_second(operation));
+        let rates = format!(
+            "reading {}, or writing {}, to all reservations together",
+            rate(Direction::Read),
+            rate(Direction::Write)
+        );
+        match capability.is_quick() {
+            true => format!("{rates};\n{:14}{}", "", caution()),
+            false => rates,
         }
     }
 }
 
+/// What is to be said of a device that was measured for a moment only.
+pub(in crate::cli) fn caution() -> String {
+    format!(
+        "measured for a moment only, so no more than {} % of what was found is promised;\n\
+         {:14}`azekura store calibrate` measures for a minute, while no server has the store",
+        QUICK_PPM / 10_000,
+        "",
+    )
+}
+
 fn capability_json(capability: &Capability) -> Value {
+    let plan = Plan::of(capability);
+    let promised = |operation| {
+        plan.as_ref()
+            .map_or(0, |plan| plan.promised_bytes_per_second(operation))
+    };
     let rate_json = |rate: &MeasuredRate| {
         json!({
             "direction": match rate.direction {
@@ -172,26 +208,14 @@ fn capability_json(capability: &Capability) -> Value {
         "allocation_unit_bytes": capability.allocation_unit_bytes,
         "region_bytes": capability.region_bytes,
         "sample_millis": capability.sample_millis,
-        "read_bytes_per_second": capability.best_bytes_per_second(Direction::Read),
-        "write_bytes_per_second": capability.best_bytes_per_second(Direction::Write),
+        "is_quick": capability.is_quick(),
+        "read_bytes_per_second": promised(Direction::Read),
+        "write_bytes_per_second": promised(Direction::Write),
         "rates": capability.rates.iter().map(rate_json).collect::<Vec<_>>(),
     })
 }
 
-/// What is to be said of rates that stand on few samples.
-fn too_few(capability: &Capability) -> String {
-    let least = capability.rates.iter().map(|rate| rate.sample_count).min();
-    match least {
-        Some(least) if least < SAMPLES_WANTED => format!(
-            ";\n{:13}each rate is the lowest of only {}: measure for longer before relying on it",
-            "",
-            output::count(least.into(), "sample"),
-        ),
-        _ => String::new(),
-    }
-}
-
-/// For each size, what can be promised at the depth that is best for it.
+/// For each size, what was found at the depth that is best for it.
 fn rate_table(capability: &Capability) -> String {
     let sizes: BTreeSet<u32> = capability
         .rates
@@ -248,28 +272,6 @@ fn rate_table(capability: &Capability) -> String {
 mod tests {
     use super::*;
     use expect_test::expect;
-
-    #[test]
-    fn few_samples_are_told() {
-        let rate = |sample_count| MeasuredRate {
-            direction: Direction::Read,
-            size_bytes: 65536,
-            depth: 1,
-            write_percent: 0,
-            low_bytes_per_second: 1,
-            median_bytes_per_second: 1,
-            sample_count,
-        };
-        let mut capability = Capability {
-            allocation_unit_bytes: 65536,
-            sample_millis: 1000,
-            region_bytes: 1 << 30,
-            rates: vec![rate(30), rate(2)],
-        };
-        assert!(too_few(&capability).contains("only 2 samples"));
-        capability.rates.truncate(1);
-        assert_eq!(too_few(&capability), "");
-    }
 
     #[test]
     fn the_table_has_the_best_depth_of_each_size() {

@@ -2,6 +2,7 @@
 
 use super::describe::Description;
 use super::measure::measure;
+use super::place::{UNIT_BYTES_MIN, check_directory, check_room, check_sizes, directory_of};
 use super::{Interrupt, on, shown};
 use crate::config::Span;
 use crate::errors::{Code, Context, Failure, Result};
@@ -10,11 +11,10 @@ use crate::progress::Progress;
 use ::store::device::{BLOCK_BYTES, Contents, DeviceOptions, FileDevice};
 use ::store::{Core, Format as StoreFormat, Layout, Lifetimes, Sizes};
 use base::{BlockDevice, ByteSize, Extent, StoreId};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Smallest allocation unit of a store.
-const UNIT_BYTES_MIN: u64 = 64 << 10;
 /// A device has at least so many allocation units if nobody says otherwise: a unit that suits the
 /// disk is no use if there are three of them.
 const UNITS_MIN: u64 = 64;
@@ -76,15 +76,13 @@ impl Format {
         let options = DeviceOptions::default();
         let device = if let Some(size) = size {
             self.check_sizes(size)?;
+            check_directory(directory_of(&self.path), size)?;
             let bar = Progress::bytes("writing", size);
             interrupt.with_bar(&bar, |progress| {
                 FileDevice::create(&self.path, size, options, progress)
             })?
         } else {
-            let device = FileDevice::open(&self.path, options)?;
-            self.check_contents(&device)?;
-            self.check_sizes(device.len_bytes())?;
-            device
+            self.open_there()?
         };
         let device = Arc::new(device);
         let made = self.make(&device, is_new, lifetimes, &interrupt);
@@ -103,7 +101,10 @@ impl Format {
         let (default, longest) = (self.default_lifetime, self.longest_lifetime);
         let is_longer = |longest: Span| default.is_none_or(|default| default.0 > longest.0);
         if longest.is_some_and(is_longer) {
-            let message = "the default lifetime is longer than the longest one";
+            let message = match default {
+                Some(_) => "the default lifetime is longer than the longest one",
+                None => "with a longest lifetime, objects need a default one that ends",
+            };
             return Err(Failure::new(Code::StoreSizes, message)
                 .hint("with --longest-lifetime goes a --default-lifetime that is no longer"));
         }
@@ -116,6 +117,14 @@ impl Format {
 
     /// The length of a file that is to be made; none if there is a device.
     fn size(&self, is_new: bool) -> Result<Option<u64>> {
+        if let Ok(target) = self.path.read_link()
+            && !self.path.exists()
+        {
+            let (path, target) = (shown(&self.path), shown(&target));
+            let message = format!("{path} is a link to {target}, and there is nothing");
+            return Err(Failure::new(Code::NotADevice, message)
+                .hint("remove the link, or make what it leads to"));
+        }
         let block = u64::from(BLOCK_BYTES);
         match (is_new, self.size) {
             // What is less than a block is said to be too small like anything else.
@@ -145,29 +154,30 @@ impl Format {
 
     /// Before anything is written: whether it will be possible to make a store of that size.
     fn check_sizes(&self, device_bytes: u64) -> Result<Layout> {
-        let unit = self.unit.map_or(UNIT_BYTES_MIN, |unit| unit.0);
-        let sizes = Sizes::for_device(device_bytes, unit);
-        Layout::new(device_bytes, sizes).map_err(|error| {
-            let failure: Failure = on(&self.path, error.into());
-            match enough(unit).filter(|enough| device_bytes < *enough) {
-                Some(enough) => failure.hint(format!("{} is enough", output::size(enough))),
-                None => failure,
-            }
-        })
+        check_sizes(&self.path, device_bytes, self.unit.map(|unit| unit.0))
+    }
+
+    /// The device that is to become a store, if all that can be known before allows it.
+    fn open_there(&self) -> Result<FileDevice> {
+        let device = FileDevice::open(&self.path, DeviceOptions::default())?;
+        self.check_contents(&device)?;
+        self.check_sizes(device.len_bytes())?;
+        if !device.is_block_device() {
+            // Holes are going to be filled, and what was filled stays if there is too little space.
+            let stat = self.path.metadata().context(shown(&self.path))?;
+            let lacking = device.len_bytes().saturating_sub(stat.blocks() * 512);
+            check_room(directory_of(&self.path), lacking)?;
+        }
+        Ok(device)
     }
 
     fn try_out(&self, size: Option<u64>) -> Result<()> {
-        let bytes = if let Some(size) = size {
-            self.check_room(size)?;
-            size
-        } else {
-            let options = DeviceOptions {
-                read_only: true,
-                ..DeviceOptions::default()
-            };
-            let device = FileDevice::open(&self.path, options)?;
-            self.check_contents(&device)?;
-            device.len_bytes()
+        let bytes = match size {
+            Some(size) => {
+                check_directory(directory_of(&self.path), size)?;
+                size
+            }
+            None => self.open_there()?.len_bytes(),
         };
         let layout = self.check_sizes(bytes)?;
         let unit = self.unit.map(|_| layout.au_bytes);
@@ -188,20 +198,6 @@ impl Format {
         ))
     }
 
-    /// Whether a file of `size` can be made.
-    fn check_room(&self, size: u64) -> Result<()> {
-        let parent = self.path.parent().filter(|path| *path != Path::new(""));
-        let parent = parent.unwrap_or(Path::new("."));
-        let stat = rustix::fs::statvfs(parent).context(shown(parent))?;
-        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-        if free < size {
-            let free = output::size(free);
-            let message = format!("{} has {free} of free space", shown(parent));
-            return Err(Failure::new(Code::NoSpace, message));
-        }
-        Ok(())
-    }
-
     /// Writes, measures and formats.
     fn make(
         &self,
@@ -215,17 +211,15 @@ impl Format {
             // It may have holes, and a hole is space that others can take.
             let bar = Progress::bytes("writing", bytes);
             let all = Extent::new(0, bytes);
-            interrupt.with_bar(&bar, |progress| device.fill(all, progress))?;
+            let filled = interrupt.with_bar(&bar, |progress| device.fill(all, progress));
+            filled.map_err(|error| self.ended(error.into(), is_new, interrupt))?;
         }
         let capability = match self.no_calibration {
             true => None,
             false => {
                 let (all, time) = (Extent::new(0, bytes), self.calibration_time);
                 let measured = measure(&self.path, device, all, time, interrupt);
-                Some(measured.map_err(|failure| match interrupt.is_wanted() {
-                    true => failure.hint("no store was made"),
-                    false => failure,
-                })?)
+                Some(measured.map_err(|failure| self.ended(failure, is_new, interrupt))?)
             }
         };
         let measured = capability
@@ -245,6 +239,22 @@ impl Format {
     }
 }
 
+impl Format {
+    /// What is said of the device when the user has ended it on the way.
+    fn ended(&self, failure: Failure, is_new: bool, interrupt: &Interrupt) -> Failure {
+        match (interrupt.is_wanted(), is_new) {
+            (false, _) => failure,
+            (true, true) => failure.hint("no store was made, and no file is left"),
+            (true, false) => failure
+                .leaving(format!(
+                    "what was on {} is lost, and there is no store on it",
+                    shown(&self.path)
+                ))
+                .hint("repeat with --overwrite to make the store"),
+        }
+    }
+}
+
 /// The measured unit, or a smaller one of which a small device has enough.
 fn fitting(measured: u64, device_bytes: u64) -> u64 {
     let mut unit = measured;
@@ -252,15 +262,6 @@ fn fitting(measured: u64, device_bytes: u64) -> u64 {
         unit /= 2;
     }
     unit
-}
-
-/// The smallest power of two in bytes that takes a store with this allocation unit; none for a unit
-/// that no store can have.
-fn enough(unit: u64) -> Option<u64> {
-    let lengths = (12..50).map(|power| 1 << power);
-    lengths
-        .into_iter()
-        .find(|bytes| Layout::new(*bytes, Sizes::for_device(*bytes, unit)).is_ok())
 }
 
 fn random() -> Result<[u8; 16]> {
@@ -273,16 +274,6 @@ fn random() -> Result<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_enough_for_a_store_is_known() {
-        let least = enough(UNIT_BYTES_MIN).expect("there are stores");
-        assert!(least > 512 << 10, "as the end-to-end test has it");
-        let sizes = |bytes| Sizes::for_device(bytes, UNIT_BYTES_MIN);
-        assert!(Layout::new(least, sizes(least)).is_ok());
-        assert!(Layout::new(least / 2, sizes(least / 2)).is_err());
-        assert_eq!(enough(100_000), None);
-    }
 
     #[test]
     fn a_small_device_has_enough_units() {

@@ -3,6 +3,7 @@
 use super::{Interrupt, on};
 use crate::config::Span;
 use crate::errors::{Context, Failure, Result};
+use crate::output;
 use crate::progress::Progress;
 use ::store::device::{
     CalibrateError, Calibration, Capability, FileDevice, InOrder, Queue, Ring, calibrate,
@@ -30,6 +31,13 @@ pub(super) fn measure(
     };
     let mut calibration = Calibration::new(region);
     if let Some(Span(time)) = time {
+        if time > CALIBRATION_TIME_MAX {
+            output::note(format_args!(
+                "--calibration-time {}: measuring takes {} at most, and that is what it takes now",
+                output::span(time),
+                output::span(CALIBRATION_TIME_MAX),
+            ));
+        }
         shorten(&mut calibration, time);
     }
     let millis = calibration.time_max.as_millis() as u64;

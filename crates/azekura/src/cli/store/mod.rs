@@ -7,18 +7,23 @@ mod findings;
 mod format;
 mod grow;
 mod measure;
+mod place;
 mod scrub;
 mod show;
 
+pub(super) use describe::caution;
+pub(super) use place::{check_directory, check_sizes};
+
 use crate::errors::{Failure, Result};
 use crate::progress::Progress;
-use ::store::device::{DeviceOptions, FileDevice};
+use ::store::device::{DeviceOptions, FileDevice, ensure_whole};
 use ::store::{Core, Options, StoreError};
-use base::{BlockDevice, StoreId};
+use base::{BlockDevice, StoreId, Time};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 /// Make and look after stores: objects on a device, with space and speed that can be promised
 #[derive(Debug, clap::Subcommand)]
@@ -47,9 +52,10 @@ impl Store {
 /// Where a store's log begins: nothing that is shorter can be one.
 const STORE_BYTES_MIN: u64 = 128 << 10;
 
-/// Opens a device that is long enough to have a store.
+/// Opens a device that is long enough to have a store, and as long as the one that it has.
 fn open_device(path: &Path, options: DeviceOptions) -> Result<Arc<FileDevice>> {
     let device = Arc::new(FileDevice::open(path, options)?);
+    ensure_whole(&*device).map_err(|error| on(path, error.into()))?;
     if device.len_bytes() < STORE_BYTES_MIN {
         return Err(on(path, StoreError::NotAStore.into()));
     }
@@ -67,6 +73,12 @@ fn open(path: &OnePath, is_read_only: bool) -> Result<(Arc<FileDevice>, Core)> {
     let core = Core::open_read_only(device.clone(), path.options())
         .map_err(|error| on(&path.path, error.into()))?;
     Ok((device, core))
+}
+
+/// The time of this machine.
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(Time::ZERO, |since| Time::from_secs(since.as_secs()))
 }
 
 /// Says which device a failure is of.

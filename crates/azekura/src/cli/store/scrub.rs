@@ -6,9 +6,8 @@ use crate::output;
 use crate::progress::Progress;
 use ::store::Store;
 use ::store::device::DeviceOptions;
-use base::{Rate, Time};
+use base::Rate;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// Read everything that a store has and hold it against its checksums
 ///
@@ -48,11 +47,7 @@ impl Scrub {
         let path = &self.path.path;
         let interrupt = Interrupt::watch()?;
         let device = super::open_device(path, DeviceOptions::default())?;
-        let clock = Arc::new(|| {
-            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            since.map_or(Time::ZERO, |since| Time::from_secs(since.as_secs()))
-        });
-        let store = Store::open(device, self.path.options(), clock);
+        let store = Store::open(device, self.path.options(), Arc::new(super::now));
         let store = store.map_err(|error| on(path, error.into()))?;
         let units = store.status().usage.used;
         let bar = Progress::bytes("reading", units * store.layout().au_bytes);

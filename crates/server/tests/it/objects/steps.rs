@@ -154,7 +154,9 @@ async fn what_was_committed_is_there(world: &mut World, store: StoreId, verifier
         panic!()
     };
     assert_eq!((stores.len(), stores[0].store), (1, store));
-    assert!(stores[0].path.ends_with("disk") && stores[0].read_bytes_per_second == 256 * MIB);
+    assert!(stores[0].path.ends_with("disk") && !stores[0].is_quick);
+    // Nine tenths of what it does: the rest is nobody's to reserve.
+    assert_eq!(stores[0].read_bytes_per_second / MIB, 230);
     assert!(stores[0].done[1] > 0 && stores[0].failure.is_none());
 }
 

@@ -18,9 +18,9 @@ pub use expected::ExpectedObjects;
 
 use super::file::Settled;
 use base::limits::{
-    COMPOUND_STEPS_MAX, OBJECT_ATTRIBUTE_BYTES_MAX, OBJECT_ATTRIBUTE_NAME_BYTES_MAX,
-    OBJECT_ATTRIBUTES_MAX, OBJECTS_PER_PAGE_MAX, SERVER_STORES_MAX, STORE_TEXT_BYTES_MAX,
-    TICKET_BYTES_MAX, TICKET_RECORD_PAGE_MAX,
+    COMPOUND_STEPS_MAX, DATA_BYTES_MAX, OBJECT_ATTRIBUTE_BYTES_MAX,
+    OBJECT_ATTRIBUTE_NAME_BYTES_MAX, OBJECT_ATTRIBUTES_MAX, OBJECTS_PER_PAGE_MAX,
+    SERVER_STORES_MAX, STORE_TEXT_BYTES_MAX, TICKET_BYTES_MAX, TICKET_RECORD_PAGE_MAX,
 };
 use base::{Extent, ObjectId, StoreId, TicketId, WriteVerifier};
 use serde::{Deserialize, Serialize};
@@ -323,11 +323,12 @@ pub struct StoreSummary {
     pub path: String,
     /// Size of an allocation unit.
     pub au_bytes: u64,
-    /// How many there are.
+    /// How many there are; none if the store is missing.
     pub au_count: u64,
     /// How many of them are nobody's.
     pub au_free: u64,
-    /// The highest rates that can be relied on, in bytes a second; zero if it was not measured.
+    /// The highest rates that reservations can get of it when it has nothing else to do, in bytes a
+    /// second; zero if it was not measured.
     pub read_bytes_per_second: u64,
     /// As for reading.
     pub write_bytes_per_second: u64,
@@ -354,9 +355,46 @@ pub struct StoreSummary {
     pub speed_ppm: Option<u32>,
     /// Whether it has been slower than what is promised for some seconds.
     pub is_degraded: bool,
+    /// Whether it was measured for a moment only, so that less is promised than was found.
+    pub is_quick: bool,
     /// Why the store takes no changes, if it does not.
     #[serde(deserialize_with = "crate::bounded::optional_text::<STORE_TEXT_BYTES_MAX, _>")]
     pub failure: Option<String>,
+}
+
+impl StoreSummary {
+    /// A store that the server could not open when it was started: it has no allocation units.
+    #[must_use]
+    pub fn missing(store: StoreId) -> Self {
+        Self {
+            store,
+            path: String::new(),
+            au_bytes: 0,
+            au_count: 0,
+            au_free: 0,
+            read_bytes_per_second: 0,
+            write_bytes_per_second: 0,
+            read_piece_bytes: DATA_BYTES_MAX,
+            write_piece_bytes: DATA_BYTES_MAX,
+            promised_ppm_max: 0,
+            promised_ppm: 0,
+            tickets: 0,
+            waiting: 0,
+            in_flight: 0,
+            done: [0; 3],
+            done_bytes: [0; 3],
+            speed_ppm: None,
+            is_degraded: false,
+            is_quick: false,
+            failure: None,
+        }
+    }
+
+    /// Whether it is one of those.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.au_count == 0
+    }
 }
 
 /// One second of a ticket at one store.

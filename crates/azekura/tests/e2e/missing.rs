@@ -1,0 +1,179 @@
+//! A server one of whose stores is not there.
+
+use crate::checks::{fails, json};
+use crate::common::{Scene, obstacle, text};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const MIB: usize = 1 << 20;
+/// EIO.
+const IO_ERROR: i32 = 5;
+
+/// Bytes that tell where they belong, none of them zero.
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    let at = |at: usize| (at.wrapping_mul(31) ^ (at >> 12).wrapping_add(seed)) as u8 | 1;
+    (0..len).map(at).collect()
+}
+
+#[track_caller]
+fn write(path: &Path, data: &[u8]) {
+    let file = File::create(path).unwrap();
+    file.write_all_at(data, 0).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[track_caller]
+fn is_io_error<T>(outcome: io::Result<T>) {
+    let error = outcome.err().expect("it cannot be had");
+    assert_eq!(error.raw_os_error(), Some(IO_ERROR), "{error}");
+}
+
+/// A server with a parallel volume over two stores, the second of which is a file beside its data
+/// directory; in the volume, `one` lies in the first store alone.
+fn two_stores() -> Option<(Scene, PathBuf)> {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return None;
+    }
+    let mut scene = Scene::with_store("64MiB");
+    let mount = scene.mount_volume(&scene.parallel(), "before", &[]);
+    write(&mount.join("one"), &pattern(1, 2 * MIB));
+    scene.umount(&mount);
+    scene.end(Signal::TERM);
+    let second = scene.path("second");
+    let made = ["store", "format", text(&second), "--size", "128MiB"];
+    let quick = ["--unit", "64KiB", "--calibration-time", "300ms"];
+    scene.azekura(&[&made[..], &quick[..]].concat()).ok();
+    scene.start_with(&["--store", text(&second)]);
+    Some((scene, second))
+}
+
+fn stores(scene: &Scene) -> Vec<serde_json::Value> {
+    let status = json(scene.azekura(&["status", scene.address(), "--json"]));
+    status["stores"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_server_works_without_a_store_and_with_all_of_it_again() {
+    let Some((mut scene, second)) = two_stores() else {
+        return;
+    };
+    let volume = scene.parallel();
+    let near = scene.mount_volume(&volume, "near", &["--timeout", "60s"]);
+    let whole = pattern(2, 3 * MIB);
+    for name in ["both", "shortened", "removed"] {
+        write(&near.join(name), &whole);
+    }
+    // More than the first store has.
+    let reserve = ["reserve", "create", &volume, "--space", "90MB"];
+    let reserved = ["--write", "1MB/s", "--for", "1h", "--name", "r", "--json"];
+    json(scene.azekura(&[&reserve[..], &reserved[..]].concat()));
+    let held = File::open(near.join("both")).unwrap();
+    all_are_there(&scene);
+
+    scene.kill();
+    let away = scene.path("away");
+    fs::rename(&second, &away).unwrap();
+    // As a unit of systemd would start it, every time.
+    scene.start_with(&["--store", text(&second)]);
+    is_said(&scene, &second);
+    let far = scene.mount_volume(&volume, "far", &[]);
+    work_without(&far, whole.len());
+    scene.azekura(&["reserve", "report", &volume, "r"]).ok();
+
+    scene.end(Signal::TERM);
+    fs::rename(&away, &second).unwrap();
+    scene.start();
+    all_are_there(&scene);
+    for mount in [&near, &far] {
+        assert!(fs::read(mount.join("one")).unwrap() == pattern(1, 2 * MIB));
+        assert!(fs::read(mount.join("both")).unwrap() == whole);
+        assert!(fs::read(mount.join("new")).unwrap() == pattern(3, MIB));
+        assert!(fs::read(mount.join("shortened")).unwrap() == whole[..MIB]);
+        assert!(!mount.join("removed").exists());
+    }
+    // What was open all the time is open again.
+    let mut bytes = [0; 4096];
+    held.read_exact_at(&mut bytes, 2 * MIB as u64).unwrap();
+    assert_eq!(bytes, whole[2 * MIB..][..4096]);
+    // What was cut off is gone where it lay, and does not come back as the file becomes longer.
+    let file = File::options().write(true).open(near.join("shortened"));
+    file.unwrap().set_len(3 * MIB as u64).unwrap();
+    let mut expected = whole[..MIB].to_vec();
+    expected.resize(3 * MIB, 0);
+    assert!(fs::read(far.join("shortened")).unwrap() == expected);
+    scene.azekura(&["reserve", "release", &volume, "r"]).ok();
+}
+
+/// On a mount whose server lacks the second store: what it has is there, the rest is an error, and
+/// names change as ever.
+fn work_without(far: &Path, len: usize) {
+    assert!(fs::read(far.join("one")).unwrap() == pattern(1, 2 * MIB));
+    let both = far.join("both");
+    assert_eq!(fs::metadata(&both).unwrap().len(), len as u64);
+    is_io_error(fs::read(&both));
+    let file = File::options().write(true).open(&both).unwrap();
+    is_io_error(file.write_all_at(b"x", 0).and_then(|()| file.sync_all()));
+    drop(file);
+    write(&far.join("new"), &pattern(3, MIB));
+    // Done at the names now, and at the stores when they are all there.
+    let file = File::options().write(true).open(far.join("shortened"));
+    file.unwrap().set_len(MIB as u64).unwrap();
+    fs::remove_file(far.join("removed")).unwrap();
+}
+
+#[track_caller]
+fn all_are_there(scene: &Scene) {
+    let found = stores(scene);
+    assert_eq!(found.len(), 2);
+    assert!(
+        found.iter().all(|store| store["is_missing"] == false),
+        "{found:?}"
+    );
+}
+
+/// The server says which store is missing, and why.
+fn is_said(scene: &Scene, second: &Path) {
+    let log = scene.log();
+    let error = log.rsplit("error: store ").next().unwrap();
+    assert!(error.contains("code: AZ0811"), "{log}");
+    assert!(error.contains(text(second)), "{log}");
+    let stores = stores(scene);
+    assert_eq!(stores.len(), 2);
+    let missing: Vec<_> = stores
+        .iter()
+        .filter(|store| store["is_missing"] == true)
+        .collect();
+    let [missing] = missing[..] else {
+        panic!("{stores:?}")
+    };
+    assert_eq!(missing["path"], text(second));
+    let why = missing["failure"].as_str().unwrap();
+    assert!(why.contains("no such file or directory"), "{why}");
+    let page = scene.azekura(&["status", scene.address()]).ok();
+    assert!(page.contains(why) && page.contains("AZ0811"), "{page}");
+}
+
+#[test]
+fn a_copy_of_a_store_is_refused_and_a_store_that_was_moved_is_taken() {
+    let Some((mut scene, second)) = two_stores() else {
+        return;
+    };
+    scene.end(Signal::TERM);
+    let copy = scene.path("copy");
+    fs::copy(&second, &copy).unwrap();
+    let start = ["server", "--data", "srv", "--listen", "127.0.0.1:0"];
+    for more in [&["--dry-run"][..], &[]] {
+        let refused = scene.azekura(&[&start[..], &["--store", text(&copy)], more].concat());
+        fails(&refused, "AZ0810");
+        assert!(refused.stderr.contains(text(&second)), "{refused:?}");
+    }
+    fs::remove_file(&second).unwrap();
+    scene.start_with(&["--store", text(&copy)]);
+    all_are_there(&scene);
+    let found = stores(&scene);
+    assert!(found.iter().any(|store| store["path"] == text(&copy)));
+}
