@@ -5,6 +5,7 @@
 //!      -> manager    64 devices, four of sixteen by most room, through the ledger
 //!      -> search     when would it fit: a usual calendar, and one with gaps that are too short
 //!      -> memory     a calendar of three, of a million; the ledger made anew
+//!      -> scale      if asked: 10,000 servers through a year in virtual time, alone
 //!      -> report     JSON, and a table for docs/performance.md
 //! ```
 //! All from one seed, one thread, no I/O. Each change of the population is undone by another one,
@@ -14,6 +15,7 @@ mod manager;
 mod memory;
 mod one;
 mod report;
+mod scale;
 mod search;
 mod segments;
 mod times;
@@ -36,6 +38,12 @@ struct Cli {
     /// Where the reservations come from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Instead, run a year of 10,000 servers in virtual time.
+    #[arg(long)]
+    year: bool,
+    /// Days of that year.
+    #[arg(long, default_value_t = 365)]
+    days: u64,
     /// Where to write the figures as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -47,6 +55,12 @@ struct Cli {
 fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
     let (count, operations, seed) = (cli.reservations, cli.operations, cli.seed);
+    let (json, markdown) = (cli.json.as_deref(), cli.markdown.as_deref());
+    if cli.year {
+        let rows = scale::year(count, cli.days, seed)?;
+        let report = Report::new(count, 0, seed, rows);
+        return report.write("year", json, markdown);
+    }
     let mut rows: Vec<Row> = Vec::new();
     rows.extend(one::changes(count, operations, seed));
     rows.extend(one::segments(count, operations, seed));
@@ -54,5 +68,5 @@ fn main() -> anyhow::Result<()> {
     rows.extend(search::searches(count, operations, seed));
     rows.extend(memory::sizes(count, seed));
     let report = Report::new(count, operations, seed, rows);
-    report.write(cli.json.as_deref(), cli.markdown.as_deref())
+    report.write("calendar", json, markdown)
 }

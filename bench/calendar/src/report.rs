@@ -21,6 +21,7 @@ enum Figure {
     MemoryBytes(usize),
     PerSecond(f64),
     Seconds(f64),
+    Count(u64),
 }
 
 impl Row {
@@ -38,6 +39,10 @@ impl Row {
 
     pub(crate) fn seconds(what: &str, seconds: f64) -> Self {
         Self::new(what, Figure::Seconds(seconds))
+    }
+
+    pub(crate) fn count(what: &str, count: u64) -> Self {
+        Self::new(what, Figure::Count(count))
     }
 
     fn new(what: &str, figure: Figure) -> Self {
@@ -72,21 +77,30 @@ impl Report {
         }
     }
 
-    pub(crate) fn write(&self, json: Option<&Path>, markdown: Option<&Path>) -> anyhow::Result<()> {
+    /// Publishes it in the part of the document that has this name.
+    pub(crate) fn write(
+        &self,
+        name: &str,
+        json: Option<&Path>,
+        markdown: Option<&Path>,
+    ) -> anyhow::Result<()> {
         if let Some(path) = json {
             figures::save_json(path, self)?;
         }
-        figures::publish(markdown, "calendar", &self.table()?)
+        figures::publish(markdown, name, &self.table()?)
     }
 
     fn table(&self) -> anyhow::Result<String> {
+        let what = match self.operations {
+            0 => "a year in virtual time".to_owned(),
+            count => format!("{} operations of each kind", grouped(count)),
+        };
         let mut out = format!(
-            "{}; load average {}; one thread, {} live reservations, {} operations \
-             of each kind, seed {}.\n\n| | p50 | p99 | p99.9 |\n| --- | --- | --- | --- |\n",
+            "{}; load average {}; one thread, {} live reservations, {what}, seed {}.\n\n\
+             | | p50 | p99 | p99.9 |\n| --- | --- | --- | --- |\n",
             self.machine,
             self.load,
             grouped(self.reservations),
-            grouped(self.operations),
             self.seed
         );
         for Row { what, figure } in &self.rows {
@@ -103,6 +117,9 @@ impl Report {
                 Figure::MemoryBytes(bytes) => writeln!(out, "| {what} | {} | | |", size(*bytes)),
                 Figure::PerSecond(rate) => {
                     writeln!(out, "| {what} | {} | | |", grouped(*rate as usize))
+                }
+                Figure::Count(count) => {
+                    writeln!(out, "| {what} | {} | | |", grouped(*count as usize))
                 }
                 Figure::Seconds(seconds) => writeln!(out, "| {what} | {seconds:.2} s | | |"),
             }?;

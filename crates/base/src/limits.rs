@@ -296,6 +296,8 @@ pub const CALIBRATION_TIME_MAX: Duration = Duration::from_secs(60);
 /// Stores of one server: as many disks as a large chassis has. Each has a store's memory and some
 /// threads.
 pub const SERVER_STORES_MAX: usize = 64;
+/// Findings of a scrub that go into the log, one by one: enough to see what kind of damage it is.
+pub const SCRUB_FINDINGS_LOGGED_MAX: usize = 100;
 /// Keys under which a server believes tickets: the present one, and those before it whose tickets
 /// are not over.
 pub const TICKET_KEYS_MAX: usize = 8;

@@ -5,6 +5,7 @@ use crate::core::{Core, Ending};
 use crate::data::{ParallelRecord, VolumePlace, VolumeRecord, new_volume_id};
 use crate::tree::{self, Parallel, Tree};
 use crate::volume::summary;
+use base::StoreId;
 use base::limits::{
     ADMIN_TEXT_BYTES_MAX, CREDENTIALS_PER_REPLY_MAX, JOIN_SECONDS_MAX, LAYOUT_COLUMNS_MAX,
     SUMMARY_TEXT_BYTES_MAX,
@@ -58,6 +59,10 @@ pub(crate) fn answer(core: &Arc<Core>, kind: CredentialKind, request: AdminReque
             Ok(AdminReply::Credentials { list, more })
         }
         AdminRequest::CredentialRevoke { serial, dry_run } => revoke(core, &serial, dry_run),
+        AdminRequest::Scrub {
+            store,
+            bytes_per_second,
+        } => scrub(core, store, bytes_per_second),
     };
     Reply::Admin(
         outcome.unwrap_or_else(|(code, message)| AdminReply::Failed {
@@ -185,6 +190,21 @@ fn check_layout(
     let tried = Parallel::check(record, &core.storage);
     tried.map_err(|error| invalid(error.to_string()))?;
     Ok(record)
+}
+
+/// Begins to read all that a store has, or all stores.
+fn scrub(core: &Core, store: Option<StoreId>, bytes_per_second: Option<u64>) -> Outcome {
+    let devices = core.storage.devices().into_iter();
+    let mut stores: Vec<StoreId> = devices.map(|device| device.store).collect();
+    stores.retain(|id| store.is_none_or(|store| store == *id));
+    if stores.is_empty() {
+        let what = store.map_or("no store".to_owned(), |store| format!("no store {store}"));
+        return Err((AdminError::NotFound, format!("this server has {what}")));
+    }
+    for store in stores {
+        core.scrubs.ask(store, bytes_per_second);
+    }
+    Ok(AdminReply::Done)
 }
 
 fn check_name(name: &str) -> Result<(), (AdminError, String)> {

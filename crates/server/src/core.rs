@@ -17,7 +17,7 @@ use crate::locks::Locks;
 use crate::manager::Manager;
 use crate::pool::Pool;
 use crate::session::{Session, Sessions};
-use crate::storage::Storage;
+use crate::storage::{Scrubs, Storage};
 use crate::volume::{Ground, Volumes};
 use base::RequestId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,6 +47,7 @@ pub(crate) struct Core {
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) client_verifier: ClientVerifier,
     pub(crate) background: Background,
+    pub(crate) scrubs: Scrubs,
     pub(crate) stopping: AtomicBool,
     pub(crate) last_link: AtomicU64,
     /// Whether the disk says that locks are held.

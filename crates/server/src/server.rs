@@ -16,7 +16,7 @@ use crate::manager::Manager;
 use crate::pending::{Pending, PendingPlace};
 use crate::pool::Pool;
 use crate::session::Sessions;
-use crate::storage::{self, NewStore, Storage};
+use crate::storage::{self, NewStore, Scrubs, Storage, StorageError};
 use crate::volume::{Ground, Volume, Volumes};
 use crate::{admin, reaper};
 use base::limits::{
@@ -46,6 +46,9 @@ const TLS_FIRST_BYTE: u8 = 22;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long stopping waits for what is being carried out.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time between two readings of all that a store has, if nobody says another. Errors that grow on
+/// disks are to be found before the second copy, or the backup, has some as well.
+const SCRUB_INTERVAL: Duration = Duration::from_secs(14 * 86_400);
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
@@ -62,6 +65,8 @@ pub struct ServerConfig {
     /// Whether devices of stores serve who comes first, whatever was reserved: to measure what
     /// reservations are worth.
     pub first_come_first_served: bool,
+    /// Time between two readings of all that a store has; none for never.
+    pub scrub_interval: Option<Duration>,
 }
 
 impl ServerConfig {
@@ -74,6 +79,7 @@ impl ServerConfig {
             plain: false,
             workers: WORKERS_MIN,
             first_come_first_served: false,
+            scrub_interval: Some(SCRUB_INTERVAL),
         }
     }
 }
@@ -254,6 +260,9 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     let journal = Journal::open(data.path(), &volumes, data.lost_unflushed)?;
     data.begin_run()?;
     let manager = Manager::open(data.path(), &storage)?;
+    let background = Background::default();
+    let scrubs = Scrubs::start(&storage, &background, config.scrub_interval);
+    let scrubs = scrubs.map_err(StorageError::Thread)?;
     let core = Arc::new(Core {
         client_verifier: ClientVerifier::new(&data.server)?,
         credentials: registry.valid_credentials(),
@@ -268,7 +277,8 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
         pool: Pool::start(config.workers)?,
         manager,
         storage,
-        background: Background::default(),
+        background,
+        scrubs,
         stopping: AtomicBool::new(false),
         last_link: AtomicU64::new(0),
         locks_noted: AtomicBool::new(had_locks),
@@ -430,6 +440,7 @@ impl RunningServer {
         let core = self.core.clone();
         let stopped = tokio::task::spawn_blocking(move || {
             core.pool.stop(STOP_TIME_MAX);
+            core.scrubs.stop();
             core.manager.stop();
             for volume in core.volumes.list() {
                 if let Some(parallel) = volume.tree.parallel() {

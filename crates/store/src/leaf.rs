@@ -37,6 +37,13 @@ impl Sum {
         }
     }
 
+    /// A checksum for bytes that are damaged, which are as many as these: these do not have it.
+    #[must_use]
+    pub(crate) fn of_others(bytes: &[u8]) -> Self {
+        let Self { len, crc } = Self::of(bytes);
+        Self { len, crc: !crc }
+    }
+
     /// The checksum with these bytes behind those that it covers.
     #[must_use]
     pub(crate) fn append(self, bytes: &[u8]) -> Self {
@@ -82,6 +89,14 @@ impl Group {
     #[must_use]
     pub(crate) fn refined(bytes: &[u8]) -> Self {
         Self::Fine(bytes.chunks(PIECE_BYTES as usize).map(Sum::of).collect())
+    }
+
+    /// The fine form of a coarse group whose bytes are these and should be others: each piece of it
+    /// is as damaged as the whole, until it is written.
+    #[must_use]
+    pub(crate) fn spoilt(bytes: &[u8]) -> Self {
+        let pieces = bytes.chunks(PIECE_BYTES as usize);
+        Self::Fine(pieces.map(Sum::of_others).collect())
     }
 
     /// Puts a piece's checksum into a group that is fine or empty.

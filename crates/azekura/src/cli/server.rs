@@ -14,6 +14,7 @@ use base::{ByteSize, Rate};
 use rustix::process::{Resource, Rlimit};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use wire::identity::Credential;
 
@@ -48,6 +49,11 @@ pub(super) struct Server {
     /// Threads for file operations to begin with; more are added when disks make them wait
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
+    /// Read all that stores have every so many days and hold it against its checksums, in the
+    /// background; 0 for never
+    #[arg(long, value_name = "DAYS", default_value_t = 14)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=3650))]
+    scrub_days: u32,
     /// Check the data directory and the address, without starting or making anything
     #[arg(long)]
     dry_run: bool,
@@ -93,6 +99,8 @@ impl Server {
         if let Some(workers) = self.workers {
             settings.workers = usize::from(workers);
         }
+        let days = Duration::from_secs(86_400).checked_mul(self.scrub_days);
+        settings.scrub_interval = days.filter(|time| !time.is_zero());
         let running = Service::start_on(bound, settings).await?;
         announce(&running)?;
         tell_missing(&running);

@@ -36,6 +36,8 @@ mod common;
 #[cfg(test)]
 mod copying;
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
 mod demonstration;
 #[cfg(test)]
 mod disk;

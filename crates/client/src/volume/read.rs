@@ -105,9 +105,13 @@ impl Volume {
                     outcome = outcome.and(arrived);
                 }
             }
+            if outcome == Err(FsError::Io) {
+                // More was asked for than is wanted, and not all of it may be bad.
+                break;
+            }
             outcome?;
         }
-        // Somebody writes as fast as we read: ask for exactly this, past all buffers.
+        // Or somebody writes as fast as we read: ask for exactly this, past all buffers.
         for _ in 0..COMMIT_TRIES_MAX {
             self.store_overlapping(node, &file, extent).await?;
             let losses = self.losses(node)?;

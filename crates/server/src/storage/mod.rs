@@ -34,6 +34,7 @@
 //! | `job` | carrying a batch of steps out |
 //! | `held` | a session's tickets; memory by class |
 //! | `commits` | durability, for all who ask at the time |
+//! | `scrub` | reading everything now and then |
 //! | `space`, `budget` | the space of a ticket in a store; what parts of it have drawn |
 //!
 //! # What a manager in the same process uses
@@ -55,6 +56,7 @@ mod job;
 mod judge;
 mod model;
 mod request;
+mod scrub;
 mod space;
 mod state;
 #[cfg(test)]
@@ -72,6 +74,7 @@ pub(crate) use held::{ObjectShare, SessionTickets};
 pub use judge::JudgeError;
 pub use model::{Floors, Plan, QUICK_PPM};
 pub(crate) use request::ObjectIncoming;
+pub(crate) use scrub::Scrubs;
 pub use space::{SpaceError, SpaceRequest};
 
 use base::ticket::{Head, Place, Terms, Ticket, TicketKey};

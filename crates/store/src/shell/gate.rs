@@ -1,12 +1,14 @@
 //! Who decides when a store's own I/O goes to the device.
 //!
-//! Commits, checkpoints and clearing up are written by the store's own threads. Whoever shares the
-//! device among users gives the store a [`Gate`], which these threads ask first; requests of users
-//! do not pass it: they were decided about before they came here. Without a gate nothing waits.
+//! Commits, checkpoints and clearing up are written by the store's own threads, and a scrub reads
+//! everything. Whoever shares the device among users gives the store a [`Gate`], which these ask
+//! first; requests of users do not pass it: they were decided about before they came here. Without
+//! a gate nothing waits.
 //!
 //! Writes of a checkpoint are pages at random places. Asking for each would cost more than the
 //! write, so a *pass* is for some of them, and comes back when the last one is done.
 
+use crate::device::Direction;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -16,9 +18,12 @@ const PASS_BYTES: u64 = 128 << 10;
 
 /// See the module's head.
 pub trait Gate: Send + Sync {
-    /// Waits until so many bytes of the store's own may be written, not for ever. What is returned
-    /// is dropped when the device has done them.
-    fn enter(&self, bytes: u64) -> Pass;
+    /// Waits until so many bytes of the store's own may be read or written, not for ever. What is
+    /// returned is dropped when the device has done them.
+    fn enter(&self, direction: Direction, bytes: u64) -> Pass;
+
+    /// Most bytes of one pass.
+    fn pass_bytes_max(&self, direction: Direction) -> u64;
 
     /// The calling thread is about to wait, in the middle of a change, for a commit or a checkpoint
     /// and not for what it was let to the device for. Called with the store locked: must not wait

@@ -11,7 +11,7 @@
 //! it; other data is copied once.
 
 use super::gate::{Gate, Pass, Passes};
-use crate::device::{AlignedBuffer, BLOCK_BYTES, Done, Pending, Queue, Request};
+use crate::device::{AlignedBuffer, BLOCK_BYTES, Direction, Done, Pending, Queue, Request};
 use base::limits::{DEVICE_TIME_MAX, STORE_WRITES_BYTES_MAX};
 use base::{BlockDevice, DeviceAction, DeviceError, Extent};
 use std::collections::BTreeMap;
@@ -175,8 +175,24 @@ impl Queued {
         if let Some(pass) = passes().use_up(bytes) {
             return Some(pass);
         }
-        let pass = gate.enter(Passes::wanted(bytes));
+        let pass = gate.enter(Direction::Write, Passes::wanted(bytes));
         Some(passes().put(pass, bytes))
+    }
+
+    /// How much may be read at once for a scrub, if anybody says so.
+    pub(crate) fn read_bytes_max(&self) -> Option<u64> {
+        let max = |gate: &Arc<dyn Gate>| gate.pass_bytes_max(Direction::Read);
+        self.gate.get().map(max)
+    }
+
+    /// Waits until so many bytes may be read for a scrub; to be called without a lock. What is
+    /// returned is dropped when they are read.
+    pub(crate) fn turn_to_read(&self, bytes: u64) -> Option<Pass> {
+        let enter = |gate: &Arc<dyn Gate>| {
+            let bytes = bytes.min(gate.pass_bytes_max(Direction::Read));
+            gate.enter(Direction::Read, bytes)
+        };
+        self.gate.get().map(enter)
     }
 
     /// Waits until so much more may be written without waiting for the device; to be called
@@ -223,7 +239,9 @@ impl Queued {
     pub(crate) fn write_now(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
         self.written_bytes
             .fetch_add(from.len() as u64, Ordering::Relaxed);
-        let _pass = self.gate.get().map(|gate| gate.enter(from.len() as u64));
+        let bytes = from.len() as u64;
+        let enter = |gate: &Arc<dyn Gate>| gate.enter(Direction::Write, bytes);
+        let _pass = self.gate.get().map(enter);
         self.write_through(offset, from)
     }
 

@@ -1,10 +1,10 @@
 //! A scrub: everything that a store has on its device is read and held against its checksums,
 //! beside whatever else the store does.
 //!
-//! It goes in small steps and has the lock only to ask where something is. What it reads without
-//! the lock may be replaced meanwhile; so what does not fit is asked for and read again, the last
-//! time under the lock, and is damaged only if it does not fit then. Records are read from the
-//! device although they are in memory.
+//! It goes in small steps, each of which waits for its turn at the device, and has the lock only to
+//! ask where something is. What it reads without the lock may be replaced meanwhile; so what does
+//! not fit is asked for and read again, the last time under the lock, and is damaged only if it
+//! does not fit then. Records are read from the device although they are in memory.
 //!
 //! What is in memory as well is written anew, by checkpoints: the superblocks, the log, and the map
 //! of pages. Anything else is said, with object and bytes, and left to
@@ -15,7 +15,7 @@ use super::{Shared, Store};
 use crate::check::{Bad, Finding, Kind, Mend, Report, SOME_RECORDS, Source, bad_parts, locate};
 use crate::content;
 use crate::key::{Key, Value};
-use crate::layout::{LOG_OFFSET, PAGE_BYTES, SPAN_BYTES, SUPERBLOCK_OFFSETS};
+use crate::layout::{GROUP_BYTES, LOG_OFFSET, PAGE_BYTES, SPAN_BYTES, SUPERBLOCK_OFFSETS};
 use crate::log::Replay;
 use crate::pages::Pages;
 use crate::read::Plan;
@@ -241,6 +241,7 @@ impl Scrub<'_, '_> {
     fn walk_to(&self, key: &Key) -> Result<Walk, StoreError> {
         for _ in 0..TRIES {
             let tree = self.shared.lock().core.tree.clone();
+            let _turn = self.shared.device.turn_to_read(PAGE_BYTES);
             let walk = tree.walk_to(key)?;
             if walk.damaged.is_none() {
                 return Ok(walk);
@@ -269,9 +270,12 @@ impl Scrub<'_, '_> {
 
     fn au(&mut self, au: u32) -> Result<(), End> {
         let au_bytes = self.shared.lock().core.layout.au_bytes;
+        let allowed = self.shared.device.read_bytes_max().unwrap_or(STEP_BYTES);
+        // Whole groups, because some have one checksum.
+        let step = (allowed - allowed % GROUP_BYTES).clamp(GROUP_BYTES, STEP_BYTES);
         let mut offset = 0;
         while offset < au_bytes {
-            let part = Extent::between(offset, au_bytes.min(offset + STEP_BYTES));
+            let part = Extent::between(offset, au_bytes.min(offset + step));
             let (fits, parts) = self.read(au, part)?;
             self.report.verified_bytes += fits;
             self.bad.entry(au).or_default().extend(parts);
@@ -292,6 +296,7 @@ impl Scrub<'_, '_> {
                 let state = self.shared.lock();
                 content::plan(&state.core, au, part, 0, &mut plan)
             };
+            let _turn = device.turn_to_read(part.len);
             match planned.and_then(|()| plan.carry_out(device, &mut bytes)) {
                 Ok(()) => return Ok((plan.covered_bytes(), Vec::new())),
                 Err(StoreError::Damaged(_)) => {}

@@ -42,6 +42,89 @@ pub(super) fn after_a_failed_flush_reads_go_on_and_writes_do_not() {
     assert_eq!(store.info(Time::ZERO, OBJECT).unwrap().size_bytes, 9000);
 }
 
+/// Flips one bit of the page that has these bytes.
+fn flip_bit_of(disk: &CrashDisk, bytes: &[u8]) {
+    let mut page = [0; 4096];
+    let mut places = (0..disk.len_bytes()).step_by(4096);
+    let at = places.find(|at| {
+        disk.read_at(*at, &mut page).unwrap();
+        page == bytes
+    });
+    page[77] ^= 4;
+    let at = at.expect("it is on the device");
+    disk.write_at(at, &page).unwrap();
+}
+
+#[test]
+fn what_is_written_over_damage_is_readable_and_nothing_else_of_it() {
+    const LEN: usize = 3 << 16;
+    let disk = world::formatted(8 << 20);
+    let mut store = Core::open(disk.clone(), world::options()).unwrap();
+    let now = Time::ZERO;
+    store.create(now, OBJECT, Terms::Default).unwrap();
+    let data = world::pattern(1, 0, LEN);
+    store.write(now, OBJECT, 0, &data).unwrap();
+    store.commit().unwrap();
+    // In the middle of what has one checksum.
+    let bad = (1 << 16) + 9 * 4096;
+    flip_bit_of(&disk, &data[bad..bad + 4096]);
+    let is_damaged = |store: &Core, offset: usize| {
+        let mut read = [0; 4096];
+        match store.read(now, OBJECT, offset as u64, &mut read) {
+            Ok(len) => {
+                let expected = &data[offset..offset + len];
+                assert_eq!(read[..len], *expected);
+                false
+            }
+            Err(error) => {
+                assert!(matches!(error, StoreError::Damaged(_)), "{error}");
+                true
+            }
+        }
+    };
+    let damaged = |store: &Core, to: usize| -> Vec<usize> {
+        let pages = (0..to).step_by(4096);
+        pages.filter(|at| is_damaged(store, *at)).collect()
+    };
+    let group: Vec<usize> = (1 << 16..2 << 16).step_by(4096).collect();
+    assert_eq!(damaged(&store, LEN), group);
+    // A neighbour, and the page that has the bit.
+    for page in [bad - 4096, bad] {
+        store
+            .write(now, OBJECT, page as u64, &data[page..page + 4096])
+            .unwrap();
+    }
+    let mut left = group;
+    left.retain(|at| ![bad - 4096, bad].contains(at));
+    assert_eq!(damaged(&store, LEN), left);
+    store.commit().unwrap();
+    store.checkpoint().unwrap();
+    drop(store);
+    let mut store = Core::open(disk.clone(), world::options()).unwrap();
+    assert_eq!(damaged(&store, LEN), left);
+    // Not a part of one: the rest would be vouched for.
+    let part = store.write(now, OBJECT, left[0] as u64, &[1; 100]);
+    assert!(matches!(part, Err(StoreError::Damaged(_))));
+    // What is damaged can be cut, in its middle, too, and does not come back as zeros.
+    let size = left[3] + 100;
+    store.truncate(now, OBJECT, size as u64).unwrap();
+    assert_eq!(damaged(&store, size), left[..4]);
+    let hole = Extent::new(left[1] as u64, 4096 + 50);
+    store.punch(now, OBJECT, hole).unwrap();
+    let mut zeros = [1; 4096];
+    store.read(now, OBJECT, hole.offset, &mut zeros).unwrap();
+    assert_eq!(zeros, [0; 4096]);
+    assert!(is_damaged(&store, left[2]) && is_damaged(&store, left[3]));
+    // As a whole it need not be readable.
+    let whole = 1 << 16..2 << 16;
+    store
+        .write(now, OBJECT, whole.start as u64, &data[whole])
+        .unwrap();
+    assert_eq!(damaged(&store, 2 << 16), []);
+    store.delete(now, OBJECT).unwrap();
+    store.commit().unwrap();
+}
+
 #[test]
 fn every_write_of_a_history_may_fail() {
     let steps = [

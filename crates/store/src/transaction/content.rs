@@ -8,7 +8,6 @@
 //! batch is durable: a crash before that makes those bytes live again.
 
 use super::Transaction;
-use crate::StoreError;
 use crate::content::{self, GroupAt, View};
 use crate::key::Key;
 use crate::layout::{GROUP_BYTES, Layout, PIECE_BYTES};
@@ -16,6 +15,7 @@ use crate::leaf::{Group, Leaf, Sum};
 use crate::log::entry::PieceAt;
 use crate::planted::{Mistake, planted};
 use crate::read::Plan;
+use crate::{Damage, StoreError};
 use base::{BlockDevice, Extent};
 use std::sync::Arc;
 
@@ -153,7 +153,13 @@ impl Transaction<'_> {
 
     /// Puts `part` into pieces that go through the log.
     fn defer(&mut self, at: GroupAt, group: &mut Group, part: &[u8]) -> Result<(), StoreError> {
-        self.refine(at, group)?;
+        match group {
+            // What goes as a whole need not be readable.
+            Group::Coarse(sum) if at.from == 0 && sum.len as usize <= part.len() => {
+                *group = Group::Fine(Vec::new());
+            }
+            _ => self.refine(at, group)?,
+        }
         let mut rest = part;
         for (piece, from, to) in at.pieces() {
             let (new, after) = rest.split_at(to - from);
@@ -207,7 +213,12 @@ impl Transaction<'_> {
             let mut bytes = Vec::new();
             if from > 0 || to < len {
                 bytes.resize(len, 0);
-                self.read_piece(at, group, piece, &mut bytes)?;
+                let read = self.read_piece(at, group, piece, &mut bytes);
+                if let Err(StoreError::Damaged(Damage::Data(_))) = read {
+                    self.clear_damaged(at, group, (piece, from, to))?;
+                    continue;
+                }
+                read?;
                 match to >= len {
                     true => bytes.truncate(from),
                     false => bytes[from..to].fill(0),
@@ -218,20 +229,52 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Gives a coarse group a checksum per piece; its bytes are verified on the way.
-    fn refine(&mut self, at: GroupAt, group: &mut Group) -> Result<(), StoreError> {
-        if let Group::Coarse(sum) = group {
-            let whole = GroupAt {
-                from: 0,
-                to: sum.len as usize,
-                ..at
-            };
-            let mut plan = Plan::default();
-            content::plan_group(self, whole, group, 0, &mut plan);
-            let mut bytes = vec![0; whole.to];
-            plan.carry_out(&*self.core.device, &mut bytes)?;
-            *group = Group::refined(&bytes);
+    /// As [`Self::clear_group`] for a part of a piece that is damaged: what is left of it stays so.
+    /// What is cut off its end is gone; a hole in it shows once the piece is written.
+    fn clear_damaged(
+        &self,
+        at: GroupAt,
+        group: &mut Group,
+        (piece, from, to): (usize, usize, usize),
+    ) -> Result<(), StoreError> {
+        if to >= group.piece(piece).len as usize {
+            let mut bytes = vec![0; from];
+            let offset = at.offset(&self.core.layout) + (piece * PIECE) as u64;
+            self.core.device.read_at(offset, &mut bytes)?;
+            group.set_piece(piece, Sum::of_others(&bytes));
         }
+        Ok(())
+    }
+
+    /// Gives a coarse group a checksum per piece; its bytes are verified on the way. If they are
+    /// damaged, each piece is so from now on: what is written becomes readable, and whatever is cut
+    /// off or cleared can be, but no other byte is vouched for.
+    fn refine(&mut self, at: GroupAt, group: &mut Group) -> Result<(), StoreError> {
+        let Group::Coarse(sum) = group else {
+            return Ok(());
+        };
+        let whole = GroupAt {
+            from: 0,
+            to: sum.len as usize,
+            ..at
+        };
+        let mut plan = Plan::default();
+        content::plan_group(self, whole, group, 0, &mut plan);
+        let mut bytes = vec![0; whole.to];
+        let device = &*self.core.device;
+        let verified = match plan.carry_out(device, &mut bytes) {
+            // It may have been the way from the device, and not the device.
+            Err(StoreError::Damaged(Damage::Data(_))) => plan.carry_out(device, &mut bytes),
+            other => other,
+        };
+        *group = match verified {
+            Ok(()) => Group::refined(&bytes),
+            Err(StoreError::Damaged(Damage::Data(_))) => {
+                device.read_at(at.offset(&self.core.layout), &mut bytes)?;
+                Group::spoilt(&bytes)
+            }
+            Err(error) => return Err(error),
+        };
         Ok(())
     }
 

@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+use store::device::Direction;
 use store::{Gate, Pass, Terms};
 
 const OBJECT: ObjectId = ObjectId([7; 16]);
 const UNIT: usize = 1 << 20;
+/// Not a multiple of what has one checksum.
+const PASS_BYTES: u64 = (100 << 10) + 1;
 
 /// Counts; lets nothing through while it is shut.
 #[derive(Default)]
@@ -17,6 +20,9 @@ struct Counting {
     is_shut: Mutex<bool>,
     changed: Condvar,
     bytes: AtomicU64,
+    read_bytes: AtomicU64,
+    /// Largest pass for reading.
+    largest: AtomicU64,
     waiting: AtomicU64,
     inside: Arc<AtomicU64>,
     stalls: AtomicU64,
@@ -42,14 +48,25 @@ impl Counting {
 }
 
 impl Gate for Counting {
-    fn enter(&self, bytes: u64) -> Pass {
+    fn enter(&self, direction: Direction, bytes: u64) -> Pass {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let guard = self.is_shut.lock().unwrap();
         drop(self.changed.wait_while(guard, |is_shut| *is_shut).unwrap());
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        self.bytes.fetch_add(bytes, Ordering::SeqCst);
+        let counter = match direction {
+            Direction::Read => {
+                self.largest.fetch_max(bytes, Ordering::SeqCst);
+                &self.read_bytes
+            }
+            Direction::Write => &self.bytes,
+        };
+        counter.fetch_add(bytes, Ordering::SeqCst);
         self.inside.fetch_add(1, Ordering::SeqCst);
         Box::new(Inside(self.inside.clone()))
+    }
+
+    fn pass_bytes_max(&self, _: Direction) -> u64 {
+        PASS_BYTES
     }
 
     fn on_stall(&self) {
@@ -117,6 +134,35 @@ fn commits_and_checkpoints_pass_the_gate_and_users_do_not() {
         0,
         "every pass came back"
     );
+}
+
+#[test]
+fn a_scrub_reads_in_parts_that_the_gate_allows_when_it_lets_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    file::create(&path, 16 << 20);
+    let store = file::open(&path);
+    let gate = Arc::new(Counting::default());
+    store.set_gate(gate.clone());
+    store.create(OBJECT, Terms::Default).unwrap();
+    store.write(OBJECT, 0, &vec![3; UNIT]).unwrap();
+    store.commit().unwrap();
+    gate.shut(true);
+    let go_on = &mut |_, _| std::ops::ControlFlow::Continue(());
+    thread::scope(|scope| {
+        let scrub = scope.spawn(|| store.scrub(None, go_on).unwrap());
+        wait_until("it asks", || gate.waiting.load(Ordering::SeqCst) > 0);
+        thread::sleep(Duration::from_millis(20));
+        assert!(!scrub.is_finished(), "and waits");
+        gate.shut(false);
+        let report = scrub.join().unwrap();
+        assert_eq!(report.verified_bytes, UNIT as u64);
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+    });
+    assert!(gate.read_bytes.load(Ordering::SeqCst) >= UNIT as u64);
+    assert!(gate.largest.load(Ordering::SeqCst) <= PASS_BYTES);
+    store.stop().unwrap();
+    assert_eq!(gate.inside.load(Ordering::SeqCst), 0);
 }
 
 #[test]

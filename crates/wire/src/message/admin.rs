@@ -4,7 +4,7 @@ use base::limits::{
     ADMIN_TEXT_BYTES_MAX, BACKGROUND_WORKERS_MAX, CREDENTIALS_PER_REPLY_MAX, SESSIONS_MAX,
     VOLUMES_MAX,
 };
-use base::{BootId, ClusterId, VolumeId};
+use base::{BootId, ClusterId, StoreId, VolumeId};
 use serde::{Deserialize, Serialize};
 
 /// For whom a credential may speak.
@@ -96,6 +96,14 @@ pub enum AdminRequest {
         serial: String,
         /// Only check.
         dry_run: bool,
+    },
+    /// Has all that stores hold read and held against its checksums, beside what else they do; the
+    /// status tells how far that is and what was found. Answer: `Done` when it is about to begin.
+    Scrub {
+        /// Which one; none for all of the server.
+        store: Option<StoreId>,
+        /// The most that is read.
+        bytes_per_second: Option<u64>,
     },
 }
 

@@ -599,10 +599,14 @@ pub(crate) fn admin_requests() -> Vec<Sample> {
             serial: "0a".into(),
             dry_run: false,
         },
+        AdminRequest::Scrub {
+            store: Some(StoreId([5; 16])),
+            bytes_per_second: Some(50_000_000),
+        },
     ];
     names!(samples, AdminRequest:
         Status VolumeList VolumeShow VolumeCreate VolumeDelete JoinCreate CredentialList
-        CredentialRevoke
+        CredentialRevoke Scrub
     )
 }
 

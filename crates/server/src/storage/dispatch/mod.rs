@@ -35,6 +35,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
+use store::device::Direction;
 use store::{Gate, Pass};
 
 /// Lanes beyond those that may be at the device: one for each piece that stalls.
@@ -194,7 +195,10 @@ impl Dispatcher {
 
     /// The gate for the store on this device.
     pub(crate) fn gate(&self) -> Arc<dyn Gate> {
-        Arc::new(Doorway(Arc::downgrade(&self.shared)))
+        Arc::new(Doorway {
+            shared: Arc::downgrade(&self.shared),
+            plan: self.shared.lock().order.plan().clone(),
+        })
     }
 
     /// Accepts pieces. One that is not accepted is dropped.
@@ -300,7 +304,10 @@ impl Drop for Dispatcher {
 }
 
 /// The gate: the store's own threads wait here for their turn.
-struct Doorway(Weak<Shared>);
+struct Doorway {
+    shared: Weak<Shared>,
+    plan: Arc<Plan>,
+}
 
 /// A turn of the store's own I/O, until it is done.
 struct Turn {
@@ -321,10 +328,17 @@ impl Drop for Turn {
     }
 }
 
+fn operation(direction: Direction) -> Operation {
+    match direction {
+        Direction::Read => Operation::Read,
+        Direction::Write => Operation::Write,
+    }
+}
+
 impl Gate for Doorway {
-    fn enter(&self, bytes: u64) -> Pass {
+    fn enter(&self, direction: Direction, bytes: u64) -> Pass {
         let none: Pass = Box::new(());
-        let Some(shared) = self.0.upgrade() else {
+        let Some(shared) = self.shared.upgrade() else {
             return none;
         };
         let (sender, turn) = sync_channel(1);
@@ -335,7 +349,7 @@ impl Gate for Doorway {
             }
             let now = shared.clock.now();
             let size = u32::try_from(bytes).unwrap_or(u32::MAX);
-            let (cost, content) = ((Operation::Write, size), Piece::Own(sender));
+            let (cost, content) = ((operation(direction), size), Piece::Own(sender));
             let submitted = state.order.submit(now, Source::Background, cost, content);
             if submitted.is_err() {
                 return none;
@@ -352,12 +366,16 @@ impl Gate for Doorway {
         });
         match key {
             Some(key) => Box::new(Turn {
-                shared: self.0.clone(),
+                shared: self.shared.clone(),
                 key,
                 bytes,
             }),
             None => none,
         }
+    }
+
+    fn pass_bytes_max(&self, direction: Direction) -> u64 {
+        self.plan.piece_bytes(operation(direction)).into()
     }
 
     fn on_stall(&self) {

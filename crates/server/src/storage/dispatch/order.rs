@@ -231,6 +231,11 @@ impl<T> Order<T> {
         }
     }
 
+    /// What the device can do.
+    pub(crate) fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
     /// Accepts a piece, or gives it back with the reason.
     ///
     /// # Errors

@@ -312,7 +312,7 @@ fn the_stores_own_io_goes_through_while_every_lane_waits_for_it() {
     // The checkpoint: many writes one after the other.
     let begin = Instant::now();
     for _ in 0..100 {
-        drop(gate.enter(128 << 10));
+        drop(gate.enter(Direction::Write, 128 << 10));
     }
     assert!(
         begin.elapsed() < Duration::from_secs(10),
@@ -326,10 +326,10 @@ fn the_stores_own_io_goes_through_while_every_lane_waits_for_it() {
         dispatcher.figures().done.pieces[1] == all
     });
     // Without a stall it is scheduled, and counted.
-    drop(gate.enter(4096));
+    drop(gate.enter(Direction::Write, 4096));
     assert!(dispatcher.figures().done.pieces[2] > 0);
     dispatcher.stop();
-    drop(gate.enter(4096));
+    drop(gate.enter(Direction::Write, 4096));
 }
 
 #[test]
