@@ -178,6 +178,8 @@ codes! {
     StoreTwice = "AZ0810", "a server has one store of an identity; the page of this code says more";
     /// A server works without one of its stores.
     StoreMissing = "AZ0811", "bring it back and restart the server; until then its files are EIO";
+    /// A store is there in an older state than it was once in.
+    StoreOlder = "AZ0812", "is it a copy? put the newest one back; the page of this code says more";
 
     /// It does not fit; what would is said beside.
     Refused = "AZ0901", "";
@@ -551,6 +553,8 @@ impl From<StorageError> for Failure {
             StorageError::Store { path, source } => Self::from(source).during(path.display()),
             StorageError::Calibrate { path, source } => Self::from(source).during(path.display()),
             StorageError::Twice { .. } => Self::new(Code::StoreTwice, text),
+            StorageError::NotOlder(_) => Self::new(Code::StoreOlder, text)
+                .hint("start the server without --accept-older-store"),
             StorageError::TooMany | StorageError::TooManyRevoked => {
                 Self::new(Code::ServerLimit, text)
             }
@@ -640,6 +644,7 @@ impl From<StoreError> for Failure {
             StoreError::Damaged(_) | StoreError::Shortened { .. } => Code::StoreDamaged,
             StoreError::Sizes(_) => Code::StoreSizes,
             StoreError::Poisoned => Code::DeviceFailed,
+            StoreError::Older { .. } => Code::StoreOlder,
             StoreError::NoSpace { .. } => Code::NoSpace,
             StoreError::Device(error) => return error.into(),
             // Those of objects and reservations, which no command asks for yet.

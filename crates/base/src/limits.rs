@@ -287,6 +287,9 @@ pub const STORE_BATCH_TIME_MAX: Duration = Duration::from_secs(1);
 pub const STORE_GATHER_TIME_MAX: Duration = Duration::from_millis(2);
 /// How often a store looks for what is over: nothing of it is readable before that, either.
 pub const STORE_RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a server notes how far its stores are: an older state of one is noticed unless it is
+/// from within that time before a run ended out of order. A note is one small file made durable.
+pub const STORES_NOTED_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a change or a commit of a store may take. It may have to wait for two checkpoints, each
 /// with a few requests that take [`DEVICE_TIME_MAX`].
 pub const STORE_WAIT_TIME_MAX: Duration = Duration::from_secs(600);

@@ -3,8 +3,8 @@
 use crate::core::{Core, Ending};
 use base::Time;
 use base::limits::SESSION_IDLE_TIME_MAX;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use wire::message::Farewell;
 
@@ -43,6 +43,21 @@ pub(crate) async fn run(core: Arc<Core>) {
             task.set_state(format!("{sessions} session{plural}"));
             core.caching.sweep();
             note_locks(&core, now, &mut locks_held);
+        }
+    }
+}
+
+/// Notes now and then how far stores are, for as long as the server runs.
+pub(crate) async fn note_stores(core: Weak<Core>, interval: Duration) {
+    loop {
+        tokio::time::sleep(interval).await;
+        let Some(core) = core.upgrade() else { return };
+        if core.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        let noted = tokio::task::spawn_blocking(move || core.storage.note_seen()).await;
+        if let Ok(Err(error)) = noted {
+            tracing::warn!(%error, "how far stores are is not noted");
         }
     }
 }

@@ -20,7 +20,8 @@ use crate::storage::{self, NewStore, Scrubs, Storage, StorageError};
 use crate::volume::{Ground, Volume, Volumes};
 use crate::{admin, reaper};
 use base::limits::{
-    CONNECTIONS_MAX, CONNECTIONS_PENDING_MAX, HANDSHAKE_TIME_MAX, SESSIONS_MAX, WORKERS_MIN,
+    CONNECTIONS_MAX, CONNECTIONS_PENDING_MAX, HANDSHAKE_TIME_MAX, SESSIONS_MAX,
+    STORES_NOTED_INTERVAL, WORKERS_MIN,
 };
 use base::{BootId, ClusterId, StoreId};
 use std::io;
@@ -67,6 +68,11 @@ pub struct ServerConfig {
     pub first_come_first_served: bool,
     /// Time between two readings of all that a store has; none for never.
     pub scrub_interval: Option<Duration>,
+    /// Stores that are taken as they are though they were further once, this time: a copy was put
+    /// back, and what was written since is given up. Each of them must be one.
+    pub older_stores_accepted: Vec<StoreId>,
+    /// How often it is noted how far stores are.
+    pub stores_noted_interval: Duration,
 }
 
 impl ServerConfig {
@@ -80,6 +86,8 @@ impl ServerConfig {
             workers: WORKERS_MIN,
             first_come_first_served: false,
             scrub_interval: Some(SCRUB_INTERVAL),
+            older_stores_accepted: Vec::new(),
+            stores_noted_interval: STORES_NOTED_INTERVAL,
         }
     }
 }
@@ -226,6 +234,8 @@ impl Server {
         };
         let accepting = tokio::spawn(accept.run(listener, stop.clone()));
         let reaping = tokio::spawn(reaper::run(core.clone()));
+        let interval = config.stores_noted_interval;
+        tokio::spawn(reaper::note_stores(Arc::downgrade(&core), interval));
         tracing::info!(%address, cluster = %core.data.authority.cluster(), "serving");
         Ok(RunningServer {
             core,
@@ -243,7 +253,11 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     let clock = Clock::start();
     let sessions = Arc::new(Sessions::new());
     let cluster = data.authority.cluster();
-    let storage = Storage::open(data.path(), cluster, config.first_come_first_served)?;
+    let opening = storage::Opening {
+        is_first_come: config.first_come_first_served,
+        older_accepted: config.older_stores_accepted.clone(),
+    };
+    let storage = Storage::open(data.path(), cluster, &opening)?;
     let runtime = tokio::runtime::Handle::current();
     let volumes = Volumes::default();
     let ground = Ground {

@@ -288,6 +288,19 @@ impl Core {
         self.log.live_bytes()
     }
 
+    /// How many entries the log has had since the store was formatted, of those that are durable
+    /// for certain. It never goes back, whatever happens to the process or to the power: a store
+    /// that has had fewer than it once had is an older state of itself, a copy that was put back or
+    /// a device that has forgotten writes. A repair that gives entries up counts them all the same.
+    #[must_use]
+    pub fn durable_sequence(&self) -> u64 {
+        // One that could not be written is counted as well.
+        let uncertain = self.committing.is_some() || self.is_poisoned;
+        let head = self.superblock.log_head.sequence;
+        let next = self.log.next().sequence;
+        next.saturating_sub(uncertain.into()).max(head)
+    }
+
     /// From where to where the log is that would be replayed after a crash now.
     pub(crate) fn durable_log(&self) -> (LogHead, LogHead) {
         let mut end = self.log.next();

@@ -106,6 +106,17 @@ pub enum StoreError {
         /// The one that was meant.
         wanted: StoreId,
     },
+    /// The store was further once than it is now.
+    #[error(
+        "this is an older state of the store: it has had {found} commits, and it had {wanted} or \
+         more once"
+    )]
+    Older {
+        /// How many entries its log has had.
+        found: u64,
+        /// How many are known to have been durable.
+        wanted: u64,
+    },
     /// The device has become shorter than the store on it: what lay at its end is missing.
     #[error(
         "the store is damaged: it had {} ({wanted_bytes} bytes), and its device has only {} \

@@ -111,8 +111,8 @@ fn new_store() -> (Arc<dyn BlockDevice>, Options) {
         capability: Vec::new(),
     };
     let options = Options {
-        store: None,
         cache_pages: 16,
+        ..Options::default()
     };
     Core::format(&*device, &format).expect("the sizes fit");
     (device, options)

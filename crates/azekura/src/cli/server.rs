@@ -2,7 +2,7 @@
 
 use super::store;
 use crate::address::Address;
-use crate::config::Config;
+use crate::config::{Config, Span};
 use crate::connect::{host_name, resolve, runtime};
 use crate::errors::{Code, Context, Failure, Result};
 use crate::{notify, output};
@@ -10,7 +10,7 @@ use ::server::{
     DataError, MissingStore, NewStore, RunningServer, Server as Service, ServerConfig, ServerError,
 };
 use ::store::device::Direction;
-use base::{ByteSize, Rate};
+use base::{ByteSize, Rate, StoreId};
 use rustix::process::{Resource, Rlimit};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -43,6 +43,10 @@ pub(super) struct Server {
     /// from now on; may be repeated
     #[arg(long, value_name = "PATH")]
     store: Vec<PathBuf>,
+    /// Take this store as it is though it was further once: a copy of it was put back. What was
+    /// written since that copy was made is lost. For this start only; may be repeated
+    #[arg(long, value_name = "ID", value_parser = store::store_id)]
+    accept_older_store: Vec<StoreId>,
     /// Also accept clients without TLS: what they send and get can be read and changed on the way
     #[arg(long)]
     plain: bool,
@@ -57,6 +61,9 @@ pub(super) struct Server {
     /// Check the data directory and the address, without starting or making anything
     #[arg(long)]
     dry_run: bool,
+    /// How often it is noted how far stores are
+    #[arg(long, hide = true)]
+    note_stores_every: Option<Span>,
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -96,6 +103,10 @@ impl Server {
         share_admin(config, &data, &named, address)?;
         let mut settings = ServerConfig::new(data.clone(), listen);
         settings.plain = self.plain;
+        settings.older_stores_accepted = self.accept_older_store;
+        if let Some(Span(interval)) = self.note_stores_every {
+            settings.stores_noted_interval = interval;
+        }
         if let Some(workers) = self.workers {
             settings.workers = usize::from(workers);
         }
@@ -197,7 +208,12 @@ fn tell_missing(running: &RunningServer) {
 }
 
 fn missing_failure(missing: &MissingStore) -> Failure {
-    let MissingStore { store, path, why } = missing;
+    let MissingStore {
+        store,
+        path,
+        why,
+        is_older,
+    } = missing;
     // Errors of a device name its path.
     let place = path.display().to_string();
     let at = match why.contains(&place) {
@@ -205,7 +221,13 @@ fn missing_failure(missing: &MissingStore) -> Failure {
         false => format!(" at {place}"),
     };
     let message = format!("store {store}{at} is missing: {why}; the server works without it");
-    Failure::new(Code::StoreMissing, message)
+    match is_older {
+        false => Failure::new(Code::StoreMissing, message),
+        true => Failure::new(Code::StoreOlder, message).hint(format!(
+            "put the newest one back; --accept-older-store {store} takes this one, and what was \
+             written since is lost"
+        )),
+    }
 }
 
 /// What was found of the stores that a new server has, and how far that goes.

@@ -117,6 +117,7 @@ fn store_json(store: &StoreSummary) -> Value {
         "is_degraded": store.is_degraded,
         "is_quick": store.is_quick,
         "is_missing": store.is_missing(),
+        "is_older": store.is_older,
         "failure": store.failure,
     })
 }
@@ -132,6 +133,10 @@ const QUICK_HINT: &str = "little is promised; `azekura store calibrate` measures
 /// What a store that is missing means.
 const MISSING_HINT: &str = "files that lie there are EIO until the store is back and the server \
                             is started again; AZ0811 says more";
+
+/// What to do about a store that was set back.
+const OLDER_HINT: &str = "put the newest one back, or give up what was written since; AZ0812 says \
+                          how";
 
 /// The status for people.
 fn page(server: &Address, status: &ServerStatus, stores: &[StoreSummary]) -> String {
@@ -157,6 +162,9 @@ fn page(server: &Address, status: &ServerStatus, stores: &[StoreSummary]) -> Str
         }
         if stores.iter().any(StoreSummary::is_missing) {
             page += &format!("missing: {MISSING_HINT}\n");
+        }
+        if stores.iter().any(|store| store.is_older) {
+            page += &format!("an older state: {OLDER_HINT}\n");
         }
     }
     if !status.sessions.is_empty() {

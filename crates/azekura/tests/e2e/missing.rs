@@ -1,4 +1,4 @@
-//! A server one of whose stores is not there.
+//! A server one of whose stores is not there, or there in an older state.
 
 use crate::checks::{fails, json};
 use crate::common::{Scene, obstacle, text};
@@ -7,6 +7,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
 
 const MIB: usize = 1 << 20;
 /// EIO.
@@ -176,4 +178,168 @@ fn a_copy_of_a_store_is_refused_and_a_store_that_was_moved_is_taken() {
     all_are_there(&scene);
     let found = stores(&scene);
     assert!(found.iter().any(|store| store["path"] == text(&copy)));
+}
+
+#[test]
+fn an_older_copy_of_a_store_is_noticed_and_taken_only_if_that_is_said() {
+    let Some((mut scene, second)) = two_stores() else {
+        return;
+    };
+    let volume = scene.parallel();
+    let mount = scene.mount_volume(&volume, "mount", &["--timeout", "60s"]);
+    let whole = pattern(4, 3 * MIB);
+    write(&mount.join("both"), &whole);
+    scene.end(Signal::TERM);
+    let (older, newest) = (scene.path("older"), scene.path("newest"));
+    fs::copy(&second, &older).unwrap();
+    scene.start();
+    write(&mount.join("later"), &whole);
+    scene.umount(&mount);
+    scene.end(Signal::TERM);
+    fs::copy(&second, &newest).unwrap();
+
+    fs::copy(&older, &second).unwrap();
+    scene.start();
+    let id = is_older(&scene);
+    let mount = scene.mount_volume(&volume, "mount", &[]);
+    assert!(fs::read(mount.join("one")).unwrap() == pattern(1, 2 * MIB));
+    for name in ["both", "later"] {
+        is_io_error(fs::read(mount.join(name)));
+    }
+    scene.umount(&mount);
+    scene.end(Signal::TERM);
+    fs::copy(&newest, &second).unwrap();
+    scene.start();
+    all_are_there(&scene);
+    let mount = scene.mount_volume(&volume, "mount", &[]);
+    for name in ["both", "later"] {
+        assert!(fs::read(mount.join(name)).unwrap() == whole, "{name}");
+    }
+    scene.umount(&mount);
+    scene.end(Signal::TERM);
+
+    let accept = ["--accept-older-store", &id];
+    let said = scene
+        .try_start(&accept)
+        .expect("there is nothing to accept");
+    let error = said.rsplit("error: ").next().unwrap();
+    assert!(error.contains("code: AZ0812"), "{said}");
+    fs::copy(&older, &second).unwrap();
+    scene.start_with(&accept);
+    all_are_there(&scene);
+    assert!(scene.log().contains("what was written since is lost"));
+    let mount = scene.mount_volume(&volume, "mount", &[]);
+    assert!(fs::read(mount.join("both")).unwrap() == whole);
+    scene.umount(&mount);
+    scene.end(Signal::KILL);
+    scene.start();
+    all_are_there(&scene);
+}
+
+/// The server says that one of its stores is there in an older state; which.
+#[track_caller]
+fn is_older(scene: &Scene) -> String {
+    let stores = stores(scene);
+    let older: Vec<_> = stores
+        .iter()
+        .filter(|store| store["is_older"] == true)
+        .collect();
+    let [older] = older[..] else {
+        panic!("{stores:?}")
+    };
+    assert_eq!(older["is_missing"], true);
+    let id = older["id"].as_str().unwrap().to_owned();
+    let log = scene.log();
+    let error = log.rsplit("error: store ").next().unwrap();
+    assert!(error.contains("code: AZ0812"), "{log}");
+    assert!(
+        error.contains(&format!("--accept-older-store {id}")),
+        "{log}"
+    );
+    let page = scene.azekura(&["status", scene.address()]).ok();
+    assert!(
+        page.contains("older state") && page.contains("AZ0812"),
+        "{page}"
+    );
+    id
+}
+
+#[test]
+fn a_server_that_is_killed_takes_no_store_for_an_older_one() {
+    let Some((mut scene, second)) = two_stores() else {
+        return;
+    };
+    scene.end(Signal::TERM);
+    // Behind what is durable whenever it is noted.
+    let often = ["--note-stores-every", "3ms"];
+    scene.start_with(&often);
+    let mount = scene.mount_volume(&scene.parallel(), "mount", &["--timeout", "60s"]);
+    let over = scene.path("over");
+    let writers = Writers::start(&mount, &over);
+    let seen = scene.path("srv/seen.toml");
+    let mut noted = 0;
+    for round in 0..10 {
+        let before = fs::read(&seen).unwrap();
+        std::thread::sleep(Duration::from_millis(40 + 23 * round));
+        scene.kill();
+        noted += usize::from(fs::read(&seen).unwrap() != before);
+        look_after(&scene, &second, round);
+        scene.start_with(&often);
+        all_are_there(&scene);
+    }
+    writers.end(&over);
+    scene.umount(&mount);
+    scene.end(Signal::TERM);
+    scene.start();
+    all_are_there(&scene);
+    assert!(noted > 0, "nothing is noted while the server runs");
+}
+
+/// Writes durably, again and again, in a process of its own: this one runs commands while there is
+/// no server, and they would be born with copies of its open files.
+struct Writers(Child);
+
+impl Writers {
+    fn start(mount: &Path, over: &Path) -> Self {
+        const SCRIPT: &str = "
+            write() {
+                n=0
+                until [ -e \"$1\" ]; do
+                    dd if=/dev/zero of=\"$2$n\" bs=200k count=1 conv=fsync status=none || return 1
+                    rm \"$2$n\"
+                    n=$((n + 1))
+                done
+            }
+            write \"$1\" \"$0/one-\" & one=$!
+            write \"$1\" \"$0/two-\" && wait $one";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", SCRIPT, text(mount), text(over)]);
+        Self(shell.spawn().unwrap())
+    }
+
+    #[track_caller]
+    fn end(mut self, over: &Path) {
+        File::create(over).unwrap();
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Writers {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What an administrator does to a store while no server has it.
+fn look_after(scene: &Scene, store: &Path, round: u64) {
+    let store = text(store);
+    let size = format!("{}MiB", 128 + 8 * round);
+    match round % 4 {
+        0 => scene.azekura(&["store", "check", store, "--repair"]),
+        1 => scene.azekura(&["store", "grow", store, "--size", &size]),
+        2 => scene.azekura(&["store", "calibrate", store, "--calibration-time", "200ms"]),
+        _ => return,
+    }
+    .ok();
 }

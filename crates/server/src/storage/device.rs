@@ -119,19 +119,20 @@ impl Drop for Device {
 }
 
 impl Device {
-    /// Opens the store at `path`, which is `wanted` if that is known.
+    /// Opens the store `wanted` at `path`, which has been so far at least.
     ///
     /// # Errors
     /// [`StorageError`].
     pub(super) fn open(
         path: &Path,
-        wanted: Option<StoreId>,
+        (wanted, least_sequence): (StoreId, u64),
         clock: &Arc<StorageClock>,
         is_first_come: bool,
     ) -> Result<Self, StorageError> {
         let file = Arc::new(FileDevice::open(path, DeviceOptions::default())?);
         let options = Options {
-            store: wanted,
+            store: Some(wanted),
+            least_sequence,
             ..Options::default()
         };
         let own = clock.clone();

@@ -45,6 +45,9 @@ pub enum StorageError {
         /// Where it is.
         known: PathBuf,
     },
+    /// A store was to be accepted though it is older, and it is not, or nobody knows it.
+    #[error("store {0} is not there in an older state: there is nothing to accept")]
+    NotOlder(StoreId),
     /// More single tickets than are remembered.
     #[error(
         "{} tickets are revoked one by one already; raise the epoch instead",
@@ -68,6 +71,14 @@ impl StorageError {
     /// Whether one store is concerned and not the server: others can be served without it.
     pub(super) fn is_of_one_store(&self) -> bool {
         matches!(self, Self::Device(_) | Self::Store { .. })
+    }
+
+    /// Whether a store is there in an older state.
+    pub(super) fn is_older(&self) -> bool {
+        let Self::Store { source, .. } = self else {
+            return false;
+        };
+        matches!(source, StoreError::Older { .. })
     }
 
     /// The text with the system's reason, which is a source of the error and no part of its text.

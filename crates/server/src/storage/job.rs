@@ -651,6 +651,7 @@ fn error_of(error: &StoreError) -> ObjectError {
         | StoreError::Newer { .. }
         | StoreError::Foreign { .. }
         | StoreError::Shortened { .. }
+        | StoreError::Older { .. }
         | StoreError::Device(_) => {
             tracing::error!(%error, "a device failed");
             ObjectError::Device

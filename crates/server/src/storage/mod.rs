@@ -15,7 +15,8 @@
 //! A store that cannot be opened when the server starts is *missing*: the server serves the others,
 //! says which one is missing and why, and answers whoever asks for it with an error. A store that
 //! comes back is taken in by the next start: what was put off until then
-//! ([`crate::tree::Parallel`]) comes before anything that is written from then on.
+//! ([`crate::tree::Parallel`]) comes before anything that is written from then on. A store that is
+//! there in an older state (`seen`) is missing, too, unless the administrator accepts that.
 //!
 //! Nothing waits in front of the scheduler: a request is in it or refused. Classes have memory of
 //! their own; whoever has filled his is refused and not made to wait, so what follows on the
@@ -25,6 +26,7 @@
 //! |---|---|
 //! | `state` | who the server is, its keys, what is revoked: on disk |
 //! | `clock` | by what windows are judged |
+//! | `seen` | how far each store has been: on disk |
 //! | `judge` | what a ticket is worth |
 //! | `device` | a store with its device |
 //! | `added` | making a store, or taking one over |
@@ -57,6 +59,7 @@ mod judge;
 mod model;
 mod request;
 mod scrub;
+mod seen;
 mod space;
 mod state;
 #[cfg(test)]
@@ -83,6 +86,7 @@ use clock::StorageClock;
 use held::ClassBytes;
 use reservation::Moment;
 use reservation::scheduler::TicketSecond;
+use seen::Seen;
 use state::StorageState;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -112,6 +116,8 @@ pub struct Storage {
     memory: Arc<ClassBytes>,
     devices: BTreeMap<StoreId, Arc<Device>>,
     missing: BTreeMap<StoreId, MissingStore>,
+    /// How far the stores are known to be.
+    seen: Mutex<Seen>,
 }
 
 /// A store that could not be opened when the server was started.
@@ -123,38 +129,60 @@ pub struct MissingStore {
     pub path: PathBuf,
     /// Why it is not there.
     pub why: String,
+    /// Whether it is there, in an older state.
+    pub is_older: bool,
+}
+
+/// How the stores of a server are opened.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Opening {
+    /// Devices serve who comes first, whatever was reserved.
+    pub(crate) is_first_come: bool,
+    /// Stores that are taken as they are, though they were further once.
+    pub(crate) older_accepted: Vec<StoreId>,
 }
 
 impl Storage {
     /// Opens all stores of the server. One that cannot be opened is missing.
     ///
     /// # Errors
-    /// [`StorageError`] of the server itself.
+    /// [`StorageError`] of the server itself; [`StorageError::NotOlder`].
     pub(crate) fn open(
         directory: &Path,
         cluster: ClusterId,
-        is_first_come: bool,
+        opening: &Opening,
     ) -> Result<Arc<Self>, StorageError> {
         let state = StorageState::open(directory)?;
+        let mut seen = Seen::open(directory)?;
+        seen.retain(|store| state.stores.contains_key(&store));
+        let accepted = opening.older_accepted.iter();
+        if let Some(unknown) = accepted.copied().find(|id| !state.stores.contains_key(id)) {
+            return Err(StorageError::NotOlder(unknown));
+        }
         let clock = Arc::new(StorageClock::start());
         let (mut devices, mut missing) = (BTreeMap::new(), BTreeMap::new());
         for (id, path) in &state.stores {
             let path = directory.join(path);
-            let opened = Device::open(&path, Some(*id), &clock, is_first_come)
-                .and_then(|device| device.release_unconfirmed().map(|()| device));
-            match opened {
+            match open_store(&path, (*id, &seen), &clock, opening) {
                 Ok(device) => {
                     devices.insert(*id, Arc::new(device));
                 }
                 Err(error) if error.is_of_one_store() => {
+                    let is_older = error.is_older();
                     let (store, why) = (*id, error.whole());
                     tracing::error!(%store, why, "a store is missing; the others are served");
-                    missing.insert(store, MissingStore { store, path, why });
+                    let one = MissingStore {
+                        store,
+                        path,
+                        why,
+                        is_older,
+                    };
+                    missing.insert(store, one);
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(Arc::new(Self {
+        let this = Self {
             cluster,
             directory: directory.to_owned(),
             clock,
@@ -164,7 +192,23 @@ impl Storage {
             memory: Arc::default(),
             devices,
             missing,
-        }))
+            seen: Mutex::new(seen),
+        };
+        // What was accepted is not to be accepted again.
+        this.note_seen()?;
+        Ok(Arc::new(this))
+    }
+
+    /// Remembers how far the stores are, so that an older state of one is noticed. Blocks.
+    ///
+    /// # Errors
+    /// [`StorageError::Data`]; it is tried again with the next call.
+    pub(crate) fn note_seen(&self) -> Result<(), StorageError> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let devices = self.devices.values();
+        // First what is durable, then the note of it.
+        let sequences = devices.map(|device| (device.id, device.store.durable_sequence()));
+        Ok(seen.note(sequences)?)
     }
 
     fn state(&self) -> MutexGuard<'_, StorageState> {
@@ -199,6 +243,9 @@ impl Storage {
             if let Err(error) = device.store.checkpoint() {
                 tracing::error!(path = %device.path.display(), %error, "a store ends uncleanly");
             }
+        }
+        if let Err(error) = self.note_seen() {
+            tracing::warn!(%error, "how far stores are is not noted");
         }
     }
 
@@ -389,6 +436,28 @@ impl Storage {
     pub fn directory(&self) -> &Path {
         &self.directory
     }
+}
+
+/// Opens one store that has been seen before, or not.
+fn open_store(
+    path: &Path,
+    (id, seen): (StoreId, &Seen),
+    clock: &Arc<StorageClock>,
+    opening: &Opening,
+) -> Result<Device, StorageError> {
+    let is_accepted = opening.older_accepted.contains(&id);
+    let open = |least| Device::open(path, (id, least), clock, opening.is_first_come);
+    let device = match open(seen.least_sequence(id)) {
+        Err(error) if error.is_older() && is_accepted => {
+            tracing::warn!(store = %id, %error, "accepted: what was written since is lost");
+            open(0)?
+        }
+        // Whoever leaves the word there for good would accept whatever comes.
+        _ if is_accepted => return Err(StorageError::NotOlder(id)),
+        opened => opened?,
+    };
+    device.release_unconfirmed()?;
+    Ok(device)
 }
 
 fn unless_gone(outcome: Result<(), store::StoreError>) -> Result<(), SpaceError> {

@@ -317,6 +317,7 @@ impl Storage {
                 speed_ppm: figures.speed_ppm,
                 is_degraded: info.is_degraded,
                 is_quick: capability.is_some_and(Capability::is_quick),
+                is_older: false,
                 failure: info.failure.map(cut),
             }
         });
@@ -330,6 +331,7 @@ impl Storage {
                 true => cut(format!("missing: {}", missing.why)),
                 false => "missing".to_owned(),
             }),
+            is_older: missing.is_older,
             ..StoreSummary::missing(*store)
         });
         devices.chain(missing).collect()

@@ -38,7 +38,7 @@ fn format_file(path: &Path, size_bytes: u64) -> StoreId {
 }
 
 pub(super) fn open(directory: &tempfile::TempDir) -> Arc<Storage> {
-    Storage::open(directory.path(), ClusterId([1; 16]), false).unwrap()
+    Storage::open(directory.path(), ClusterId([1; 16]), &Opening::default()).unwrap()
 }
 
 fn hour(storage: &Storage) -> Interval {
@@ -258,4 +258,102 @@ fn a_store_has_one_place_and_a_copy_is_none() {
     assert_eq!(add("copy").unwrap(), store);
     assert_eq!(open(&directory).missing().len(), 1);
     assert!(matches!(add("nowhere"), Err(StorageError::Device(_))));
+}
+
+/// Opens what was once so far, and may be taken as it is.
+fn try_open(directory: &tempfile::TempDir, accepted: &[StoreId]) -> Result<Arc<Storage>, String> {
+    let opening = Opening {
+        older_accepted: accepted.to_vec(),
+        ..Opening::default()
+    };
+    let opened = Storage::open(directory.path(), ClusterId([1; 16]), &opening);
+    opened.map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_older_state_of_a_store_is_missing_until_it_is_accepted() {
+    let (directory, store) = with_store(16);
+    let (path, copy) = (directory.path().join("disk"), directory.path().join("copy"));
+    let make = |storage: &Storage, object: u8| {
+        let at = storage.device(store).unwrap();
+        let object = ObjectId([object; 16]);
+        at.store.create(object, store::Terms::Default).unwrap();
+        at.store.commit().unwrap();
+    };
+    let storage = open(&directory);
+    make(&storage, 1);
+    storage.stop();
+    drop(storage);
+    std::fs::copy(&path, &copy).unwrap();
+    let unneeded = try_open(&directory, &[store]).err().unwrap();
+    assert!(unneeded.contains("nothing to accept"), "{unneeded}");
+    let storage = open(&directory);
+    make(&storage, 2);
+    // As the server does now and then; this one ends out of order.
+    storage.note_seen().unwrap();
+    make(&storage, 3);
+    drop(storage);
+    assert!(open(&directory).missing().is_empty(), "newer than noted");
+
+    std::fs::copy(&copy, &path).unwrap();
+    for _ in 0..2 {
+        let storage = open(&directory);
+        let missing = &storage.missing()[&store];
+        assert!(
+            missing.is_older && missing.why.contains("older state"),
+            "{missing:?}"
+        );
+        let told = &storage.summaries(true)[0];
+        assert!(told.is_missing() && told.is_older);
+    }
+    let untouched = std::fs::read(&copy).unwrap() == std::fs::read(&path).unwrap();
+    assert!(untouched, "not even a superblock is written to it");
+    let other = try_open(&directory, &[StoreId([9; 16])]).err().unwrap();
+    assert!(other.contains("nothing to accept"), "{other}");
+
+    let storage = try_open(&directory, &[store]).unwrap();
+    assert!(storage.missing().is_empty());
+    let device = storage.device(store).unwrap();
+    assert!(device.store.info(ObjectId([1; 16])).is_ok());
+    assert!(device.store.info(ObjectId([2; 16])).is_err(), "given up");
+    make(&storage, 4);
+    drop(storage);
+    assert!(
+        try_open(&directory, &[store]).is_err(),
+        "for one start only"
+    );
+    let storage = open(&directory);
+    assert!(
+        storage.missing().is_empty(),
+        "what was accepted is the truth now"
+    );
+    storage.stop();
+    drop(storage);
+    std::fs::copy(&copy, &path).unwrap();
+    assert!(open(&directory).missing()[&store].is_older, "noticed again");
+}
+
+#[test]
+fn a_store_that_was_made_anew_is_not_an_older_state() {
+    let (directory, store) = with_store(16);
+    let storage = open(&directory);
+    for object in 1..5 {
+        let at = &storage.device(store).unwrap().store;
+        at.create(ObjectId([object; 16]), store::Terms::Default)
+            .unwrap();
+        at.commit().unwrap();
+    }
+    storage.stop();
+    drop(storage);
+    std::fs::remove_file(directory.path().join("disk")).unwrap();
+    let path = directory.path().join("new");
+    let other = format_file(&path, 16 * MIB);
+    let new = NewStore {
+        path,
+        size_bytes: None,
+    };
+    assert_eq!(add_store(directory.path(), &new).unwrap(), other);
+    let storage = open(&directory);
+    assert!(storage.device(other).is_some());
+    assert!(!storage.missing()[&store].is_older);
 }

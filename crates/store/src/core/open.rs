@@ -34,6 +34,9 @@ pub struct Format {
 pub struct Options {
     /// The store that it must be, if that is known.
     pub store: Option<StoreId>,
+    /// How many entries its log must have had ([`Core::durable_sequence`]): one that has had fewer
+    /// is an older state of the store.
+    pub least_sequence: u64,
     /// Pages of records that are kept in memory.
     pub cache_pages: usize,
 }
@@ -42,6 +45,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             store: None,
+            least_sequence: 0,
             // 64 MiB as pages; decoded they are two to three times that.
             cache_pages: 16384,
         }
@@ -94,7 +98,7 @@ impl Core {
     ///
     /// # Errors
     /// [`StoreError::NotAStore`], [`StoreError::Newer`], [`StoreError::Foreign`],
-    /// [`StoreError::Damaged`], the device's.
+    /// [`StoreError::Older`], [`StoreError::Damaged`], the device's.
     pub fn open(device: Arc<dyn BlockDevice>, options: Options) -> Result<Self, StoreError> {
         let (mut core, opening) = Self::load(device, options)?;
         let superblock = Superblock {
@@ -138,6 +142,12 @@ impl Core {
         let mut core = Self::assemble(device, superblock, pages, options.cache_pages);
         core.load_space()?;
         let (next, opening) = core.replay(head)?;
+        if next.sequence < options.least_sequence {
+            return Err(StoreError::Older {
+                found: next.sequence,
+                wanted: options.least_sequence,
+            });
+        }
         core.load_lost()?;
         // A superblock that is lost may have had the number after that of the older one.
         let opening = opening.max(core.superblock.opening) + 1 + u32::from(is_older);

@@ -266,8 +266,9 @@ impl Patient {
     }
 
     /// Looks for sectors that would be in the way when the log comes to them. All that are needed
-    /// were read before. The next entry gets a number beyond all that are there: those of entries
-    /// that were given up must not look like its successors.
+    /// were read before. If entries were given up, the next one gets a number beyond all that there
+    /// can have been: what is left of them must not look like its successors, and who remembers how
+    /// far the store was is not to take it for an older state of itself, which nobody wanted.
     fn scan_log(&mut self, findings: &mut Vec<Finding>) -> Result<(), StoreError> {
         let log_bytes = self.core.layout.log_bytes;
         let (mut at, mut last) = (0, 0);
@@ -285,10 +286,14 @@ impl Patient {
             }
             at += SCAN_BYTES;
         }
-        let layout = self.core.layout;
-        let next = self.core.durable_log().1;
-        if last >= next.sequence && self.given_up_at.is_some() {
-            let sequence = last.checked_add(1).ok_or(Damage::Log(LOG_OFFSET))?;
+        if self.given_up_at.is_some() {
+            let layout = self.core.layout;
+            let next = self.core.durable_log().1;
+            // An entry has a page at least.
+            let beyond = next.sequence.checked_add(log_bytes / PAGE_BYTES);
+            let beyond = beyond.zip(last.checked_add(1));
+            let (beyond, after_last) = beyond.ok_or(Damage::Log(LOG_OFFSET))?;
+            let sequence = beyond.max(after_last);
             let next = LogHead { sequence, ..next };
             let opening = self.core.superblock().opening;
             self.core.resume_log(Log::new(&layout, opening, next, next));

@@ -35,6 +35,13 @@ impl Store {
         self.ask(|core, _| core.superblock().store)
     }
 
+    /// How many entries its log has had that are durable for certain; see
+    /// [`crate::Core::durable_sequence`].
+    #[must_use]
+    pub fn durable_sequence(&self) -> u64 {
+        self.ask(|core, _| core.durable_sequence())
+    }
+
     /// What its device can do, as it was measured.
     ///
     /// # Errors

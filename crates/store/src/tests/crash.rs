@@ -3,7 +3,7 @@
 
 use super::world::{self, Model, Step};
 use crate::layout::SUPERBLOCK_OFFSETS;
-use crate::{Core, Superblock, Terms};
+use crate::{Core, Options, Superblock, Terms};
 use base::{BlockDevice, ObjectId, Time};
 use sim::{CrashDisk, CrashState, Image, Plant, Planted, Policy};
 use std::sync::Arc;
@@ -17,6 +17,8 @@ struct History {
     acknowledged: Vec<(u64, usize)>,
     /// The disk's position at the end of each step.
     ends: Vec<u64>,
+    /// How far the log was known to be durable, and the disk's position then.
+    sequences: Vec<(u64, u64)>,
     mistakes: u64,
 }
 
@@ -33,6 +35,7 @@ fn run(seed: u64, steps: &[Step], plant: Option<Plant>) -> History {
         models: vec![Model::new()],
         acknowledged: vec![(disk.position(), 0)],
         ends: Vec::new(),
+        sequences: Vec::new(),
         mistakes: 0,
         disk,
     };
@@ -40,6 +43,8 @@ fn run(seed: u64, steps: &[Step], plant: Option<Plant>) -> History {
     for (index, step) in steps.iter().enumerate() {
         world::apply(&mut store, &mut model, step).unwrap();
         history.models.push(model.clone());
+        let sequence = store.durable_sequence();
+        history.sequences.push((history.disk.position(), sequence));
         history.ends.push(history.disk.position());
         if matches!(step, Step::Commit | Step::Checkpoint | Step::Reopen) {
             history
@@ -75,7 +80,15 @@ fn judge_disk(history: &History, state: &CrashState, device: Arc<CrashDisk>) -> 
         .find(|(position, _)| *position <= state.position)
         .copied()
         .unwrap_or_default();
-    let store = Core::open(device, world::options()).map_err(|error| format!("open: {error}"))?;
+    let known = history.sequences.iter().rev();
+    let known = known
+        .clone()
+        .find(|(position, _)| *position <= state.position);
+    let options = Options {
+        least_sequence: known.map_or(0, |(_, sequence)| *sequence),
+        ..world::options()
+    };
+    let store = Core::open(device, options).map_err(|error| format!("open: {error}"))?;
     let report = store
         .check(true)
         .map_err(|error| format!("check: {error}"))?;

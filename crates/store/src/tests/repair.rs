@@ -5,7 +5,7 @@ use super::world::{self, Model, Step};
 use crate::check::{Kind, Mend};
 use crate::key::Key;
 use crate::layout::{PAGE_BYTES, SUPERBLOCK_OFFSETS};
-use crate::{Core, Damage, Examination, Report, Request, StoreError, Terms};
+use crate::{Core, Damage, Examination, Options, Report, Request, StoreError, Terms};
 use base::{BlockDevice, ObjectId, Time};
 use reservation::{Interval, Moment};
 use sim::{CrashDisk, Image, Policy, Random};
@@ -447,6 +447,7 @@ fn a_damaged_log_is_given_up_only_if_that_is_said() {
     store.write(NOW, object, 0, b"acknowledged").unwrap();
     store.commit().unwrap();
     let at = crate::layout::LOG_OFFSET + next % store.layout().log_bytes;
+    let known = store.durable_sequence();
     drop(store);
     disk.write_at(at + 100, &[0xEE; 20]).unwrap();
     disk.restart_log();
@@ -459,6 +460,16 @@ fn a_damaged_log_is_given_up_only_if_that_is_said() {
         model.len(),
         "it is what it was before"
     );
+    open_knowing(&disk, known).expect("nobody put an older state there");
+}
+
+/// Opens a store that was once so far.
+fn open_knowing(disk: &Arc<CrashDisk>, least_sequence: u64) -> Result<Core, StoreError> {
+    let options = Options {
+        least_sequence,
+        ..world::options()
+    };
+    Core::open(disk.clone(), options)
 }
 
 #[test]
@@ -475,6 +486,7 @@ fn an_entry_that_is_not_there_is_missed_if_later_ones_are() {
         store.write(NOW, object, 0, &[number; 700]).unwrap();
         store.commit().unwrap();
     }
+    let known = store.durable_sequence();
     drop(store);
     let after = disk.image();
     let page = |image: &Image, at: u64| {
@@ -491,6 +503,7 @@ fn an_entry_that_is_not_there_is_missed_if_later_ones_are() {
         let disk = Arc::new(CrashDisk::from_image(image));
         assert_eq!(log_findings(&disk), [(Kind::Log, Mend::Impossible)]);
         give_up(&disk);
+        open_knowing(&disk, known).expect("nobody put an older state there");
         // What was given up does not come back behind what is written now.
         for number in 10..13 {
             let mut store = Core::open(disk.clone(), world::options()).unwrap();
@@ -504,12 +517,45 @@ fn an_entry_that_is_not_there_is_missed_if_later_ones_are() {
         }
         assert_eq!(whole(&disk, &model).len(), model.len());
     }
-    // The last one may never have been acknowledged.
+    // The last one may never have been acknowledged; who remembers it knows better.
     let mut image = after.clone();
     image.write_at(last, &page(&before, last));
     let disk = Arc::new(CrashDisk::from_image(image));
+    let older = open_knowing(&disk, known);
+    assert!(matches!(older, Err(StoreError::Older { .. })));
+    open_knowing(&disk, known - 1).expect("that is how far it is");
     let store = Core::open(disk, world::options()).unwrap();
     let mut bytes = [0; 700];
     store.read(NOW, object, 0, &mut bytes).unwrap();
     assert_eq!(bytes, [2; 700]);
+}
+
+#[test]
+fn nothing_that_is_done_to_a_store_makes_it_an_older_one() {
+    let (disk, mut store, _) = store_of_all_kinds();
+    let mut known = store.durable_sequence();
+    assert!(known > 0);
+    for act in 0..5 {
+        match act {
+            0 => store.set_capability(vec![1; 100]).unwrap(),
+            1 => drop(store.grow().unwrap()),
+            2 => store.checkpoint().unwrap(),
+            3 => store.write(NOW, world::id(1), 0, b"new").unwrap(),
+            _ => {
+                drop(store);
+                // One superblock goes bad, and maybe the log is needed from the older head on.
+                disk.write_at(SUPERBLOCK_OFFSETS[0] + 100, &[0xFF; 50])
+                    .unwrap();
+                assert!(!examine(&disk, true).unwrap().findings.is_empty());
+                store = open_knowing(&disk, known).unwrap();
+            }
+        }
+        store.commit().unwrap();
+        assert!(store.durable_sequence() >= known, "{act}");
+        known = store.durable_sequence();
+        drop(store);
+        let next = open_knowing(&disk, known + 1);
+        assert!(matches!(next, Err(StoreError::Older { .. })), "{act}");
+        store = open_knowing(&disk, known).unwrap();
+    }
 }

@@ -33,8 +33,8 @@ pub(crate) fn format(store: u8) -> Format {
 
 pub(crate) fn options() -> Options {
     Options {
-        store: None,
         cache_pages: 64,
+        ..Options::default()
     }
 }
 

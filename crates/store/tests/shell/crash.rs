@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use store::device::InOrder;
-use store::{Core, Store};
+use store::{Core, Options, Store};
 
 const THREADS: u8 = 4;
 const DEVICE_BYTES: u64 = 16 << 20;
@@ -20,6 +20,8 @@ type Acknowledged = Vec<(u64, u64)>;
 struct History {
     disk: CrashDisk,
     threads: Vec<(Acknowledged, u64)>,
+    /// How far the log was known to be durable, and the disk's position then; of all threads.
+    sequences: Vec<(u64, u64)>,
     checkpoints: u64,
 }
 
@@ -38,15 +40,20 @@ fn run(versions: u64, plant: Option<Plant>) -> History {
         .map(|thread| Worker::begin(thread, &store).unwrap())
         .collect();
     disk.restart_log();
-    let threads = Mutex::new(Vec::new());
+    let (threads, sequences) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for worker in &mut workers {
-            let (store, disk, threads) = (&store, &disk, &threads);
+            let (store, disk) = (&store, &disk);
+            let (threads, sequences) = (&threads, &sequences);
             scope.spawn(move || {
                 let mut acknowledged = vec![(0, 0)];
                 for _ in 0..versions {
                     worker.step(store).unwrap();
                     acknowledged.push((disk.position(), worker.version));
+                    // Others commit meanwhile.
+                    let sequence = store.durable_sequence();
+                    let known = (disk.position(), sequence);
+                    sequences.lock().unwrap().push(known);
                 }
                 threads
                     .lock()
@@ -66,6 +73,7 @@ fn run(versions: u64, plant: Option<Plant>) -> History {
     History {
         disk,
         threads,
+        sequences: sequences.into_inner().unwrap(),
         checkpoints,
     }
 }
@@ -83,7 +91,13 @@ fn judge(history: &History, seed: u64) -> Result<u64, String> {
     for number in (seed % step..count).step_by(step as usize) {
         let state = states.get(number).unwrap();
         let wrong = |wrong: String| format!("{state}: {wrong}");
-        let core = Core::open(Arc::new(state.disk()), work::options());
+        let known = history.sequences.iter();
+        let known = known.filter(|(position, _)| *position <= state.position);
+        let options = Options {
+            least_sequence: known.map(|(_, sequence)| *sequence).max().unwrap_or(0),
+            ..work::options()
+        };
+        let core = Core::open(Arc::new(state.disk()), options);
         let core = core.map_err(|error| wrong(format!("open: {error}")))?;
         work::check(&core).map_err(wrong)?;
         for (thread, (acknowledged, begun)) in history.threads.iter().enumerate() {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
-use store::{Core, Store};
+use store::{Core, Options, Store};
 
 const THREADS: u8 = 4;
 const ROUNDS: u64 = 6;
@@ -41,6 +41,7 @@ fn a_process_works_until_it_is_killed() {
                     say(format!("\nbegin {thread} {}\n", worker.version + 1));
                     worker.step(store).unwrap();
                     say(format!("\ndone {thread} {}\n", worker.version));
+                    say(format!("\nknown {thread} {}\n", store.durable_sequence()));
                 }
             });
         }
@@ -67,7 +68,7 @@ fn what_a_killed_process_said_is_durable() {
     let path = directory.path().join("store");
     drop(begun(&path));
     let mut said: BTreeMap<u8, (u64, u64)> = (0..THREADS).map(|t| (t, (0, 0))).collect();
-    let mut acknowledgements = 0;
+    let (mut acknowledgements, mut least_sequence) = (0, 0);
     for round in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
@@ -99,6 +100,7 @@ fn what_a_killed_process_said_is_durable() {
                     let life = Duration::from_millis(60 + 70 * round);
                     end.get_or_insert_with(|| Instant::now() + life);
                 }
+                "known" => least_sequence = version.max(least_sequence),
                 _ => {}
             }
             if end.is_some_and(|end| Instant::now() >= end) {
@@ -107,7 +109,11 @@ fn what_a_killed_process_said_is_durable() {
             }
         }
         child.wait().unwrap();
-        let core = Core::open(file::device(&path), work::options()).unwrap();
+        let options = Options {
+            least_sequence,
+            ..work::options()
+        };
+        let core = Core::open(file::device(&path), options).unwrap();
         work::check(&core).unwrap();
         for (thread, (done, begun)) in &mut said {
             // The line that says which was begun is lost with the process, its work may not be.
@@ -118,4 +124,5 @@ fn what_a_killed_process_said_is_durable() {
     }
     println!("{acknowledgements} acknowledgements");
     assert!(acknowledgements > 100, "only {acknowledgements}");
+    assert!(least_sequence > 20, "only {least_sequence}");
 }

@@ -35,8 +35,8 @@ pub(crate) fn format() -> Format {
 
 pub(crate) fn options() -> Options {
     Options {
-        store: None,
         cache_pages: 64,
+        ..Options::default()
     }
 }
 

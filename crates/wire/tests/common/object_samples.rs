@@ -160,6 +160,7 @@ fn store() -> StoreSummary {
         speed_ppm: Some(1_100_000),
         is_degraded: true,
         is_quick: false,
+        is_older: false,
         failure: Some("failed".into()),
     }
 }

@@ -112,7 +112,7 @@ impl OnePath {
 }
 
 /// Thirty-two hexadecimal digits.
-fn store_id(text: &str) -> Result<StoreId, &'static str> {
+pub(super) fn store_id(text: &str) -> Result<StoreId, &'static str> {
     let digits = (text.len() == 32 && text.is_ascii()).then_some(text);
     let byte = |text: &str, at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok();
     let mut id = [0; 16];

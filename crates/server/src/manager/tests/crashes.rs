@@ -11,7 +11,7 @@ use super::super::plan::PlanDevice;
 use super::super::reign::Open;
 use super::super::servers::{StorageServers, Trouble};
 use super::world::{MIB, VOLUME, terms};
-use crate::storage::{SpaceRequest, Storage, Totals};
+use crate::storage::{Opening, SpaceRequest, Storage, Totals};
 use base::ticket::{Head, Terms, Ticket};
 use base::{ClusterId, ServerId, StoreId, TicketId, Time};
 use meta::{
@@ -281,7 +281,7 @@ fn end(manager: &Manager, storage: &Storage, store: StoreId) -> Vec<String> {
 /// killed.
 fn run(cut: i64, is_late: bool) -> (Vec<String>, bool) {
     let (directory, store) = crate::storage::with_store(16);
-    let storage = Storage::open(directory.path(), ClusterId([1; 16]), false).unwrap();
+    let storage = Storage::open(directory.path(), ClusterId([1; 16]), &Opening::default()).unwrap();
     let now = Moment::at_or_before(storage.now()).as_secs();
     let script = script(now);
     let left = Arc::new(AtomicI64::new(cut));

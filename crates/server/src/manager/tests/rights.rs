@@ -4,7 +4,7 @@ use super::super::Manager;
 use super::super::desk::Asker;
 use super::crashes::{ask_as, create, start, which};
 use super::world::{MIB, terms};
-use crate::storage::{JudgeError, Storage, with_store};
+use crate::storage::{JudgeError, Opening, Storage, with_store};
 use base::ClusterId;
 use base::ticket::TicketError;
 use reservation::Moment;
@@ -33,7 +33,7 @@ struct World {
 
 fn world() -> World {
     let (directory, _) = with_store(16);
-    let storage = Storage::open(directory.path(), ClusterId([1; 16]), false).unwrap();
+    let storage = Storage::open(directory.path(), ClusterId([1; 16]), &Opening::default()).unwrap();
     let left = Arc::new(AtomicI64::new(i64::MAX));
     let manager = start(directory.path(), &storage, &left, false);
     World {

@@ -357,6 +357,8 @@ pub struct StoreSummary {
     pub is_degraded: bool,
     /// Whether it was measured for a moment only, so that less is promised than was found.
     pub is_quick: bool,
+    /// Whether it is missing because what is there is an older state of it.
+    pub is_older: bool,
     /// Why the store takes no changes, if it does not.
     #[serde(deserialize_with = "crate::bounded::optional_text::<STORE_TEXT_BYTES_MAX, _>")]
     pub failure: Option<String>,
@@ -386,6 +388,7 @@ impl StoreSummary {
             speed_ppm: None,
             is_degraded: false,
             is_quick: false,
+            is_older: false,
             failure: None,
         }
     }
