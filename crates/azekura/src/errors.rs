@@ -199,6 +199,8 @@ codes! {
     LedgerFailed = "AZ0908", "the page of this code says what to do";
     /// Who asks may not reserve.
     MayNotReserve = "AZ0909", "ask an administrator: azekura reserve limits ADDR --allow UID";
+    /// A ticket that is not good.
+    BadTicket = "AZ0910", "`azekura reserve show ADDR/VOLUME NAME --json` prints what is good now";
 }
 
 /// A failure on its way to the user.

@@ -77,6 +77,8 @@ mod stores_care;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]
+mod ticket;
+#[cfg(test)]
 mod times;
 #[cfg(test)]
 mod usage;

@@ -10,8 +10,10 @@
 //! written and not committed may be gone then; [`Written::verifier`] tells, as it does for files.
 
 mod room;
+mod under;
 
 pub use room::Room;
+pub use under::MountTicket;
 
 use crate::transport::{Call, CallError, ConnectError, Endpoint, Transport, TransportOptions};
 use base::limits::{DATA_BYTES_MAX, OBJECT_BUSY_TRIES_MAX};
@@ -178,6 +180,15 @@ impl StorageServer {
         }
     }
 
+    /// One of the stores, with a ticket where that reaches, and for the leftover elsewhere.
+    #[must_use]
+    pub fn store_under(&self, store: StoreId, ticket: Option<Arc<MountTicket>>) -> StoreClient {
+        StoreClient {
+            under: ticket,
+            ..self.store(store, None)
+        }
+    }
+
     /// One of the stores, with a ticket or for the leftover.
     #[must_use]
     pub fn store(&self, store: StoreId, ticket: Option<ShownTicket>) -> StoreClient {
@@ -189,6 +200,7 @@ impl StorageServer {
             server: self.clone(),
             store,
             ticket,
+            under: None,
             room: Arc::new(Room::default()),
         }
     }
@@ -221,6 +233,8 @@ pub struct StoreClient {
     server: StorageServer,
     store: StoreId,
     ticket: Option<ShownTicket>,
+    /// In place of the ticket: one that is used where it reaches.
+    under: Option<Arc<MountTicket>>,
     read_piece_bytes: u32,
     write_piece_bytes: u32,
     room: Arc<Room>,
@@ -460,10 +474,15 @@ impl StoreClient {
         let reply_bytes = steps.iter().map(|step| u64::from(step.reply_bytes())).sum();
         let is_whole = steps.len() == 1;
         let mut pause = BUSY_PAUSE;
+        let mut number = match &self.under {
+            Some(ticket) => ticket.number_for(&self.server, self.store, &steps).await,
+            None => self.number(),
+        };
         for tried in 0.. {
             let bytes = payload.len() as u64 + reply_bytes;
             let permit = self.room.enter(bytes).await;
-            let outcome = self.try_steps(&steps, payload.clone(), reply_bytes).await;
+            let outcome = self.try_steps(&steps, payload.clone(), (reply_bytes, number));
+            let outcome = outcome.await;
             drop(permit);
             match outcome {
                 // Only of one step is it sure that nothing was done.
@@ -473,6 +492,13 @@ impl StoreClient {
                     self.room.shrink();
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_millis(200));
+                }
+                // Only of one step is it sure that nothing was done.
+                Err(ObjectCallError::Object(ObjectError::Ticket(refusal)))
+                    if is_whole
+                        && let Some(ticket) = self.under.as_ref().filter(|_| number.is_some()) =>
+                {
+                    number = ticket.refused(&self.server, refusal).await;
                 }
                 Err(ObjectCallError::Object(ObjectError::Ticket(TicketRefusal::NotOpen)))
                     if tried < OBJECT_BUSY_TRIES_MAX =>
@@ -492,9 +518,9 @@ impl StoreClient {
         &self,
         steps: &[ObjectStep],
         payload: Bytes,
-        reply_bytes: u64,
+        (reply_bytes, number): (u64, Option<u32>),
     ) -> Result<Answered> {
-        let class = match (&self.ticket, reply_bytes, payload.is_empty()) {
+        let class = match (number, reply_bytes, payload.is_empty()) {
             (Some(_), ..) => Class::Demand,
             (None, 0, true) => Class::Metadata,
             (None, 0, false) => Class::Write,
@@ -508,7 +534,7 @@ impl StoreClient {
         };
         let request = ObjectRequest::Batch(ObjectBatch {
             store: self.store,
-            ticket: self.number(),
+            ticket: number,
             settled: Settled::all_below(RequestId(0)),
             steps: steps.to_vec(),
         });

@@ -22,7 +22,7 @@ mod map;
 
 use super::Volume;
 use crate::cache::{Node, NodeId};
-use crate::object::{ObjectCallError, StorageServer, StoreClient};
+use crate::object::{MountTicket, ObjectCallError, StorageServer, StoreClient};
 use crate::transport::{Call, CallError, Pending, Response, Transport};
 use base::limits::CLIENT_LAYOUTS_MAX;
 use base::{FsError, Handle, Principal, QuickMap, StoreId, WriteVerifier};
@@ -30,7 +30,7 @@ use carry::{Carrying, Patience};
 use readahead::Line;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use wire::message::{
     CompoundReply, FileLayout, FileRef, LayoutPurpose, ObjectError, Reply, Request, Step,
     StepReply, Target,
@@ -41,6 +41,8 @@ pub(super) struct Stripes {
     server: StorageServer,
     stores: Mutex<BTreeMap<StoreId, StoreClient>>,
     layouts: Mutex<QuickMap<Handle, Arc<FileLayout>>>,
+    /// What is shown to the stores.
+    tickets: OnceLock<Vec<Arc<MountTicket>>>,
     /// Bytes of reads that were handed over and have not arrived.
     reading: AtomicU64,
     /// The newest run of the stores that was heard of.
@@ -63,6 +65,7 @@ impl Stripes {
         Ok(Self {
             stores: Mutex::new(stores.collect()),
             server,
+            tickets: OnceLock::new(),
             layouts: Mutex::default(),
             reading: AtomicU64::new(0),
             verifier: Mutex::new(verifier),
@@ -75,6 +78,16 @@ impl Stripes {
             .expect("no panic happens under this lock")
     }
 
+    /// The ticket for a store.
+    fn ticket(&self, store: StoreId) -> Option<Arc<MountTicket>> {
+        let mut tickets = self.tickets.get()?.iter();
+        let is_for = |ticket: &&Arc<MountTicket>| {
+            let mut slices = ticket.terms().slices.iter();
+            slices.any(|slice| slice.device == store)
+        };
+        tickets.find(is_for).cloned()
+    }
+
     fn layouts(&self) -> MutexGuard<'_, QuickMap<Handle, Arc<FileLayout>>> {
         let layouts = self.layouts.lock();
         layouts.expect("no panic happens under this lock")
@@ -84,7 +97,7 @@ impl Stripes {
     fn store(&self, store: StoreId) -> StoreClient {
         let mut stores = self.stores();
         let client = stores.entry(store);
-        let client = client.or_insert_with(|| self.server.store(store, None));
+        let client = client.or_insert_with(|| self.server.store_under(store, self.ticket(store)));
         client.clone()
     }
 
@@ -134,6 +147,31 @@ impl Volume {
             let _ = answer.send(Ok(response));
         });
         pending
+    }
+
+    /// Uses tickets from now on, wherever they reach; to be called once, before anything is read or
+    /// written.
+    ///
+    /// # Errors
+    /// The first refusal. After [`TicketRefusal::NotYet`] they are used when their time has come.
+    /// [`FsError::NotSupported`] for an export, whose files lie in no store.
+    pub async fn use_tickets(&self, tickets: Vec<MountTicket>) -> Result<(), ObjectCallError> {
+        let none = CallError::Failed(FsError::NotSupported);
+        let stripes = self.stripes.as_ref().ok_or(none)?;
+        let tickets: Vec<Arc<MountTicket>> = tickets.into_iter().map(Arc::new).collect();
+        if stripes.tickets.set(tickets.clone()).is_err() {
+            return Err(CallError::Failed(FsError::Invalid).into());
+        }
+        stripes.stores().clear();
+        for summary in stripes.server.stores() {
+            // It is known from now on.
+            let _ = stripes.store(summary.store);
+        }
+        let mut outcome = Ok(());
+        for ticket in tickets {
+            outcome = outcome.and(ticket.show(&stripes.server).await);
+        }
+        outcome
     }
 
     /// How much of the line there is for what is read ahead: what was handed over counts before it

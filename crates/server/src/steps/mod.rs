@@ -396,6 +396,7 @@ impl Execution {
             worker,
             who: &self.who,
             turn: &self.turn,
+            tickets: &self.session.tickets,
         }
     }
 

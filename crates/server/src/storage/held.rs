@@ -7,10 +7,10 @@ use base::limits::{
     OBJECT_CLASS_BYTES_MAX, OBJECT_CONNECTION_BYTES_MAX, OBJECT_REQUESTS_MAX,
     SCHEDULER_TICKETS_MAX, SESSION_TICKETS_MAX,
 };
-use base::ticket::{Grant, Terms, TicketError};
+use base::ticket::{Grant, Operations, Terms, TicketError};
 use base::{StoreId, TicketId, Time, VolumeId};
 use reservation::scheduler::{Rejection, TicketKey};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::message::TicketRefusal;
@@ -92,6 +92,16 @@ impl SessionTickets {
         }
         held.insert(number, Arc::new(HeldTicket { grant, keys }));
         Ok(())
+    }
+
+    /// The stores of this server of which the tickets for writing to a volume have a share.
+    pub(crate) fn stores(&self, volume: VolumeId) -> BTreeSet<StoreId> {
+        let held = self.lock();
+        let writing = held.values().filter(|held| {
+            let operations = held.terms().operations;
+            held.volume() == volume && operations.contains(Operations::WRITE)
+        });
+        writing.flat_map(|held| held.keys.keys().copied()).collect()
     }
 
     pub(super) fn close(&self, number: u32) {

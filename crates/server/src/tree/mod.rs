@@ -17,6 +17,7 @@ mod stores;
 pub(crate) use file::File;
 pub(crate) use parallel::{Cutting, Parallel, ParallelError, start};
 
+use crate::storage::SessionTickets;
 use base::{
     AttributeChange, Attributes, DirectoryPage, FileKind, FileSystemStat, FsError, Handle, Name,
     Node, Principal, RenameMode, Renamed, Rights, XattrMode,
@@ -30,6 +31,8 @@ pub(crate) struct By<'a> {
     pub(crate) worker: &'a Worker,
     pub(crate) who: &'a Principal,
     pub(crate) turn: &'a Turn,
+    /// What the session has shown: new files are laid out for them.
+    pub(crate) tickets: &'a SessionTickets,
 }
 
 impl<'a> By<'a> {
@@ -179,7 +182,7 @@ impl Tree {
                     umask: how.umask,
                     exclusive: how.exclusive,
                     open: options(how.open),
-                    layout: None,
+                    layout: parallel.layout_under(by.tickets),
                 };
                 let made = names.create(by.turn, by.who, parent, name, &how)?;
                 Ok(Created {

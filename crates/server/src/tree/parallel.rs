@@ -15,11 +15,12 @@
 
 use super::stores::{ChoreError, Stores};
 use crate::data::ParallelRecord;
-use crate::storage::Storage;
-use base::limits::{LOCK_GRACE_TIME, META_PAGE_ENTRIES_MAX};
+use crate::storage::{SessionTickets, Storage};
+use base::limits::{LAYOUT_COLUMNS_MAX, LOCK_GRACE_TIME, META_PAGE_ENTRIES_MAX};
 use base::{FileSystemStat, FsError, Handle, RequestId, SessionId, StoreId, Timestamp, VolumeId};
 use meta::namespace::{
-    self, Chore, Namespace, NamespaceError, NamespaceOptions, Redundancy, Striping, Target, Turn,
+    self, Chore, Layout, Namespace, NamespaceError, NamespaceOptions, Redundancy, Striping, Target,
+    Turn,
 };
 use meta::{Embedded, Engine, MetaError, campaign};
 use std::collections::BTreeSet;
@@ -83,6 +84,8 @@ pub(crate) enum ParallelError {
 pub(crate) struct Parallel {
     pub(crate) names: Arc<Namespace>,
     volume: VolumeId,
+    /// Bytes of a column before the next one's turn, as a power of two.
+    unit_log2: u8,
     engine: Arc<Embedded>,
     storage: Arc<Storage>,
     runtime: Runtime,
@@ -291,10 +294,12 @@ impl Parallel {
             let number = names.add_target(Target { server, store }).await?;
             striping.targets.push(number);
         }
+        let unit_log2 = striping.unit_log2;
         names.set_striping(striping);
         let this = Self {
             names: Arc::new(names),
             volume,
+            unit_log2,
             engine,
             storage: storage.clone(),
             runtime: Runtime::current(),
@@ -417,6 +422,28 @@ impl Parallel {
             true => Err(FsError::Io),
             false => Ok(()),
         }
+    }
+
+    /// How a file is laid out that is made under tickets: over the stores of which they have a
+    /// share, so that all of it is at the rate that was reserved. None without such tickets.
+    pub(crate) fn layout_under(&self, tickets: &SessionTickets) -> Option<Layout> {
+        let stores = tickets.stores(self.volume);
+        if stores.is_empty() {
+            return None;
+        }
+        let targets = self.names.targets();
+        let columns = targets
+            .iter()
+            .filter(|(_, target)| stores.contains(&target.store))
+            .take(LAYOUT_COLUMNS_MAX);
+        let layout = Layout {
+            object: 0,
+            version: 0,
+            unit_log2: self.unit_log2,
+            redundancy: Redundancy::None,
+            columns: columns.map(|(number, _)| *number).collect(),
+        };
+        (layout.width() > 0).then_some(layout)
     }
 
     /// The generation of a file's layout.

@@ -131,6 +131,10 @@ fn arguments(plan: &Plan) -> Vec<OsString> {
     if let Some(ByteSize(bytes)) = plan.blocking {
         arguments.push(format!("--blocking={bytes}").into());
     }
+    if let Some(ticket) = &options.ticket {
+        // Its path, and nothing of what is in it.
+        arguments.extend(["--ticket".into(), ticket.into()]);
+    }
     if let Some(log) = &options.log {
         arguments.extend(["--log".into(), log.into()]);
     }

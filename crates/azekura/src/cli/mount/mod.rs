@@ -8,6 +8,7 @@
 mod background;
 mod options;
 mod process;
+mod ticket;
 
 pub(super) use options::Options;
 
@@ -33,11 +34,12 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Options of -o: ro, rw, allow_other, suid, nosuid, dev, nodev, exec, noexec, plain, timeout=TIME,
-log=FILE. Set-id bits and device files do not count unless root asks for suid or dev. Options for
-others (_netdev, nofail, x-systemd...) are accepted and left to them.
+log=FILE, ticket=FILE. Set-id bits and device files do not count unless root asks
+for suid or dev. Options for others (_netdev, nofail, x-systemd...) are accepted and left to them.
 
 Examples:
   azekura mount far.example:7700/genomes mnt/g --read-only --timeout 10s
+  azekura mount 127.0.0.1:7700/lab mnt/lab --ticket run42.json
   far.example:7700/genomes /mnt/g azekura ro,_netdev,nofail 0 0      # in /etc/fstab")]
 pub(super) struct Mount {
     /// HOST:PORT/VOLUME
@@ -62,6 +64,10 @@ pub(super) struct Mount {
     /// [default: ~/.local/state/azekura/mount-DIR.log]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// What was reserved, as `azekura reserve create --json` has printed it: what is read and
+    /// written in its window goes at its rate
+    #[arg(long, value_name = "FILE")]
+    ticket: Option<PathBuf>,
     /// Check that the volume could be mounted, without mounting it
     #[arg(long)]
     dry_run: bool,
@@ -99,6 +105,7 @@ impl Mount {
         }
         options.timeout = self.way.timeout.or(options.timeout);
         options.log = self.log.or(options.log);
+        options.ticket = self.ticket.or(options.ticket);
         let plan = Plan {
             volume: self.volume,
             directory: self.directory,
@@ -138,6 +145,9 @@ impl Plan {
             None => config.mount_log(&plan.directory)?,
         };
         plan.options.log = Some(log);
+        if let Some(path) = &plan.options.ticket {
+            ticket::announce(&ticket::read(path)?)?;
+        }
         let limit = background::ready_time_max(plan.timeout(config));
         background::start(&plan, limit)
     }
@@ -145,6 +155,11 @@ impl Plan {
     /// Checks the directory and makes its path absolute.
     pub(super) fn prepared(mut self) -> Result<Self> {
         self.directory = mount_point(&self.directory)?;
+        if let Some(ticket) = self.options.ticket.take() {
+            let absolute = std::path::absolute(&ticket);
+            let absolute = absolute.map_err(|error| Failure::local(ticket.display(), error))?;
+            self.options.ticket = Some(absolute);
+        }
         Ok(self)
     }
 
@@ -172,6 +187,8 @@ impl Plan {
     /// Connects and enters the volume.
     async fn attach(&self, config: &Config) -> Result<std::sync::Arc<Volume>> {
         let VolumeAddress { server, .. } = &self.volume;
+        let tickets = self.options.ticket.as_deref().map(ticket::read);
+        let tickets = tickets.transpose()?;
         let way = WayArgs {
             plain: self.options.plain,
             timeout: self.options.timeout,
@@ -189,6 +206,12 @@ impl Plan {
             let hint =
                 "the server would find itself when it starts again; choose another directory";
             return Err(Failure::new(Code::MountPoint, message).hint(hint));
+        }
+        if let Some(tickets) = tickets
+            && let Err(failure) = ticket::put_to_use(&self.volume, &volume, tickets).await
+        {
+            volume.transport().close(GOODBYE_TIME_MAX).await;
+            return Err(failure);
         }
         Ok(volume)
     }

@@ -15,6 +15,8 @@ pub(in crate::cli) struct Options {
     pub(in crate::cli) plain: bool,
     pub(in crate::cli) timeout: Option<Span>,
     pub(in crate::cli) log: Option<PathBuf>,
+    /// What a reservation has given.
+    pub(in crate::cli) ticket: Option<PathBuf>,
 }
 
 /// Words that mean something to mount(8), to the init system or to other file systems, and nothing
@@ -67,6 +69,7 @@ impl Options {
         self.plain |= more.plain;
         self.timeout = more.timeout.or(self.timeout);
         self.log = more.log.or(self.log.take());
+        self.ticket = more.ticket.or(self.ticket.take());
     }
 
     /// Reads one word.
@@ -90,6 +93,7 @@ impl Options {
                 };
                 self.timeout = Some(value.parse().map_err(wrong)?);
             }
+            ("ticket", value) if !value.is_empty() => self.ticket = Some(PathBuf::from(value)),
             ("log", value) if !value.is_empty() => self.log = Some(PathBuf::from(value)),
             _ if OTHERS.contains(&word) => {}
             _ if OTHERS_PREFIXES
@@ -121,12 +125,14 @@ mod tests {
     #[test]
     fn a_line_of_fstab_is_read() {
         let text = "ro,nosuid,nodev,allow_other,_netdev,nofail,timeout=10s,\
-                    x-systemd.automount,x-systemd.requires=network-online.target,log=/var/log/x";
+                    x-systemd.automount,x-systemd.requires=network-online.target,log=/var/log/x,\
+                    ticket=/etc/run42.json";
         let expected = Options {
             read_only: true,
             allow_other: true,
             timeout: Some(Span(Duration::from_secs(10))),
             log: Some(PathBuf::from("/var/log/x")),
+            ticket: Some(PathBuf::from("/etc/run42.json")),
             ..Options::default()
         };
         assert_eq!(text.parse(), Ok(expected));
@@ -144,7 +150,7 @@ mod tests {
     fn unknown_words_are_named() {
         let error = "ro,compress=9".parse::<Options>().expect_err("not ours");
         assert_eq!(error.to_string(), "there is no mount option \"compress=9\"");
-        for bad in ["timeout=soon", "ro=1", "log=", "allow-other"] {
+        for bad in ["timeout=soon", "ro=1", "log=", "ticket=", "allow-other"] {
             assert!(bad.parse::<Options>().is_err(), "{bad}");
         }
     }

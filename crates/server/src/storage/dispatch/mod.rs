@@ -32,14 +32,17 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 use store::device::Direction;
 use store::{Gate, Pass};
 
 /// Lanes beyond those that may be at the device: one for each piece that stalls.
 const STALLS_MAX: usize = 32;
+/// How often the store's own I/O looks whether it is waited for meanwhile.
+const GATE_LOOK_TIME: Duration = Duration::from_millis(2);
 
 /// What a lane carries out: says how many bytes were moved.
 pub(crate) type Task = Box<dyn FnOnce() -> u64 + Send>;
@@ -356,14 +359,23 @@ impl Gate for Doorway {
             }
             shared.pump(&mut state);
         }
-        let key = turn.recv_timeout(GATE_TIME_MAX).ok().or_else(|| {
-            // A commit that waits so long is late enough. Under the lock nobody gives it a turn:
-            // either that has come meanwhile, or it finds nobody.
-            let _state = shared.lock();
-            let last = turn.try_recv().ok();
-            drop(turn);
-            last
-        });
+        let begin = Instant::now();
+        let key = loop {
+            match turn.recv_timeout(GATE_LOOK_TIME) {
+                Ok(key) => break Some(key),
+                Err(RecvTimeoutError::Disconnected) => break None,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            // A commit that waits for long is late enough, and one that so many wait for is urgent.
+            // Under the lock nobody gives it a turn: either that has come meanwhile, or it finds
+            // nobody.
+            let state = shared.lock();
+            if state.order.stalled() >= STALLS_MAX || begin.elapsed() >= GATE_TIME_MAX {
+                let last = turn.try_recv().ok();
+                drop(turn);
+                break last;
+            }
+        };
         match key {
             Some(key) => Box::new(Turn {
                 shared: self.shared.clone(),

@@ -332,6 +332,74 @@ fn the_stores_own_io_goes_through_while_every_lane_waits_for_it() {
     drop(gate.enter(Direction::Write, 4096));
 }
 
+/// Something that threads wait for.
+#[derive(Clone, Default)]
+struct Signal(Arc<(Mutex<bool>, Condvar)>);
+
+impl Signal {
+    fn give(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    fn wait(&self) {
+        let guard = self.0.0.lock().unwrap();
+        drop(self.0.1.wait_while(guard, |is_given| !*is_given).unwrap());
+    }
+}
+
+#[test]
+fn the_stores_own_io_that_waits_already_goes_through_when_every_lane_comes_to_wait_for_it() {
+    const EARLY: usize = 64;
+    let dispatcher = Arc::new(dispatcher());
+    let (begun, released) = (Signal::default(), Signal::default());
+    let gate = dispatcher.gate();
+    let count = 2 * STALLS_MAX + 64;
+    let tasks = (0..count).map(|_| {
+        let (gate, begun, released) = (gate.clone(), begun.clone(), released.clone());
+        let task: Task = Box::new(move || {
+            begun.wait();
+            gate.on_stall();
+            released.wait();
+            1
+        });
+        (Operation::Write, PIECE, task)
+    });
+    let user = Source::User(UserKey(1));
+    dispatcher.submit(user, tasks.collect::<Vec<_>>()).unwrap();
+    // Many, so that their part of the device is used up when the lanes stall.
+    let early: Vec<_> = (0..EARLY)
+        .map(|_| {
+            let gate = gate.clone();
+            thread::spawn(move || {
+                let pass = gate.enter(Direction::Write, 128 << 10);
+                let at = Instant::now();
+                drop(pass);
+                at
+            })
+        })
+        .collect();
+    wait_until("they wait", || {
+        dispatcher.figures().waiting as usize >= EARLY / 2
+    });
+    begun.give();
+    wait_until("they stall", || {
+        dispatcher.shared.lock().order.stalled() >= STALLS_MAX
+    });
+    let stalled = Instant::now();
+    let waited: Vec<Duration> = early
+        .into_iter()
+        .map(|thread| thread.join().unwrap().saturating_duration_since(stalled))
+        .collect();
+    // Before anything may fail: the dispatcher waits for its lanes.
+    released.give();
+    let longest = waited.iter().max().unwrap();
+    assert!(*longest < GATE_TIME_MAX / 4, "{longest:?}");
+    wait_until("all are done", || {
+        dispatcher.figures().done.pieces[1] == count as u64
+    });
+}
+
 #[test]
 fn what_waits_when_it_ends_is_dropped_and_nothing_is_accepted_any_more() {
     let dispatcher = dispatcher();

@@ -1,0 +1,209 @@
+//! `mount --ticket`: what a mount reads and writes is what was reserved.
+
+use crate::checks::{fails, json};
+use crate::common::{Run, Scene, obstacle, text};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    let at = |at: usize| (at.wrapping_mul(37) ^ (at >> 12).wrapping_add(seed)) as u8;
+    (0..len).map(at).collect()
+}
+
+/// Reserves for the parallel volume; the file with the tickets.
+fn reserve(scene: &Scene, name: &str, what: &[&str]) -> PathBuf {
+    let volume = scene.parallel();
+    let mut arguments = vec!["reserve", "create", &volume, "--name", name, "--json"];
+    arguments.extend(what);
+    let path = scene.path(name).with_extension("json");
+    write_ticket(&path, &scene.azekura(&arguments).ok());
+    path
+}
+
+fn write_ticket(path: &Path, contents: &str) {
+    fs::write(path, contents).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+fn report(scene: &Scene, name: &str) -> Value {
+    let volume = scene.parallel();
+    json(scene.azekura(&["reserve", "report", &volume, name, "--json"]))
+}
+
+/// A report in which at least so many bytes were moved: the present second is not in one yet.
+#[track_caller]
+fn report_of(scene: &Scene, name: &str, bytes: u64) -> Value {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let found = report(scene, name);
+        if found["bytes"].as_u64().unwrap() >= bytes {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{bytes} were moved: {found}");
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn try_mount(scene: &Scene, volume: &str, ticket: &Path) -> Run {
+    let directory = scene.path("refused");
+    fs::create_dir_all(&directory).unwrap();
+    scene.azekura(&["mount", volume, text(&directory), "--ticket", text(ticket)])
+}
+
+/// Writes as fast as it gets, until it shall not.
+fn greedy(path: &Path, is_over: &AtomicBool) {
+    let file = File::create(path).unwrap();
+    let data = vec![0xaa; MIB];
+    let mut at = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        file.write_all_at(&data, at % (24 << 20)).unwrap();
+        at += MIB as u64;
+    }
+}
+
+/// Writes a file at a steady rate and makes it durable.
+fn record(path: &Path, data: &[u8], bytes_per_second: usize) {
+    let mut file = File::create(path).unwrap();
+    let begin = Instant::now();
+    for (index, part) in data.chunks(MIB / 2).enumerate() {
+        file.write_all(part).unwrap();
+        let due = Duration::from_secs_f64((index * MIB / 2) as f64 / bytes_per_second as f64);
+        thread::sleep(due.saturating_sub(begin.elapsed()));
+    }
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn what_is_written_and_read_under_a_ticket_is_what_was_reserved() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::with_store("192MiB");
+    let volume = scene.parallel();
+    let both = ["--write", "2MB/s", "--read", "2MB/s", "--for", "20m"];
+    let ticket = reserve(&scene, "run42", &both);
+    let far = scene.mount_volume(&volume, "far", &[]);
+    // It begins with a whole second.
+    thread::sleep(Duration::from_millis(1200));
+    let near = scene.mount_volume(&volume, "near", &["--ticket", text(&ticket)]);
+    let data = pattern(1, 8 * MIB);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for name in ["greedy1", "greedy2"] {
+            let (path, is_over) = (far.join(name), &is_over);
+            scope.spawn(move || greedy(&path, is_over));
+        }
+        record(&near.join("raw"), &data, 2_000_000);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let after_write = report_of(&scene, "run42", data.len() as u64);
+    let written = after_write["bytes"].as_u64().unwrap();
+    // What others have written is not in it.
+    assert!(written < 2 * data.len() as u64, "{after_write}");
+    assert!(
+        after_write["seconds"].as_u64().unwrap() >= 3,
+        "{after_write}"
+    );
+    assert_eq!(after_write["space_kept"], true);
+    scene.umount(&near);
+    let near = scene.mount_volume(
+        &volume,
+        "near",
+        &["-o", &format!("ticket={}", text(&ticket))],
+    );
+    assert!(fs::read(near.join("raw")).unwrap() == data);
+    report_of(&scene, "run42", written + data.len() as u64);
+    // A server that starts anew does not know the ticket any more, and is shown it again.
+    scene.kill();
+    scene.start();
+    let more = pattern(2, 3 * MIB);
+    fs::write(near.join("more"), &more).unwrap();
+    File::open(near.join("more")).unwrap().sync_all().unwrap();
+    report_of(&scene, "run42", more.len() as u64);
+    // Whoever has mounted goes on when it is taken back.
+    let cancel = ["reserve", "cancel", &volume, "run42"];
+    scene.azekura(&cancel).ok();
+    fs::write(near.join("last"), &more).unwrap();
+    File::open(near.join("last")).unwrap().sync_all().unwrap();
+    assert!(fs::read(far.join("last")).unwrap() == more);
+    let rest = ["reserve", "report", &volume, "run42", "--json"];
+    let rest = scene.azekura(&rest);
+    assert!(
+        rest.status.success() || rest.stderr.contains("AZ09"),
+        "{rest:#?}"
+    );
+}
+
+#[test]
+fn a_ticket_that_is_not_good_is_refused_before_anything_is_mounted() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::with_store("64MiB");
+    let volume = scene.parallel();
+    let refused = |scene: &Scene, volume: &str, ticket: &Path, why: &str| {
+        let refused = try_mount(scene, volume, ticket);
+        fails(&refused, "AZ0910");
+        assert!(refused.stderr.contains(why), "{}", refused.stderr);
+    };
+    let ticket = reserve(&scene, "good", &["--read", "1MB/s", "--for", "20m"]);
+    // An export has no stores; another volume has other objects.
+    refused(&scene, &scene.volume(), &ticket, "another volume");
+    let other = format!("{}/other", scene.address());
+    scene.azekura(&["volume", "create", &other]).ok();
+    refused(&scene, &other, &ticket, "another volume");
+    let good = fs::read_to_string(&ticket).unwrap();
+    let mut value: Value = serde_json::from_str(&good).unwrap();
+    let bytes = value["tickets"][0]["ticket"].as_str().unwrap().to_owned();
+    let forged = scene.path("forged.json");
+    let last = if bytes.ends_with('0') { "1" } else { "0" };
+    value["tickets"][0]["ticket"] = format!("{}{last}", &bytes[..bytes.len() - 1]).into();
+    write_ticket(&forged, &value.to_string());
+    refused(&scene, &volume, &forged, "not genuine");
+    value["tickets"][0]["ticket"] = bytes[..bytes.len() / 2].into();
+    write_ticket(&forged, &value.to_string());
+    refused(&scene, &volume, &forged, "damaged");
+    write_ticket(&forged, "run42");
+    refused(&scene, &volume, &forged, "reserve create --json");
+    let revoked = reserve(&scene, "revoked", &["--read", "1MB/s", "--for", "20m"]);
+    scene
+        .azekura(&["reserve", "cancel", &volume, "revoked"])
+        .ok();
+    refused(&scene, &volume, &revoked, "revoked");
+    // Nothing of it is shown to others, and who could read it is told.
+    fs::set_permissions(&ticket, fs::Permissions::from_mode(0o644)).unwrap();
+    let shown = scene.azekura(&[
+        "mount",
+        &volume,
+        text(&scene.path("refused")),
+        "--ticket",
+        text(&ticket),
+        "--dry-run",
+    ]);
+    assert!(shown.stderr.contains("chmod 600"), "{}", shown.stderr);
+    shown.ok();
+    // One that is for later is used later.
+    let later = reserve(
+        &scene,
+        "later",
+        &["--read", "1MB/s", "--from", "+2h", "--for", "20m"],
+    );
+    let early = scene.path("early");
+    fs::create_dir(&early).unwrap();
+    let mounted = scene.azekura(&["mount", &volume, text(&early), "--ticket", text(&later)]);
+    assert!(mounted.ok().contains("the reservation begins at"));
+    fs::write(early.join("file"), b"shared with everybody").unwrap();
+    assert_eq!(
+        fs::read(early.join("file")).unwrap(),
+        b"shared with everybody"
+    );
+    scene.umount(&early);
+}

@@ -1,0 +1,305 @@
+//! A ticket of a mount: it is used where it reaches, and whatever it does not reach goes without.
+//!
+//! For which requests it is can be told from its terms: volume and path, operations, stores. The
+//! rest is the server's to judge: whether its time has come, or is over, or it was taken back. What
+//! is refused with it is asked for again without, so nobody who has mounted loses more than the
+//! speed; and if that may help, the ticket is shown again later.
+//!
+//! Objects are made without it. In a ticket's space they would end some time after its window, and
+//! files of a volume do not end (decision 15).
+
+use super::{ObjectCallError, StorageServer};
+use crate::clock::now;
+use base::ticket::{Head, Operations, Terms, Ticket, TicketError};
+use base::{ObjectId, StoreId, Time};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use wire::message::{ObjectError, ObjectStep, TicketRefusal};
+
+/// How long a ticket that may be good later is not shown again, at least and at most.
+const AGAIN_TIME_MIN: Duration = Duration::from_millis(200);
+const AGAIN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct MountTicket {
+    bytes: Vec<u8>,
+    head: Head,
+    terms: Terms,
+    state: Mutex<State>,
+}
+
+/// What the server says of it.
+#[derive(Debug, Default)]
+struct State {
+    /// How the session calls it, from when it is first shown.
+    number: Option<u32>,
+    standing: Standing,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Standing {
+    /// Not shown yet.
+    #[default]
+    New,
+    Good,
+    /// Refused; not shown again before then.
+    Later(Time),
+    /// Refused for good.
+    Over,
+}
+
+impl MountTicket {
+    /// A ticket from its bytes. Whether it is genuine is the server's to say.
+    ///
+    /// # Errors
+    /// [`TicketError`] if these are no bytes of a ticket.
+    pub fn new(bytes: &[u8]) -> Result<Self, TicketError> {
+        let ticket = Ticket::from_bytes(bytes)?;
+        Ok(Self {
+            bytes: bytes.to_vec(),
+            head: *ticket.head(),
+            terms: ticket.terms().clone(),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Whose it is, and for what.
+    #[must_use]
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// What it gives.
+    #[must_use]
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows it now.
+    ///
+    /// # Errors
+    /// [`ObjectError::Ticket`] says why it is refused; after [`TicketRefusal::NotYet`] it is used
+    /// when its time has come.
+    pub async fn show(&self, server: &StorageServer) -> Result<(), ObjectCallError> {
+        let number = {
+            let mut state = self.lock();
+            let new = || server.0.last_ticket.fetch_add(1, Ordering::Relaxed) + 1;
+            *state.number.get_or_insert_with(new)
+        };
+        let shown = server.open(number, &self.bytes).await;
+        match &shown {
+            Ok(()) => self.stand(Standing::Good),
+            Err(ObjectCallError::Object(ObjectError::Ticket(refusal))) => self.note(*refusal),
+            // The way there; what is asked for meanwhile will find that out, too.
+            Err(_) => self.stand(Standing::Later(now() + AGAIN_TIME_MIN)),
+        }
+        shown
+    }
+
+    /// The number under which it goes with steps for a store, if it does.
+    pub(super) async fn number_for(
+        &self,
+        server: &StorageServer,
+        store: StoreId,
+        steps: &[ObjectStep],
+    ) -> Option<u32> {
+        if !self.reaches(store, steps) {
+            return None;
+        }
+        let is_due = match self.lock().standing {
+            Standing::Good => false,
+            Standing::New => true,
+            Standing::Later(time) if now() >= time => true,
+            Standing::Later(_) | Standing::Over => return None,
+        };
+        if is_due {
+            // One is enough to ask.
+            self.stand(Standing::Later(now() + AGAIN_TIME_MIN));
+            self.show(server).await.ok()?;
+        }
+        self.lock().number
+    }
+
+    /// The server has refused a request because of it; the number to try again with.
+    pub(super) async fn refused(
+        &self,
+        server: &StorageServer,
+        refusal: TicketRefusal,
+    ) -> Option<u32> {
+        match refusal {
+            // The server has started anew.
+            TicketRefusal::NotOpen => {
+                self.show(server).await.ok()?;
+                self.lock().number
+            }
+            // Of this request.
+            TicketRefusal::Operation
+            | TicketRefusal::Scope
+            | TicketRefusal::NoSlice
+            | TicketRefusal::Budget
+            | TicketRefusal::Lifetime => None,
+            other => {
+                self.note(other);
+                None
+            }
+        }
+    }
+
+    /// Whether it is for all of these.
+    fn reaches(&self, store: StoreId, steps: &[ObjectStep]) -> bool {
+        let has_slice = self.terms.slices.iter().any(|slice| slice.device == store);
+        let reaches = |step: &ObjectStep| match of(step) {
+            Some((object, operation)) => {
+                self.terms.operations.contains(operation)
+                    && self.terms.reaches(self.head.volume, object)
+            }
+            None => matches!(step, ObjectStep::Commit),
+        };
+        has_slice && steps.iter().all(reaches)
+    }
+
+    fn stand(&self, standing: Standing) {
+        let before = std::mem::replace(&mut self.lock().standing, standing);
+        if standing == Standing::Good && before != Standing::Good {
+            tracing::info!(reservation = %self.head.id, "what was reserved is used");
+        }
+    }
+
+    /// The server has refused it.
+    fn note(&self, refusal: TicketRefusal) {
+        use TicketRefusal as R;
+        let later =
+            |time: Duration| Standing::Later(now() + time.clamp(AGAIN_TIME_MIN, AGAIN_TIME_MAX));
+        let standing = match refusal {
+            R::NotYet { seconds } => later(Duration::from_secs(seconds)),
+            R::ClockUnsure | R::TooMany | R::Oversplit { .. } | R::NotOpen => later(AGAIN_TIME_MIN),
+            _ => Standing::Over,
+        };
+        let before = std::mem::replace(&mut self.lock().standing, standing);
+        let reservation = self.head.id;
+        match (before, standing) {
+            (Standing::Over, _) => {}
+            (_, Standing::Over) => {
+                tracing::warn!(%reservation, %refusal, "what was reserved is not used any more");
+            }
+            (Standing::Later(_), _) => {}
+            _ => tracing::warn!(%reservation, %refusal, "what was reserved is not used now"),
+        }
+    }
+}
+
+/// The object of a step about the contents of a file, and what is done with it.
+fn of(step: &ObjectStep) -> Option<(ObjectId, Operations)> {
+    match step {
+        ObjectStep::Read { object, .. } | ObjectStep::Info { object } => {
+            Some((*object, Operations::READ))
+        }
+        ObjectStep::Write { object, .. }
+        | ObjectStep::Truncate { object, .. }
+        | ObjectStep::Punch { object, .. } => Some((*object, Operations::WRITE)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::ticket::{Class, ObjectScope, Slice, TicketKey};
+    use base::{ClusterId, ServerId, TicketId, VolumeId};
+
+    const STORE: StoreId = StoreId([5; 16]);
+    const VOLUME: VolumeId = VolumeId([6; 16]);
+
+    fn ticket(operations: Operations) -> MountTicket {
+        let head = Head {
+            class: Class::Assured,
+            cluster: ClusterId([1; 16]),
+            server: ServerId([2; 16]),
+            id: TicketId([3; 16]),
+            epoch: 0,
+            holder: 0,
+            volume: VOLUME,
+            key_id: 1,
+        };
+        let terms = Terms {
+            operations,
+            burst_millis: 200,
+            start_secs: 100,
+            end_secs: 200,
+            lifetime_end_secs: 300,
+            slices: vec![Slice {
+                device: STORE,
+                share_ppm: 1000,
+                stripe_unit_bytes: 0,
+                au_budget: 4,
+            }],
+            path: Vec::new(),
+        };
+        let issued = Ticket::issue(&TicketKey::new(1, [7; 32]), &head, &terms);
+        MountTicket::new(&issued.to_bytes()).unwrap()
+    }
+
+    fn object(volume: VolumeId) -> ObjectId {
+        ObjectScope::new(volume, b"").object([9; 8])
+    }
+
+    #[test]
+    fn a_ticket_goes_with_what_it_is_for() {
+        let both = ticket(Operations::READ_WRITE);
+        let read = |object| ObjectStep::Read {
+            object,
+            offset: 0,
+            bytes: 1,
+        };
+        let write = ObjectStep::Write {
+            object: object(VOLUME),
+            offset: 0,
+            bytes: 1,
+        };
+        let create = ObjectStep::Create {
+            object: object(VOLUME),
+            end_secs: None,
+        };
+        let mine = read(object(VOLUME));
+        assert!(both.reaches(STORE, &[mine.clone(), write.clone(), ObjectStep::Commit]));
+        assert!(
+            !both.reaches(StoreId([8; 16]), std::slice::from_ref(&mine)),
+            "store"
+        );
+        assert!(!both.reaches(STORE, &[read(object(VolumeId([1; 16])))]));
+        assert!(!both.reaches(STORE, &[create]), "it would end");
+        let reading = ticket(Operations::READ);
+        assert!(reading.reaches(STORE, &[mine]) && !reading.reaches(STORE, &[write]));
+    }
+
+    #[test]
+    fn what_was_refused_for_good_is_not_shown_again_and_what_was_too_early_is() {
+        let one = ticket(Operations::READ_WRITE);
+        one.note(TicketRefusal::NotYet { seconds: 1_000_000 });
+        let Standing::Later(time) = one.lock().standing else {
+            panic!("it is good later");
+        };
+        assert!(time.since(now()) <= AGAIN_TIME_MAX);
+        one.note(TicketRefusal::Expired { seconds: 1 });
+        assert_eq!(one.lock().standing, Standing::Over);
+        for refusal in [TicketRefusal::Revoked, TicketRefusal::Forged] {
+            let other = ticket(Operations::READ);
+            other.note(refusal);
+            assert_eq!(other.lock().standing, Standing::Over);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_ticket_are_refused() {
+        let whole = ticket(Operations::READ).bytes;
+        for len in [0, 10, whole.len() - 1] {
+            assert!(MountTicket::new(&whole[..len]).is_err());
+        }
+    }
+}
