@@ -22,7 +22,6 @@ const AGAIN_TIME_MIN: Duration = Duration::from_millis(200);
 const AGAIN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// See the module's head.
-#[derive(Debug)]
 pub struct MountTicket {
     bytes: Vec<u8>,
     head: Head,
@@ -48,6 +47,13 @@ enum Standing {
     Later(Time),
     /// Refused for good.
     Over,
+}
+
+/// Whoever has its bytes can use it, so they are not shown.
+impl std::fmt::Debug for MountTicket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MountTicket({})", self.head.id)
+    }
 }
 
 impl MountTicket {

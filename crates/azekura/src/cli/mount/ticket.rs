@@ -110,7 +110,7 @@ mod tests {
     fn refused(text: &str) -> String {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), text).expect("room");
-        let failure = read(file.path()).err().expect("it is no ticket");
+        let failure = read(file.path()).expect_err("it is no ticket");
         assert_eq!(failure.code(), Code::BadTicket);
         failure.message().to_owned()
     }
@@ -123,7 +123,7 @@ mod tests {
         assert!(refused(r#"{"tickets": [{"ticket": "0g"}]}"#).contains("hexadecimal"));
         assert!(refused(r#"{"tickets": [{"ticket": "é0"}]}"#).contains("hexadecimal"));
         assert!(refused(r#"{"tickets": [{"ticket": "00"}]}"#).contains("damaged"));
-        let gone = read(Path::new("/nonexistent/ticket")).err().expect("none");
+        let gone = read(Path::new("/nonexistent/ticket")).expect_err("none");
         assert!(gone.message().contains("/nonexistent/ticket"));
     }
 }

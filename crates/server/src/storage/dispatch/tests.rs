@@ -379,9 +379,7 @@ fn the_stores_own_io_that_waits_already_goes_through_when_every_lane_comes_to_wa
             })
         })
         .collect();
-    wait_until("they wait", || {
-        dispatcher.figures().waiting as usize >= EARLY / 2
-    });
+    wait_until("they wait", || dispatcher.figures().waiting >= EARLY / 2);
     begun.give();
     wait_until("they stall", || {
         dispatcher.shared.lock().order.stalled() >= STALLS_MAX
