@@ -7,6 +7,9 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 const MIB: usize = 1 << 20;
 
@@ -226,6 +229,37 @@ fn nothing_is_lost_when_the_server_is_killed() {
             assert!(fs::read(path).unwrap() == *data, "file {number}");
         }
     }
+}
+
+#[test]
+fn a_file_that_is_written_anew_each_time_is_there_each_time_though_the_server_is_killed() {
+    let Some(mut place) = Place::new() else {
+        return;
+    };
+    let path = place.near.join("same");
+    let is_over = AtomicBool::new(false);
+    let written = thread::scope(|scope| {
+        let (path, is_over) = (&path, &is_over);
+        let writer = scope.spawn(move || {
+            let mut count = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                // Empties it first.
+                let mut file = File::create(path).unwrap();
+                file.write_all(&pattern(count, 200_000)).unwrap();
+                file.sync_all().unwrap();
+                count += 1;
+            }
+            count
+        });
+        for _ in 0..5 {
+            thread::sleep(Duration::from_millis(700));
+            place.kill_and_start();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        writer.join().unwrap()
+    });
+    assert!(written > 5, "{written}");
+    assert!(fs::read(place.far.join("same")).unwrap() == pattern(written - 1, 200_000));
 }
 
 #[test]

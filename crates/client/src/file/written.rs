@@ -518,14 +518,18 @@ impl Written {
         Some(Replacement { parts, losses })
     }
 
-    /// The server has replaced everything that it had, by a change that came without warning.
-    pub fn on_emptied(&mut self, verifier: WriteVerifier) {
+    /// The server has replaced everything that it had, by a change that came without warning and
+    /// may be durable already.
+    pub fn on_emptied(&mut self, verifier: WriteVerifier, is_durable: bool) {
         let is_stored = self.is_stored();
         if self.replace(Extent::between(0, u64::MAX)).is_none() || !is_stored {
             // What is on its way, or on its way again, may land in the emptied file.
             self.errors.record(FsError::Io);
         }
-        self.on_changed(verifier);
+        match is_durable {
+            true => drop(self.on_verifier(verifier)),
+            false => self.on_changed(verifier),
+        }
     }
 
     /// Whether the server had something that it may have lost, and has not got again.

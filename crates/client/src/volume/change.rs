@@ -63,7 +63,8 @@ impl Volume {
             let mut state = file.lock();
             let freed = state.distrust();
             if !is_new {
-                state.written.on_emptied(response.verifier);
+                let is_durable = self.stripes.is_some();
+                state.written.on_emptied(response.verifier, is_durable);
             }
             drop(state);
             self.budget().on_freed(file.account, freed);

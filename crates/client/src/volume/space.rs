@@ -146,6 +146,7 @@ impl Volume {
                 None => self.until_stored(node, &file).await?,
             }
         };
+        let is_durable = self.is_durable(&step);
         let pending = self.submit_contents(node, who, vec![step], Call::metadata());
         let outcome = Self::replies(1, pending).await;
         let outcome = outcome
@@ -156,8 +157,14 @@ impl Volume {
             Err(_) => 0,
         };
         if let Ok((_, response)) = &outcome {
-            file.lock().written.on_changed(response.verifier);
-            self.commit_all_soon();
+            if is_durable {
+                if file.lock().written.on_verifier(response.verifier) {
+                    self.send_written(node, &file);
+                }
+            } else {
+                file.lock().written.on_changed(response.verifier);
+                self.commit_all_soon();
+            }
         }
         if done < extent.len {
             let rest = Extent::between(extent.offset + done, extent.end());
@@ -165,6 +172,12 @@ impl Volume {
             self.send_written(node, &file);
         }
         outcome
+    }
+
+    /// Whether a change cannot be lost once it is answered: names and attributes of a parallel
+    /// volume, and cuts, which are at its stores by then (promises V2 and V4).
+    fn is_durable(&self, step: &Step) -> bool {
+        self.stripes.is_some() && !matches!(step, Step::Allocate { .. } | Step::CopyRange { .. })
     }
 
     /// A file whose written data is all at the server, for a step that depends on it.

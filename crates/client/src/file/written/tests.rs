@@ -193,7 +193,7 @@ fn a_file_emptied_while_something_is_sent_again_is_in_doubt() {
         written.on_stored(1, 0, 100, OLD);
         let verifier = if lost { NEW } else { OLD };
         assert_eq!(written.on_verifier(verifier), lost);
-        written.on_emptied(verifier);
+        written.on_emptied(verifier, false);
         assert_eq!(written.errors.since(0).is_err(), lost);
         assert!(written.needs_commit(), "that it is empty must be durable");
         let covered = written.stored();
