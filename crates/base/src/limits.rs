@@ -301,6 +301,21 @@ pub const CALIBRATION_TIME_MAX: Duration = Duration::from_secs(60);
 pub const SERVER_STORES_MAX: usize = 64;
 /// Findings of a scrub that go into the log, one by one: enough to see what kind of damage it is.
 pub const SCRUB_FINDINGS_LOGGED_MAX: usize = 100;
+/// Storage servers of one cluster. A list of all of them fits one reply.
+pub const SERVERS_MAX: usize = 512;
+/// Addresses under which one storage server is reached: one for each network that it is in.
+pub const SERVER_ADDRESSES_MAX: usize = 4;
+/// Longest HOST:PORT of a server. Names of hosts have up to 253 bytes.
+pub const SERVER_ADDRESS_BYTES_MAX: usize = 260;
+/// What was measured of a device, as its store keeps it: a page has more than enough room.
+pub const CAPABILITY_BYTES_MAX: usize = 4096;
+/// How often a storage server makes itself known to the manager, and the manager asks it how it is.
+/// Also how long a credential that was revoked is still taken by storage servers.
+pub const SERVER_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
+/// How long one question to another server of the cluster may take, its disk's flush included. One
+/// that has not answered by then is not there.
+pub const SERVER_ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// Keys under which a server believes tickets: the present one, and those before it whose tickets
 /// are not over.
 pub const TICKET_KEYS_MAX: usize = 8;
@@ -515,6 +530,15 @@ const _: () = assert!(OBJECTS_PER_PAGE_MAX * 53 < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(2 * OBJECT_REQUESTS_MAX < CONNECTION_REQUESTS_MAX);
 const _: () = assert!(TICKET_COLLECT_INTERVAL.as_secs() * 2 < SCHEDULER_RECORD_SECONDS_MAX as u64);
 const _: () = assert!(2 * SERVER_STORES_MAX * (STORE_TEXT_BYTES_MAX + 200) < FRAME_BODY_BYTES_MAX);
+const _: () = assert!(
+    SERVERS_MAX * (255 + SERVER_ADDRESSES_MAX * (SERVER_ADDRESS_BYTES_MAX + 2) + 80)
+        < FRAME_BODY_BYTES_MAX
+);
+const _: () = assert!(
+    SERVER_STORES_MAX * (CAPABILITY_BYTES_MAX + 2 * STORE_TEXT_BYTES_MAX + 300)
+        < FRAME_BODY_BYTES_MAX
+);
+const _: () = assert!(REVOKED_TICKETS_MAX * 26 < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(TICKET_RECORD_PAGE_MAX * 40 < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(
     OBJECT_ATTRIBUTES_MAX * (OBJECT_ATTRIBUTE_NAME_BYTES_MAX + OBJECT_ATTRIBUTE_BYTES_MAX + 8)

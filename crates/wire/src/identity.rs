@@ -1,11 +1,13 @@
 //! Identity: the credentials by which the two sides know each other.
 //!
 //! A cluster has one certificate authority, made when its first server is initialised and kept by
-//! the servers. It vouches for two kinds of certificates (ECDSA P-256, X.509):
+//! that one, its manager. It vouches for these certificates (ECDSA P-256, X.509):
 //!
-//! * the server's, for the fixed name [`SERVER_NAME`]. Clients trust the authority and nothing
-//!   else,
-//!   so whatever address they dialled, only a server of their cluster can answer;
+//! * the manager's, for the fixed name [`SERVER_NAME`]. Clients trust the authority and nothing
+//!   else, so whatever address they dialled, only the manager of their cluster can answer;
+//! * those of storage servers that have joined, for a name that has their identity in it
+//!   ([`storage_server_dns_name`]): none of them can answer in the place of another. They are
+//!   clients of the manager, too, with `azekura:server` as below;
 //! * clients', whose subject alternative name is a URI that says for whom the bearer may speak:
 //!   `azekura:admin`, `azekura:host` or `azekura:user:UID`.
 //!
@@ -32,13 +34,20 @@ pub use authority::Authority;
 pub use credential::{Credential, Enrolment};
 pub use join::{Fingerprint, JoinString, JoinStringError};
 pub use peer::{ClientVerifier, Peer};
-pub use tls::{client_config, enrol_config, server_config, server_name};
+pub use tls::{client_config, enrol_config, server_config, server_name, storage_server_name};
 
 use std::io;
 use std::path::PathBuf;
 
 /// The name in every server's certificate.
 pub const SERVER_NAME: &str = "azekura-server";
+
+/// The name in the certificate of a storage server that has joined: its own, so that it can answer
+/// neither in the manager's place nor in that of another one.
+#[must_use]
+pub fn storage_server_dns_name(server: base::ServerId) -> String {
+    format!("s-{server}.{SERVER_NAME}")
+}
 
 /// Why a credential cannot be made, read or believed. No variant carries a secret.
 #[derive(Debug, thiserror::Error)]

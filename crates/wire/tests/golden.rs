@@ -17,9 +17,9 @@ use std::fmt::{Debug, Write};
 use std::path::Path;
 use wire::frame::Header;
 use wire::message::{
-    AdminReply, AdminRequest, Farewell, Hello, Notice, ObjectError, ObjectReply, ObjectRequest,
-    ObjectStep, ObjectStepReply, Proof, Reply, Request, ReserveReply, ReserveRequest, Step,
-    StepReply, TicketRefusal, Welcome, decode, encode,
+    AdminReply, AdminRequest, ClusterReply, ClusterRequest, Farewell, Hello, Notice, ObjectError,
+    ObjectReply, ObjectRequest, ObjectStep, ObjectStepReply, Proof, Reply, Request, ReserveReply,
+    ReserveRequest, Step, StepReply, TicketRefusal, Welcome, decode, encode,
 };
 
 fn table(samples: &[samples::Sample]) -> String {
@@ -73,6 +73,8 @@ fn every_golden_line_is_read_as_what_it_is_called() {
                 ("object_reply", _) => reads::<ObjectReply>(bytes, name),
                 ("object_error", _) => reads::<ObjectError>(bytes, name),
                 ("ticket_refusal", _) => reads::<TicketRefusal>(bytes, name),
+                ("cluster_request", _) => reads::<ClusterRequest>(bytes, name),
+                ("cluster_reply", _) => reads::<ClusterReply>(bytes, name),
                 ("reserve_request", _) => reads::<ReserveRequest>(bytes, name),
                 ("reserve_reply", _) => reads::<ReserveReply>(bytes, name),
                 ("handshake", "Hello") => reads::<Hello>(bytes, name),

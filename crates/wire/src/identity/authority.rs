@@ -1,8 +1,8 @@
 //! The certificate authority of a cluster.
 
-use super::{Credential, Fingerprint, IdentityError, SERVER_NAME};
+use super::{Credential, Fingerprint, IdentityError, SERVER_NAME, storage_server_dns_name};
 use crate::message::CredentialKind;
-use base::ClusterId;
+use base::{ClusterId, ServerId};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
@@ -160,6 +160,35 @@ impl Authority {
         signing_request: &[u8],
         now: SystemTime,
     ) -> Result<CertificateDer<'static>, IdentityError> {
+        self.sign(&client_params(kind, label, now)?, signing_request)
+    }
+
+    /// As [`Self::issue`], for a storage server: it answers under a name of its own, and is a
+    /// client of the manager.
+    ///
+    /// # Errors
+    /// As [`Self::issue`].
+    pub fn issue_storage_server(
+        &self,
+        server: ServerId,
+        label: &str,
+        signing_request: &[u8],
+        now: SystemTime,
+    ) -> Result<CertificateDer<'static>, IdentityError> {
+        let mut params = client_params(CredentialKind::Server, label, now)?;
+        let name = storage_server_dns_name(server);
+        let name = SanType::DnsName(name.as_str().try_into()?);
+        params.subject_alt_names.insert(0, name);
+        let purposes = &mut params.extended_key_usages;
+        purposes.push(ExtendedKeyUsagePurpose::ServerAuth);
+        self.sign(&params, signing_request)
+    }
+
+    fn sign(
+        &self,
+        params: &CertificateParams,
+        signing_request: &[u8],
+    ) -> Result<CertificateDer<'static>, IdentityError> {
         let malformed = || IdentityError::Malformed("the signing request");
         let request = CertificateSigningRequestDer::from(signing_request);
         let request =
@@ -167,7 +196,6 @@ impl Authority {
         if *request.public_key.algorithm() != PKCS_ECDSA_P256_SHA256 {
             return Err(malformed());
         }
-        let params = client_params(kind, label, now)?;
         let certificate = params.signed_by(&request.public_key, &self.issuer)?;
         Ok(certificate.der().clone())
     }
@@ -188,6 +216,7 @@ pub(super) fn kind_uri(kind: CredentialKind) -> String {
         CredentialKind::Admin => "azekura:admin".to_owned(),
         CredentialKind::Host => "azekura:host".to_owned(),
         CredentialKind::User { uid } => format!("azekura:user:{uid}"),
+        CredentialKind::Server => "azekura:server".to_owned(),
     }
 }
 

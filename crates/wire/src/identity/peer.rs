@@ -13,6 +13,9 @@ use std::fmt;
 use std::sync::Arc;
 use x509_parser::extensions::GeneralName;
 
+/// How a storage server's certificate says what it is.
+const SERVER_URI: &str = "azekura:server";
+
 /// What a client's certificate says, once it is believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -34,12 +37,16 @@ impl Peer {
             .ok()
             .flatten()
             .ok_or(IdentityError::NotCredential)?;
-        let [GeneralName::URI(uri)] = names.value.general_names[..] else {
-            return Err(IdentityError::NotCredential);
+        let uri = match names.value.general_names[..] {
+            [GeneralName::URI(uri)] => uri,
+            // A server that has joined is a client of the manager with the same certificate.
+            [GeneralName::DNSName(_), GeneralName::URI(uri)] if uri == SERVER_URI => uri,
+            _ => return Err(IdentityError::NotCredential),
         };
         let kind = match uri {
             "azekura:admin" => CredentialKind::Admin,
             "azekura:host" => CredentialKind::Host,
+            SERVER_URI => CredentialKind::Server,
             other => {
                 let uid = other
                     .strip_prefix("azekura:user:")

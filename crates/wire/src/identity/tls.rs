@@ -48,6 +48,16 @@ pub fn server_name() -> ServerName<'static> {
     ServerName::try_from(SERVER_NAME).expect("the constant is a legal name")
 }
 
+/// The name that must be demanded of a storage server that has joined.
+///
+/// # Panics
+/// Never: digits and letters are a legal name.
+#[must_use]
+pub fn storage_server_name(server: base::ServerId) -> ServerName<'static> {
+    let name = super::storage_server_dns_name(server);
+    ServerName::try_from(name).expect("digits and letters are a legal name")
+}
+
 /// How a client with a credential connects. Make it once per mount: it keeps the tickets with which
 /// further connections are set up in one round trip less.
 ///

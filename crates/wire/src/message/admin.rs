@@ -19,6 +19,8 @@ pub enum CredentialKind {
         /// The user.
         uid: u32,
     },
+    /// A storage server: speaks for nobody, and makes itself known to the manager.
+    Server,
 }
 
 /// What a volume is.

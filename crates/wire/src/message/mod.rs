@@ -5,6 +5,7 @@
 //! a [`Features`] bit, and a changed meaning raises [`crate::version::WireVersion`].
 
 mod admin;
+mod cluster;
 mod expected;
 mod file;
 mod handshake;
@@ -16,6 +17,7 @@ pub use admin::{
     AdminError, AdminReply, AdminRequest, CredentialKind, CredentialSummary, JoinTerms,
     ServerStatus, SessionSummary, VolumeKind, VolumeSummary, WorkerSummary,
 };
+pub use cluster::{ClusterReply, ClusterRequest, Registration, ServerSummary, SharedKey};
 pub use expected::{Expected, Unexpected};
 pub use file::{
     Access, AllocateMode, Compound, CompoundReply, DirectoryEntry, Entry, FileColumn, FileLayout,
@@ -25,9 +27,9 @@ pub use file::{
 pub use handshake::{ConnectionRole, Farewell, Features, Hello, Proof, Welcome};
 pub use notice::{Notice, Recall, RecallItem};
 pub use object::{
-    ExpectedObjects, ObjectAttribute, ObjectBatch, ObjectError, ObjectReply, ObjectRequest,
-    ObjectStep, ObjectStepReply, ObjectSummary, RecordSecond, RecordTotal, Shortfall, StoreSummary,
-    TicketRefusal,
+    DeviceSummary, ExpectedObjects, ObjectAttribute, ObjectBatch, ObjectError, ObjectReply,
+    ObjectRequest, ObjectStep, ObjectStepReply, ObjectSummary, RecordSecond, RecordTotal,
+    Shortfall, StoreSummary, TicketRefusal,
 };
 pub use reserve::{
     ReportSecond, ReservationSummary, ReserveError, ReserveLimits, ReserveName, ReserveOffer,
@@ -36,7 +38,7 @@ pub use reserve::{
 };
 
 use crate::frame::{Class, Frame, FrameKind};
-use base::{Handle, RequestId};
+use base::{Handle, RequestId, ServerId};
 use serde::{Deserialize, Serialize};
 
 /// What a client asks; the body of a request frame.
@@ -87,6 +89,21 @@ pub enum Request {
         /// What.
         request: ReserveRequest,
     },
+    /// Something about the servers of the cluster.
+    Cluster(ClusterRequest),
+    /// As `Enrol`, for a server that is to keep objects. Answer: `Enrolled`.
+    EnrolServer {
+        /// The secret part of the join string.
+        secret: [u8; 32],
+        /// Certificate signing request, DER.
+        #[serde(deserialize_with = "crate::bounded::list::<8192, _, _>")]
+        signing_request: Vec<u8>,
+        /// How the server calls itself, for the administrator's list.
+        #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
+        label: String,
+        /// The identity that it has chosen.
+        server: ServerId,
+    },
 }
 
 /// What a server answers; the body of a reply frame.
@@ -110,6 +127,8 @@ pub enum Reply {
     Object(ObjectReply),
     /// Of a manager.
     Reserve(Box<ReserveReply>),
+    /// About servers.
+    Cluster(ClusterReply),
 }
 
 /// Why a request was not carried out.

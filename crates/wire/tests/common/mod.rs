@@ -9,5 +9,6 @@
 pub(crate) mod generate;
 #[macro_use]
 pub(crate) mod samples;
+pub(crate) mod cluster_samples;
 pub(crate) mod object_samples;
 pub(crate) mod reserve_samples;

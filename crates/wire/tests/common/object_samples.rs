@@ -43,8 +43,18 @@ fn requests() -> Vec<Sample> {
             from_second: 1 << 31,
         },
         batch(),
+        ObjectRequest::Devices,
+        ObjectRequest::LineageRecord {
+            store: STORE,
+            lineage: vec![TICKET],
+            from_second: 1 << 31,
+        },
+        ObjectRequest::Revoke {
+            tickets: vec![(TICKET, 1 << 31)],
+        },
     ];
-    names!(samples, ObjectRequest: Stores OpenTicket CloseTicket TicketRecord Batch)
+    names!(samples, ObjectRequest: Stores OpenTicket CloseTicket TicketRecord Batch Devices
+        LineageRecord Revoke)
 }
 
 fn attribute() -> ObjectAttribute {
@@ -108,10 +118,16 @@ fn steps() -> Vec<Sample> {
             end_secs: 1 << 32,
         },
         ObjectStep::ReleaseSpace { ticket: TICKET },
+        ObjectStep::SpaceUsed { ticket: TICKET },
+        ObjectStep::Cut {
+            object,
+            size_bytes: 300,
+        },
+        ObjectStep::Discard { object },
     ];
     names!(samples, ObjectStep:
         Create Write Append Read Truncate Punch SetAttribute RemoveAttribute Attributes Info Delete
-        List Commit ConfirmSpace ExtendSpace ReleaseSpace
+        List Commit ConfirmSpace ExtendSpace ReleaseSpace SpaceUsed Cut Discard
     )
 }
 
@@ -135,11 +151,14 @@ fn step_replies() -> Vec<Sample> {
             list: vec![summary()],
             next: Some(OBJECT),
         },
+        ObjectStepReply::Space {
+            held: Some((300, 200)),
+        },
     ];
-    names!(samples, ObjectStepReply: Done Appended Data Attributes Info Objects)
+    names!(samples, ObjectStepReply: Done Appended Data Attributes Info Objects Space)
 }
 
-fn store() -> StoreSummary {
+pub(crate) fn store() -> StoreSummary {
     StoreSummary {
         store: STORE,
         path: "stores/0".into(),
@@ -186,8 +205,13 @@ fn replies() -> Vec<Sample> {
         },
         results(),
         ObjectReply::Failed(ObjectError::Busy),
+        ObjectReply::Devices(vec![DeviceSummary {
+            summary: store(),
+            capability: vec![1, 2, 3],
+            keeps_objects: true,
+        }]),
     ];
-    names!(samples, ObjectReply: Done Stores Ticket Record Results Failed)
+    names!(samples, ObjectReply: Done Stores Ticket Record Results Failed Devices)
 }
 
 fn refusals() -> Vec<Sample> {
@@ -245,10 +269,17 @@ fn errors() -> Vec<Sample> {
         E::Forbidden,
         E::Busy,
         E::Ticket(TicketRefusal::Scope),
+        E::TooManyRevoked,
+        E::NoRoom {
+            wanted: 300,
+            room: 200,
+            offer_secs: Some((300, 400)),
+        },
     ];
     names!(samples, ObjectError:
         UnknownStore NotFound Exists Expired NoSpace SpaceUsed NotHeld Conflict Refused Lifetime
-        TooLong Attribute Invalid Damaged ReadOnly Device Forbidden Busy Ticket
+        TooLong Attribute Invalid Damaged ReadOnly Device Forbidden Busy Ticket TooManyRevoked
+        NoRoom
     )
 }
 

@@ -476,9 +476,16 @@ pub(crate) fn requests() -> Vec<Sample> {
             uid: 1000,
             request: super::reserve_samples::request(),
         },
+        Request::Cluster(ClusterRequest::Servers),
+        Request::EnrolServer {
+            secret: [9; 32],
+            signing_request: vec![1, 2, 3],
+            label: "disks".into(),
+            server: ServerId([0x71; 16]),
+        },
     ];
     names!(samples, Request: Ping Files ReturnLeases RecallDone EndSession Admin Enrol Warm
-        LineChanged Object Reserve)
+        LineChanged Object Reserve Cluster EnrolServer)
 }
 
 pub(crate) fn replies() -> Vec<Sample> {
@@ -495,8 +502,9 @@ pub(crate) fn replies() -> Vec<Sample> {
         Reply::Refused(Refusal::Overloaded),
         Reply::Object(super::object_samples::results()),
         Reply::Reserve(Box::new(super::reserve_samples::reply())),
+        Reply::Cluster(ClusterReply::Registered { credentials: 300 }),
     ];
-    names!(samples, Reply: Done Files Admin Enrolled Refused Object Reserve)
+    names!(samples, Reply: Done Files Admin Enrolled Refused Object Reserve Cluster)
 }
 
 pub(crate) fn handshake() -> Vec<Sample> {
@@ -666,11 +674,12 @@ pub(crate) fn words() -> Vec<Sample> {
         CredentialKind::Admin,
         CredentialKind::Host,
         CredentialKind::User { uid: 5 },
+        CredentialKind::Server,
     ];
     let times = vec![SetTime::Now, SetTime::To(Timestamp::default())];
     let recalls = vec![Recall::Everything, Recall::Entry(name()), Recall::Exclusive];
     [
-        names!(kinds, CredentialKind: Admin Host User),
+        names!(kinds, CredentialKind: Admin Host User Server),
         names!(times, SetTime: Now To),
         names!(recalls, Recall: Everything Entry Exclusive),
         names!(vec![target(), found()], Target: Handle Result),
@@ -729,5 +738,6 @@ pub(crate) fn all() -> Vec<(&'static str, Vec<Sample>)> {
     ];
     all.extend(super::object_samples::all());
     all.extend(super::reserve_samples::all());
+    all.extend(super::cluster_samples::all());
     all
 }

@@ -12,6 +12,7 @@ enum Answer {
     Attributes,
     Info([u8; 16]),
     Objects { from: [u8; 16], count_max: usize },
+    Space,
 }
 
 /// What a request's reply may be.
@@ -22,6 +23,7 @@ enum Whole {
     Ticket,
     Record { from_second: u64 },
     Results(Vec<Answer>),
+    Devices,
 }
 
 /// What the reply to an object request may be.
@@ -35,8 +37,10 @@ impl ExpectedObjects {
         Self(match request {
             ObjectRequest::Stores => Whole::Stores,
             ObjectRequest::OpenTicket { .. } => Whole::Ticket,
-            ObjectRequest::CloseTicket { .. } => Whole::Done,
-            ObjectRequest::TicketRecord { from_second, .. } => Whole::Record {
+            ObjectRequest::CloseTicket { .. } | ObjectRequest::Revoke { .. } => Whole::Done,
+            ObjectRequest::Devices => Whole::Devices,
+            ObjectRequest::TicketRecord { from_second, .. }
+            | ObjectRequest::LineageRecord { from_second, .. } => Whole::Record {
                 from_second: *from_second,
             },
             ObjectRequest::Batch(batch) => {
@@ -75,6 +79,7 @@ impl ExpectedObjects {
             (_, ObjectReply::Failed(_))
             | (Whole::Done, ObjectReply::Done)
             | (Whole::Stores, ObjectReply::Stores(_))
+            | (Whole::Devices, ObjectReply::Devices(_))
             | (Whole::Ticket, ObjectReply::Ticket { .. }) => true,
             (Whole::Record { from_second }, ObjectReply::Record { seconds, total }) => {
                 let ascend = seconds
@@ -114,7 +119,10 @@ impl Answer {
                 from: from.0,
                 count_max: *count_max as usize,
             },
+            ObjectStep::SpaceUsed { .. } => Self::Space,
             ObjectStep::Create { .. }
+            | ObjectStep::Cut { .. }
+            | ObjectStep::Discard { .. }
             | ObjectStep::Write { .. }
             | ObjectStep::Truncate { .. }
             | ObjectStep::Punch { .. }
@@ -132,6 +140,7 @@ impl Answer {
     fn is(self, reply: &ObjectStepReply) -> bool {
         match (self, reply) {
             (Self::Done, ObjectStepReply::Done)
+            | (Self::Space, ObjectStepReply::Space { .. })
             | (Self::Attributes, ObjectStepReply::Attributes(_)) => true,
             (Self::Appended { bytes }, ObjectStepReply::Appended { offset }) => {
                 offset.checked_add(bytes).is_some()

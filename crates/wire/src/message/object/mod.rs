@@ -18,9 +18,10 @@ pub use expected::ExpectedObjects;
 
 use super::file::Settled;
 use base::limits::{
-    COMPOUND_STEPS_MAX, DATA_BYTES_MAX, OBJECT_ATTRIBUTE_BYTES_MAX,
+    CAPABILITY_BYTES_MAX, COMPOUND_STEPS_MAX, DATA_BYTES_MAX, OBJECT_ATTRIBUTE_BYTES_MAX,
     OBJECT_ATTRIBUTE_NAME_BYTES_MAX, OBJECT_ATTRIBUTES_MAX, OBJECTS_PER_PAGE_MAX,
-    SERVER_STORES_MAX, STORE_TEXT_BYTES_MAX, TICKET_BYTES_MAX, TICKET_RECORD_PAGE_MAX,
+    REVOKED_TICKETS_MAX, SERVER_STORES_MAX, STORE_TEXT_BYTES_MAX, TICKET_BYTES_MAX,
+    TICKET_LINKS_MAX, TICKET_RECORD_PAGE_MAX,
 };
 use base::{Extent, ObjectId, StoreId, TicketId, WriteVerifier};
 use serde::{Deserialize, Serialize};
@@ -55,7 +56,30 @@ pub enum ObjectRequest {
     },
     /// Steps. Answer: `Results`.
     Batch(ObjectBatch),
+    /// Which stores there are, and what may be promised of them. For managers, with an
+    /// administrator's credential, as all below. Answer: `Devices`.
+    Devices,
+    /// As `TicketRecord`, of a ticket that the manager knows by its number. Answer: `Record`.
+    LineageRecord {
+        /// Of which store.
+        store: StoreId,
+        /// The reservation's ticket, and the parts on the way to the one that is meant.
+        #[serde(deserialize_with = "crate::bounded::list::<LINEAGE_MAX, _, _>")]
+        lineage: Vec<TicketId>,
+        /// Seconds before this one are not wanted again.
+        from_second: u64,
+    },
+    /// Takes tickets back, each until a second from which on it is over anyway; durable when
+    /// answered. Answer: `Done`, or `Failed` with `TooManyRevoked`.
+    Revoke {
+        /// Which, and until when.
+        #[serde(deserialize_with = "crate::bounded::list::<REVOKED_TICKETS_MAX, _, _>")]
+        tickets: Vec<(TicketId, u64)>,
+    },
 }
+
+/// Tickets in a lineage: the whole, and each part on the way down.
+const LINEAGE_MAX: usize = TICKET_LINKS_MAX + 1;
 
 /// Steps for one store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,6 +224,24 @@ pub enum ObjectStep {
         /// Whose.
         ticket: TicketId,
     },
+    /// How much space a ticket has, and how much of it is in use; as `ConfirmSpace`. Answer:
+    /// `Space`.
+    SpaceUsed {
+        /// Whose.
+        ticket: TicketId,
+    },
+    /// Makes it so long if it is longer; nothing if it is not there. Answer: `Done`.
+    Cut {
+        /// What.
+        object: ObjectId,
+        /// How long at most.
+        size_bytes: u64,
+    },
+    /// Removes it if it is there. Answer: `Done`.
+    Discard {
+        /// What.
+        object: ObjectId,
+    },
 }
 
 impl ObjectStep {
@@ -266,6 +308,11 @@ pub enum ObjectReply {
     },
     /// To a request that is not a batch: it failed.
     Failed(ObjectError),
+    /// The stores, for a manager.
+    Devices(
+        #[serde(deserialize_with = "crate::bounded::list::<SERVER_STORES_MAX, _, _>")]
+        Vec<DeviceSummary>,
+    ),
 }
 
 /// What one step is answered.
@@ -297,6 +344,11 @@ pub enum ObjectStepReply {
         list: Vec<ObjectSummary>,
         /// From where to go on; none at the end.
         next: Option<ObjectId>,
+    },
+    /// Space of a ticket.
+    Space {
+        /// Allocation units that it has, and those of them that are in use; none if it has none.
+        held: Option<(u64, u64)>,
     },
 }
 
@@ -398,6 +450,18 @@ impl StoreSummary {
     pub fn is_missing(&self) -> bool {
         self.au_count == 0
     }
+}
+
+/// One store, for a manager.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceSummary {
+    /// As in any list.
+    pub summary: StoreSummary,
+    /// What was measured, as the store keeps it (`docs/formats/store.md`); empty if it was not.
+    #[serde(deserialize_with = "crate::bounded::list::<CAPABILITY_BYTES_MAX, _, _>")]
+    pub capability: Vec<u8>,
+    /// Whether all objects live until somebody removes them.
+    pub keeps_objects: bool,
 }
 
 /// One second of a ticket at one store.
@@ -576,4 +640,17 @@ pub enum ObjectError {
     /// The ticket.
     #[error(transparent)]
     Ticket(TicketRefusal),
+    /// As many revoked tickets are remembered as can be.
+    #[error("the server remembers as many revoked tickets as it can")]
+    TooManyRevoked,
+    /// As `Refused`, to a manager.
+    #[error("{wanted} allocation units are wanted, and there are {room}")]
+    NoRoom {
+        /// Allocation units, or records.
+        wanted: u64,
+        /// How many there are in that interval.
+        room: u64,
+        /// As in `Refused`.
+        offer_secs: Option<(u64, u64)>,
+    },
 }
