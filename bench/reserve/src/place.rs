@@ -92,6 +92,7 @@ impl Site {
     /// the leftover with others.
     pub(crate) async fn client(&self, share_ppm: Option<u32>, holder: u64) -> Result<StoreClient> {
         let endpoint = Endpoint {
+            server: None,
             name: "bench".to_owned(),
             addresses: vec![self.server.address()],
             credential: self.credential.clone(),

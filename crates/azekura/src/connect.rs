@@ -98,6 +98,7 @@ pub(crate) async fn endpoint(config: &Config, server: &Address, plain: bool) -> 
         credential: Arc::new(credential),
         plain,
         host: host_name(),
+        server: None,
     })
 }
 

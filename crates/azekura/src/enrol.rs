@@ -8,7 +8,7 @@ use crate::address::Address;
 use crate::connect::{host_name, resolve};
 use crate::errors::{Code, Failure, Result, from_link};
 use base::limits::HANDSHAKE_TIME_MAX;
-use base::{RequestId, SessionId};
+use base::{RequestId, ServerId, SessionId};
 use std::time::Duration;
 use wire::frame::FrameKind;
 use wire::identity::{Credential, Enrolment, JoinString, enrol_config, server_name};
@@ -26,7 +26,7 @@ pub(crate) async fn check(server: &Address, join: &JoinString) -> Result<()> {
     dial(server, join).await.map(drop)
 }
 
-/// Spends the join string for a credential, within `time_max`.
+/// Spends the join string for a credential, of a storage server if one is named, within `time_max`.
 ///
 /// # Errors
 /// [`Code::JoinStringUsed`], or what stands in the way.
@@ -34,11 +34,12 @@ pub(crate) async fn enrol(
     server: &Address,
     join: &JoinString,
     label: &str,
+    storage_server: Option<ServerId>,
     time_max: Duration,
 ) -> Result<Credential> {
     let exchange = async {
         let mut connection = dial(server, join).await?;
-        request(server, &mut connection, join, label).await
+        request(server, &mut connection, join, label, storage_server).await
     };
     tokio::time::timeout(time_max, exchange)
         .await
@@ -68,6 +69,7 @@ async fn request(
     connection: &mut Connection,
     join: &JoinString,
     label: &str,
+    storage_server: Option<ServerId>,
 ) -> Result<Credential> {
     let broken = |error| from_link(&server.to_string(), &error);
     let hello = Hello {
@@ -81,11 +83,7 @@ async fn request(
         host: host_name(),
     };
     let enrolment = Enrolment::new()?;
-    let request = Request::Enrol {
-        secret: join.secret,
-        signing_request: enrolment.signing_request().to_vec(),
-        label: label.to_owned(),
-    };
+    let request = enrolling(join, &enrolment, label, storage_server);
     let writer = &mut connection.writer;
     writer
         .write(frame(FrameKind::Hello, RequestId(0), &hello))
@@ -121,6 +119,30 @@ async fn request(
             }
             _ => return Err(nonsense(server)),
         }
+    }
+}
+
+fn enrolling(
+    join: &JoinString,
+    enrolment: &Enrolment,
+    label: &str,
+    storage_server: Option<ServerId>,
+) -> Request {
+    let secret = join.secret;
+    let signing_request = enrolment.signing_request().to_vec();
+    let label = label.to_owned();
+    match storage_server {
+        Some(server) => Request::EnrolServer {
+            secret,
+            signing_request,
+            label,
+            server,
+        },
+        None => Request::Enrol {
+            secret,
+            signing_request,
+            label,
+        },
     }
 }
 

@@ -18,6 +18,7 @@ mod connect;
 mod copy;
 mod enrol;
 mod errors;
+mod line;
 mod logging;
 mod mounts;
 mod notify;

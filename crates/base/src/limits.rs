@@ -312,6 +312,8 @@ pub const CAPABILITY_BYTES_MAX: usize = 4096;
 /// How often a storage server makes itself known to the manager, and the manager asks it how it is.
 /// Also how long a credential that was revoked is still taken by storage servers.
 pub const SERVER_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a storage server may take to say how it is before it counts as away.
+pub const SERVER_LOOK_TIME_MAX: Duration = Duration::from_secs(4);
 /// How long one question to another server of the cluster may take, its disk's flush included. One
 /// that has not answered by then is not there.
 pub const SERVER_ANSWER_TIME_MAX: Duration = Duration::from_secs(10);

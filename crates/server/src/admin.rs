@@ -5,15 +5,15 @@ use crate::core::{Core, Ending};
 use crate::data::{ParallelRecord, VolumePlace, VolumeRecord, new_volume_id};
 use crate::tree::{self, Parallel, Tree};
 use crate::volume::summary;
-use base::StoreId;
 use base::limits::{
     ADMIN_TEXT_BYTES_MAX, CREDENTIALS_PER_REPLY_MAX, JOIN_SECONDS_MAX, LAYOUT_COLUMNS_MAX,
     SUMMARY_TEXT_BYTES_MAX,
 };
+use base::{ServerId, StoreId};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 use wire::identity::ClientVerifier;
 use wire::message::{
@@ -31,9 +31,28 @@ type Outcome = Result<AdminReply, (AdminError, String)>;
 /// Answers an administrator, or anybody who asks for what the status shows: the volumes are in it.
 pub(crate) fn answer(core: &Arc<Core>, kind: CredentialKind, request: AdminRequest) -> Reply {
     let is_admin = kind == CredentialKind::Admin;
-    let is_open = matches!(request, AdminRequest::Status | AdminRequest::VolumeList);
+    let is_open = match request {
+        AdminRequest::Status | AdminRequest::VolumeList => true,
+        // It keeps a copy.
+        AdminRequest::CredentialList { .. } => kind == CredentialKind::Server,
+        _ => false,
+    };
     if !is_admin && !is_open {
         return Reply::Refused(Refusal::Forbidden);
+    }
+    let is_change = matches!(
+        request,
+        AdminRequest::VolumeCreate { .. }
+            | AdminRequest::VolumeDelete { .. }
+            | AdminRequest::JoinCreate(_)
+            | AdminRequest::CredentialRevoke { .. }
+    );
+    if is_change && core.data.authority.is_none() {
+        let managers = core.data.managers.join(", ");
+        return Reply::Admin(AdminReply::Failed {
+            code: AdminError::Invalid,
+            message: format!("this server keeps objects only; its manager is at {managers}"),
+        });
     }
     let outcome = match request {
         AdminRequest::Status => Ok(AdminReply::Status(status(core, is_admin))),
@@ -175,7 +194,7 @@ fn check_layout(
     unit_log2: Option<u8>,
     width: u16,
 ) -> Result<ParallelRecord, (AdminError, String)> {
-    let devices = core.storage.devices();
+    let devices = core.cluster.devices();
     let largest = devices.iter().map(|device| device.au_bytes).max();
     let usual = largest.map_or(0, |au| au.next_power_of_two().ilog2() as u8);
     let unit_log2 = unit_log2.unwrap_or(usual);
@@ -187,7 +206,7 @@ fn check_layout(
         return Err(invalid(why));
     }
     let record = ParallelRecord { unit_log2, width };
-    let tried = Parallel::check(record, &core.storage);
+    let tried = Parallel::check(record, &core.cluster);
     tried.map_err(|error| invalid(error.to_string()))?;
     Ok(record)
 }
@@ -316,20 +335,34 @@ fn revoke(core: &Arc<Core>, serial: &str, dry_run: bool) -> Outcome {
     Ok(AdminReply::Done)
 }
 
-/// Gives a client without a credential one, for a join secret.
-pub(crate) fn enrol(core: &Core, secret: &[u8; 32], signing_request: &[u8], label: &str) -> Reply {
+/// Gives a client without a credential one, or a server that is to keep objects, for a join secret.
+pub(crate) fn enrol(
+    core: &Core,
+    secret: &[u8; 32],
+    signing_request: &[u8],
+    label: &str,
+    server: Option<ServerId>,
+) -> Reply {
+    let (Some(authority), Some(members)) = (&core.data.authority, &core.members) else {
+        return Reply::Refused(Refusal::JoinString);
+    };
     let now = SystemTime::now();
+    let sign = |kind| match server {
+        Some(server) => authority.issue_storage_server(server, label, signing_request, now),
+        None => authority.issue(kind, label, signing_request, now),
+    };
     // Signed first: a request that cannot be signed must not use the secret up. Which kind the
     // secret is for is known only once it is taken, so the trial is for the least there is.
-    let trial = core
-        .data
-        .authority
-        .issue(CredentialKind::Host, label, signing_request, now);
-    if trial.is_err() {
+    if sign(CredentialKind::Host).is_err() {
         return Reply::Refused(Refusal::Malformed);
     }
+    let mut members = members.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(Err(error)) = server.map(|server| members.check(server)) {
+        tracing::warn!(%error, "a server is not let in");
+        return Reply::Refused(Refusal::Forbidden);
+    }
     let mut registry = core.registry();
-    let kind = match registry.take_join(secret, now) {
+    let kind = match registry.take_join(secret, server.is_some(), now) {
         Ok(kind) => kind,
         Err(RegistryError::NotFound) => return Reply::Refused(Refusal::JoinString),
         Err(error) => {
@@ -337,16 +370,12 @@ pub(crate) fn enrol(core: &Core, secret: &[u8; 32], signing_request: &[u8], labe
             return Reply::Refused(Refusal::Overloaded);
         }
     };
-    let issued = core
-        .data
-        .authority
-        .issue(kind, label, signing_request, now)
-        .and_then(|cert| {
-            let verifier: &ClientVerifier = &core.client_verifier;
-            let chain = std::slice::from_ref(&cert);
-            let peer = verifier.verify(chain, rustls::pki_types::UnixTime::now())?;
-            Ok((cert, peer))
-        });
+    let issued = sign(kind).and_then(|cert| {
+        let verifier: &ClientVerifier = &core.client_verifier;
+        let chain = std::slice::from_ref(&cert);
+        let peer = verifier.verify(chain, rustls::pki_types::UnixTime::now())?;
+        Ok((cert, peer))
+    });
     let (certificate, peer) = match issued {
         Ok(issued) => issued,
         Err(error) => {
@@ -358,12 +387,18 @@ pub(crate) fn enrol(core: &Core, secret: &[u8; 32], signing_request: &[u8], labe
         tracing::error!(%error, "cannot record a credential");
         return Reply::Refused(Refusal::Overloaded);
     }
-    tracing::info!(
-        label = peer.label,
-        serial = peer.serial,
-        ?kind,
-        "client enrolled"
-    );
+    if let Some(server) = server {
+        let noted = members.add(server, &peer.serial, &peer.label);
+        let own = crate::data::manager_credential(&core.data, &mut registry);
+        match (noted, own) {
+            (Ok(()), Ok(credential)) => core.cluster.set_credential(credential),
+            (noted, own) => {
+                tracing::error!(?noted, own = ?own.err(), "cannot note a server");
+                return Reply::Refused(Refusal::Overloaded);
+            }
+        }
+    }
+    tracing::info!(label = peer.label, serial = peer.serial, ?kind, "enrolled");
     Reply::Enrolled {
         certificate: certificate.to_vec(),
     }
@@ -386,7 +421,7 @@ pub(crate) fn status(core: &Core, with_sessions: bool) -> ServerStatus {
     });
     ServerStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        cluster: core.data.authority.cluster(),
+        cluster: core.data.cluster,
         boot: core.data.boot,
         seconds_up: core.clock.now().since(base::Time::ZERO).as_secs(),
         volumes: volumes(core),

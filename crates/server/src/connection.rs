@@ -6,6 +6,7 @@
 //! is for that. Whatever cannot be read as a message, or comes out of order, ends the connection.
 
 use crate::admin;
+use crate::cluster;
 use crate::core::{Core, Ending};
 use crate::link::{Destination, Link, Next, last_frame};
 use crate::manager;
@@ -30,8 +31,8 @@ use wire::frame::{Class, Frame, FrameKind};
 use wire::identity::Peer;
 use wire::link::{BulkSocket, Connection, FrameReader, FrameWriter, LinkError};
 use wire::message::{
-    ConnectionRole, Farewell, Features, Hello, Notice, Proof, Refusal, Reply, Request, Welcome,
-    decode, frame,
+    AdminRequest, ConnectionRole, CredentialKind, Farewell, Features, Hello, Notice, ObjectRequest,
+    Proof, Refusal, Reply, Request, Welcome, decode, frame,
 };
 use wire::version::WireVersion;
 
@@ -144,7 +145,7 @@ impl Handshake<'_> {
                 max: WireVersion::NEWEST,
             },
         )?;
-        let cluster = self.core.data.authority.cluster();
+        let cluster = self.core.data.cluster;
         if hello.cluster.is_some_and(|wanted| wanted != cluster) {
             return Err(Farewell::Cluster.into());
         }
@@ -173,12 +174,14 @@ impl Handshake<'_> {
                 hello.session,
                 UnixTime::now(),
             );
+            self.look_again(&peer).await;
             return Ok(Some(self.join(&hello, peer)?));
         }
         let peer = self
             .core
             .client_verifier
             .verify(self.certificates, UnixTime::now());
+        self.look_again(&peer).await;
         // The session is joined first: what the welcome says of it must stay true.
         let joined = self.join(&hello, peer)?;
         if let Err(end) = greet(writer, &welcome).await {
@@ -186,6 +189,15 @@ impl Handshake<'_> {
             return Err(end);
         }
         Ok(Some(joined))
+    }
+
+    /// A credential that this server does not know may be one that the manager has just given out.
+    async fn look_again(&self, peer: &Result<Peer, wire::identity::IdentityError>) {
+        if let (Some(member), Ok(peer)) = (&self.core.member, peer)
+            && !self.core.credentials.contains(&peer.serial)
+        {
+            member.look_again(self.core).await;
+        }
     }
 
     fn join(
@@ -233,17 +245,23 @@ impl Handshake<'_> {
             return Err(Farewell::Protocol.into());
         }
         let request = decode(&frame_in.body).map_err(|_| Farewell::Protocol)?;
-        let Request::Enrol {
-            secret,
-            signing_request,
-            label,
-        } = request
-        else {
-            return Err(Farewell::Unauthenticated.into());
+        let (secret, signing_request, label, server) = match request {
+            Request::Enrol {
+                secret,
+                signing_request,
+                label,
+            } => (secret, signing_request, label, None),
+            Request::EnrolServer {
+                secret,
+                signing_request,
+                label,
+                server,
+            } => (secret, signing_request, label, Some(server)),
+            _ => return Err(Farewell::Unauthenticated.into()),
         };
         let reply = if self.encrypted {
             let core = self.core.clone();
-            let work = move || admin::enrol(&core, &secret, &signing_request, &label);
+            let work = move || admin::enrol(&core, &secret, &signing_request, &label, server);
             let outcome = tokio::task::spawn_blocking(work).await;
             outcome.unwrap_or(Reply::Refused(Refusal::Overloaded))
         } else {
@@ -447,20 +465,13 @@ impl Receiver {
         let request = decode::<Request>(&frame.body).map_err(|_| Farewell::Protocol)?;
         let permit = take(&self.core, self.link.requests.clone(), 1, batch).await?;
         let to = Destination::new(self.link.clone(), permit);
+        if self.session.peer.kind == CredentialKind::Server && !is_for_servers(&request) {
+            refuse(&to, &frame);
+            return Ok(());
+        }
         let compound = match request {
             Request::Files(compound) => compound,
-            Request::Object(request) => {
-                let incoming = ObjectIncoming {
-                    session: self.session.clone(),
-                    to,
-                    id: frame.request,
-                    class: frame.class,
-                    payload: frame.payload,
-                };
-                return incoming
-                    .accept(&self.core.storage, request)
-                    .map_err(End::from);
-            }
+            Request::Object(request) => return self.object(frame, request, to),
             other if frame.payload.is_empty() || matches!(other, Request::Warm { .. }) => {
                 self.other(frame.request, frame.class, other, to);
                 return Ok(());
@@ -509,6 +520,19 @@ impl Receiver {
         }
         batch.push(Execution::new(&self.core, incoming, remembered));
         Ok(())
+    }
+
+    fn object(&self, frame: Frame, request: ObjectRequest, to: Destination) -> Result<(), End> {
+        let incoming = ObjectIncoming {
+            session: self.session.clone(),
+            to,
+            id: frame.request,
+            class: frame.class,
+            payload: frame.payload,
+        };
+        incoming
+            .accept(&self.core.storage, request)
+            .map_err(End::from)
     }
 
     fn reply(&self, incoming: &Incoming, refusal: Refusal) -> Frame {
@@ -563,7 +587,18 @@ impl Receiver {
                 });
                 return;
             }
-            Request::Enrol { .. } => Reply::Refused(Refusal::Forbidden),
+            Request::Cluster(request) => {
+                let (core, session) = (self.core.clone(), self.session.clone());
+                tokio::task::spawn_blocking(move || {
+                    let (kind, serial) = (session.peer.kind, &session.peer.serial);
+                    let reply = cluster::answer(&core, kind, serial, request);
+                    answer(&to, &reply, Bytes::new());
+                });
+                return;
+            }
+            Request::Enrol { .. } | Request::EnrolServer { .. } => {
+                Reply::Refused(Refusal::Forbidden)
+            }
             Request::Files(_) | Request::Object(_) => unreachable!("handled by the caller"),
         };
         let payload = match request {
@@ -594,6 +629,27 @@ impl Receiver {
                 .cancel(self.session.key, id, &self.core.pool),
         }
     }
+}
+
+/// Refuses a request for which the credential is not.
+fn refuse(to: &Destination, request: &Frame) {
+    let refused = Reply::Refused(Refusal::Forbidden);
+    let answer = frame(FrameKind::Reply, request.request, &refused);
+    let class = request.class;
+    to.send(Frame { class, ..answer }, None);
+}
+
+/// What a storage server may ask: it speaks for nobody.
+fn is_for_servers(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Ping
+            | Request::EndSession
+            | Request::Warm { .. }
+            | Request::LineChanged { .. }
+            | Request::Cluster(_)
+            | Request::Admin(AdminRequest::CredentialList { .. })
+    )
 }
 
 /// Takes permits; while it waits for them, what has been read so far goes to work.

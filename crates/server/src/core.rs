@@ -8,7 +8,8 @@ use crate::again::Again;
 use crate::background::Background;
 use crate::buffers::Buffers;
 use crate::clock::Clock;
-use crate::data::{DataDirectory, Registry, ValidCredentials};
+use crate::cluster::{Cluster, JoinedMember};
+use crate::data::{DataDirectory, Members, Registry, ValidCredentials};
 use crate::journal::Journal;
 use crate::judge::Judge;
 use crate::lease::Caching;
@@ -42,6 +43,11 @@ pub(crate) struct Core {
     pub(crate) pool: Arc<Pool>,
     pub(crate) manager: Manager,
     pub(crate) storage: Arc<Storage>,
+    pub(crate) cluster: Arc<Cluster>,
+    /// Of a manager: who has joined.
+    pub(crate) members: Option<Mutex<Members>>,
+    /// Of a server that has joined.
+    pub(crate) member: Option<JoinedMember>,
     pub(crate) clock: Clock,
     /// Where tasks run.
     pub(crate) runtime: tokio::runtime::Handle,
@@ -74,7 +80,7 @@ impl Core {
     pub(crate) fn ground(&self) -> Ground<'_> {
         Ground {
             data: &self.data,
-            storage: &self.storage,
+            cluster: &self.cluster,
             runtime: &self.runtime,
         }
     }

@@ -39,6 +39,7 @@
 //! | `volume` | exports, handles on the wire |
 //! | `judge` | for whom the server acts |
 //! | `storage` | stores, tickets, one dispatcher for each device |
+//! | `cluster` | storage servers of other machines |
 //! | `manager` | reservations: calendars, their ledger, who gets which ticket |
 //! | `data` | the data directory |
 //! | `admin`, `background`, `reaper` | administration, visible work, what time does |
@@ -48,6 +49,7 @@ mod again;
 mod background;
 mod buffers;
 mod clock;
+mod cluster;
 mod connection;
 mod core;
 mod data;
@@ -71,7 +73,8 @@ mod tree;
 mod volume;
 mod watch;
 
-pub use data::DataError;
+pub use cluster::{Answer, Elsewhere, Line};
+pub use data::{DataError, Joining};
 pub use error::ServerError;
 pub use manager::{
     LedgerError, MANAGER_FORMAT_VERSION, Manager, ManagerError, Open as OpenEngine,

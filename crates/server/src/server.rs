@@ -4,9 +4,10 @@ use crate::again::Again;
 use crate::background::Background;
 use crate::buffers::Buffers;
 use crate::clock::Clock;
+use crate::cluster::{self, Cluster, JoinedMember, Line};
 use crate::connection;
 use crate::core::Core;
-use crate::data::DataDirectory;
+use crate::data::{self, DataDirectory, Joining, Members, Registry};
 use crate::error::ServerError;
 use crate::journal::Journal;
 use crate::judge::Judge;
@@ -73,6 +74,11 @@ pub struct ServerConfig {
     pub older_stores_accepted: Vec<StoreId>,
     /// How often it is noted how far stores are.
     pub stores_noted_interval: Duration,
+    /// A way to other servers of the cluster; none for a server that is alone.
+    pub line: Option<Arc<dyn Line>>,
+    /// HOST:PORT at which this server is reached, if it has joined a cluster; where it listens if
+    /// there is none.
+    pub addresses: Vec<String>,
 }
 
 impl ServerConfig {
@@ -88,6 +94,8 @@ impl ServerConfig {
             scrub_interval: Some(SCRUB_INTERVAL),
             older_stores_accepted: Vec::new(),
             stores_noted_interval: STORES_NOTED_INTERVAL,
+            line: None,
+            addresses: Vec::new(),
         }
     }
 }
@@ -168,6 +176,20 @@ impl Server {
         Ok(InitOutcome { cluster, admin })
     }
 
+    /// Begins a data directory for a server that is to join a cluster: with an identity, and a store
+    /// if one is asked for. It is completed when the manager has signed its certificate.
+    ///
+    /// # Errors
+    /// [`ServerError::Data`], [`ServerError::Storage`].
+    pub fn prepare_join(data_dir: &Path, store: Option<&NewStore>) -> Result<Joining, ServerError> {
+        DataDirectory::join_with(data_dir, |path| {
+            if let Some(store) = store {
+                Self::add_store(path, store)?;
+            }
+            Ok(storage::identity(path)?)
+        })
+    }
+
     /// Gives the server whose data directory this is a store, which it opens from its next start
     /// on; makes and measures it if it is to have a size. One that it has is left alone.
     ///
@@ -215,7 +237,10 @@ impl Server {
         config: ServerConfig,
     ) -> Result<RunningServer, ServerError> {
         let BoundServer { socket, address } = bound;
-        let opening = config.clone();
+        let mut opening = config.clone();
+        if opening.addresses.is_empty() {
+            opening.addresses.push(address.to_string());
+        }
         let opened = tokio::task::spawn_blocking(move || open(&opening)).await;
         let core = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
         let tls = server_config(&core.data.server, &core.client_verifier)?;
@@ -236,7 +261,7 @@ impl Server {
         let reaping = tokio::spawn(reaper::run(core.clone()));
         let interval = config.stores_noted_interval;
         tokio::spawn(reaper::note_stores(Arc::downgrade(&core), interval));
-        tracing::info!(%address, cluster = %core.data.authority.cluster(), "serving");
+        tracing::info!(%address, cluster = %core.data.cluster, "serving");
         Ok(RunningServer {
             core,
             address,
@@ -249,20 +274,22 @@ impl Server {
 
 /// Everything that blocks: files, keys, exports.
 fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
-    let (data, registry) = DataDirectory::open(&config.data_dir)?;
+    let (data, mut registry) = DataDirectory::open(&config.data_dir)?;
     let clock = Clock::start();
     let sessions = Arc::new(Sessions::new());
-    let cluster = data.authority.cluster();
     let opening = storage::Opening {
         is_first_come: config.first_come_first_served,
         older_accepted: config.older_stores_accepted.clone(),
     };
-    let storage = Storage::open(data.path(), cluster, &opening)?;
+    let storage = Storage::open(data.path(), data.cluster, &opening)?;
     let runtime = tokio::runtime::Handle::current();
+    let line = config.line.clone();
+    let cluster = Arc::new(Cluster::new(storage.clone(), line, runtime.clone()));
+    let members = meet(&data, &mut registry, &cluster)?;
     let volumes = Volumes::default();
     let ground = Ground {
         data: &data,
-        storage: &storage,
+        cluster: &cluster,
         runtime: &runtime,
     };
     for record in registry.volumes() {
@@ -273,10 +300,14 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     let had_locks = data.had_locks();
     let journal = Journal::open(data.path(), &volumes, data.lost_unflushed)?;
     data.begin_run()?;
-    let manager = Manager::open(data.path(), &storage)?;
     let background = Background::default();
     let scrubs = Scrubs::start(&storage, &background, config.scrub_interval);
     let scrubs = scrubs.map_err(StorageError::Thread)?;
+    let manager = match members {
+        Some(_) => Manager::open(data.path(), &cluster)?,
+        None => Manager::none(),
+    };
+    let member = joined(&data, config);
     let core = Arc::new(Core {
         client_verifier: ClientVerifier::new(&data.server)?,
         credentials: registry.valid_credentials(),
@@ -293,6 +324,9 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
         storage,
         background,
         scrubs,
+        cluster,
+        members: members.map(Mutex::new),
+        member,
         stopping: AtomicBool::new(false),
         last_link: AtomicU64::new(0),
         locks_noted: AtomicBool::new(had_locks),
@@ -302,10 +336,56 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
         clock,
         runtime,
     });
-    for volume in core.volumes.list() {
-        admin::begin(&core, &volume);
-    }
+    begin(&core);
     Ok(core)
+}
+
+/// Begins the work that nobody asks for.
+fn begin(core: &Arc<Core>) {
+    for volume in core.volumes.list() {
+        admin::begin(core, &volume);
+    }
+    match &core.member {
+        Some(_) => JoinedMember::start(core.background.add("membership"), core),
+        None => cluster::start(core.background.add("storage servers"), &core.cluster),
+    }
+}
+
+/// Who has joined the cluster of a manager, as they are now; none if this is not one.
+fn meet(
+    data: &DataDirectory,
+    registry: &mut Registry,
+    cluster: &Arc<Cluster>,
+) -> Result<Option<Members>, ServerError> {
+    if data.authority.is_none() {
+        return Ok(None);
+    }
+    let members = Members::open(data.path())?;
+    if !members.list().is_empty() {
+        match data::manager_credential(data, registry) {
+            Ok(credential) => cluster.set_credential(credential),
+            Err(error) => tracing::error!(%error, "storage servers cannot be asked"),
+        }
+        for member in members.list() {
+            cluster.know(member.clone());
+        }
+        // So that volumes find the stores that are there.
+        tokio::runtime::Handle::current().block_on(cluster.look());
+    }
+    Ok(Some(members))
+}
+
+/// What a server has that has joined; none of the manager.
+fn joined(data: &DataDirectory, config: &ServerConfig) -> Option<JoinedMember> {
+    if data.authority.is_some() {
+        return None;
+    }
+    let Some(line) = config.line.clone() else {
+        tracing::error!("there is no way to the manager");
+        return None;
+    };
+    let (managers, addresses) = (data.managers.clone(), config.addresses.clone());
+    Some(JoinedMember::new(line, &data.server, managers, addresses))
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
@@ -415,7 +495,7 @@ impl RunningServer {
     /// Its cluster.
     #[must_use]
     pub fn cluster(&self) -> ClusterId {
-        self.core.data.authority.cluster()
+        self.core.data.cluster
     }
 
     /// This run.
@@ -427,7 +507,7 @@ impl RunningServer {
     /// What a join string pins.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
-        self.core.data.authority.fingerprint()
+        Fingerprint::of(self.core.data.server.authority())
     }
 
     /// Its role as a storage server; with no devices if it has no store.

@@ -11,8 +11,8 @@
 //! The tag needs no authentication of its own: a handle under another volume's tag is refused by
 //! that volume's seal.
 
+use crate::cluster::Cluster;
 use crate::data::{DataDirectory, VolumePlace, VolumeRecord};
-use crate::storage::Storage;
 use crate::tree::{Parallel, ParallelError, Tree};
 use base::limits::{ADMIN_TEXT_BYTES_MAX, HANDLE_BYTES_MAX};
 use base::{FsError, Handle, VolumeId};
@@ -47,7 +47,7 @@ pub(crate) enum VolumeError {
 /// What volumes are opened with.
 pub(crate) struct Ground<'a> {
     pub(crate) data: &'a DataDirectory,
-    pub(crate) storage: &'a Arc<Storage>,
+    pub(crate) cluster: &'a Arc<Cluster>,
     pub(crate) runtime: &'a Runtime,
 }
 
@@ -74,7 +74,7 @@ impl Volume {
     pub(crate) fn open(record: &VolumeRecord, ground: &Ground<'_>) -> Result<Self, VolumeError> {
         let Ground {
             data,
-            storage,
+            cluster,
             runtime,
         } = *ground;
         let (tree, read_only) = match &record.place {
@@ -85,7 +85,7 @@ impl Volume {
             VolumePlace::Parallel(parallel) => {
                 let key = data.names_key;
                 let (path, id) = (data.path(), record.id);
-                let opened = Parallel::open(path, id, *parallel, key, storage, runtime)?;
+                let opened = Parallel::open(path, id, *parallel, key, cluster, runtime)?;
                 (Tree::Parallel(opened), false)
             }
         };

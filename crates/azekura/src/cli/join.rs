@@ -24,7 +24,7 @@ impl Join {
     }
 }
 
-/// Make a join string, with which one client can enrol once
+/// Make a join string, with which one client or storage server can enrol once
 ///
 /// Pass it on over a channel that nobody else can read: whoever has it first gets the credential.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,8 @@ pub(super) struct Create {
     /// HOST:PORT
     #[arg(value_name = "ADDR")]
     server: Address,
-    /// For whom the credential speaks: host (all users of a machine), user:UID (one user), admin
+    /// For whom the credential speaks: host (all users of a machine), user:UID (one user), admin;
+    /// or storage, for a server that keeps objects and speaks for nobody
     #[arg(long, default_value = "host", value_parser = parse_kind)]
     kind: CredentialKind,
     /// How long it can be used
@@ -91,8 +92,14 @@ impl Create {
         }
         output::line(format_args!("{join}"))?;
         output::note(format_args!(
-            "good for one {} credential until {until}; there: azekura login {server} -",
-            show_kind(*kind)
+            "good for one {} credential until {until}; there: {}",
+            show_kind(*kind),
+            match kind {
+                CredentialKind::Server => {
+                    format!("azekura server --data DIR --listen ADDR --join {server} -")
+                }
+                _ => format!("azekura login {server} -"),
+            }
         ));
         if addresses.iter().all(|address| address.ip().is_loopback()) {
             output::note(format_args!(
@@ -126,12 +133,13 @@ fn parse_kind(text: &str) -> Result<CredentialKind, String> {
     match text {
         "host" => Ok(CredentialKind::Host),
         "admin" => Ok(CredentialKind::Admin),
+        "storage" => Ok(CredentialKind::Server),
         _ => text
             .strip_prefix("user:")
             .and_then(|uid| uid.parse().ok())
             .map(|uid| CredentialKind::User { uid })
             .ok_or_else(|| {
-                "it is host, admin or user:UID with a number, as in user:1000".to_owned()
+                "it is host, admin, storage or user:UID with a number, as in user:1000".to_owned()
             }),
     }
 }
@@ -142,6 +150,7 @@ pub(super) fn show_kind(kind: CredentialKind) -> String {
         CredentialKind::Admin => "admin".to_owned(),
         CredentialKind::Host => "host".to_owned(),
         CredentialKind::User { uid } => format!("user:{uid}"),
+        CredentialKind::Server => "storage".to_owned(),
     }
 }
 
@@ -151,7 +160,7 @@ mod tests {
 
     #[test]
     fn kinds_are_written_as_they_are_read() {
-        for text in ["host", "admin", "user:1000"] {
+        for text in ["host", "admin", "storage", "user:1000"] {
             assert_eq!(parse_kind(text).map(show_kind).as_deref(), Ok(text));
         }
         for bad in ["", "root", "user:", "user:aya", "user:-1"] {

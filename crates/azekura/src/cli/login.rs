@@ -13,7 +13,7 @@ use wire::identity::JoinString;
 /// Longest line that is read for a join string, which has 114 characters.
 const JOIN_BYTES_MAX: u64 = 4096;
 /// Time for the exchange with the server unless told otherwise.
-const LOGIN_TIME: Duration = Duration::from_secs(30);
+pub(super) const LOGIN_TIME: Duration = Duration::from_secs(30);
 
 /// Enrol this user at a server by a join string
 ///
@@ -48,23 +48,7 @@ pub(super) struct Login {
 impl Login {
     pub(super) fn run(self, config: &Config) -> Result<()> {
         let runtime = runtime()?;
-        let text = if self.join != "-" {
-            self.join
-        } else if io::stdin().is_terminal() {
-            let asked = terminal::ask_secret("join string (it is not shown):", JOIN_BYTES_MAX);
-            runtime.block_on(asked)?
-        } else {
-            terminal::read_line(JOIN_BYTES_MAX).context("standard input")?
-        };
-        if text.trim().is_empty() {
-            return Err(Failure::new(
-                Code::JoinStringText,
-                "no join string was given",
-            ));
-        }
-        let join: JoinString = text
-            .parse()
-            .map_err(|error| Failure::new(Code::JoinStringText, format!("{error}")))?;
+        let join = runtime.block_on(read_join(self.join))?;
         let server = &self.server;
         if self.dry_run {
             runtime.block_on(enrol::check(server, &join))?;
@@ -72,13 +56,35 @@ impl Login {
         }
         let label = self.label.unwrap_or_else(label);
         let time_max = self.timeout.map_or(LOGIN_TIME, |span| span.0);
-        let credential = runtime.block_on(enrol::enrol(server, &join, &label, time_max))?;
+        let credential = runtime.block_on(enrol::enrol(server, &join, &label, None, time_max))?;
         config.save_credential(server, &credential)?;
         output::line(format_args!(
             "logged in at {server}, cluster {}",
             credential.cluster()
         ))
     }
+}
+
+/// The join string that was given, or is asked for or read if that is `-`.
+///
+/// # Errors
+/// [`Code::JoinStringText`].
+pub(super) async fn read_join(given: String) -> Result<JoinString> {
+    let text = if given != "-" {
+        given
+    } else if io::stdin().is_terminal() {
+        terminal::ask_secret("join string (it is not shown):", JOIN_BYTES_MAX).await?
+    } else {
+        terminal::read_line(JOIN_BYTES_MAX).context("standard input")?
+    };
+    if text.trim().is_empty() {
+        return Err(Failure::new(
+            Code::JoinStringText,
+            "no join string was given",
+        ));
+    }
+    text.parse()
+        .map_err(|error| Failure::new(Code::JoinStringText, format!("{error}")))
 }
 
 fn label() -> String {

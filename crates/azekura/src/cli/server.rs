@@ -1,11 +1,13 @@
 //! `azekura server`.
 
+use super::login::{LOGIN_TIME, read_join};
 use super::store;
 use crate::address::Address;
 use crate::config::{Config, Span};
 use crate::connect::{host_name, resolve, runtime};
 use crate::errors::{Code, Context, Failure, Result};
-use crate::{notify, output};
+use crate::line::Sessions;
+use crate::{enrol, notify, output};
 use ::server::{
     DataError, MissingStore, NewStore, RunningServer, Server as Service, ServerConfig, ServerError,
 };
@@ -21,10 +23,15 @@ use wire::identity::Credential;
 /// Serve volumes; stays in the foreground
 ///
 /// With --init a new cluster is made in the data directory if there is none yet, and its
-/// administrator's credential is kept for this user, who needs no log-in on this machine.
-/// The server ends in order upon SIGTERM or SIGINT.
+/// administrator's credential is kept for this user, who needs no log-in on this machine. With
+/// --join the server keeps objects for a cluster that is there: files of its parallel volumes are
+/// striped over the stores of all its servers. The server ends in order upon SIGTERM or SIGINT.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  azekura server --data ./srv --listen 127.0.0.1:7700 --init")]
+#[command(
+    after_help = "Examples:\n  azekura server --data ./srv --listen 127.0.0.1:7700 --init\n  \
+                  azekura join create manager.example:7700 --kind storage\n  \
+                  azekura server --data ./disks --listen 0.0.0.0:7700 --join manager.example:7700 -"
+)]
 pub(super) struct Server {
     /// Where the server keeps its keys and lists; files of volumes stay where they are
     #[arg(long, value_name = "DIR")]
@@ -33,11 +40,19 @@ pub(super) struct Server {
     #[arg(long, value_name = "ADDR")]
     listen: Address,
     /// Make a new cluster if the data directory has none
-    #[arg(long)]
+    #[arg(long, group = "begin")]
     init: bool,
-    /// With --init: size of the store that is made in the data directory; 0 for none. Without it
-    /// 1 GiB, or a quarter of what is free there if that is less
-    #[arg(long, value_name = "SIZE", requires = "init")]
+    /// Join the cluster of this manager if the data directory belongs to none yet, by a join string
+    /// of `azekura join create ADDR --kind storage`; `-` reads it from a terminal or a pipe
+    #[arg(long, num_args = 2, value_names = ["ADDR", "-|JOIN_STRING"], group = "begin")]
+    join: Option<Vec<String>>,
+    /// HOST:PORT at which others reach this server, if that is not where it listens; may be
+    /// repeated, the best first
+    #[arg(long, value_name = "ADDR")]
+    address: Vec<Address>,
+    /// With --init or --join: size of the store that is made in the data directory; 0 for none.
+    /// Without it 1 GiB, or a quarter of what is free there if that is less
+    #[arg(long, value_name = "SIZE", requires = "begin")]
     store_size: Option<ByteSize>,
     /// Also serve the store at this file or block device, as `azekura store format` has made it,
     /// from now on; may be repeated
@@ -93,7 +108,11 @@ impl Server {
         // Before anything is made: a server that runs at this address keeps its administrator.
         let bound = Service::bind(listen).await?;
         let address = bound.address();
-        let is_new = self.init && self.initialise(&data)?;
+        let is_new = match (self.init, &self.join) {
+            (true, _) => self.initialise(&data)?,
+            (false, Some(join)) => self.enter(&data, join).await?,
+            (false, None) => false,
+        };
         self.add_stores(&data)?;
         // Before it answers: whoever gets through shall find the credential.
         let named = Address {
@@ -107,6 +126,8 @@ impl Server {
         if let Some(Span(interval)) = self.note_stores_every {
             settings.stores_noted_interval = interval;
         }
+        settings.line = Some(std::sync::Arc::new(Sessions::default()));
+        settings.addresses = self.addresses(address);
         if let Some(workers) = self.workers {
             settings.workers = usize::from(workers);
         }
@@ -122,6 +143,46 @@ impl Server {
         notify::tell("STOPPING=1");
         running.shutdown().await;
         Ok(())
+    }
+
+    /// Joins a cluster unless the directory belongs to one; says whether it did.
+    async fn enter(&self, data: &Path, join: &[String]) -> Result<bool> {
+        if Service::has_cluster(data)? {
+            return Ok(false);
+        }
+        let [manager, string] = join else {
+            unreachable!("the option has two values");
+        };
+        let manager: Address = manager
+            .parse()
+            .map_err(|error| Failure::new(Code::Invalid, format!("--join: {error}")))?;
+        let join = read_join(string.clone()).await?;
+        // Before the store is made, which takes a while.
+        enrol::check(&manager, &join).await?;
+        let size = self.check_store(data)?;
+        let store = NewStore {
+            path: PathBuf::from(FIRST_STORE),
+            size_bytes: Some(size),
+        };
+        let joining = Service::prepare_join(data, (size > 0).then_some(&store))?;
+        let own = Some(joining.server());
+        let credential = enrol::enrol(&manager, &join, &host_name(), own, LOGIN_TIME).await?;
+        let completed = joining.complete(&credential, vec![manager.to_string()]);
+        completed.map_err(ServerError::from)?;
+        Ok(true)
+    }
+
+    /// Where others reach this server.
+    fn addresses(&self, bound: SocketAddr) -> Vec<String> {
+        if !self.address.is_empty() {
+            return self.address.iter().map(Address::to_string).collect();
+        }
+        let host = match bound.ip().is_unspecified() {
+            true => host_name(),
+            false => self.listen.host.clone(),
+        };
+        let port = bound.port();
+        vec![Address { host, port }.to_string()]
     }
 
     /// Makes a cluster unless there is one; says whether it did.

@@ -248,6 +248,11 @@ struct Answered {
 }
 
 impl StoreClient {
+    /// Whether it is used in the same session.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.server.0, &other.server.0)
+    }
+
     /// Which store.
     #[must_use]
     pub fn id(&self) -> StoreId {

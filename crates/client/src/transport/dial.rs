@@ -3,7 +3,7 @@
 use super::TransportOptions;
 use crate::clock::now;
 use base::limits::HANDSHAKE_TIME_MAX;
-use base::{BootId, RequestId, SessionId};
+use base::{BootId, RequestId, ServerId, SessionId};
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::ClientConfig;
 use std::net::SocketAddr;
@@ -28,6 +28,8 @@ pub struct Endpoint {
     pub plain: bool,
     /// Name of this machine, for the server's lists.
     pub host: String,
+    /// The storage server that is to answer; none for the manager of the cluster.
+    pub server: Option<ServerId>,
 }
 
 /// Why no connection could be made.
@@ -122,7 +124,11 @@ pub(super) async fn dial(
     let time_max = options.request_time_max.min(HANDSHAKE_TIME_MAX);
     let mut last = LinkError::Closed;
     for address in &endpoint.addresses {
-        let tls = tls.map(|config| (Arc::clone(config), wire::identity::server_name()));
+        let name = match endpoint.server {
+            Some(server) => wire::identity::storage_server_name(server),
+            None => wire::identity::server_name(),
+        };
+        let tls = tls.map(|config| (Arc::clone(config), name));
         let connection = match link::connect(*address, tls, time_max).await {
             Ok(connection) => connection,
             Err(error) => {

@@ -22,17 +22,18 @@ mod timer;
 mod warming;
 
 pub use dial::{ConnectError, Endpoint};
+pub(crate) use object::Runs;
 
 use crate::clock::now;
 use base::limits::{
     CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, LEASE_TRUST_TIME, NOTICES_UNHEARD_MAX,
 };
-use base::{ClusterId, FsError, Principal, RequestId, SessionId, Time, WriteVerifier};
+use base::{ClusterId, FsError, Principal, RequestId, ServerId, SessionId, Time, WriteVerifier};
 use bytes::Bytes;
 use readahead::{Line, LineMemory};
 use state::{Answers, State, Waiter};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use wire::frame::{Class, Frame};
@@ -237,7 +238,7 @@ pub(crate) struct Shared {
     /// The volume that is being entered, see [`TransportOptions::volume`].
     entering: Mutex<Option<(String, Pending)>>,
     /// Contents of the volume lie in stores.
-    writes_objects: AtomicBool,
+    writes_objects: OnceLock<(Arc<object::Runs>, ServerId)>,
     recalls: Arc<AtomicU64>,
     /// Last word from the server, in nanoseconds of our clock.
     heard_nanos: AtomicU64,
@@ -294,7 +295,7 @@ impl Shared {
 /// See [`Transport::own`].
 fn own_principal(kind: CredentialKind) -> Principal {
     match kind {
-        CredentialKind::Admin | CredentialKind::Host => Principal::root(),
+        CredentialKind::Admin | CredentialKind::Host | CredentialKind::Server => Principal::root(),
         // The server knows which groups the user has there, and takes the first of them instead.
         CredentialKind::User { uid } => Principal::alone(uid, NOBODYS_GROUP),
     }
@@ -407,7 +408,7 @@ impl Transport {
         let own = own_principal(kind);
         let sole_user = match kind {
             CredentialKind::User { uid } => Some(uid),
-            CredentialKind::Admin | CredentialKind::Host => None,
+            CredentialKind::Admin | CredentialKind::Host | CredentialKind::Server => None,
         };
         let cap = options.blocking.unwrap_or(CLIENT_BUFFER_BYTES_MAX);
         let shared = Arc::new(Shared {
@@ -422,7 +423,7 @@ impl Transport {
             options,
             listener: Mutex::default(),
             entering: Mutex::default(),
-            writes_objects: AtomicBool::new(false),
+            writes_objects: OnceLock::new(),
             recalls: Arc::default(),
             heard_nanos: AtomicU64::new(now().as_nanos()),
             bytes_received: AtomicU64::new(0),

@@ -321,9 +321,6 @@ impl Volume {
 
     /// The server has said its write verifier: what it may have lost is sent again.
     pub(super) fn replay(&self, verifier: WriteVerifier) {
-        if let Some(stripes) = &self.stripes {
-            *stripes.newest() = verifier;
-        }
         for (node, file) in self.files_by_node() {
             let mut state = file.lock();
             let losses = state.written.losses();

@@ -465,9 +465,11 @@ impl Volume {
         let begun = now();
         let synced = tokio::time::timeout(time_max, self.sync(self.transport.own())).await;
         let left = time_max.saturating_sub(now().since(begun));
-        self.transport
-            .close(left.min(std::time::Duration::from_secs(2)))
-            .await;
+        let left = left.min(std::time::Duration::from_secs(2));
+        if let Some(stripes) = &self.stripes {
+            stripes.close(left).await;
+        }
+        self.transport.close(left).await;
         synced.unwrap_or(Err(FsError::TimedOut))
     }
 }

@@ -8,10 +8,10 @@
 //! Read    the objects' parts, at once; what no object has are zeros
 //! Write   the objects' parts, then `Wrote` at the manager: size, times, who caches it
 //! append  `Extend` at the manager says where, then as a write
-//! Commit  at every store of the volume, then at the manager
+//! Commit  at every store of the file, then at the manager
 //! ```
-//! A request is answered when all of that is done, under the verifier of the stores' run in which
-//! it was. If that changes on the way, the whole is done again. A file that was cut while it was
+//! A request is answered when all of that is done, under the verifier of the runs of the storage
+//! servers in which it was. If one of them changes on the way, the whole is done again. A file that was cut while it was
 //! written ([`FileLayout::generation`]) is written again, too: nobody knows which came first.
 //!
 //! Where a file lies is asked once and remembered. A part that no object has is a hole, or the file
@@ -19,60 +19,64 @@
 
 mod carry;
 mod map;
+mod servers;
 
 use super::Volume;
 use crate::cache::{Node, NodeId};
-use crate::object::{MountTicket, ObjectCallError, StorageServer, StoreClient};
+use crate::object::{MountTicket, ObjectCallError, StoreClient};
 use crate::transport::{Call, CallError, Pending, Response, Transport};
 use base::limits::CLIENT_LAYOUTS_MAX;
-use base::{FsError, Handle, Principal, QuickMap, StoreId, WriteVerifier};
+use base::{FsError, Handle, Principal, QuickMap, ServerId, StoreId};
 use carry::{Carrying, Patience};
 use readahead::Line;
-use std::collections::BTreeMap;
+use servers::Servers;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 use wire::message::{
-    CompoundReply, FileLayout, FileRef, LayoutPurpose, ObjectError, Reply, Request, Step,
-    StepReply, Target,
+    CompoundReply, FileColumn, FileLayout, FileRef, LayoutPurpose, ObjectError, Reply, Request,
+    Step, StepReply, Target,
 };
 
 /// What a volume knows of its stores.
 pub(super) struct Stripes {
-    server: StorageServer,
-    stores: Mutex<BTreeMap<StoreId, StoreClient>>,
+    servers: Servers,
+    stores: Mutex<BTreeMap<Place, StoreClient>>,
+    /// Stores that have something that was not committed there.
+    dirty: Mutex<BTreeSet<Place>>,
     layouts: Mutex<QuickMap<Handle, Arc<FileLayout>>>,
     /// What is shown to the stores.
     tickets: OnceLock<Vec<Arc<MountTicket>>>,
     /// Bytes of reads that were handed over and have not arrived.
     reading: AtomicU64,
-    /// The newest run of the stores that was heard of.
-    verifier: Mutex<WriteVerifier>,
+}
+
+/// A store, with its server.
+type Place = (ServerId, StoreId);
+
+fn place(column: &FileColumn) -> Place {
+    (column.server, column.store)
 }
 
 impl Stripes {
     /// Asks which stores there are.
     pub(super) async fn open(transport: &Transport) -> Result<Self, CallError> {
-        transport.write_objects();
-        let server = StorageServer::over(transport.clone()).await;
-        let server = server.map_err(|error| match error {
-            ObjectCallError::Call(error) => error,
-            ObjectCallError::Object(_) => CallError::Protocol,
-        })?;
+        let servers = Servers::open(transport).await?;
+        // The run of the manager's own stores is heard with every answer.
         let pinged = transport.submit(&Request::Ping, Call::metadata());
-        let verifier = pinged.response().await?.verifier;
-        let stores = server.stores().iter();
-        let stores = stores.map(|summary| (summary.store, server.store(summary.store, None)));
+        pinged.response().await?;
         Ok(Self {
-            stores: Mutex::new(stores.collect()),
-            server,
+            stores: Mutex::new(servers.own_stores(|_| None)),
+            servers,
+            dirty: Mutex::default(),
             tickets: OnceLock::new(),
             layouts: Mutex::default(),
             reading: AtomicU64::new(0),
-            verifier: Mutex::new(verifier),
         })
     }
 
-    fn stores(&self) -> MutexGuard<'_, BTreeMap<StoreId, StoreClient>> {
+    fn stores(&self) -> MutexGuard<'_, BTreeMap<Place, StoreClient>> {
         self.stores
             .lock()
             .expect("no panic happens under this lock")
@@ -88,22 +92,54 @@ impl Stripes {
         tickets.find(is_for).cloned()
     }
 
+    fn dirty(&self) -> MutexGuard<'_, BTreeSet<Place>> {
+        self.dirty.lock().expect("no panic happens under this lock")
+    }
+
     fn layouts(&self) -> MutexGuard<'_, QuickMap<Handle, Arc<FileLayout>>> {
         let layouts = self.layouts.lock();
         layouts.expect("no panic happens under this lock")
     }
 
     /// A store that a layout names.
-    fn store(&self, store: StoreId) -> StoreClient {
+    ///
+    /// # Errors
+    /// [`FsError::TimedOut`] if its server cannot be reached in the time that a request has.
+    async fn store(&self, volume: &Volume, column: &FileColumn) -> Result<StoreClient, FsError> {
+        let known = self.stores().get(&place(column)).cloned();
+        if let Some(known) = known.filter(|_| self.servers.is_ready(column.server)) {
+            return Ok(known);
+        }
+        let ticket = self.ticket(column.store);
+        let client = self.servers.store(volume, *column, ticket).await?;
         let mut stores = self.stores();
-        let client = stores.entry(store);
-        let client = client.or_insert_with(|| self.server.store_under(store, self.ticket(store)));
-        client.clone()
+        let known = stores.get(&place(column));
+        match known.filter(|known| known.is_of(&client)) {
+            // What is in flight there is counted together.
+            Some(known) => Ok(known.clone()),
+            None => {
+                stores.insert(place(column), client.clone());
+                Ok(client)
+            }
+        }
     }
 
-    pub(super) fn newest(&self) -> MutexGuard<'_, WriteVerifier> {
-        let verifier = self.verifier.lock();
-        verifier.expect("no panic happens under this lock")
+    /// A store, if it was used before.
+    fn known_store(&self, column: &FileColumn) -> Option<StoreClient> {
+        self.stores().get(&place(column)).cloned()
+    }
+
+    /// Ends the sessions with storage servers.
+    pub(super) async fn close(&self, time_max: Duration) {
+        self.servers.close(time_max).await;
+    }
+
+    /// Where a file lies, if that is remembered.
+    fn known_layout(&self, file: &FileRef) -> Option<Arc<FileLayout>> {
+        match &file.target {
+            Target::Handle(handle) => self.layouts().get(handle).cloned(),
+            Target::Result(_) => None,
+        }
     }
 
     /// A layout is not true any more.
@@ -140,7 +176,7 @@ impl Volume {
                 }),
                 payload,
                 recalls_seen: carrying.recalls_seen(),
-                verifier: run.unwrap_or(*stripes.newest()),
+                verifier: run.unwrap_or(stripes.servers.runs.together()),
             };
             stripes.reading.fetch_sub(bytes, Ordering::Relaxed);
             // Nobody may wait any more.
@@ -162,14 +198,13 @@ impl Volume {
         if stripes.tickets.set(tickets.clone()).is_err() {
             return Err(CallError::Failed(FsError::Invalid).into());
         }
-        stripes.stores().clear();
-        for summary in stripes.server.stores() {
-            // It is known from now on.
-            let _ = stripes.store(summary.store);
-        }
+        // What was there before is used with them from now on.
+        *stripes.stores() = stripes.servers.own_stores(|store| stripes.ticket(store));
         let mut outcome = Ok(());
         for ticket in tickets {
-            outcome = outcome.and(ticket.show(&stripes.server).await);
+            let server = stripes.servers.for_ticket(self, ticket.head().server).await;
+            let server = server.map_err(CallError::Failed)?;
+            outcome = outcome.and(ticket.show(&server).await);
         }
         outcome
     }

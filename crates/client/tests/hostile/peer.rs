@@ -264,6 +264,7 @@ impl Peer {
         request_time_max: Duration,
     ) -> Result<Transport, ConnectError> {
         let endpoint = Endpoint {
+            server: None,
             name: "peer".to_owned(),
             addresses: vec![self.address],
             credential: self.credential.clone(),

@@ -7,9 +7,13 @@
 
 mod error;
 pub(crate) mod file;
+mod joined;
+mod members;
 mod registry;
 
 pub use error::DataError;
+pub use joined::Joining;
+pub(crate) use members::{Member, Members};
 pub(crate) use registry::{
     ParallelRecord, Registry, RegistryError, ValidCredentials, VolumePlace, VolumeRecord,
 };
@@ -34,16 +38,20 @@ use wire::message::CredentialKind;
 struct ClusterFile {
     cluster: String,
     authority: String,
+    /// Where the manager is, of a server that has joined; none if this is it.
+    #[serde(default)]
+    managers: Vec<String>,
 }
 
 /// Secrets.
 #[derive(Serialize, Deserialize)]
 struct SecretFile {
+    /// Nothing at a server that has joined.
     authority_key: String,
     handle_key: String,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 struct BootFile {
     boots: u64,
     /// The write verifier of the last run, or nothing, and the start of the kernel that it holds
@@ -59,7 +67,11 @@ pub(crate) struct DataDirectory {
     path: PathBuf,
     /// Locked for as long as it is open.
     _lock: File,
-    pub(crate) authority: Authority,
+    pub(crate) cluster: ClusterId,
+    /// Of the manager; a server that has joined has none.
+    pub(crate) authority: Option<Authority>,
+    /// Where the manager is, of a server that has joined.
+    pub(crate) managers: Vec<String>,
     pub(crate) handle_key: HandleKey,
     /// The same secret, for handles of parallel volumes.
     pub(crate) names_key: [u8; 32],
@@ -86,26 +98,7 @@ impl DataDirectory {
         path: &Path,
         prepare: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<(ClusterId, Credential), E> {
-        let io_error = |source| DataError::Io {
-            path: path.to_owned(),
-            source,
-        };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(io_error)?;
-        let _lock = lock(path)?;
-        if path.join("cluster.toml").exists() {
-            return Err(DataError::Initialised(path.to_owned()).into());
-        }
-        let others = fs::read_dir(path)
-            .map_err(io_error)?
-            .filter_map(Result::ok)
-            .any(|entry| !is_ours(&entry.file_name()));
-        if others {
-            return Err(DataError::NotEmpty(path.to_owned()).into());
-        }
+        let _lock = enter_new(path)?;
         let cluster = ClusterId(random());
         let now = SystemTime::now();
         let authority = Authority::create(cluster).map_err(DataError::from)?;
@@ -120,17 +113,13 @@ impl DataDirectory {
             handle_key: to_hex(&random::<32>()),
         };
         file::write(path, "secrets", &secrets)?;
-        let boot = BootFile {
-            boots: 0,
-            verifier: String::new(),
-            kernel: String::new(),
-        };
-        file::write(path, "boot", &boot)?;
+        file::write(path, "boot", &BootFile::default())?;
         Registry::init(path, &admin, now)?;
         prepare(path)?;
         let cluster_file = ClusterFile {
             cluster: to_hex(&cluster.0),
             authority: authority.certificate_pem(),
+            managers: Vec::new(),
         };
         file::write(path, "cluster", &cluster_file)?;
         Ok((cluster, admin))
@@ -157,12 +146,22 @@ impl DataDirectory {
         let lock = lock(path)?;
         let cluster: ClusterFile = file::read(path, "cluster")?;
         let secrets: SecretFile = file::read(path, "secrets")?;
-        let authority = Authority::load(&cluster.authority, &secrets.authority_key)?;
+        let server = Credential::load(&path.join("server"))?;
+        let authority = match secrets.authority_key.is_empty() {
+            true => None,
+            false => Some(Authority::load(&cluster.authority, &secrets.authority_key)?),
+        };
+        let own = authority
+            .as_ref()
+            .map_or(server.cluster(), Authority::cluster);
         let damaged = |name: &str| DataError::Damaged {
             path: path.join(name),
             why: "a value has the wrong form".to_owned(),
         };
-        if from_hex::<16>(&cluster.cluster) != Some(authority.cluster().0) {
+        let is_manager = authority.is_some();
+        if from_hex::<16>(&cluster.cluster) != Some(own.0)
+            || is_manager != cluster.managers.is_empty()
+        {
             return Err(damaged("cluster.toml"));
         }
         let handle_key = from_hex(&secrets.handle_key).ok_or_else(|| damaged("secrets.toml"))?;
@@ -183,10 +182,12 @@ impl DataDirectory {
         let directory = Self {
             path: path.to_owned(),
             _lock: lock,
+            cluster: own,
             authority,
+            managers: cluster.managers,
             handle_key: HandleKey::new(handle_key),
             names_key: handle_key,
-            server: Credential::load(&path.join("server"))?,
+            server,
             boot: boot_id(boots),
             boot_file: boot,
             write_verifier,
@@ -251,6 +252,35 @@ impl DataDirectory {
     }
 }
 
+/// As whom a manager asks storage servers that have joined: an administrator's credential of its
+/// own, made when the first one joins. One that was revoked is replaced.
+///
+/// # Errors
+/// [`RegistryError`].
+pub(crate) fn manager_credential(
+    data: &DataDirectory,
+    registry: &mut Registry,
+) -> Result<Credential, RegistryError> {
+    let directory = data.path.join("manager");
+    let known = Credential::load(&directory).ok().filter(|known| {
+        let serial = known.serial().unwrap_or_default();
+        registry.valid_credentials().contains(&serial)
+    });
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let authority = data.authority.as_ref().ok_or(RegistryError::NotFound)?;
+    let (kind, now) = (CredentialKind::Admin, SystemTime::now());
+    let label = "the manager";
+    let made = authority
+        .issue_local(kind, label, now)
+        .map_err(DataError::from)?;
+    let serial = made.serial().map_err(DataError::from)?;
+    made.save(&directory).map_err(DataError::from)?;
+    registry.add_credential(&serial, kind, label, now)?;
+    Ok(made)
+}
+
 /// There after a flush has failed, until the next start.
 const FLUSH_FAILED: &str = "flush-failed";
 
@@ -282,6 +312,31 @@ fn is_ours(name: &OsStr) -> bool {
         _ => name.to_owned(),
     };
     OURS.iter().any(|ours| whole.as_os_str() == *ours)
+}
+
+/// Makes and locks a directory in which nothing lies but what an earlier try has left.
+fn enter_new(path: &Path) -> Result<File, DataError> {
+    let io_error = |source| DataError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(io_error)?;
+    let lock = lock(path)?;
+    if path.join("cluster.toml").exists() {
+        return Err(DataError::Initialised(path.to_owned()));
+    }
+    let others = fs::read_dir(path)
+        .map_err(io_error)?
+        .filter_map(Result::ok)
+        .any(|entry| !is_ours(&entry.file_name()));
+    match others {
+        true => Err(DataError::NotEmpty(path.to_owned())),
+        false => Ok(lock),
+    }
 }
 
 fn lock(path: &Path) -> Result<File, DataError> {

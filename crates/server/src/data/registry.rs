@@ -15,6 +15,8 @@ use wire::message::{CredentialKind, CredentialSummary};
 
 /// Longest label in a list. A certificate's is at most 64 characters.
 const LABEL_BYTES_MAX: usize = 255;
+/// A storage server's kind.
+const SERVER: &str = "server";
 /// Join secrets that are good at one time.
 const JOINS_MAX: usize = 1024;
 
@@ -186,6 +188,7 @@ pub(crate) struct Registry {
     volumes: Vec<VolumeRecord>,
     credentials: Vec<CredentialEntry>,
     joins: Vec<JoinEntry>,
+    changes: u64,
 }
 
 impl Registry {
@@ -216,6 +219,13 @@ impl Registry {
         file::write(directory, "joins", &JoinsFile::default())
     }
 
+    /// Of a server that joins: it has nobody's but a copy of the manager's list.
+    pub(super) fn init_joined(directory: &Path) -> Result<(), DataError> {
+        file::write(directory, "volumes", &VolumesFile::default())?;
+        file::write(directory, "credentials", &CredentialsFile::default())?;
+        file::write(directory, "joins", &JoinsFile::default())
+    }
+
     pub(super) fn open(directory: &Path) -> Result<Self, DataError> {
         let volumes: VolumesFile = file::read(directory, "volumes")?;
         let credentials: CredentialsFile = file::read(directory, "credentials")?;
@@ -235,6 +245,8 @@ impl Registry {
             volumes: volumes.collect::<Result<_, DataError>>()?,
             credentials: credentials.credential,
             joins: joins.join,
+            // Another one with each run: whoever has a copy looks at it anew.
+            changes: u64::from_le_bytes(random()) >> 1,
         })
     }
 
@@ -352,7 +364,38 @@ impl Registry {
         Ok(self.write_credentials()?)
     }
 
-    fn write_credentials(&self) -> Result<(), DataError> {
+    /// Another number than before if the list of credentials has changed.
+    pub(crate) fn credential_changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Takes the manager's list of credentials over, of which this is a copy; says which are
+    /// refused from now on.
+    pub(crate) fn replace_credentials(
+        &mut self,
+        list: Vec<CredentialSummary>,
+    ) -> Result<Vec<String>, RegistryError> {
+        let entry = |credential: CredentialSummary| CredentialEntry {
+            serial: credential.serial,
+            kind: kind_text(credential.kind),
+            label: credential.label,
+            issued: credential.issued,
+            revoked: credential.revoked,
+        };
+        self.credentials = list.into_iter().map(entry).collect();
+        let living = self.credentials.iter().filter(|known| !known.revoked);
+        let living: HashSet<String> = living.map(|known| known.serial.clone()).collect();
+        let mut refused = Vec::new();
+        self.valid.change(|serials| {
+            refused.extend(serials.difference(&living).cloned());
+            *serials = living;
+        });
+        self.write_credentials()?;
+        Ok(refused)
+    }
+
+    fn write_credentials(&mut self) -> Result<(), DataError> {
+        self.changes += 1;
         let state = CredentialsFile {
             credential: self.credentials.clone(),
         };
@@ -389,6 +432,7 @@ impl Registry {
     pub(crate) fn take_join(
         &mut self,
         secret: &[u8; 32],
+        for_server: bool,
         now: SystemTime,
     ) -> Result<CredentialKind, RegistryError> {
         let now = unix_seconds(now);
@@ -397,6 +441,9 @@ impl Registry {
             .joins
             .iter()
             .position(|j| j.digest == wanted && j.expires > now);
+        // What is for the one is not used up by the other.
+        let is_server = |at: &usize| self.joins[*at].kind == SERVER;
+        let place = place.filter(|at| is_server(at) == for_server);
         let join = self.joins.remove(place.ok_or(RegistryError::NotFound)?);
         self.write_joins()?;
         kind_of(&join.kind).ok_or(RegistryError::NotFound)
@@ -427,6 +474,7 @@ fn kind_text(kind: CredentialKind) -> String {
         CredentialKind::Admin => "admin".to_owned(),
         CredentialKind::Host => "host".to_owned(),
         CredentialKind::User { uid } => format!("user:{uid}"),
+        CredentialKind::Server => SERVER.to_owned(),
     }
 }
 
@@ -434,6 +482,7 @@ fn kind_of(text: &str) -> Option<CredentialKind> {
     match text {
         "admin" => Some(CredentialKind::Admin),
         "host" => Some(CredentialKind::Host),
+        SERVER => Some(CredentialKind::Server),
         other => {
             let uid = other.strip_prefix("user:")?.parse().ok()?;
             Some(CredentialKind::User { uid })

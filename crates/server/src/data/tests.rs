@@ -18,7 +18,7 @@ fn what_was_initialised_opens_and_each_run_has_its_own_identity() {
     let (cluster, admin) = DataDirectory::init(&path).unwrap();
     assert_eq!(admin.cluster(), cluster);
     let (first, registry) = DataDirectory::open(&path).unwrap();
-    assert_eq!(first.authority.cluster(), cluster);
+    assert_eq!(first.cluster, cluster);
     assert_eq!(registry.credentials(0, 9).0.len(), 1);
     let boot = first.boot;
     first.begin_run().unwrap();
@@ -168,16 +168,16 @@ fn a_join_secret_is_good_once_and_in_time() {
         "the secret itself is not stored"
     );
 
-    assert!(registry.take_join(&[0; 32], now).is_err());
-    let kind = registry.take_join(&secret, now).unwrap();
+    assert!(registry.take_join(&[0; 32], false, now).is_err());
+    let kind = registry.take_join(&secret, false, now).unwrap();
     assert_eq!(kind, CredentialKind::User { uid: 7 });
     assert!(matches!(
-        registry.take_join(&secret, now),
+        registry.take_join(&secret, false, now),
         Err(RegistryError::NotFound)
     ));
     let after = now + Duration::from_secs(61);
     assert!(matches!(
-        registry.take_join(&late, after),
+        registry.take_join(&late, false, after),
         Err(RegistryError::NotFound)
     ));
 }
@@ -239,7 +239,7 @@ fn an_initialisation_that_was_cut_short_is_done_again() {
         }
         let (cluster, admin) = DataDirectory::init(&path).unwrap();
         let (open, registry) = DataDirectory::open(&path).unwrap();
-        assert_eq!(open.authority.cluster(), cluster);
+        assert_eq!(open.cluster, cluster);
         let kept = Credential::load(&path.join(ADMIN)).unwrap();
         assert_eq!(kept.to_pem(), admin.to_pem());
         let serial = registry.credentials(0, 9).0[0].serial.clone();

@@ -6,7 +6,7 @@
 use super::desk::Reply;
 use super::plan::PlanDevice;
 use super::record::{Delivered, Row, ticket_id};
-use super::servers::{Servers, Trouble};
+use super::servers::{Servers, StoreAt, Trouble};
 use super::{ask::Wish, report};
 use crate::storage::SpaceRequest;
 use base::limits::TICKET_CLOCK_ERROR_MAX;
@@ -97,7 +97,7 @@ fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
         Task::Extend { end } => {
             let end = end.plus(row.lifetime_secs);
             for slice in row.slices.iter().filter(|slice| slice.aus > 0) {
-                servers.extend(slice.store, id, end)?;
+                servers.extend(slice.at(), id, end)?;
             }
             Ok(Outcome::Done)
         }
@@ -117,13 +117,13 @@ fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
                 row.delivered.windows,
                 u64::MAX,
                 errand.now,
-            );
+            )?;
             Ok(Outcome::Delivered(delivered))
         }
         Task::Report { from_second } => {
             let present = row.present(errand.now);
             let is_collected = present < row.delivered.windows;
-            let (live, record) = collect(servers, id, row, present, *from_second, errand.now);
+            let (live, record) = collect(servers, id, row, present, *from_second, errand.now)?;
             let all = if is_collected { row.delivered } else { live };
             Ok(Outcome::Report(all, record))
         }
@@ -131,7 +131,7 @@ fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
 }
 
 /// Each window with its ticket, and the stores in which it has space.
-fn spaces(id: TicketId, row: &Row) -> impl Iterator<Item = (StoreId, SpaceRequest)> {
+fn spaces(id: TicketId, row: &Row) -> impl Iterator<Item = (StoreAt, SpaceRequest)> {
     let windows = (0..).zip(row.planned());
     windows.flat_map(move |(number, window)| {
         let slices = row.slices.iter().filter(|slice| slice.aus > 0);
@@ -142,22 +142,22 @@ fn spaces(id: TicketId, row: &Row) -> impl Iterator<Item = (StoreId, SpaceReques
                 aus: slice.aus,
                 records: slice.aus.max(RECORDS_MIN),
             };
-            (slice.store, request)
+            (slice.at(), request)
         })
     })
 }
 
 fn confirm(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> {
-    spaces(id, row).try_for_each(|(store, request)| servers.confirm(store, &request))
+    spaces(id, row).try_for_each(|(at, request)| servers.confirm(at, &request))
 }
 
 fn give_back(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> {
-    spaces(id, row).try_for_each(|(store, request)| servers.release(store, request.ticket))
+    spaces(id, row).try_for_each(|(at, request)| servers.release(at, request.ticket))
 }
 
 fn used(servers: &Servers, id: TicketId, row: &Row) -> Result<u64, Trouble> {
-    let used = spaces(id, row).map(|(store, request)| {
-        let used = servers.used(store, request.ticket)?;
+    let used = spaces(id, row).map(|(at, request)| {
+        let used = servers.used(at, request.ticket)?;
         Ok(used.map_or(0, |(_, used)| used))
     });
     used.sum()
@@ -190,13 +190,13 @@ fn collect(
     number: u32,
     from_second: u64,
     now: Moment,
-) -> (Delivered, Vec<ReportSecond>) {
+) -> Result<(Delivered, Vec<ReportSecond>), Trouble> {
     let mut sum = row.delivered;
     sum.windows = sum.windows.max(number + 1);
     let ticket = ticket_id(id, number);
     let mut seconds = BTreeMap::new();
     for slice in &row.slices {
-        if let Some((record, totals)) = servers.seconds(slice.store, ticket, from_second) {
+        if let Some((record, totals)) = servers.seconds(slice.at(), ticket, from_second)? {
             sum.seconds += totals.seconds;
             sum.kept += totals.kept;
             sum.bytes += totals.bytes;
@@ -207,11 +207,11 @@ fn collect(
             .map(|window| row.space_interval(window));
         let is_due = slice.aus > 0 && space.is_some_and(|space: Interval| space.contains(now));
         if is_due {
-            let held = servers.used(slice.store, ticket);
+            let held = servers.used(slice.at(), ticket);
             // What cannot be asked is not lost.
             let is_lost = held.is_ok_and(|held| held.is_none_or(|(aus, _)| aus < slice.aus));
             sum.space_lost |= is_lost;
         }
     }
-    (sum, seconds.into_values().collect())
+    Ok((sum, seconds.into_values().collect()))
 }

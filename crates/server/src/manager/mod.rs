@@ -62,13 +62,16 @@ pub use ledger::LedgerError;
 pub use record::MANAGER_FORMAT_VERSION;
 pub use reign::{ManagerError, Open, Opening};
 
+use crate::cluster::Cluster;
 use crate::storage::Storage;
 use base::limits::{RESERVE_QUEUE_MAX, RESERVE_TIME_MAX};
 use base::{ServerId, StoreId, VolumeId};
 use desk::{Asker, Question, failure};
 use meta::{Embedded, Engine};
+pub(crate) use plan::PlanDevice;
 use reign::Reign;
 use servers::Servers;
+pub(crate) use servers::{StorageServers, Trouble};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -102,16 +105,22 @@ impl Manager {
     ///
     /// # Errors
     /// [`ManagerError`].
-    pub(crate) fn open(directory: &Path, storage: &Arc<Storage>) -> Result<Self, ManagerError> {
+    pub(crate) fn open(directory: &Path, cluster: &Arc<Cluster>) -> Result<Self, ManagerError> {
         let path = directory.join(LEDGER);
-        if storage.devices().is_empty() && !path.exists() {
+        if cluster.devices().is_empty() && !path.exists() {
             return Ok(Self(Mutex::new(None)));
         }
         let open: Open = Box::new(move || {
             let path = path.clone();
             Box::pin(async move { Ok(Embedded::open(path).await? as Arc<dyn Engine>) })
         });
-        Self::start(open, storage.clone(), storage.server().to_string())
+        let holder = cluster.own().server().to_string();
+        Self::start(open, cluster.clone(), holder)
+    }
+
+    /// None: this server promises nothing.
+    pub(crate) fn none() -> Self {
+        Self(Mutex::new(None))
     }
 
     /// A manager of one server's stores on any engine, for who embeds one or measures it; `holder`

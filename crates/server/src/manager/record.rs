@@ -48,6 +48,13 @@ pub(crate) struct RowSlice {
     pub(crate) aus: u64,
 }
 
+impl RowSlice {
+    /// Where it is.
+    pub(crate) fn at(&self) -> (ServerId, StoreId) {
+        (self.server, self.store)
+    }
+}
+
 /// What was delivered in the windows that are over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Delivered {

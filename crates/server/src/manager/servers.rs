@@ -1,8 +1,9 @@
 //! Storage servers, as a manager needs them.
 //!
-//! One trait, so that servers of other machines are another implementation: today a manager speaks
-//! to the storage server of its own process. Everything but [`StorageServers::issue`] may block for
-//! as long as a store takes to make something durable, and is called by the errands alone.
+//! One trait: the storage server of this process here, those of other machines with it in
+//! [`crate::cluster`]. [`StorageServers::issue`] and [`StorageServers::devices`] do not block;
+//! everything else may, for as long as a store takes to make something durable, and is called by
+//! the errands alone.
 
 use super::plan::PlanDevice;
 use crate::storage::{SpaceError, SpaceRequest, Storage, StorageError, Totals};
@@ -30,6 +31,9 @@ pub(crate) enum Trouble {
     Failed(String),
 }
 
+/// A store, with its server.
+pub(crate) type StoreAt = (ServerId, StoreId);
+
 /// See the module's head.
 pub(crate) trait StorageServers: Send + Sync {
     /// The time by which windows are judged.
@@ -42,16 +46,16 @@ pub(crate) trait StorageServers: Send + Sync {
     fn issue(&self, server: ServerId, head: &Head, terms: &Terms) -> Option<Ticket>;
 
     /// Gives a ticket space. Durable; asked again for the same, it says yes again.
-    fn confirm(&self, store: StoreId, request: &SpaceRequest) -> Result<(), Trouble>;
+    fn confirm(&self, at: StoreAt, request: &SpaceRequest) -> Result<(), Trouble>;
 
     /// Lengthens a ticket's space. Durable.
-    fn extend(&self, store: StoreId, ticket: TicketId, end: Moment) -> Result<(), Trouble>;
+    fn extend(&self, at: StoreAt, ticket: TicketId, end: Moment) -> Result<(), Trouble>;
 
     /// Takes a ticket's space back with everything in it. Durable; without space nothing is done.
-    fn release(&self, store: StoreId, ticket: TicketId) -> Result<(), Trouble>;
+    fn release(&self, at: StoreAt, ticket: TicketId) -> Result<(), Trouble>;
 
     /// Allocation units that a ticket has, and those of them that are in use.
-    fn used(&self, store: StoreId, ticket: TicketId) -> Result<Option<(u64, u64)>, Trouble>;
+    fn used(&self, at: StoreAt, ticket: TicketId) -> Result<Option<(u64, u64)>, Trouble>;
 
     /// Takes tickets of one server back, each until a second. Durable.
     fn revoke(&self, server: ServerId, tickets: &[(TicketId, u64)]) -> Result<(), Trouble>;
@@ -59,10 +63,10 @@ pub(crate) trait StorageServers: Send + Sync {
     /// What a ticket got from one store, from a second on; none if it was not used there.
     fn seconds(
         &self,
-        store: StoreId,
+        at: StoreAt,
         ticket: TicketId,
         from_second: u64,
-    ) -> Option<(Vec<TicketSecond>, Totals)>;
+    ) -> Result<Option<(Vec<TicketSecond>, Totals)>, Trouble>;
 }
 
 impl StorageServers for Storage {
@@ -92,17 +96,17 @@ impl StorageServers for Storage {
         (server == self.server()).then(|| Self::issue(self, &head, terms))
     }
 
-    fn confirm(&self, store: StoreId, request: &SpaceRequest) -> Result<(), Trouble> {
+    fn confirm(&self, (_, store): StoreAt, request: &SpaceRequest) -> Result<(), Trouble> {
         self.confirm_space(store, request)
             .map_err(|error| trouble(store, error))
     }
 
-    fn extend(&self, store: StoreId, ticket: TicketId, end: Moment) -> Result<(), Trouble> {
+    fn extend(&self, (_, store): StoreAt, ticket: TicketId, end: Moment) -> Result<(), Trouble> {
         let extended = self.extend_space(store, ticket, end);
         extended.map_err(|error| trouble(store, error))
     }
 
-    fn release(&self, store: StoreId, ticket: TicketId) -> Result<(), Trouble> {
+    fn release(&self, (_, store): StoreAt, ticket: TicketId) -> Result<(), Trouble> {
         match self.release_space(store, ticket) {
             // Its space went with it.
             Err(SpaceError::UnknownStore(_)) => Ok(()),
@@ -110,7 +114,7 @@ impl StorageServers for Storage {
         }
     }
 
-    fn used(&self, store: StoreId, ticket: TicketId) -> Result<Option<(u64, u64)>, Trouble> {
+    fn used(&self, (_, store): StoreAt, ticket: TicketId) -> Result<Option<(u64, u64)>, Trouble> {
         self.space_used(store, ticket)
             .map_err(|error| trouble(store, error))
     }
@@ -129,11 +133,11 @@ impl StorageServers for Storage {
 
     fn seconds(
         &self,
-        store: StoreId,
+        (_, store): StoreAt,
         ticket: TicketId,
         from_second: u64,
-    ) -> Option<(Vec<TicketSecond>, Totals)> {
-        Self::seconds(self, store, &[ticket], from_second)
+    ) -> Result<Option<(Vec<TicketSecond>, Totals)>, Trouble> {
+        Ok(Self::seconds(self, store, &[ticket], from_second))
     }
 }
 

@@ -68,7 +68,7 @@ impl Execution {
         };
         if change.size.is_some() {
             self.changes(&place);
-            self.may_cut(&place);
+            self.may_cut(&place)?;
         }
         let tree = &place.volume.tree;
         let outcome = tree.set_attributes(self.by(worker), &place.inner, change, file.as_deref());

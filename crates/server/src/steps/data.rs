@@ -173,7 +173,7 @@ impl Execution {
         };
         if truncate {
             self.changes(&place);
-            self.may_cut(&place);
+            self.may_cut(&place)?;
         }
         let tree = &place.volume.tree;
         let opened = tree.open_file(self.by(worker), &place.inner, options);

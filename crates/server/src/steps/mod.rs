@@ -401,10 +401,15 @@ impl Execution {
     }
 
     /// A file of a parallel volume may become shorter.
-    fn may_cut(&mut self, place: &Place) {
+    ///
+    /// # Errors
+    /// [`FsError::Io`] if it could not be cut now.
+    fn may_cut(&mut self, place: &Place) -> Result<(), FsError> {
         if let Some(parallel) = place.volume.tree.parallel() {
+            parallel.check_cut(&self.turn, &place.inner)?;
             self.cuts.push(parallel.begin_cut(&place.inner));
         }
+        Ok(())
     }
 
     /// As [`Self::target`], for a step that changes it.

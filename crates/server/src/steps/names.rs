@@ -218,7 +218,7 @@ impl Execution {
             };
             if truncate && let Some(there) = self.peek(worker, &parent, name) {
                 let there = self.place_of(&parent, &there);
-                self.may_cut(&there);
+                self.may_cut(&there)?;
             }
         }
         let outer = |node: &Node| parent.volume.outer(&node.handle);

@@ -59,6 +59,16 @@ pub struct DeviceInfo {
     pub failure: Option<String>,
 }
 
+impl DeviceInfo {
+    /// Whether all objects live until somebody removes them.
+    #[must_use]
+    pub fn keeps_objects(&self) -> bool {
+        let lifetimes = self.lifetimes;
+        let ends = lifetimes.default_seconds.or(lifetimes.longest_seconds);
+        ends.is_none()
+    }
+}
+
 /// A store at work.
 pub(crate) struct Device {
     pub(crate) id: StoreId,
@@ -142,9 +152,7 @@ impl Device {
         let capability = store.capability().ok();
         let plan = capability.as_ref().and_then(Plan::of);
         let capability = capability.filter(|_| plan.is_some());
-        let plan = plan.unwrap_or_else(|| {
-            Plan::new(&unmeasured(), Floors::default()).expect("both directions are there")
-        });
+        let plan = plan.unwrap_or_else(Plan::unmeasured);
         let (layout, store, plan) = (store.layout(), Arc::new(store), Arc::new(plan));
         let dispatcher = Dispatcher::start(clock.clone(), plan.clone(), is_first_come);
         let dispatcher = dispatcher.map_err(StorageError::Thread)?;
@@ -186,6 +194,13 @@ impl Device {
             is_degraded,
             failure: status.failure,
         }
+    }
+}
+
+impl Plan {
+    /// For a device that was not measured, of which nothing is promised.
+    pub(crate) fn unmeasured() -> Self {
+        Self::new(&unmeasured(), Floors::default()).expect("both directions are there")
     }
 }
 

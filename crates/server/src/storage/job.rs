@@ -212,10 +212,15 @@ impl Job {
             | S::Punch { object, .. }
             | S::SetAttribute { object, .. }
             | S::RemoveAttribute { object, .. }
+            | S::Cut { object, .. }
+            | S::Discard { object }
             | S::Delete { object } => (Some(*object), Operations::WRITE),
             S::Commit => return Ok(()),
             S::List { .. } if is_machine => return Ok(()),
-            S::ConfirmSpace { .. } | S::ExtendSpace { .. } | S::ReleaseSpace { .. }
+            S::ConfirmSpace { .. }
+            | S::ExtendSpace { .. }
+            | S::ReleaseSpace { .. }
+            | S::SpaceUsed { .. }
                 if kind == CredentialKind::Admin =>
             {
                 return Ok(());
@@ -223,7 +228,8 @@ impl Job {
             S::List { .. }
             | S::ConfirmSpace { .. }
             | S::ExtendSpace { .. }
-            | S::ReleaseSpace { .. } => return Err(ObjectError::Forbidden),
+            | S::ReleaseSpace { .. }
+            | S::SpaceUsed { .. } => return Err(ObjectError::Forbidden),
         };
         if object.is_some_and(is_system) {
             return Err(ObjectError::Forbidden);
@@ -435,6 +441,13 @@ impl Job {
                 Ok(ObjectStepReply::Info(summary(&info)))
             }
             ObjectStep::Delete { object } => done(store.delete(*object)),
+            ObjectStep::Cut { object, size_bytes } => {
+                let store = self.device.id;
+                space(self.storage.cut_object(store, *object, *size_bytes))
+            }
+            ObjectStep::Discard { object } => {
+                space(self.storage.delete_object(self.device.id, *object))
+            }
             ObjectStep::List { from, count_max } => {
                 let count_max = (*count_max as usize).min(OBJECTS_PER_PAGE_MAX);
                 let (list, next) = store.list(*from, count_max).map_err(failed)?;
@@ -443,6 +456,21 @@ impl Job {
                     list: list.map(summary).collect(),
                     next,
                 })
+            }
+            ObjectStep::Write { .. }
+            | ObjectStep::Append { .. }
+            | ObjectStep::Read { .. }
+            | ObjectStep::Commit => unreachable!("begun in another way"),
+            of_space => self.change_space(of_space),
+        }
+    }
+
+    /// Steps about the space of tickets, for managers.
+    fn change_space(&self, step: &ObjectStep) -> Outcome {
+        match step {
+            ObjectStep::SpaceUsed { ticket } => {
+                let held = self.device.space_used(*ticket).map_err(failed)?;
+                Ok(ObjectStepReply::Space { held })
             }
             ObjectStep::ConfirmSpace {
                 ticket,
@@ -464,10 +492,7 @@ impl Job {
                 space(self.device.extend_space(*ticket, moment(*end_secs)))
             }
             ObjectStep::ReleaseSpace { ticket } => space(self.device.release_space(*ticket)),
-            ObjectStep::Write { .. }
-            | ObjectStep::Append { .. }
-            | ObjectStep::Read { .. }
-            | ObjectStep::Commit => unreachable!("begun in another way"),
+            _ => unreachable!("all others are carried out before"),
         }
     }
 
@@ -624,8 +649,21 @@ fn space(done: Result<(), SpaceError>) -> Outcome {
         Err(SpaceError::UnknownStore(_) | SpaceError::Missing(_)) => Err(ObjectError::UnknownStore),
         Err(SpaceError::Conflict) => Err(ObjectError::Conflict),
         Err(SpaceError::NotHeld) => Err(ObjectError::NotHeld),
+        Err(SpaceError::Store(StoreError::Refused {
+            wanted,
+            room,
+            offer,
+        })) => Err(ObjectError::NoRoom {
+            wanted,
+            room,
+            offer_secs: seconds(offer.0),
+        }),
         Err(SpaceError::Store(error)) => Err(failed(error)),
     }
+}
+
+fn seconds(offer: Option<Interval>) -> Option<(u64, u64)> {
+    offer.map(|interval| (interval.start().as_secs(), interval.end().as_secs()))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
@@ -643,9 +681,7 @@ fn error_of(error: &StoreError) -> ObjectError {
         StoreError::NotHeld(_) => ObjectError::NotHeld,
         StoreError::Used { .. } => ObjectError::SpaceUsed,
         StoreError::Refused { offer, .. } => ObjectError::Refused {
-            offer_secs: offer
-                .0
-                .map(|interval| (interval.start().as_secs(), interval.end().as_secs())),
+            offer_secs: seconds(offer.0),
         },
         StoreError::Lifetime { .. } | StoreError::NotRenewable(_) => ObjectError::Lifetime,
         StoreError::TooLong { .. } => ObjectError::TooLong,

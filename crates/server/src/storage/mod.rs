@@ -142,6 +142,14 @@ pub(crate) struct Opening {
     pub(crate) older_accepted: Vec<StoreId>,
 }
 
+/// The identity of the server whose data directory this is; a new one if it has none.
+///
+/// # Errors
+/// [`StorageError::Data`].
+pub(crate) fn identity(directory: &Path) -> Result<ServerId, StorageError> {
+    Ok(StorageState::open(directory)?.server)
+}
+
 impl Storage {
     /// Opens all stores of the server. One that cannot be opened is missing.
     ///
@@ -265,6 +273,13 @@ impl Storage {
     /// The key that tickets for this server are issued under.
     pub fn ticket_key(&self) -> TicketKey {
         self.known().key().clone()
+    }
+
+    /// Number and secret of that key, and the epoch: what a manager issues tickets with.
+    pub(crate) fn shared_key(&self) -> (u32, [u8; 32], u64) {
+        let known = self.known();
+        let (id, secret) = known.shared_key();
+        (id, secret, known.epoch)
     }
 
     /// Tickets of older epochs are refused.

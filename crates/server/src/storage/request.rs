@@ -4,9 +4,9 @@
 //! whose unreserved requests have filled their share goes on to be read, and a reserved one behind
 //! them passes.
 
-use super::Storage;
 use super::held::{Charge, HeldTicket, MemoryClass};
 use super::job::{Job, Progress};
+use super::{Storage, StorageError};
 use crate::link::Destination;
 use crate::memory::Arrival;
 use crate::session::Session;
@@ -19,9 +19,9 @@ use std::time::Instant;
 use store::device::{Capability, Direction};
 use wire::frame::{Class, Frame, FrameKind};
 use wire::message::{
-    CredentialKind, Farewell, ObjectBatch, ObjectError, ObjectReply, ObjectRequest, ObjectStep,
-    ObjectStepReply, RecordSecond, RecordTotal, Refusal, Reply, Shortfall, StoreSummary,
-    TicketRefusal, frame,
+    CredentialKind, DeviceSummary, Farewell, ObjectBatch, ObjectError, ObjectReply, ObjectRequest,
+    ObjectStep, ObjectStepReply, RecordSecond, RecordTotal, Refusal, Reply, Shortfall,
+    StoreSummary, TicketRefusal, frame,
 };
 
 /// Memory that a request takes besides its data.
@@ -69,6 +69,27 @@ impl ObjectIncoming {
                 self.session.tickets.close(number);
                 return self.answer(ObjectReply::Done);
             }
+            ObjectRequest::Devices
+            | ObjectRequest::LineageRecord { .. }
+            | ObjectRequest::Revoke { .. }
+                if !is_admin =>
+            {
+                return self.answer(ObjectReply::Failed(ObjectError::Forbidden));
+            }
+            ObjectRequest::Devices => return self.answer(storage.for_managers()),
+            ObjectRequest::LineageRecord {
+                store,
+                lineage,
+                from_second,
+            } => {
+                let none = ObjectReply::Failed(ObjectError::Ticket(TicketRefusal::NotOpen));
+                let record = storage.record(store, &lineage, from_second);
+                return self.answer(record.unwrap_or(none));
+            }
+            ObjectRequest::Revoke { tickets } => {
+                self.revoke(storage.clone(), tickets);
+                return Ok(());
+            }
             ObjectRequest::TicketRecord {
                 number,
                 store,
@@ -88,6 +109,23 @@ impl ObjectIncoming {
         }
         self.begin(storage, batch);
         Ok(())
+    }
+
+    /// Takes tickets back; the disk is waited for elsewhere.
+    fn revoke(self, storage: Arc<Storage>, tickets: Vec<(base::TicketId, u64)>) {
+        tokio::task::spawn_blocking(move || {
+            let revoked = storage.revoke(&tickets);
+            self.send(&Reply::Object(match revoked {
+                Ok(()) => ObjectReply::Done,
+                Err(StorageError::TooManyRevoked) => {
+                    ObjectReply::Failed(ObjectError::TooManyRevoked)
+                }
+                Err(error) => {
+                    tracing::error!(%error, "revoked tickets cannot be noted");
+                    ObjectReply::Failed(ObjectError::Device)
+                }
+            }));
+        });
     }
 
     fn answer(self, reply: ObjectReply) -> Result<(), Farewell> {
@@ -211,7 +249,7 @@ impl ObjectIncoming {
 fn user(session: &Session) -> UserKey {
     match session.peer.kind {
         CredentialKind::User { uid } => UserKey(u64::from(uid)),
-        CredentialKind::Admin | CredentialKind::Host => {
+        CredentialKind::Admin | CredentialKind::Host | CredentialKind::Server => {
             let hash = blake3::hash(session.peer.serial.as_bytes());
             let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
             // Beyond all numbers of users.
@@ -282,6 +320,20 @@ impl Storage {
                 bytes: totals.bytes,
             },
         })
+    }
+
+    /// All stores, with what a manager needs to promise of them.
+    fn for_managers(&self) -> ObjectReply {
+        let devices = self.summaries(true).into_iter().map(|summary| {
+            let info = self.device(summary.store).map(|device| device.info());
+            let capability = info.as_ref().and_then(|info| info.capability.as_ref());
+            DeviceSummary {
+                capability: capability.map(Capability::encode).unwrap_or_default(),
+                keeps_objects: info.is_some_and(|info| info.keeps_objects()),
+                summary,
+            }
+        });
+        ObjectReply::Devices(devices.collect())
     }
 
     /// All stores, as they are.

@@ -164,6 +164,15 @@ impl StorageState {
         file::write(&self.directory, NAME, &contents)
     }
 
+    /// Number and secret of that key, for the manager.
+    pub(super) fn shared_key(&self) -> (u32, [u8; 32]) {
+        let record = self.secrets.last().expect("there is always one");
+        (
+            record.id,
+            from_hex(&record.secret).expect("it was read as a key"),
+        )
+    }
+
     /// The key that new tickets are under.
     pub(super) fn key(&self) -> &TicketKey {
         self.keys.last().expect("there is always one")

@@ -13,6 +13,7 @@
 mod file;
 mod parallel;
 mod stores;
+mod targets;
 
 pub(crate) use file::File;
 pub(crate) use parallel::{Cutting, Parallel, ParallelError, start};

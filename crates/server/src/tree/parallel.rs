@@ -1,7 +1,7 @@
 //! A parallel volume at work: its namespace, and what the manager has stores do.
 //!
 //! Names lie in a file of their own in the data directory, an engine for each volume. Contents lie
-//! in the stores of this server, where clients read and write them without asking here; the
+//! in the stores of the cluster, where clients read and write them without asking here; the
 //! manager says where ([`Parallel::layout`]) and is told when a file has been written.
 //!
 //! # Cuts
@@ -13,17 +13,18 @@
 //! and whoever tells that he has written under an old one is told to write again. Generations are
 //! counters for groups of files, in memory, and begin at a random number with each run.
 
-use super::stores::{ChoreError, Stores};
+use super::stores::{Carried, ChoreError, Stores, layout_of};
+use super::targets;
+use crate::cluster::Cluster;
 use crate::data::ParallelRecord;
-use crate::storage::{SessionTickets, Storage};
+use crate::storage::SessionTickets;
 use base::limits::{LAYOUT_COLUMNS_MAX, LOCK_GRACE_TIME, META_PAGE_ENTRIES_MAX};
 use base::{FileSystemStat, FsError, Handle, RequestId, SessionId, StoreId, Timestamp, VolumeId};
 use meta::namespace::{
-    self, Chore, Layout, Namespace, NamespaceError, NamespaceOptions, Redundancy, Striping, Target,
-    Turn,
+    self, Chore, Layout, Namespace, NamespaceError, NamespaceOptions, Redundancy, Turn,
 };
 use meta::{Embedded, Engine, MetaError, campaign};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -61,7 +62,7 @@ pub(crate) enum ParallelError {
     #[error("no store of this server could be opened; `azekura status` says why")]
     NoStoreLeft,
     /// Something of it is to be removed from a store that is missing.
-    #[error("{0} of its removed or cut files have something in a store that is missing")]
+    #[error("{0} of its removed or cut files have something in a store that is not there")]
     Left(u64),
     /// The stripe unit does not fit a store.
     #[error("a stripe unit of {unit} bytes is no multiple of {au}, the allocation unit of a store")]
@@ -84,15 +85,18 @@ pub(crate) enum ParallelError {
 pub(crate) struct Parallel {
     pub(crate) names: Arc<Namespace>,
     volume: VolumeId,
-    /// Bytes of a column before the next one's turn, as a power of two.
-    unit_log2: u8,
     engine: Arc<Embedded>,
-    storage: Arc<Storage>,
+    cluster: Arc<Cluster>,
+    record: ParallelRecord,
     runtime: Runtime,
     generations: Generations,
-    /// One at a time does chores. These wait for a store that is missing, and are done at the
-    /// others.
-    working: tokio::sync::Mutex<BTreeSet<u64>>,
+    /// One at a time does chores.
+    working: tokio::sync::Mutex<Waiting>,
+    /// Cuts that were not done when they were due, and whose: until they are, nobody is told where
+    /// the file lies.
+    uncut: Mutex<BTreeMap<u64, u64>>,
+    /// New files are laid out over these.
+    spread: Mutex<BTreeSet<u16>>,
     /// Cuts that could not be done when they were due.
     late: Mutex<Vec<Cutting>>,
     /// There are chores.
@@ -139,44 +143,39 @@ impl Drop for Cutting {
 struct Worked {
     /// So many are done.
     done: usize,
-    /// So many wait for a store that is missing.
+    /// So many wait for a store that is missing or a server that is away.
     left: usize,
 }
 
-/// Does chores; says how many are done, and which are left for a store that is missing.
+/// Chores that wait for a store that is missing or a server that is away, and are done at the
+/// others.
+#[derive(Default)]
+struct Waiting {
+    numbers: BTreeSet<u64>,
+    /// Which servers were there, see [`Cluster::arrivals`].
+    arrivals: u64,
+}
+
+/// Does chores, and notes those that are done.
 fn carry_out(
     names: &Namespace,
-    storage: &Storage,
+    cluster: &Cluster,
     volume: VolumeId,
     chores: &[(u64, Chore)],
-) -> Result<(usize, Vec<u64>), ChoreError> {
+) -> Carried {
     let stores = Stores {
-        storage,
+        cluster,
         volume,
         targets: &names.targets(),
     };
-    stores.carry_out(chores.iter().map(|(_, chore)| chore))?;
-    let (left, done): (Vec<_>, Vec<_>) = chores
-        .iter()
-        .partition(|(_, chore)| stores.lacks(layout_of(chore)));
-    let numbers = |chores: Vec<&(u64, Chore)>| -> Vec<u64> {
-        chores.into_iter().map(|(number, _)| *number).collect()
-    };
-    let (left, done) = (numbers(left), numbers(done));
+    let carried = stores.carry_out(chores);
     // What is not noted as done is done once more.
-    if !done.is_empty()
-        && let Err(error) = names.chores_done(&Turn::new(), &done)
+    if !carried.done.is_empty()
+        && let Err(error) = names.chores_done(&Turn::new(), &carried.done)
     {
         tracing::debug!(%error, "chores are not noted as done");
     }
-    Ok((done.len(), left))
-}
-
-/// Where the file of a chore lies.
-fn layout_of(chore: &Chore) -> &namespace::Layout {
-    match chore {
-        Chore::Delete(layout) | Chore::Cut { layout, .. } => layout,
-    }
+    carried
 }
 
 /// The file in which a volume's names lie.
@@ -216,10 +215,9 @@ impl Parallel {
         volume: VolumeId,
         record: ParallelRecord,
         key: [u8; 32],
-        storage: &Arc<Storage>,
+        cluster: &Arc<Cluster>,
         runtime: &Runtime,
     ) -> Result<Self, ParallelError> {
-        let striping = Self::check(record, storage)?;
         let folder = directory.join("names");
         let made = std::fs::DirBuilder::new()
             .recursive(true)
@@ -229,59 +227,35 @@ impl Parallel {
         runtime.block_on(Self::start(
             &path(directory, volume),
             volume,
-            striping,
+            record,
             key,
-            storage,
+            cluster,
         ))
     }
 
-    /// Whether files can be laid out so; the stores that they would lie in.
+    /// Whether files can be laid out so.
     ///
     /// # Errors
     /// [`ParallelError`].
-    pub(crate) fn check(
-        record: ParallelRecord,
-        storage: &Storage,
-    ) -> Result<Striping, ParallelError> {
-        let devices = storage.devices();
-        if devices.is_empty() {
-            return Err(match storage.missing().is_empty() {
-                true => ParallelError::NoStore,
-                false => ParallelError::NoStoreLeft,
-            });
-        }
-        let unit = 1u64 << record.unit_log2;
-        for device in &devices {
-            let au = device.au_bytes;
-            if !unit.is_multiple_of(au) {
-                return Err(ParallelError::Unit { unit, au });
-            }
-            let lifetimes = device.lifetimes;
-            if lifetimes
-                .default_seconds
-                .or(lifetimes.longest_seconds)
-                .is_some()
-            {
-                return Err(ParallelError::Lifetime(device.store));
-            }
-        }
-        Ok(Striping {
-            unit_log2: record.unit_log2,
-            width: usize::from(record.width).min(devices.len()),
-            targets: Vec::new(),
-        })
+    pub(crate) fn check(record: ParallelRecord, cluster: &Cluster) -> Result<(), ParallelError> {
+        targets::check(record, cluster)
     }
 
     async fn start(
         path: &Path,
         volume: VolumeId,
-        mut striping: Striping,
+        record: ParallelRecord,
         key: [u8; 32],
-        storage: &Arc<Storage>,
+        cluster: &Arc<Cluster>,
     ) -> Result<Self, ParallelError> {
+        let has_others = cluster.summaries().len() > 1;
+        if !has_others {
+            // With others, those may come later.
+            targets::check(record, cluster)?;
+        }
         let engine = open_engine(path).await?;
         let shared: Arc<dyn Engine> = engine.clone();
-        let holder = storage.server().to_string();
+        let holder = cluster.own().server().to_string();
         let seat = campaign(&*shared, SEAT, &holder, CAMPAIGN_TIME).await?;
         match namespace::make(&*shared, volume, (0, 0), now()).await {
             Ok(()) | Err(NamespaceError::Exists(_)) => {}
@@ -289,22 +263,21 @@ impl Parallel {
         }
         let options = NamespaceOptions::new(volume, key);
         let names = Namespace::open(shared, Arc::new(seat), options).await?;
-        for device in storage.devices() {
-            let (server, store) = (storage.server(), device.store);
-            let number = names.add_target(Target { server, store }).await?;
-            striping.targets.push(number);
+        let spread = targets::spread(&names, record, cluster).await?;
+        if spread.is_empty() {
+            return Err(ParallelError::NoStore);
         }
-        let unit_log2 = striping.unit_log2;
-        names.set_striping(striping);
         let this = Self {
             names: Arc::new(names),
             volume,
-            unit_log2,
             engine,
-            storage: storage.clone(),
+            cluster: cluster.clone(),
+            record,
             runtime: Runtime::current(),
             generations: Generations::new(),
             working: tokio::sync::Mutex::default(),
+            uncut: Mutex::default(),
+            spread: Mutex::new(spread),
             late: Mutex::default(),
             due: Arc::default(),
             unsettled: AtomicU32::new(0),
@@ -313,6 +286,21 @@ impl Parallel {
         // Before anybody opens a file: what is written from now on is not to be cut.
         this.work(true).await?;
         Ok(this)
+    }
+
+    /// Has new files laid out over the stores that are there now.
+    async fn spread(&self) {
+        match targets::spread(&self.names, self.record, &self.cluster).await {
+            Ok(spread) => {
+                let mut known = self.spread.lock().unwrap_or_else(PoisonError::into_inner);
+                if *known != spread {
+                    let stores = spread.len();
+                    tracing::info!(volume = %self.volume, stores, "files are laid out anew");
+                    *known = spread;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "a store is not one of the volume yet"),
+        }
     }
 
     /// Ends in order: what was changed is durable. Blocks; not within a task.
@@ -355,14 +343,7 @@ impl Parallel {
 
     /// Space is that of the stores, inodes are those of the namespace.
     pub(super) fn statfs(&self) -> FileSystemStat {
-        let (mut all, mut free) = (0, 0);
-        let targets = self.names.targets();
-        for device in self.storage.devices() {
-            if targets.values().any(|target| target.store == device.store) {
-                all += device.au_bytes * device.au_count;
-                free += device.au_bytes * device.au_free;
-            }
-        }
+        let (all, free) = targets::space(&self.names, &self.cluster);
         FileSystemStat {
             block_size: BLOCK_BYTES as u32,
             blocks: all / BLOCK_BYTES,
@@ -381,6 +362,9 @@ impl Parallel {
         let generation = self.generation(handle)?;
         let layout = self.names.layout_of(turn, handle)?;
         self.check_stores(&layout)?;
+        if self.is_uncut(layout.object) {
+            return Err(FsError::WouldBlock);
+        }
         if layout.redundancy != Redundancy::None || layout.columns.0.is_empty() {
             return Err(FsError::NotSupported);
         }
@@ -414,7 +398,7 @@ impl Parallel {
     fn check_stores(&self, layout: &namespace::Layout) -> Result<(), FsError> {
         let targets = self.names.targets();
         let stores = Stores {
-            storage: &self.storage,
+            cluster: &self.cluster,
             volume: self.volume,
             targets: &targets,
         };
@@ -439,11 +423,41 @@ impl Parallel {
         let layout = Layout {
             object: 0,
             version: 0,
-            unit_log2: self.unit_log2,
+            unit_log2: self.record.unit_log2,
             redundancy: Redundancy::None,
             columns: columns.map(|(number, _)| *number).collect(),
         };
         (layout.width() > 0).then_some(layout)
+    }
+
+    /// Whether a file can be cut now, as far as that is known: whether the servers that have
+    /// something of it are there. What is not cut is not to be seen again when the file becomes
+    /// longer, by nobody; so a cut that would have to wait is refused.
+    ///
+    /// # Errors
+    /// [`FsError::Io`] if not.
+    pub(crate) fn check_cut(&self, turn: &Turn, handle: &Handle) -> Result<(), FsError> {
+        let targets = self.names.targets();
+        let stores = Stores {
+            cluster: &self.cluster,
+            volume: self.volume,
+            targets: &targets,
+        };
+        match self.names.layout_of(turn, handle) {
+            Ok(layout) if stores.is_away(&layout) => Err(FsError::Io),
+            // Whatever is wrong with the handle, the change itself says it.
+            _ => Ok(()),
+        }
+    }
+
+    fn uncut(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, u64>> {
+        self.uncut.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something of a file that was cut off is still there.
+    fn is_uncut(&self, object: u64) -> bool {
+        let uncut = self.uncut();
+        !uncut.is_empty() && uncut.values().any(|other| *other == object)
     }
 
     /// The generation of a file's layout.
@@ -500,8 +514,16 @@ impl Parallel {
         };
         if done.is_err() {
             self.cut_later(cuts);
+            return done;
         }
-        done
+        // What others have cut does not concern whoever asks.
+        let layouts = cuts
+            .iter()
+            .map(|cut| self.names.layout_of(turn, &cut.handle));
+        match layouts.flatten().any(|layout| self.is_uncut(layout.object)) {
+            true => Err(ChoreError::Away.into()),
+            false => Ok(()),
+        }
     }
 
     /// The files are not written until the background work has cut them.
@@ -538,34 +560,69 @@ impl Parallel {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what stores still have to do; with `cuts_only`, what somebody waits for. What missing
-    /// stores have to do is left for the run in which they are back: until then nobody reads or
-    /// writes files that lie there ([`Self::check_reach`]).
+    /// Does what stores still have to do; with `cuts_only`, what somebody waits for. What stores
+    /// have to do that are missing is left for the run in which they are back, and until then nobody
+    /// reads or writes files that lie there ([`Self::check_reach`]); what is to be done at servers
+    /// that are away, until they come back.
     async fn work(&self, cuts_only: bool) -> Result<Worked, ParallelError> {
         let mut waiting = self.working.lock().await;
+        let arrivals = self.cluster.arrivals();
+        if std::mem::replace(&mut waiting.arrivals, arrivals) != arrivals {
+            waiting.numbers.clear();
+        }
         let (mut after, mut done) = (0, 0);
         loop {
             let mut page = self.names.chores(after, META_PAGE_ENTRIES_MAX).await?;
             let Some((last, _)) = page.last() else {
-                let left = waiting.len();
+                let left = waiting.numbers.len();
                 return Ok(Worked { done, left });
             };
             after = *last;
             page.retain(|(number, chore)| {
-                !waiting.contains(number) && (!cuts_only || matches!(chore, Chore::Cut { .. }))
+                let is_cut = matches!(chore, Chore::Cut { .. });
+                !waiting.numbers.contains(number) && (!cuts_only || is_cut)
             });
             if page.is_empty() {
                 continue;
             }
-            let (names, storage) = (self.names.clone(), self.storage.clone());
+            let (names, cluster) = (self.names.clone(), self.cluster.clone());
             let volume = self.volume;
-            let working =
-                tokio::task::spawn_blocking(move || carry_out(&names, &storage, volume, &page));
-            let (are_done, left) = working
+            let working = tokio::task::spawn_blocking(move || {
+                let carried = carry_out(&names, &cluster, volume, &page);
+                (carried, page)
+            });
+            let (carried, page) = working
                 .await
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-            done += are_done;
-            waiting.extend(left);
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+            self.note_cuts(&carried, &page);
+            done += carried.done.len();
+            if let Some(error) = carried.error {
+                tracing::warn!(volume = %self.volume, %error, "a store has not done its part");
+            }
+            waiting.numbers.extend(carried.left);
+        }
+    }
+
+    /// Notes which cuts are still to be done. Files in stores of this server that are missing are
+    /// out of reach anyway.
+    fn note_cuts(&self, carried: &Carried, page: &[(u64, Chore)]) {
+        let targets = self.names.targets();
+        let stores = Stores {
+            cluster: &self.cluster,
+            volume: self.volume,
+            targets: &targets,
+        };
+        let mut uncut = self.uncut();
+        for number in &carried.done {
+            uncut.remove(number);
+        }
+        for (number, chore) in page {
+            let layout = layout_of(chore);
+            let is_due = carried.failed.contains(number)
+                || (carried.left.contains(number) && !stores.lacks(layout));
+            if is_due && matches!(chore, Chore::Cut { .. }) {
+                uncut.insert(*number, layout.object);
+            }
         }
     }
 
@@ -645,12 +702,13 @@ async fn run(task: Arc<crate::background::Task>, volume: Weak<crate::volume::Vol
             }
         }
         parallel.forget_outcomes().await;
+        parallel.spread().await;
         match parallel.catch_up().await {
             Ok(worked) => {
                 task.add(worked.done as u64);
                 task.set_state(match worked.left {
                     0 => "nothing to do".to_owned(),
-                    left => format!("{left} wait for a store that is missing"),
+                    left => format!("{left} wait for a store that is not there"),
                 });
             }
             Err(error) => {

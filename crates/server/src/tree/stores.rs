@@ -1,8 +1,9 @@
 //! What the manager of a parallel volume has done at stores: objects cut and deleted.
 //!
-//! Today these are stores of its own process. All of this may block.
+//! Each store is asked by itself, wherever it is: what one cannot do now keeps nobody from what is
+//! to be done at the others. All of this may block.
 
-use crate::storage::{SpaceError, Storage};
+use crate::cluster::{Act, ActError, Cluster};
 use base::VolumeId;
 use meta::namespace::{Chore, Layout, Target};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,80 +11,123 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Why a chore is not done.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChoreError {
-    /// A layout names a store that the volume does not know, or one of another server.
-    #[error("store number {0} of the volume cannot be reached")]
+    /// A layout names a store that the volume does not know.
+    #[error("store number {0} of the volume is not known")]
     NoTarget(u16),
+    /// A server that has something of the file is away.
+    #[error("a storage server is away")]
+    Away,
     /// The store says so.
     #[error(transparent)]
-    Store(#[from] SpaceError),
+    Store(#[from] ActError),
+}
+
+/// What has become of chores, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Carried {
+    /// These are done wherever something of the file lies.
+    pub(super) done: Vec<u64>,
+    /// These wait for a store that is missing or a server that is away.
+    pub(super) left: BTreeSet<u64>,
+    /// These failed, to be tried again.
+    pub(super) failed: BTreeSet<u64>,
+    /// The first reason.
+    pub(super) error: Option<ChoreError>,
+}
+
+impl Carried {
+    fn fail(&mut self, numbers: impl IntoIterator<Item = u64>, error: ChoreError) {
+        self.failed.extend(numbers);
+        self.error.get_or_insert(error);
+    }
 }
 
 /// The stores of one volume.
 pub(super) struct Stores<'a> {
-    pub(super) storage: &'a Storage,
+    pub(super) cluster: &'a Cluster,
     pub(super) volume: VolumeId,
     pub(super) targets: &'a BTreeMap<u16, Target>,
 }
 
 impl Stores<'_> {
+    fn of<'l>(&'l self, layout: &'l Layout) -> impl Iterator<Item = &'l Target> {
+        let columns = layout.columns.0.iter();
+        columns.filter_map(|number| self.targets.get(number))
+    }
+
+    fn is_missing(&self, target: &Target) -> bool {
+        let own = self.cluster.own();
+        target.server == own.server() && own.missing().contains_key(&target.store)
+    }
+
     /// Whether something of a file lies in a store of this server that is missing.
     pub(super) fn lacks(&self, layout: &Layout) -> bool {
-        let missing = self.storage.missing();
-        !missing.is_empty()
-            && layout.columns.0.iter().any(|number| {
-                let target = self.targets.get(number);
-                target.is_some_and(|target| {
-                    target.server == self.storage.server() && missing.contains_key(&target.store)
-                })
-            })
+        self.of(layout).any(|target| self.is_missing(target))
     }
 
-    /// Does chores, durably; but for what is to be done at stores that are missing.
-    ///
-    /// # Errors
-    /// The first that could not be done; those before it may be done twice.
-    pub(super) fn carry_out<'c>(
-        &self,
-        chores: impl Iterator<Item = &'c Chore>,
-    ) -> Result<(), ChoreError> {
-        let mut touched = BTreeSet::new();
-        for chore in chores {
-            match chore {
-                Chore::Delete(layout) => self.each(layout, &mut touched, |target, column| {
-                    let object = layout.object_id(self.volume, column);
-                    self.storage.delete_object(target.store, object)
-                })?,
-                Chore::Cut { layout, size, .. } => {
-                    self.each(layout, &mut touched, |target, column| {
-                        let object = layout.object_id(self.volume, column);
-                        let bytes = layout.column_bytes(*size, column.into());
-                        self.storage.cut_object(target.store, object, bytes)
-                    })?;
-                }
+    /// Whether something of a file lies at a server that is away.
+    pub(super) fn is_away(&self, layout: &Layout) -> bool {
+        self.of(layout)
+            .any(|target| !self.cluster.is_here(target.server))
+    }
+
+    /// Does chores, durably, at all stores that are there.
+    pub(super) fn carry_out(&self, chores: &[(u64, Chore)]) -> Carried {
+        let mut carried = Carried::default();
+        let mut acts: BTreeMap<Target, Vec<(u64, Act)>> = BTreeMap::new();
+        for (number, chore) in chores {
+            if let Err(error) = self.sort(*number, chore, &mut acts, &mut carried.left) {
+                carried.fail([*number], error);
             }
         }
-        for store in touched {
-            self.storage.commit_store(store)?;
+        for (target, acts) in acts {
+            let all: Vec<Act> = acts.iter().map(|(_, act)| *act).collect();
+            let (server, store) = (target.server, target.store);
+            if let Err(error) = self.cluster.carry_out(server, store, &all) {
+                carried.fail(acts.iter().map(|(number, _)| *number), error.into());
+            }
         }
-        Ok(())
+        let numbers = chores.iter().map(|(number, _)| *number);
+        let is_done =
+            |number: &u64| !carried.left.contains(number) && !carried.failed.contains(number);
+        carried.done = numbers.filter(is_done).collect();
+        carried
     }
 
-    fn each(
+    /// What is to be done for a chore at which store.
+    fn sort(
         &self,
-        layout: &Layout,
-        touched: &mut BTreeSet<base::StoreId>,
-        act: impl Fn(&Target, u16) -> Result<(), SpaceError>,
+        number: u64,
+        chore: &Chore,
+        acts: &mut BTreeMap<Target, Vec<(u64, Act)>>,
+        left: &mut BTreeSet<u64>,
     ) -> Result<(), ChoreError> {
-        for (column, number) in (0..).zip(layout.columns.0.iter()) {
-            let target = self.targets.get(number);
-            let target = target.filter(|target| target.server == self.storage.server());
-            let target = target.ok_or(ChoreError::NoTarget(*number))?;
-            if self.storage.missing().contains_key(&target.store) {
+        let layout = layout_of(chore);
+        for (column, target) in (0..).zip(layout.columns.0.iter()) {
+            let target = self
+                .targets
+                .get(target)
+                .ok_or(ChoreError::NoTarget(*target))?;
+            if self.is_missing(target) || !self.cluster.is_here(target.server) {
+                left.insert(number);
                 continue;
             }
-            act(target, column)?;
-            touched.insert(target.store);
+            let object = layout.object_id(self.volume, column);
+            let act = match chore {
+                Chore::Delete(_) => Act::Delete(object),
+                Chore::Cut { size, .. } => {
+                    Act::Cut(object, layout.column_bytes(*size, column.into()))
+                }
+            };
+            acts.entry(*target).or_default().push((number, act));
         }
         Ok(())
+    }
+}
+
+/// Where the file of a chore lies.
+pub(super) fn layout_of(chore: &Chore) -> &Layout {
+    match chore {
+        Chore::Delete(layout) | Chore::Cut { layout, .. } => layout,
     }
 }

@@ -64,10 +64,24 @@ impl Credential {
         Ok(Peer::read(&self.certificate)?.kind)
     }
 
+    /// Its serial number, by which lists name it.
+    ///
+    /// # Errors
+    /// As [`Self::kind`].
+    pub fn serial(&self) -> Result<String, IdentityError> {
+        Ok(Peer::read(&self.certificate)?.serial)
+    }
+
     /// The authority's certificate.
     #[must_use]
     pub fn authority(&self) -> &CertificateDer<'static> {
         &self.authority
+    }
+
+    /// The authority's certificate as text.
+    #[must_use]
+    pub fn authority_pem(&self) -> String {
+        pem::encode(&pem::Pem::new("CERTIFICATE", self.authority.to_vec()))
     }
 
     /// The own certificate.

@@ -1,19 +1,19 @@
 //! Carrying steps out at stores.
 
 use super::map::{Part, parts};
-use super::{Stripes, Volume, fs_error};
+use super::{Stripes, Volume, fs_error, place};
 use crate::cache::NodeId;
 use crate::clock::now;
 use crate::object::{ObjectCallError, StoreClient};
-use base::limits::COMMIT_TRIES_MAX;
-use base::{Extent, FsError, Principal, Time, WriteVerifier};
+use base::limits::{COMMIT_TRIES_MAX, DATA_BYTES_MAX};
+use base::{Extent, FsError, ObjectId, Principal, ServerId, Time, WriteVerifier};
 use bytes::{Bytes, BytesMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use wire::message::{
-    AllocateMode, FileLayout, FileRef, LayoutPurpose, ObjectError, ObjectStep, Step, StepReply,
-    Target, WriteAt,
+    AllocateMode, FileColumn, FileLayout, FileRef, LayoutPurpose, ObjectError, ObjectStep, Step,
+    StepReply, Target, WriteAt,
 };
 
 /// Longest pause before something is tried once more.
@@ -22,8 +22,11 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 type Result<T, E = FsError> = std::result::Result<T, E>;
 type Results = Vec<Result<StepReply>>;
 
-/// What was done, and in which runs of the stores.
-type Done<T> = (T, Vec<WriteVerifier>);
+/// The run of a server in which something was done.
+type Run = (ServerId, WriteVerifier);
+
+/// What was done, and in which runs of the storage servers.
+type Done<T> = (T, Vec<Run>);
 
 /// One request under way.
 pub(super) struct Carrying<'a> {
@@ -55,9 +58,8 @@ impl<'a> Carrying<'a> {
         self.recalls_seen.load(Ordering::Relaxed)
     }
 
-    /// Carries all steps out, in one run of the stores: what was done in the one before may be
-    /// lost.
-    /// Says which run that was, if stores were asked.
+    /// Carries all steps out, in one run of each server: what was done in the one before may be
+    /// lost. Says which verifier all runs have together, if stores were asked.
     pub(super) async fn all(
         &self,
         mut steps: Vec<Step>,
@@ -68,13 +70,13 @@ impl<'a> Carrying<'a> {
         }
         for attempt in 0..COMMIT_TRIES_MAX {
             let (results, data, runs) = self.once(&steps, payload.clone()).await;
-            let is_one_run = runs.windows(2).all(|two| two[0] == two[1]);
-            let run = runs.last().copied();
-            if let Some(run) = run {
-                *self.stripes.newest() = run;
-            }
+            let of_server = |server| runs.iter().find(|(other, _)| *other == server);
+            let is_one_run = runs.iter().all(|run| of_server(run.0) == Some(run));
+            let servers = &self.stripes.servers;
+            let noted = runs.iter().map(|run| servers.runs.note(run.0, run.1));
+            let together = noted.last();
             if is_one_run || matches!(results.last(), Some(Err(_))) {
-                return (results, data, run);
+                return (results, data, together);
             }
             pause(attempt).await;
         }
@@ -103,11 +105,7 @@ impl<'a> Carrying<'a> {
         Ok(())
     }
 
-    async fn once(
-        &self,
-        steps: &[Step],
-        mut payload: Bytes,
-    ) -> (Results, Bytes, Vec<WriteVerifier>) {
+    async fn once(&self, steps: &[Step], mut payload: Bytes) -> (Results, Bytes, Vec<Run>) {
         let (mut results, mut runs, mut out) = (Vec::new(), Vec::new(), Bytes::new());
         for step in steps {
             let result = match step {
@@ -166,9 +164,10 @@ impl<'a> Carrying<'a> {
     }
 
     fn piece_bytes(&self, layout: &FileLayout, of: impl Fn(&StoreClient) -> u32) -> u64 {
-        let columns = layout.columns.iter();
-        let bytes = columns.map(|column| of(&self.stripes.store(column.store)));
-        u64::from(bytes.min().unwrap_or(u32::MAX)).max(1)
+        let known = layout.columns.iter();
+        let known = known.filter_map(|column| self.stripes.known_store(column));
+        let bytes = known.map(|store| of(&store)).min();
+        u64::from(bytes.unwrap_or(DATA_BYTES_MAX)).max(1)
     }
 
     async fn read(&self, file: &FileRef, extent: Extent) -> Result<Done<Bytes>> {
@@ -182,7 +181,7 @@ impl<'a> Carrying<'a> {
         let parts = parts(&layout, wanted, piece_bytes);
         let mut reading = JoinSet::new();
         for (index, part) in parts.iter().copied().enumerate() {
-            let store = self.stripes.store(part.column.store);
+            let store = self.stripes.store(self.volume, &part.column).await?;
             reading.spawn(async move { (index, read_part(&store, part).await) });
         }
         let mut found = vec![Bytes::new(); parts.len()];
@@ -191,7 +190,7 @@ impl<'a> Carrying<'a> {
             let (index, read) = read.map_err(|_| FsError::Io)?;
             match read {
                 Ok((data, run)) => {
-                    runs.push(run);
+                    runs.push((parts[index].column.server, run));
                     found[index] = data;
                 }
                 Err(ObjectCallError::Object(ObjectError::NotFound)) => lacks_object = true,
@@ -311,11 +310,15 @@ impl<'a> Carrying<'a> {
         let piece_bytes = self.piece_bytes(&layout, StoreClient::write_piece_bytes);
         let mut changing = JoinSet::new();
         for part in parts(&layout, extent, piece_bytes) {
-            changing.spawn(act(self.stripes.store(part.column.store), part));
+            let store = self.stripes.store(self.volume, &part.column).await?;
+            self.stripes.dirty().insert(place(&part.column));
+            let (server, changing_part) = (part.column.server, act(store, part));
+            changing.spawn(async move { (server, changing_part.await) });
         }
         let mut runs = Vec::new();
         while let Some(changed) = changing.join_next().await {
-            runs.extend(changed.map_err(|_| FsError::Io)?.map_err(fs_error)?);
+            let (server, run) = changed.map_err(|_| FsError::Io)?;
+            runs.extend(run.map_err(fs_error)?.map(|run| (server, run)));
         }
         let told = self.ask(Step::Wrote {
             file: file.clone(),
@@ -327,16 +330,45 @@ impl<'a> Carrying<'a> {
 
     /// Makes durable what is at the stores, then asks the manager for the rest.
     async fn commit(&self, step: &Step) -> Result<Done<StepReply>> {
-        let stores: Vec<StoreClient> = self.stripes.stores().values().cloned().collect();
+        let layout = match step {
+            Step::Commit { file, .. } => self.stripes.known_layout(file),
+            _ => None,
+        };
+        let is_all = layout.is_none();
+        let columns = match layout {
+            // Of the stores in which nothing of the file lies, nothing is asked.
+            Some(layout) => layout.columns.clone(),
+            None => {
+                let dirty = self.stripes.dirty().clone();
+                let column = |(server, store)| FileColumn {
+                    server,
+                    store,
+                    object: ObjectId([0; 16]),
+                };
+                dirty.into_iter().map(column).collect()
+            }
+        };
         let mut committing = JoinSet::new();
-        for store in stores {
-            committing.spawn(async move { store.commit().await });
+        for column in columns {
+            let store = self.stripes.store(self.volume, &column).await?;
+            if is_all {
+                // What is written from now on is for the next time.
+                self.stripes.dirty().remove(&place(&column));
+            }
+            committing.spawn(async move { (column, store.commit().await) });
         }
-        let mut runs = Vec::new();
+        let (mut runs, mut outcome) = (Vec::new(), Ok(()));
         while let Some(committed) = committing.join_next().await {
-            let committed = committed.map_err(|_| FsError::Io)?.map_err(fs_error)?;
-            runs.push(committed.verifier);
+            let (column, committed) = committed.map_err(|_| FsError::Io)?;
+            match committed {
+                Ok(committed) => runs.push((column.server, committed.verifier)),
+                Err(error) => {
+                    self.stripes.dirty().insert(place(&column));
+                    outcome = Err(fs_error(error));
+                }
+            }
         }
+        outcome?;
         Ok((self.ask(step.clone()).await?, runs))
     }
 }

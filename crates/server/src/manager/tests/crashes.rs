@@ -9,7 +9,7 @@ use super::super::Manager;
 use super::super::desk::Asker;
 use super::super::plan::PlanDevice;
 use super::super::reign::Open;
-use super::super::servers::{StorageServers, Trouble};
+use super::super::servers::{StorageServers, StoreAt, Trouble};
 use super::world::{MIB, VOLUME, terms};
 use crate::storage::{Opening, SpaceRequest, Storage, Totals};
 use base::ticket::{Head, Terms, Ticket};
@@ -47,20 +47,20 @@ impl StorageServers for Measured {
         StorageServers::issue(&*self.0, server, head, terms)
     }
 
-    fn confirm(&self, store: StoreId, request: &SpaceRequest) -> Result<(), Trouble> {
-        self.0.confirm(store, request)
+    fn confirm(&self, at: StoreAt, request: &SpaceRequest) -> Result<(), Trouble> {
+        self.0.confirm(at, request)
     }
 
-    fn extend(&self, store: StoreId, ticket: TicketId, end: Moment) -> Result<(), Trouble> {
-        self.0.extend(store, ticket, end)
+    fn extend(&self, at: StoreAt, ticket: TicketId, end: Moment) -> Result<(), Trouble> {
+        self.0.extend(at, ticket, end)
     }
 
-    fn release(&self, store: StoreId, ticket: TicketId) -> Result<(), Trouble> {
-        self.0.release(store, ticket)
+    fn release(&self, at: StoreAt, ticket: TicketId) -> Result<(), Trouble> {
+        self.0.release(at, ticket)
     }
 
-    fn used(&self, store: StoreId, ticket: TicketId) -> Result<Option<(u64, u64)>, Trouble> {
-        self.0.used(store, ticket)
+    fn used(&self, at: StoreAt, ticket: TicketId) -> Result<Option<(u64, u64)>, Trouble> {
+        self.0.used(at, ticket)
     }
 
     fn revoke(&self, server: ServerId, tickets: &[(TicketId, u64)]) -> Result<(), Trouble> {
@@ -69,11 +69,11 @@ impl StorageServers for Measured {
 
     fn seconds(
         &self,
-        store: StoreId,
+        at: StoreAt,
         ticket: TicketId,
         from_second: u64,
-    ) -> Option<(Vec<TicketSecond>, Totals)> {
-        StorageServers::seconds(&*self.0, store, ticket, from_second)
+    ) -> Result<Option<(Vec<TicketSecond>, Totals)>, Trouble> {
+        StorageServers::seconds(&*self.0, at, ticket, from_second)
     }
 }
 
