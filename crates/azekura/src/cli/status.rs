@@ -8,11 +8,11 @@ use crate::connect::{GOODBYE_TIME_MAX, WayArgs, connect, runtime, unexpected_rep
 use crate::errors::Result;
 use crate::output::{self, seconds, size};
 use base::Rate;
-use client::transport::{Call, TransportOptions};
+use client::transport::{Call, Transport, TransportOptions};
 use serde_json::{Value, json};
 use wire::message::{
-    AdminReply, AdminRequest, ObjectReply, ObjectRequest, Reply, ServerStatus, SessionSummary,
-    StoreSummary, WorkerSummary,
+    AdminReply, AdminRequest, ClusterReply, ClusterRequest, ObjectReply, ObjectRequest, Reply,
+    ServerStatus, ServerSummary, SessionSummary, StoreSummary, WorkerSummary,
 };
 
 /// Show how a server is: volumes, sessions, background work
@@ -38,7 +38,7 @@ impl Status {
         output::write(&page(&self.server, &status, &stores))
     }
 
-    async fn ask(&self, config: &Config) -> Result<(ServerStatus, Vec<StoreSummary>)> {
+    async fn ask(&self, config: &Config) -> Result<(ServerStatus, Vec<Stores>)> {
         let options = TransportOptions {
             connections: 1,
             ..TransportOptions::default()
@@ -47,21 +47,60 @@ impl Status {
         let status = transport.admin(AdminRequest::Status).await;
         let stores = transport.submit_object(ObjectRequest::Stores, Call::metadata());
         let stores = stores.response().await;
+        let elsewhere = self.elsewhere(&transport).await;
         transport.close(GOODBYE_TIME_MAX).await;
+        let mut servers = elsewhere?;
         match (status?, stores?.reply) {
             (AdminReply::Status(status), Reply::Object(ObjectReply::Stores(stores))) => {
-                Ok((status, stores))
+                if let Some(own) = servers.iter_mut().find(|own| own.server.is_here) {
+                    own.stores = stores;
+                }
+                Ok((status, servers))
             }
             _ => Err(unexpected_reply(&self.server)),
         }
     }
+
+    /// All servers of the cluster, with the stores of those that are elsewhere as the manager knows
+    /// them; whoever may not see these sees how many there are.
+    async fn elsewhere(&self, transport: &Transport) -> Result<Vec<Stores>> {
+        let asked = transport.cluster_request(ClusterRequest::Servers).await?;
+        let ClusterReply::Servers(servers) = asked else {
+            return Err(unexpected_reply(&self.server));
+        };
+        let mut all = Vec::new();
+        for server in servers {
+            let mut stores = Vec::new();
+            if !server.is_here {
+                let request = ClusterRequest::Stores {
+                    server: server.server,
+                };
+                if let Ok(ClusterReply::Stores(known)) = transport.cluster_request(request).await {
+                    stores = known;
+                }
+            }
+            all.push(Stores { server, stores });
+        }
+        Ok(all)
+    }
 }
 
-fn status_json(server: &Address, status: &ServerStatus, stores: &[StoreSummary]) -> Value {
+/// A server with its stores.
+struct Stores {
+    server: ServerSummary,
+    stores: Vec<StoreSummary>,
+}
+
+fn status_json(server: &Address, status: &ServerStatus, servers: &[Stores]) -> Value {
     let volumes: Vec<Value> = status.volumes.iter().map(volume_json).collect();
     let sessions: Vec<Value> = status.sessions.iter().map(session_json).collect();
     let workers: Vec<Value> = status.workers.iter().map(worker_json).collect();
-    let stores: Vec<Value> = stores.iter().map(store_json).collect();
+    let stores = servers.iter().flat_map(|server| {
+        let stores = server.stores.iter();
+        stores.map(|store| store_json(&server.server, store))
+    });
+    let stores: Vec<Value> = stores.collect();
+    let servers: Vec<Value> = servers.iter().map(|of| server_json(&of.server)).collect();
     json!({
         "address": server.to_string(),
         "version": status.version,
@@ -70,6 +109,7 @@ fn status_json(server: &Address, status: &ServerStatus, stores: &[StoreSummary])
         "seconds_up": status.seconds_up,
         "volumes": volumes,
         "sessions": sessions,
+        "servers": servers,
         "stores": stores,
         "workers": workers,
     })
@@ -91,13 +131,27 @@ fn session_json(session: &SessionSummary) -> Value {
     })
 }
 
-fn store_json(store: &StoreSummary) -> Value {
+fn server_json(server: &ServerSummary) -> Value {
+    json!({
+        "id": server.server.to_string(),
+        "label": server.label,
+        "addresses": server.addresses,
+        "is_here": server.is_here,
+        "seconds_away": server.seconds_away,
+        "stores": server.stores,
+        "bytes": server.bytes,
+        "bytes_free": server.bytes_free,
+    })
+}
+
+fn store_json(server: &ServerSummary, store: &StoreSummary) -> Value {
     let by_class = |[tickets, users, own]: [u64; 3]| {
         let names = ["reserved", "unreserved", "background"];
         Value::from_iter(names.into_iter().zip([tickets, users, own]))
     };
     json!({
         "id": store.store.to_string(),
+        "server": server.server.to_string(),
         "path": store.path,
         "allocation_unit_bytes": store.au_bytes,
         "allocation_units": store.au_count,
@@ -139,7 +193,7 @@ const OLDER_HINT: &str = "put the newest one back, or give up what was written s
                           how";
 
 /// The status for people.
-fn page(server: &Address, status: &ServerStatus, stores: &[StoreSummary]) -> String {
+fn page(server: &Address, status: &ServerStatus, servers: &[Stores]) -> String {
     let up = seconds(status.seconds_up);
     let version = output::plain(&status.version);
     let mut page = format!(
@@ -150,17 +204,30 @@ fn page(server: &Address, status: &ServerStatus, stores: &[StoreSummary]) -> Str
         page += "\n";
         page += &volume_table(&status.volumes);
     }
-    if !stores.is_empty() {
+    if servers.len() > 1 {
+        let head = ["SERVER", "ADDRESS", "STORES", "SPACE", "FREE", "STATE"];
+        let rows: Vec<[String; 6]> = servers.iter().map(|of| server_row(&of.server)).collect();
+        page += "\n";
+        page += &output::table(head, &rows);
+    }
+    let of_server = |of: &Stores| {
+        of.stores
+            .iter()
+            .map(|store| store_row(&of.server, store))
+            .collect()
+    };
+    let rows: Vec<[String; 9]> = servers.iter().flat_map::<Vec<_>, _>(of_server).collect();
+    let stores = || servers.iter().flat_map(|of| &of.stores);
+    if !rows.is_empty() {
         let head = [
             "STORE", "SPACE", "FREE", "READ", "WRITE", "TICKETS", "PROMISED", "WAITING", "STATE",
         ];
-        let rows: Vec<[String; 9]> = stores.iter().map(store_row).collect();
         page += "\n";
         page += &output::table(head, &rows);
-        if stores.iter().any(|store| store.is_quick) {
+        if stores().any(|store| store.is_quick) {
             page += &format!("measured for a moment: {QUICK_HINT}\n");
         }
-        if stores.iter().any(StoreSummary::is_missing) {
+        if stores().any(StoreSummary::is_missing) {
             page += &format!("missing: {MISSING_HINT}\n");
         }
         if stores.iter().any(|store| store.is_older) {
@@ -193,7 +260,27 @@ fn page(server: &Address, status: &ServerStatus, stores: &[StoreSummary]) -> Str
     page
 }
 
-fn store_row(store: &StoreSummary) -> [String; 9] {
+fn server_row(server: &ServerSummary) -> [String; 6] {
+    let (name, address) = match server.is_here {
+        true => ("this one".to_owned(), String::new()),
+        false => (output::plain(&server.label), server.addresses.join(", ")),
+    };
+    let state = match (server.seconds_away, server.addresses.is_empty()) {
+        (None, _) => "there".to_owned(),
+        (Some(_), true) => "was never there".to_owned(),
+        (Some(away), false) => format!("away for {}", seconds(away)),
+    };
+    [
+        name,
+        output::plain(&address),
+        server.stores.to_string(),
+        size(server.bytes),
+        size(server.bytes_free),
+        state,
+    ]
+}
+
+fn store_row(server: &ServerSummary, store: &StoreSummary) -> [String; 9] {
     let state = match (&store.failure, store.is_degraded) {
         (Some(failure), _) => output::plain(failure),
         (None, true) => "slower than promised".to_owned(),
@@ -202,7 +289,8 @@ fn store_row(store: &StoreSummary) -> [String; 9] {
     };
     let name = match store.path.is_empty() {
         true => store.store.to_string(),
-        false => output::plain(&store.path),
+        false if server.is_here => output::plain(&store.path),
+        false => output::plain(&format!("{}: {}", server.label, store.path)),
     };
     let percent = f64::from(store.promised_ppm) / 10_000.0;
     if store.is_missing() {

@@ -24,6 +24,7 @@
 //! | `stores_care` | what an administrator does with them later |
 //! | `missing` | servers one of whose stores is not there |
 //! | `reserve` | reservations, also over a server that is killed |
+//! | `servers` | several servers of one cluster |
 //! | `terminal` | what is asked on a terminal |
 
 #[cfg(test)]
@@ -66,6 +67,8 @@ mod replay;
 mod reserve;
 #[cfg(test)]
 mod rights;
+#[cfg(test)]
+mod servers;
 #[cfg(test)]
 mod sessions;
 #[cfg(test)]

@@ -105,12 +105,6 @@ impl Cluster {
         }
     }
 
-    /// One without others, for tests.
-    #[cfg(test)]
-    pub(crate) fn alone(own: Arc<Storage>, runtime: Runtime) -> Arc<Self> {
-        Arc::new(Self::new(own, None, runtime))
-    }
-
     /// From now on, others are asked as this.
     pub(crate) fn set_credential(&self, credential: Credential) {
         let _ = self.credential.set(Arc::new(credential));

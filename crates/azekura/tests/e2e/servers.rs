@@ -1,0 +1,287 @@
+//! Several servers of one cluster: joining, files striped over all of them, servers that are killed
+//! or away.
+
+use crate::checks::json;
+use crate::common::{Scene, obstacle};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+/// Until another server has come to know something, or the test fails.
+const TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Starts a server for each line of arguments, none of them with a blank; says its process number,
+/// and that it has ended. See the head of `common`.
+const LAUNCHER: &str = r#"
+while read -r line; do
+    "$0" server --with-parent $line >"$NAME.out" 2>>"$NAME.log" &
+    echo $!
+    wait $!
+    echo ended
+done
+"#;
+
+/// A storage server beside that of a scene.
+struct Disks {
+    directory: PathBuf,
+    name: &'static str,
+    launcher: Child,
+    launched: BufReader<ChildStdout>,
+    pid: Option<Pid>,
+    address: String,
+}
+
+impl Disks {
+    /// Before anything is mounted.
+    fn new(scene: &Scene, name: &'static str) -> Self {
+        let directory = scene.path(".");
+        let mut launcher = Command::new("sh")
+            .args(["-c", LAUNCHER, env!("CARGO_BIN_EXE_azekura")])
+            .env("NAME", name)
+            .env(
+                "AZEKURA_CONFIG_DIR",
+                directory.join(format!("{name}.config")),
+            )
+            .env_remove("RUST_LOG")
+            .current_dir(&directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            launched: BufReader::new(launcher.stdout.take().unwrap()),
+            launcher,
+            directory,
+            name,
+            pid: None,
+            address: "127.0.0.1:0".to_owned(),
+        }
+    }
+
+    /// Joins the scene's cluster with a store of this size.
+    fn join(&mut self, scene: &Scene, size: &str) {
+        let join = join_string(scene, "storage");
+        let manager = scene.address();
+        self.start(&format!("--store-size {size} --join {manager} {join}"));
+        self.until_known(scene);
+    }
+
+    fn until_known(&self, scene: &Scene) {
+        until("the server is known", || {
+            let servers = servers(scene);
+            servers.iter().any(|server| {
+                server["addresses"][0] == self.address && server["seconds_away"].is_null()
+            })
+        });
+    }
+
+    /// Starts it, at the address that it had before.
+    fn start(&mut self, more: &str) {
+        let said = self.try_start(more);
+        assert!(said.is_none(), "no server: {}", said.unwrap_or_default());
+    }
+
+    /// The same; if it ends instead, everything that it has said.
+    fn try_start(&mut self, more: &str) -> Option<String> {
+        let (name, address) = (self.name, &self.address);
+        let out = self.directory.join(format!("{name}.out"));
+        fs::write(&out, "").unwrap();
+        let line = format!("--data {name} --listen {address} {more}\n");
+        let mut launcher = self.launcher.stdin.as_ref().unwrap();
+        launcher.write_all(line.as_bytes()).unwrap();
+        let mut pid = String::new();
+        self.launched.read_line(&mut pid).unwrap();
+        self.pid = Pid::from_raw(pid.trim().parse().unwrap());
+        let deadline = Instant::now() + TIME_MAX;
+        loop {
+            let said = fs::read_to_string(&out).unwrap();
+            let rest = said.split_once("ready on ").map(|(_, rest)| rest);
+            if let Some((address, _)) = rest.and_then(|rest| rest.split_once(',')) {
+                self.address = address.to_owned();
+                return None;
+            }
+            let pid = self.pid.unwrap().as_raw_nonzero();
+            if !Path::new(&format!("/proc/{pid}")).exists() {
+                self.until_ended();
+                let log = self.directory.join(format!("{name}.log"));
+                return Some(fs::read_to_string(log).unwrap());
+            }
+            assert!(Instant::now() < deadline, "no server");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn kill(&mut self) {
+        kill_process(self.pid.expect("it runs"), Signal::KILL).unwrap();
+        self.until_ended();
+    }
+
+    fn until_ended(&mut self) {
+        let mut ended = String::new();
+        self.launched.read_line(&mut ended).unwrap();
+        assert_eq!(ended, "ended\n");
+        self.pid = None;
+    }
+}
+
+impl Drop for Disks {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        drop(self.launcher.stdin.take());
+        let _ = self.launcher.wait();
+    }
+}
+
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + TIME_MAX;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn join_string(scene: &Scene, kind: &str) -> String {
+    let made = scene.azekura(&["join", "create", scene.address(), "--kind", kind, "--json"]);
+    let made: Value = serde_json::from_str(&made.ok()).unwrap();
+    made["join_string"].as_str().unwrap().to_owned()
+}
+
+/// The servers of a cluster, as its manager knows them.
+fn servers(scene: &Scene) -> Vec<Value> {
+    let status = json(scene.azekura(&["status", scene.address(), "--json"]));
+    status["servers"].as_array().unwrap().clone()
+}
+
+/// Bytes that tell where they belong.
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    let at = |at: usize| (at.wrapping_mul(31) ^ (at >> 12).wrapping_add(seed)) as u8;
+    (0..len).map(at).collect()
+}
+
+/// A manager with a store, and two storage servers; the volume `p` lies over all three.
+struct Place {
+    scene: Scene,
+    disks: [Disks; 2],
+}
+
+impl Place {
+    fn new() -> Option<Self> {
+        if let Some(why) = obstacle() {
+            println!("{why}");
+            return None;
+        }
+        let scene = Scene::with_store("128MiB");
+        let mut disks = ["one", "two"].map(|name| Disks::new(&scene, name));
+        for disks in &mut disks {
+            disks.join(&scene, "128MiB");
+        }
+        Some(Self { scene, disks })
+    }
+
+    fn mount(&mut self, name: &str, options: &[&str]) -> PathBuf {
+        let volume = self.scene.parallel();
+        self.until_spread();
+        self.scene.mount_volume(&volume, name, options)
+    }
+
+    /// New files are laid out over all that are there within moments.
+    fn until_spread(&self) {
+        std::thread::sleep(Duration::from_secs(6));
+    }
+
+    fn bytes_used(&self) -> Vec<u64> {
+        let of = |server: &Value, name: &str| server[name].as_u64().unwrap();
+        let servers = servers(&self.scene);
+        let used = servers.iter();
+        used.map(|server| of(server, "bytes") - of(server, "bytes_free"))
+            .collect()
+    }
+}
+
+#[test]
+fn files_are_striped_over_the_stores_of_all_servers_and_read_back() {
+    let Some(mut place) = Place::new() else {
+        return;
+    };
+    let mount = place.mount("near", &["--timeout", "60s"]);
+    let far = place.mount("far", &["--timeout", "60s"]);
+    let before = place.bytes_used();
+    assert_eq!(before.len(), 3);
+    let whole = pattern(1, 30 * MIB + 12_345);
+    fs::write(mount.join("large"), &whole).unwrap();
+    assert!(fs::read(mount.join("large")).unwrap() == whole);
+    assert!(fs::read(far.join("large")).unwrap() == whole);
+    until("each server has a part of it", || {
+        let after = place.bytes_used();
+        after
+            .iter()
+            .zip(&before)
+            .all(|(after, before)| *after >= before + 6 * MIB as u64)
+    });
+    // What is cut off is gone everywhere, and space comes back.
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(far.join("large"))
+        .unwrap();
+    file.set_len(5 * MIB as u64 + 7).unwrap();
+    file.set_len(20 * MIB as u64).unwrap();
+    let mut expected = whole[..5 * MIB + 7].to_vec();
+    expected.resize(20 * MIB, 0);
+    assert!(fs::read(mount.join("large")).unwrap() == expected);
+    drop(file);
+    fs::remove_file(mount.join("large")).unwrap();
+    // Cut at all of them, and removed.
+    until("what was to be done at the stores is done", || {
+        let status = json(
+            place
+                .scene
+                .azekura(&["status", place.scene.address(), "--json"]),
+        );
+        let workers = status["workers"].as_array().unwrap();
+        let chores = workers
+            .iter()
+            .find(|worker| worker["name"] == "chores p")
+            .unwrap();
+        chores["progress"].as_u64().unwrap() >= 1 && chores["state"] == "nothing to do"
+    });
+}
+
+#[test]
+fn a_storage_server_that_is_killed_loses_nothing_that_was_acknowledged() {
+    let Some(mut place) = Place::new() else {
+        return;
+    };
+    let mount = place.mount("near", &["--timeout", "60s"]);
+    let mut expected = Vec::new();
+    for round in 0..3 {
+        let path = mount.join(format!("file{round}"));
+        let contents = pattern(round, 12 * MIB + round);
+        let mut file = fs::File::create(&path).unwrap();
+        file.write_all(&contents[..6 * MIB]).unwrap();
+        // Written, and not yet durable anywhere.
+        place.disks[round % 2].kill();
+        place.disks[round % 2].start("");
+        file.write_all(&contents[6 * MIB..]).unwrap();
+        file.sync_all().unwrap();
+        place.disks[(round + 1) % 2].kill();
+        place.disks[(round + 1) % 2].start("");
+        expected.push((path, contents));
+    }
+    for (path, contents) in &expected {
+        assert!(fs::read(path).unwrap() == *contents, "{}", path.display());
+    }
+    // Nothing of it is only here.
+    let far = place.mount("far", &["--timeout", "60s"]);
+    for (path, contents) in &expected {
+        let path = far.join(path.file_name().unwrap());
+        assert!(fs::read(&path).unwrap() == *contents, "{}", path.display());
+    }
+}
