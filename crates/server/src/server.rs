@@ -176,8 +176,8 @@ impl Server {
         Ok(InitOutcome { cluster, admin })
     }
 
-    /// Begins a data directory for a server that is to join a cluster: with an identity, and a store
-    /// if one is asked for. It is completed when the manager has signed its certificate.
+    /// Begins a data directory for a server that is to join a cluster: with an identity, and a
+    /// store if one is asked for. It is completed when the manager has signed its certificate.
     ///
     /// # Errors
     /// [`ServerError::Data`], [`ServerError::Storage`].

@@ -122,7 +122,7 @@ impl Server {
         share_admin(config, &data, &named, address)?;
         let mut settings = ServerConfig::new(data.clone(), listen);
         settings.plain = self.plain;
-        settings.older_stores_accepted = self.accept_older_store;
+        settings.older_stores_accepted = self.accept_older_store.clone();
         if let Some(Span(interval)) = self.note_stores_every {
             settings.stores_noted_interval = interval;
         }

@@ -230,7 +230,7 @@ fn page(server: &Address, status: &ServerStatus, servers: &[Stores]) -> String {
         if stores().any(StoreSummary::is_missing) {
             page += &format!("missing: {MISSING_HINT}\n");
         }
-        if stores.iter().any(|store| store.is_older) {
+        if stores().any(|store| store.is_older) {
             page += &format!("an older state: {OLDER_HINT}\n");
         }
     }

@@ -166,7 +166,7 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(at).collect()
 }
 
-/// A manager with a store, and two storage servers; the volume `p` lies over all three.
+/// A manager with a store, and two storage servers; the volume `q` lies over all three.
 struct Place {
     scene: Scene,
     disks: [Disks; 2],
@@ -183,18 +183,14 @@ impl Place {
         for disks in &mut disks {
             disks.join(&scene, "128MiB");
         }
+        let volume = format!("{}/q", scene.address());
+        scene.azekura(&["volume", "create", &volume]).ok();
         Some(Self { scene, disks })
     }
 
     fn mount(&mut self, name: &str, options: &[&str]) -> PathBuf {
-        let volume = self.scene.parallel();
-        self.until_spread();
+        let volume = format!("{}/q", self.scene.address());
         self.scene.mount_volume(&volume, name, options)
-    }
-
-    /// New files are laid out over all that are there within moments.
-    fn until_spread(&self) {
-        std::thread::sleep(Duration::from_secs(6));
     }
 
     fn bytes_used(&self) -> Vec<u64> {
@@ -248,7 +244,7 @@ fn files_are_striped_over_the_stores_of_all_servers_and_read_back() {
         let workers = status["workers"].as_array().unwrap();
         let chores = workers
             .iter()
-            .find(|worker| worker["name"] == "chores p")
+            .find(|worker| worker["name"] == "chores q")
             .unwrap();
         chores["progress"].as_u64().unwrap() >= 1 && chores["state"] == "nothing to do"
     });
@@ -284,4 +280,96 @@ fn a_storage_server_that_is_killed_loses_nothing_that_was_acknowledged() {
         let path = far.join(path.file_name().unwrap());
         assert!(fs::read(&path).unwrap() == *contents, "{}", path.display());
     }
+}
+
+#[test]
+fn a_server_that_is_away_is_an_error_of_its_files_and_the_others_go_on() {
+    let Some(mut place) = Place::new() else {
+        return;
+    };
+    let mount = place.mount("near", &["--timeout", "4s"]);
+    let contents = pattern(1, 12 * MIB);
+    fs::write(mount.join("over-all"), &contents).unwrap();
+    shell_sync(&mount);
+    place.scene.umount(&mount);
+    let mount = place.mount("near", &["--timeout", "4s"]);
+    place.disks[0].kill();
+    until("the manager knows that it is away", || {
+        servers(&place.scene)
+            .iter()
+            .any(|server| !server["seconds_away"].is_null())
+    });
+    let read = fs::read(mount.join("over-all")).expect_err("a part is away");
+    let errors = [rustix::io::Errno::TIMEDOUT, rustix::io::Errno::IO];
+    let is_clear = |error: &std::io::Error| {
+        let number = error.raw_os_error();
+        errors
+            .iter()
+            .any(|errno| Some(errno.raw_os_error()) == number)
+    };
+    assert!(is_clear(&read), "{read}");
+    let file = fs::File::options()
+        .write(true)
+        .open(mount.join("over-all"))
+        .unwrap();
+    let cut = file.set_len(1000).expect_err("it cannot be cut there");
+    assert!(is_clear(&cut), "{cut}");
+    drop(file);
+    // Whatever begins now is laid out over those that are there.
+    fs::write(mount.join("anew"), &contents).unwrap();
+    let file = fs::File::open(mount.join("anew")).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    assert!(fs::read(mount.join("anew")).unwrap() == contents);
+    // The manager may be started anew meanwhile.
+    place.scene.kill();
+    place.scene.start();
+    assert!(fs::read(mount.join("anew")).unwrap() == contents);
+    place.disks[0].start("");
+    place.disks[0].until_known(&place.scene);
+    assert!(fs::read(mount.join("over-all")).unwrap() == contents);
+    fs::File::options()
+        .write(true)
+        .open(mount.join("over-all"))
+        .and_then(|file| file.set_len(1000))
+        .unwrap();
+    assert!(fs::read(mount.join("over-all")).unwrap() == contents[..1000]);
+}
+
+fn shell_sync(mount: &Path) {
+    fs::File::open(mount.join("over-all"))
+        .unwrap()
+        .sync_all()
+        .unwrap();
+}
+
+#[test]
+fn who_is_not_of_the_cluster_does_not_join_and_a_join_string_is_for_one_kind() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    let (scene, other) = (Scene::with_store("64MiB"), Scene::new());
+    let mut disks = Disks::new(&scene, "one");
+    let manager = scene.address().to_owned();
+    let attempt = |disks: &mut Disks, join: &str| {
+        let more = format!("--store-size 64MiB --join {manager} {join}");
+        disks.try_start(&more).expect("it does not start")
+    };
+    // Of another cluster; for a client; used before.
+    let foreign = join_string(&other, "storage");
+    let said = attempt(&mut disks, &foreign);
+    assert!(said.contains("AZ0"), "{said}");
+    let host = join_string(&scene, "host");
+    let said = attempt(&mut disks, &host);
+    assert!(said.contains("join string"), "{said}");
+    let login = scene.azekura(&["login", scene.address(), &join_string(&scene, "storage")]);
+    assert!(!login.status.success());
+    let good = join_string(&scene, "storage");
+    disks.start(&format!("--store-size 64MiB --join {manager} {good}"));
+    disks.until_known(&scene);
+    let mut thief = Disks::new(&scene, "two");
+    let said = attempt(&mut thief, &good);
+    assert!(said.contains("join string"), "{said}");
+    assert_eq!(servers(&scene).len(), 2);
 }

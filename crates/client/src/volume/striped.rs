@@ -11,8 +11,9 @@
 //! Commit  at every store of the file, then at the manager
 //! ```
 //! A request is answered when all of that is done, under the verifier of the runs of the storage
-//! servers in which it was. If one of them changes on the way, the whole is done again. A file that was cut while it was
-//! written ([`FileLayout::generation`]) is written again, too: nobody knows which came first.
+//! servers in which it was. If one of them changes on the way, the whole is done again. A file that
+//! was cut while it was written ([`FileLayout::generation`]) is written again, too: nobody knows
+//! which came first.
 //!
 //! Where a file lies is asked once and remembered. A part that no object has is a hole, or the file
 //! is gone: so the manager is asked before zeros are shown.

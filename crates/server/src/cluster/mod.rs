@@ -19,15 +19,15 @@
 mod door;
 mod far;
 mod joined;
+mod look;
 mod manager;
 mod objects;
-mod watch;
 
 pub(crate) use door::answer;
 pub(crate) use far::StoreDevice;
 pub(crate) use joined::Member as JoinedMember;
+pub(crate) use look::start;
 pub(crate) use objects::{Act, ActError};
-pub(crate) use watch::start;
 
 use crate::data::Member;
 use crate::storage::Storage;
@@ -35,11 +35,10 @@ use base::{ServerId, Time, WriteVerifier};
 use far::Far;
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle as Runtime;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use wire::identity::Credential;
 use wire::message::{ObjectReply, ObjectRequest, Reply, Request, ServerSummary, StoreSummary};
 
@@ -87,7 +86,7 @@ pub(crate) struct Cluster {
     runtime: Runtime,
     far: RwLock<BTreeMap<ServerId, Arc<Far>>>,
     /// Counts servers that have come or come back.
-    arrivals: AtomicU64,
+    arrivals: watch::Sender<u64>,
     /// A server has made itself known.
     news: Notify,
 }
@@ -100,7 +99,7 @@ impl Cluster {
             credential: OnceLock::new(),
             runtime,
             far: RwLock::default(),
-            arrivals: AtomicU64::new(0),
+            arrivals: watch::Sender::new(0),
             news: Notify::new(),
         }
     }
@@ -143,7 +142,12 @@ impl Cluster {
 
     /// Another number than before if servers have come or come back since.
     pub(crate) fn arrivals(&self) -> u64 {
-        self.arrivals.load(Ordering::Acquire)
+        *self.arrivals.borrow()
+    }
+
+    /// Tells of servers that come or come back from now on.
+    pub(crate) fn when_arrived(&self) -> watch::Receiver<u64> {
+        self.arrivals.subscribe()
     }
 
     /// All storage servers, for whoever asks.

@@ -561,9 +561,9 @@ impl Parallel {
     }
 
     /// Does what stores still have to do; with `cuts_only`, what somebody waits for. What stores
-    /// have to do that are missing is left for the run in which they are back, and until then nobody
-    /// reads or writes files that lie there ([`Self::check_reach`]); what is to be done at servers
-    /// that are away, until they come back.
+    /// have to do that are missing is left for the run in which they are back, and until then
+    /// nobody reads or writes files that lie there ([`Self::check_reach`]); what is to be done at
+    /// servers that are away, until they come back.
     async fn work(&self, cuts_only: bool) -> Result<Worked, ParallelError> {
         let mut waiting = self.working.lock().await;
         let arrivals = self.cluster.arrivals();
@@ -701,6 +701,7 @@ async fn run(task: Arc<crate::background::Task>, volume: Weak<crate::volume::Vol
                 tracing::warn!(volume = volume.name, %error, "files without a name stay for now");
             }
         }
+        let mut arrivals = parallel.cluster.when_arrived();
         parallel.forget_outcomes().await;
         parallel.spread().await;
         match parallel.catch_up().await {
@@ -719,6 +720,10 @@ async fn run(task: Arc<crate::background::Task>, volume: Weak<crate::volume::Vol
         // The volume is not kept while nothing is to be done.
         let due = parallel.due.clone();
         drop(volume);
-        let _ = tokio::time::timeout(CHORES_INTERVAL, due.notified()).await;
+        tokio::select! {
+            _ = tokio::time::timeout(CHORES_INTERVAL, due.notified()) => {}
+            // New files can lie there, and what it has to do can be done.
+            _ = arrivals.changed() => {}
+        }
     }
 }

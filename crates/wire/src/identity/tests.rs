@@ -56,7 +56,16 @@ fn handshake(
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
 ) -> Result<(Vec<CertificateDer<'static>>, ClientConnection), String> {
-    let mut client = ClientConnection::new(client, server_name()).unwrap();
+    handshake_with(client, server, server_name())
+}
+
+/// The same with a server of this name.
+fn handshake_with(
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+    name: rustls::pki_types::ServerName<'static>,
+) -> Result<(Vec<CertificateDer<'static>>, ClientConnection), String> {
+    let mut client = ClientConnection::new(client, name).unwrap();
     let mut server = ServerConnection::new(server).unwrap();
     for _ in 0..8 {
         let mut bytes = Vec::new();
@@ -146,6 +155,51 @@ fn a_client_of_another_cluster_is_refused_and_refuses() {
     .unwrap();
     let error = handshake(client_config(&mixed).unwrap(), server(&ours).config).unwrap_err();
     assert!(error.starts_with("server: "), "{error}");
+}
+
+/// A storage server's credential, as it comes of its enrolment.
+fn storage_server(authority: &Authority, id: u8) -> Credential {
+    let enrolment = Enrolment::new().unwrap();
+    let (id, now) = (base::ServerId([id; 16]), SystemTime::now());
+    let request = enrolment.signing_request();
+    let signed = authority.issue_storage_server(id, "disks", request, now);
+    let manager = authority.issue_server().unwrap();
+    let proven = [manager.authority().clone()];
+    enrolment
+        .complete(&signed.unwrap(), &proven, authority.fingerprint())
+        .unwrap()
+}
+
+#[test]
+fn a_storage_server_answers_under_its_own_name_alone() {
+    let (ours, theirs) = (authority(1), authority(2));
+    let name = |id| storage_server_name(base::ServerId([id; 16]));
+    let serve = |credential: &Credential| {
+        let verifier = ClientVerifier::new(credential).unwrap();
+        server_config(credential, &verifier).unwrap()
+    };
+    let one = storage_server(&ours, 1);
+    let asks = || client_config(&client(&ours, CredentialKind::Host)).unwrap();
+    handshake_with(asks(), serve(&one), name(1)).unwrap();
+    for other in [name(2), server_name()] {
+        let error = handshake_with(asks(), serve(&one), other).unwrap_err();
+        assert!(error.starts_with("client: "), "{error}");
+    }
+    // Nor does the manager answer for it, or one of the same identity elsewhere.
+    let manager = server(&ours);
+    let error = handshake_with(asks(), manager.config.clone(), name(1)).unwrap_err();
+    assert!(error.starts_with("client: "), "{error}");
+    let forged = storage_server(&theirs, 1);
+    let error = handshake_with(asks(), serve(&forged), name(1)).unwrap_err();
+    assert!(error.starts_with("client: "), "{error}");
+    // It asks the manager as what it is, and so does nobody of another cluster.
+    let config = client_config(&one).unwrap();
+    let (certificates, _) = handshake(config, manager.config.clone()).unwrap();
+    let peer = manager.verifier.verify(&certificates, now()).unwrap();
+    assert_eq!(peer.kind, CredentialKind::Server);
+    assert_eq!(one.serial().unwrap(), peer.serial);
+    let chain = [forged.certificate().clone()];
+    assert!(manager.verifier.verify(&chain, now()).is_err());
 }
 
 #[test]

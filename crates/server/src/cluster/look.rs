@@ -4,7 +4,6 @@ use super::far::Far;
 use super::{AwayError, Cluster};
 use crate::background::Task;
 use base::limits::{SERVER_HEARTBEAT_INTERVAL, SERVER_LOOK_TIME_MAX};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use tokio::task::JoinSet;
 use wire::message::{ObjectReply, ObjectRequest};
@@ -38,7 +37,7 @@ impl Cluster {
         let server = far.server;
         match seen {
             Ok(true) => {
-                self.arrivals.fetch_add(1, Ordering::AcqRel);
+                self.arrivals.send_modify(|arrivals| *arrivals += 1);
                 tracing::info!(%server, "a storage server is there");
             }
             Ok(false) => {}
