@@ -19,6 +19,7 @@
 //! is gone: so the manager is asked before zeros are shown.
 
 mod carry;
+mod dirty;
 mod map;
 mod servers;
 
@@ -29,9 +30,10 @@ use crate::transport::{Call, CallError, Pending, Response, Transport};
 use base::limits::CLIENT_LAYOUTS_MAX;
 use base::{FsError, Handle, Principal, QuickMap, ServerId, StoreId};
 use carry::{Carrying, Patience};
+use dirty::Dirty;
 use readahead::Line;
 use servers::Servers;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -45,7 +47,7 @@ pub(super) struct Stripes {
     servers: Servers,
     stores: Mutex<BTreeMap<Place, StoreClient>>,
     /// Stores that have something that was not committed there.
-    dirty: Mutex<BTreeSet<Place>>,
+    dirty: Mutex<Dirty>,
     layouts: Mutex<QuickMap<Handle, Arc<FileLayout>>>,
     /// What is shown to the stores.
     tickets: OnceLock<Vec<Arc<MountTicket>>>,
@@ -93,7 +95,7 @@ impl Stripes {
         tickets.find(is_for).cloned()
     }
 
-    fn dirty(&self) -> MutexGuard<'_, BTreeSet<Place>> {
+    fn dirty(&self) -> MutexGuard<'_, Dirty> {
         self.dirty.lock().expect("no panic happens under this lock")
     }
 

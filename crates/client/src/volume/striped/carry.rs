@@ -311,14 +311,16 @@ impl<'a> Carrying<'a> {
         let mut changing = JoinSet::new();
         for part in parts(&layout, extent, piece_bytes) {
             let store = self.stripes.store(self.volume, &part.column).await?;
-            self.stripes.dirty().insert(place(&part.column));
-            let (server, changing_part) = (part.column.server, act(store, part));
-            changing.spawn(async move { (server, changing_part.await) });
+            let place = place(&part.column);
+            self.stripes.dirty().on_write(place);
+            let changing_part = act(store, part);
+            changing.spawn(async move { (place, changing_part.await) });
         }
         let mut runs = Vec::new();
         while let Some(changed) = changing.join_next().await {
-            let (server, run) = changed.map_err(|_| FsError::Io)?;
-            runs.extend(run.map_err(fs_error)?.map(|run| (server, run)));
+            let (place, run) = changed.map_err(|_| FsError::Io)?;
+            self.stripes.dirty().on_write(place);
+            runs.extend(run.map_err(fs_error)?.map(|run| (place.0, run)));
         }
         let told = self.ask(Step::Wrote {
             file: file.clone(),
@@ -334,38 +336,43 @@ impl<'a> Carrying<'a> {
             Step::Commit { file, .. } => self.stripes.known_layout(file),
             _ => None,
         };
-        let is_all = layout.is_none();
-        let columns = match layout {
+        let due: Vec<(FileColumn, Option<u64>)> = match layout {
             // Of the stores in which nothing of the file lies, nothing is asked.
-            Some(layout) => layout.columns.clone(),
+            Some(layout) => layout
+                .columns
+                .iter()
+                .map(|column| (*column, None))
+                .collect(),
             None => {
-                let dirty = self.stripes.dirty().clone();
-                let column = |(server, store)| FileColumn {
-                    server,
-                    store,
-                    object: ObjectId([0; 16]),
+                let column = |((server, store), last)| {
+                    let object = ObjectId([0; 16]);
+                    let column = FileColumn {
+                        server,
+                        store,
+                        object,
+                    };
+                    (column, Some(last))
                 };
-                dirty.into_iter().map(column).collect()
+                self.stripes.dirty().all().into_iter().map(column).collect()
             }
         };
         let mut committing = JoinSet::new();
-        for column in columns {
+        for (column, last) in due {
             let store = self.stripes.store(self.volume, &column).await?;
-            if is_all {
-                // What is written from now on is for the next time.
-                self.stripes.dirty().remove(&place(&column));
-            }
-            committing.spawn(async move { (column, store.commit().await) });
+            let place = place(&column);
+            committing.spawn(async move { (place, last, store.commit().await) });
         }
         let (mut runs, mut outcome) = (Vec::new(), Ok(()));
         while let Some(committed) = committing.join_next().await {
-            let (column, committed) = committed.map_err(|_| FsError::Io)?;
+            let (place, last, committed) = committed.map_err(|_| FsError::Io)?;
             match committed {
-                Ok(committed) => runs.push((column.server, committed.verifier)),
-                Err(error) => {
-                    self.stripes.dirty().insert(place(&column));
-                    outcome = Err(fs_error(error));
+                Ok(committed) => {
+                    if let Some(last) = last {
+                        self.stripes.dirty().on_committed(place, last);
+                    }
+                    runs.push((place.0, committed.verifier));
                 }
+                Err(error) => outcome = Err(fs_error(error)),
             }
         }
         outcome?;

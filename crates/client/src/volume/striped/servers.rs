@@ -101,11 +101,11 @@ impl Servers {
         volume: &Volume,
         server: ServerId,
     ) -> Result<StorageServer, FsError> {
-        match self.addresses().contains_key(&server) {
-            true => {}
-            false => return Ok(self.here.clone()),
+        let is_known = self.addresses().contains_key(&server);
+        match is_known {
+            true => self.session(volume, server).await,
+            false => Ok(self.here.clone()),
         }
-        self.session(volume, server).await
     }
 
     /// Whether the session with a server stands, or is to be looked for first.
