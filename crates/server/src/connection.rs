@@ -530,9 +530,14 @@ impl Receiver {
             class: frame.class,
             payload: frame.payload,
         };
-        incoming
-            .accept(&self.core.storage, request)
-            .map_err(End::from)
+        let core = &self.core;
+        if let ObjectRequest::OpenTicket { number, ticket } = &request
+            && let Some(judged) = core.cluster.judge(ticket)
+        {
+            let accepted = incoming.accept_elsewhere(&core.storage, *number, judged);
+            return accepted.map_err(End::from);
+        }
+        incoming.accept(&core.storage, request).map_err(End::from)
     }
 
     fn reply(&self, incoming: &Incoming, refusal: Refusal) -> Frame {

@@ -12,7 +12,7 @@ use crate::leaf::Leaf;
 use crate::log::entry::PieceAt;
 use crate::read::Plan;
 use crate::record::{Holder, Home, Onode, Place};
-use crate::reserve::{self, Terms};
+use crate::reserve::{self, Payer, Terms};
 use crate::transaction::object::slot_offset;
 use crate::{Damage, StoreError};
 use base::{Extent, ObjectId, Time};
@@ -62,7 +62,24 @@ impl Core {
     /// [`StoreError::Exists`], [`StoreError::NotHeld`], [`StoreError::Used`],
     /// [`StoreError::Lifetime`], those of [`Self::transact`].
     pub fn create(&mut self, now: Time, object: ObjectId, terms: Terms) -> Result<(), StoreError> {
-        self.transact(now, |t| t.create(object, terms))
+        self.create_from(now, object, terms, None)
+    }
+
+    /// As [`Self::create`], of an object without a reservation whose space one pays.
+    ///
+    /// # Errors
+    /// Those of [`Self::create`].
+    pub fn create_from(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        terms: Terms,
+        payer: Option<Payer>,
+    ) -> Result<(), StoreError> {
+        self.transact(now, |t| {
+            t.pay(payer);
+            t.create(object, terms)
+        })
     }
 
     /// Writes `data` at `offset`.
@@ -78,9 +95,25 @@ impl Core {
         offset: u64,
         data: &[u8],
     ) -> Result<(), StoreError> {
+        self.write_from(now, object, offset, data, None)
+    }
+
+    /// As [`Self::write`], into an object without a reservation whose growth one pays.
+    ///
+    /// # Errors
+    /// Those of [`Self::write`]; [`StoreError::Used`] and [`StoreError::NotHeld`] if it is a limit.
+    pub fn write_from(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        offset: u64,
+        data: &[u8],
+        payer: Option<Payer>,
+    ) -> Result<(), StoreError> {
         let (mut rest, mut offset, mut part_max) = (data, offset, usize::MAX);
         loop {
-            let written = self.write_some(now, object, offset, rest, &mut part_max)?;
+            let at = (object, offset);
+            let written = self.write_some(now, at, rest, payer, &mut part_max)?;
             rest = &rest[written..];
             offset += written as u64;
             if rest.is_empty() {
@@ -97,14 +130,18 @@ impl Core {
     pub(crate) fn write_some(
         &mut self,
         now: Time,
-        object: ObjectId,
-        offset: u64,
+        (object, offset): (ObjectId, u64),
         data: &[u8],
+        payer: Option<Payer>,
         part_max: &mut usize,
     ) -> Result<usize, StoreError> {
         loop {
             let len = data.len().min(*part_max);
-            match self.transact(now, |t| t.write(object, offset, &data[..len])) {
+            let written = self.transact(now, |t| {
+                t.pay(payer);
+                t.write(object, offset, &data[..len])
+            });
+            match written {
                 Err(StoreError::TooMuch { .. }) if len as u64 > PIECE_BYTES => {
                     *part_max = half(offset, len);
                 }

@@ -147,16 +147,26 @@ impl Promises {
         }
     }
 
-    /// Takes what becomes more in these turns, or nothing.
+    /// Takes what becomes more in these turns, or nothing. What is claimed for records, too, may go
+    /// beyond what there is by `slack_aus`.
     ///
     /// # Errors
     /// How much was wanted, and the [`Shortage`], if it does not fit everywhere.
-    pub(crate) fn turn(&mut self, turns: &[Turn]) -> Result<Turned, (u64, Shortage)> {
+    pub(crate) fn turn(
+        &mut self,
+        turns: &[Turn],
+        slack_aus: u64,
+    ) -> Result<Turned, (u64, Shortage)> {
         let of = |amount: fn(&Claim) -> u64| {
             let turns = turns.iter();
             turns.map(move |turn| (turn.interval, amount(&turn.before), amount(&turn.after)))
         };
-        let all = Moves::make(&mut self.all, of(|claim| claim.all))?;
+        let capacity = self.all.capacity();
+        self.all
+            .set_capacity((capacity + slack_aus).min(CAPACITY_MAX));
+        let all = Moves::make(&mut self.all, of(|claim| claim.all));
+        self.all.set_capacity(capacity);
+        let all = all?;
         match Moves::make(&mut self.data, of(|claim| claim.data)) {
             Ok(data) => Ok(Turned { all, data }),
             Err(short) => {

@@ -41,6 +41,10 @@ const GROUP_RECORD_BYTES: u64 = 1280;
 /// Record space for an AU: ten times who has it, where, and with how much room.
 const AU_RECORD_BYTES: u64 = 640;
 
+/// What a claim and another one together may be larger than before, in AUs, when one pays for the
+/// other: what their records come to is rounded up for each.
+const PAYING_SLACK_AUS: u64 = 4;
+
 /// Reservations that are read together.
 const RESERVATIONS_AT_ONCE: usize = 1024;
 /// Records besides one for each allocation unit, when it is said what could be reserved: a manager
@@ -62,6 +66,17 @@ pub enum Terms {
     Ahead(u64),
     /// From this reservation, up to this moment, which is not after the reservation's end.
     Within(u64, Moment),
+}
+
+/// A reservation that gives of its space to objects that are in nobody's: what they take is theirs
+/// from then on for as long as they live, and the reservation has so much less. If it lasts as long
+/// as they do, that always fits (S2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payer {
+    /// Which.
+    pub reservation: u64,
+    /// Whether nothing may be taken elsewhere once it has no more.
+    pub is_limit: bool,
 }
 
 /// What is asked for.
@@ -370,33 +385,35 @@ impl Core {
         self.promises.advance(moment(self.counters.now));
     }
 
-    /// Takes what a transaction's pools use more; what they use less is given back when that is
-    /// finished.
+    /// Takes what a transaction's pools use more; what they use less, and what reservations have
+    /// given away, is given back when that is finished.
     pub(crate) fn turn_pools(&mut self, staged: &Staged) -> Result<Turned, StoreError> {
         let now = moment(self.counters.now);
         let mut turns = Vec::new();
-        for id in &staged.pools {
+        let mut slack_aus = 0;
+        for id in &staged.turned {
             let key = Key::Holder(*id);
             let before = self.record::<Holder>(&key)?;
             let after = staged.layer.records.get(&key).and_then(Option::as_ref);
             let after = after.map(|value| decode::<Holder>(value)).transpose()?;
-            // A pool that is over has nothing in the calendar any more.
+            // One that is over has nothing in the calendar any more.
             let live = |holder: &Holder| holder.interval.from_on(now).filter(|_| !holder.is_over);
             let Some(interval) = after.as_ref().or(before.as_ref()).and_then(live) else {
                 continue;
             };
             let claim = |holder: Option<Holder>| {
-                holder.map_or(Claim::default(), |holder| {
-                    self.claim(holder.aus_used, holder.records_used)
-                })
+                holder.map_or(Claim::default(), |holder| self.claim_of(*id, &holder))
             };
+            if !is_pool(*id) {
+                slack_aus = PAYING_SLACK_AUS;
+            }
             turns.push(Turn {
                 interval,
                 before: claim(before),
                 after: claim(after),
             });
         }
-        let turned = self.promises.turn(&turns);
+        let turned = self.promises.turn(&turns, slack_aus);
         turned.map_err(|(wanted, short)| StoreError::NoSpace {
             wanted,
             free: short.room,
@@ -443,11 +460,7 @@ impl Core {
             let (Key::Holder(id), holder) = (key, decode::<Holder>(&value)?) else {
                 continue;
             };
-            let claim = if is_pool(id) {
-                self.claim(holder.aus_used, holder.records_used)
-            } else {
-                self.reservation_claim(holder.aus, holder.records)
-            };
+            let claim = self.claim_of(id, &holder);
             let interval = holder.interval.from_on(moment(self.counters.now));
             if let Some(interval) = interval.filter(|_| !holder.is_over) {
                 let taken = self.promises.take(interval, claim);
@@ -475,6 +488,14 @@ impl Core {
         Claim {
             data: aus,
             all: aus.saturating_add(bytes.div_ceil(au_bytes)),
+        }
+    }
+
+    /// What a holder has of the calendar.
+    fn claim_of(&self, id: u64, holder: &Holder) -> Claim {
+        match is_pool(id) {
+            true => self.claim(holder.aus_used, holder.records_used),
+            false => self.reservation_claim(holder.aus, holder.records),
         }
     }
 

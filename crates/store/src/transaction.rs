@@ -17,6 +17,7 @@ use crate::key::{Key, Value};
 use crate::leaf::Leaf;
 use crate::log::entry::PieceAt;
 use crate::record::{self, AuRecord};
+use crate::reserve::Payer;
 use crate::superblock::Counters;
 use crate::{Damage, StoreError};
 use serde::Serialize;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 pub struct Transaction<'a> {
     core: &'a mut Core,
     staged: Staged,
+    payer: Option<Payer>,
 }
 
 /// What a transaction has changed.
@@ -40,8 +42,8 @@ pub(crate) struct Staged {
     /// Data was written in place.
     pub(crate) is_direct: bool,
     pub(crate) counters: Counters,
-    /// Pools whose use has changed.
-    pub(crate) pools: BTreeSet<u64>,
+    /// Pools whose use has changed, and reservations that have given something away.
+    pub(crate) turned: BTreeSet<u64>,
     purpose: Purpose,
 }
 
@@ -73,7 +75,16 @@ impl<'a> Transaction<'a> {
             counters: core.counters,
             ..Staged::default()
         };
-        Self { core, staged }
+        Self {
+            core,
+            staged,
+            payer: None,
+        }
+    }
+
+    /// Whatever it takes from now on for objects without a reservation is paid by this one.
+    pub fn pay(&mut self, payer: Option<Payer>) {
+        self.payer = payer;
     }
 
     /// It is for this, too.

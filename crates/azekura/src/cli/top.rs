@@ -178,10 +178,31 @@ fn page(path: &str, now: &Value, earlier: Option<(Duration, &Value)>) -> String 
         ("held", held),
     ];
     let mut page = format!("{} on {}\n", all.text("source"), output::plain(path));
-    for (name, value) in rows {
+    let tickets = now.get("tickets").and_then(Value::as_array);
+    let tickets = tickets.into_iter().flatten().map(reserved);
+    for (name, value) in rows.into_iter().chain(tickets) {
         writeln!(page, "  {name:<17} {value}").expect("writing to a string cannot fail");
     }
     page
+}
+
+/// What a ticket is worth, and what was moved with it.
+fn reserved(ticket: &Value) -> (&'static str, String) {
+    let all = Figures {
+        now: ticket,
+        earlier: None,
+    };
+    let moment = |key| output::moment(i64::try_from(all.number(key)).unwrap_or(i64::MAX));
+    let when = match all.text("state").as_str() {
+        "in_force" => format!("until {}", moment("end_seconds")),
+        "over" => "over".to_owned(),
+        _ => format!("not in force, from {} on", moment("start_seconds")),
+    };
+    let (with, without) = (all.size("bytes"), all.size("bytes_without"));
+    (
+        "reserved",
+        format!("{when}, {with} moved, {without} without"),
+    )
 }
 
 #[cfg(test)]
@@ -199,6 +220,10 @@ mod tests {
                 "bytes_received": received, "hit_rate": 0.987, "lookup_hit_rate": 1.0,
                 "wasted_bytes": 4096, "unwritten_bytes": 0,
                 "download_bytes_per_second": 117_700_000, "read_bytes": 1024, "nodes": 1,
+                "tickets": [{
+                    "state": "in_force", "start_seconds": 0, "end_seconds": 60,
+                    "bytes": 4 << 20, "bytes_without": 1024,
+                }],
             })
         };
         let (then, now) = (status(1 << 20), status((1 << 20) + 58_850_000));
@@ -218,6 +243,7 @@ mod tests {
               hits              data 98.7 %, names -
               wasted            4.0 KiB
               held              0 B data, 1 inode, 0 leases
+              reserved          until 1970-01-01T00:01:00Z, 4.0 MiB moved, 1.0 KiB without
         "#]]
         .assert_eq(&page);
     }

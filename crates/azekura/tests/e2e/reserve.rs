@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A server with a store of 64 MiB, without mounts.
@@ -140,6 +141,38 @@ fn what_was_reserved_is_there_after_the_server_was_killed() {
     scene.start();
     assert_eq!(names(&json(scene.reserve(&["list", "--json"]))), [""; 0]);
     fails(&scene.reserve(&["show", "run42"]), "AZ0902");
+}
+
+#[test]
+fn space_for_files_is_held_for_good_and_given_back_after_the_window() {
+    let mut scene = Scene::new();
+    let volume = format!("{}/lab", scene.address);
+    run(scene.command().args(["volume", "create", &volume])).ok();
+    let reserve = |scene: &Scene, rest: &[&str]| {
+        let whole = ["reserve", "create", &volume, "--space", "36MB", "--json"];
+        run(scene.command().args(whole).args(rest))
+    };
+    let made = json(reserve(&scene, &["--for", "4s", "--name", "run42"]));
+    assert_eq!(made["lifetime_seconds"], 0);
+    let other = ["--from", "+1h", "--for", "1m", "--dry-run"];
+    // Whatever files will have taken by then, they will keep.
+    refused(&reserve(&scene, &other));
+    scene.kill();
+    scene.start();
+    refused(&reserve(&scene, &other));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !reserve(&scene, &other).status.success() {
+        assert!(Instant::now() < deadline, "it is never given back");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let report = ["reserve", "report", &volume, "run42", "--json"];
+    let report = json(run(scene.command().args(report)));
+    assert_eq!(report["space_kept"], true, "{report}");
+    // Released, it is given back at once.
+    json(reserve(&scene, &["--for", "20m", "--name", "run43"]));
+    let release = ["reserve", "release", &volume, "run43"];
+    run(scene.command().args(release)).ok();
+    json(reserve(&scene, &["--for", "20m", "--name", "run44"]));
 }
 
 #[test]

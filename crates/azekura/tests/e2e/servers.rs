@@ -2,11 +2,12 @@
 //! or away.
 
 use crate::checks::json;
-use crate::common::{Scene, obstacle};
+use crate::common::{Scene, obstacle, text};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -372,4 +373,75 @@ fn who_is_not_of_the_cluster_does_not_join_and_a_join_string_is_for_one_kind() {
     let said = attempt(&mut thief, &good);
     assert!(said.contains("join string"), "{said}");
     assert_eq!(servers(&scene).len(), 2);
+}
+
+/// Writes until there is no room.
+fn fill(path: &Path) {
+    let mut file = fs::File::create(path).unwrap();
+    let data = vec![0x55; 4 * MIB];
+    while file
+        .write_all(&data)
+        .and_then(|()| file.sync_data())
+        .is_ok()
+    {}
+}
+
+#[test]
+fn a_reservation_over_all_servers_is_used_and_paid_at_each() {
+    let Some(mut place) = Place::new() else {
+        return;
+    };
+    let volume = format!("{}/q", place.scene.address());
+    let what = ["--write", "3MB/s", "--space", "180MB", "--for", "20m"];
+    let create = ["reserve", "create", &volume, "--name", "run42", "--json"];
+    let made = place.scene.azekura(&[&create[..], &what].concat()).ok();
+    let ticket = place.scene.path("run42.json");
+    fs::write(&ticket, &made).unwrap();
+    fs::set_permissions(&ticket, fs::Permissions::from_mode(0o600)).unwrap();
+    let made: Value = serde_json::from_str(&made).unwrap();
+    let servers = made["tickets"].as_array().unwrap().len();
+    assert!(servers > 1, "{made}");
+    let far = place.mount("far", &["--timeout", "60s"]);
+    std::thread::sleep(Duration::from_millis(1200));
+    let near = place.mount("near", &["--timeout", "60s", "--ticket", text(&ticket)]);
+    fill(&far.join("greedy"));
+    // What the manager knows of the others is some seconds old.
+    let mib = MIB as u64;
+    let is_seen = |used: &[u64]| used.iter().all(|used| *used >= 30 * mib);
+    until("what fills the volume is seen", || {
+        is_seen(&place.bytes_used())
+    });
+    let before = place.bytes_used();
+    let whole = pattern(5, 100 * MIB);
+    let mut file = fs::File::create(near.join("raw")).unwrap();
+    file.write_all(&whole).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    assert!(fs::read(far.join("raw")).unwrap() == whole);
+    until("each server has a part of it", || {
+        let parts = place.bytes_used().into_iter().zip(&before);
+        let mib = MIB as u64;
+        parts
+            .filter(|(after, before)| *after >= **before + 20 * mib)
+            .count()
+            == servers
+    });
+    let report = ["reserve", "report", &volume, "run42", "--json"];
+    until("what was written is in the report", || {
+        let report = json(place.scene.azekura(&report));
+        report["space_kept"] == true && report["bytes"].as_u64() >= Some(whole.len() as u64)
+    });
+    // A manager that starts anew lays files out for the ticket, too, in what is left of its space.
+    place.scene.kill();
+    place.scene.start();
+    let rest = pattern(6, 40 * MIB);
+    let mut file = fs::File::create(near.join("more")).unwrap();
+    file.write_all(&rest).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    // What was written stays, and nobody has the rest any more.
+    let cancel = ["reserve", "cancel", &volume, "run42"];
+    place.scene.azekura(&cancel).ok();
+    assert!(fs::read(far.join("raw")).unwrap() == whole);
+    assert!(fs::read(far.join("more")).unwrap() == rest);
 }

@@ -205,5 +205,95 @@ fn a_ticket_that_is_not_good_is_refused_before_anything_is_mounted() {
         fs::read(early.join("file")).unwrap(),
         b"shared with everybody"
     );
+    assert_eq!(ticket_of(&scene, &early)["state"], "waiting");
     scene.umount(&early);
+    // One whose time is over.
+    let over = reserve(&scene, "over", &["--read", "1MB/s", "--for", "1s"]);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        // Clocks are given two seconds.
+        thread::sleep(Duration::from_secs(1));
+        let tried = scene.azekura(&[
+            "mount",
+            &volume,
+            text(&early),
+            "--ticket",
+            text(&over),
+            "--dry-run",
+        ]);
+        if !tried.status.success() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "it is still good: {tried:?}");
+    }
+    refused(&scene, &volume, &over, "ended");
+    // One of another cluster.
+    let other = Scene::with_store("32MiB");
+    let foreign = reserve(&other, "foreign", &["--read", "1MB/s", "--for", "20m"]);
+    refused(&scene, &volume, &foreign, "another volume");
+}
+
+/// What a mount says of its ticket.
+fn ticket_of(scene: &Scene, mount: &Path) -> Value {
+    let top = json(scene.azekura(&["top", text(mount), "--once", "--json"]));
+    top["tickets"][0].clone()
+}
+
+/// Writes until there is no room, and says how much there was.
+fn fill(path: &Path) -> usize {
+    let mut file = File::create(path).unwrap();
+    let data = vec![0x55; MIB];
+    let mut bytes = 0;
+    while file
+        .write_all(&data)
+        .and_then(|()| file.sync_data())
+        .is_ok()
+    {
+        bytes += MIB;
+    }
+    bytes
+}
+
+#[test]
+fn space_that_was_reserved_is_there_in_a_full_volume_and_files_keep_it() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::with_store("96MiB");
+    let volume = scene.parallel();
+    let space = ["--write", "2MB/s", "--space", "24MB", "--for", "20m"];
+    let ticket = reserve(&scene, "run42", &space);
+    let far = scene.mount_volume(&volume, "far", &[]);
+    thread::sleep(Duration::from_millis(1200));
+    let near = scene.mount_volume(&volume, "near", &["--ticket", text(&ticket)]);
+    assert!(fill(&far.join("greedy")) > 8 * MIB);
+    let data = pattern(3, 10 * MIB);
+    let write = |name: &str| {
+        let mut file = File::create(near.join(name)).unwrap();
+        file.write_all(&data).and_then(|()| file.sync_all())
+    };
+    write("first").unwrap();
+    let one = ticket_of(&scene, &near);
+    assert_eq!(one["state"], "in_force");
+    assert!(one["bytes"].as_u64().unwrap() >= data.len() as u64, "{one}");
+    // The rest of it is there after a restart, too.
+    scene.kill();
+    scene.start();
+    write("second").unwrap();
+    let report = report(&scene, "run42");
+    assert_eq!(report["space_kept"], true, "{report}");
+    // More than was reserved is what everybody has: nothing.
+    assert!(write("third").is_err());
+    fs::remove_file(near.join("third")).unwrap();
+    // Nothing of it is in the reservation's space any more, and the files are nobody's but theirs.
+    scene.azekura(&["reserve", "cancel", &volume, "run42"]).ok();
+    for name in ["first", "second"] {
+        assert!(fs::read(far.join(name)).unwrap() == data, "{name}");
+    }
+    scene.umount(&near);
+    scene.umount(&far);
+    let far = scene.mount_volume(&volume, "far", &[]);
+    for name in ["first", "second"] {
+        assert!(fs::read(far.join(name)).unwrap() == data, "{name}");
+    }
 }

@@ -13,7 +13,7 @@ mod room;
 mod under;
 
 pub use room::Room;
-pub use under::MountTicket;
+pub use under::{MountTicket, TicketState, TicketStatus};
 
 use crate::transport::{Call, CallError, ConnectError, Endpoint, Transport, TransportOptions};
 use base::limits::{DATA_BYTES_MAX, OBJECT_BUSY_TRIES_MAX};
@@ -512,6 +512,10 @@ impl StoreClient {
                 }
                 outcome => {
                     self.room.grow();
+                    if let (Some(ticket), Ok(answered)) = (&self.under, &outcome) {
+                        let moved = payload.len() + answered.payload.len();
+                        ticket.count(number.is_some(), moved as u64);
+                    }
                     return outcome;
                 }
             }

@@ -5,14 +5,14 @@
 //! is refused with it is asked for again without, so nobody who has mounted loses more than the
 //! speed; and if that may help, the ticket is shown again later.
 //!
-//! Objects are made without it. In a ticket's space they would end some time after its window, and
-//! files of a volume do not end (decision 15).
+//! Objects are made with it, never to end: what they take is out of the space that was reserved, as
+//! far as that reaches, and stays theirs when the ticket is over (decision 15).
 
 use super::{ObjectCallError, StorageServer};
 use crate::clock::now;
 use base::ticket::{Head, Operations, Terms, Ticket, TicketError};
-use base::{ObjectId, StoreId, Time};
-use std::sync::atomic::Ordering;
+use base::{ObjectId, StoreId, TicketId, Time};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wire::message::{ObjectError, ObjectStep, TicketRefusal};
@@ -27,6 +27,36 @@ pub struct MountTicket {
     head: Head,
     terms: Terms,
     state: Mutex<State>,
+    /// Bytes that were moved without it and with it.
+    moved: [AtomicU64; 2],
+}
+
+/// What a ticket of a mount is worth at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TicketState {
+    /// It has not begun, or the server cannot judge it now.
+    Waiting,
+    /// It is used where it reaches.
+    InForce,
+    /// It ended, or was taken back.
+    Over,
+}
+
+/// A ticket of a mount, and what has become of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TicketStatus {
+    /// Whose it is.
+    pub reservation: TicketId,
+    /// What it is worth.
+    pub state: TicketState,
+    /// Its first second, since 1970 (UTC).
+    pub start_secs: u64,
+    /// The second that it does not have any more.
+    pub end_secs: u64,
+    /// Bytes that were read and written with it.
+    pub bytes: u64,
+    /// Bytes that were read and written at its stores without it.
+    pub bytes_without: u64,
 }
 
 /// What the server says of it.
@@ -34,6 +64,8 @@ pub struct MountTicket {
 struct State {
     /// How the session calls it, from when it is first shown.
     number: Option<u32>,
+    /// How that with the manager calls it, if that is another one.
+    manager_number: Option<u32>,
     standing: Standing,
 }
 
@@ -68,6 +100,7 @@ impl MountTicket {
             head: *ticket.head(),
             terms: ticket.terms().clone(),
             state: Mutex::default(),
+            moved: Default::default(),
         })
     }
 
@@ -106,6 +139,53 @@ impl MountTicket {
             Err(_) => self.stand(Standing::Later(now() + AGAIN_TIME_MIN)),
         }
         shown
+    }
+
+    /// Shows it to a server that has forgotten it, unless that has nothing to do with it any more.
+    pub async fn show_again(&self, server: &StorageServer) {
+        if self.lock().standing != Standing::Over {
+            // Why not is noted.
+            let _ = self.show(server).await;
+        }
+    }
+
+    /// Shows a ticket for another server to the manager, so that files are laid out for it.
+    pub async fn show_manager(&self, manager: &StorageServer) {
+        let number = {
+            let mut state = self.lock();
+            if state.standing == Standing::Over {
+                return;
+            }
+            let new = || manager.0.last_ticket.fetch_add(1, Ordering::Relaxed) + 1;
+            *state.manager_number.get_or_insert_with(new)
+        };
+        if let Err(error) = manager.open(number, &self.bytes).await {
+            let reservation = self.head.id;
+            tracing::debug!(%reservation, %error, "files are not laid out for a ticket");
+        }
+    }
+
+    /// Bytes were moved at its stores, with it or without.
+    pub(super) fn count(&self, with: bool, bytes: u64) {
+        self.moved[usize::from(with)].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What has become of it.
+    #[must_use]
+    pub fn status(&self) -> TicketStatus {
+        let moved = |with: usize| self.moved[with].load(Ordering::Relaxed);
+        TicketStatus {
+            reservation: self.head.id,
+            state: match self.lock().standing {
+                Standing::New | Standing::Later(_) => TicketState::Waiting,
+                Standing::Good => TicketState::InForce,
+                Standing::Over => TicketState::Over,
+            },
+            start_secs: self.terms.start_secs,
+            end_secs: self.terms.end_secs,
+            bytes: moved(1),
+            bytes_without: moved(0),
+        }
     }
 
     /// The number under which it goes with steps for a store, if it does.
@@ -206,7 +286,11 @@ fn of(step: &ObjectStep) -> Option<(ObjectId, Operations)> {
         ObjectStep::Read { object, .. } | ObjectStep::Info { object } => {
             Some((*object, Operations::READ))
         }
-        ObjectStep::Write { object, .. }
+        ObjectStep::Create {
+            object,
+            end_secs: Some(u64::MAX),
+        }
+        | ObjectStep::Write { object, .. }
         | ObjectStep::Truncate { object, .. }
         | ObjectStep::Punch { object, .. } => Some((*object, Operations::WRITE)),
         _ => None,
@@ -217,7 +301,7 @@ fn of(step: &ObjectStep) -> Option<(ObjectId, Operations)> {
 mod tests {
     use super::*;
     use base::ticket::{Class, ObjectScope, Slice, TicketKey};
-    use base::{ClusterId, ServerId, TicketId, VolumeId};
+    use base::{ClusterId, ServerId, VolumeId};
 
     const STORE: StoreId = StoreId([5; 16]);
     const VOLUME: VolumeId = VolumeId([6; 16]);
@@ -268,9 +352,9 @@ mod tests {
             offset: 0,
             bytes: 1,
         };
-        let create = ObjectStep::Create {
+        let create = |end_secs| ObjectStep::Create {
             object: object(VOLUME),
-            end_secs: None,
+            end_secs,
         };
         let mine = read(object(VOLUME));
         assert!(both.reaches(STORE, &[mine.clone(), write.clone(), ObjectStep::Commit]));
@@ -279,7 +363,8 @@ mod tests {
             "store"
         );
         assert!(!both.reaches(STORE, &[read(object(VolumeId([1; 16])))]));
-        assert!(!both.reaches(STORE, &[create]), "it would end");
+        assert!(!both.reaches(STORE, &[create(None)]), "it would end");
+        assert!(both.reaches(STORE, &[create(Some(u64::MAX))]));
         let reading = ticket(Operations::READ);
         assert!(reading.reaches(STORE, &[mine]) && !reading.reaches(STORE, &[write]));
     }

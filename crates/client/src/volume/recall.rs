@@ -227,6 +227,7 @@ impl Volume {
             tracing::warn!(volume = %self.name, "the server has been restarted");
         }
         if session_lost || boot_changed {
+            self.show_tickets_again();
             let this = self.arc();
             tokio::spawn(async move {
                 this.reclaim_locks().await;

@@ -25,7 +25,7 @@ mod servers;
 
 use super::Volume;
 use crate::cache::{Node, NodeId};
-use crate::object::{MountTicket, ObjectCallError, StoreClient};
+use crate::object::{MountTicket, ObjectCallError, StoreClient, TicketStatus};
 use crate::transport::{Call, CallError, Pending, Response, Transport};
 use base::limits::CLIENT_LAYOUTS_MAX;
 use base::{FsError, Handle, Principal, QuickMap, ServerId, StoreId};
@@ -205,11 +205,48 @@ impl Volume {
         *stripes.stores() = stripes.servers.own_stores(|store| stripes.ticket(store));
         let mut outcome = Ok(());
         for ticket in tickets {
-            let server = stripes.servers.for_ticket(self, ticket.head().server).await;
-            let server = server.map_err(CallError::Failed)?;
-            outcome = outcome.and(ticket.show(&server).await);
+            outcome = outcome.and(self.show_ticket(&ticket).await);
         }
         outcome
+    }
+
+    /// Shows a ticket to the server that keeps it, and to the manager, which lays files out.
+    async fn show_ticket(&self, ticket: &MountTicket) -> Result<(), ObjectCallError> {
+        let Some(stripes) = &self.stripes else {
+            return Ok(());
+        };
+        let servers = &stripes.servers;
+        let server = servers.for_ticket(self, ticket.head().server).await;
+        let server = server.map_err(CallError::Failed)?;
+        let shown = ticket.show(&server).await;
+        if !servers.is_manager(ticket.head().server) {
+            ticket.show_manager(servers.manager()).await;
+        }
+        shown
+    }
+
+    /// Shows the tickets to a manager that does not know them any more, before it is asked to make
+    /// files that are laid out for them. Other servers say when they have forgotten one.
+    pub(super) fn show_tickets_again(&self) {
+        let Some(stripes) = &self.stripes else { return };
+        for ticket in stripes.tickets.get().into_iter().flatten() {
+            let (ticket, this) = (ticket.clone(), self.arc());
+            tokio::spawn(async move {
+                let Some(stripes) = &this.stripes else { return };
+                let (servers, manager) = (&stripes.servers, stripes.servers.manager());
+                match servers.is_manager(ticket.head().server) {
+                    true => ticket.show_again(manager).await,
+                    false => ticket.show_manager(manager).await,
+                }
+            });
+        }
+    }
+
+    /// What has become of the tickets.
+    #[must_use]
+    pub fn ticket_statuses(&self) -> Vec<TicketStatus> {
+        let tickets = self.stripes.iter().filter_map(|it| it.tickets.get());
+        tickets.flatten().map(|ticket| ticket.status()).collect()
     }
 
     /// How much of the line there is for what is read ahead: what was handed over counts before it

@@ -1,6 +1,7 @@
 //! The figures of a mount, as JSON. The schema is in `docs/reference/json.md`.
 
 use super::RemoteFs;
+use client::object::{TicketState, TicketStatus};
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,6 +40,32 @@ struct Status<'a> {
     recalls: u64,
     created_ahead: u64,
     removed_ahead: u64,
+    tickets: Vec<Ticket>,
+}
+
+#[derive(Serialize)]
+struct Ticket {
+    reservation: String,
+    state: &'static str,
+    start_seconds: u64,
+    end_seconds: u64,
+    bytes: u64,
+    bytes_without: u64,
+}
+
+fn ticket(status: TicketStatus) -> Ticket {
+    Ticket {
+        reservation: status.reservation.to_string(),
+        state: match status.state {
+            TicketState::Waiting => "waiting",
+            TicketState::InForce => "in_force",
+            TicketState::Over => "over",
+        },
+        start_seconds: status.start_secs,
+        end_seconds: status.end_secs,
+        bytes: status.bytes,
+        bytes_without: status.bytes_without,
+    }
 }
 
 fn rate(part: u64, whole: u64) -> f64 {
@@ -90,6 +117,12 @@ impl RemoteFs {
             recalls: count(&counters.recalls),
             created_ahead: count(&counters.created_ahead),
             removed_ahead: count(&counters.removed_ahead),
+            tickets: self
+                .volume
+                .ticket_statuses()
+                .into_iter()
+                .map(ticket)
+                .collect(),
         };
         serde_json::to_string(&status).expect("figures are plain data")
     }

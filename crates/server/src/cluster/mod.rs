@@ -31,6 +31,8 @@ pub(crate) use objects::{Act, ActError};
 
 use crate::data::Member;
 use crate::storage::Storage;
+use base::limits::TICKET_CLOCK_ERROR_MAX;
+use base::ticket::{Grant, Place, Ticket, TicketError, verify};
 use base::{ServerId, Time, WriteVerifier};
 use far::Far;
 use std::collections::BTreeMap;
@@ -138,6 +140,19 @@ impl Cluster {
     fn find(&self, server: ServerId) -> Result<Arc<Far>, AwayError> {
         let all = self.far.read().unwrap_or_else(PoisonError::into_inner);
         all.get(&server).cloned().ok_or(AwayError::Unknown(server))
+    }
+
+    /// Judges a ticket that is for a server which has joined, by that one's key; none if it is not.
+    pub(crate) fn judge(&self, ticket: &[u8]) -> Option<Result<Grant, TicketError>> {
+        let head = *Ticket::from_bytes(ticket).ok()?.head();
+        let far = self.find(head.server).ok()?;
+        let (key, _) = far.key()?;
+        let place = Place {
+            cluster: self.own.place().cluster,
+            server: far.server,
+        };
+        let (now, error) = (self.now(), TICKET_CLOCK_ERROR_MAX);
+        Some(verify(ticket, &[key], &place, now, error, |_, _| false))
     }
 
     /// Another number than before if servers have come or come back since.

@@ -101,7 +101,14 @@ fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
             }
             Ok(Outcome::Done)
         }
-        Task::Revoke => revoke(servers, id, row, errand.now).map(|()| Outcome::Done),
+        Task::Revoke => {
+            revoke(servers, id, row, errand.now)?;
+            if row.is_for_files() {
+                // Nobody can write there any more.
+                give_back(servers, id, row)?;
+            }
+            Ok(Outcome::Done)
+        }
         Task::CheckUnused { .. } => used(servers, id, row).map(Outcome::Used),
         Task::Leave { has_tickets } => {
             if *has_tickets {
@@ -118,6 +125,12 @@ fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
                 u64::MAX,
                 errand.now,
             )?;
+            if row.is_for_files() {
+                let ticket = ticket_id(id, row.delivered.windows);
+                for slice in row.slices.iter().filter(|slice| slice.aus > 0) {
+                    servers.release(slice.at(), ticket)?;
+                }
+            }
             Ok(Outcome::Delivered(delivered))
         }
         Task::Report { from_second } => {
@@ -208,8 +221,10 @@ fn collect(
         let is_due = slice.aus > 0 && space.is_some_and(|space: Interval| space.contains(now));
         if is_due {
             let held = servers.used(slice.at(), ticket);
-            // What cannot be asked is not lost.
-            let is_lost = held.is_ok_and(|held| held.is_none_or(|(aus, _)| aus < slice.aus));
+            // What cannot be asked is not lost, nor what files have taken of it.
+            let is_for_files = row.is_for_files();
+            let is_less = |(aus, _)| aus < slice.aus && !is_for_files;
+            let is_lost = held.is_ok_and(|held| held.is_none_or(is_less));
             sum.space_lost |= is_lost;
         }
     }

@@ -227,9 +227,18 @@ impl Row {
         self.last_end().plus(self.lifetime_secs)
     }
 
+    /// Whether its space is for files, which stay: it is held without end, so that what they take
+    /// is theirs for good, and what they have not taken is given back after each window.
+    pub(crate) fn is_for_files(&self) -> bool {
+        self.volume != VolumeId([0; 16]) && self.lifetime_secs == 0
+    }
+
     /// From when to when the space of one window is held.
     pub(crate) fn space_interval(&self, occurrence: Interval) -> Interval {
-        let end = occurrence.end().plus(self.lifetime_secs);
+        let end = match self.is_for_files() {
+            true => Moment::FOREVER,
+            false => occurrence.end().plus(self.lifetime_secs),
+        };
         Interval::new(occurrence.start(), end).expect("a lifetime makes nothing shorter")
     }
 

@@ -21,7 +21,8 @@ use super::dispatch::OpenError;
 #[derive(Debug)]
 pub(crate) struct HeldTicket {
     pub(super) grant: Grant,
-    /// How each device of this server that it has a share of calls it.
+    /// How each device of this server that it has a share of calls it; none for one that is for
+    /// another server.
     pub(super) keys: BTreeMap<StoreId, TicketKey>,
 }
 
@@ -44,7 +45,9 @@ impl HeldTicket {
         let epoch = self.grant.head.epoch;
         let known = storage.known();
         let is_revoked = |id: &TicketId| known.is_revoked(*id, epoch);
-        if self.grant.lineage.iter().any(|(id, _)| is_revoked(id)) {
+        // Of another server's, only that one knows.
+        let is_own = !self.keys.is_empty();
+        if is_own && self.grant.lineage.iter().any(|(id, _)| is_revoked(id)) {
             return Err(TicketRefusal::Revoked);
         }
         judge_window(self.terms(), now).map_err(refusal)
@@ -94,14 +97,35 @@ impl SessionTickets {
         Ok(())
     }
 
-    /// The stores of this server of which the tickets for writing to a volume have a share.
-    pub(crate) fn stores(&self, volume: VolumeId) -> BTreeSet<StoreId> {
+    /// Keeps a ticket for another server of the cluster, which was judged by its key: files are
+    /// laid out for it here, and it opens nothing.
+    pub(crate) fn note(
+        &self,
+        number: u32,
+        judged: Result<Grant, TicketError>,
+    ) -> Result<(), TicketRefusal> {
+        let grant = judged.map_err(refusal)?;
+        let mut held = self.lock();
+        if held.len() >= SESSION_TICKETS_MAX && !held.contains_key(&number) {
+            return Err(TicketRefusal::TooMany);
+        }
+        let keys = BTreeMap::new();
+        held.insert(number, Arc::new(HeldTicket { grant, keys }));
+        Ok(())
+    }
+
+    /// The stores of which the tickets for writing to a volume have a share now.
+    pub(crate) fn stores(&self, storage: &Storage, volume: VolumeId) -> BTreeSet<StoreId> {
         let held = self.lock();
+        let now = storage.now();
         let writing = held.values().filter(|held| {
             let operations = held.terms().operations;
-            held.volume() == volume && operations.contains(Operations::WRITE)
+            held.volume() == volume
+                && operations.contains(Operations::WRITE)
+                && held.check(storage, now).is_ok()
         });
-        writing.flat_map(|held| held.keys.keys().copied()).collect()
+        let stores = writing.flat_map(|held| held.terms().slices.iter().map(|slice| slice.device));
+        stores.collect()
     }
 
     pub(super) fn close(&self, number: u32) {

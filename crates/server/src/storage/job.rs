@@ -25,7 +25,7 @@ use reservation::{Interval, Moment};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use store::device::AlignedBuffer;
-use store::{ObjectInfo, StoreError, Terms};
+use store::{ObjectInfo, Payer, StoreError, Terms};
 use wire::frame::{Class, Frame, FrameKind};
 use wire::message::{
     CredentialKind, ObjectAttribute, ObjectBatch, ObjectError, ObjectReply, ObjectStep,
@@ -327,8 +327,9 @@ impl Job {
             let begin = (at - offset) as usize;
             let data = payload.slice(begin..begin + len as usize);
             let work = move |job: &Job| {
-                job.draw(object, Some(at + u64::from(len)), 0)?;
-                let writing = job.device.store.start_write(object, at, &data);
+                let payer = job.draw(object, Some(at + u64::from(len)), 0)?;
+                let store = &job.device.store;
+                let writing = store.start_write(object, at, &data, payer);
                 writing.map_err(failed)?.wait();
                 Ok(Done::Moved(data.len() as u64))
             };
@@ -354,11 +355,11 @@ impl Job {
                     return Ok(Done::Moved(0));
                 };
                 let _turn = job.device.appends.enter(object);
-                job.draw(object, None, u64::from(bytes))?;
+                let payer = job.draw(object, None, u64::from(bytes))?;
                 let (offset, writing) = job
                     .device
                     .store
-                    .start_append(object, &data)
+                    .start_append(object, &data, payer)
                     .map_err(failed)?;
                 writing.wait();
                 Ok(Done::Step(ObjectStepReply::Appended { offset }))
@@ -369,15 +370,26 @@ impl Job {
         Ok(Begun::UnderWay)
     }
 
-    /// Draws what an object needs to end at `end`, or by `more` later than now. A machine may let
-    /// objects grow that are in nobody's space without a ticket, too: with one they cost no more.
-    fn draw(&self, object: ObjectId, end: Option<u64>, more: u64) -> Result<(), ObjectError> {
+    /// Draws what an object needs to end at `end`, or by `more` later than now; says who pays if
+    /// the object is in nobody's space. What nobody pays for, a machine may have nevertheless: it
+    /// may without a ticket, too.
+    fn draw(
+        &self,
+        object: ObjectId,
+        end: Option<u64>,
+        more: u64,
+    ) -> Result<Option<Payer>, ObjectError> {
         let Some(ticket) = &self.ticket else {
-            return Ok(());
+            return Ok(None);
         };
         let info = self.device.store.info(object).map_err(failed)?;
-        if info.reservation.is_none() && is_machine(self.session.peer.kind) {
-            return Ok(());
+        let payer = match info.reservation {
+            Some(_) => None,
+            None => self.payer(ticket).map_err(failed)?,
+        };
+        let is_free = info.reservation.is_none() && is_machine(self.session.peer.kind);
+        if is_free && payer.is_none() {
+            return Ok(None);
         }
         let size = info.size_bytes;
         let end = end.unwrap_or(size.saturating_add(more)).max(size);
@@ -389,9 +401,21 @@ impl Job {
             units(size, au_bytes),
             units(end, au_bytes),
         );
-        let growing = growing.ok_or(ObjectError::Ticket(TicketRefusal::Budget))?;
-        self.lock().growing.push(growing);
-        Ok(())
+        match growing {
+            Some(growing) => self.lock().growing.push(growing),
+            None if is_free => return Ok(None),
+            None => return Err(ObjectError::Ticket(TicketRefusal::Budget)),
+        }
+        Ok(payer)
+    }
+
+    /// The ticket's space here, as what pays for objects that are in nobody's.
+    fn payer(&self, ticket: &HeldTicket) -> Result<Option<Payer>, StoreError> {
+        let reserved = self.device.reservation_of(ticket.grant.head.id)?;
+        Ok(reserved.map(|reservation| Payer {
+            reservation,
+            is_limit: !is_machine(self.session.peer.kind),
+        }))
     }
 
     fn commit(self: &Arc<Self>) -> Begun {
@@ -415,8 +439,8 @@ impl Job {
         };
         match step {
             ObjectStep::Create { object, end_secs } => {
-                let terms = self.terms(*end_secs)?;
-                done(store.create(*object, terms))
+                let (terms, payer) = self.terms(*end_secs)?;
+                done(store.create_from(*object, terms, payer))
             }
             ObjectStep::Truncate { object, size_bytes } => {
                 done(store.truncate(*object, *size_bytes))
@@ -496,21 +520,30 @@ impl Job {
         }
     }
 
-    /// Under which terms an object is made.
-    fn terms(&self, end_secs: Option<u64>) -> Result<Terms, ObjectError> {
+    /// Under which terms an object is made, and who pays for it. One that is never to end is in
+    /// nobody's space, because a ticket's ends.
+    fn terms(&self, end_secs: Option<u64>) -> Result<(Terms, Option<Payer>), ObjectError> {
         let Some(ticket) = &self.ticket else {
-            return Ok(end_secs.map_or(Terms::Default, |end| Terms::Until(moment(end))));
+            let terms = end_secs.map_or(Terms::Default, |end| Terms::Until(moment(end)));
+            return Ok((terms, None));
         };
         let latest = ticket.terms().lifetime_end_secs;
-        if end_secs.is_some_and(|end| end > latest) {
+        let is_for_good = end_secs == Some(u64::MAX);
+        let may = is_for_good && is_machine(self.session.peer.kind);
+        if !may && end_secs.is_some_and(|end| end > latest) {
             return Err(ObjectError::Ticket(TicketRefusal::Lifetime));
         }
+        if is_for_good {
+            let payer = self.payer(ticket).map_err(failed)?;
+            return Ok((Terms::Until(Moment::FOREVER), payer));
+        }
         let reserved = self.device.reservation_of(ticket.grant.head.id);
-        Ok(match (reserved.map_err(failed)?, end_secs) {
+        let terms = match (reserved.map_err(failed)?, end_secs) {
             (Some(number), None) => Terms::Reserved(number),
             (Some(number), Some(end)) => Terms::Within(number, moment(end)),
             (None, end) => Terms::Until(moment(end.unwrap_or(latest))),
-        })
+        };
+        Ok((terms, None))
     }
 
     fn piece_done(self: &Arc<Self>, index: usize, done: Result<Done, ObjectError>) {

@@ -11,6 +11,7 @@ use crate::link::Destination;
 use crate::memory::Arrival;
 use crate::session::Session;
 use base::limits::{DATA_BYTES_MAX, FRAME_PAYLOAD_BYTES_MAX, STORE_TEXT_BYTES_MAX};
+use base::ticket::{Grant, TicketError};
 use base::{RequestId, StoreId};
 use bytes::Bytes;
 use reservation::scheduler::{Cause, Source, UserKey};
@@ -39,6 +40,32 @@ pub(crate) struct ObjectIncoming {
 }
 
 impl ObjectIncoming {
+    /// Answers an `OpenTicket` whose ticket is for another server and was judged by its key.
+    ///
+    /// # Errors
+    /// As [`Self::accept`].
+    pub(crate) fn accept_elsewhere(
+        self,
+        storage: &Storage,
+        number: u32,
+        judged: Result<Grant, TicketError>,
+    ) -> Result<(), Farewell> {
+        if !self.payload.is_empty() {
+            return Err(Farewell::Protocol);
+        }
+        let noted = self.session.tickets.note(number, judged);
+        self.opened(storage, noted)
+    }
+
+    fn opened(self, storage: &Storage, opened: Result<(), TicketRefusal>) -> Result<(), Farewell> {
+        self.answer(match opened {
+            Ok(()) => ObjectReply::Ticket {
+                now_nanos: storage.now().as_nanos(),
+            },
+            Err(refusal) => ObjectReply::Failed(ObjectError::Ticket(refusal)),
+        })
+    }
+
     /// Sees to it that the request is answered.
     ///
     /// # Errors
@@ -58,12 +85,7 @@ impl ObjectIncoming {
             }
             ObjectRequest::OpenTicket { number, ticket } => {
                 let opened = self.session.tickets.open(storage, number, &ticket);
-                return self.answer(match opened {
-                    Ok(()) => ObjectReply::Ticket {
-                        now_nanos: storage.now().as_nanos(),
-                    },
-                    Err(refusal) => ObjectReply::Failed(ObjectError::Ticket(refusal)),
-                });
+                return self.opened(storage, opened);
             }
             ObjectRequest::CloseTicket { number } => {
                 self.session.tickets.close(number);

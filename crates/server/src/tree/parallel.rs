@@ -85,6 +85,8 @@ pub(crate) enum ParallelError {
 pub(crate) struct Parallel {
     pub(crate) names: Arc<Namespace>,
     volume: VolumeId,
+    /// Files that were laid out for tickets.
+    laid_out: AtomicU32,
     engine: Arc<Embedded>,
     cluster: Arc<Cluster>,
     record: ParallelRecord,
@@ -270,6 +272,7 @@ impl Parallel {
         let this = Self {
             names: Arc::new(names),
             volume,
+            laid_out: AtomicU32::new(0),
             engine,
             cluster: cluster.clone(),
             record,
@@ -411,21 +414,27 @@ impl Parallel {
     /// How a file is laid out that is made under tickets: over the stores of which they have a
     /// share, so that all of it is at the rate that was reserved. None without such tickets.
     pub(crate) fn layout_under(&self, tickets: &SessionTickets) -> Option<Layout> {
-        let stores = tickets.stores(self.volume);
+        let stores = tickets.stores(self.cluster.own(), self.volume);
         if stores.is_empty() {
             return None;
         }
         let targets = self.names.targets();
-        let columns = targets
+        let mut columns: Vec<u16> = targets
             .iter()
             .filter(|(_, target)| stores.contains(&target.store))
-            .take(LAYOUT_COLUMNS_MAX);
+            .take(LAYOUT_COLUMNS_MAX)
+            .map(|(number, _)| *number)
+            .collect();
+        // Files begin at one after the other: many small ones are not all in the first.
+        let first = self.laid_out.fetch_add(1, Ordering::Relaxed) as usize;
+        let count = columns.len().max(1);
+        columns.rotate_left(first % count);
         let layout = Layout {
             object: 0,
             version: 0,
             unit_log2: self.record.unit_log2,
             redundancy: Redundancy::None,
-            columns: columns.map(|(number, _)| *number).collect(),
+            columns: columns.into_iter().collect(),
         };
         (layout.width() > 0).then_some(layout)
     }

@@ -34,7 +34,7 @@ mod write;
 
 use crate::core::{Checkpoint, Core, Due};
 use crate::objects::{ObjectInfo, Page};
-use crate::reserve::{Request, ReservationInfo, Terms};
+use crate::reserve::{Payer, Request, ReservationInfo, Terms};
 use crate::transaction::Transaction;
 use crate::{Attribute, Layout, Report, StoreError};
 use base::limits::STORE_WAIT_TIME_MAX;
@@ -372,8 +372,21 @@ impl Store {
     /// # Errors
     /// See [`Core::create`].
     pub fn create(&self, object: ObjectId, terms: Terms) -> Result<(), StoreError> {
+        self.create_from(object, terms, None)
+    }
+
+    /// As [`Self::create`], of an object without a reservation whose space one pays.
+    ///
+    /// # Errors
+    /// See [`Core::create_from`].
+    pub fn create_from(
+        &self,
+        object: ObjectId,
+        terms: Terms,
+        payer: Option<Payer>,
+    ) -> Result<(), StoreError> {
         self.shared
-            .change(|core, now| core.create(now, object, terms))
+            .change(|core, now| core.create_from(now, object, terms, payer))
     }
 
     /// Lets a gate decide when the store's own I/O goes to the device, from now on and for good.

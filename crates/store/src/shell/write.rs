@@ -4,6 +4,7 @@ use super::queued::Lent;
 use super::{Shared, Store};
 use crate::StoreError;
 use crate::device::AlignedBuffer;
+use crate::reserve::Payer;
 use base::ObjectId;
 use base::limits::{DEVICE_TIME_MAX, STORE_WRITE_BYTES_MAX};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -32,7 +33,7 @@ impl Store {
     /// See [`crate::Core::write`].
     pub fn write(&self, object: ObjectId, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         self.shared
-            .write_parts(object, offset, data, &Lent::default())
+            .write_parts(object, offset, data, (&Lent::default(), None))
     }
 
     /// Writes a buffer at `offset`; large parts of it at page borders go to the device without a
@@ -50,21 +51,24 @@ impl Store {
             payload: Some(data.clone()),
             landing: None,
         };
-        self.shared.write_parts(object, offset, data, &lent)
+        self.shared.write_parts(object, offset, data, (&lent, None))
     }
 
-    /// As [`Self::write`], for who wants to know when the device has it.
+    /// As [`Self::write`], for who wants to know when the device has it. If a reservation pays,
+    /// the growth of an object without one is out of its space.
     ///
     /// # Errors
-    /// See [`Self::write`].
+    /// See [`crate::Core::write_from`].
     pub fn start_write(
         &self,
         object: ObjectId,
         offset: u64,
         data: &[u8],
+        payer: Option<Payer>,
     ) -> Result<Writing, StoreError> {
         let (lent, writing) = landing();
-        self.shared.write_parts(object, offset, data, &lent)?;
+        self.shared
+            .write_parts(object, offset, data, (&lent, payer))?;
         Ok(writing)
     }
 
@@ -73,11 +77,12 @@ impl Store {
     /// them apart.
     ///
     /// # Errors
-    /// See [`Self::write`]; [`StoreError::TooMuch`].
+    /// See [`Self::start_write`]; [`StoreError::TooMuch`].
     pub fn start_append(
         &self,
         object: ObjectId,
         data: &[u8],
+        payer: Option<Payer>,
     ) -> Result<(u64, Writing), StoreError> {
         if data.len() > STORE_WRITE_BYTES_MAX {
             return Err(StoreError::TooMuch {
@@ -87,7 +92,8 @@ impl Store {
         }
         let (lent, writing) = landing();
         let offset = self.info(object)?.size_bytes;
-        self.shared.write_parts(object, offset, data, &lent)?;
+        self.shared
+            .write_parts(object, offset, data, (&lent, payer))?;
         Ok((offset, writing))
     }
 }
@@ -107,7 +113,7 @@ impl Shared {
         object: ObjectId,
         mut offset: u64,
         data: &[u8],
-        lent: &Lent,
+        (lent, payer): (&Lent, Option<Payer>),
     ) -> Result<(), StoreError> {
         let (mut rest, mut part_max) = (data, STORE_WRITE_BYTES_MAX);
         loop {
@@ -118,7 +124,8 @@ impl Shared {
             // One transaction each: what waits for a commit goes on behind what it has written.
             let written = self.change(|core, now| {
                 self.device.lend(lent.clone());
-                let written = core.write_some(now, object, offset, &rest[..len], &mut part_max);
+                let at = (object, offset);
+                let written = core.write_some(now, at, &rest[..len], payer, &mut part_max);
                 self.device.lend(Lent::default());
                 written
             })?;

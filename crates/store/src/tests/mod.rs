@@ -7,6 +7,7 @@ mod found;
 mod full;
 mod lifetimes;
 mod model;
+mod paid;
 mod repair;
 mod reserved;
 mod reuse;

@@ -2,7 +2,7 @@
 //! unreadable (S5), and nothing is lost or counted twice (S3), also after a crash.
 
 use super::world;
-use crate::{Core, Request, StoreError, Terms};
+use crate::{Core, Payer, Request, StoreError, Terms};
 use base::{ObjectId, Time};
 use proptest::prelude::*;
 use reservation::{Interval, Moment};
@@ -25,6 +25,11 @@ pub(super) enum Step {
     CreateFree {
         object: u8,
         lifetime: u64,
+    },
+    /// For good, and whatever it takes is paid by a reservation.
+    CreatePaid {
+        object: u8,
+        reservation: usize,
     },
     Write {
         object: u8,
@@ -51,15 +56,18 @@ pub(super) enum Step {
 pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let object = || 0..12_u8;
     let aus = || prop_oneof![1..4_u64, 1..30_u64];
+    let length = || prop_oneof![3 => 1..60_u64, 1 => Just(u64::MAX)];
     let len = || prop_oneof![3 => 1..9_000_usize, 2 => 20_000..200_000_usize];
     let step = prop_oneof![
-        3 => (0..30_u64, 1..60_u64, aus(), 0..8_u64).prop_map(|(after, length, aus, records)| {
+        3 => (0..30_u64, length(), aus(), 0..8_u64).prop_map(|(after, length, aus, records)| {
             Step::Reserve { after, length, aus, records }
         }),
         6 => (object(), 0..4_usize)
             .prop_map(|(object, reservation)| Step::Create { object, reservation }),
         3 => (object(), 1..40_u64)
             .prop_map(|(object, lifetime)| Step::CreateFree { object, lifetime }),
+        3 => (object(), 0..4_usize)
+            .prop_map(|(object, reservation)| Step::CreatePaid { object, reservation }),
         14 => (object(), 0..300_000_u64, len())
             .prop_map(|(object, offset, len)| Step::Write { object, offset, len }),
         2 => object().prop_map(Step::Delete),
@@ -83,6 +91,7 @@ pub(super) struct Kept {
     bytes: Option<Vec<u8>>,
     end: u64,
     reservation: Option<u64>,
+    payer: Option<u64>,
 }
 
 /// What is left of the objects by now.
@@ -93,6 +102,14 @@ pub(super) struct Run {
     pub(super) seconds: u64,
     pub(super) objects: Objects,
     reservations: Vec<(u64, u64)>,
+}
+
+fn payer(reservation: Option<u64>) -> Option<Payer> {
+    let is_limit = false;
+    reservation.map(|reservation| Payer {
+        reservation,
+        is_limit,
+    })
 }
 
 fn id(object: u8) -> ObjectId {
@@ -163,6 +180,7 @@ impl Run {
                     bytes: Some(Vec::new()),
                     end,
                     reservation: Some(number),
+                    payer: None,
                 };
                 self.created(object, made, kept);
             }
@@ -174,6 +192,26 @@ impl Run {
                     bytes: Some(Vec::new()),
                     end,
                     reservation: None,
+                    payer: None,
+                };
+                self.created(object, made, kept);
+            }
+            Step::CreatePaid {
+                object,
+                reservation,
+            } => {
+                let Some(&(number, _)) = self.reservations.iter().rev().nth(reservation) else {
+                    return;
+                };
+                let terms = Terms::Until(Moment::FOREVER);
+                let made = self
+                    .store
+                    .create_from(now, id(object), terms, payer(Some(number)));
+                let kept = Kept {
+                    bytes: Some(Vec::new()),
+                    end: u64::MAX,
+                    reservation: None,
+                    payer: Some(number),
                 };
                 self.created(object, made, kept);
             }
@@ -230,8 +268,13 @@ impl Run {
 
     fn write(&mut self, object: u8, offset: u64, len: usize) {
         let data = world::pattern(object, offset, len);
-        let written = self.store.write(self.now(), id(object), offset, &data);
         let is_alive = self.is_alive(object);
+        let paid = self.objects.get(&object).and_then(|kept| kept.payer);
+        let is_promised = paid.is_some_and(|number| self.has_left(number, offset + len as u64));
+        let at = (id(object), offset);
+        let written = self
+            .store
+            .write_from(self.now(), at.0, at.1, &data, payer(paid));
         let Some(kept) = self.objects.get_mut(&object).filter(|_| is_alive) else {
             let gone = matches!(
                 written,
@@ -249,9 +292,24 @@ impl Run {
                 }
             }
             Err(StoreError::Used { .. }) if kept.reservation.is_some() => kept.bytes = None,
-            Err(StoreError::NoSpace { .. }) if kept.reservation.is_none() => kept.bytes = None,
+            Err(StoreError::NoSpace { .. }) if kept.reservation.is_none() && !is_promised => {
+                kept.bytes = None;
+            }
             Err(other) => panic!("{other} (S2)"),
         }
+    }
+
+    /// Whether a reservation without end has as much left as an object of this length may take.
+    fn has_left(&self, number: u64, bytes: u64) -> bool {
+        let found = self.store.reservations(number, 1).unwrap();
+        let now = Moment::from_secs(self.seconds);
+        found.first().is_some_and(|found| {
+            let request = &found.request;
+            found.reservation == number
+                && request.interval.contains(now)
+                && request.interval.end() == Moment::FOREVER
+                && request.aus - found.aus_used > bytes.div_ceil(world::AU)
+        })
     }
 
     fn renew(&mut self, object: u8, more: u64) {
@@ -279,8 +337,9 @@ impl Run {
         let (changed, end) = match more {
             None => (self.store.release(now, number), self.seconds),
             Some(more) => {
-                let later = Moment::from_secs(end + more);
-                (self.store.extend(now, number, later), end + more)
+                let end = end.saturating_add(more);
+                let later = Moment::from_secs(end);
+                (self.store.extend(now, number, later), end)
             }
         };
         match changed {

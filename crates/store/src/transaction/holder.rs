@@ -1,13 +1,14 @@
 //! Whose space a transaction uses, and how much of it.
 //!
 //! A reservation has so many AUs and records and not one more (S1). A pool has what it uses; its
-//! part of the calendar follows when the transaction ends.
+//! part of the calendar follows when the transaction ends. If a reservation pays for what a pool
+//! uses more ([`Payer`]), it has so much less, and its part of the calendar becomes the pool's.
 
 use super::{Purpose, Transaction};
 use crate::key::Key;
 use crate::planted::{Mistake, planted};
 use crate::record::Holder;
-use crate::reserve::{Terms, is_pool, moment, pool};
+use crate::reserve::{Payer, Terms, is_pool, moment, pool};
 use crate::{Damage, StoreError};
 use reservation::{Interval, Moment};
 
@@ -71,6 +72,9 @@ impl Transaction<'_> {
 
     /// Counts AUs that a holder uses from now on, or does not any more.
     pub(super) fn use_aus(&mut self, id: u64, more: i64) -> Result<(), StoreError> {
+        if more > 0 && is_pool(id) {
+            self.draw(more.unsigned_abs(), "allocation units")?;
+        }
         let mut holder = self.holder(id)?;
         let used = holder.aus_used.checked_add_signed(more);
         holder.aus_used = used.ok_or(Damage::Record)?;
@@ -88,6 +92,9 @@ impl Transaction<'_> {
 
     /// Counts records that a holder uses from now on, or does not any more.
     pub(super) fn use_records(&mut self, id: u64, more: i64) -> Result<(), StoreError> {
+        if more > 0 && is_pool(id) {
+            self.draw(more.unsigned_abs(), "records")?;
+        }
         let mut holder = self.holder(id)?;
         let used = holder.records_used.checked_add_signed(more);
         holder.records_used = used.ok_or(Damage::Record)?;
@@ -99,6 +106,45 @@ impl Transaction<'_> {
             });
         }
         self.put_holder(id, &holder);
+        Ok(())
+    }
+
+    /// Lets whoever pays give so many away, if he has them.
+    fn draw(&mut self, count: u64, unit: &'static str) -> Result<(), StoreError> {
+        let Some(Payer {
+            reservation,
+            is_limit,
+        }) = self.payer
+        else {
+            return Ok(());
+        };
+        let now = moment(self.staged.counters.now);
+        let key = Key::Holder(reservation);
+        let found: Option<Holder> = self.record(&key)?;
+        let Some(mut holder) = found.filter(|it| it.interval.contains(now) && !it.is_over) else {
+            return match is_limit {
+                true => Err(StoreError::NotHeld(reservation)),
+                false => Ok(()),
+            };
+        };
+        let (has, used) = match unit {
+            "records" => (&mut holder.records, holder.records_used),
+            _ => (&mut holder.aus, holder.aus_used),
+        };
+        let reserved = *has;
+        match reserved.checked_sub(count).filter(|left| *left >= used) {
+            Some(left) => *has = left,
+            None if is_limit => {
+                return Err(StoreError::Used {
+                    reservation,
+                    unit,
+                    reserved,
+                });
+            }
+            None => return Ok(()),
+        }
+        self.staged.turned.insert(reservation);
+        self.put(key, &holder);
         Ok(())
     }
 
@@ -131,7 +177,7 @@ impl Transaction<'_> {
 
     fn put_holder(&mut self, id: u64, holder: &Holder) {
         if is_pool(id) {
-            self.staged.pools.insert(id);
+            self.staged.turned.insert(id);
         }
         self.put(Key::Holder(id), holder);
     }

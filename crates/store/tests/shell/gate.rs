@@ -93,7 +93,7 @@ fn commits_and_checkpoints_pass_the_gate_and_users_do_not() {
     gate.shut(true);
     store.create(OBJECT, Terms::Default).unwrap();
     let data = vec![3; UNIT];
-    let writing = store.start_write(OBJECT, 0, &data).unwrap();
+    let writing = store.start_write(OBJECT, 0, &data, None).unwrap();
     writing.wait();
     let mut read = vec![0; UNIT];
     assert_eq!(store.read(OBJECT, 0, &mut read).unwrap(), UNIT);
@@ -124,7 +124,7 @@ fn commits_and_checkpoints_pass_the_gate_and_users_do_not() {
         checkpoint.join().unwrap();
     });
     assert!(gate.entered() > committed + 64 * 4096, "its pages, too");
-    let (offset, writing) = store.start_append(OBJECT, b"the end").unwrap();
+    let (offset, writing) = store.start_append(OBJECT, b"the end", None).unwrap();
     writing.wait();
     assert_eq!(offset, UNIT as u64);
     store.commit().unwrap();

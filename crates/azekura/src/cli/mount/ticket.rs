@@ -91,7 +91,17 @@ pub(super) async fn put_to_use(
     {
         return Err(bad("the ticket is for another volume".to_owned()));
     }
-    match volume.use_tickets(tickets).await {
+    let moment = |secs| output::moment(i64::try_from(secs).unwrap_or(i64::MAX));
+    let windows = tickets.iter().map(|ticket| {
+        let (terms, id) = (ticket.terms(), ticket.head().id);
+        (id, moment(terms.start_secs), moment(terms.end_secs))
+    });
+    let windows: Vec<_> = windows.collect();
+    let outcome = volume.use_tickets(tickets).await;
+    for (reservation, from, until) in windows {
+        tracing::info!(%reservation, from, until, "mounted with a ticket");
+    }
+    match outcome {
         Ok(())
         | Err(ObjectCallError::Object(ObjectError::Ticket(TicketRefusal::NotYet { .. }))) => Ok(()),
         Err(ObjectCallError::Call(CallError::Failed(base::FsError::NotSupported))) => Err(bad(

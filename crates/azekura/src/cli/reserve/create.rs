@@ -43,7 +43,9 @@ struct Wanted {
     /// How often
     #[arg(long, value_name = "N", requires = "every")]
     count: Option<u32>,
-    /// How long what was written stays after its window [default: 24h]
+    /// How long objects that programs keep stay after the window [default: 24h]. Files of a volume
+    /// stay until they are removed, and what they have not taken of the space is given back when
+    /// the window is over
     #[arg(long, value_name = "TIME")]
     lifetime: Option<Span>,
     /// On this store, for a file that lies there; may be repeated, and then all of them are meant
@@ -78,7 +80,11 @@ impl Wanted {
             window,
             every_secs: self.every.map_or(0, seconds),
             count: self.count.unwrap_or(1),
-            lifetime_secs: self.lifetime.map_or(LIFETIME_DEFAULT.as_secs(), seconds),
+            lifetime_secs: match self.lifetime {
+                Some(lifetime) => seconds(lifetime),
+                None if self.place.volume.is_empty() => LIFETIME_DEFAULT.as_secs(),
+                None => 0,
+            },
             stores: self.stores.clone(),
         }
     }

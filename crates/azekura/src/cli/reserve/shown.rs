@@ -3,7 +3,7 @@
 use super::Place;
 use crate::errors::{Code, Failure, Result};
 use crate::output;
-use base::{ByteSize, Rate};
+use base::{ByteSize, Rate, VolumeId};
 use serde_json::{Value, json};
 use wire::message::{
     ReservationSummary, ReserveOffer, ReserveOfferKind, ReserveShort, ReserveState, Scarce,
@@ -98,9 +98,12 @@ fn what(one: &ReservationSummary) -> String {
         parts.push(format!("writing {}", Rate(one.write_bytes_per_second)));
     }
     if one.space_bytes > 0 {
-        let stays = output::seconds(one.lifetime_secs);
         let size = ByteSize(one.space_bytes);
-        parts.push(format!("{size} of space, {stays} longer than the window"));
+        let is_for_files = one.volume != VolumeId([0; 16]) && one.lifetime_secs == 0;
+        parts.push(match (is_for_files, output::seconds(one.lifetime_secs)) {
+            (true, _) => format!("{size} of space for files"),
+            (false, stays) => format!("{size} of space, {stays} longer than the window"),
+        });
     }
     parts.join(", ")
 }

@@ -16,6 +16,8 @@ use wire::message::{
     StepReply, Target, WriteAt,
 };
 
+/// The end of objects of files: they have none.
+const NEVER_SECS: u64 = u64::MAX;
 /// Longest pause before something is tried once more.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
@@ -406,7 +408,7 @@ async fn write_part(
                 if attempt > 1 {
                     pause(attempt).await;
                 }
-                match store.create(object, None).await {
+                match store.create(object, Some(NEVER_SECS)).await {
                     // Somebody else was first.
                     Ok(_) | Err(ObjectCallError::Object(ObjectError::Exists)) => {}
                     Err(error) => return Err(error),

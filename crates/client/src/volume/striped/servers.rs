@@ -91,6 +91,16 @@ impl Servers {
         stores.map(client).collect()
     }
 
+    /// The manager's own stores.
+    pub(super) fn manager(&self) -> &StorageServer {
+        &self.here
+    }
+
+    /// Whether this is the manager.
+    pub(super) fn is_manager(&self, server: ServerId) -> bool {
+        server == self.own
+    }
+
     /// Who is to judge a ticket for this server; one that nobody knows is shown to the manager,
     /// which says what is wrong with it.
     ///
