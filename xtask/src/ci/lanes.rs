@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// Test programs that touch nothing but their own directories and loopback.
 const BESIDE: [&str; 3] = ["conformance", "hostile", "images"];
 
+/// How many tests of a program run at once for each processor: most of them wait most of the time.
+const TESTS_PER_PROCESSOR: usize = 2;
+
 /// Compiles all tests and runs them; their output goes to the terminal, lane by lane.
 pub(super) fn run(limit: Duration) -> Result<Verdict> {
     let deadline = Instant::now() + limit;
@@ -45,7 +48,9 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
 /// `cargo test` for the whole workspace, so that every lane is compiled with the same features.
 fn cargo(what: &[&str], programs: &[&str]) -> Command {
     let mut command = workspace::cargo(&["test", "--locked", "--workspace"]);
-    command.args(what);
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let tests = (processors * TESTS_PER_PROCESSOR).to_string();
+    command.env("RUST_TEST_THREADS", tests).args(what);
     for program in programs {
         command.args(["--test", program]);
     }
