@@ -26,11 +26,10 @@ bootstrap:
 	@sh xtask/bootstrap.sh
 	@$(XTASK) deps build
 
-# The profile is the one that the tests use, so that the tree is compiled once.
 demo: bootstrap
 	@$(XTASK) deps demo
-	cargo build --locked --package azekura
-	@$(SUDO) "$${CARGO_TARGET_DIR:-target}/debug/azekura" demo $(ARGS)
+	cargo build --locked --profile demo --package azekura
+	@$(SUDO) "$${CARGO_TARGET_DIR:-target}/demo/azekura" demo $(ARGS)
 
 test: bootstrap
 	@$(XTASK) deps test
