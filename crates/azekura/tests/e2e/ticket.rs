@@ -142,18 +142,20 @@ fn what_is_written_and_read_under_a_ticket_is_what_was_reserved() {
     );
 }
 
+#[track_caller]
+fn refused(scene: &Scene, volume: &str, ticket: &Path, why: &str) {
+    let refused = try_mount(scene, volume, ticket);
+    fails(&refused, "AZ0910");
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
+}
+
 #[test]
 fn a_ticket_that_is_not_good_is_refused_before_anything_is_mounted() {
     if let Some(why) = obstacle() {
         return println!("{why}");
     }
-    let mut scene = Scene::with_store("64MiB");
+    let scene = Scene::with_store("64MiB");
     let volume = scene.parallel();
-    let refused = |scene: &Scene, volume: &str, ticket: &Path, why: &str| {
-        let refused = try_mount(scene, volume, ticket);
-        fails(&refused, "AZ0910");
-        assert!(refused.stderr.contains(why), "{}", refused.stderr);
-    };
     let ticket = reserve(&scene, "good", &["--read", "1MB/s", "--for", "20m"]);
     // An export has no stores; another volume has other objects.
     refused(&scene, &scene.volume(), &ticket, "another volume");
@@ -190,7 +192,15 @@ fn a_ticket_that_is_not_good_is_refused_before_anything_is_mounted() {
     ]);
     assert!(shown.stderr.contains("chmod 600"), "{}", shown.stderr);
     shown.ok();
-    // One that is for later is used later.
+}
+
+#[test]
+fn a_ticket_is_used_when_its_time_has_come_and_refused_when_it_is_over() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::with_store("64MiB");
+    let volume = scene.parallel();
     let later = reserve(
         &scene,
         "later",

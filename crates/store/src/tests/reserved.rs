@@ -151,6 +151,25 @@ impl Run {
         }
     }
 
+    /// Makes an object that is there until `end`.
+    fn create(&mut self, object: u8, terms: Terms, end: u64, paying: Option<u64>) {
+        let now = self.now();
+        let made = self
+            .store
+            .create_from(now, id(object), terms, payer(paying));
+        let reservation = match terms {
+            Terms::Reserved(number) => Some(number),
+            _ => None,
+        };
+        let kept = Kept {
+            bytes: Some(Vec::new()),
+            end,
+            reservation,
+            payer: paying,
+        };
+        self.created(object, made, kept);
+    }
+
     pub(super) fn apply(&mut self, step: &Step) {
         let now = self.now();
         match *step {
@@ -175,26 +194,11 @@ impl Run {
                 let Some(&(number, end)) = self.reservations.iter().rev().nth(reservation) else {
                     return;
                 };
-                let made = self.store.create(now, id(object), Terms::Reserved(number));
-                let kept = Kept {
-                    bytes: Some(Vec::new()),
-                    end,
-                    reservation: Some(number),
-                    payer: None,
-                };
-                self.created(object, made, kept);
+                self.create(object, Terms::Reserved(number), end, None);
             }
             Step::CreateFree { object, lifetime } => {
                 let end = self.seconds + lifetime;
-                let terms = Terms::Until(Moment::from_secs(end));
-                let made = self.store.create(now, id(object), terms);
-                let kept = Kept {
-                    bytes: Some(Vec::new()),
-                    end,
-                    reservation: None,
-                    payer: None,
-                };
-                self.created(object, made, kept);
+                self.create(object, Terms::Until(Moment::from_secs(end)), end, None);
             }
             Step::CreatePaid {
                 object,
@@ -204,16 +208,7 @@ impl Run {
                     return;
                 };
                 let terms = Terms::Until(Moment::FOREVER);
-                let made = self
-                    .store
-                    .create_from(now, id(object), terms, payer(Some(number)));
-                let kept = Kept {
-                    bytes: Some(Vec::new()),
-                    end: u64::MAX,
-                    reservation: None,
-                    payer: Some(number),
-                };
-                self.created(object, made, kept);
+                self.create(object, terms, u64::MAX, Some(number));
             }
             Step::Write {
                 object,
