@@ -528,10 +528,10 @@ fn due(row: &Row) -> Moment {
         RowState::Gone => return row.last_end().plus(GUARD_SECONDS),
         RowState::Pending | RowState::Leaving => return Moment::FOREVER,
     }
-    if let Some(window) = row.occurrence(row.delivered.windows) {
-        return window.end().plus(GUARD_SECONDS);
+    match row.account_end() {
+        Some(end) => end.plus(GUARD_SECONDS),
+        None => forgotten(row),
     }
-    forgotten(row)
 }
 
 /// When a row is struck from the ledger.

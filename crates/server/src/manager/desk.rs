@@ -211,7 +211,7 @@ impl Desk {
             let Some(row) = self.book.row(id).cloned() else {
                 continue;
             };
-            if row.state == RowState::Held && row.occurrence(row.delivered.windows).is_some() {
+            if row.state == RowState::Held && row.account_end().is_some() {
                 self.errand(id, Some(row), Task::Collect, None);
             } else {
                 let struck = self.book.remove(id);

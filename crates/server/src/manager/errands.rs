@@ -104,8 +104,7 @@ fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
         Task::Revoke => {
             revoke(servers, id, row, errand.now)?;
             if row.is_for_files() {
-                // Nobody can write there any more.
-                give_back(servers, id, row)?;
+                give_back_unused(servers, id, row);
             }
             Ok(Outcome::Done)
         }
@@ -168,6 +167,21 @@ fn give_back(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> 
     spaces(id, row).try_for_each(|(at, request)| servers.release(at, request.ticket))
 }
 
+/// Gives back space for files in which no objects of programs are: those stay until the window was
+/// to end, and so does what cannot be given back now.
+fn give_back_unused(servers: &Servers, id: TicketId, row: &Row) {
+    for (at, request) in spaces(id, row) {
+        let used = servers.used(at, request.ticket);
+        let released = used.and_then(|used| match used {
+            Some((_, used)) if used > 0 => Ok(()),
+            _ => servers.release(at, request.ticket),
+        });
+        if let Err(trouble) = released {
+            tracing::debug!(reservation = %id, ?trouble, "its space is given back later");
+        }
+    }
+}
+
 fn used(servers: &Servers, id: TicketId, row: &Row) -> Result<u64, Trouble> {
     let used = spaces(id, row).map(|(at, request)| {
         let used = servers.used(at, request.ticket)?;
@@ -225,7 +239,8 @@ fn collect(
             let is_for_files = row.is_for_files();
             let is_less = |(aus, _)| aus < slice.aus && !is_for_files;
             let is_lost = held.is_ok_and(|held| held.is_none_or(is_less));
-            sum.space_lost |= is_lost;
+            // It may have been given back with the rate.
+            sum.space_lost |= is_lost && !(is_for_files && row.released.is_some());
         }
     }
     Ok((sum, seconds.into_values().collect()))

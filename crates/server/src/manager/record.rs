@@ -193,6 +193,17 @@ impl Row {
         window.before(self.released.unwrap_or(Moment::FOREVER))
     }
 
+    /// The end of the next window that is to be accounted for; none if all are. With space for
+    /// files it is the end that was admitted, also of a window that was given back: the rest of the
+    /// space is given back then.
+    pub(crate) fn account_end(&self) -> Option<Moment> {
+        let number = self.delivered.windows;
+        match self.space_bytes > 0 && self.is_for_files() {
+            true => Some(self.planned().nth(number as usize)?.end()),
+            false => Some(self.occurrence(number)?.end()),
+        }
+    }
+
     /// The window that lasts at `now` or is the next one; the last one if all are over.
     pub(crate) fn present(&self, now: Moment) -> u32 {
         let all = (0..self.count).filter(|number| self.occurrence(*number).is_some());

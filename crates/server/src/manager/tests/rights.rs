@@ -10,6 +10,7 @@ use base::ticket::TicketError;
 use reservation::Moment;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
+use std::time::{Duration, Instant};
 use wire::message::{ReserveError, ReserveLimits, ReserveReply, ReserveRequest};
 
 const ADMIN: Asker = Asker {
@@ -199,4 +200,38 @@ fn what_was_written_is_thrown_away_only_if_that_is_said() {
     assert!(device.store.info(object).is_ok());
     assert_eq!(ask(cancel(true, false)), ReserveReply::Done);
     assert!(device.store.info(object).is_err());
+}
+
+#[test]
+fn what_programs_keep_in_space_for_files_stays_until_the_window_was_to_end() {
+    let world = world();
+    let ask = |request| ask_as(&world.manager, ADMIN, request);
+    let begun = Instant::now();
+    let mut asked = terms(1, world.now, world.now + 6);
+    asked.space_bytes = MIB;
+    let made = ask(create(1, asked));
+    let ReserveReply::Reserved { summary, .. } = made else {
+        panic!("{made:?}");
+    };
+    let device = world.storage.device(summary.slices[0].store).unwrap();
+    let number = device.reservation_of(summary.id).unwrap().unwrap();
+    let object = base::ObjectId([9; 16]);
+    let terms = store::Terms::Reserved(number);
+    device.store.create(object, terms).unwrap();
+    device.store.write(object, 0, &vec![1; 300 << 10]).unwrap();
+    let release = ReserveRequest::Release {
+        which: which("run1"),
+        dry_run: false,
+    };
+    assert!(matches!(ask(release), ReserveReply::Reserved { .. }));
+    while device.store.info(object).is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it stays");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(
+        begun.elapsed() > Duration::from_secs(5),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(device.reservation_of(summary.id).unwrap().is_none());
 }
