@@ -557,7 +557,12 @@ impl From<StorageError> for Failure {
             StorageError::Twice { .. } => Self::new(Code::StoreTwice, text),
             StorageError::NotOlder(_) => Self::new(Code::StoreOlder, text)
                 .hint("start the server without --accept-older-store"),
-            StorageError::TooMany | StorageError::TooManyRevoked => {
+            StorageError::NotMissing(_) => {
+                Self::new(Code::StoreMissing, text).hint("start the server without --give-up-store")
+            }
+            StorageError::Lost { .. } => Self::new(Code::StoreMissing, text)
+                .hint("`azekura store format` makes another store there"),
+            StorageError::TooMany | StorageError::TooManyLost | StorageError::TooManyRevoked => {
                 Self::new(Code::ServerLimit, text)
             }
             StorageError::Thread(_) => Self::new(Code::Local, text),

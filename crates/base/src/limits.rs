@@ -299,6 +299,8 @@ pub const CALIBRATION_TIME_MAX: Duration = Duration::from_secs(60);
 /// Stores of one server: as many disks as a large chassis has. Each has a store's memory and some
 /// threads.
 pub const SERVER_STORES_MAX: usize = 64;
+/// Stores of one server that were given up: each is remembered for good.
+pub const LOST_STORES_MAX: usize = 1024;
 /// Findings of a scrub that go into the log, one by one: enough to see what kind of damage it is.
 pub const SCRUB_FINDINGS_LOGGED_MAX: usize = 100;
 /// Storage servers of one cluster. A list of all of them fits one reply.

@@ -72,6 +72,8 @@ pub struct ServerConfig {
     /// Stores that are taken as they are though they were further once, this time: a copy was put
     /// back, and what was written since is given up. Each of them must be one.
     pub older_stores_accepted: Vec<StoreId>,
+    /// Stores that are missing and lost for good: what lay there is given up. Each must be missing.
+    pub stores_given_up: Vec<StoreId>,
     /// How often it is noted how far stores are.
     pub stores_noted_interval: Duration,
     /// A way to other servers of the cluster; none for a server that is alone.
@@ -93,6 +95,7 @@ impl ServerConfig {
             first_come_first_served: false,
             scrub_interval: Some(SCRUB_INTERVAL),
             older_stores_accepted: Vec::new(),
+            stores_given_up: Vec::new(),
             stores_noted_interval: STORES_NOTED_INTERVAL,
             line: None,
             addresses: Vec::new(),
@@ -280,6 +283,7 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     let opening = storage::Opening {
         is_first_come: config.first_come_first_served,
         older_accepted: config.older_stores_accepted.clone(),
+        given_up: config.stores_given_up.clone(),
     };
     let storage = Storage::open(data.path(), data.cluster, &opening)?;
     let runtime = tokio::runtime::Handle::current();

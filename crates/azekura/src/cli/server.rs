@@ -62,6 +62,10 @@ pub(super) struct Server {
     /// written since that copy was made is lost. For this start only; may be repeated
     #[arg(long, value_name = "ID", value_parser = store::store_id)]
     accept_older_store: Vec<StoreId>,
+    /// Give this store up, which is missing and does not come back: what lay there is lost, and
+    /// nothing waits for it any more. For good; may be repeated
+    #[arg(long, value_name = "ID", value_parser = store::store_id)]
+    give_up_store: Vec<StoreId>,
     /// Also accept clients without TLS: what they send and get can be read and changed on the way
     #[arg(long)]
     plain: bool,
@@ -123,6 +127,7 @@ impl Server {
         let mut settings = ServerConfig::new(data.clone(), listen);
         settings.plain = self.plain;
         settings.older_stores_accepted = self.accept_older_store.clone();
+        settings.stores_given_up = self.give_up_store.clone();
         if let Some(Span(interval)) = self.note_stores_every {
             settings.stores_noted_interval = interval;
         }

@@ -236,6 +236,82 @@ fn an_older_copy_of_a_store_is_noticed_and_taken_only_if_that_is_said() {
     all_are_there(&scene);
 }
 
+#[test]
+fn what_lay_in_a_store_that_was_given_up_can_be_removed_and_nothing_waits_for_it() {
+    let Some((mut scene, second)) = two_stores() else {
+        return;
+    };
+    let volume = scene.parallel();
+    let near = scene.mount_volume(&volume, "near", &["--timeout", "60s"]);
+    for name in ["both", "removed", "held"] {
+        write(&near.join(name), &pattern(2, 3 * MIB));
+    }
+    let found = stores(&scene);
+    let lost = found.iter().find(|store| store["path"] == text(&second));
+    let lost = lost.unwrap()["id"].as_str().unwrap().to_owned();
+    let give_up = ["--give-up-store", &lost];
+    scene.end(Signal::TERM);
+    let said = scene
+        .try_start(&give_up)
+        .expect("there is nothing to give up");
+    assert!(said.contains("code: AZ0811"), "{said}");
+    fs::rename(&second, scene.path("away")).unwrap();
+    scene.start();
+    fs::remove_file(near.join("removed")).unwrap();
+    // So that nothing of it is cached here.
+    scene.umount(&near);
+    let near = scene.mount_volume(&volume, "near", &["--timeout", "60s"]);
+    let held = File::open(near.join("held")).unwrap();
+    scene.end(Signal::TERM);
+    scene.start_with(&give_up);
+    assert_eq!(stores(&scene).len(), 1);
+    for _ in 0..2 {
+        assert!(fs::read(near.join("one")).unwrap() == pattern(1, 2 * MIB));
+        assert_eq!(
+            fs::metadata(near.join("both")).unwrap().len(),
+            3 * MIB as u64
+        );
+        is_io_error(fs::read(near.join("both")));
+        is_io_error(held.read_exact_at(&mut [0; 4096], 0));
+        write(&near.join("new"), &pattern(3, MIB));
+        assert!(fs::read(near.join("new")).unwrap() == pattern(3, MIB));
+        // It is remembered.
+        scene.kill();
+        scene.start();
+    }
+    drop(held);
+    for name in ["one", "both", "held", "new"] {
+        fs::remove_file(near.join(name)).unwrap();
+    }
+    scene.umount(&near);
+    nothing_is_to_be_done(&scene);
+    scene.azekura(&["volume", "delete", &volume]).ok();
+    let (away, data) = (scene.path("away"), scene.path("srv"));
+    scene.end(Signal::TERM);
+    let start = ["server", "--data", text(&data), "--listen", "127.0.0.1:0"];
+    let refused = scene.azekura(&[&start[..], &["--store", text(&away)]].concat());
+    fails(&refused, "AZ0811");
+    assert!(refused.stderr.contains("given up"), "{refused:?}");
+}
+
+/// Waits until nothing is to be done at stores any more.
+#[track_caller]
+fn nothing_is_to_be_done(scene: &Scene) {
+    let is_done = || {
+        let status = json(scene.azekura(&["status", scene.address(), "--json"]));
+        let workers = status["workers"].as_array().unwrap().clone();
+        let of_chores =
+            |worker: &serde_json::Value| worker["name"].as_str().unwrap().starts_with("chores");
+        let mut chores = workers.iter().filter(|worker| of_chores(worker));
+        chores.all(|worker| worker["state"] == "nothing to do")
+    };
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while !is_done() {
+        assert!(std::time::Instant::now() < deadline, "it waits");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
 /// The server says that one of its stores is there in an older state; which.
 #[track_caller]
 fn is_older(scene: &Scene) -> String {

@@ -52,6 +52,9 @@ pub(crate) fn add_store(directory: &Path, new: &NewStore) -> Result<StoreId, Sto
         }
         _ => match found(directory, &state.stores, &path)? {
             Found::Served(id) => return Ok(id),
+            Found::New(store) if state.lost.contains(&store) => {
+                return Err(StorageError::Lost { store, path });
+            }
             Found::New(id) => id,
         },
     };
@@ -67,14 +70,18 @@ pub(crate) fn add_store(directory: &Path, new: &NewStore) -> Result<StoreId, Sto
 /// # Errors
 /// [`StorageError`].
 pub(crate) fn try_store(directory: &Path, path: &Path) -> Result<(), StorageError> {
-    let stores = StorageState::stores_of(directory)?;
+    let (stores, lost) = StorageState::stores_of(directory)?;
     if stores.values().any(|known| known == path) {
         return Ok(());
     }
     if stores.len() >= SERVER_STORES_MAX {
         return Err(StorageError::TooMany);
     }
-    found(directory, &stores, &directory.join(path)).map(drop)
+    let path = directory.join(path);
+    match found(directory, &stores, &path)? {
+        Found::New(store) if lost.contains(&store) => Err(StorageError::Lost { store, path }),
+        _ => Ok(()),
+    }
 }
 
 /// A store that is there.

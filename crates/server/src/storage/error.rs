@@ -48,6 +48,23 @@ pub enum StorageError {
     /// A store was to be accepted though it is older, and it is not, or nobody knows it.
     #[error("store {0} is not there in an older state: there is nothing to accept")]
     NotOlder(StoreId),
+    /// A store was to be given up that is there, or that nobody knows.
+    #[error("store {0} is not missing: there is nothing to give up")]
+    NotMissing(StoreId),
+    /// A store comes back that was given up.
+    #[error(
+        "{}: store {store} was given up; what it has belongs to nothing any more",
+        path.display()
+    )]
+    Lost {
+        /// Which.
+        store: StoreId,
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// More stores than are remembered.
+    #[error("{} stores were given up already", base::limits::LOST_STORES_MAX)]
+    TooManyLost,
     /// More single tickets than are remembered.
     #[error(
         "{} tickets are revoked one by one already; raise the epoch instead",

@@ -16,7 +16,9 @@
 //! says which one is missing and why, and answers whoever asks for it with an error. A store that
 //! comes back is taken in by the next start: what was put off until then
 //! ([`crate::tree::Parallel`]) comes before anything that is written from then on. A store that is
-//! there in an older state (`seen`) is missing, too, unless the administrator accepts that.
+//! there in an older state (`seen`) is missing, too, unless the administrator accepts that. One that
+//! the administrator gives up is *lost*: nothing waits for it, what lay there cannot be read for
+//! ever, and it is never taken in again.
 //!
 //! Nothing waits in front of the scheduler: a request is in it or refused. Classes have memory of
 //! their own; whoever has filled his is refused and not made to wait, so what follows on the
@@ -88,7 +90,7 @@ use reservation::Moment;
 use reservation::scheduler::TicketSecond;
 use seen::Seen;
 use state::StorageState;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -116,6 +118,8 @@ pub struct Storage {
     memory: Arc<ClassBytes>,
     devices: BTreeMap<StoreId, Arc<Device>>,
     missing: BTreeMap<StoreId, MissingStore>,
+    /// Stores that were given up.
+    lost: BTreeSet<StoreId>,
     /// How far the stores are known to be.
     seen: Mutex<Seen>,
 }
@@ -140,6 +144,8 @@ pub(crate) struct Opening {
     pub(crate) is_first_come: bool,
     /// Stores that are taken as they are, though they were further once.
     pub(crate) older_accepted: Vec<StoreId>,
+    /// Stores that are missing and are not waited for any more.
+    pub(crate) given_up: Vec<StoreId>,
 }
 
 /// The identity of the server whose data directory this is; a new one if it has none.
@@ -160,7 +166,7 @@ impl Storage {
         cluster: ClusterId,
         opening: &Opening,
     ) -> Result<Arc<Self>, StorageError> {
-        let state = StorageState::open(directory)?;
+        let mut state = StorageState::open(directory)?;
         let mut seen = Seen::open(directory)?;
         seen.retain(|store| state.stores.contains_key(&store));
         let accepted = opening.older_accepted.iter();
@@ -190,17 +196,26 @@ impl Storage {
                 Err(error) => return Err(error),
             }
         }
+        if let Some(store) = opening.given_up.iter().find(|id| !missing.contains_key(id)) {
+            return Err(StorageError::NotMissing(*store));
+        }
+        state.give_up(&opening.given_up)?;
+        for store in &opening.given_up {
+            missing.remove(store);
+            tracing::warn!(%store, "given up: what lay in this store is lost");
+        }
         let this = Self {
             cluster,
             directory: directory.to_owned(),
             clock,
             known: RwLock::new(Arc::new(state.clone())),
-            state: Mutex::new(state),
             verifier: WriteVerifier(crate::data::random()),
             memory: Arc::default(),
             devices,
             missing,
+            lost: state.lost.clone(),
             seen: Mutex::new(seen),
+            state: Mutex::new(state),
         };
         // What was accepted is not to be accepted again.
         this.note_seen()?;
@@ -320,6 +335,12 @@ impl Storage {
     /// The stores that could not be opened.
     pub fn missing(&self) -> &BTreeMap<StoreId, MissingStore> {
         &self.missing
+    }
+
+    /// Whether a store was given up: nothing is waited for that should happen there, and nothing
+    /// of what lay there comes back.
+    pub fn is_lost(&self, store: StoreId) -> bool {
+        self.lost.contains(&store)
     }
 
     fn device_or(&self, store: StoreId) -> Result<&Arc<Device>, SpaceError> {

@@ -238,10 +238,18 @@ impl ObjectIncoming {
 
     /// Answers for a store that is not there. In one that is missing nothing was written in this
     /// run, so there is nothing to make durable; the verifier tells those who wrote in a run before
-    /// that they are to write again.
+    /// that they are to write again. In one that is lost there is nothing to cut or to remove.
     fn without_device(self, storage: &Storage, batch: &ObjectBatch) {
-        let is_commit = |step: &ObjectStep| matches!(step, ObjectStep::Commit);
-        if !storage.missing().contains_key(&batch.store) || !batch.steps.iter().all(is_commit) {
+        let (is_missing, is_lost) = (
+            storage.missing().contains_key(&batch.store),
+            storage.is_lost(batch.store),
+        );
+        let is_done = |step: &ObjectStep| match step {
+            ObjectStep::Commit => is_missing || is_lost,
+            ObjectStep::Cut { .. } | ObjectStep::Discard { .. } => is_lost,
+            _ => false,
+        };
+        if !batch.steps.iter().all(is_done) {
             return self.refuse(storage, ObjectError::UnknownStore);
         }
         self.send(&Reply::Object(ObjectReply::Results {

@@ -7,11 +7,11 @@
 
 use super::error::StorageError;
 use crate::data::{DataError, file, from_hex, random, to_hex};
-use base::limits::{REVOKED_TICKETS_MAX, SERVER_STORES_MAX, TICKET_KEYS_MAX};
+use base::limits::{LOST_STORES_MAX, REVOKED_TICKETS_MAX, SERVER_STORES_MAX, TICKET_KEYS_MAX};
 use base::ticket::TicketKey;
 use base::{ServerId, StoreId, TicketId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Name of the state file, without its ending.
@@ -26,6 +26,8 @@ struct StorageFile {
     key: Vec<KeyRecord>,
     #[serde(default)]
     store: Vec<StoreRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    lost: Vec<LostRecord>,
     #[serde(default)]
     revoked: Vec<RevokedRecord>,
 }
@@ -49,6 +51,11 @@ struct StoreRecord {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
+struct LostRecord {
+    id: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct RevokedRecord {
     ticket: String,
     until: u64,
@@ -65,9 +72,14 @@ pub(crate) struct StorageState {
     pub(super) keys: Vec<TicketKey>,
     secrets: Vec<KeyRecord>,
     pub(super) stores: BTreeMap<StoreId, PathBuf>,
+    /// Stores that were given up: they never come back.
+    pub(super) lost: BTreeSet<StoreId>,
     /// Single tickets that were taken back, and until which second that has to be remembered.
     pub(super) revoked: BTreeMap<TicketId, u64>,
 }
+
+/// Stores, and stores that were given up.
+type KnownStores = (BTreeMap<StoreId, PathBuf>, BTreeSet<StoreId>);
 
 impl StorageState {
     /// The state of the server whose data directory this is; a new one if it has none.
@@ -87,15 +99,15 @@ impl StorageState {
         })
     }
 
-    /// The stores of the server whose data directory this is; none if there is none yet. Changes
-    /// nothing.
+    /// The stores of the server whose data directory this is, and those that were given up; none
+    /// if there is none yet. Changes nothing.
     ///
     /// # Errors
     /// [`DataError`].
-    pub(super) fn stores_of(directory: &Path) -> Result<BTreeMap<StoreId, PathBuf>, DataError> {
+    pub(super) fn stores_of(directory: &Path) -> Result<KnownStores, DataError> {
         match directory.join(format!("{NAME}.toml")).exists() {
-            true => Self::open(directory).map(|state| state.stores),
-            false => Ok(BTreeMap::new()),
+            true => Self::open(directory).map(|state| (state.stores, state.lost)),
+            false => Ok(KnownStores::default()),
         }
     }
 
@@ -111,6 +123,7 @@ impl StorageState {
                 secret: to_hex(&secret),
             }],
             stores: BTreeMap::new(),
+            lost: BTreeSet::new(),
             revoked: BTreeMap::new(),
         }
     }
@@ -119,11 +132,13 @@ impl StorageState {
         let key = |record: &KeyRecord| Some(TicketKey::new(record.id, from_hex(&record.secret)?));
         let store =
             |record: StoreRecord| Some((StoreId(from_hex(&record.id)?), record.path.into()));
+        let lost = |record: &LostRecord| Some(StoreId(from_hex(&record.id)?));
         let revoked =
             |record: RevokedRecord| Some((TicketId(from_hex(&record.ticket)?), record.until));
         let keys: Vec<TicketKey> = file.key.iter().map(key).collect::<Option<_>>()?;
         let fits = (1..=TICKET_KEYS_MAX).contains(&keys.len())
             && file.store.len() <= SERVER_STORES_MAX
+            && file.lost.len() <= LOST_STORES_MAX
             && file.revoked.len() <= REVOKED_TICKETS_MAX;
         fits.then_some(())?;
         Some(Self {
@@ -133,6 +148,7 @@ impl StorageState {
             keys,
             secrets: file.key,
             stores: file.store.into_iter().map(store).collect::<Option<_>>()?,
+            lost: file.lost.iter().map(lost).collect::<Option<_>>()?,
             revoked: file
                 .revoked
                 .into_iter()
@@ -154,14 +170,34 @@ impl StorageState {
             ticket: to_hex(&ticket.0),
             until: *until,
         };
+        let lost = |id: &StoreId| LostRecord { id: to_hex(&id.0) };
         let contents = StorageFile {
             server: to_hex(&self.server.0),
             epoch: self.epoch,
             key: self.secrets.clone(),
             store: self.stores.iter().map(store).collect(),
+            lost: self.lost.iter().map(lost).collect(),
             revoked: self.revoked.iter().map(revoked).collect(),
         };
         file::write(&self.directory, NAME, &contents)
+    }
+
+    /// Gives stores up for good. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`StorageError::TooManyLost`]: nothing has changed. [`StorageError::Data`].
+    pub(super) fn give_up(&mut self, stores: &[StoreId]) -> Result<(), StorageError> {
+        if stores.is_empty() {
+            return Ok(());
+        }
+        if self.lost.len() + stores.len() > LOST_STORES_MAX {
+            return Err(StorageError::TooManyLost);
+        }
+        for store in stores {
+            self.stores.remove(store);
+            self.lost.insert(*store);
+        }
+        Ok(self.save()?)
     }
 
     /// Number and secret of that key, for the manager.

@@ -334,6 +334,49 @@ fn an_older_state_of_a_store_is_missing_until_it_is_accepted() {
 }
 
 #[test]
+fn a_store_that_was_given_up_is_not_waited_for_and_never_taken_in_again() {
+    let (directory, store) = with_store(16);
+    let give_up = |given_up: &[StoreId]| {
+        let opening = Opening {
+            given_up: given_up.to_vec(),
+            ..Opening::default()
+        };
+        let opened = Storage::open(directory.path(), ClusterId([1; 16]), &opening);
+        opened.map_err(|error| error.to_string())
+    };
+    let there = give_up(&[store]).err().unwrap();
+    assert!(there.contains("nothing to give up"), "{there}");
+    let (path, away) = (directory.path().join("disk"), directory.path().join("away"));
+    std::fs::rename(&path, &away).unwrap();
+    let unknown = give_up(&[store, StoreId([9; 16])]).err().unwrap();
+    assert!(unknown.contains(&StoreId([9; 16]).to_string()), "{unknown}");
+    assert_eq!(open(&directory).missing().len(), 1, "all of them or none");
+    let storage = give_up(&[store]).unwrap();
+    assert!(storage.missing().is_empty() && storage.is_lost(store));
+    drop(storage);
+    let again = give_up(&[store]).err().unwrap();
+    assert!(again.contains("nothing to give up"), "{again}");
+    // It turns up, where it was and elsewhere.
+    std::fs::rename(&away, &path).unwrap();
+    let storage = open(&directory);
+    assert!(storage.devices().is_empty() && storage.is_lost(store));
+    drop(storage);
+    let new = NewStore {
+        path: path.clone(),
+        size_bytes: None,
+    };
+    let tried = try_store(directory.path(), &path).unwrap_err();
+    let added = add_store(directory.path(), &new).unwrap_err();
+    for error in [tried, added] {
+        assert!(matches!(error, StorageError::Lost { .. }), "{error}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    let other = format_file(&path, 16 * MIB);
+    assert_eq!(add_store(directory.path(), &new).unwrap(), other);
+    assert!(open(&directory).device(other).is_some());
+}
+
+#[test]
 fn a_store_that_was_made_anew_is_not_an_older_state() {
     let (directory, store) = with_store(16);
     let storage = open(&directory);

@@ -60,9 +60,15 @@ impl Stores<'_> {
         target.server == own.server() && own.missing().contains_key(&target.store)
     }
 
-    /// Whether something of a file lies in a store of this server that is missing.
+    fn is_lost(&self, target: &Target) -> bool {
+        let own = self.cluster.own();
+        target.server == own.server() && own.is_lost(target.store)
+    }
+
+    /// Whether something of a file lies in a store of this server that is missing or lost.
     pub(super) fn lacks(&self, layout: &Layout) -> bool {
-        self.of(layout).any(|target| self.is_missing(target))
+        let lacks = |target: &Target| self.is_missing(target) || self.is_lost(target);
+        self.of(layout).any(lacks)
     }
 
     /// Whether something of a file lies at a server that is away.
@@ -108,6 +114,10 @@ impl Stores<'_> {
                 .targets
                 .get(target)
                 .ok_or(ChoreError::NoTarget(*target))?;
+            if self.is_lost(target) {
+                // Whatever is there, nobody will see it.
+                continue;
+            }
             if self.is_missing(target) || !self.cluster.is_here(target.server) {
                 left.insert(number);
                 continue;
