@@ -16,9 +16,9 @@
 //! says which one is missing and why, and answers whoever asks for it with an error. A store that
 //! comes back is taken in by the next start: what was put off until then
 //! ([`crate::tree::Parallel`]) comes before anything that is written from then on. A store that is
-//! there in an older state (`seen`) is missing, too, unless the administrator accepts that. One that
-//! the administrator gives up is *lost*: nothing waits for it, what lay there cannot be read for
-//! ever, and it is never taken in again.
+//! there in an older state (`seen`) is missing, too, unless the administrator accepts that. One
+//! that the administrator gives up is *lost*: nothing waits for it, what lay there cannot be read
+//! any more, and it is never taken in again.
 //!
 //! Nothing waits in front of the scheduler: a request is in it or refused. Classes have memory of
 //! their own; whoever has filled his is refused and not made to wait, so what follows on the
