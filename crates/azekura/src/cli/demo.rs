@@ -3,6 +3,7 @@
 //! Everything is done by the command line that users have, in a temporary directory with a
 //! configuration of its own, and taken away at the end, also after a failure or Ctrl-C.
 
+mod booked;
 mod files;
 mod scene;
 
@@ -21,10 +22,11 @@ use std::time::{Duration, Instant};
 /// Files that go through: some tens of megabytes, of this machine's own.
 const BYTES: u64 = 48 << 20;
 
-/// See it work: serve, mount, copy files in, read them back, on this machine
+/// See it work: serve, mount, copy files in, read them back, reserve, on this machine
 ///
 /// Starts a server on a free port of the loopback address and mounts a volume of it, in a temporary
-/// directory. Needs root, because a server acts for the users who ask it.
+/// directory. Then a stream records beside greedy writers, without a reservation and with one; that
+/// takes 2 GiB of free space there. Needs root, because a server acts for the users who ask it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Demo {
     /// End after the figures and clean up, instead of waiting for Enter; so it does, too, where
@@ -34,6 +36,10 @@ pub(super) struct Demo {
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
+    /// How long the stream records without a reservation, and with one; 0 to leave that out
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=600))]
+    seconds: u64,
     /// Leave the temporary directory with the copied files behind
     #[arg(long)]
     keep: bool,
@@ -86,10 +92,16 @@ impl Demo {
             mount.display()
         ));
         let figures = measure(&mut scene, &stop)?;
-        if self.json {
-            output::json(&figures.to_json())?;
-        } else {
+        if !self.json {
             output::write(&figures.page())?;
+        }
+        let booked = self.book(&mut scene, &stop)?;
+        if self.json {
+            let mut all = figures.to_json();
+            all["reserved"] = booked.map_or(Value::Null, |booked| booked.to_json());
+            output::json(&all)?;
+        } else if let Some(booked) = booked {
+            output::write(&booked.page())?;
         }
         if !self.once && !io::stdin().is_terminal() {
             self.say(format_args!(
@@ -107,6 +119,22 @@ impl Demo {
             let _ = events.recv();
         }
         scene.clear()
+    }
+
+    /// The second part, where there is room for a store.
+    fn book(&self, scene: &mut Scene, stop: &Stop) -> Result<Option<booked::Booked>> {
+        if self.seconds == 0 {
+            return Ok(None);
+        }
+        if !scene.has_store() {
+            self.say(format_args!(
+                "skipped: a reservation, for which {} has less than 2 GiB free",
+                scene.path().display()
+            ));
+            return Ok(None);
+        }
+        let say = |text: std::fmt::Arguments<'_>| self.say(text);
+        booked::run(scene, self.seconds, stop, &say).map(Some)
     }
 
     /// Says how far it is; with `--json`, only the figures are said.
@@ -250,6 +278,10 @@ fn next(scene: &Scene) -> String {
             "without a mount",
         ),
         (format!("azekura doctor {mount}"), "what could be better"),
+        (
+            format!("azekura reserve list {address}"),
+            "what is reserved",
+        ),
         (
             "unset AZEKURA_CONFIG_DIR".to_owned(),
             "at the end: of the demonstration alone",

@@ -7,10 +7,11 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn demo(scratch: &std::path::Path) -> Command {
+/// The second part takes so many seconds, twice.
+fn demo(scratch: &std::path::Path, seconds: u32) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_azekura"));
     command
-        .arg("demo")
+        .args(["demo", "--seconds", &seconds.to_string()])
         .env("TMPDIR", scratch)
         .env_remove("RUST_LOG")
         .stdin(Stdio::null());
@@ -30,7 +31,7 @@ fn it_verifies_every_byte_prints_figures_and_leaves_nothing() {
         return println!("{why}");
     }
     let scratch = tempfile::tempdir().unwrap();
-    let figures = json(run(demo(scratch.path()).args(["--once", "--json"])));
+    let figures = json(run(demo(scratch.path(), 2).args(["--once", "--json"])));
     assert_eq!(figures["verified"], true);
     assert!(figures["rtt_micros"].as_u64().unwrap() > 0, "{figures}");
     assert!(figures["files"].as_u64().unwrap() > 10, "{figures}");
@@ -38,6 +39,16 @@ fn it_verifies_every_byte_prints_figures_and_leaves_nothing() {
         figures["read_bytes_per_second"].as_u64().unwrap() > 0,
         "{figures}"
     );
+    let reserved = &figures["reserved"];
+    let rate = reserved["rate_bytes_per_second"].as_u64().unwrap();
+    for half in ["without", "with"] {
+        let half = &reserved[half];
+        assert_eq!(half["seconds"], 2, "{figures}");
+        let bytes = half["stream_bytes"].as_u64().unwrap();
+        assert!(bytes <= 3 * rate, "more than is due: {figures}");
+        assert!(half["others_bytes_per_second"].as_u64().is_some());
+    }
+    assert!(reserved["with"]["stream_bytes"].as_u64().unwrap() > 0);
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     assert_eq!(mounts_below(scratch.path()), 0);
 }
@@ -51,7 +62,7 @@ fn what_to_try_next_can_be_copied_to_another_terminal() {
     let terminal = Terminal::new();
     // It is read when the page has been printed.
     terminal.type_in("\n");
-    let page = run(demo(scratch.path()).stdin(terminal.input())).ok();
+    let page = run(demo(scratch.path(), 0).stdin(terminal.input())).ok();
     assert!(page.contains("until you press Enter"), "{page}");
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_azekura"));
     let path = format!("  PATH={}:", program.parent().unwrap().display());
@@ -69,7 +80,7 @@ fn without_a_terminal_it_asks_for_no_enter_and_says_what_the_figures_are_of() {
         return println!("{why}");
     }
     let scratch = tempfile::tempdir().unwrap();
-    let run = run(&mut demo(scratch.path()));
+    let run = run(&mut demo(scratch.path(), 0));
     let (page, notes) = (&run.stdout, &run.stderr);
     assert!(run.status.success(), "{run:?}");
     assert!(!page.contains("Enter"), "{page}");
@@ -90,7 +101,10 @@ fn an_interruption_cleans_up() {
         return println!("{why}");
     }
     let scratch = tempfile::tempdir().unwrap();
-    let mut child = demo(scratch.path()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = demo(scratch.path(), 8)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while mounts_below(scratch.path()) == 0 {
         assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none());

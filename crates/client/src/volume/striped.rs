@@ -192,7 +192,8 @@ impl Volume {
     /// written.
     ///
     /// # Errors
-    /// The first refusal. After [`TicketRefusal::NotYet`] they are used when their time has come.
+    /// The first refusal. After [`wire::message::TicketRefusal::NotYet`] they are used when their
+    /// time has come.
     /// [`FsError::NotSupported`] for an export, whose files lie in no store.
     pub async fn use_tickets(&self, tickets: Vec<MountTicket>) -> Result<(), ObjectCallError> {
         let none = CallError::Failed(FsError::NotSupported);

@@ -1,5 +1,6 @@
 //! What the demonstration plays on: a directory, a server, a mount, and their end.
 
+use super::booked;
 use crate::errors::{Code, Context, Failure, Result};
 use crate::mounts::Mounted;
 use rustix::process::{Pid, Signal, kill_process};
@@ -28,6 +29,10 @@ pub(super) struct Scene {
     keep: bool,
     server: Option<Child>,
     address: String,
+    /// Whether the server has a store.
+    has_store: bool,
+    /// What is mounted besides the first volume.
+    others: Vec<PathBuf>,
 }
 
 impl Scene {
@@ -42,6 +47,8 @@ impl Scene {
             keep,
             server: None,
             address: String::new(),
+            has_store: false,
+            others: Vec::new(),
         };
         for below in ["export", "mnt"] {
             let path = scene.path.join(below);
@@ -61,12 +68,16 @@ impl Scene {
             "--listen",
             "127.0.0.1:0",
             "--init",
-            "--store-size",
-            "0",
             "--with-parent",
-            "--data",
+            "--store-size",
         ]);
-        command.arg(self.path.join("srv")).stdout(Stdio::piped());
+        let size = booked::store_size(&self.path);
+        self.has_store = size.is_some();
+        command.arg(size.map_or("0".to_owned(), |size| size.0.to_string()));
+        command
+            .arg("--data")
+            .arg(self.path.join("srv"))
+            .stdout(Stdio::piped());
         // Ctrl-C is for the demonstration, which then ends the server in order.
         command.process_group(0);
         let mut server = command.spawn().context("cannot start the server")?;
@@ -107,15 +118,54 @@ impl Scene {
         if status.context("cannot run this program")?.success() {
             return Ok(());
         }
-        let message = format!(
-            "azekura {} failed",
-            words.first().copied().unwrap_or_default()
-        );
-        Err(Failure::new(Code::Local, message).hint("the reason is above"))
+        Err(failed(words))
     }
 
     pub(super) fn mount(&mut self) -> Result<()> {
         self.run(&["mount", &self.volume()], &self.mount_point())
+    }
+
+    /// Asks something that is answered in JSON.
+    pub(super) fn ask(&self, words: &[&str]) -> Result<Value> {
+        let mut command = self.command();
+        let output = command.args(words).arg("--json").stderr(Stdio::inherit());
+        let output = output.output().context("cannot run this program")?;
+        let answer = serde_json::from_slice(&output.stdout).ok();
+        answer
+            .filter(|_| output.status.success())
+            .ok_or_else(|| failed(words))
+    }
+
+    /// Mounts another volume below the directory, with a ticket or without; says where.
+    pub(super) fn mount_volume(
+        &mut self,
+        volume: &str,
+        below: &str,
+        ticket: Option<&Path>,
+    ) -> Result<PathBuf> {
+        let point = self.path.join(below);
+        if !point.exists() {
+            std::fs::create_dir(&point).context(point.display())?;
+        }
+        let volume = format!("{}/{volume}", self.address);
+        let ticket = ticket.map(|path| path.display().to_string());
+        let mut words = vec!["mount", &volume];
+        words.extend(ticket.iter().flat_map(|path| ["--ticket", path]));
+        self.run(&words, &point)?;
+        self.others.push(point.clone());
+        Ok(point)
+    }
+
+    /// Unmounts what [`Self::mount_volume`] has mounted.
+    pub(super) fn unmount_volume(&mut self, point: &Path) -> Result<()> {
+        self.run(&["umount"], point)?;
+        self.others.retain(|other| other != point);
+        Ok(())
+    }
+
+    /// Whether the server has a store, for volumes that can be reserved.
+    pub(super) fn has_store(&self) -> bool {
+        self.has_store
     }
 
     /// Mounts anew: nothing is cached in the client or the kernel.
@@ -182,13 +232,19 @@ impl Scene {
         unmounted
     }
 
+    /// Unmounts everything; the first failure is told when all has been tried.
     fn unmount(&self) -> Result<()> {
-        let point = self.mount_point();
-        if Mounted::at(&point).is_err() {
-            return Ok(());
+        let mut outcome = Ok(());
+        for point in self.others.iter().chain([&self.mount_point()]) {
+            if Mounted::at(point).is_ok() {
+                let unmounted = self.run(&["umount"], point).or_else(|failure| {
+                    let forced = self.run(&["umount", "--force"], point);
+                    forced.and(Err(failure))
+                });
+                outcome = outcome.and(unmounted);
+            }
         }
-        self.run(&["umount"], &point)
-            .or_else(|failure| self.run(&["umount", "--force"], &point).and(Err(failure)))
+        outcome
     }
 
     fn end_server(&mut self) {
@@ -209,6 +265,14 @@ impl Scene {
         let _ = server.kill();
         let _ = server.wait();
     }
+}
+
+fn failed(words: &[&str]) -> Failure {
+    let message = format!(
+        "azekura {} failed",
+        words.first().copied().unwrap_or_default()
+    );
+    Failure::new(Code::Local, message).hint("the reason is above")
 }
 
 impl Drop for Scene {

@@ -1,0 +1,328 @@
+//! The second part of the demonstration: a stream that records at a steady rate beside greedy
+//! writers, first without a reservation and then with one.
+//!
+//! All of it goes through mounts and counts when it is durable at the server. Nothing is asserted:
+//! what a second brought is shown as it was.
+
+use super::Stop;
+use super::scene::Scene;
+use crate::errors::{Code, Context, Failure, Result};
+use base::{ByteSize, Rate};
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The volume whose files lie in the server's store.
+const VOLUME: &str = "booked";
+/// Writers that take what they get.
+const GREEDY: u64 = 48;
+/// Each of these overwrites a file of this size.
+const GREEDY_BYTES: u64 = 4 << 20;
+/// What a greedy writer writes at once, and how often he makes it durable.
+const GREEDY_STEP: usize = 512 << 10;
+/// The stream begins anew in its file after so many bytes.
+const STREAM_BYTES: u64 = 64 << 20;
+/// Times a second at which the stream makes durable what it has.
+const STEPS_PER_SECOND: u64 = 16;
+/// The highest rate that is reserved: server, mounts and writers share one machine.
+const RATE_MAX: u64 = 200_000_000;
+/// Part of what the store promises that is reserved.
+const PROMISED_PART: u64 = 4;
+/// Cells of a bar.
+const BAR: u64 = 20;
+
+/// Bytes that became durable in one second.
+#[derive(Clone, Copy)]
+struct Second {
+    stream: u64,
+    others: u64,
+}
+
+/// What was measured.
+pub(super) struct Booked {
+    rate: u64,
+    without: Vec<Second>,
+    with: Vec<Second>,
+}
+
+/// What the threads share.
+#[derive(Default)]
+struct Load {
+    is_over: AtomicBool,
+    stream: AtomicU64,
+    others: AtomicU64,
+}
+
+/// Runs both halves, `seconds` each; what happens is told as it does.
+pub(super) fn run(
+    scene: &mut Scene,
+    seconds: u64,
+    stop: &Stop,
+    say: &dyn Fn(std::fmt::Arguments<'_>),
+) -> Result<Booked> {
+    let volume = format!("{}/{VOLUME}", scene.address());
+    scene.ask(&["volume", "create", &volume])?;
+    let rate = rate(scene)?;
+    let others = scene.mount_volume(VOLUME, "others", None)?;
+    let near = scene.mount_volume(VOLUME, "stream", None)?;
+    say(format_args!(
+        "\na stream records {} beside {GREEDY} writers who take what they get",
+        Rate(rate)
+    ));
+    let load = Load::default();
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..GREEDY)
+            .map(|number| {
+                let (path, load) = (others.join(format!("greedy{number}")), &load);
+                scope.spawn(move || greedy(&path, load))
+            })
+            .collect();
+        // Whatever happens, they end.
+        let measured = halves(scene, (&near, rate, seconds), &load, stop, say);
+        load.is_over.store(true, Ordering::Relaxed);
+        for writer in writers {
+            let wrote = writer.join().map_err(|_| crashed())?;
+            wrote.context("a greedy writer")?;
+        }
+        let (without, with) = measured?;
+        Ok(Booked {
+            rate,
+            without,
+            with,
+        })
+    })
+}
+
+fn crashed() -> Failure {
+    Failure::new(Code::Local, "a thread of the demonstration crashed")
+}
+
+/// What is reserved: a part of what the store promises.
+fn rate(scene: &Scene) -> Result<u64> {
+    let status = scene.ask(&["status", scene.address()])?;
+    let promised = &status["stores"][0]["write_bytes_per_second"];
+    let part = promised.as_u64().unwrap_or(0) / PROMISED_PART;
+    // Of whole hundred kilobytes, to be read by people.
+    Ok((part.min(RATE_MAX) / 100_000).max(1) * 100_000)
+}
+
+fn halves(
+    scene: &mut Scene,
+    (near, rate, seconds): (&Path, u64, u64),
+    load: &Load,
+    stop: &Stop,
+    say: &dyn Fn(std::fmt::Arguments<'_>),
+) -> Result<(Vec<Second>, Vec<Second>)> {
+    let path = near.join("recording");
+    say(format_args!("without a reservation"));
+    let without = half(&path, (rate, seconds), load, stop, say)?;
+    scene.unmount_volume(near)?;
+    let ticket = reserve(scene, rate, seconds)?;
+    scene.mount_volume(VOLUME, "stream", Some(&ticket))?;
+    say(format_args!("with {} reserved", Rate(rate)));
+    let with = half(&path, (rate, seconds), load, stop, say)?;
+    Ok((without, with))
+}
+
+/// Reserves the rate from now on; the file with the ticket.
+fn reserve(scene: &Scene, rate: u64, seconds: u64) -> Result<PathBuf> {
+    let volume = format!("{}/{VOLUME}", scene.address());
+    let (write, window) = (rate.to_string(), format!("{}s", seconds + 60));
+    let words = ["reserve", "create", &volume, "--name", "recording"];
+    let terms = ["--write", &write, "--for", &window];
+    let made = scene.ask(&[&words[..], &terms[..]].concat())?;
+    let path = scene.path().join("ticket.json");
+    fs::write(&path, made.to_string()).context(path.display())?;
+    let private = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(&path, private).context(path.display())?;
+    // A window begins with a whole second.
+    thread::sleep(Duration::from_millis(1100));
+    Ok(path)
+}
+
+/// Records for so many seconds and says what each of them brought.
+fn half(
+    path: &Path,
+    (rate, seconds): (u64, u64),
+    load: &Load,
+    stop: &Stop,
+    say: &dyn Fn(std::fmt::Arguments<'_>),
+) -> Result<Vec<Second>> {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let recording = scope.spawn(|| record(path, rate, &load.stream, &is_over));
+        let is_recording = || !recording.is_finished();
+        let told = watch((rate, seconds), load, &is_recording, stop, say);
+        is_over.store(true, Ordering::Relaxed);
+        let recorded = recording.join().map_err(|_| crashed())?;
+        let told = told?;
+        recorded.context(path.display())?;
+        Ok(told)
+    })
+}
+
+fn watch(
+    (rate, seconds): (u64, u64),
+    load: &Load,
+    is_recording: &dyn Fn() -> bool,
+    stop: &Stop,
+    say: &dyn Fn(std::fmt::Arguments<'_>),
+) -> Result<Vec<Second>> {
+    let (mut at, mut before, mut told) = (Instant::now(), load.now(), Vec::new());
+    for second in 0..=seconds {
+        at += Duration::from_secs(1);
+        thread::sleep(at.saturating_duration_since(Instant::now()));
+        stop.check()?;
+        if !is_recording() {
+            break;
+        }
+        let now = load.now();
+        let brought = Second {
+            stream: now.stream - before.stream,
+            others: now.others - before.others,
+        };
+        before = now;
+        // In the first one it gets under way.
+        if second > 0 {
+            say(format_args!("{}", line(second, rate, brought)));
+            told.push(brought);
+        }
+    }
+    Ok(told)
+}
+
+impl Load {
+    fn now(&self) -> Second {
+        Second {
+            stream: self.stream.load(Ordering::Relaxed),
+            others: self.others.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Writes what is due and makes it durable; what came too late is made up for.
+fn record(path: &Path, rate: u64, count: &AtomicU64, is_over: &AtomicBool) -> io::Result<()> {
+    let file = File::create(path)?;
+    let step = vec![0x5a; (rate / STEPS_PER_SECOND) as usize];
+    let begin = Instant::now();
+    for number in 0_u64.. {
+        let due = begin + Duration::from_secs(1) / STEPS_PER_SECOND as u32 * (number as u32 + 1);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let offset = number * step.len() as u64 % STREAM_BYTES;
+        file.write_all_at(&step, offset)?;
+        file.sync_data()?;
+        count.fetch_add(step.len() as u64, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Overwrites a file as fast as that goes.
+fn greedy(path: &Path, load: &Load) -> io::Result<()> {
+    let file = File::create(path)?;
+    let step = vec![0xa5; GREEDY_STEP];
+    let mut offset = 0;
+    while !load.is_over.load(Ordering::Relaxed) {
+        file.write_all_at(&step, offset)?;
+        file.sync_data()?;
+        load.others.fetch_add(step.len() as u64, Ordering::Relaxed);
+        offset = (offset + step.len() as u64) % GREEDY_BYTES;
+    }
+    Ok(())
+}
+
+fn line(second: u64, rate: u64, brought: Second) -> String {
+    let (stream, others) = (
+        Rate(brought.stream).to_string(),
+        Rate(brought.others).to_string(),
+    );
+    let percent = percent(brought.stream, rate);
+    let bar = bar(brought.stream, rate);
+    format!("{second:>4} s  stream |{bar}| {percent:>3} %  {stream:>10}   others {others:>10}")
+}
+
+/// So much of the whole, drawn.
+fn bar(part: u64, whole: u64) -> String {
+    let full = (part * BAR / whole.max(1)).min(BAR) as usize;
+    format!("{}{}", "#".repeat(full), ".".repeat(BAR as usize - full))
+}
+
+fn percent(part: u64, whole: u64) -> u64 {
+    part * 100 / whole.max(1)
+}
+
+/// Of one half.
+struct Summary {
+    /// Of what was due, in all seconds together.
+    whole: u64,
+    /// In the second that brought least.
+    worst: u64,
+    others: u64,
+}
+
+impl Booked {
+    fn summary(&self, seconds: &[Second]) -> Summary {
+        let count = seconds.len().max(1) as u64;
+        let sum = |of: fn(&Second) -> u64| seconds.iter().map(of).sum::<u64>();
+        let worst = seconds.iter().map(|second| second.stream).min();
+        Summary {
+            whole: percent(sum(|second| second.stream), count * self.rate),
+            worst: percent(worst.unwrap_or(0), self.rate),
+            others: sum(|second| second.others) / count,
+        }
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        let half = |seconds: &[Second]| {
+            let summary = self.summary(seconds);
+            json!({
+                "seconds": seconds.len(),
+                "stream_bytes": seconds.iter().map(|second| second.stream).sum::<u64>(),
+                "percent": summary.whole,
+                "percent_worst_second": summary.worst,
+                "others_bytes_per_second": summary.others,
+            })
+        };
+        json!({
+            "rate_bytes_per_second": self.rate,
+            "without": half(&self.without),
+            "with": half(&self.with),
+        })
+    }
+
+    pub(super) fn page(&self) -> String {
+        let line = |what: &str, seconds: &[Second]| {
+            let Summary {
+                whole,
+                worst,
+                others,
+            } = self.summary(seconds);
+            let others = Rate(others);
+            format!(
+                "{what:<10} {whole} % of {}, {worst} % in the worst second; the others {others}\n",
+                Rate(self.rate)
+            )
+        };
+        format!(
+            "\n{}{}",
+            line("unreserved", &self.without),
+            line("reserved", &self.with)
+        )
+    }
+}
+
+/// The size of the demonstration's store, as far as there is room for one: a quarter of what is
+/// free at most.
+pub(super) fn store_size(path: &Path) -> Option<ByteSize> {
+    const SIZE: u64 = 512 << 20;
+    let stat = rustix::fs::statvfs(path).ok()?;
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    (free / 4 >= SIZE).then_some(ByteSize(SIZE))
+}
