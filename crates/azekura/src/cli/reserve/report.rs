@@ -101,6 +101,10 @@ fn text(report: &ReserveReport) -> String {
     };
     let rows = [
         [
+            "reservation".to_owned(),
+            output::plain(&report.summary.name),
+        ],
+        [
             "state".to_owned(),
             shown::state(report.summary.state).to_owned(),
         ],
@@ -180,6 +184,7 @@ pub(super) mod tests {
     fn every_second_that_was_missed_is_named_with_its_cause() {
         let text = text(&example());
         assert!(text.contains("75.00 %"), "{text}");
+        assert!(text.contains("run<42>"), "{text}");
         assert!(text.contains("1970-01-01T00:01:41Z"), "{text}");
         assert!(
             text.contains("slower than measured") && !text.contains("nothing was"),
