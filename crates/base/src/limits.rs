@@ -281,6 +281,15 @@ pub const STORE_WRITES_BYTES_MAX: u64 = DEVICE_IN_FLIGHT_BYTES_MAX / 2;
 /// Bytes of data that one transaction of a store writes; longer writes are several. 4 MiB take a
 /// millisecond to sum up, during which other changes wait.
 pub const STORE_WRITE_BYTES_MAX: usize = 4 << 20;
+/// Spans of 256 KiB that a store looks at in one request for the next data or hole of an object:
+/// who wants to know more asks again. Their records take about a millisecond.
+pub const STORE_SEEK_SPANS_MAX: usize = 1024;
+/// Bytes of an object that a client has given space, or makes a hole, in one request: with the
+/// smallest allocation units, 4,096 of them.
+pub const ALLOCATE_BYTES_MAX: u64 = 256 << 20;
+/// Changes of pieces of one file that a client has under way for one request: more than any write
+/// has; of an allocation, 16 GiB.
+pub const PIECE_CHANGES_MAX: usize = 64;
 /// How long what nobody waits for stays undurable: what a program that never commits may lose.
 pub const STORE_BATCH_TIME_MAX: Duration = Duration::from_secs(1);
 /// How long a commit waits for others to share it, at most; half a flush if that is shorter.
@@ -468,6 +477,9 @@ pub const NAMESPACE_OUTCOMES_MAX: usize = 1 << 18;
 pub const NAMESPACE_LINKS_MAX: u32 = 65000;
 /// Largest file: 1 EiB. Offsets are below 2^63 anyway; what is left are sums that do not overflow.
 pub const NAMESPACE_FILE_BYTES_MAX: u64 = 1 << 60;
+/// Holes of one file that its record tells, for the number of its blocks: some 600 bytes, which are
+/// written with each change of the file.
+pub const NAMESPACE_HOLES_MAX: usize = 64;
 /// Names and values of the extended attributes of one inode, which are one record.
 pub const NAMESPACE_XATTRS_BYTES_MAX: usize = 96 << 10;
 /// Entries of one ACL; ext4 has room for some 500. It lies in the inode.

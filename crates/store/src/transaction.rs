@@ -5,6 +5,7 @@
 //! well. Data that it wrote in place before it failed lies in AUs, or parts of them, that are
 //! nobody's.
 
+pub(crate) mod allocate;
 pub(crate) mod attribute;
 mod content;
 pub(crate) mod copy;

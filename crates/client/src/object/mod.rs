@@ -26,8 +26,8 @@ use std::time::Duration;
 use wire::frame::Class;
 use wire::message::{
     ObjectAttribute, ObjectBatch, ObjectError, ObjectReply, ObjectRequest, ObjectStep,
-    ObjectStepReply, ObjectSummary, RecordSecond, RecordTotal, Reply, Settled, StoreSummary,
-    TicketRefusal,
+    ObjectStepReply, ObjectSummary, RecordSecond, RecordTotal, Reply, SeekWhat, Settled,
+    StoreSummary, TicketRefusal,
 };
 
 /// First wait after a server was too busy; doubles with each try.
@@ -365,6 +365,54 @@ impl StoreClient {
     /// [`ObjectCallError`].
     pub async fn punch(&self, object: ObjectId, hole: Extent) -> Result<Written> {
         self.change(ObjectStep::Punch { object, hole }).await
+    }
+
+    /// Gives an object the space for `extent`; what is there becomes zeros if it is to be cleared.
+    ///
+    /// # Errors
+    /// [`ObjectCallError`].
+    pub async fn allocate(
+        &self,
+        object: ObjectId,
+        extent: Extent,
+        is_cleared: bool,
+    ) -> Result<Written> {
+        let step = ObjectStep::Allocate {
+            object,
+            extent,
+            is_cleared,
+        };
+        self.change(step).await
+    }
+
+    /// The next data or hole of an object at or after `offset`, if there is one; what lies behind
+    /// the end is a hole. Looks no farther than `end`.
+    ///
+    /// # Errors
+    /// [`ObjectCallError`].
+    pub async fn seek(
+        &self,
+        object: ObjectId,
+        (offset, end): (u64, u64),
+        what: SeekWhat,
+    ) -> Result<(Option<u64>, Written)> {
+        let mut from = offset;
+        loop {
+            let step = ObjectStep::Seek {
+                object,
+                offset: from,
+                what,
+            };
+            let answered = self.steps(vec![step], Bytes::new()).await?;
+            let [ObjectStepReply::Sought { found, next }] = answered.replies[..] else {
+                return Err(CallError::Protocol.into());
+            };
+            let next = next.filter(|next| *next < end);
+            match (found, next) {
+                (None, Some(next)) => from = next,
+                _ => return Ok((found, answered.written())),
+            }
+        }
     }
 
     /// Gives an attribute these contents.

@@ -283,15 +283,16 @@ impl MountTicket {
 /// The object of a step about the contents of a file, and what is done with it.
 fn of(step: &ObjectStep) -> Option<(ObjectId, Operations)> {
     match step {
-        ObjectStep::Read { object, .. } | ObjectStep::Info { object } => {
-            Some((*object, Operations::READ))
-        }
+        ObjectStep::Read { object, .. }
+        | ObjectStep::Seek { object, .. }
+        | ObjectStep::Info { object } => Some((*object, Operations::READ)),
         ObjectStep::Create {
             object,
             end_secs: Some(u64::MAX),
         }
         | ObjectStep::Write { object, .. }
         | ObjectStep::Truncate { object, .. }
+        | ObjectStep::Allocate { object, .. }
         | ObjectStep::Punch { object, .. } => Some((*object, Operations::WRITE)),
         _ => None,
     }

@@ -32,7 +32,7 @@ use wire::message::{
     ObjectStepReply, ObjectSummary, Reply, TicketRefusal, frame,
 };
 
-type Outcome = Result<ObjectStepReply, ObjectError>;
+pub(super) type Outcome = Result<ObjectStepReply, ObjectError>;
 
 /// Device time of what changes records only: that of so many bytes.
 const RECORD_BYTES: u32 = 4096;
@@ -202,9 +202,10 @@ impl Job {
         let kind = self.session.peer.kind;
         let is_machine = is_machine(kind);
         let (object, operation) = match step {
-            S::Read { object, .. } | S::Attributes { object } | S::Info { object } => {
-                (Some(*object), Operations::READ)
-            }
+            S::Read { object, .. }
+            | S::Attributes { object }
+            | S::Info { object }
+            | S::Seek { object, .. } => (Some(*object), Operations::READ),
             S::Create { object, .. }
             | S::Write { object, .. }
             | S::Append { object, .. }
@@ -214,6 +215,7 @@ impl Job {
             | S::RemoveAttribute { object, .. }
             | S::Cut { object, .. }
             | S::Discard { object }
+            | S::Allocate { object, .. }
             | S::Delete { object } => (Some(*object), Operations::WRITE),
             S::Commit => return Ok(()),
             S::List { .. } if is_machine => return Ok(()),
@@ -373,7 +375,7 @@ impl Job {
     /// Draws what an object needs to end at `end`, or by `more` later than now; says who pays if
     /// the object is in nobody's space. What nobody pays for, a machine may have nevertheless: it
     /// may without a ticket, too.
-    fn draw(
+    pub(super) fn draw(
         &self,
         object: ObjectId,
         end: Option<u64>,
@@ -446,6 +448,16 @@ impl Job {
                 done(store.truncate(*object, *size_bytes))
             }
             ObjectStep::Punch { object, hole } => done(store.punch(*object, *hole)),
+            ObjectStep::Allocate {
+                object,
+                extent,
+                is_cleared,
+            } => self.allocate(*object, *extent, *is_cleared),
+            ObjectStep::Seek {
+                object,
+                offset,
+                what,
+            } => self.seek(*object, *offset, *what),
             ObjectStep::SetAttribute { object, attribute } => {
                 let (name, contents) = (&attribute.name, &attribute.contents);
                 done(store.transact(|t| t.set_attribute(*object, name, Some(contents))))
@@ -700,7 +712,7 @@ fn seconds(offer: Option<Interval>) -> Option<(u64, u64)> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
-fn failed(error: StoreError) -> ObjectError {
+pub(super) fn failed(error: StoreError) -> ObjectError {
     error_of(&error)
 }
 

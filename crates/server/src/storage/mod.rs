@@ -56,6 +56,7 @@ mod device;
 mod dispatch;
 mod error;
 mod held;
+mod holes;
 mod job;
 mod judge;
 mod model;

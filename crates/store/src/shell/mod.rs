@@ -36,7 +36,7 @@ use crate::core::{Checkpoint, Core, Due};
 use crate::objects::{ObjectInfo, Page};
 use crate::reserve::{Payer, Request, ReservationInfo, Terms};
 use crate::transaction::Transaction;
-use crate::{Attribute, Layout, Report, StoreError};
+use crate::{Attribute, Layout, Present, Report, Sought, StoreError, Wanted};
 use base::limits::STORE_WAIT_TIME_MAX;
 use base::{DeviceAction, DeviceError, Extent, ObjectId, Time};
 pub use gate::{Gate, Pass};
@@ -410,6 +410,43 @@ impl Store {
     pub fn punch(&self, object: ObjectId, hole: Extent) -> Result<(), StoreError> {
         self.shared
             .change(|core, now| core.punch(now, object, hole))
+    }
+
+    /// Gives the object the space for `extent`, whether it is written or not.
+    ///
+    /// # Errors
+    /// See [`Core::allocate`].
+    pub fn allocate(
+        &self,
+        object: ObjectId,
+        extent: Extent,
+        present: Present,
+        payer: Option<Payer>,
+    ) -> Result<(), StoreError> {
+        if payer.is_none() {
+            self.ask(|core, now| core.check_space_for(now, object, extent))?;
+        }
+        let mut rest = extent;
+        while !rest.is_empty() {
+            // One transaction at a time: others change the store in between.
+            let some =
+                |core: &mut Core, now| core.allocate_some(now, object, rest, (present, payer));
+            rest = self.shared.change(some)?;
+        }
+        Ok(())
+    }
+
+    /// The next data or hole of the object at or after `offset`.
+    ///
+    /// # Errors
+    /// See [`Core::seek`].
+    pub fn seek(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        wanted: Wanted,
+    ) -> Result<Sought, StoreError> {
+        self.ask(|core, now| core.seek(now, object, offset, wanted))
     }
 
     /// Removes the object.

@@ -5,6 +5,7 @@ mod crash;
 mod faults;
 mod found;
 mod full;
+mod holes;
 mod lifetimes;
 mod model;
 mod paid;

@@ -320,7 +320,7 @@ impl Transaction<'_> {
         Ok(onode)
     }
 
-    fn object_bytes_max(&self) -> u64 {
+    pub(super) fn object_bytes_max(&self) -> u64 {
         self.core
             .layout
             .au_bytes
@@ -328,7 +328,7 @@ impl Transaction<'_> {
     }
 
     /// Largest object that shares an AU: beyond a quarter, too little of the AU would be left over.
-    fn packed_bytes_max(&self) -> u64 {
+    pub(super) fn packed_bytes_max(&self) -> u64 {
         let deferred = self.core.deferred_bytes_max() as u64;
         (self.core.layout.au_bytes / 4)
             .min(GROUP_BYTES)
@@ -341,7 +341,12 @@ impl Transaction<'_> {
 
     /// A slot with room for so many bytes and the same contents. It doubles, so that appending is
     /// not a copy each time.
-    fn grow_slot(&mut self, holder: u64, slot: Slot, size_bytes: u64) -> Result<Slot, StoreError> {
+    pub(super) fn grow_slot(
+        &mut self,
+        holder: u64,
+        slot: Slot,
+        size_bytes: u64,
+    ) -> Result<Slot, StoreError> {
         if size_bytes <= slot_bytes(slot) {
             return Ok(slot);
         }
@@ -354,7 +359,12 @@ impl Transaction<'_> {
         Ok(larger)
     }
 
-    fn write_own(&mut self, onode: &Onode, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn write_own(
+        &mut self,
+        onode: &Onode,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), StoreError> {
         let is_large = data.len() > self.core.deferred_bytes_max();
         let au_bytes = self.core.layout.au_bytes;
         let mut rest = data;
@@ -372,7 +382,7 @@ impl Transaction<'_> {
     }
 
     /// AUs that one transaction gives back; the rest follows in others.
-    fn give_back_max(&self) -> usize {
+    pub(super) fn give_back_max(&self) -> usize {
         let leaves = self.core.layout.au_bytes.div_ceil(SPAN_BYTES) as usize;
         (REMOVALS_MAX / (leaves + 2)).max(1)
     }
@@ -433,6 +443,7 @@ fn slot_bytes(slot: Slot) -> u64 {
     u64::from(slot.pieces) * PIECE_BYTES
 }
 
-fn pieces_of(bytes: u64) -> u16 {
+/// Pieces of a slot with room for so many bytes.
+pub(super) fn pieces_of(bytes: u64) -> u16 {
     u16::try_from(bytes.div_ceil(PIECE_BYTES)).expect("a small object has at most 16 pieces")
 }

@@ -66,7 +66,7 @@ fn attribute() -> ObjectAttribute {
 
 fn steps() -> Vec<Sample> {
     let object = OBJECT;
-    let samples = vec![
+    let mut samples = vec![
         ObjectStep::Create {
             object,
             end_secs: Some(1 << 31),
@@ -106,6 +106,18 @@ fn steps() -> Vec<Sample> {
             count_max: 300,
         },
         ObjectStep::Commit,
+    ];
+    samples.extend(later_steps());
+    names!(samples, ObjectStep:
+        Create Write Append Read Truncate Punch SetAttribute RemoveAttribute Attributes Info Delete
+        List Commit ConfirmSpace ExtendSpace ReleaseSpace SpaceUsed Cut Discard
+        Allocate Seek
+    )
+}
+
+fn later_steps() -> Vec<ObjectStep> {
+    let object = OBJECT;
+    vec![
         ObjectStep::ConfirmSpace {
             ticket: TICKET,
             start_secs: 1 << 31,
@@ -124,11 +136,17 @@ fn steps() -> Vec<Sample> {
             size_bytes: 300,
         },
         ObjectStep::Discard { object },
-    ];
-    names!(samples, ObjectStep:
-        Create Write Append Read Truncate Punch SetAttribute RemoveAttribute Attributes Info Delete
-        List Commit ConfirmSpace ExtendSpace ReleaseSpace SpaceUsed Cut Discard
-    )
+        ObjectStep::Allocate {
+            object,
+            extent: Extent::new(300, 400),
+            is_cleared: true,
+        },
+        ObjectStep::Seek {
+            object,
+            offset: 300,
+            what: SeekWhat::Hole,
+        },
+    ]
 }
 
 fn summary() -> ObjectSummary {
@@ -154,8 +172,12 @@ fn step_replies() -> Vec<Sample> {
         ObjectStepReply::Space {
             held: Some((300, 200)),
         },
+        ObjectStepReply::Sought {
+            found: Some(300),
+            next: None,
+        },
     ];
-    names!(samples, ObjectStepReply: Done Appended Data Attributes Info Objects Space)
+    names!(samples, ObjectStepReply: Done Appended Data Attributes Info Objects Space Sought)
 }
 
 pub(crate) fn store() -> StoreSummary {

@@ -13,6 +13,7 @@ enum Answer {
     Info([u8; 16]),
     Objects { from: [u8; 16], count_max: usize },
     Space,
+    Sought { from: u64 },
 }
 
 /// What a request's reply may be.
@@ -120,9 +121,11 @@ impl Answer {
                 count_max: *count_max as usize,
             },
             ObjectStep::SpaceUsed { .. } => Self::Space,
+            ObjectStep::Seek { offset, .. } => Self::Sought { from: *offset },
             ObjectStep::Create { .. }
             | ObjectStep::Cut { .. }
             | ObjectStep::Discard { .. }
+            | ObjectStep::Allocate { .. }
             | ObjectStep::Write { .. }
             | ObjectStep::Truncate { .. }
             | ObjectStep::Punch { .. }
@@ -146,6 +149,11 @@ impl Answer {
                 offset.checked_add(bytes).is_some()
             }
             (Self::Data { bytes_max }, ObjectStepReply::Data { bytes }) => *bytes <= bytes_max,
+            (Self::Sought { from }, ObjectStepReply::Sought { found, next }) => {
+                // It is found, or the search goes on farther behind, or it is over.
+                found.is_none_or(|found| found >= from && next.is_none())
+                    && next.is_none_or(|next| next > from)
+            }
             (Self::Info(object), ObjectStepReply::Info(info)) => info.object.0 == object,
             (Self::Objects { from, count_max }, ObjectStepReply::Objects { list, next }) => {
                 let ids = || list.iter().map(|summary| summary.object.0);
@@ -168,7 +176,7 @@ impl Answer {
 mod tests {
     use super::super::{ObjectBatch, ObjectError, ObjectSummary, RecordSecond, RecordTotal};
     use super::*;
-    use crate::message::Settled;
+    use crate::message::{SeekWhat, Settled};
     use base::{ObjectId, RequestId, StoreId, WriteVerifier};
 
     const STORE: StoreId = StoreId([1; 16]);
@@ -251,6 +259,23 @@ mod tests {
         let asked = batch(vec![ObjectStep::Info { object: id(2) }]);
         assert!(asked.check(&results(vec![Ok(info(id(2)))]), 0).is_ok());
         assert!(asked.check(&results(vec![Ok(info(id(3)))]), 0).is_err());
+    }
+
+    #[test]
+    fn a_search_finds_something_goes_on_or_ends() {
+        let asked = batch(vec![ObjectStep::Seek {
+            object: id(1),
+            offset: 100,
+            what: SeekWhat::Data,
+        }]);
+        let sought = |found, next| {
+            let reply = Ok(ObjectStepReply::Sought { found, next });
+            asked.check(&results(vec![reply]), 0).is_ok()
+        };
+        assert!(sought(Some(100), None) && sought(None, Some(101)) && sought(None, None));
+        assert!(!sought(Some(99), None), "before what was asked for");
+        assert!(!sought(None, Some(100)), "no progress");
+        assert!(!sought(Some(200), Some(300)), "both");
     }
 
     #[test]

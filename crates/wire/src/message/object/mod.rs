@@ -16,7 +16,7 @@ mod expected;
 
 pub use expected::ExpectedObjects;
 
-use super::file::Settled;
+use super::file::{SeekWhat, Settled};
 use base::limits::{
     CAPABILITY_BYTES_MAX, COMPOUND_STEPS_MAX, DATA_BYTES_MAX, OBJECT_ATTRIBUTE_BYTES_MAX,
     OBJECT_ATTRIBUTE_NAME_BYTES_MAX, OBJECT_ATTRIBUTES_MAX, OBJECTS_PER_PAGE_MAX,
@@ -242,6 +242,26 @@ pub enum ObjectStep {
         /// What.
         object: ObjectId,
     },
+    /// Gives it the space for bytes, written or not, and makes it that long if it is shorter.
+    /// Answer: `Done`.
+    Allocate {
+        /// What.
+        object: ObjectId,
+        /// Which bytes.
+        extent: Extent,
+        /// Whether those that are there become zeros.
+        is_cleared: bool,
+    },
+    /// The next data or hole at or after an offset; what lies behind the end is a hole. Answer:
+    /// `Sought`.
+    Seek {
+        /// Of what.
+        object: ObjectId,
+        /// From which byte on.
+        offset: u64,
+        /// What is looked for.
+        what: SeekWhat,
+    },
 }
 
 impl ObjectStep {
@@ -349,6 +369,13 @@ pub enum ObjectStepReply {
     Space {
         /// Allocation units that it has, and those of them that are in use; none if it has none.
         held: Option<(u64, u64)>,
+    },
+    /// What was looked for is here, or there is none.
+    Sought {
+        /// Where; none if it is not before `next`.
+        found: Option<u64>,
+        /// From where on nothing was looked at; none if there is no more.
+        next: Option<u64>,
     },
 }
 
