@@ -116,6 +116,8 @@ pub(crate) struct Scene {
     /// See [`LAUNCHER`].
     kernel: Option<PathBuf>,
     mounts: Vec<PathBuf>,
+    /// Arguments that every server has.
+    lasting: Vec<String>,
 }
 
 impl Scene {
@@ -130,6 +132,27 @@ impl Scene {
         let scene = Self::made(size, |_| None);
         let volume = scene.parallel();
         scene.azekura(&["volume", "create", &volume]).ok();
+        scene
+    }
+
+    /// As [`Self::new`], with two stores of this size, over which a parallel volume `p` is striped
+    /// in small units.
+    pub(crate) fn with_two_stores(size: &str) -> Self {
+        let mut scene = Self::new();
+        scene.end(Signal::TERM);
+        for name in ["one", "other"] {
+            let path = scene.path(name);
+            let format = ["store", "format", text(&path), "--size", size];
+            let quick = ["--unit", "64KiB", "--no-calibration"];
+            scene.azekura(&[&format[..], &quick[..]].concat()).ok();
+            let store = ["--store".to_owned(), text(&path).to_owned()];
+            scene.lasting.extend(store);
+        }
+        scene.start();
+        let volume = scene.parallel();
+        let create = ["volume", "create", &volume, "--parallel"];
+        let unit = ["--stripe-unit", "64KiB"];
+        scene.azekura(&[&create[..], &unit[..]].concat()).ok();
         scene
     }
 
@@ -166,6 +189,7 @@ impl Scene {
             address: "127.0.0.1:0".to_owned(),
             kernel: None,
             mounts: Vec::new(),
+            lasting: Vec::new(),
         };
         let export = scene.path("export");
         fs::create_dir(&export).unwrap();
@@ -225,7 +249,9 @@ impl Scene {
 
     /// The same; if the server ends instead, everything that it has said.
     pub(crate) fn try_start(&mut self, more: &[&str]) -> Option<String> {
-        fs::write(self.path("server.arguments"), more.join(" ")).unwrap();
+        let all = self.lasting.iter().map(String::as_str);
+        let all: Vec<&str> = all.chain(more.iter().copied()).collect();
+        fs::write(self.path("server.arguments"), all.join(" ")).unwrap();
         let out = self.path("server.out");
         fs::write(&out, "").unwrap();
         let kernel = self.kernel.as_deref().map_or("", text);

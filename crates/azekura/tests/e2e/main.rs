@@ -45,6 +45,8 @@ mod disk;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]
+mod holes;
+#[cfg(test)]
 mod line;
 #[cfg(test)]
 mod mapping;

@@ -2,6 +2,7 @@
 
 use crate::checks::{fails, json};
 use crate::common::{Run, Scene, obstacle, text};
+use rustix::fs::FallocateFlags;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
@@ -289,7 +290,13 @@ fn space_that_was_reserved_is_there_in_a_full_volume_and_files_keep_it() {
     // The rest of it is there after a restart, too.
     scene.kill();
     scene.start();
-    write("second").unwrap();
+    // What is allocated ahead takes it, too, and is not taken twice.
+    let mut second = File::create(near.join("second")).unwrap();
+    let space = FallocateFlags::empty();
+    rustix::fs::fallocate(&second, space, 0, data.len() as u64).unwrap();
+    second.write_all(&data).unwrap();
+    second.sync_all().unwrap();
+    drop(second);
     let report = report(&scene, "run42");
     assert_eq!(report["space_kept"], true, "{report}");
     // More than was reserved is what everybody has: nothing.

@@ -54,7 +54,10 @@ impl Volume {
         for _ in 0..COMMIT_TRIES_MAX {
             let losses = self.losses(node)?;
             let file = self.settled_file(node, open).await?;
-            let (reply, response) = self.step(who, Step::Seek { file, offset, what }).await?;
+            let steps = vec![Step::Seek { file, offset, what }];
+            let pending = self.submit_contents(node, who, steps, Call::metadata());
+            let (mut replies, response) = Self::replies(1, pending).await?;
+            let reply = replies.pop().ok_or(FsError::Io)?;
             if self.has_lost_since(node, losses, &response)? {
                 continue;
             }
@@ -175,9 +178,17 @@ impl Volume {
     }
 
     /// Whether a change cannot be lost once it is answered: names and attributes of a parallel
-    /// volume, and cuts, which are at its stores by then (promises V2 and V4).
+    /// volume, space that was given out, and cuts, which are at its stores by then (promises V2, V4
+    /// and V9).
     fn is_durable(&self, step: &Step) -> bool {
-        self.stripes.is_some() && !matches!(step, Step::Allocate { .. } | Step::CopyRange { .. })
+        let is_lasting = match step {
+            Step::Allocate { mode, .. } => {
+                matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize)
+            }
+            Step::CopyRange { .. } => false,
+            _ => true,
+        };
+        self.stripes.is_some() && is_lasting
     }
 
     /// A file whose written data is all at the server, for a step that depends on it.

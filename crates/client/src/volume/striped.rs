@@ -9,6 +9,7 @@
 //! Write   the objects' parts, then `Wrote` at the manager: size, times, who caches it
 //! append  `Extend` at the manager says where, then as a write
 //! Commit  at every store of the file, then at the manager
+//! Seek, Allocate  the objects' parts; space that was given out is committed there
 //! ```
 //! A request is answered when all of that is done, under the verifier of the runs of the storage
 //! servers in which it was. If one of them changes on the way, the whole is done again. A file that
@@ -20,6 +21,7 @@
 
 mod carry;
 mod dirty;
+mod holes;
 mod map;
 mod servers;
 

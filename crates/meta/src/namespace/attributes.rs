@@ -6,16 +6,40 @@
 use super::hold::OpenInode;
 use super::judge::{self, EXECUTE, READ, WRITE};
 use super::record::{Chore, Content, Done, Inode, Xattrs};
+use super::space::Space;
 use super::tree::Namespace;
 use super::turn::Turn;
 use super::work::{Stop, Work};
 use super::xattr::CAPABILITY;
 use base::limits::NAMESPACE_FILE_BYTES_MAX;
 use base::{
-    AttributeChange, Attributes, FileKind, FsError, Handle, Principal, Rights, SetTime, Timestamp,
+    AttributeChange, Attributes, Extent, FileKind, FsError, Handle, Principal, Rights, SetTime,
+    Timestamp,
 };
 
 const NANOS: u32 = 1_000_000_000;
+
+/// What somebody has done to the contents of a file at its stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The byte behind the last one that the file has at least from now on.
+    pub end: u64,
+    /// Which bytes were written, or given space, or made a hole.
+    pub extent: Extent,
+    /// Whether they were made a hole.
+    pub is_hole: bool,
+}
+
+impl Written {
+    fn note(&self, before: u64, space: &mut Space) {
+        match self.is_hole {
+            true => space.on_hole(self.extent),
+            false if self.extent.is_empty() => {}
+            false => space.on_present(self.extent),
+        }
+        space.on_size(before, before.max(self.end));
+    }
+}
 
 impl Namespace {
     /// The attributes of an inode.
@@ -101,8 +125,8 @@ impl Namespace {
         })
     }
 
-    /// Bytes up to `end` were written into the stores by `who`, who has the file open for that: it
-    /// is at least so long now, its times say so, and set-user-ID bits fall as they do locally.
+    /// Something was written into the stores by `who`, who has the file open for that: it is at
+    /// least so long now, its times say so, and set-user-ID bits fall as they do locally.
     ///
     /// # Errors
     /// [`FsError::Invalid`] if it is no file, [`FsError::FileTooLarge`].
@@ -111,20 +135,23 @@ impl Namespace {
         turn: &Turn,
         who: &Principal,
         handle: &Handle,
-        end: u64,
+        written: &Written,
     ) -> Result<Attributes, FsError> {
+        let end = written.end;
         self.change(turn, |work| {
             let mut inode = work.find(handle)?;
             if work.done_before().is_some() {
                 return Ok(inode.attributes());
             }
-            if end > NAMESPACE_FILE_BYTES_MAX {
+            if end.max(written.extent.end()) > NAMESPACE_FILE_BYTES_MAX {
                 return Err(FsError::FileTooLarge.into());
             }
             let Content::File(size, _) = &mut inode.content else {
                 return Err(FsError::Invalid.into());
             };
-            *size = (*size).max(end);
+            let before = *size;
+            *size = before.max(end);
+            inode.note_space(before, |space| written.note(before, space));
             work.touch(&mut inode, who)?;
             work.done(Done::Changed);
             let attributes = inode.attributes();
@@ -159,6 +186,9 @@ impl Namespace {
                 return Err(FsError::FileTooLarge.into());
             }
             *size = end;
+            inode.note_space(begin, |space| {
+                space.on_present(Extent::between(begin, end));
+            });
             work.touch(&mut inode, who)?;
             work.done(Done::Extended(begin));
             let attributes = inode.attributes();
@@ -231,7 +261,8 @@ impl Work<'_> {
                 size: after,
             });
         }
-        *size = after;
+        let before = std::mem::replace(size, after);
+        inode.note_space(before, |space| space.on_size(before, after));
         self.touch(inode, who)
     }
 

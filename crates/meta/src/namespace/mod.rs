@@ -58,7 +58,8 @@
 //! # Not here
 //!
 //! The bytes of files, space, quotas, leases and locks. Access times are what clients set. A
-//! directory says that it takes 4,096 bytes, and blocks are those of a file without holes.
+//! directory says that it takes 4,096 bytes; blocks of a file are those that clients say they have
+//! written ([`Written`]), not what allocation units of stores round them up to.
 
 mod acl;
 mod attributes;
@@ -80,12 +81,14 @@ mod read;
 mod record;
 mod rename;
 mod seal;
+mod space;
 mod tree;
 mod turn;
 mod volume;
 mod work;
 mod xattr;
 
+pub use attributes::Written;
 pub use base::{
     Access, DirectoryEntry, DirectoryPage, Node, RenameMode, Renamed, Rights, XattrMode,
 };

@@ -395,6 +395,7 @@ impl Work<'_> {
             access,
             default,
             content,
+            space: None,
         };
         self.name(directory.number, name, Some((number, kind)));
         self.make(inode.clone(), Place::At(directory.number, name.clone()));

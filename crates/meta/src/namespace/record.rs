@@ -7,6 +7,7 @@
 
 use super::acl::Acl;
 use super::layout::{Layout, Target};
+use super::space::Space;
 use crate::MetaError;
 use base::{Attributes, FileKind, Name, RequestId, Timestamp, VolumeId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -58,6 +59,9 @@ pub(super) enum Content {
     Link(Vec<u8>),
     /// Number of a device.
     Device(u64),
+    /// Size, layout and space of a file that is not dense. Only as it is stored: in memory, the
+    /// space lies beside.
+    Sparse(Box<(u64, Layout, Space)>),
 }
 
 /// An inode.
@@ -80,9 +84,24 @@ pub(super) struct Inode {
     pub(super) access: Option<Box<Acl>>,
     pub(super) default: Option<Box<Acl>>,
     pub(super) content: Content,
+    /// Of a file that has holes, or space behind its end.
+    pub(super) space: Option<Box<Space>>,
 }
 
 impl Inode {
+    /// Notes what has become of a file's space; `before` is the size that it had.
+    pub(super) fn note_space(&mut self, before: u64, note: impl FnOnce(&mut Space)) {
+        let Content::File(size, _) = &self.content else {
+            return;
+        };
+        let mut space = match self.space.take() {
+            Some(space) => *space,
+            None => Space::dense(before),
+        };
+        note(&mut space);
+        self.space = (!space.is_dense(*size)).then(|| Box::new(space));
+    }
+
     pub(super) fn is_directory(&self) -> bool {
         self.kind == FileKind::Directory
     }
@@ -90,14 +109,20 @@ impl Inode {
     pub(super) fn attributes(&self) -> Attributes {
         let (mut size, mut blocks, mut device) = (0, 0, 0);
         match &self.content {
-            Content::Nothing => {}
+            Content::Nothing | Content::Sparse(..) => {}
             Content::Directory(_) => {
                 size = DIRECTORY_BYTES;
                 blocks = DIRECTORY_BYTES / BLOCK_BYTES;
             }
             Content::File(bytes, layout) => {
                 size = *bytes;
-                blocks = layout.blocks(*bytes);
+                blocks = match &self.space {
+                    None => layout.blocks(*bytes),
+                    Some(space) => {
+                        let all = layout.blocks(space.end().max(*bytes));
+                        all.saturating_sub(space.hole_bytes(layout.unit_log2) / BLOCK_BYTES)
+                    }
+                };
             }
             Content::Link(target) => size = target.len() as u64,
             Content::Device(number) => device = *number,
@@ -180,13 +205,26 @@ impl<'a> StoredInode<'a> {
             has_xattrs: inode.has_xattrs,
             access: inode.access.as_deref().map(Cow::Borrowed),
             default: inode.default.as_deref().map(Cow::Borrowed),
-            content: Cow::Borrowed(&inode.content),
+            content: match (&inode.content, &inode.space) {
+                (Content::File(size, layout), Some(space)) => {
+                    let sparse = (*size, layout.clone(), (**space).clone());
+                    Cow::Owned(Content::Sparse(Box::new(sparse)))
+                }
+                (content, _) => Cow::Borrowed(content),
+            },
         }
     }
 
     pub(super) fn inode(self) -> Inode {
         let time = |since: i128| timestamp(self.created.saturating_add(since));
         let acl = |acl: Option<Cow<'_, Acl>>| acl.map(|acl| Box::new(acl.into_owned()));
+        let (content, space) = match self.content.into_owned() {
+            Content::Sparse(sparse) => {
+                let (size, layout, space) = *sparse;
+                (Content::File(size, layout), Some(Box::new(space)))
+            }
+            content => (content, None),
+        };
         Inode {
             number: self.number,
             generation: self.generation,
@@ -202,7 +240,8 @@ impl<'a> StoredInode<'a> {
             has_xattrs: self.has_xattrs,
             access: acl(self.access),
             default: acl(self.default),
-            content: self.content.into_owned(),
+            content,
+            space,
         }
     }
 }
@@ -353,6 +392,7 @@ mod tests {
             access: None,
             default: None,
             content: Content::File(0, striping.layout(1_000_000)),
+            space: None,
         }
     }
 
@@ -372,6 +412,32 @@ mod tests {
             StoredName::Inode(stored) => assert_eq!(stored.inode(), inode),
             StoredName::Reference(..) => panic!("it is the inode"),
         }
+    }
+
+    #[test]
+    fn a_sparse_file_is_its_bytes_and_takes_fewer_blocks() {
+        let mut inode = inode();
+        inode.note_space(0, |space| space.on_size(0, 100 << 20));
+        let Content::File(size, _) = &mut inode.content else {
+            panic!("it is a file");
+        };
+        *size = 100 << 20;
+        assert_eq!(inode.attributes().blocks, 0);
+        inode.note_space(100 << 20, |space| {
+            space.on_present(base::Extent::new(5 << 20, 1));
+        });
+        assert_eq!(inode.attributes().blocks, 2048);
+        let bytes = encode(&StoredName::Inode(StoredInode::of(&inode)));
+        match decode("a name", &bytes).unwrap() {
+            StoredName::Inode(stored) => assert_eq!(stored.inode(), inode),
+            StoredName::Reference(..) => panic!("it is the inode"),
+        }
+        // A dense one is stored as before.
+        inode.note_space(100 << 20, |space| {
+            space.on_present(base::Extent::new(0, 100 << 20));
+        });
+        assert_eq!(inode.space, None);
+        assert_eq!(inode.attributes().blocks, 100 << 11);
     }
 
     #[test]

@@ -105,6 +105,7 @@ pub async fn make(
         access: None,
         default: None,
         content: Content::Directory(0),
+        space: None,
     };
     let top = encode(&StoredPlace::Here(StoredInode::of(&top)));
     let making = Transaction::new()

@@ -1,8 +1,8 @@
 //! Inodes without a name stay while somebody has them open; stores hear of what they have to do.
 
 use crate::world::{World, name, root};
-use base::{AttributeChange, FsError};
-use meta::namespace::{Access, Chore, OpenOptions, Turn};
+use base::{AttributeChange, Extent, FsError};
+use meta::namespace::{Access, Chore, OpenOptions, Turn, Written};
 use std::time::{Duration, Instant};
 
 fn eventually(holds: impl Fn() -> bool) -> bool {
@@ -115,6 +115,14 @@ fn orphans_of_a_manager_that_is_gone_are_collected_unless_they_are_held_again() 
     world.close();
 }
 
+fn up_to(end: u64) -> Written {
+    Written {
+        end,
+        extent: Extent::new(0, end),
+        is_hole: false,
+    }
+}
+
 #[test]
 fn what_is_cut_off_is_to_be_cut_off_at_the_stores_and_a_longer_file_is_not() {
     let directory = tempfile::tempdir().unwrap();
@@ -123,7 +131,7 @@ fn what_is_cut_off_is_to_be_cut_off_at_the_stores_and_a_longer_file_is_not() {
     let file = world.file(&top, "a");
     let wrote = world
         .namespace
-        .wrote(&turn, &root(), &file.handle, 5_000_000)
+        .wrote(&turn, &root(), &file.handle, &up_to(5_000_000))
         .unwrap();
     assert_eq!(
         (wrote.size, wrote.blocks),
@@ -131,7 +139,7 @@ fn what_is_cut_off_is_to_be_cut_off_at_the_stores_and_a_longer_file_is_not() {
     );
     let again = world
         .namespace
-        .wrote(&turn, &root(), &file.handle, 10)
+        .wrote(&turn, &root(), &file.handle, &up_to(10))
         .unwrap();
     assert_eq!(again.size, 5_000_000);
     assert!(again.modified > wrote.modified);

@@ -10,6 +10,7 @@ use crate::opens::Use;
 use crate::tree::Parallel;
 use base::{Attributes, FsError};
 use export::Worker;
+use meta::namespace::Written;
 use wire::message::{FileRef, LayoutPurpose, Lease, Step, StepReply};
 
 impl Execution {
@@ -20,7 +21,16 @@ impl Execution {
                 file,
                 generation,
                 end,
-            } => self.wrote(worker, file, *generation, *end),
+                extent,
+                is_hole,
+            } => {
+                let written = Written {
+                    end: *end,
+                    extent: *extent,
+                    is_hole: *is_hole,
+                };
+                self.wrote(worker, file, *generation, &written)
+            }
             Step::Extend { file, bytes } => self.extend(worker, file, *bytes),
             _ => unreachable!("the dispatcher sends only these here"),
         }
@@ -56,14 +66,14 @@ impl Execution {
         worker: &Worker,
         file: &FileRef,
         generation: u64,
-        end: u64,
+        written: &Written,
     ) -> Result<StepReply, Stop> {
         let (place, _) = self.file_ref(worker, file, Use::Write)?;
         let parallel = parallel(&place)?;
         // What is gone already makes the file no longer.
         parallel.check_generation(&place.inner, generation)?;
         self.changes(&place);
-        let noted = (parallel.names).wrote(&self.turn, &self.who, &place.inner, end);
+        let noted = (parallel.names).wrote(&self.turn, &self.who, &place.inner, written);
         // After the size: a cut that begins now takes nothing away that is not to go.
         let outcome = noted.and_then(|attributes| {
             parallel.check_generation(&place.inner, generation)?;

@@ -86,6 +86,8 @@ async fn wrote(
         file: file(handle, None),
         generation,
         end,
+        extent: Extent::new(0, end),
+        is_hole: false,
     };
     match client.step(step).await? {
         StepReply::Attributes { attributes, .. } => Ok(attributes),
@@ -355,6 +357,8 @@ async fn whoever_caches_a_file_hears_that_it_was_written_and_appends_do_not_meet
             file: file(&handle, None),
             generation: layout.generation,
             end: 3,
+            extent: Extent::new(0, 3),
+            is_hole: false,
         };
         one.send_steps(vec![step]).await
     };

@@ -552,16 +552,19 @@ pub enum Step {
         /// What for.
         purpose: LayoutPurpose,
     },
-    /// A parallel volume's file was written at its stores, up to `end` at most. `WouldBlock` if it
-    /// was cut meanwhile: it is to be written again, under a new layout. Answer: `Attributes`,
-    /// without a lease.
+    /// A parallel volume's file was changed at its stores. `WouldBlock` if it was cut meanwhile: it
+    /// is to be written again, under a new layout. Answer: `Attributes`, without a lease.
     Wrote {
         /// The file.
         file: FileRef,
         /// That of the layout under which it was written.
         generation: u64,
-        /// The byte behind the last one.
+        /// The byte behind the last one that the file has at least from now on.
         end: u64,
+        /// What was written, or given space, or made a hole.
+        extent: Extent,
+        /// Whether it was made a hole.
+        is_hole: bool,
     },
     /// Makes a parallel volume's file longer by `bytes`, which are to be written there. Answer:
     /// `Written`, where they begin.

@@ -338,6 +338,8 @@ fn other_steps() -> Vec<Step> {
             file: file(),
             generation: 300,
             end: 1 << 40,
+            extent: Extent::new(300, 400),
+            is_hole: true,
         },
         Step::Extend {
             file: file(),

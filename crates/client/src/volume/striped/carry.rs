@@ -4,16 +4,16 @@ use super::map::{Part, parts};
 use super::{Stripes, Volume, fs_error, place};
 use crate::cache::NodeId;
 use crate::clock::now;
-use crate::object::{ObjectCallError, StoreClient};
-use base::limits::{COMMIT_TRIES_MAX, DATA_BYTES_MAX};
+use crate::object::{ObjectCallError, StoreClient, Written};
+use base::limits::{COMMIT_TRIES_MAX, DATA_BYTES_MAX, PIECE_CHANGES_MAX};
 use base::{Extent, FsError, ObjectId, Principal, ServerId, Time, WriteVerifier};
 use bytes::{Bytes, BytesMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use wire::message::{
-    AllocateMode, FileColumn, FileLayout, FileRef, LayoutPurpose, ObjectError, ObjectStep, Step,
-    StepReply, Target, WriteAt,
+    FileColumn, FileLayout, FileRef, LayoutPurpose, ObjectError, ObjectStep, Step, StepReply,
+    Target, WriteAt,
 };
 
 /// The end of objects of files: they have none.
@@ -21,14 +21,24 @@ const NEVER_SECS: u64 = u64::MAX;
 /// Longest pause before something is tried once more.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
-type Result<T, E = FsError> = std::result::Result<T, E>;
+pub(super) type Result<T, E = FsError> = std::result::Result<T, E>;
 type Results = Vec<Result<StepReply>>;
 
 /// The run of a server in which something was done.
-type Run = (ServerId, WriteVerifier);
+pub(super) type Run = (ServerId, WriteVerifier);
 
 /// What was done, and in which runs of the storage servers.
-type Done<T> = (T, Vec<Run>);
+pub(super) type Done<T> = (T, Vec<Run>);
+
+/// What the manager is told of a change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// The file reaches up to here at least.
+    pub(super) end: u64,
+    /// What has space now, or is a hole.
+    pub(super) extent: Extent,
+    pub(super) is_hole: bool,
+}
 
 /// One request under way.
 pub(super) struct Carrying<'a> {
@@ -130,7 +140,8 @@ impl<'a> Carrying<'a> {
                     let data = payload.split_to((*bytes as usize).min(payload.len()));
                     self.write(file, *at, data).await
                 }
-                Step::Allocate { file, mode, extent } => self.clear(file, *mode, *extent).await,
+                Step::Allocate { file, mode, extent } => self.allocate(file, *mode, *extent).await,
+                Step::Seek { file, offset, what } => self.seek(file, *offset, *what).await,
                 Step::Commit { .. } | Step::SyncFileSystem { .. } => self.commit(step).await,
                 other => self.ask(other.clone()).await.map(|reply| (reply, vec![])),
             };
@@ -156,13 +167,27 @@ impl<'a> Carrying<'a> {
         Ok(reply)
     }
 
-    async fn layout(
+    pub(super) async fn layout(
         &self,
         file: &FileRef,
         purpose: LayoutPurpose,
     ) -> Result<std::sync::Arc<FileLayout>> {
         let layout = self.volume.layout(self.stripes, self.who, file, purpose);
         layout.await
+    }
+
+    pub(super) async fn store(&self, column: &FileColumn) -> Result<StoreClient> {
+        self.stripes.store(self.volume, column).await
+    }
+
+    pub(super) async fn true_size(&self, file: &FileRef) -> Result<u64> {
+        self.volume.true_size(self.node, self.who, file).await
+    }
+
+    /// What no object has is a hole, if the file is still there.
+    pub(super) async fn check_there(&self, file: &FileRef) -> Result<()> {
+        let target = file.target.clone();
+        self.ask(Step::Attributes { target }).await.map(drop)
     }
 
     fn piece_bytes(&self, layout: &FileLayout, of: impl Fn(&StoreClient) -> u32) -> u64 {
@@ -173,7 +198,7 @@ impl<'a> Carrying<'a> {
     }
 
     async fn read(&self, file: &FileRef, extent: Extent) -> Result<Done<Bytes>> {
-        let size = self.volume.true_size(self.node, self.who, file).await?;
+        let size = self.true_size(file).await?;
         let wanted = extent.intersection(Extent::new(0, size));
         if wanted.is_empty() {
             return Ok((Bytes::new(), Vec::new()));
@@ -183,7 +208,7 @@ impl<'a> Carrying<'a> {
         let parts = parts(&layout, wanted, piece_bytes);
         let mut reading = JoinSet::new();
         for (index, part) in parts.iter().copied().enumerate() {
-            let store = self.stripes.store(self.volume, &part.column).await?;
+            let store = self.store(&part.column).await?;
             reading.spawn(async move { (index, read_part(&store, part).await) });
         }
         let mut found = vec![Bytes::new(); parts.len()];
@@ -200,9 +225,7 @@ impl<'a> Carrying<'a> {
             }
         }
         if lacks_object {
-            // A hole, if the file is still there.
-            let target = file.target.clone();
-            self.ask(Step::Attributes { target }).await?;
+            self.check_there(file).await?;
         }
         if let [only] = &mut found[..]
             && only.len() as u64 == wanted.len
@@ -231,8 +254,17 @@ impl<'a> Carrying<'a> {
             let data = data.slice(from..from + part.file.len as usize);
             async move { write_part(&store, part, data).await }
         };
-        let end = extent.end();
-        let (reply, runs) = self.change(file, purpose, (extent, end), act).await?;
+        let pieces = |layout: &FileLayout| {
+            let piece_bytes = self.piece_bytes(layout, StoreClient::write_piece_bytes);
+            let parts = parts(layout, extent, piece_bytes).into_iter();
+            parts.map(|part| (part.column, part)).collect()
+        };
+        let told = Told {
+            end: extent.end(),
+            extent,
+            is_hole: false,
+        };
+        let (reply, runs) = self.change(file, (purpose, told), pieces, act).await?;
         let StepReply::Attributes { attributes, .. } = reply else {
             return Err(FsError::Io);
         };
@@ -244,40 +276,13 @@ impl<'a> Carrying<'a> {
         Ok((reply, runs))
     }
 
-    /// Makes zeros. Space is not given out ahead: whoever wants that writes.
-    async fn clear(
+    /// Changes pieces of a file at the stores, and tells the manager.
+    pub(super) async fn change<P, F>(
         &self,
         file: &FileRef,
-        mode: AllocateMode,
-        extent: Extent,
-    ) -> Result<Done<StepReply>> {
-        let end = match mode {
-            AllocateMode::Extend | AllocateMode::KeepSize => return Err(FsError::NotSupported),
-            AllocateMode::PunchHole | AllocateMode::ZeroRangeKeepSize => 0,
-            AllocateMode::ZeroRange => extent.end(),
-        };
-        let size = self.volume.true_size(self.node, self.who, file).await?;
-        let there = extent.intersection(Extent::new(0, size));
-        let act = |store: StoreClient, part: Part| async move {
-            let hole = Extent::new(part.offset, part.file.len);
-            match store.punch(part.column.object, hole).await {
-                Ok(written) => Ok(Some(written.verifier)),
-                Err(ObjectCallError::Object(ObjectError::NotFound)) => Ok(None),
-                Err(error) => Err(error),
-            }
-        };
-        self.change(file, LayoutPurpose::Write, (there, end), act)
-            .await
-    }
-
-    /// Changes every part of an extent at the stores, and tells the manager, who makes the file
-    /// reach to `end` at least.
-    async fn change<F>(
-        &self,
-        file: &FileRef,
-        purpose: LayoutPurpose,
-        (extent, end): (Extent, u64),
-        act: impl Fn(StoreClient, Part) -> F,
+        (purpose, told): (LayoutPurpose, Told),
+        pieces: impl Fn(&FileLayout) -> Vec<(FileColumn, P)>,
+        act: impl Fn(StoreClient, P) -> F,
     ) -> Result<Done<StepReply>>
     where
         F: Future<Output = Result<Option<WriteVerifier>, ObjectCallError>> + Send + 'static,
@@ -287,7 +292,7 @@ impl<'a> Carrying<'a> {
         };
         let mut patience = self.volume.patience();
         loop {
-            let changed = self.try_change(file, purpose, (extent, end), &act).await;
+            let changed = self.try_change(file, (purpose, told), &pieces, &act).await;
             match changed {
                 // It is being cut, or was; or another manager takes over.
                 Err(FsError::WouldBlock) => {}
@@ -298,38 +303,48 @@ impl<'a> Carrying<'a> {
         }
     }
 
-    async fn try_change<F>(
+    async fn try_change<P, F>(
         &self,
         file: &FileRef,
-        purpose: LayoutPurpose,
-        (extent, end): (Extent, u64),
-        act: &impl Fn(StoreClient, Part) -> F,
+        (purpose, told): (LayoutPurpose, Told),
+        pieces: &impl Fn(&FileLayout) -> Vec<(FileColumn, P)>,
+        act: &impl Fn(StoreClient, P) -> F,
     ) -> Result<Done<StepReply>>
     where
         F: Future<Output = Result<Option<WriteVerifier>, ObjectCallError>> + Send + 'static,
     {
         let layout = self.layout(file, purpose).await?;
-        let piece_bytes = self.piece_bytes(&layout, StoreClient::write_piece_bytes);
         let mut changing = JoinSet::new();
-        for part in parts(&layout, extent, piece_bytes) {
-            let store = self.stripes.store(self.volume, &part.column).await?;
-            let place = place(&part.column);
-            self.stripes.dirty().on_write(place);
-            let changing_part = act(store, part);
-            changing.spawn(async move { (place, changing_part.await) });
-        }
         let mut runs = Vec::new();
-        while let Some(changed) = changing.join_next().await {
+        let mut pieces = pieces(&layout).into_iter();
+        loop {
+            let next = match changing.len() < PIECE_CHANGES_MAX {
+                true => pieces.next(),
+                false => None,
+            };
+            if let Some((column, piece)) = next {
+                let store = self.store(&column).await?;
+                let place = place(&column);
+                self.stripes.dirty().on_write(place);
+                let changing_piece = act(store, piece);
+                changing.spawn(async move { (place, changing_piece.await) });
+                continue;
+            }
+            let Some(changed) = changing.join_next().await else {
+                break;
+            };
             let (place, run) = changed.map_err(|_| FsError::Io)?;
             self.stripes.dirty().on_write(place);
             runs.extend(run.map_err(fs_error)?.map(|run| (place.0, run)));
         }
-        let told = self.ask(Step::Wrote {
+        let noted = self.ask(Step::Wrote {
             file: file.clone(),
             generation: layout.generation,
-            end,
+            end: told.end,
+            extent: told.extent,
+            is_hole: told.is_hole,
         });
-        Ok((told.await?, runs))
+        Ok((noted.await?, runs))
     }
 
     /// Makes durable what is at the stores, then asks the manager for the rest.
@@ -358,9 +373,16 @@ impl<'a> Carrying<'a> {
                 self.stripes.dirty().all().into_iter().map(column).collect()
             }
         };
+        let runs = self.commit_at(due).await?;
+        Ok((self.ask(step.clone()).await?, runs))
+    }
+
+    /// Makes durable what is at stores; of each, which write is the last that is covered if all of
+    /// them are.
+    pub(super) async fn commit_at(&self, due: Vec<(FileColumn, Option<u64>)>) -> Result<Vec<Run>> {
         let mut committing = JoinSet::new();
         for (column, last) in due {
-            let store = self.stripes.store(self.volume, &column).await?;
+            let store = self.store(&column).await?;
             let place = place(&column);
             committing.spawn(async move { (place, last, store.commit().await) });
         }
@@ -377,8 +399,7 @@ impl<'a> Carrying<'a> {
                 Err(error) => outcome = Err(fs_error(error)),
             }
         }
-        outcome?;
-        Ok((self.ask(step.clone()).await?, runs))
+        outcome.map(|()| runs)
     }
 }
 
@@ -401,9 +422,24 @@ async fn write_part(
     data: Bytes,
 ) -> Result<Option<WriteVerifier>, ObjectCallError> {
     let object = part.column.object;
+    made(store, object, || {
+        store.write(object, part.offset, data.clone())
+    })
+    .await
+}
+
+/// Changes an object, which is made first if it is not there.
+pub(super) async fn made<F>(
+    store: &StoreClient,
+    object: ObjectId,
+    change: impl Fn() -> F,
+) -> Result<Option<WriteVerifier>, ObjectCallError>
+where
+    F: Future<Output = Result<Written, ObjectCallError>>,
+{
     let mut attempt = 0;
-    let written = loop {
-        match store.write(object, part.offset, data.clone()).await {
+    let changed = loop {
+        match change().await {
             Err(ObjectCallError::Object(ObjectError::NotFound)) if attempt < COMMIT_TRIES_MAX => {
                 if attempt > 1 {
                     pause(attempt).await;
@@ -413,13 +449,13 @@ async fn write_part(
                     Ok(_) | Err(ObjectCallError::Object(ObjectError::Exists)) => {}
                     Err(error) => return Err(error),
                 }
-                // A server that starts anew may lose it before it is written.
+                // A server that starts anew may lose it before it is changed.
                 attempt += 1;
             }
-            written => break written,
+            changed => break changed,
         }
     };
-    Ok(Some(written?.verifier))
+    Ok(Some(changed?.verifier))
 }
 
 /// How long something is tried again that is not possible yet: as long as a request waits for a
