@@ -11,6 +11,7 @@
 //! printed.
 
 #[cfg(test)]
+#[expect(dead_code, reason = "one kind of scene is for other tests")]
 mod common;
 #[cfg(test)]
 #[path = "common/random.rs"]
@@ -34,7 +35,7 @@ mod rounds {
     /// Of a parallel volume, whose server takes its stores up with each.
     const PARALLEL_ROUNDS: usize = 5;
     /// Room for what 200 rounds write.
-    const STORE_SIZE: &str = "2GiB";
+    const STORE_SIZE: &str = "1GiB";
     /// A server lives this long, at most.
     const LIFE_MILLIS_MAX: u64 = 400;
 
@@ -257,7 +258,7 @@ mod rounds {
         match obstacle() {
             Some(why) => println!("{why}"),
             None => {
-                let scene = Scene::with_store(STORE_SIZE);
+                let scene = Scene::with_two_stores(STORE_SIZE);
                 kill_again_and_again(scene, &Seen::Parallel, PARALLEL_ROUNDS);
             }
         }

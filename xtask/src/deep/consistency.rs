@@ -17,6 +17,7 @@ pub(crate) fn prepare() -> Result<Option<String>> {
 pub(crate) fn run(subject: &Subject) -> Result<()> {
     let seconds = subject.options.seconds;
     let setting = ("AZEKURA_CONSISTENCY_SECONDS", &*seconds.to_string());
-    let limit = REST_LIMIT + Duration::from_secs(seconds);
-    end_to_end("consistency", setting, limit)
+    // On each kind of volume, one after the other or at once.
+    let limit = REST_LIMIT + Duration::from_secs(2 * seconds);
+    end_to_end("consistency", setting, subject.options.volume, limit)
 }

@@ -17,6 +17,7 @@ pub(crate) fn prepare() -> Result<Option<String>> {
     Ok((!exists).then(|| format!("{TEST} does not exist")))
 }
 
-pub(crate) fn run(_: &Subject) -> Result<()> {
-    end_to_end("kill9", ("AZEKURA_KILL_ROUNDS", ROUNDS), LIMIT)
+pub(crate) fn run(subject: &Subject) -> Result<()> {
+    let rounds = ("AZEKURA_KILL_ROUNDS", ROUNDS);
+    end_to_end("kill9", rounds, subject.options.volume, LIMIT)
 }

@@ -220,7 +220,8 @@ fn run_all<'a>(suites: impl Iterator<Item = &'a Suite>, options: &Options) -> Re
     Ok(())
 }
 
-/// A suite that judges a directory runs once for each kind of volume that a playground serves.
+/// A suite that judges a directory runs once for each kind of volume that a playground serves. The
+/// others have mounts of their own, of both kinds if none is named.
 fn runs<'a>(suite: &'a Suite, options: &Options) -> Vec<(&'a Suite, Options)> {
     let with = |volume| Options {
         volume,
@@ -229,7 +230,8 @@ fn runs<'a>(suite: &'a Suite, options: &Options) -> Vec<(&'a Suite, Options)> {
     match (suite.on_mount, &options.mount, options.volume) {
         (true, None, None) => VolumeKind::ALL.map(|kind| (suite, with(Some(kind)))).into(),
         (true, None, kind) => vec![(suite, with(kind))],
-        _ => vec![(suite, with(None))],
+        (false, _, kind) => vec![(suite, with(kind))],
+        (true, Some(_), _) => vec![(suite, with(None))],
     }
 }
 
@@ -281,11 +283,21 @@ fn run_inside(suite: &Suite, binary: &Path, options: Options) -> Result<()> {
 }
 
 /// Runs one of the product's end-to-end tests for longer than `cargo xtask ci` does, as a variable
-/// of its environment says.
-fn end_to_end(test: &str, (variable, value): (&str, &str), limit: Duration) -> Result<()> {
+/// of its environment says. The names of those on a parallel volume say so.
+fn end_to_end(
+    test: &str,
+    (variable, value): (&str, &str),
+    volume: Option<VolumeKind>,
+    limit: Duration,
+) -> Result<()> {
     let arguments = ["test", "--locked", "--package", "azekura", "--test", test];
     let mut command = workspace::cargo(&arguments);
     command.args(["--", "--nocapture"]).env(variable, value);
+    match volume {
+        Some(VolumeKind::Export) => command.args(["--skip", "parallel"]),
+        Some(VolumeKind::Parallel) => command.arg("parallel"),
+        None => &mut command,
+    };
     process::stream(&mut command, limit)?.check(test)?;
     Ok(())
 }

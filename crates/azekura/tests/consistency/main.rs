@@ -42,6 +42,8 @@ mod rounds {
     use std::time::{Duration, Instant};
 
     const SECONDS: u64 = 6;
+    /// Each of two stores of a parallel volume.
+    const STORE_SIZE: &str = "64MiB";
     /// Threads of one machine, at most: the fewer, the easier to read a history is.
     const THREADS: usize = 2;
     /// Operations of one thread in one round: short histories are read by people.
@@ -106,15 +108,35 @@ mod rounds {
 
     #[test]
     fn two_machines_see_one_file_system() {
-        if let Some(why) = obstacle() {
-            return println!("{why}");
+        match obstacle() {
+            Some(why) => println!("{why}"),
+            None => {
+                let scene = Scene::new();
+                let volume = scene.volume();
+                fight_for(scene, &volume);
+            }
         }
+    }
+
+    #[test]
+    fn two_machines_see_one_file_system_on_a_parallel_volume() {
+        match obstacle() {
+            Some(why) => println!("{why}"),
+            None => {
+                let scene = Scene::with_two_stores(STORE_SIZE);
+                let volume = scene.parallel();
+                fight_for(scene, &volume);
+            }
+        }
+    }
+
+    /// Runs rounds on two mounts of a volume, and judges them.
+    fn fight_for(mut scene: Scene, volume: &str) {
         let seconds = setting("AZEKURA_CONSISTENCY_SECONDS").unwrap_or(SECONDS);
         let seed = seed("AZEKURA_CONSISTENCY_SEED");
         println!("consistency: {seconds} s; AZEKURA_CONSISTENCY_SEED={seed} repeats the threads");
         let mut random = Random(seed);
-        let mut scene = Scene::new();
-        let mounts = [scene.mount("one", &[]), scene.mount("two", &[])];
+        let mounts = ["one-mount", "two-mount"].map(|name| scene.mount_volume(volume, name, &[]));
         let deadline = Instant::now() + Duration::from_secs(seconds);
         let (mut rounds, mut operations, mut undecided) = (0, 0, 0);
         while Instant::now() < deadline {
