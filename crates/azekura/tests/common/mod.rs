@@ -140,7 +140,7 @@ impl Scene {
     pub(crate) fn with_two_stores(size: &str) -> Self {
         let mut scene = Self::new();
         scene.end(Signal::TERM);
-        for name in ["one", "other"] {
+        for name in ["store-one", "store-other"] {
             let path = scene.path(name);
             let format = ["store", "format", text(&path), "--size", size];
             let quick = ["--unit", "64KiB", "--no-calibration"];

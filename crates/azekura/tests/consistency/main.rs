@@ -136,7 +136,7 @@ mod rounds {
         let seed = seed("AZEKURA_CONSISTENCY_SEED");
         println!("consistency: {seconds} s; AZEKURA_CONSISTENCY_SEED={seed} repeats the threads");
         let mut random = Random(seed);
-        let mounts = ["one-mount", "two-mount"].map(|name| scene.mount_volume(volume, name, &[]));
+        let mounts = ["one", "two"].map(|name| scene.mount_volume(volume, name, &[]));
         let deadline = Instant::now() + Duration::from_secs(seconds);
         let (mut rounds, mut operations, mut undecided) = (0, 0, 0);
         while Instant::now() < deadline {
