@@ -190,7 +190,7 @@ codes! {
     /// The time of a reservation is over.
     ReserveOver = "AZ0904", "";
     /// Nothing can be reserved there.
-    Unreservable = "AZ0905", "reservations are of stores: `azekura status ADDRESS` lists them";
+    Unreservable = "AZ0905", "of an export only rates can be reserved; its page says more";
     /// The manager is not there at the moment.
     ManagerDown = "AZ0906", "tickets go on meanwhile; asking again does no harm";
     /// Something was written in the space of a reservation.

@@ -288,6 +288,22 @@ impl OpenFile {
         retry_on_intr(sync).map_err(fs_error)
     }
 
+    /// Has a run of the file written to the device, and waits for that: who writes faster than the
+    /// device takes it waits here and not in everybody's way. Nothing is durable by that.
+    ///
+    /// # Errors
+    /// What the device reports. [`Self::sync`] through this descriptor may not report it again.
+    pub fn write_out(&self, offset: u64, bytes: u64) -> Result<(), FsError> {
+        let (Ok(offset), Ok(bytes)) = (i64::try_from(offset), i64::try_from(bytes)) else {
+            return Err(FsError::Invalid);
+        };
+        match retry_on_intr(|| sys::write_out(self.fd.as_fd(), offset, bytes)) {
+            // A file system without pages that could be written.
+            Ok(()) | Err(Errno::INVAL | Errno::SPIPE | Errno::NOSYS) => Ok(()),
+            Err(errno) => Err(fs_error(errno)),
+        }
+    }
+
     /// Copies `from` of this file to `offset` of `to`, without moving the bytes through this
     /// process where the kernel can. Copies at most [`COPY_BYTES_MAX`] a call and returns how many
     /// bytes it was; zero at the end of this file. The caller goes on from there.

@@ -301,6 +301,7 @@ fn delete_volume(core: &Core, name: &str, dry_run: bool) -> Outcome {
             .remove_volume(name)
             .map_err(|e| failure(&e))?;
         core.volumes.remove(record.id);
+        core.storage.forget_export(record.id);
         if let Some(parallel) = parallel {
             parallel.close();
             // If its file stays, it is in nobody's way.

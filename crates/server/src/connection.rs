@@ -518,7 +518,8 @@ impl Receiver {
         } else {
             self.session.memory().settle(&settled);
         }
-        batch.push(Execution::new(&self.core, incoming, remembered));
+        let execution = Execution::new(&self.core, incoming, remembered);
+        batch.extend(execution.begin_turn().map(|it| it as Turn));
         Ok(())
     }
 

@@ -24,11 +24,14 @@
 //! | `stores_care` | what an administrator does with them later |
 //! | `missing` | servers one of whose stores is not there |
 //! | `reserve` | reservations, also over a server that is killed |
+//! | `booked` | exports that are reserved |
 //! | `servers` | several servers of one cluster |
 //! | `terminal` | what is asked on a terminal |
 
 #[cfg(test)]
 mod admin;
+#[cfg(test)]
+mod booked;
 #[cfg(test)]
 mod checks;
 #[cfg(test)]

@@ -271,14 +271,14 @@ fn what_makes_no_sense_or_is_not_there_is_refused_with_its_code() {
     ];
     fails(&scene.reserve(&past), "AZ0904");
     fails(&scene.reserve(&["show", "nothing"]), "AZ0902");
-    // An export lies beside the stores.
+    // An export has rates, and no space.
     let export = scene.path("export");
     std::fs::create_dir(&export).unwrap();
     let volume = format!("{}/v", scene.address);
     let made = ["volume", "create", &volume, "--export", text(&export)];
     run(scene.command().args(made)).ok();
     let of_export = [
-        "reserve", "create", &volume, "--write", "1MB/s", "--for", "1m",
+        "reserve", "create", &volume, "--space", "1MB", "--for", "1m",
     ];
     fails(&run(scene.command().args(of_export)), "AZ0905");
     let limits = json(scene.reserve(&["limits", "--unreserved", "99", "--allow", "7", "--json"]));

@@ -10,6 +10,7 @@
 
 use super::{ObjectCallError, StorageServer};
 use crate::clock::now;
+use base::limits::TICKET_CLOCK_ERROR_MAX;
 use base::ticket::{Head, Operations, Terms, Ticket, TicketError};
 use base::{ObjectId, StoreId, TicketId, Time};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +21,9 @@ use wire::message::{ObjectError, ObjectStep, TicketRefusal};
 /// How long a ticket that may be good later is not shown again, at least and at most.
 const AGAIN_TIME_MIN: Duration = Duration::from_millis(200);
 const AGAIN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Ends after this are "never": the last second that a time has.
+const END_SECS_MAX: u64 = u64::MAX / 2_000_000_000;
 
 /// See the module's head.
 pub struct MountTicket {
@@ -185,6 +189,22 @@ impl MountTicket {
             end_secs: self.terms.end_secs,
             bytes: moved(1),
             bytes_without: moved(0),
+        }
+    }
+
+    /// How long until it should be shown again where nothing goes with it by itself; none if it is
+    /// over. One that is good is shown now and then: its end, or that it was taken back, is heard
+    /// by that.
+    pub(crate) fn next_showing(&self) -> Option<Duration> {
+        match self.lock().standing {
+            Standing::Over => None,
+            Standing::New => Some(Duration::ZERO),
+            Standing::Later(time) => Some(time.since(now())),
+            Standing::Good => {
+                let end = Time::from_secs(self.terms.end_secs.min(END_SECS_MAX));
+                let left = (end + TICKET_CLOCK_ERROR_MAX).since(now());
+                Some(left.clamp(AGAIN_TIME_MIN, AGAIN_TIME_MAX))
+            }
         }
     }
 

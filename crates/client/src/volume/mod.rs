@@ -20,6 +20,7 @@
 //! | `write` | write-behind |
 //! | `commit` | what makes it durable; replay |
 //! | `striped` | contents of parallel volumes, at their stores |
+//! | `booked` | tickets for an export |
 //! | `space` | allocation, holes, copies within the server |
 //! | `change` | creating, removing, renaming |
 //! | `ahead` | creations answered before the server knows |
@@ -30,6 +31,7 @@
 
 mod ahead;
 mod attributes;
+mod booked;
 mod change;
 mod commit;
 mod gather;
@@ -125,6 +127,8 @@ pub struct Volume {
     read_only: bool,
     /// Of a parallel volume.
     stripes: Option<striped::Stripes>,
+    /// Of an export.
+    booked: booked::Booked,
     nodes: Mutex<NodeTable>,
     budget: Mutex<Budget>,
     write_memory: Arc<Semaphore>,
@@ -174,6 +178,7 @@ impl Volume {
             name: name.to_owned(),
             read_only,
             stripes,
+            booked: booked::Booked::default(),
             nodes: Mutex::new(NodeTable::new(&root, transport.events())),
             budget: Mutex::new(Budget::new(CLIENT_BUFFER_BYTES_MAX)),
             write_memory: Arc::new(Semaphore::new(write_memory_units as usize)),

@@ -196,10 +196,10 @@ impl Volume {
     /// # Errors
     /// The first refusal. After [`wire::message::TicketRefusal::NotYet`] they are used when their
     /// time has come.
-    /// [`FsError::NotSupported`] for an export, whose files lie in no store.
     pub async fn use_tickets(&self, tickets: Vec<MountTicket>) -> Result<(), ObjectCallError> {
-        let none = CallError::Failed(FsError::NotSupported);
-        let stripes = self.stripes.as_ref().ok_or(none)?;
+        let Some(stripes) = &self.stripes else {
+            return self.use_at_export(tickets).await;
+        };
         let tickets: Vec<Arc<MountTicket>> = tickets.into_iter().map(Arc::new).collect();
         if stripes.tickets.set(tickets.clone()).is_err() {
             return Err(CallError::Failed(FsError::Invalid).into());
@@ -231,7 +231,9 @@ impl Volume {
     /// Shows the tickets to a manager that does not know them any more, before it is asked to make
     /// files that are laid out for them. Other servers say when they have forgotten one.
     pub(super) fn show_tickets_again(&self) {
-        let Some(stripes) = &self.stripes else { return };
+        let Some(stripes) = &self.stripes else {
+            return self.show_again_at_export();
+        };
         for ticket in stripes.tickets.get().into_iter().flatten() {
             let (ticket, this) = (ticket.clone(), self.arc());
             tokio::spawn(async move {
@@ -249,7 +251,8 @@ impl Volume {
     #[must_use]
     pub fn ticket_statuses(&self) -> Vec<TicketStatus> {
         let tickets = self.stripes.iter().filter_map(|it| it.tickets.get());
-        tickets.flatten().map(|ticket| ticket.status()).collect()
+        let tickets = tickets.flatten().chain(self.export_tickets());
+        tickets.map(|ticket| ticket.status()).collect()
     }
 
     /// How much of the line there is for what is read ahead: what was handed over counts before it

@@ -41,13 +41,14 @@ impl StorageServers for Cluster {
         let devices = Self::devices(self).into_iter().map(|device| PlanDevice {
             server: device.server,
             store: device.store,
+            is_export: false,
             is_measured: device.plan.is_some(),
             plan: device.plan.unwrap_or_else(|| Arc::new(Plan::unmeasured())),
             is_well: device.is_well,
             au_bytes: device.au_bytes,
             au_count: device.au_count,
         });
-        devices.collect()
+        devices.chain(self.own.plan_exports()).collect()
     }
 
     fn issue(&self, server: ServerId, head: &Head, terms: &Terms) -> Option<Ticket> {

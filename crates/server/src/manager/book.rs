@@ -145,6 +145,11 @@ impl Book {
         }
     }
 
+    /// Whether a device was there when they were last looked at.
+    pub(crate) fn knows(&self, store: StoreId) -> bool {
+        self.devices.contains_key(&store)
+    }
+
     /// Takes over what devices there are and how they are. One that is gone stays on the calendars
     /// of those who hold it, and nothing more is promised of it.
     pub(crate) fn set_devices(&mut self, devices: Vec<PlanDevice>) {

@@ -318,6 +318,15 @@ impl Desk {
             },
             terms,
         };
+        if !wish
+            .terms
+            .stores
+            .iter()
+            .all(|store| self.book.knows(*store))
+        {
+            // An export that was measured this moment.
+            self.book.set_devices(self.servers.devices());
+        }
         if dry_run {
             return self.try_out(&wish);
         }

@@ -2,7 +2,8 @@
 
 use super::desk::{Asker, failure};
 use crate::core::Core;
-use base::VolumeId;
+use base::{StoreId, VolumeId};
+use std::path::PathBuf;
 use std::sync::Arc;
 use wire::message::{
     CredentialKind, Refusal, Reply, ReserveError, ReserveReply, ReserveRequest, VolumeKind,
@@ -16,7 +17,7 @@ pub(crate) async fn answer(
     core: &Arc<Core>,
     kind: CredentialKind,
     uid: u32,
-    request: ReserveRequest,
+    mut request: ReserveRequest,
 ) -> Reply {
     if matches!(kind, CredentialKind::User { uid: own } if own != uid) {
         return Reply::Refused(Refusal::ForeignUser);
@@ -25,8 +26,7 @@ pub(crate) async fn answer(
         is_admin: kind == CredentialKind::Admin,
         uid,
     };
-    let is_new = matches!(request, ReserveRequest::Create { .. });
-    let reply = match volume(core, volume_name(&request), is_new) {
+    let reply = match enter(core, who, &mut request).await {
         Ok(volume) => core.manager.ask(who, volume, request).await,
         Err(refused) => *refused,
     };
@@ -47,10 +47,64 @@ fn volume_name(request: &ReserveRequest) -> &str {
     }
 }
 
-/// The volume of this name, if something of it can be reserved.
-fn volume(core: &Core, name: &str, is_new: bool) -> Result<VolumeId, Box<ReserveReply>> {
+/// The volume that is asked about. What is new of an export is made a question about the device
+/// that the export is.
+async fn enter(
+    core: &Arc<Core>,
+    who: Asker,
+    request: &mut ReserveRequest,
+) -> Result<VolumeId, Box<ReserveReply>> {
+    let (volume, path) = find(core, volume_name(request))?;
+    let ReserveRequest::Create { terms, .. } = request else {
+        return Ok(volume);
+    };
+    let unreservable = |why: String| Box::new(failure(ReserveError::Unreservable, why));
+    let Some(path) = path else {
+        let is_export = |store: &StoreId| core.storage.export(*store).is_some();
+        if let Some(export) = terms.stores.iter().find(|store| is_export(store)) {
+            let why = format!("{export} is an exported directory, and no store");
+            return Err(unreservable(why));
+        }
+        return Ok(volume);
+    };
+    if terms.space_bytes > 0 {
+        let why = "of an export only rates can be reserved, and no space";
+        return Err(unreservable(why.to_owned()));
+    }
+    if !terms.stores.is_empty() {
+        let why = "the files of an export lie in no store";
+        return Err(unreservable(why.to_owned()));
+    }
+    // Whoever may not reserve has nothing measured, either.
+    let known = core.storage.export_of(volume);
+    let device = match known {
+        Some(known) => known,
+        None if !core.manager.may_reserve(who).await => return Ok(volume),
+        None => {
+            let core = core.clone();
+            let measured = tokio::task::spawn_blocking(move || {
+                let device = core.storage.measured_export(volume, &path);
+                let begun = core.manager.begin(core.data.path(), &core.cluster);
+                (device, begun)
+            });
+            let (device, begun) = measured
+                .await
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+            begun.map_err(|error| {
+                let why = error.to_string();
+                Box::new(failure(ReserveError::Unavailable, why))
+            })?;
+            device.map_err(|error| unreservable(error.to_string()))?
+        }
+    };
+    terms.stores = vec![device.id];
+    Ok(volume)
+}
+
+/// The volume of this name, and what is exported as it.
+fn find(core: &Core, name: &str) -> Result<(VolumeId, Option<PathBuf>), Box<ReserveReply>> {
     if name.is_empty() {
-        return Ok(NO_VOLUME);
+        return Ok((NO_VOLUME, None));
     }
     let known = core
         .volumes
@@ -61,12 +115,8 @@ fn volume(core: &Core, name: &str, is_new: bool) -> Result<VolumeId, Box<Reserve
         let why = format!("there is no volume {name:?}");
         return Err(Box::new(failure(ReserveError::NotFound, why)));
     };
-    match known.kind {
-        // A promise about stores would be none about a directory beside them.
-        VolumeKind::Export { .. } if is_new => {
-            let why = format!("volume {name:?} is an export: its files lie on no store");
-            Err(Box::new(failure(ReserveError::Unreservable, why)))
-        }
-        VolumeKind::Export { .. } | VolumeKind::Parallel { .. } => Ok(known.id),
-    }
+    Ok(match known.kind {
+        VolumeKind::Export { path, .. } => (known.id, Some(PathBuf::from(path))),
+        VolumeKind::Parallel { .. } => (known.id, None),
+    })
 }

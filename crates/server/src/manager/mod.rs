@@ -106,10 +106,33 @@ impl Manager {
     /// # Errors
     /// [`ManagerError`].
     pub(crate) fn open(directory: &Path, cluster: &Arc<Cluster>) -> Result<Self, ManagerError> {
-        let path = directory.join(LEDGER);
-        if cluster.devices().is_empty() && !path.exists() {
-            return Ok(Self(Mutex::new(None)));
+        let is_new = !directory.join(LEDGER).exists();
+        if cluster.devices().is_empty() && is_new {
+            return Ok(Self::none());
         }
+        Self::of_cluster(directory, cluster)
+    }
+
+    /// Starts a manager that was not needed so far, because there was nothing to reserve. Blocks.
+    ///
+    /// # Errors
+    /// [`ManagerError`].
+    pub(crate) fn begin(
+        &self,
+        directory: &Path,
+        cluster: &Arc<Cluster>,
+    ) -> Result<(), ManagerError> {
+        let mut at = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if at.is_none() {
+            let begun = Self::of_cluster(directory, cluster)?;
+            let mut begun = begun.0.lock().unwrap_or_else(PoisonError::into_inner);
+            *at = begun.take();
+        }
+        Ok(())
+    }
+
+    fn of_cluster(directory: &Path, cluster: &Arc<Cluster>) -> Result<Self, ManagerError> {
+        let path = directory.join(LEDGER);
         let open: Open = Box::new(move || {
             let path = path.clone();
             Box::pin(async move { Ok(Embedded::open(path).await? as Arc<dyn Engine>) })
@@ -174,6 +197,20 @@ impl Manager {
             questions: sender,
             thread,
         }))))
+    }
+
+    /// Whether somebody may reserve at all.
+    async fn may_reserve(&self, who: Asker) -> bool {
+        if who.is_admin {
+            return true;
+        }
+        match self
+            .ask(who, VolumeId([0; 16]), ReserveRequest::Limits)
+            .await
+        {
+            ReserveReply::Limits(limits) => limits.users.contains(&who.uid),
+            _ => false,
+        }
     }
 
     fn sender(&self) -> Option<mpsc::Sender<Question>> {

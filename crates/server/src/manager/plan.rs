@@ -32,6 +32,9 @@ pub(crate) struct PlanDevice {
     pub(crate) store: StoreId,
     /// What requests cost.
     pub(crate) plan: Arc<Plan>,
+    /// Whether it is an exported directory: it carries what is reserved for its volume, and that
+    /// names it.
+    pub(crate) is_export: bool,
     /// Whether it was measured: nothing is promised of what was not.
     pub(crate) is_measured: bool,
     /// Whether it is well at the moment.
@@ -168,7 +171,8 @@ impl Planner<'_> {
     fn usable(&self, ask: &Ask) -> Result<Vec<&PlanDevice>, Short> {
         let has_rate = ask.read > 0 || ask.write > 0;
         let is_good = |device: &&PlanDevice| {
-            let is_wanted = ask.stores.is_empty() || ask.stores.contains(&device.store);
+            let is_any = ask.stores.is_empty() && !device.is_export;
+            let is_wanted = is_any || ask.stores.contains(&device.store);
             let can_promise = device.is_measured || !has_rate;
             is_wanted && can_promise && device.is_well && !ask.without.contains(&device.store)
         };

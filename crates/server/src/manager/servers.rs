@@ -80,12 +80,13 @@ impl StorageServers for Storage {
             server,
             store: device.store,
             plan: device.plan,
+            is_export: false,
             is_measured: device.capability.is_some(),
             is_well: !device.is_degraded && device.failure.is_none(),
             au_bytes: device.au_bytes,
             au_count: device.au_count,
         });
-        devices.collect()
+        devices.chain(self.plan_exports()).collect()
     }
 
     fn issue(&self, server: ServerId, head: &Head, terms: &Terms) -> Option<Ticket> {
@@ -115,6 +116,10 @@ impl StorageServers for Storage {
     }
 
     fn used(&self, (_, store): StoreAt, ticket: TicketId) -> Result<Option<(u64, u64)>, Trouble> {
+        if self.export(store).is_some() {
+            // It has rates alone.
+            return Ok(None);
+        }
         self.space_used(store, ticket)
             .map_err(|error| trouble(store, error))
     }

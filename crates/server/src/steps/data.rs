@@ -259,6 +259,7 @@ impl Execution {
             self.changed(&[Change::Inode(place.outer.clone())]);
         }
         let written = outcome?;
+        self.pace(&place, &file, written)?;
         let attributes = file.attributes(&self.turn)?;
         self.note(place.outer);
         Ok(StepReply::Written {
@@ -296,19 +297,24 @@ impl Execution {
             }
         };
         if let Err(error) = file.sync(data_only) {
-            tracing::error!(
-                volume = place.volume.name,
-                %error,
-                "a file could not be made durable; it is refused until the server is restarted"
-            );
-            place.volume.poison(&place.outer);
-            self.core.data.mark_flush_failed();
+            self.flush_failed(&place, error);
             return Err(error.into());
         }
         let lease = self.grant(&place, Lease::Read);
         let attributes = file.attributes(&self.turn)?;
         self.note(place.outer);
         Ok(StepReply::Attributes { attributes, lease })
+    }
+
+    /// Nobody knows what of a file is on the disk.
+    pub(super) fn flush_failed(&self, place: &Place, error: FsError) {
+        tracing::error!(
+            volume = place.volume.name,
+            %error,
+            "a file could not be made durable; it is refused until the server is restarted"
+        );
+        place.volume.poison(&place.outer);
+        self.core.data.mark_flush_failed();
     }
 
     fn allocate(
@@ -347,6 +353,7 @@ impl Execution {
         let (_, source) = self.file_ref(worker, source, Use::Read)?;
         let (place, target) = self.file_ref(worker, target, Use::Write)?;
         self.changes(&place);
+        let from = self.copied_at_once(&place, from);
         let outcome = source.copy_range(self.by(worker), from, &target, offset);
         self.changed(&[Change::Inode(place.outer.clone())]);
         let bytes = outcome?;

@@ -7,6 +7,7 @@
 //!
 //! | file | steps |
 //! |---|---|
+//! | `booked` | what waits for its turn, where something is reserved of an export |
 //! | `look` | what changes nothing: look-ups, listings, attributes, small files |
 //! | `data` | opens, reads, writes, space, durability, copies |
 //! | `change` | attributes, extended attributes |
@@ -14,6 +15,7 @@
 //! | `striped` | contents that lie in stores |
 //! | `lock` | locks |
 
+mod booked;
 mod change;
 mod data;
 mod lock;
@@ -100,6 +102,8 @@ pub(crate) struct Execution {
     settled: Settled,
     /// Whether the lock that the present step waited for is there.
     lock: LockWait,
+    /// Of an export of which something is reserved: whether the present step has its turn.
+    turn_taken: booked::TurnTaken,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,6 +232,7 @@ impl Execution {
             cuts: Vec::new(),
             settled: compound.settled,
             lock: LockWait::None,
+            turn_taken: booked::TurnTaken::default(),
         })
     }
 
@@ -272,13 +277,21 @@ impl Execution {
             }
             self.is_judged = true;
         }
-        while let Some(step) = self.steps.get_mut(self.next).and_then(Option::take) {
+        loop {
             if self.session.has_ended() {
                 return;
             }
+            self = match self.wait_for_turn() {
+                Some(this) => this,
+                None => return,
+            };
+            let Some(step) = self.steps.get_mut(self.next).and_then(Option::take) else {
+                break;
+            };
             let core = self.core.clone();
             let stop = match self.step(worker, &step) {
                 Ok(reply) => {
+                    self.turn_taken.end(&reply);
                     self.results.push(Ok(reply));
                     self.found.resize(self.results.len(), None);
                     self.next += 1;
@@ -308,6 +321,14 @@ impl Execution {
             return;
         }
         self.finish();
+    }
+
+    /// Takes room for the reply, once.
+    fn charge_reply(&mut self) {
+        if self.reply_bytes.is_none() {
+            let estimate = reply_estimate(self.steps.iter().flatten());
+            self.reply_bytes = Some(self.to.link.charge(estimate));
+        }
     }
 
     fn step(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
@@ -690,10 +711,7 @@ impl QueuedTask for Execution {
 
 impl Task for Execution {
     fn run(mut self: Box<Self>, worker: &Worker) {
-        if self.reply_bytes.is_none() {
-            let estimate = reply_estimate(self.steps.iter().flatten());
-            self.reply_bytes = Some(self.to.link.charge(estimate));
-        }
+        self.charge_reply();
         self.work(worker);
     }
 

@@ -29,7 +29,7 @@ const UNIT_BYTES_MIN: u64 = 64 << 10;
 /// A new store has so many allocation units at least, if need be smaller ones than were measured.
 const UNITS_MIN: u64 = 64;
 /// Length of a sample where a minute is too long.
-const QUICK_SAMPLE_TIME: Duration = Duration::from_millis(8);
+pub(super) const QUICK_SAMPLE_TIME: Duration = Duration::from_millis(8);
 /// What a device that was not measured is taken to do, so that it can be driven at all. Nothing
 /// is promised of it.
 const UNMEASURED_BYTES_PER_SECOND: u64 = 200 << 20;

@@ -81,6 +81,9 @@ impl SessionTickets {
         let mut keys = BTreeMap::new();
         for slice in &grant.terms().slices {
             let Some(device) = storage.device(slice.device) else {
+                if let Some(opened) = storage.open_export(&grant, slice.device) {
+                    keys.insert(slice.device, opened.map_err(open_refusal)?);
+                }
                 continue;
             };
             let opened = device.dispatcher.open(&grant, slice.device);
@@ -126,6 +129,28 @@ impl SessionTickets {
         });
         let stores = writing.flat_map(|held| held.terms().slices.iter().map(|slice| slice.device));
         stores.collect()
+    }
+
+    /// How the device that a volume is calls the ticket that the session has for an operation
+    /// there; none if it has none that is good.
+    pub(crate) fn for_export(
+        &self,
+        storage: &Storage,
+        (volume, device): (VolumeId, StoreId),
+        operation: Operations,
+    ) -> Option<TicketKey> {
+        let held = self.lock();
+        let now = storage.now();
+        // A path restricts objects, and a file here has none.
+        let is_for = |held: &&Arc<HeldTicket>| {
+            let terms = held.terms();
+            held.volume() == volume && terms.operations.contains(operation) && terms.path.is_empty()
+        };
+        let mut own = held.values().filter(is_for);
+        own.find_map(|held| {
+            let key = held.keys.get(&device)?;
+            held.check(storage, now).is_ok().then_some(*key)
+        })
     }
 
     pub(super) fn close(&self, number: u32) {

@@ -36,6 +36,7 @@
 //! | `dispatch` | the order at a device, and the threads that carry it out |
 //! | `request` | what comes from a connection: whose it is, whether there is room |
 //! | `job` | carrying a batch of steps out |
+//! | `exports` | exported directories that are reserved |
 //! | `held` | a session's tickets; memory by class |
 //! | `commits` | durability, for all who ask at the time |
 //! | `scrub` | reading everything now and then |
@@ -55,6 +56,7 @@ mod commits;
 mod device;
 mod dispatch;
 mod error;
+mod exports;
 mod held;
 mod holes;
 mod job;
@@ -76,10 +78,11 @@ pub use error::StorageError;
 pub(crate) use device::Device;
 pub use device::DeviceInfo;
 pub use dispatch::Totals;
+pub(crate) use exports::ExportDevice;
 pub(crate) use held::{ObjectShare, SessionTickets};
 pub use judge::JudgeError;
 pub use model::{Floors, Plan, QUICK_PPM};
-pub(crate) use request::ObjectIncoming;
+pub(crate) use request::{ObjectIncoming, user};
 pub(crate) use scrub::Scrubs;
 pub use space::{SpaceError, SpaceRequest};
 
@@ -123,6 +126,8 @@ pub struct Storage {
     lost: BTreeSet<StoreId>,
     /// How far the stores are known to be.
     seen: Mutex<Seen>,
+    /// Exported directories that were measured.
+    exports: exports::Exports,
 }
 
 /// A store that could not be opened when the server was started.
@@ -205,6 +210,7 @@ impl Storage {
             missing.remove(store);
             tracing::warn!(%store, "given up: what lay in this store is lost");
         }
+        let exports = exports::Exports::open(directory, &clock, opening.is_first_come)?;
         let this = Self {
             cluster,
             directory: directory.to_owned(),
@@ -216,6 +222,7 @@ impl Storage {
             missing,
             lost: state.lost.clone(),
             seen: Mutex::new(seen),
+            exports,
             state: Mutex::new(state),
         };
         // What was accepted is not to be accepted again.
@@ -253,6 +260,8 @@ impl Storage {
                 .dispatcher
                 .revoke(|ticket, epoch| state.is_revoked(ticket, epoch));
         }
+        self.exports
+            .revoke(|ticket, epoch| state.is_revoked(ticket, epoch));
     }
 
     /// Says the same as long as nothing that was written is lost without having been committed.
@@ -262,6 +271,7 @@ impl Storage {
 
     /// Ends all threads in order; everything that was written is durable then. Blocks.
     pub(crate) fn stop(&self) {
+        self.exports.stop();
         for device in self.devices.values() {
             device.stop();
             if let Err(error) = device.store.checkpoint() {
@@ -439,7 +449,10 @@ impl Storage {
         lineage: &[TicketId],
         from_second: u64,
     ) -> Option<(Vec<TicketSecond>, Totals)> {
-        self.device(store)?.dispatcher.record(lineage, from_second)
+        match self.device(store) {
+            Some(device) => device.dispatcher.record(lineage, from_second),
+            None => self.export(store)?.record(lineage, from_second),
+        }
     }
 
     /// Takes single tickets back, each until a second from which on it is over anyway. Durable when

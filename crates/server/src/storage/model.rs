@@ -33,6 +33,9 @@ const QUANTUM: Duration = Duration::from_millis(1);
 const IN_FLIGHT_QUANTA: u32 = 4;
 /// Pieces under way at once. Each has a thread while it is.
 pub(super) const REQUESTS_IN_FLIGHT_MAX: usize = 32;
+/// Requests that promises are counted at where requests are not split: what the kernel asks a mount
+/// for at once. Larger ones cost less for each byte.
+const WHOLE_REQUEST_BYTES: u32 = 128 << 10;
 /// The smallest request of all: a page of records.
 const SMALLEST_BYTES: u32 = 4096;
 
@@ -136,6 +139,32 @@ impl Plan {
             model,
             load,
             counted_ppm: WHOLE_PPM,
+        })
+    }
+
+    /// The plan for a device whose requests cannot be split: the quantum has room for the largest,
+    /// so that each is counted whole. Promises are counted at what small requests cost.
+    pub(super) fn of_whole(capability: &Capability, largest_bytes: u32) -> Option<Self> {
+        let plan = Self::of(capability)?;
+        let cost = |bytes| {
+            let cost = |operation| plan.model.cost_nanos(operation, bytes, plan.load);
+            cost(Operation::Read).max(cost(Operation::Write))
+        };
+        // A small one can be dearer than a large one, where a measurement was disturbed.
+        let sizes = (SMALLEST_BYTES.ilog2()..31).map(|bits| 1_u32 << bits);
+        let sizes = sizes.take_while(|size| *size < largest_bytes);
+        let dearest = sizes.map(cost).max().unwrap_or(0).max(cost(largest_bytes));
+        let quantum = plan.shape.quantum.max(Duration::from_nanos(dearest));
+        let counted = |piece: u32| piece.min(WHOLE_REQUEST_BYTES);
+        Some(Self {
+            read_piece_bytes: counted(plan.read_piece_bytes),
+            write_piece_bytes: counted(plan.write_piece_bytes),
+            shape: Shape {
+                quantum,
+                in_flight: quantum * IN_FLIGHT_QUANTA,
+                ..plan.shape
+            },
+            ..plan
         })
     }
 

@@ -276,7 +276,7 @@ impl ObjectIncoming {
 }
 
 /// Who shares the leftover with others: a user, or all of a machine by its credential.
-fn user(session: &Session) -> UserKey {
+pub(crate) fn user(session: &Session) -> UserKey {
     match session.peer.kind {
         CredentialKind::User { uid } => UserKey(u64::from(uid)),
         CredentialKind::Admin | CredentialKind::Host | CredentialKind::Server => {

@@ -92,6 +92,14 @@ impl File {
         }
     }
 
+    /// Has a run of an export's file written to its device, and waits for that.
+    pub(crate) fn write_out(&self, offset: u64, bytes: u64) -> Result<(), FsError> {
+        match self {
+            Self::Export(file) => file.write_out(offset, bytes),
+            Self::Parallel(..) => Ok(()),
+        }
+    }
+
     pub(crate) fn allocate(
         &self,
         by: By<'_>,

@@ -5,7 +5,6 @@ use crate::errors::{Code, Failure, Result};
 use crate::output;
 use base::limits::TICKET_BYTES_MAX;
 use client::object::{MountTicket, ObjectCallError};
-use client::transport::CallError;
 use client::volume::Volume;
 use serde_json::Value;
 use std::io::Read;
@@ -104,9 +103,6 @@ pub(super) async fn put_to_use(
     match outcome {
         Ok(())
         | Err(ObjectCallError::Object(ObjectError::Ticket(TicketRefusal::NotYet { .. }))) => Ok(()),
-        Err(ObjectCallError::Call(CallError::Failed(base::FsError::NotSupported))) => Err(bad(
-            "files of an export lie in no store, and tickets are for stores".to_owned(),
-        )),
         Err(ObjectCallError::Object(error)) => Err(bad(error.to_string())),
         Err(ObjectCallError::Call(error)) => Err(enter_failed(address, error)),
     }

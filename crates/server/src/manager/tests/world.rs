@@ -32,6 +32,7 @@ pub(super) fn device(server: u8, store: u8, mib_per_second: u64) -> PlanDevice {
         server: ServerId([server; 16]),
         store: StoreId([store; 16]),
         plan: plan(mib_per_second * MIB),
+        is_export: false,
         is_measured: true,
         is_well: true,
         au_bytes: MIB,

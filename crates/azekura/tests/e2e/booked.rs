@@ -1,0 +1,241 @@
+//! Exports that are reserved: rates alone, by the same tickets.
+
+use crate::checks::{fails, json};
+use crate::common::{Scene, obstacle, text};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    let at = |at: usize| (at.wrapping_mul(41) ^ (at >> 12).wrapping_add(seed)) as u8;
+    (0..len).map(at).collect()
+}
+
+/// Reserves of the export; the file with the ticket.
+fn reserve(scene: &Scene, name: &str, what: &[&str]) -> PathBuf {
+    let volume = scene.volume();
+    let mut arguments = vec!["reserve", "create", &volume, "--name", name, "--json"];
+    arguments.extend(what);
+    let path = scene.path(name).with_extension("json");
+    write_ticket(&path, &scene.azekura(&arguments).ok());
+    path
+}
+
+fn write_ticket(path: &Path, contents: &str) {
+    fs::write(path, contents).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// A report in which at least so many bytes were moved.
+#[track_caller]
+fn report_of(scene: &Scene, name: &str, bytes: usize) -> Value {
+    let volume = scene.volume();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let found = json(scene.azekura(&["reserve", "report", &volume, name, "--json"]));
+        if found["bytes"].as_u64().unwrap() >= bytes as u64 {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{bytes} were moved: {found}");
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Writes and reads as fast as it gets, until it shall not.
+fn greedy(path: &Path, is_over: &AtomicBool) {
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)
+        .unwrap();
+    let mut data = vec![0xaa; MIB];
+    let mut at = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        file.write_all_at(&data, at % (16 << 20)).unwrap();
+        if at.is_multiple_of(4 << 20) {
+            file.read_exact_at(&mut data, at % (16 << 20)).unwrap();
+        }
+        at += MIB as u64;
+    }
+}
+
+/// Writes a file at a steady rate and makes it durable.
+fn record(path: &Path, data: &[u8], bytes_per_second: usize) {
+    let mut file = File::create(path).unwrap();
+    let begin = Instant::now();
+    for (index, part) in data.chunks(MIB / 4).enumerate() {
+        file.write_all(part).unwrap();
+        let due = Duration::from_secs_f64((index * MIB / 4) as f64 / bytes_per_second as f64);
+        thread::sleep(due.saturating_sub(begin.elapsed()));
+    }
+    file.sync_all().unwrap();
+}
+
+/// What a mount says of its ticket.
+fn ticket_of(scene: &Scene, mount: &Path) -> Value {
+    let top = json(scene.azekura(&["top", text(mount), "--once", "--json"]));
+    top["tickets"][0].clone()
+}
+
+#[test]
+fn what_is_reserved_of_an_export_is_kept_beside_greedy_users() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let both = ["--write", "2MB/s", "--read", "2MB/s", "--for", "20m"];
+    let ticket = reserve(&scene, "run42", &both);
+    let far = scene.mount("far", &[]);
+    // It begins with a whole second.
+    thread::sleep(Duration::from_millis(1200));
+    let near = scene.mount("near", &["--ticket", text(&ticket)]);
+    assert_eq!(ticket_of(&scene, &near)["state"], "in_force");
+    let data = pattern(1, 12 * MIB);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let (path, is_over) = (far.join(format!("greedy{number}")), &is_over);
+            scope.spawn(move || greedy(&path, is_over));
+        }
+        record(&near.join("raw"), &data, 2_000_000);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let written = report_of(&scene, "run42", data.len());
+    // What others have moved is not in it, and the promise was kept.
+    let bytes = written["bytes"].as_u64().unwrap() as usize;
+    assert!(bytes < 2 * data.len(), "{written}");
+    assert!(written["seconds"].as_u64().unwrap() >= 4, "{written}");
+    assert!(written["windows_met"].as_f64().unwrap() >= 0.9, "{written}");
+    scene.umount(&near);
+    let near = scene.mount("near", &["--ticket", text(&ticket)]);
+    assert!(fs::read(near.join("raw")).unwrap() == data);
+    report_of(&scene, "run42", bytes + data.len());
+    // A server that starts anew does not know the ticket any more, and is shown it again.
+    scene.kill();
+    scene.start();
+    let more = pattern(2, 3 * MIB);
+    let durable = |name: &str| {
+        let mut file = File::create(near.join(name)).unwrap();
+        file.write_all(&more).and_then(|()| file.sync_all())
+    };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    for number in 0.. {
+        durable(&format!("more{number}")).unwrap();
+        let report = ["reserve", "report", &scene.volume(), "run42", "--json"];
+        let report = json(scene.azekura(&report));
+        if report["bytes"].as_u64().unwrap() >= more.len() as u64 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "it is not used again: {report}");
+    }
+    // Whoever has mounted goes on when it is taken back.
+    let cancel = ["reserve", "cancel", &scene.volume(), "run42"];
+    scene.azekura(&cancel).ok();
+    durable("last").unwrap();
+    assert!(fs::read(far.join("last")).unwrap() == more);
+}
+
+#[test]
+fn of_an_export_rates_are_reserved_listed_and_given_back_and_no_space() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let volume = scene.volume();
+    let create = |what: &[&str]| {
+        let mut arguments = vec!["reserve", "create", &volume, "--for", "10m"];
+        arguments.extend(what);
+        scene.azekura(&arguments)
+    };
+    let space = create(&["--write", "1MB/s", "--space", "1MB"]);
+    fails(&space, "AZ0905");
+    assert!(space.stderr.contains("no space"), "{}", space.stderr);
+    let much = create(&["--write", "500GB/s", "--dry-run"]);
+    assert_eq!(much.status.code(), Some(3), "{much:#?}");
+    // Nothing of the measurement is left.
+    let left = fs::read_dir(scene.path("export")).unwrap();
+    assert_eq!(left.count(), 0);
+    create(&["--read", "1MB/s", "--name", "r", "--dry-run"]).ok();
+    create(&["--read", "1MB/s", "--name", "r"]).ok();
+    let list = json(scene.azekura(&["reserve", "list", &volume, "--json"]));
+    assert_eq!(list["reservations"][0]["name"], "r");
+    let shown = json(scene.azekura(&["reserve", "show", &volume, "r", "--json"]));
+    scene.kill();
+    scene.start();
+    let again = json(scene.azekura(&["reserve", "show", &volume, "r", "--json"]));
+    assert_eq!(again, shown, "the same tickets after a restart");
+    // One that somebody has changed is worth nothing.
+    let bytes = shown["tickets"][0]["ticket"].as_str().unwrap();
+    let last = if bytes.ends_with('0') { "1" } else { "0" };
+    let mut forged = shown.clone();
+    forged["tickets"][0]["ticket"] = format!("{}{last}", &bytes[..bytes.len() - 1]).into();
+    let path = scene.path("forged.json");
+    write_ticket(&path, &forged.to_string());
+    let directory = scene.path("refused");
+    fs::create_dir_all(&directory).unwrap();
+    let refused = scene.azekura(&["mount", &volume, text(&directory), "--ticket", text(&path)]);
+    fails(&refused, "AZ0910");
+    assert!(refused.stderr.contains("not genuine"), "{refused:#?}");
+    let released = ["reserve", "release", &volume, "r", "--json"];
+    assert_eq!(json(scene.azekura(&released))["state"], "released");
+    // A volume that is gone is forgotten, with what was measured.
+    scene.azekura(&["volume", "delete", &volume]).ok();
+    fails(&scene.azekura(&["reserve", "show", &volume, "r"]), "AZ0301");
+}
+
+#[test]
+fn when_the_window_of_an_export_is_over_the_mount_shares_with_everybody() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    // So that it is measured, which takes a while.
+    let volume = scene.volume();
+    let dry = [
+        "reserve",
+        "create",
+        &volume,
+        "--write",
+        "1MB/s",
+        "--for",
+        "1m",
+        "--dry-run",
+    ];
+    scene.azekura(&dry).ok();
+    let later = ["--write", "1MB/s", "--from", "+3s", "--for", "5s"];
+    let ticket = reserve(&scene, "short", &later);
+    let near = scene.mount("near", &["--ticket", text(&ticket)]);
+    let data = pattern(3, MIB);
+    let write = |name: &str| {
+        let mut file = File::create(near.join(name)).unwrap();
+        file.write_all(&data).and_then(|()| file.sync_all())
+    };
+    write("early").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(90);
+    let mut states = Vec::new();
+    while states.last() != Some(&"over".to_owned()) {
+        let state = ticket_of(&scene, &near)["state"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        if states.last() != Some(&state) {
+            states.push(state);
+        }
+        write("always").unwrap();
+        assert!(Instant::now() < deadline, "{states:?}");
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert!(states.contains(&"in_force".to_owned()), "{states:?}");
+    report_of(&scene, "short", data.len());
+    write("late").unwrap();
+    assert!(fs::read(near.join("late")).unwrap() == data);
+}
