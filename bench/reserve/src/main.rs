@@ -5,14 +5,17 @@
 //!      -> parts     reader: a paced reader under 50 greedy readers and writers, reserved, and
 //!                   first come first served; tickets: 32 that have 90 % together; leftover:
 //!                   nobody has one
+//!      -> elsewhere  threads of clients that stand for other machines
 //!      -> load      what clients do, and what is noted of it
 //!      -> admissions  a manager's durable answers, its ledger in a file and on etcd
 //!      -> report    JSON and a table
 //! ```
-//! Server and clients share the machine's processors, which is part of what is measured. fio reads
-//! the same file before and after, and what is told is the ratio to the mean of both.
+//! Server and clients share the machine's processors, which is part of what is measured. In each
+//! round fio reads the same file before and after, and the same users have it first come, first
+//! served; what is told is the median of the rounds' ratios.
 
 mod admissions;
+mod elsewhere;
 // Where an engine lives is the same as in `meta`.
 #[path = "../../meta/src/place.rs"]
 mod engine_place;
@@ -41,8 +44,11 @@ pub(crate) struct Cli {
     #[arg(long, default_value_t = 4 << 30)]
     size: u64,
     /// How long each run takes.
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 15)]
     seconds: u64,
+    /// How often everything is run, in turn.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
     /// Greedy users, half of whom write.
     #[arg(long, default_value_t = 50)]
     users: usize,

@@ -55,7 +55,7 @@ impl Reader {
 }
 
 /// What some got who share a device.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Shared {
     count: usize,
     promised_bytes_per_second: f64,
@@ -66,10 +66,25 @@ pub(crate) struct Shared {
     bytes_per_second: f64,
     fio_bytes_per_second: f64,
     of_fio: f64,
+    /// Of what the same users have first come, first served.
+    of_unscheduled: f64,
+}
+
+/// The middle of several rounds by what `of` says of each.
+fn middle<T>(rounds: &[T], of: impl Fn(&T) -> f64) -> f64 {
+    let all: Vec<f64> = rounds.iter().map(of).collect();
+    figures::median(&all).unwrap_or_default()
+}
+
+/// The least and the most of several rounds.
+fn ends<T>(rounds: &[T], of: impl Fn(&T) -> f64) -> (f64, f64) {
+    let all = rounds.iter().map(of);
+    let begin = (f64::MAX, f64::MIN);
+    all.fold(begin, |(least, most), one| (least.min(one), most.max(one)))
 }
 
 impl Shared {
-    pub(crate) fn new(promised: f64, each: &[Vec<f64>], fio: f64) -> Self {
+    pub(crate) fn new(promised: f64, each: &[Vec<f64>], fio: f64, unscheduled: f64) -> Self {
         let mean = |seconds: &Vec<f64>| seconds.iter().sum::<f64>() / seconds.len().max(1) as f64;
         let rates: Vec<f64> = each.iter().map(mean).collect();
         let beyond: Vec<f64> = rates
@@ -94,6 +109,7 @@ impl Shared {
             bytes_per_second: all,
             fio_bytes_per_second: fio,
             of_fio: all / fio,
+            of_unscheduled: all / unscheduled,
         }
     }
 }
@@ -106,9 +122,10 @@ pub(crate) struct Report {
     seconds: u64,
     users: usize,
     depth: usize,
+    rounds: usize,
     pub(crate) readers: Vec<Reader>,
-    pub(crate) tickets: Option<Shared>,
-    pub(crate) leftover: Option<Shared>,
+    pub(crate) tickets: Vec<Shared>,
+    pub(crate) leftover: Vec<Shared>,
     load: String,
 }
 
@@ -119,9 +136,10 @@ impl Report {
             seconds: cli.seconds,
             users: cli.users,
             depth: cli.depth,
+            rounds: cli.rounds,
             readers: Vec::new(),
-            tickets: None,
-            leftover: None,
+            tickets: Vec::new(),
+            leftover: Vec::new(),
             load: format!("{:.2}", figures::load_average()),
         }
     }
@@ -135,50 +153,82 @@ impl Report {
 
     fn table(&self) -> Result<String> {
         let mut out = format!(
-            "{}; clients and server share it; {} s each, {} greedy users with {} requests each\n\n",
-            self.machine, self.seconds, self.users, self.depth
+            "{}; load average {}; clients and server share it; {} rounds of {} s each, in turn; \
+             {} greedy users with {} requests each; median of the rounds, in brackets the \
+             worst.\n\n",
+            self.machine, self.load, self.rounds, self.seconds, self.users, self.depth
         );
         if !self.readers.is_empty() {
             out += "| a paced reader | wants, MiB/s | worst 10 s | worst 1 s | p50 | p99 | others, \
                     MiB/s |\n| --- | --- | --- | --- | --- | --- | --- |\n";
         }
-        for reader in &self.readers {
-            let name = match reader.is_protected {
-                true => "reserved",
-                false => "first come, first served",
-            };
-            writeln!(
-                out,
-                "| {name} | {:.0} | {:.1} % | {:.1} % | {:.1} ms | {:.1} ms | {:.0} |",
-                reader.wanted_bytes_per_second as f64 / MIB,
-                reader.worst_ten_seconds * 100.0,
-                reader.worst_second * 100.0,
-                reader.p50_ms,
-                reader.p99_ms,
-                reader.others_bytes_per_second / MIB,
-            )?;
+        for (is_protected, name) in [(true, "reserved"), (false, "first come, first served")] {
+            let these = self.readers.iter();
+            let rounds: Vec<&Reader> = these
+                .filter(|one| one.is_protected == is_protected)
+                .collect();
+            if !rounds.is_empty() {
+                out += &row(name, &rounds);
+            }
         }
         let parts = [
             ("tickets", &self.tickets),
             ("users without", &self.leftover),
         ];
-        for (name, shared) in parts
-            .into_iter()
-            .filter_map(|(n, s)| Some((n, s.as_ref()?)))
-        {
-            write!(
-                out,
-                "\n{} {name} together: {:.0} MiB/s, {:.1} % of fio; the one with least has {:.1} % \
-                 of what was promised; Jain's index beyond that {:.3}.\n",
-                shared.count,
-                shared.bytes_per_second / MIB,
-                shared.of_fio * 100.0,
-                shared.worst_of_promised * 100.0,
-                shared.jain,
-            )?;
+        for (name, rounds) in parts {
+            if let Some(first) = rounds.first() {
+                write!(
+                    out,
+                    "\n{} {name} together: {}",
+                    first.count,
+                    together(rounds)
+                )?;
+            }
         }
         Ok(out)
     }
+}
+
+/// A row of the table of readers.
+fn row(name: &str, rounds: &[&Reader]) -> String {
+    let percent = |of: fn(&Reader) -> f64| {
+        let (worst, _) = ends(rounds, |one| of(one));
+        let middle = middle(rounds, |one| of(one));
+        format!("{:.1} % ({:.1} %)", 100.0 * middle, 100.0 * worst)
+    };
+    let millis = |of: fn(&Reader) -> f64| {
+        let (_, worst) = ends(rounds, |one| of(one));
+        format!("{:.1} ms ({worst:.1})", middle(rounds, |one| of(one)))
+    };
+    format!(
+        "| {name} | {:.0} | {} | {} | {} | {} | {:.0} |\n",
+        middle(rounds, |one| one.wanted_bytes_per_second as f64) / MIB,
+        percent(|one| one.worst_ten_seconds),
+        percent(|one| one.worst_second),
+        millis(|one| one.p50_ms),
+        millis(|one| one.p99_ms),
+        middle(rounds, |one| one.others_bytes_per_second) / MIB,
+    )
+}
+
+/// What users of one device had together.
+fn together(rounds: &[Shared]) -> String {
+    let (least, most) = ends(rounds, |one| one.of_fio);
+    let (worst, _) = ends(rounds, |one| one.worst_of_promised);
+    let (unfair, _) = ends(rounds, |one| one.jain);
+    format!(
+        "{:.0} MiB/s, {:.1} % of fio ({:.1} to {:.1} %), {:.1} % of what there is without a \
+         scheduler; the one with least has {:.1} % ({:.1} %) of what was promised; Jain's index \
+         beyond that {:.3} ({unfair:.3}).\n",
+        middle(rounds, |one| one.bytes_per_second) / MIB,
+        100.0 * middle(rounds, |one| one.of_fio),
+        100.0 * least,
+        100.0 * most,
+        100.0 * middle(rounds, |one| one.of_unscheduled),
+        100.0 * middle(rounds, |one| one.worst_of_promised),
+        100.0 * worst,
+        middle(rounds, |one| one.jain),
+    )
 }
 
 #[cfg(test)]
@@ -187,9 +237,15 @@ mod tests {
 
     #[test]
     fn shares_are_of_what_was_promised_and_fairness_of_what_is_beyond() {
-        let even = Shared::new(100.0, &[vec![150.0, 150.0], vec![150.0, 150.0]], 600.0);
+        let even = Shared::new(
+            100.0,
+            &[vec![150.0, 150.0], vec![150.0, 150.0]],
+            600.0,
+            300.0,
+        );
         assert!((even.jain - 1.0).abs() < 1e-9 && (even.of_fio - 0.5).abs() < 1e-9);
-        let odd = Shared::new(100.0, &[vec![99.0], vec![300.0]], 600.0);
+        assert!((even.of_unscheduled - 1.0).abs() < 1e-9);
+        let odd = Shared::new(100.0, &[vec![99.0], vec![300.0]], 600.0, 300.0);
         assert!((odd.worst_of_promised - 0.99).abs() < 1e-9);
         assert!((odd.jain - 0.5).abs() < 1e-9);
     }

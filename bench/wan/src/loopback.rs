@@ -3,6 +3,8 @@
 //! Servers are started for each system alone, so that every process in the container that is not
 //! the harness belongs to it and CPU time can be attributed.
 
+use std::fs::File;
+use std::path::Path;
 use std::time::Duration;
 
 use azlink::{Namespace, TcpTuning};
@@ -24,7 +26,9 @@ const META: &str = "meta";
 const CAP: Duration = Duration::from_secs(30);
 
 /// What is measured, in the order of the table.
-const OPS: [&str; 6] = ["seq", "create", "create8", "stat", "list", "unlink"];
+const OPS: [&str; 7] = [
+    "seq", "write", "create", "create8", "stat", "list", "unlink",
+];
 
 /// Runs everything and writes results after each measurement.
 pub(crate) fn run(args: &LoopbackArgs, programs: Programs) -> anyhow::Result<()> {
@@ -37,6 +41,8 @@ pub(crate) fn run(args: &LoopbackArgs, programs: Programs) -> anyhow::Result<()>
          so stat and list are cold at the client (the server's page cache is warm)."
             .to_owned(),
         format!("{FILES} empty files; create8: 8 processes, each in its own directory."),
+        "What azekura-parallel reads was written through a mount before; its stores are on tmpfs."
+            .to_owned(),
         "CPU: user and system time of all processes of the system, client and server; the reader's \
          own time is not in it. Sequential read checks one word per page."
             .to_owned(),
@@ -46,11 +52,14 @@ pub(crate) fn run(args: &LoopbackArgs, programs: Programs) -> anyhow::Result<()>
     results.skipped = skipped;
     let namespace = Namespace::new(TcpTuning::default())?;
     let mut site = Site::new(Ends::Loopback(namespace), programs)?;
-    let mut base = std::fs::File::create(site.data().join(BIG))?;
+    let mut base = File::create(site.data().join(BIG))?;
     dataset::write_content(&mut base, seed_of(BIG), BIG_BYTES)?;
     dataset::make_files(&site.data().join(META), FILES, 0)?;
     for repeat in 0..args.repeats() {
         for system in &present {
+            if system.keeps_data() {
+                fill(&mut site, system.as_ref())?;
+            }
             for op in OPS {
                 if op != "seq" && system.is_read_only() && !matches!(op, "stat" | "list") {
                     continue;
@@ -71,7 +80,7 @@ fn measure(site: &mut Site, system: &dyn System, op: &str, repeat: u32) -> Measu
         op: op.to_owned(),
         system: system.name().to_owned(),
         repeat,
-        unit: if op == "seq" { "GB/s" } else { "files/s" }.to_owned(),
+        unit: if is_of_bytes(op) { "GB/s" } else { "files/s" }.to_owned(),
         load1: figures::load_average(),
         ..Measurement::default()
     };
@@ -89,11 +98,14 @@ fn attempt(
     m: &mut Measurement,
 ) -> anyhow::Result<()> {
     let out = format!("out-{}", site.mount_number());
-    let out_at_server = site.data().join(&out);
-    std::fs::create_dir(&out_at_server)?;
-    if op == "unlink" {
-        dataset::make_files(&out_at_server, FILES, 0)?;
-    }
+    at_server(site, system, |root| {
+        let out = root.join(&out);
+        std::fs::create_dir(&out)?;
+        if op == "unlink" {
+            dataset::make_files(&out, FILES, 0)?;
+        }
+        Ok(())
+    })?;
     let mut mounted = site.mount(system)?;
     m.mount_s = mounted.mount_s;
     let at = |name: &str| mounted.point().join(name).to_string_lossy().into_owned();
@@ -105,6 +117,12 @@ fn attempt(
             pattern: Pattern::Sequential { bytes: BIG_BYTES },
             call_bytes: 128 << 10,
             verify: Verify::Pages,
+        },
+        "write" => Workload::Write {
+            file: format!("{dir}/{BIG}"),
+            seed: seed_of(BIG),
+            bytes: BIG_BYTES,
+            call_bytes: 128 << 10,
         },
         "create" => Workload::CreateEmpty {
             dir,
@@ -131,10 +149,44 @@ fn attempt(
     let outcome = site.run_app(&workload, CAP, &mut mounted, || {})?;
     (m.cpu_server_s, m.cpu_client_s) = cpu.read();
     mounted.close()?;
-    std::fs::remove_dir_all(&out_at_server)?;
+    at_server(site, system, |root| {
+        Ok(std::fs::remove_dir_all(root.join(&out))?)
+    })?;
     (m.done, m.total, m.seconds) = (outcome.done, outcome.total, outcome.seconds);
     m.is_capped = outcome.is_capped();
     let per_s = outcome.done as f64 / outcome.seconds;
-    m.value = Some(if op == "seq" { per_s / 1e9 } else { per_s });
+    m.value = Some(if is_of_bytes(op) { per_s / 1e9 } else { per_s });
     Ok(())
+}
+
+/// Whether bytes are counted, not files.
+fn is_of_bytes(op: &str) -> bool {
+    matches!(op, "seq" | "write")
+}
+
+/// Does something with the tree that a system serves, without the mount that is measured.
+fn at_server(
+    site: &mut Site,
+    system: &dyn System,
+    work: impl FnOnce(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    if !system.keeps_data() {
+        return work(&site.data());
+    }
+    let mounted = site.mount(system)?;
+    work(mounted.point())?;
+    mounted.close()
+}
+
+/// What is read, for a system that has it in its own keeping.
+fn fill(site: &mut Site, system: &dyn System) -> anyhow::Result<()> {
+    at_server(site, system, |root| {
+        if root.join(BIG).exists() {
+            return Ok(());
+        }
+        let mut base = File::create(root.join(BIG))?;
+        dataset::write_content(&mut base, seed_of(BIG), BIG_BYTES)?;
+        base.sync_all()?;
+        dataset::make_files(&root.join(META), FILES, 0)
+    })
 }

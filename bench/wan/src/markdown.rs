@@ -198,6 +198,7 @@ fn steps(out: &mut String, results: &Results) {
 fn loopback(out: &mut String, results: &Results) {
     let rows = [
         ("seq", "sequential read, GB/s"),
+        ("write", "1 GiB written, then fsync, GB/s"),
         ("create", "create, 1 process, files/s"),
         ("create8", "create, 8 processes, own directories, files/s"),
         ("stat", "stat, cold, files/s"),
@@ -220,7 +221,7 @@ fn loopback(out: &mut String, results: &Results) {
                 Some(Summary {
                     median: Some(median),
                     ..
-                }) if op == "seq" => format!("{median:.2}"),
+                }) if matches!(op, "seq" | "write") => format!("{median:.2}"),
                 Some(Summary {
                     median: Some(median),
                     ..

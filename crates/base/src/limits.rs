@@ -219,6 +219,9 @@ pub const RESERVE_QUEUE_MAX: usize = 4096;
 pub const RESERVE_BATCH_MAX: usize = 100;
 /// Reservations whose space is being asked for at the storage servers.
 pub const RESERVE_ERRANDS_MAX: usize = 256;
+/// Stores whose refusals a manager works around before it refuses a reservation itself: each try is
+/// a round of questions to the stores of one layout.
+pub const RESERVE_TRIES_MAX: usize = 32;
 /// How long a reservation is remembered after everything of it is over, for its report.
 pub const RESERVE_KEPT_TIME: Duration = Duration::from_secs(7 * 86_400);
 /// How often a manager looks at the time, and at what has become of devices.

@@ -20,6 +20,7 @@ pub(crate) enum ServerKind {
     RcloneHttp,
     Azekura,
     AzekuraPlain,
+    AzekuraParallel,
 }
 
 /// One way to reach the data.
@@ -38,6 +39,11 @@ pub(crate) trait System {
     fn takes_part(&self, _op: &str) -> bool {
         true
     }
+    /// Whether its data is in its own keeping: what is read is then written through a mount, and
+    /// [`Site::data`] is not served.
+    fn keeps_data(&self) -> bool {
+        false
+    }
     fn mount(&self, site: &Site) -> anyhow::Result<Mounted>;
 }
 
@@ -51,6 +57,7 @@ pub(crate) fn systems(
         match name.as_str() {
             "azekura" => found.push(azekura::Azekura::pipelined(&programs.azekura)),
             "azekura-plain" => found.push(azekura::Azekura::plain(&programs.azekura)),
+            "azekura-parallel" => found.push(azekura::Azekura::parallel(&programs.azekura)),
             "azekura-blocking" => found.push(azekura::Azekura::blocking(&programs.azekura)),
             "sshfs" => found.extend([sshfs::Sshfs::tuned(), sshfs::Sshfs::with_read_ahead()]),
             "sshfs-tuned" => found.push(sshfs::Sshfs::tuned()),
@@ -79,6 +86,7 @@ pub(crate) fn start_server(kind: ServerKind, site: &Site) -> anyhow::Result<Runn
         ServerKind::RcloneHttp => rclone::start_http(site),
         ServerKind::Azekura => azekura::start(site, false),
         ServerKind::AzekuraPlain => azekura::start(site, true),
+        ServerKind::AzekuraParallel => azekura::start_parallel(site),
     }
 }
 

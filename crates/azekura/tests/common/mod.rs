@@ -129,7 +129,12 @@ impl Scene {
     /// As [`Self::new`], of a server with a store of this size, on which there is a parallel volume
     /// `p`.
     pub(crate) fn with_store(size: &str) -> Self {
-        let scene = Self::made(size, |_| None);
+        Self::with_store_at(size, "127.0.0.1:0")
+    }
+
+    /// The same, of a server that listens there.
+    pub(crate) fn with_store_at(size: &str, address: &str) -> Self {
+        let scene = Self::made(size, address, |_| None);
         let volume = scene.parallel();
         scene.azekura(&["volume", "create", &volume]).ok();
         scene
@@ -164,10 +169,14 @@ impl Scene {
     /// As [`Self::new`], after something has been done with the directory `export/`; the server
     /// sees the boot of the kernel that the returned file names.
     pub(crate) fn prepared(prepare: impl FnOnce(&Path) -> Option<PathBuf>) -> Self {
-        Self::made("0", prepare)
+        Self::made("0", "127.0.0.1:0", prepare)
     }
 
-    fn made(store_size: &str, prepare: impl FnOnce(&Path) -> Option<PathBuf>) -> Self {
+    fn made(
+        store_size: &str,
+        address: &str,
+        prepare: impl FnOnce(&Path) -> Option<PathBuf>,
+    ) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("azekura-e2e-")
             .tempdir()
@@ -186,7 +195,7 @@ impl Scene {
             launcher,
             directory,
             server: None,
-            address: "127.0.0.1:0".to_owned(),
+            address: address.to_owned(),
             kernel: None,
             mounts: Vec::new(),
             lasting: Vec::new(),

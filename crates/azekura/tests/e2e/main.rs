@@ -26,6 +26,8 @@
 //! | `reserve` | reservations, also over a server that is killed |
 //! | `booked` | exports that are reserved |
 //! | `servers` | several servers of one cluster |
+//! | `partition` | machines that cannot reach each other |
+//! | `stories` | what the program is for, as it is told |
 //! | `terminal` | what is asked on a terminal |
 
 #[cfg(test)]
@@ -62,6 +64,8 @@ mod mounting;
 #[cfg(test)]
 mod parallel;
 #[cfg(test)]
+mod partition;
+#[cfg(test)]
 #[path = "../common/random.rs"]
 mod random;
 #[cfg(test)]
@@ -82,6 +86,8 @@ mod silence;
 mod stores;
 #[cfg(test)]
 mod stores_care;
+#[cfg(test)]
+mod stories;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]

@@ -28,7 +28,7 @@ done
 "#;
 
 /// A storage server beside that of a scene.
-struct Disks {
+pub(crate) struct Disks {
     directory: PathBuf,
     name: &'static str,
     launcher: Child,
@@ -39,7 +39,12 @@ struct Disks {
 
 impl Disks {
     /// Before anything is mounted.
-    fn new(scene: &Scene, name: &'static str) -> Self {
+    pub(crate) fn new(scene: &Scene, name: &'static str) -> Self {
+        Self::at(scene, name, "127.0.0.1:0")
+    }
+
+    /// The same, of a server that listens there.
+    pub(crate) fn at(scene: &Scene, name: &'static str, address: &str) -> Self {
         let directory = scene.path(".");
         let mut launcher = Command::new("sh")
             .args(["-c", LAUNCHER, env!("CARGO_BIN_EXE_azekura")])
@@ -60,19 +65,19 @@ impl Disks {
             directory,
             name,
             pid: None,
-            address: "127.0.0.1:0".to_owned(),
+            address: address.to_owned(),
         }
     }
 
     /// Joins the scene's cluster with a store of this size.
-    fn join(&mut self, scene: &Scene, size: &str) {
+    pub(crate) fn join(&mut self, scene: &Scene, size: &str) {
         let join = join_string(scene, "storage");
         let manager = scene.address();
         self.start(&format!("--store-size {size} --join {manager} {join}"));
         self.until_known(scene);
     }
 
-    fn until_known(&self, scene: &Scene) {
+    pub(crate) fn until_known(&self, scene: &Scene) {
         until("the server is known", || {
             let servers = servers(scene);
             servers.iter().any(|server| {
@@ -82,7 +87,7 @@ impl Disks {
     }
 
     /// Starts it, at the address that it had before.
-    fn start(&mut self, more: &str) {
+    pub(crate) fn start(&mut self, more: &str) {
         let said = self.try_start(more);
         assert!(said.is_none(), "no server: {}", said.unwrap_or_default());
     }
@@ -117,7 +122,7 @@ impl Disks {
         }
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         kill_process(self.pid.expect("it runs"), Signal::KILL).unwrap();
         self.until_ended();
     }
@@ -141,7 +146,7 @@ impl Drop for Disks {
 }
 
 #[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIME_MAX;
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");
@@ -149,20 +154,20 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn join_string(scene: &Scene, kind: &str) -> String {
+pub(crate) fn join_string(scene: &Scene, kind: &str) -> String {
     let made = scene.azekura(&["join", "create", scene.address(), "--kind", kind, "--json"]);
     let made: Value = serde_json::from_str(&made.ok()).unwrap();
     made["join_string"].as_str().unwrap().to_owned()
 }
 
 /// The servers of a cluster, as its manager knows them.
-fn servers(scene: &Scene) -> Vec<Value> {
+pub(crate) fn servers(scene: &Scene) -> Vec<Value> {
     let status = json(scene.azekura(&["status", scene.address(), "--json"]));
     status["servers"].as_array().unwrap().clone()
 }
 
 /// Bytes that tell where they belong.
-fn pattern(seed: usize, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     let at = |at: usize| (at.wrapping_mul(31) ^ (at >> 12).wrapping_add(seed)) as u8;
     (0..len).map(at).collect()
 }

@@ -211,6 +211,10 @@ fn trouble(store: StoreId, error: ActError) -> Trouble {
                 Interval::new(Moment::from_secs(start), Moment::from_secs(end)).ok()
             }),
         },
+        ActError::Away(error @ (AwayError::Away(_) | AwayError::Unknown(_))) => Trouble::Away {
+            store,
+            why: error.to_string(),
+        },
         other => Trouble::Failed(other.to_string()),
     }
 }

@@ -7,12 +7,12 @@
 use super::ask::{Wish, identity_in};
 use super::book::{Book, Change, Created, Rejected, failed};
 use super::errands::{Errand, Outcome, Returned, Task};
-use super::plan::{Ask, Instead, Short};
+use super::plan::{Ask, Instead, Lack, Short};
 use super::record::{Row, RowState, identity, ticket_id};
 use super::report::{report, summary};
 use super::servers::{Servers, Trouble};
 use super::{Resource, ledger};
-use base::limits::{RESERVE_ERRANDS_MAX, RESERVE_LIST_MAX};
+use base::limits::{RESERVE_ERRANDS_MAX, RESERVE_LIST_MAX, RESERVE_TRIES_MAX};
 use base::{TicketId, VolumeId};
 use meta::MetaError;
 use reservation::Moment;
@@ -311,10 +311,9 @@ impl Desk {
         let wish = Wish {
             volume,
             holder: who.uid,
-            name: if name.is_empty() {
-                format!("r-{}", &id.to_string()[..8])
-            } else {
-                name
+            name: match name.is_empty() {
+                true => self.book.name_for(volume, id),
+                false => name,
             },
             terms,
         };
@@ -351,7 +350,7 @@ impl Desk {
         ))
     }
 
-    fn admit(&mut self, id: TicketId, wish: Wish, without: Vec<base::StoreId>) -> Stepped {
+    fn admit(&mut self, id: TicketId, wish: Wish, without: Vec<Lack>) -> Stepped {
         let has_room = self.out + self.after.len() < RESERVE_ERRANDS_MAX;
         if wish.terms.space_bytes > 0 && !has_room {
             return Err(failed(ReserveError::Unavailable, "the stores are busy"));
@@ -619,13 +618,19 @@ impl Desk {
                 mut without,
                 is_trial,
             } => {
+                if let Trouble::Left(trouble) = trouble {
+                    // The row stays until everything was given back.
+                    self.stuck.extend((!is_trial).then_some(id));
+                    return Err(rejected(*trouble));
+                }
                 if !is_trial {
                     self.changes.extend(self.book.remove(id));
                 }
-                let Trouble::Short { store, .. } = trouble else {
-                    return Err(rejected(trouble));
-                };
-                without.push(store);
+                without.push(match trouble {
+                    Trouble::Short { store, room, .. } => Lack { store, aus: room },
+                    Trouble::Away { store, .. } => Lack { store, aus: 0 },
+                    _ => return Err(rejected(trouble)),
+                });
                 self.elsewhere(id, (wish, without, is_trial), row, trouble)
             }
             Task::Leave { .. } => {
@@ -640,12 +645,12 @@ impl Desk {
     fn elsewhere(
         &mut self,
         id: TicketId,
-        (wish, without, is_trial): (Wish, Vec<base::StoreId>, bool),
+        (wish, without, is_trial): (Wish, Vec<Lack>, bool),
         row: Option<Row>,
         trouble: Trouble,
     ) -> Stepped {
         let refused = |desk: &Self| Err(desk.short_of_space(row.as_ref(), &trouble));
-        if !wish.terms.stores.is_empty() {
+        if !wish.terms.stores.is_empty() || without.len() > RESERVE_TRIES_MAX {
             return refused(self);
         }
         if is_trial {
@@ -726,7 +731,8 @@ fn rejected(trouble: Trouble) -> Rejected {
             "a storage server remembers as many revoked tickets as it can; try again when the \
              windows of some are over",
         ),
-        Trouble::Failed(why) => failed(ReserveError::Storage, why),
+        Trouble::Left(trouble) => rejected(*trouble),
+        Trouble::Away { why, .. } | Trouble::Failed(why) => failed(ReserveError::Storage, why),
     }
 }
 

@@ -4,13 +4,13 @@
 //! go on when it comes back, the answer's place included.
 
 use super::desk::Reply;
-use super::plan::PlanDevice;
+use super::plan::{Lack, PlanDevice};
 use super::record::{Delivered, Row, ticket_id};
 use super::servers::{Servers, StoreAt, Trouble};
 use super::{ask::Wish, report};
 use crate::storage::SpaceRequest;
+use base::TicketId;
 use base::limits::TICKET_CLOCK_ERROR_MAX;
-use base::{StoreId, TicketId};
 use reservation::{Interval, Moment};
 use std::collections::BTreeMap;
 use std::sync::mpsc::Receiver;
@@ -29,7 +29,7 @@ pub(crate) enum Task {
     Confirm {
         wish: Wish,
         /// Stores that have refused already.
-        without: Vec<StoreId>,
+        without: Vec<Lack>,
         is_trial: bool,
     },
     /// Lengthen the space with the window.
@@ -88,10 +88,7 @@ fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
     match &errand.task {
         Task::Devices => Ok(Outcome::Devices(servers.devices())),
         Task::Confirm { is_trial, .. } => {
-            let confirmed = confirm(servers, id, row);
-            if confirmed.is_err() || *is_trial {
-                give_back(servers, id, row)?;
-            }
+            let confirmed = confirm(servers, id, row, *is_trial);
             confirmed.map(|()| Outcome::Done)
         }
         Task::Extend { end } => {
@@ -159,8 +156,26 @@ fn spaces(id: TicketId, row: &Row) -> impl Iterator<Item = (StoreAt, SpaceReques
     })
 }
 
-fn confirm(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> {
-    spaces(id, row).try_for_each(|(at, request)| servers.confirm(at, &request))
+/// Asks for all of the space, or for none: what was asked for in vain, or for a trial, is given
+/// back.
+fn confirm(servers: &Servers, id: TicketId, row: &Row, is_trial: bool) -> Result<(), Trouble> {
+    let mut asked = Vec::new();
+    let confirmed = spaces(id, row).try_for_each(|(at, request)| {
+        let confirmed = servers.confirm(at, &request);
+        // One that was not asked holds nothing, and could not be asked for it back either.
+        if !matches!(confirmed, Err(Trouble::Away { .. })) {
+            asked.push((at, request.ticket));
+        }
+        confirmed
+    });
+    if confirmed.is_ok() && !is_trial {
+        return confirmed;
+    }
+    let mut back = asked.into_iter();
+    match back.try_for_each(|(at, ticket)| servers.release(at, ticket)) {
+        Ok(()) => confirmed,
+        Err(trouble) => Err(Trouble::Left(Box::new(confirmed.err().unwrap_or(trouble)))),
+    }
 }
 
 fn give_back(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> {

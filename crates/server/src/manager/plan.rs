@@ -76,8 +76,24 @@ pub(crate) struct Ask {
     pub(crate) count: u32,
     /// If not empty, these and all of them.
     pub(crate) stores: Vec<StoreId>,
-    /// Stores that have said that they lack space.
-    pub(crate) without: Vec<StoreId>,
+    /// Stores that have said that they lack space, or that are away.
+    pub(crate) without: Vec<Lack>,
+}
+
+/// What a store has said that it can give at most, where the calendars did not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lack {
+    pub(crate) store: StoreId,
+    /// Allocation units; none if it is not to be asked at all.
+    pub(crate) aus: u64,
+}
+
+impl Ask {
+    /// The least that a store has said that it has.
+    fn room_said(&self, store: StoreId) -> Option<u64> {
+        let said = self.without.iter().filter(|lack| lack.store == store);
+        said.map(|lack| lack.aus).min()
+    }
 }
 
 /// What carries it.
@@ -174,7 +190,8 @@ impl Planner<'_> {
             let is_any = ask.stores.is_empty() && !device.is_export;
             let is_wanted = is_any || ask.stores.contains(&device.store);
             let can_promise = device.is_measured || !has_rate;
-            is_wanted && can_promise && device.is_well && !ask.without.contains(&device.store)
+            let is_asked = ask.room_said(device.store) != Some(0);
+            is_wanted && can_promise && device.is_well && is_asked
         };
         let usable: Vec<_> = self.devices.values().filter(is_good).collect();
         let wanted = ask.stores.len().max(1);
@@ -213,7 +230,8 @@ impl Planner<'_> {
         let aus = device.aus(bytes);
         let calendar = self.ledger.calendar(Resource::Device(device.store))?;
         // Compared first with what there is at all, which asks no calendar.
-        if share > calendar.capacity() || aus > device.au_count {
+        let room = ask.room_said(device.store).unwrap_or(u64::MAX);
+        if share > calendar.capacity() || aus > device.au_count.min(room) {
             return None;
         }
         let peak = self.peak(ask, calendar)?;

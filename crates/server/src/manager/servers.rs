@@ -25,6 +25,10 @@ pub(crate) enum Trouble {
         /// When there would be so much.
         offer: Option<Interval>,
     },
+    /// The server of a store is not there, and was not asked.
+    Away { store: StoreId, why: String },
+    /// What was asked for in vain may be held in part, because that could not be given back.
+    Left(Box<Self>),
     /// It remembers as many revoked tickets as it can.
     TooManyRevoked,
     /// Something else, in words.

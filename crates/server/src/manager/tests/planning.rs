@@ -1,7 +1,7 @@
 //! Which devices carry what, by example.
 
 use super::super::book::{Book, Created, Rejected};
-use super::super::plan::Instead;
+use super::super::plan::{Instead, Lack};
 use super::super::record::{GUARD_SECONDS, Row};
 use super::world::{MIB, device, id, terms, wish};
 use base::StoreId;
@@ -48,6 +48,35 @@ fn one_server_carries_what_it_can_before_a_second_one_is_asked() {
     assert_eq!(two.slices[0].stripe_unit_bytes, 1 << 20);
     let three = offers(&mut book, terms(200, 1050, 1060));
     assert!(matches!(three[0], Instead::Later(_)), "{three:?}");
+}
+
+#[test]
+fn what_a_store_lacks_is_laid_over_more_of_them_and_one_that_is_away_is_not_asked() {
+    let book = book((1..=3).map(|store| device(store, store, 100)).collect());
+    let mut asked = terms(10, 1000, 1100);
+    asked.space_bytes = 12 * MIB;
+    let wish = wish(1, asked);
+    let first = book.judge(&wish, &[]).unwrap();
+    let [slice] = first.slices[..] else {
+        panic!("{first:?}");
+    };
+    assert_eq!(slice.aus, 13);
+    let lack = |store: u64, aus| Lack {
+        store: StoreId([store as u8; 16]),
+        aus,
+    };
+    // None of them has it all, and each has a half.
+    let halves = [1, 2, 3].map(|store| lack(store, 7));
+    let wider = book.judge(&wish, &halves).unwrap();
+    let aus: Vec<u64> = wider.slices.iter().map(|slice| slice.aus).collect();
+    assert_eq!(aus, [7, 7]);
+    // Said twice, the less counts; one that is away is none of them.
+    let less = [lack(1, 7), lack(2, 7), lack(3, 7), lack(1, 0)];
+    let others = book.judge(&wish, &less).unwrap();
+    let stores: Vec<StoreId> = others.slices.iter().map(|slice| slice.store).collect();
+    assert_eq!(stores, [lack(2, 0).store, lack(3, 0).store]);
+    let none = [1, 2, 3].map(|store| lack(store, 2));
+    assert!(book.judge(&wish, &none).is_err());
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 use super::super::Manager;
 use super::super::desk::Asker;
+use super::super::record::identity;
 use super::crashes::{ask_as, create, start, which};
 use super::world::{MIB, terms};
 use crate::storage::{JudgeError, Opening, Storage, with_store};
 use base::ClusterId;
 use base::ticket::TicketError;
 use reservation::Moment;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::{Duration, Instant};
@@ -234,4 +236,46 @@ fn what_programs_keep_in_space_for_files_stays_until_the_window_was_to_end() {
         begun.elapsed()
     );
     assert!(device.reservation_of(summary.id).unwrap().is_none());
+}
+
+/// Two questions of the administrator whose identities begin with the same eight digits.
+fn alike() -> [[u8; 16]; 2] {
+    let mut seen = HashMap::new();
+    let mut request = [0; 16];
+    for number in 0_u64.. {
+        request[..8].copy_from_slice(&number.to_le_bytes());
+        let digits = identity(ADMIN.uid, request).to_string()[..8].to_owned();
+        if let Some(other) = seen.insert(digits, request) {
+            return [other, request];
+        }
+    }
+    unreachable!("there are not so many digits")
+}
+
+#[test]
+fn reservations_that_nobody_has_named_never_have_the_same_name() {
+    let world = world();
+    let nameless = |request| ReserveRequest::Create {
+        request,
+        volume: String::new(),
+        name: String::new(),
+        terms: terms(1, world.now + 100, world.now + 200),
+        dry_run: false,
+    };
+    let name = |request| match ask_as(&world.manager, ADMIN, nameless(request)) {
+        ReserveReply::Reserved { summary, .. } => summary.name,
+        other => panic!("{other:?}"),
+    };
+    let requests = alike();
+    let names = requests.map(name);
+    assert!(names[1].len() > names[0].len(), "{names:?}");
+    assert_eq!(requests.map(name), names, "asked again");
+    for name in names {
+        let show = ReserveRequest::Show(which(&name));
+        let shown = ask_as(&world.manager, ADMIN, show);
+        let ReserveReply::Reserved { summary, .. } = shown else {
+            panic!("{shown:?}");
+        };
+        assert_eq!(summary.name, name);
+    }
 }

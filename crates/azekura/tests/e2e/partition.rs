@@ -1,0 +1,201 @@
+//! Machines that cannot reach each other, though each of them is there: a manager, a storage server
+//! and a client, each in a network namespace of its own, with a line between every two of them.
+
+use crate::common::{Scene, obstacle, run, text};
+use crate::servers::{Disks, pattern, servers, until};
+use rustix::io::Errno;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const MIB: usize = 1 << 20;
+
+/// A namespace, which is there as long as its process.
+struct Machine {
+    process: Child,
+    name: &'static str,
+    /// On its loopback device; the lines have none of their own.
+    address: String,
+}
+
+impl Machine {
+    fn new(number: usize, name: &'static str) -> Self {
+        let process = Command::new("unshare")
+            .args(["--net", "sh", "-c", "echo; exec sleep 600"])
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut process = process.unwrap();
+        // It says something when it is there.
+        let mut said = [0];
+        std::io::Read::read_exact(process.stdout.as_mut().unwrap(), &mut said).unwrap();
+        let machine = Self {
+            process,
+            name,
+            address: format!("10.77.9.{number}"),
+        };
+        machine.ip(&["link", "set", "lo", "up"]);
+        let address = format!("{}/32", machine.address);
+        machine.ip(&["addr", "add", &address, "dev", "lo"]);
+        machine
+    }
+
+    fn ip(&self, arguments: &[&str]) {
+        let target = format!("--target={}", self.process.id());
+        let mut command = Command::new("nsenter");
+        run(command.args([&target, "--net", "ip"]).args(arguments)).ok();
+    }
+
+    /// A line between the two; each end has the other machine's name.
+    fn connect(&self, other: &Self) {
+        let there = other.process.id().to_string();
+        let peer = ["peer", "name", self.name, "netns", &there];
+        let add = ["link", "add", other.name, "type", "veth"];
+        self.ip(&[&add[..], &peer].concat());
+        for (near, far) in [(self, other), (other, self)] {
+            near.set(far, "up");
+        }
+    }
+
+    /// Brings this machine's end of a line up, or down.
+    fn set(&self, other: &Self, state: &str) {
+        self.ip(&["link", "set", other.name, state]);
+        if state == "up" {
+            let route = ["route", "replace", &other.address, "dev", other.name];
+            self.ip(&[&route[..], &["src", &self.address]].concat());
+        }
+    }
+
+    /// Moves the calling thread there, and whatever it starts.
+    fn enter(&self) {
+        enter(&format!("/proc/{}/ns/net", self.process.id()));
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn enter(path: &str) {
+    let space = File::open(path).unwrap();
+    move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
+/// Moves the thread back to where it was.
+struct Home;
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        enter(&format!("/proc/{}/ns/net", std::process::id()));
+    }
+}
+
+fn write(path: &std::path::Path, contents: &[u8]) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(contents)?;
+    file.sync_all()
+}
+
+fn away(scene: &Scene) -> usize {
+    let servers = servers(scene);
+    let away = servers.iter();
+    away.filter(|server| !server["seconds_away"].is_null())
+        .count()
+}
+
+/// Reserves writing over all stores; the file with the tickets, and how many there are.
+fn reserve(scene: &Scene, volume: &str) -> (std::path::PathBuf, usize) {
+    let what = ["--write", "3MB/s", "--space", "120MB", "--for", "20m"];
+    let create = ["reserve", "create", volume, "--name", "run42", "--json"];
+    let create = [&create[..], &what].concat();
+    let trial = [&create[..], &["--dry-run"]].concat();
+    // The calendars look at devices every so often.
+    until("the new device is on the calendars", || {
+        scene.azekura(&trial).status.success()
+    });
+    let made = scene.azekura(&create).ok();
+    let path = scene.path("run42.json");
+    fs::write(&path, &made).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let made: Value = serde_json::from_str(&made).unwrap();
+    (path, made["tickets"].as_array().unwrap().len())
+}
+
+#[test]
+fn a_manager_that_cannot_reach_a_storage_server_stops_nobody_who_can() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let _home = Home;
+    let manager = Machine::new(1, "manager");
+    let disk = Machine::new(2, "disk");
+    let user = Machine::new(3, "user");
+    manager.connect(&disk);
+    manager.connect(&user);
+    disk.connect(&user);
+    manager.enter();
+    let mut scene = Scene::with_store_at("96MiB", &format!("{}:7700", manager.address));
+    disk.enter();
+    let mut disks = Disks::at(&scene, "one", &format!("{}:7700", disk.address));
+    disks.join(&scene, "96MiB");
+    user.enter();
+    let volume = format!("{}/q", scene.address());
+    scene.azekura(&["volume", "create", &volume]).ok();
+    let (ticket, tickets) = reserve(&scene, &volume);
+    assert_eq!(tickets, 2, "both servers are needed");
+    std::thread::sleep(Duration::from_millis(1200));
+    let options = ["--timeout", "60s", "--ticket", text(&ticket)];
+    let mount = scene.mount_volume(&volume, "mount", &options);
+    let data = pattern(1, 12 * MIB);
+    let mut open = File::create(mount.join("before")).unwrap();
+    open.write_all(&data[..4 * MIB]).unwrap();
+    open.sync_all().unwrap();
+
+    manager.set(&disk, "down");
+    until("the manager misses the server", || away(&scene) == 1);
+    // Tickets are judged where the stores are: whoever reaches both goes on.
+    open.write_all(&data[4 * MIB..]).unwrap();
+    open.sync_all().unwrap();
+    assert!(fs::read(mount.join("before")).unwrap() == data);
+    // What begins now lies where the manager can see it.
+    write(&mount.join("meanwhile"), &data).unwrap();
+    assert!(fs::read(mount.join("meanwhile")).unwrap() == data);
+    // What the manager would have to do there is not called done.
+    let cut = open.set_len(1000).unwrap_err();
+    let errno = Errno::from_io_error(&cut);
+    assert!(matches!(errno, Some(Errno::TIMEDOUT | Errno::IO)), "{cut}");
+    assert!(fs::read(mount.join("before")).unwrap() == data);
+    fs::remove_file(mount.join("before")).unwrap();
+    // Nothing new is promised of a device that nobody can ask.
+    let more = [
+        "--write", "1MB/s", "--space", "8MB", "--for", "5m", "--json",
+    ];
+    let create = ["reserve", "create", &volume, "--name", "more"];
+    let made = scene.azekura(&[&create[..], &more].concat()).ok();
+    let made: Value = serde_json::from_str(&made).unwrap();
+    assert_eq!(made["tickets"].as_array().unwrap().len(), 1, "{made}");
+
+    manager.set(&disk, "up");
+    disk.set(&manager, "up");
+    disks.until_known(&scene);
+    assert!(fs::read(mount.join("meanwhile")).unwrap() == data);
+    write(&mount.join("after"), &data).unwrap();
+    assert!(fs::read(mount.join("after")).unwrap() == data);
+    drop(open);
+    // What could not be removed there is, now.
+    until("the space of what was removed is free again", || {
+        let status = servers(&scene);
+        let used = status.iter().map(|server| {
+            let of = |name: &str| server[name].as_u64().unwrap();
+            of("bytes") - of("bytes_free")
+        });
+        used.sum::<u64>() < 60 * MIB as u64
+    });
+}

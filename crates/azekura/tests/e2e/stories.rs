@@ -1,0 +1,81 @@
+//! What the program is for, as it is told.
+
+use crate::checks::json;
+use crate::common::{Scene, obstacle, run, text};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+const MIB: usize = 1 << 20;
+
+/// Writes as fast as it gets, until it shall not.
+fn greedy(path: &Path, is_over: &AtomicBool) {
+    let file = File::create(path).unwrap();
+    let data = vec![0xaa; MIB];
+    let mut at = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        file.write_all_at(&data, at % (48 << 20)).unwrap();
+        at += MIB as u64;
+    }
+}
+
+/// A camera: 240 MB at 20 MB/s, durable at the end. What fio says of it.
+fn record(path: &Path) -> Value {
+    let file = format!("--filename={}", text(path));
+    let mut fio = Command::new("fio");
+    fio.args(["--name=cam", &file, "--rw=write", "--bs=1M", "--size=240M"])
+        .args(["--rate=20M", "--end_fsync=1", "--output-format=json"]);
+    let said = run(&mut fio).ok();
+    serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap()
+}
+
+#[test]
+fn an_instrument_does_not_lose_a_frame() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    if Command::new("fio").arg("--version").output().is_err() {
+        return println!("skipped: fio is not there");
+    }
+    let mut scene = Scene::with_store("1GiB");
+    let volume = format!("{}/lab", scene.address());
+    scene.azekura(&["volume", "create", &volume]).ok();
+    let create = ["reserve", "create", &volume, "--write", "20MB/s"];
+    let window = ["--space", "300MB", "--from", "now", "--for", "2m"];
+    let named = ["--name", "run42", "--json"];
+    let made = scene.azekura(&[&create[..], &window, &named].concat()).ok();
+    let ticket = scene.path("run42.json");
+    fs::write(&ticket, made).unwrap();
+    fs::set_permissions(&ticket, fs::Permissions::from_mode(0o600)).unwrap();
+    let far = scene.mount_volume(&volume, "far", &[]);
+    let lab = scene.mount_volume(&volume, "lab", &["--ticket", text(&ticket)]);
+    let is_over = AtomicBool::new(false);
+    let said = thread::scope(|scope| {
+        for number in 0..4 {
+            let (path, is_over) = (far.join(format!("greedy{number}")), &is_over);
+            scope.spawn(move || greedy(&path, is_over));
+        }
+        let said = record(&lab.join("run42.raw"));
+        is_over.store(true, Ordering::Relaxed);
+        said
+    });
+    let job = &said["jobs"][0];
+    assert_eq!(job["error"], 0, "{said}");
+    assert_eq!(job["write"]["io_bytes"], 240 << 20, "{said}");
+    let report = ["reserve", "report", &volume, "run42", "--json"];
+    let report = json(scene.azekura(&report));
+    assert_eq!(report["space_kept"], true, "{report}");
+    assert!(report["seconds"].as_u64() >= Some(10), "{report}");
+    assert!(report["bytes"].as_u64() >= Some(200 << 20), "{report}");
+    // A second that was not kept was the device's fault, and there is one in a hundred at most.
+    assert!(report["windows_met"].as_f64() >= Some(0.99), "{report}");
+    let large = ["reserve", "create", &volume, "--write", "500GB/s"];
+    let large = scene.azekura(&[&large[..], &["--for", "1m", "--dry-run"]].concat());
+    assert_eq!(large.status.code(), Some(3), "{}", large.stderr);
+    assert!(large.stderr.contains("AZ0901"), "{}", large.stderr);
+    scene.umount(&lab);
+}
