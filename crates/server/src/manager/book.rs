@@ -456,32 +456,18 @@ impl Book {
         Some(self.change(id, Some(row)))
     }
 
-    /// Moves the end of a single window. Only what is added has to fit.
+    /// Moves the end of a single window, or lets a series go on up to it. Only what is added has to
+    /// fit.
     ///
     /// # Errors
     /// [`Rejected`].
     pub(crate) fn extend(&mut self, id: TicketId, end: Moment) -> Result<Change, Rejected> {
         let gone = || failed(ReserveError::NotFound, "there is no such reservation");
         let row = self.row(id).ok_or_else(gone)?;
-        let why = if row.count > 1 {
-            "one of several windows cannot be lengthened; reserve the time after it"
-        } else if end <= row.window.end() || end == Moment::FOREVER {
-            "the new end is not later than the present one"
-        } else {
-            ""
-        };
-        if !why.is_empty() {
-            return Err(failed(ReserveError::Invalid, why));
-        }
+        let longer = longer(row, end).map_err(|why| failed(ReserveError::Invalid, why))?;
         if row.end() <= self.now() || row.released.is_some() {
             return Err(failed(ReserveError::Over, "its window is over"));
         }
-        let window = Interval::new(row.window.start(), end);
-        let window = window.expect("it became longer");
-        let longer = Row {
-            window,
-            ..row.clone()
-        };
         ask::check_row(&longer).map_err(|why| failed(ReserveError::Invalid, why))?;
         let claims = longer.claims();
         if !claims.is_empty() {
@@ -549,6 +535,36 @@ fn due(row: &Row) -> Moment {
 /// When a row is struck from the ledger.
 pub(crate) fn forgotten(row: &Row) -> Moment {
     row.space_end().plus(RESERVE_KEPT_TIME.as_secs())
+}
+
+/// A row with a later end: its only window is longer, or there are more of a series, each as long
+/// as the first and none beyond the end. The tickets of windows that there were stay as they are.
+fn longer(row: &Row, end: Moment) -> Result<Row, &'static str> {
+    if end <= row.last_end() || end == Moment::FOREVER {
+        return Err("the new end is not later than the present one");
+    }
+    if row.count > 1 {
+        if row.space_bytes > 0 {
+            return Err("several windows with space are reserved anew, not extended");
+        }
+        let more = end
+            .since(row.last_end())
+            .map_or(0, |by| by / row.every_secs);
+        let count = u64::from(row.count).saturating_add(more);
+        return match u32::try_from(count) {
+            Ok(count) if count > row.count => Ok(Row {
+                count,
+                ..row.clone()
+            }),
+            Ok(_) => Err("no further window of the series ends by then"),
+            Err(_) => Err("more windows than are kept at once"),
+        };
+    }
+    let window = Interval::new(row.window.start(), end);
+    Ok(Row {
+        window: window.expect("it became longer"),
+        ..row.clone()
+    })
 }
 
 fn row(wish: &Wish, ask: &Ask, width: Width) -> Row {

@@ -9,12 +9,12 @@ use crate::output;
 use jiff::Zoned;
 use wire::message::{ReserveReply, ReserveRequest};
 
-/// Move the end of a window; its tickets are given out anew
+/// Move the end of a window, whose tickets are given out anew, or let a series go on
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Extend {
     #[command(flatten)]
     which: Which,
-    /// The new end: +2h (from now), 21:00 or RFC 3339
+    /// The new end: +2h (from now), 21:00 or RFC 3339; of a series, windows are added up to it
     #[arg(long, value_name = "TIME")]
     until: When,
     /// Only ask whether it would be admitted

@@ -306,8 +306,21 @@ impl World {
     fn extend(&mut self) {
         let Some(id) = self.one() else { return };
         let row = self.book.row(id).unwrap().clone();
-        let end = row.window.end().plus(1 + self.numbers.below(40));
-        let claims = row.claims();
+        let later = 1 + self.numbers.below(40);
+        let (end, added) = match row.count {
+            1 => (row.window.end().plus(later), 1),
+            // Some more windows, and a part of one.
+            _ => {
+                let (more, part) = (later % 3, later % row.every_secs);
+                let end = row.last_end().plus(more * row.every_secs + part);
+                (end, more)
+            }
+        };
+        let is_series = row.count > 1;
+        let mut claims = row.claims();
+        // Each window has the same.
+        let first = claims.first().map(|claim| claim.interval);
+        claims.retain(|claim| Some(claim.interval) == first);
         let room = claims.iter().all(|claim| {
             let capacity = match claim.resource {
                 Resource::Line(_) => self.model.line,
@@ -320,15 +333,31 @@ impl World {
                     u64::from(device.unwrap().plan.promised_ppm_max())
                 }
             };
+            let fits = |mut seconds: std::ops::Range<u64>| {
+                seconds.all(|second| {
+                    self.model.level(claim.resource, second) + claim.amount <= capacity
+                })
+            };
+            if is_series {
+                let window = |number: u64| {
+                    let delay = (u64::from(row.count) + number) * row.every_secs;
+                    let (begin, end) = (row.window.start().as_secs(), row.window.end().as_secs());
+                    (begin + delay).max(self.model.now)..end + delay + GUARD_SECONDS
+                };
+                return (0..added).all(|number| fits(window(number)));
+            }
             let from = (row.window.end().as_secs() + GUARD_SECONDS).max(self.model.now);
-            let mut added = from..end.as_secs() + GUARD_SECONDS;
-            added.all(|second| self.model.level(claim.resource, second) + claim.amount <= capacity)
+            fits(from..end.as_secs() + GUARD_SECONDS)
         });
         let is_over = row.end().as_secs() <= self.model.now || row.released.is_some();
         let before = self.book.clone();
         match self.book.extend(id, end) {
             Ok(change) => {
-                assert!(room && !is_over && row.count == 1, "{row:?}");
+                let longer = self.book.row(id).unwrap();
+                let expected = row.count + u32::try_from(added).unwrap();
+                assert!(room && !is_over && added > 0, "{row:?}");
+                assert!(!is_series || longer.count == expected, "{row:?}");
+                assert!(longer.last_end() <= end && longer.last_end() > row.last_end());
                 if self.numbers.below(3) == 0 {
                     self.book.undo(change);
                     assert!(self.book == before);
@@ -337,7 +366,10 @@ impl World {
                 }
             }
             Err(Rejected::Short { .. }) => assert!(!room && !is_over, "{row:?}"),
-            Err(Rejected::Failed(..)) => assert!(row.count > 1 || is_over, "{row:?}"),
+            Err(Rejected::Failed(..)) => {
+                let has_space = row.space_bytes > 0;
+                assert!(is_series && (added == 0 || has_space) || is_over, "{row:?}");
+            }
         }
     }
 
