@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! HOST:PORT                      a server: 127.0.0.1:7700, far.example:7700, [::1]:7700
+//! HOST:PORT,HOST:PORT            several managers of one cluster, of which one leads
 //! HOST:PORT/VOLUME               a volume of it
 //! HOST:PORT/VOLUME:/PATH         a file in that volume
 //! ```
@@ -16,7 +17,7 @@ use std::str::FromStr;
 /// Text that is not what it should be; clap shows it with the option's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct AddressError(String);
+pub(crate) struct AddressError(pub(crate) String);
 
 /// A server as the user wrote it. It is resolved when it is connected to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,9 +25,27 @@ pub(crate) struct Address {
     /// Name or number, an IPv6 number without its brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
+    /// Other managers of the same cluster.
+    pub(crate) others: Vec<(String, u16)>,
 }
 
 impl Address {
+    /// One server alone.
+    pub(crate) fn new(host: impl Into<String>, port: u16) -> Self {
+        Self {
+            host: host.into(),
+            port,
+            others: Vec::new(),
+        }
+    }
+
+    /// Each of the managers by itself, in the order in which they were written.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
+        let first = (self.host.clone(), self.port);
+        let all = std::iter::once(first).chain(self.others.clone());
+        all.map(|(host, port)| Self::new(host, port))
+    }
+
     /// What tells this server from others in file names: `127.0.0.1_7700`, `__1_7700`.
     pub(crate) fn file_name(&self) -> String {
         let plain = |c: char| match c {
@@ -42,20 +61,21 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
+        let first = (self.host.clone(), self.port);
+        for (index, (host, port)) in std::iter::once(&first).chain(&self.others).enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            match host.contains(':') {
+                true => write!(f, "{comma}[{host}]:{port}")?,
+                false => write!(f, "{comma}{host}:{port}")?,
+            }
         }
+        Ok(())
     }
 }
 
 impl From<std::net::SocketAddr> for Address {
     fn from(address: std::net::SocketAddr) -> Self {
-        Self {
-            host: address.ip().to_string(),
-            port: address.port(),
-        }
+        Self::new(address.ip().to_string(), address.port())
     }
 }
 
@@ -63,28 +83,32 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let wrong = || AddressError(format!("{text:?} is not HOST:PORT, such as 127.0.0.1:7700"));
-        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-        let port: u16 = port.parse().map_err(|_| match is_number {
-            true => AddressError(format!("{text:?}: ports end at {}", u16::MAX)),
-            false => wrong(),
-        })?;
-        let bracketed = host.strip_prefix('[').map(|rest| rest.strip_suffix(']'));
-        let host = match bracketed {
-            Some(inner) => inner.filter(|h| h.contains(':')).ok_or_else(wrong)?,
-            None if host.contains(':') => return Err(wrong()),
-            None => host,
-        };
-        let legal = |c: char| c.is_ascii_alphanumeric() || ".-_:%".contains(c);
-        if host.is_empty() || host.starts_with('-') || !host.chars().all(legal) {
-            return Err(wrong());
-        }
-        Ok(Self {
-            host: host.to_owned(),
-            port,
-        })
+        let mut all = text.split(',').map(host_and_port);
+        let (host, port) = all.next().expect("splitting gives at least one")?;
+        let others = all.collect::<Result<_, _>>()?;
+        Ok(Self { host, port, others })
     }
+}
+
+fn host_and_port(text: &str) -> Result<(String, u16), AddressError> {
+    let wrong = || AddressError(format!("{text:?} is not HOST:PORT, such as 127.0.0.1:7700"));
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let port: u16 = port.parse().map_err(|_| match is_number {
+        true => AddressError(format!("{text:?}: ports end at {}", u16::MAX)),
+        false => wrong(),
+    })?;
+    let bracketed = host.strip_prefix('[').map(|rest| rest.strip_suffix(']'));
+    let host = match bracketed {
+        Some(inner) => inner.filter(|h| h.contains(':')).ok_or_else(wrong)?,
+        None if host.contains(':') => return Err(wrong()),
+        None => host,
+    };
+    let legal = |c: char| c.is_ascii_alphanumeric() || ".-_:%".contains(c);
+    if host.is_empty() || host.starts_with('-') || !host.chars().all(legal) {
+        return Err(wrong());
+    }
+    Ok((host.to_owned(), port))
 }
 
 /// A volume of a server.
@@ -262,9 +286,16 @@ mod tests {
             shown("Far.example:7").map(|(_, file)| file),
             Ok("far.example_7".to_owned())
         );
+        let managers = "far:7,[::1]:8,near:9";
+        assert_eq!(
+            shown(managers),
+            Ok((managers.to_owned(), "far_7".to_owned()))
+        );
         for bad in [
             "",
             "far",
+            "far:7,",
+            ",far:7",
             ":7",
             "far:",
             "far:x",
@@ -294,10 +325,7 @@ mod tests {
     #[test]
     fn no_host_becomes_a_path() {
         for host in ["..", ".", "a..b"] {
-            let address = Address {
-                host: host.to_owned(),
-                port: 7,
-            };
+            let address = Address::new(host, 7);
             let name = address.file_name();
             assert!(!name.starts_with('.') && !name.contains('/'), "{name}");
         }

@@ -179,13 +179,10 @@ impl Config {
         server: &Address,
         resolved: &[SocketAddr],
     ) -> Result<Credential> {
-        let mut candidates = vec![server.clone()];
+        let mut candidates: Vec<Address> = server.each().collect();
         candidates.extend(resolved.iter().copied().map(Address::from));
         if resolved.iter().any(|address| is_own(address.ip())) {
-            let any = ["0.0.0.0", "::"].map(|host| Address {
-                host: host.to_owned(),
-                port: server.port,
-            });
+            let any = ["0.0.0.0", "::"].map(|host| Address::new(host, server.port));
             candidates.extend(any);
         }
         for candidate in candidates {

@@ -18,12 +18,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpSocket, TcpStream};
 use wire::link::LinkError;
-use wire::message::{AdminReply, AdminRequest};
+use wire::message::{AdminReply, AdminRequest, Farewell};
 
 /// How long a server on this machine is given to come up.
 const START_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long, if it has taken its address: a new one makes its first store before it listens.
 const PREPARE_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long managers of which none leads are given to agree on one: a seat that is silent is free
+/// after some seconds, and the next one lets as many pass.
+const TAKEOVER_TIME_MAX: Duration = Duration::from_secs(20);
 /// How often it is tried meanwhile.
 const START_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// How long name resolution may take.
@@ -66,6 +69,21 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
 /// # Errors
 /// [`Code::Resolve`].
 pub(crate) async fn resolve(server: &Address) -> Result<Vec<SocketAddr>> {
+    let (mut found, mut failure) = (Vec::new(), None);
+    for one in server.each() {
+        match resolve_one(&one).await {
+            Ok(addresses) => found.extend(addresses),
+            Err(error) => failure = Some(error),
+        }
+    }
+    match (found.is_empty(), failure) {
+        // Of several managers the others may do.
+        (true, Some(failure)) => Err(failure),
+        _ => Ok(found),
+    }
+}
+
+async fn resolve_one(server: &Address) -> Result<Vec<SocketAddr>> {
     let failed = |why: String| {
         Failure::new(
             Code::Resolve,
@@ -120,6 +138,7 @@ pub(crate) async fn connect(
     let begin = Instant::now();
     let deadline = begin + START_TIME_MAX.min(options.request_time_max);
     let last = begin + PREPARE_TIME_MAX.min(options.request_time_max);
+    let takeover = begin + TAKEOVER_TIME_MAX.min(options.request_time_max);
     loop {
         let failure = match attempt(config, server, plain, &options).await {
             Ok(transport) => return Ok(transport),
@@ -127,6 +146,10 @@ pub(crate) async fn connect(
             Err(Attempt::NotYet(failure)) => failure,
         };
         let now = Instant::now();
+        if !server.others.is_empty() && now < takeover {
+            tokio::time::sleep(START_RETRY_INTERVAL).await;
+            continue;
+        }
         if now >= last || (now >= deadline && !is_taken(server).await) {
             return Err(failure);
         }
@@ -164,15 +187,24 @@ async fn attempt(
         .addresses
         .iter()
         .all(|address| address.ip().is_loopback());
+    let has_others = !server.others.is_empty();
     Transport::connect(endpoint, options.clone())
         .await
         .map_err(|error| {
-            if is_near && is_refusal(&error) {
+            if (is_near && is_refusal(&error)) || (has_others && is_standby(&error)) {
                 Attempt::NotYet(error.into())
             } else {
                 Attempt::Final(error.into())
             }
         })
+}
+
+/// Whether all managers that answer stand by: soon one of them leads.
+fn is_standby(error: &ConnectError) -> bool {
+    let ConnectError::Refused { reason, .. } = error else {
+        return false;
+    };
+    matches!(reason, Farewell::Standby { .. })
 }
 
 fn is_refusal(error: &ConnectError) -> bool {

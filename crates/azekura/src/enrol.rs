@@ -14,7 +14,8 @@ use wire::frame::FrameKind;
 use wire::identity::{Credential, Enrolment, JoinString, enrol_config, server_name};
 use wire::link::{self, Connection, LinkError};
 use wire::message::{
-    ConnectionRole, Farewell, Features, Hello, Refusal, Reply, Request, Welcome, decode, frame,
+    ConnectionRole, Farewell, Features, Hello, ManagerSecrets, Refusal, Reply, Request, Welcome,
+    decode, frame,
 };
 use wire::version::WireVersion;
 
@@ -37,18 +38,81 @@ pub(crate) async fn enrol(
     storage_server: Option<ServerId>,
     time_max: Duration,
 ) -> Result<Credential> {
-    let exchange = async {
-        let mut connection = dial(server, join).await?;
-        request(server, &mut connection, join, label, storage_server).await
+    let enrolment = Enrolment::new()?;
+    let request = enrolling(join, &enrolment, label, storage_server);
+    let (reply, connection) = within(time_max, server, exchange(server, join, &request)).await?;
+    let proven = &connection.peer_certificates;
+    match reply {
+        Reply::Enrolled { certificate } => {
+            Ok(enrolment.complete(&certificate, proven, join.fingerprint)?)
+        }
+        Reply::Refused(refusal) => Err(refused(server, refusal)),
+        _ => Err(nonsense(server)),
+    }
+}
+
+/// Spends the join string for what all managers have, and an administrator's credential for this
+/// machine; none if it is not for that, and then it is still good.
+///
+/// # Errors
+/// What stands in the way.
+pub(crate) async fn enrol_manager(
+    server: &Address,
+    join: &JoinString,
+    label: &str,
+    time_max: Duration,
+) -> Result<Option<(Credential, ManagerSecrets)>> {
+    let enrolment = Enrolment::new()?;
+    let request = Request::EnrolManager {
+        secret: join.secret,
+        signing_request: enrolment.signing_request().to_vec(),
+        label: label.to_owned(),
     };
-    tokio::time::timeout(time_max, exchange)
-        .await
-        .unwrap_or_else(|_| {
-            Err(from_link(
-                &server.to_string(),
-                &LinkError::Stalled(time_max),
-            ))
-        })
+    let (reply, connection) = within(time_max, server, exchange(server, join, &request)).await?;
+    let proven = &connection.peer_certificates;
+    match reply {
+        Reply::ManagerEnrolled(given) => {
+            let admin = enrolment.complete(&given.certificate, proven, join.fingerprint)?;
+            Ok(Some((admin, *given)))
+        }
+        Reply::Refused(Refusal::JoinString) => Ok(None),
+        Reply::Refused(refusal) => Err(refused(server, refusal)),
+        _ => Err(nonsense(server)),
+    }
+}
+
+async fn within<T>(
+    time_max: Duration,
+    server: &Address,
+    exchange: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let outcome = tokio::time::timeout(time_max, exchange).await;
+    outcome.unwrap_or_else(|_| {
+        let late = LinkError::Stalled(time_max);
+        Err(from_link(&server.to_string(), &late))
+    })
+}
+
+/// Asks the one of the managers that leads; also gives the connection, with the certificates by
+/// which it has proven itself.
+async fn exchange(
+    server: &Address,
+    join: &JoinString,
+    request: &Request,
+) -> Result<(Reply, Connection)> {
+    let mut last = None;
+    for one in server.each() {
+        let asked = async {
+            let mut connection = dial(&one, join).await?;
+            let reply = ask(&one, &mut connection, request).await?;
+            Ok((reply, connection))
+        };
+        match asked.await {
+            Ok(answered) => return Ok(answered),
+            Err(failure) => last = Some(failure),
+        }
+    }
+    Err(last.expect("an address has at least one server"))
 }
 
 async fn dial(server: &Address, join: &JoinString) -> Result<Connection> {
@@ -64,13 +128,7 @@ async fn dial(server: &Address, join: &JoinString) -> Result<Connection> {
     Err(from_link(&server.to_string(), &last))
 }
 
-async fn request(
-    server: &Address,
-    connection: &mut Connection,
-    join: &JoinString,
-    label: &str,
-    storage_server: Option<ServerId>,
-) -> Result<Credential> {
+async fn ask(server: &Address, connection: &mut Connection, request: &Request) -> Result<Reply> {
     let broken = |error| from_link(&server.to_string(), &error);
     let hello = Hello {
         version_min: WireVersion::OLDEST,
@@ -82,15 +140,13 @@ async fn request(
         last_boot: None,
         host: host_name(),
     };
-    let enrolment = Enrolment::new()?;
-    let request = enrolling(join, &enrolment, label, storage_server);
     let writer = &mut connection.writer;
     writer
         .write(frame(FrameKind::Hello, RequestId(0), &hello))
         .await
         .map_err(broken)?;
     writer
-        .write(frame(FrameKind::Request, RequestId(1), &request))
+        .write(frame(FrameKind::Request, RequestId(1), request))
         .await
         .map_err(broken)?;
     writer.flush().await.map_err(broken)?;
@@ -101,16 +157,7 @@ async fn request(
                 decode::<Welcome>(&frame.body).map_err(|_| nonsense(server))?;
             }
             FrameKind::Reply => {
-                let reply = decode(&frame.body).map_err(|_| nonsense(server))?;
-                let certificate = match reply {
-                    Reply::Enrolled { certificate } => certificate,
-                    Reply::Refused(refusal) => {
-                        return Err(refused(server, refusal));
-                    }
-                    _ => return Err(nonsense(server)),
-                };
-                let proven = &connection.peer_certificates;
-                return Ok(enrolment.complete(&certificate, proven, join.fingerprint)?);
+                return decode(&frame.body).map_err(|_| nonsense(server));
             }
             FrameKind::Farewell => {
                 let reason: Farewell = decode(&frame.body).map_err(|_| nonsense(server))?;

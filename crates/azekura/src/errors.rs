@@ -85,6 +85,8 @@ codes! {
     Protocol = "AZ0107", "is the address right? A client with --plain needs a server with --plain";
     /// The host name does not resolve.
     Resolve = "AZ0108", "check the spelling and the name service (getent hosts NAME)";
+    /// A manager that does not lead.
+    Standby = "AZ0109", "name the one that leads, or all of them: HOST:PORT,HOST:PORT";
 
     /// There is no credential for this server.
     NoCredential = "AZ0201", "with a join string of an administrator: azekura login HOST:PORT -";
@@ -152,6 +154,8 @@ codes! {
     Listen = "AZ0604", "ss -ltnp shows who listens on the port";
     /// The server may not do what it must be able to do.
     ServerRights = "AZ0605", "run the server as root";
+    /// What several managers keep together.
+    Meta = "AZ0606", "the page of this code says what to do";
 
     /// The doctor found something that keeps Azekura from working.
     Unwell = "AZ0701", "each line above says what to do";
@@ -383,6 +387,7 @@ impl From<ConnectError> for Failure {
                         Code::Overloaded
                     }
                     Farewell::Protocol | Farewell::Replaced => Code::Protocol,
+                    Farewell::Standby { .. } => Code::Standby,
                 };
                 let failure = Self::new(code, format!("{name} refused the connection: {reason}"));
                 if hint.is_empty() {
@@ -507,6 +512,12 @@ impl From<ServerError> for Failure {
                 ),
                 DataError::Io { path, source } => data_io(&path, &source),
                 DataError::Identity(_) => Self::new(Code::BadCredential, message),
+                DataError::Engine(_)
+                | DataError::Entry(_)
+                | DataError::NewerEntry(_)
+                | DataError::MetaInUse(_)
+                | DataError::MetaForeign(_)
+                | DataError::ManagersMax => Self::new(Code::Meta, message),
                 _ => Self::new(Code::DataDirectory, message),
             },
             ServerError::Identity(_) => Self::new(Code::BadCredential, message),

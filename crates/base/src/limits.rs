@@ -317,6 +317,17 @@ pub const LOST_STORES_MAX: usize = 1024;
 pub const SCRUB_FINDINGS_LOGGED_MAX: usize = 100;
 /// Storage servers of one cluster. A list of all of them fits one reply.
 pub const SERVERS_MAX: usize = 512;
+/// Managers of one cluster: one leads, and the others wait. More than a few wait for nothing.
+pub const MANAGERS_MAX: usize = 16;
+/// How long one of several managers may be silent before another one is looked for: while it is
+/// stopped its seat goes to another, and nothing else says so. Longer than an answer takes that
+/// waits for a member of etcd to be replaced.
+pub const MANAGER_SILENCE_MAX: Duration = Duration::from_secs(9);
+/// Longest address of a cluster's metadata: the endpoints of a dozen members.
+pub const META_ADDRESS_BYTES_MAX: usize = 4096;
+/// How long a manager waits that has taken the seat of another one before it answers: as long as
+/// clients may still believe what that one has said until its trust in the seat ran out.
+pub const TAKEOVER_WAIT: Duration = Duration::from_millis(3500);
 /// Addresses under which one storage server is reached: one for each network that it is in.
 pub const SERVER_ADDRESSES_MAX: usize = 4;
 /// Longest HOST:PORT of a server. Names of hosts have up to 253 bytes.
@@ -600,6 +611,11 @@ const _: () = assert!(NAMESPACE_TIME_MAX.as_secs() < REQUEST_TIME_DEFAULT.as_sec
 const _: () = assert!(NAMESPACE_IN_FLIGHT_MAX < META_QUEUE_MAX);
 const _: () = assert!(META_TIME_MAX.as_secs() * 2 < META_SLOT_TIME.as_secs());
 const _: () = assert!(META_REQUEST_TIME_MAX.as_millis() * 2 < META_TIME_MAX.as_millis());
+const _: () = assert!(
+    META_SEAT_TRUST_TIME.as_millis() + LEASE_TRUST_TIME.as_millis() + 500
+        <= META_SEAT_TIME.as_millis() + TAKEOVER_WAIT.as_millis()
+);
+const _: () = assert!(MANAGER_SILENCE_MAX.as_millis() > META_SEAT_TIME.as_millis());
 const _: () = assert!(META_SEAT_TRUST_TIME.as_millis() + 1000 < META_SEAT_TIME.as_millis());
 const _: () =
     assert!(META_SEAT_RENEWAL_INTERVAL.as_millis() * 2 < META_SEAT_TRUST_TIME.as_millis());

@@ -5,17 +5,16 @@ use crate::core::{Core, Ending};
 use crate::data::{ParallelRecord, VolumePlace, VolumeRecord, new_volume_id};
 use crate::tree::{self, Parallel, Tree};
 use crate::volume::summary;
+use base::StoreId;
 use base::limits::{
     ADMIN_TEXT_BYTES_MAX, CREDENTIALS_PER_REPLY_MAX, JOIN_SECONDS_MAX, LAYOUT_COLUMNS_MAX,
     SUMMARY_TEXT_BYTES_MAX,
 };
-use base::{ServerId, StoreId};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
-use wire::identity::ClientVerifier;
 use wire::message::{
     AdminError, AdminReply, AdminRequest, CredentialKind, Farewell, Refusal, Reply, ServerStatus,
     SessionSummary, VolumeKind, VolumeSummary, WorkerSummary,
@@ -30,7 +29,7 @@ type Outcome = Result<AdminReply, (AdminError, String)>;
 
 /// Answers an administrator, or anybody who asks for what the status shows: the volumes are in it.
 pub(crate) fn answer(core: &Arc<Core>, kind: CredentialKind, request: AdminRequest) -> Reply {
-    let is_admin = kind == CredentialKind::Admin;
+    let is_admin = kind.is_admin();
     let is_open = match request {
         AdminRequest::Status | AdminRequest::VolumeList => true,
         // It keeps a copy.
@@ -65,6 +64,15 @@ pub(crate) fn answer(core: &Arc<Core>, kind: CredentialKind, request: AdminReque
         } => create_volume(core, &name, &kind, dry_run),
         AdminRequest::VolumeDelete { name, dry_run } => delete_volume(core, &name, dry_run),
         AdminRequest::JoinCreate(terms) => {
+            let is_manager = matches!(terms.kind, CredentialKind::Manager { .. });
+            if is_manager && core.lead.is_none() {
+                return Reply::Admin(AdminReply::Failed {
+                    code: AdminError::Invalid,
+                    message: "this cluster has one manager, which keeps everything in its data \
+                              directory; a cluster of several begins with --init --meta"
+                        .to_owned(),
+                });
+            }
             let seconds = terms.seconds_valid.clamp(1, JOIN_SECONDS_MAX);
             let secret = core
                 .registry()
@@ -136,6 +144,12 @@ fn find(core: &Core, name: &str) -> Result<VolumeSummary, (AdminError, String)> 
 fn create_volume(core: &Arc<Core>, name: &str, kind: &VolumeKind, dry_run: bool) -> Outcome {
     check_name(name)?;
     let place = match kind {
+        VolumeKind::Export { .. } if core.lead.is_some() => {
+            return Err(invalid(
+                "a directory is one machine's, and another manager could not serve it; export it \
+                 from a server of its own",
+            ));
+        }
         VolumeKind::Export { path, read_only } => VolumePlace::Export {
             path: check_path(core.data.path(), Path::new(path))?,
             read_only: *read_only,
@@ -305,7 +319,7 @@ fn delete_volume(core: &Core, name: &str, dry_run: bool) -> Outcome {
         if let Some(parallel) = parallel {
             parallel.close();
             // If its file stays, it is in nobody's way.
-            if let Err(error) = Parallel::remove_names(core.data.path(), record.id) {
+            if let Err(error) = parallel.remove_names() {
                 tracing::warn!(name, %error, "the names of a deleted volume stay");
             }
         }
@@ -334,75 +348,6 @@ fn revoke(core: &Arc<Core>, serial: &str, dry_run: bool) -> Outcome {
         tracing::info!(serial, "credential revoked");
     }
     Ok(AdminReply::Done)
-}
-
-/// Gives a client without a credential one, or a server that is to keep objects, for a join secret.
-pub(crate) fn enrol(
-    core: &Core,
-    secret: &[u8; 32],
-    signing_request: &[u8],
-    label: &str,
-    server: Option<ServerId>,
-) -> Reply {
-    let (Some(authority), Some(members)) = (&core.data.authority, &core.members) else {
-        return Reply::Refused(Refusal::JoinString);
-    };
-    let now = SystemTime::now();
-    let sign = |kind| match server {
-        Some(server) => authority.issue_storage_server(server, label, signing_request, now),
-        None => authority.issue(kind, label, signing_request, now),
-    };
-    // Signed first: a request that cannot be signed must not use the secret up. Which kind the
-    // secret is for is known only once it is taken, so the trial is for the least there is.
-    if sign(CredentialKind::Host).is_err() {
-        return Reply::Refused(Refusal::Malformed);
-    }
-    let mut members = members.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(Err(error)) = server.map(|server| members.check(server)) {
-        tracing::warn!(%error, "a server is not let in");
-        return Reply::Refused(Refusal::Forbidden);
-    }
-    let mut registry = core.registry();
-    let kind = match registry.take_join(secret, server.is_some(), now) {
-        Ok(kind) => kind,
-        Err(RegistryError::NotFound) => return Reply::Refused(Refusal::JoinString),
-        Err(error) => {
-            tracing::error!(%error, "cannot use a join secret up");
-            return Reply::Refused(Refusal::Overloaded);
-        }
-    };
-    let issued = sign(kind).and_then(|cert| {
-        let verifier: &ClientVerifier = &core.client_verifier;
-        let chain = std::slice::from_ref(&cert);
-        let peer = verifier.verify(chain, rustls::pki_types::UnixTime::now())?;
-        Ok((cert, peer))
-    });
-    let (certificate, peer) = match issued {
-        Ok(issued) => issued,
-        Err(error) => {
-            tracing::error!(%error, "cannot issue a credential");
-            return Reply::Refused(Refusal::Overloaded);
-        }
-    };
-    if let Err(error) = registry.add_credential(&peer.serial, kind, &peer.label, now) {
-        tracing::error!(%error, "cannot record a credential");
-        return Reply::Refused(Refusal::Overloaded);
-    }
-    if let Some(server) = server {
-        let noted = members.add(server, &peer.serial, &peer.label);
-        let own = crate::data::manager_credential(&core.data, &mut registry);
-        match (noted, own) {
-            (Ok(()), Ok(credential)) => core.cluster.set_credential(credential),
-            (noted, own) => {
-                tracing::error!(?noted, own = ?own.err(), "cannot note a server");
-                return Reply::Refused(Refusal::Overloaded);
-            }
-        }
-    }
-    tracing::info!(label = peer.label, serial = peer.serial, ?kind, "enrolled");
-    Reply::Enrolled {
-        certificate: certificate.to_vec(),
-    }
 }
 
 /// How the server is.

@@ -8,6 +8,7 @@
 use crate::admin;
 use crate::cluster;
 use crate::core::{Core, Ending};
+use crate::enrol;
 use crate::link::{Destination, Link, Next, last_frame};
 use crate::manager;
 use crate::memory::Arrival;
@@ -90,6 +91,9 @@ pub(crate) async fn serve(core: Arc<Core>, connection: Connection, place: Pendin
         outcome = deadline => outcome,
         () = place.sent_away() => return,
     };
+    if !core.may_speak() {
+        return;
+    }
     match outcome {
         Ok(Ok(Some((session, link)))) => {
             let bulk = socket.filter(|_| link.role == ConnectionRole::Bulk);
@@ -152,7 +156,7 @@ impl Handshake<'_> {
         let challenge = (!self.encrypted).then(crate::data::random);
         let welcome = Welcome {
             version,
-            features: Features::OURS.common(hello.features),
+            features: self.features().common(hello.features),
             cluster,
             boot: self.core.data.boot,
             write_verifier: self.core.data.write_verifier,
@@ -191,9 +195,26 @@ impl Handshake<'_> {
         Ok(Some(joined))
     }
 
+    fn features(&self) -> Features {
+        match &self.core.lead {
+            Some(_) => Features::OURS,
+            None => Features::default(),
+        }
+    }
+
+    /// Whether somebody with this credential is let in now.
+    fn is_valid(&self, peer: &Peer) -> bool {
+        match (peer.kind, &self.core.member) {
+            (CredentialKind::Manager { epoch }, Some(member)) => member.obeys(self.core, epoch),
+            (CredentialKind::Manager { .. }, None) => false,
+            _ => self.core.credentials.contains(&peer.serial),
+        }
+    }
+
     /// A credential that this server does not know may be one that the manager has just given out.
     async fn look_again(&self, peer: &Result<Peer, wire::identity::IdentityError>) {
         if let (Some(member), Ok(peer)) = (&self.core.member, peer)
+            && !matches!(peer.kind, CredentialKind::Manager { .. })
             && !self.core.credentials.contains(&peer.serial)
         {
             member.look_again(self.core).await;
@@ -209,7 +230,7 @@ impl Handshake<'_> {
             tracing::info!(address = %self.peer, %error, "a client is not authenticated");
             Farewell::Unauthenticated
         })?;
-        if !self.core.credentials.contains(&peer.serial) {
+        if !self.is_valid(&peer) {
             tracing::info!(address = %self.peer, serial = peer.serial, "credential is not valid");
             return Err(Farewell::Unauthenticated.into());
         }
@@ -229,7 +250,7 @@ impl Handshake<'_> {
         );
         session.join(&link)?;
         // A credential revoked at this moment may not have seen this connection.
-        if !core.credentials.contains(&peer.serial) {
+        if !self.is_valid(&peer) {
             core.end_session(&session, Ending::Broken(Farewell::Unauthenticated));
             return Err(Farewell::Unauthenticated.into());
         }
@@ -245,24 +266,15 @@ impl Handshake<'_> {
             return Err(Farewell::Protocol.into());
         }
         let request = decode(&frame_in.body).map_err(|_| Farewell::Protocol)?;
-        let (secret, signing_request, label, server) = match request {
-            Request::Enrol {
-                secret,
-                signing_request,
-                label,
-            } => (secret, signing_request, label, None),
-            Request::EnrolServer {
-                secret,
-                signing_request,
-                label,
-                server,
-            } => (secret, signing_request, label, Some(server)),
-            _ => return Err(Farewell::Unauthenticated.into()),
-        };
+        if !matches!(
+            request,
+            Request::Enrol { .. } | Request::EnrolServer { .. } | Request::EnrolManager { .. }
+        ) {
+            return Err(Farewell::Unauthenticated.into());
+        }
         let reply = if self.encrypted {
             let core = self.core.clone();
-            let work = move || admin::enrol(&core, &secret, &signing_request, &label, server);
-            let outcome = tokio::task::spawn_blocking(work).await;
+            let outcome = tokio::task::spawn_blocking(move || enrol::answer(&core, request)).await;
             outcome.unwrap_or(Reply::Refused(Refusal::Overloaded))
         } else {
             // The secret has just crossed the line in the clear; it is worth nothing here.
@@ -363,6 +375,10 @@ async fn send(
     bulk: Option<Arc<BulkSocket>>,
 ) {
     let last = loop {
+        // What a manager says whose seat may be another one's is worth nothing.
+        if !core.may_speak() {
+            break None;
+        }
         if link.role == ConnectionRole::Main
             && !link.is_closed()
             && let Some(notice) = core.caching.next_notice(&session)
@@ -602,7 +618,7 @@ impl Receiver {
                 });
                 return;
             }
-            Request::Enrol { .. } | Request::EnrolServer { .. } => {
+            Request::Enrol { .. } | Request::EnrolServer { .. } | Request::EnrolManager { .. } => {
                 Reply::Refused(Refusal::Forbidden)
             }
             Request::Files(_) | Request::Object(_) => unreachable!("handled by the caller"),

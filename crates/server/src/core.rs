@@ -12,6 +12,7 @@ use crate::cluster::{Cluster, JoinedMember};
 use crate::data::{DataDirectory, Members, Registry, ValidCredentials};
 use crate::journal::Journal;
 use crate::judge::Judge;
+use crate::lead::Lead;
 use crate::lease::Caching;
 use crate::link::{Link, LinkKey};
 use crate::locks::Locks;
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) manager: Manager,
     pub(crate) storage: Arc<Storage>,
     pub(crate) cluster: Arc<Cluster>,
+    /// Of one of several managers: its seat.
+    pub(crate) lead: Option<Arc<Lead>>,
     /// Of a manager: who has joined.
     pub(crate) members: Option<Mutex<Members>>,
     /// Of a server that has joined.
@@ -81,6 +84,7 @@ impl Core {
         Ground {
             data: &self.data,
             cluster: &self.cluster,
+            lead: self.lead.as_ref(),
             runtime: &self.runtime,
         }
     }
@@ -94,8 +98,21 @@ impl Core {
     /// it again.
     pub(crate) fn note_locks(&self) {
         if !self.locks_noted.swap(true, Ordering::AcqRel) {
-            self.data.mark_locks(true);
+            self.mark_locks(true);
         }
+    }
+
+    /// Notes whether sessions hold locks.
+    pub(crate) fn mark_locks(&self, held: bool) {
+        match &self.lead {
+            Some(lead) => lead.mark_locks(held),
+            None => self.data.mark_locks(held),
+        }
+    }
+
+    /// Whether this server may say anything: one of several managers only while it leads.
+    pub(crate) fn may_speak(&self) -> bool {
+        self.lead.as_ref().is_none_or(|lead| lead.is_trusted())
     }
 
     /// Ends a session: its connections and leases go at once, its opens and locks when no worker is

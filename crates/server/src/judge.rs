@@ -43,7 +43,7 @@ impl Judge {
                 claimed.gid,
                 claimed.groups.into_vec(),
             )),
-            CredentialKind::Server => Err(Refusal::Forbidden),
+            CredentialKind::Server | CredentialKind::Manager { .. } => Err(Refusal::Forbidden),
             CredentialKind::User { uid } if uid != claimed.uid => Err(Refusal::ForeignUser),
             CredentialKind::User { uid } => {
                 let known = self.user(uid);

@@ -39,7 +39,9 @@
 //! | `volume` | exports, handles on the wire |
 //! | `judge` | for whom the server acts |
 //! | `storage` | stores, tickets, one dispatcher for each device |
+//! | `enrol` | credentials for join secrets |
 //! | `cluster` | storage servers of other machines |
+//! | `lead` | several managers: who leads, who stands by |
 //! | `manager` | reservations: calendars, their ledger, who gets which ticket |
 //! | `data` | the data directory |
 //! | `admin`, `background`, `reaper` | administration, visible work, what time does |
@@ -53,9 +55,11 @@ mod cluster;
 mod connection;
 mod core;
 mod data;
+mod enrol;
 mod error;
 mod journal;
 mod judge;
+mod lead;
 mod lease;
 mod link;
 mod locks;
@@ -74,7 +78,7 @@ mod volume;
 mod watch;
 
 pub use cluster::{Answer, Elsewhere, Line};
-pub use data::{DataError, Joining};
+pub use data::{DataError, Joining, JoiningManager, MetaAddress, MetaAddressError};
 pub use error::ServerError;
 pub use manager::{
     LedgerError, MANAGER_FORMAT_VERSION, Manager, ManagerError, Open as OpenEngine,

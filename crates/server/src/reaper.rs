@@ -95,7 +95,7 @@ fn note_locks(core: &Arc<Core>, now: Time, held: &mut Time) {
     } else if now.since(*held) > LOCKS_QUIET_TIME && core.locks_noted.load(Ordering::Acquire) {
         let core = core.clone();
         tokio::task::spawn_blocking(move || {
-            core.data.mark_locks(false);
+            core.mark_locks(false);
             core.locks_noted.store(false, Ordering::Release);
             // A lock granted in between found the mark still there and did not make it.
             if !core.locks.is_empty() {

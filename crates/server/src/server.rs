@@ -7,10 +7,14 @@ use crate::clock::Clock;
 use crate::cluster::{self, Cluster, JoinedMember, Line};
 use crate::connection;
 use crate::core::Core;
-use crate::data::{self, DataDirectory, Joining, Members, Registry};
+use crate::data::{
+    self, DataDirectory, Joining, JoiningManager, Lists, Members, MetaAddress, Registry,
+    VolumeRecord,
+};
 use crate::error::ServerError;
 use crate::journal::Journal;
 use crate::judge::Judge;
+use crate::lead::{self, Lead, Waiting};
 use crate::lease::Caching;
 use crate::locks::Locks;
 use crate::manager::Manager;
@@ -18,7 +22,7 @@ use crate::pending::{Pending, PendingPlace};
 use crate::pool::Pool;
 use crate::session::Sessions;
 use crate::storage::{self, NewStore, Scrubs, Storage, StorageError};
-use crate::volume::{Ground, Volume, Volumes};
+use crate::volume::{Ground, Volumes};
 use crate::{admin, reaper};
 use base::limits::{
     CONNECTIONS_MAX, CONNECTIONS_PENDING_MAX, HANDSHAKE_TIME_MAX, SESSIONS_MAX,
@@ -32,7 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use wire::identity::{ClientVerifier, Credential, Fingerprint, server_config};
 use wire::link::{Connection, LinkError};
@@ -51,6 +55,10 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time between two readings of all that a store has, if nobody says another. Errors that grow on
 /// disks are to be found before the second copy, or the backup, has some as well.
 const SCRUB_INTERVAL: Duration = Duration::from_secs(14 * 86_400);
+
+/// How often one of several managers tries to open a volume, and how long it waits in between.
+const VOLUME_TRIES: u32 = 20;
+const VOLUME_PAUSE: Duration = Duration::from_millis(500);
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
@@ -78,9 +86,13 @@ pub struct ServerConfig {
     pub stores_noted_interval: Duration,
     /// A way to other servers of the cluster; none for a server that is alone.
     pub line: Option<Arc<dyn Line>>,
-    /// HOST:PORT at which this server is reached, if it has joined a cluster; where it listens if
-    /// there is none.
+    /// HOST:PORT at which this server is reached, if it has joined a cluster or is one of several
+    /// managers; where it listens if there is none.
     pub addresses: Vec<String>,
+    /// Name of this machine, for lists.
+    pub label: String,
+    /// Of one of several managers: is told who leads while another one does.
+    pub standing_by: Option<watch::Sender<Option<String>>>,
 }
 
 impl ServerConfig {
@@ -99,6 +111,8 @@ impl ServerConfig {
             stores_noted_interval: STORES_NOTED_INTERVAL,
             line: None,
             addresses: Vec::new(),
+            label: String::new(),
+            standing_by: None,
         }
     }
 }
@@ -172,11 +186,42 @@ impl Server {
         data_dir: &Path,
         store: Option<&NewStore>,
     ) -> Result<InitOutcome, ServerError> {
-        let (cluster, admin) = DataDirectory::init_with(data_dir, |path| match store {
-            Some(store) => Self::add_store(path, store).map(drop),
+        let (cluster, admin) = DataDirectory::init_with(data_dir, None, |new| match store {
+            Some(store) => Self::add_store(new.path, store).map(drop),
             None => Ok(()),
         })?;
         Ok(InitOutcome { cluster, admin })
+    }
+
+    /// Makes a new cluster of which several servers can be managers: they keep together at `meta`
+    /// what all of them need. Such a server has no store.
+    ///
+    /// # Errors
+    /// [`ServerError::Data`].
+    pub async fn init_with_meta(
+        data_dir: &Path,
+        meta: &MetaAddress,
+    ) -> Result<InitOutcome, ServerError> {
+        let (path, meta) = (data_dir.to_owned(), meta.clone());
+        let runtime = tokio::runtime::Handle::current();
+        let making = tokio::task::spawn_blocking(move || {
+            DataDirectory::init_with(&path, Some(&meta), |new| {
+                runtime.block_on(lead::claim(&meta, new))
+            })
+        });
+        let made = making.await;
+        let made = made.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        let (cluster, admin) = made?;
+        Ok(InitOutcome { cluster, admin })
+    }
+
+    /// Begins a data directory for a manager that is to join others. It is completed when one of
+    /// them has given what they have in common.
+    ///
+    /// # Errors
+    /// [`ServerError::Data`].
+    pub fn prepare_manager(data_dir: &Path) -> Result<JoiningManager, ServerError> {
+        Ok(DataDirectory::join_managers(data_dir)?)
     }
 
     /// Begins a data directory for a server that is to join a cluster: with an identity, and a
@@ -244,14 +289,40 @@ impl Server {
         if opening.addresses.is_empty() {
             opening.addresses.push(address.to_string());
         }
-        let opened = tokio::task::spawn_blocking(move || open(&opening)).await;
-        let core = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-        let tls = server_config(&core.data.server, &core.client_verifier)?;
+        let path = config.data_dir.clone();
+        let entering = move || {
+            let data = DataDirectory::enter(&path)?;
+            let server = storage::identity(&path)?;
+            Ok::<_, ServerError>((data, server))
+        };
+        let (data, server) = blocking(entering).await?;
+        let client_verifier = ClientVerifier::new(&data.server)?;
+        let tls = server_config(&data.server, &client_verifier)?;
         if config.plain && !address.ip().is_loopback() {
             tracing::warn!(%address, "connections without TLS can be read and changed on the way");
         }
         let listen_error = |source| ServerError::Listen { address, source };
-        let listener = socket.listen(BACKLOG).map_err(listen_error)?;
+        let (listener, core) = if let Some(meta) = &data.meta {
+            let listener = socket.listen(BACKLOG).map_err(listen_error)?;
+            let waiting = Waiting {
+                data: &data,
+                address: meta,
+                server,
+                label: &opening.label,
+                addresses: &opening.addresses,
+                listener: &listener,
+                tls: tls.clone(),
+                plain: config.plain,
+                told: config.standing_by.clone(),
+            };
+            let (lead, from) = lead::wait(&waiting).await?;
+            let core = blocking(move || open(&opening, data, Some(Arc::new(lead)))).await?;
+            tokio::time::sleep_until(from).await;
+            (listener, core)
+        } else {
+            let core = blocking(move || open(&opening, data, None)).await?;
+            (socket.listen(BACKLOG).map_err(listen_error)?, core)
+        };
         let stop = Arc::new(Notify::new());
         let accept = Accept {
             core: core.clone(),
@@ -275,9 +346,19 @@ impl Server {
     }
 }
 
+async fn blocking<T: Send + 'static>(
+    act: impl FnOnce() -> Result<T, ServerError> + Send + 'static,
+) -> Result<T, ServerError> {
+    let done = tokio::task::spawn_blocking(act).await;
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}
+
 /// Everything that blocks: files, keys, exports.
-fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
-    let (data, mut registry) = DataDirectory::open(&config.data_dir)?;
+fn open(
+    config: &ServerConfig,
+    data: DataDirectory,
+    lead: Option<Arc<Lead>>,
+) -> Result<Arc<Core>, ServerError> {
     let clock = Clock::start();
     let sessions = Arc::new(Sessions::new());
     let opening = storage::Opening {
@@ -289,28 +370,27 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     let runtime = tokio::runtime::Handle::current();
     let line = config.line.clone();
     let cluster = Arc::new(Cluster::new(storage.clone(), line, runtime.clone()));
-    let members = meet(&data, &mut registry, &cluster)?;
+    let (registry, members) = gather(&data, lead.as_deref(), &cluster)?;
     let volumes = Volumes::default();
     let ground = Ground {
         data: &data,
         cluster: &cluster,
+        lead: lead.as_ref(),
         runtime: &runtime,
     };
     for record in registry.volumes() {
-        volumes.add(record, &ground);
+        serve_volume(&volumes, record, &ground);
     }
-    let is_parallel = |volume: &Arc<Volume>| volume.tree.parallel().is_some();
-    let has_parallel = volumes.list().iter().any(is_parallel);
-    let had_locks = data.had_locks();
+    let has_parallel = volumes.has_parallel();
+    let had_locks = had_locks(&data, lead.as_deref())?;
     let journal = Journal::open(data.path(), &volumes, data.lost_unflushed)?;
     data.begin_run()?;
     let background = Background::default();
     let scrubs = Scrubs::start(&storage, &background, config.scrub_interval);
     let scrubs = scrubs.map_err(StorageError::Thread)?;
-    let manager = match members {
-        Some(_) => Manager::open(data.path(), &cluster)?,
-        None => Manager::none(),
-    };
+    let manager = members.as_ref().map_or(Ok(Manager::none()), |_| {
+        Manager::open(data.path(), &cluster, lead.as_ref())
+    })?;
     let member = joined(&data, config);
     let core = Arc::new(Core {
         client_verifier: ClientVerifier::new(&data.server)?,
@@ -329,6 +409,7 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
         background,
         scrubs,
         cluster,
+        lead,
         members: members.map(Mutex::new),
         member,
         stopping: AtomicBool::new(false),
@@ -342,6 +423,43 @@ fn open(config: &ServerConfig) -> Result<Arc<Core>, ServerError> {
     });
     begin(&core);
     Ok(core)
+}
+
+/// The lists, and who has joined, as they are now; none of one that is no manager.
+fn gather(
+    data: &DataDirectory,
+    lead: Option<&Lead>,
+    cluster: &Arc<Cluster>,
+) -> Result<(Registry, Option<Members>), ServerError> {
+    let Some(lead) = lead else {
+        let mut registry = Registry::open(Lists::Directory(data.path().to_owned()))?;
+        let members = meet(data, &mut registry, cluster)?;
+        return Ok((registry, members));
+    };
+    let registry = Registry::open(lead.lists())?;
+    cluster.set_credential(lead.credential(data)?);
+    let members = know(Members::open(lead.lists())?, cluster);
+    Ok((registry, Some(members)))
+}
+
+/// Whether sessions may have held locks when somebody served last.
+fn had_locks(data: &DataDirectory, lead: Option<&Lead>) -> Result<bool, ServerError> {
+    match lead {
+        Some(lead) => Ok(lead.had_locks()?),
+        None => Ok(data.had_locks()),
+    }
+}
+
+/// Opens a volume. What is in a cluster's engine may not be there for a moment, as when a member
+/// was killed together with the manager that led; then it is tried again.
+fn serve_volume(volumes: &Volumes, record: &VolumeRecord, ground: &Ground<'_>) {
+    for _ in 0..VOLUME_TRIES {
+        let is_served = volumes.add(record, ground).is_some();
+        if is_served || !ground.lead.is_some_and(|lead| lead.is_trusted()) {
+            return;
+        }
+        std::thread::sleep(VOLUME_PAUSE);
+    }
 }
 
 /// Begins the work that nobody asks for.
@@ -364,19 +482,24 @@ fn meet(
     if data.authority.is_none() {
         return Ok(None);
     }
-    let members = Members::open(data.path())?;
-    if !members.list().is_empty() {
-        match data::manager_credential(data, registry) {
-            Ok(credential) => cluster.set_credential(credential),
-            Err(error) => tracing::error!(%error, "storage servers cannot be asked"),
-        }
-        for member in members.list() {
-            cluster.know(member.clone());
-        }
-        // So that volumes find the stores that are there.
-        tokio::runtime::Handle::current().block_on(cluster.look());
+    let members = Members::open(Lists::Directory(data.path().to_owned()))?;
+    if members.list().is_empty() {
+        return Ok(Some(members));
     }
-    Ok(Some(members))
+    match data::manager_credential(data, registry) {
+        Ok(credential) => cluster.set_credential(credential),
+        Err(error) => tracing::error!(%error, "storage servers cannot be asked"),
+    }
+    Ok(Some(know(members, cluster)))
+}
+
+/// Looks at those who have joined, so that volumes find the stores that are there.
+fn know(members: Members, cluster: &Arc<Cluster>) -> Members {
+    for member in members.list() {
+        cluster.know(member.clone());
+    }
+    tokio::runtime::Handle::current().block_on(cluster.look());
+    members
 }
 
 /// What a server has that has joined; none of the manager.
@@ -388,8 +511,7 @@ fn joined(data: &DataDirectory, config: &ServerConfig) -> Option<JoinedMember> {
         tracing::error!("there is no way to the manager");
         return None;
     };
-    let (managers, addresses) = (data.managers.clone(), config.addresses.clone());
-    Some(JoinedMember::new(line, &data.server, managers, addresses))
+    Some(JoinedMember::new(line, data, config.addresses.clone()))
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
@@ -464,7 +586,7 @@ async fn serve(
     }
 }
 
-async fn accept(
+pub(crate) async fn accept(
     stream: TcpStream,
     peer: SocketAddr,
     tls: Arc<rustls::ServerConfig>,
@@ -526,6 +648,15 @@ impl RunningServer {
         admin::status(&self.core, true)
     }
 
+    /// Waits until another manager may lead: this one says nothing any more, and is to begin anew.
+    /// For ever of a manager that is alone.
+    pub async fn deposed(&self) {
+        match &self.core.lead {
+            Some(lead) => lead.seat.lost().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Stops: accepts nobody any more, says farewell to everybody, finishes what is being carried
     /// out, within seconds.
     pub async fn shutdown(mut self) {
@@ -548,7 +679,7 @@ impl RunningServer {
             core.storage.stop();
             // What nobody holds when the server stops in order, nobody can want back.
             if core.locks.is_empty() {
-                core.data.mark_locks(false);
+                core.mark_locks(false);
             }
         });
         if stopped.await.is_err() {

@@ -13,7 +13,8 @@
 
 use crate::cluster::Cluster;
 use crate::data::{DataDirectory, VolumePlace, VolumeRecord};
-use crate::tree::{Parallel, ParallelError, Tree};
+use crate::lead::Lead;
+use crate::tree::{NamesPlace, Parallel, ParallelError, Tree};
 use base::limits::{ADMIN_TEXT_BYTES_MAX, HANDLE_BYTES_MAX};
 use base::{FsError, Handle, VolumeId};
 use export::{Export, ExportError, ExportOptions};
@@ -48,6 +49,8 @@ pub(crate) enum VolumeError {
 pub(crate) struct Ground<'a> {
     pub(crate) data: &'a DataDirectory,
     pub(crate) cluster: &'a Arc<Cluster>,
+    /// Of one of several managers.
+    pub(crate) lead: Option<&'a Arc<Lead>>,
     pub(crate) runtime: &'a Runtime,
 }
 
@@ -75,6 +78,7 @@ impl Volume {
         let Ground {
             data,
             cluster,
+            lead,
             runtime,
         } = *ground;
         let (tree, read_only) = match &record.place {
@@ -84,8 +88,11 @@ impl Volume {
             }
             VolumePlace::Parallel(parallel) => {
                 let key = data.names_key;
-                let (path, id) = (data.path(), record.id);
-                let opened = Parallel::open(path, id, *parallel, key, cluster, runtime)?;
+                let place = match lead {
+                    Some(lead) => NamesPlace::Shared(lead),
+                    None => NamesPlace::Directory(data.path()),
+                };
+                let opened = Parallel::open(place, record.id, *parallel, key, cluster, runtime)?;
                 (Tree::Parallel(opened), false)
             }
         };
@@ -254,6 +261,12 @@ impl Volumes {
             .values()
             .filter_map(|s| s.volume.clone().ok())
             .collect()
+    }
+
+    /// Whether files of one of them lie in stores.
+    pub(crate) fn has_parallel(&self) -> bool {
+        let list = self.list();
+        list.iter().any(|volume| volume.tree.parallel().is_some())
     }
 
     pub(crate) fn summaries(&self) -> Vec<VolumeSummary> {

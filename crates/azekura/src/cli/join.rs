@@ -34,7 +34,8 @@ pub(super) struct Create {
     #[arg(value_name = "ADDR")]
     server: Address,
     /// For whom the credential speaks: host (all users of a machine), user:UID (one user), admin;
-    /// or storage, for a server that keeps objects and speaks for nobody
+    /// storage, for a server that keeps objects and speaks for nobody; or manager, for one that can
+    /// take this one's place and is trusted with all of the cluster
     #[arg(long, default_value = "host", value_parser = parse_kind)]
     kind: CredentialKind,
     /// How long it can be used
@@ -95,7 +96,7 @@ impl Create {
             "good for one {} credential until {until}; there: {}",
             show_kind(*kind),
             match kind {
-                CredentialKind::Server => {
+                CredentialKind::Server | CredentialKind::Manager { .. } => {
                     format!("azekura server --data DIR --listen ADDR --join {server} -")
                 }
                 _ => format!("azekura login {server} -"),
@@ -134,12 +135,14 @@ fn parse_kind(text: &str) -> Result<CredentialKind, String> {
         "host" => Ok(CredentialKind::Host),
         "admin" => Ok(CredentialKind::Admin),
         "storage" => Ok(CredentialKind::Server),
+        "manager" => Ok(CredentialKind::Manager { epoch: 0 }),
         _ => text
             .strip_prefix("user:")
             .and_then(|uid| uid.parse().ok())
             .map(|uid| CredentialKind::User { uid })
             .ok_or_else(|| {
-                "it is host, admin, storage or user:UID with a number, as in user:1000".to_owned()
+                "it is host, admin, storage, manager or user:UID with a number, as in user:1000"
+                    .to_owned()
             }),
     }
 }
@@ -151,6 +154,7 @@ pub(super) fn show_kind(kind: CredentialKind) -> String {
         CredentialKind::Host => "host".to_owned(),
         CredentialKind::User { uid } => format!("user:{uid}"),
         CredentialKind::Server => "storage".to_owned(),
+        CredentialKind::Manager { .. } => "manager".to_owned(),
     }
 }
 
@@ -160,7 +164,7 @@ mod tests {
 
     #[test]
     fn kinds_are_written_as_they_are_read() {
-        for text in ["host", "admin", "storage", "user:1000"] {
+        for text in ["host", "admin", "storage", "manager", "user:1000"] {
             assert_eq!(parse_kind(text).map(show_kind).as_deref(), Ok(text));
         }
         for bad in ["", "root", "user:", "user:aya", "user:-1"] {

@@ -2,30 +2,37 @@
 
 use super::login::{LOGIN_TIME, read_join};
 use super::store;
-use crate::address::Address;
+use crate::address::{Address, AddressError};
 use crate::config::{Config, Span};
 use crate::connect::{host_name, resolve, runtime};
 use crate::errors::{Code, Context, Failure, Result};
 use crate::line::Sessions;
 use crate::{enrol, notify, output};
 use ::server::{
-    DataError, MissingStore, NewStore, RunningServer, Server as Service, ServerConfig, ServerError,
+    BoundServer, DataError, MetaAddress, MissingStore, NewStore, RunningServer, Server as Service,
+    ServerConfig, ServerError,
 };
 use ::store::device::Direction;
 use base::{ByteSize, Rate, StoreId};
 use rustix::process::{Resource, Rlimit};
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::process::Command;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use wire::identity::Credential;
 
 /// Serve volumes; stays in the foreground
 ///
 /// With --init a new cluster is made in the data directory if there is none yet, and its
 /// administrator's credential is kept for this user, who needs no log-in on this machine. With
-/// --join the server keeps objects for a cluster that is there: files of its parallel volumes are
-/// striped over the stores of all its servers. The server ends in order upon SIGTERM or SIGINT.
+/// --join the server belongs to a cluster that is there. It keeps objects, and files of parallel
+/// volumes are striped over the stores of all servers; or it is a manager beside others, stands by,
+/// and takes the place of one that is gone. The server ends in order upon SIGTERM or SIGINT.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  azekura server --data ./srv --listen 127.0.0.1:7700 --init\n  \
@@ -37,18 +44,23 @@ pub(super) struct Server {
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// HOST:PORT to listen on; port 0 takes a free one
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = one_address)]
     listen: Address,
     /// Make a new cluster if the data directory has none
     #[arg(long, group = "begin")]
     init: bool,
+    /// With --init: keep what managers have to know in this etcd cluster, so that several servers
+    /// can be managers; such a server keeps no objects. The directory remembers it
+    #[arg(long, value_name = "etcd://HOST:PORT,...[/PREFIX]", requires = "init")]
+    meta: Option<MetaAddress>,
     /// Join the cluster of this manager if the data directory belongs to none yet, by a join string
-    /// of `azekura join create ADDR --kind storage`; `-` reads it from a terminal or a pipe
+    /// of `azekura join create ADDR --kind storage`, or `--kind manager`; `-` reads it from a
+    /// terminal or a pipe
     #[arg(long, num_args = 2, value_names = ["ADDR", "-|JOIN_STRING"], group = "begin")]
     join: Option<Vec<String>>,
     /// HOST:PORT at which others reach this server, if that is not where it listens; may be
     /// repeated, the best first
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = one_address)]
     address: Vec<Address>,
     /// With --init or --join: size of the store that is made in the data directory; 0 for none.
     /// Without it 1 GiB, or a quarter of what is free there if that is less
@@ -113,16 +125,13 @@ impl Server {
         let bound = Service::bind(listen).await?;
         let address = bound.address();
         let is_new = match (self.init, &self.join) {
-            (true, _) => self.initialise(&data)?,
+            (true, _) => self.initialise(&data).await?,
             (false, Some(join)) => self.enter(&data, join).await?,
             (false, None) => false,
         };
         self.add_stores(&data)?;
         // Before it answers: whoever gets through shall find the credential.
-        let named = Address {
-            port: address.port(),
-            ..self.listen.clone()
-        };
+        let named = Address::new(&self.listen.host, address.port());
         share_admin(config, &data, &named, address)?;
         let mut settings = ServerConfig::new(data.clone(), listen);
         settings.plain = self.plain;
@@ -138,13 +147,19 @@ impl Server {
         }
         let days = Duration::from_secs(86_400).checked_mul(self.scrub_days);
         settings.scrub_interval = days.filter(|time| !time.is_zero());
-        let running = Service::start_on(bound, settings).await?;
+        settings.label = host_name();
+        let Some(running) = begin(bound, settings, &mut signals).await? else {
+            return Ok(());
+        };
         announce(&running)?;
         tell_missing(&running);
         if is_new {
             tell_rates(&running);
         }
-        signals.wait().await;
+        tokio::select! {
+            () = signals.wait() => {}
+            () = running.deposed() => return anew(address),
+        }
         notify::tell("STOPPING=1");
         running.shutdown().await;
         Ok(())
@@ -164,6 +179,16 @@ impl Server {
         let join = read_join(string.clone()).await?;
         // Before the store is made, which takes a while.
         enrol::check(&manager, &join).await?;
+        // Whether the join string is for a manager only those know who have made it.
+        if self.has_no_store() {
+            let joining = Service::prepare_manager(data)?;
+            let given = enrol::enrol_manager(&manager, &join, &host_name(), LOGIN_TIME).await?;
+            if let Some((admin, given)) = given {
+                let completed = joining.complete(&admin, &given);
+                completed.map_err(ServerError::from)?;
+                return Ok(true);
+            }
+        }
         let size = self.check_store(data)?;
         let store = NewStore {
             path: PathBuf::from(FIRST_STORE),
@@ -172,7 +197,8 @@ impl Server {
         let joining = Service::prepare_join(data, (size > 0).then_some(&store))?;
         let own = Some(joining.server());
         let credential = enrol::enrol(&manager, &join, &host_name(), own, LOGIN_TIME).await?;
-        let completed = joining.complete(&credential, vec![manager.to_string()]);
+        let managers = manager.each().map(|one| one.to_string()).collect();
+        let completed = joining.complete(&credential, managers);
         completed.map_err(ServerError::from)?;
         Ok(true)
     }
@@ -187,14 +213,19 @@ impl Server {
             false => self.listen.host.clone(),
         };
         let port = bound.port();
-        vec![Address { host, port }.to_string()]
+        vec![Address::new(host, port).to_string()]
     }
 
     /// Makes a cluster unless there is one; says whether it did.
-    fn initialise(&self, data: &Path) -> Result<bool> {
+    async fn initialise(&self, data: &Path) -> Result<bool> {
         // What cannot be seen is not to be made anew.
         if Service::has_cluster(data)? {
             return Ok(false);
+        }
+        if let Some(meta) = &self.meta {
+            self.refuse_stores()?;
+            Service::init_with_meta(data, meta).await?;
+            return Ok(true);
         }
         let size = self.check_store(data)?;
         let store = NewStore {
@@ -223,6 +254,23 @@ impl Server {
         Ok(size)
     }
 
+    /// Whether nothing says that it is to have one.
+    fn has_no_store(&self) -> bool {
+        self.store_size.is_none_or(|size| size.0 == 0) && self.store.is_empty()
+    }
+
+    /// One of several managers keeps no objects: what lay there would go with it.
+    fn refuse_stores(&self) -> Result<()> {
+        if self.has_no_store() {
+            return Ok(());
+        }
+        let message = "a server that is one of several managers has no store";
+        Err(Failure::new(Code::Invalid, message).hint(
+            "start another one for it on this machine, with a data directory and a port of its \
+             own: azekura join create ADDR --kind storage",
+        ))
+    }
+
     /// Takes stores over that were made elsewhere.
     fn add_stores(&self, data: &Path) -> Result<()> {
         if !self.store.is_empty() && !Service::has_cluster(data)? {
@@ -249,7 +297,10 @@ impl Server {
         }
         if !there {
             check_rights(data)?;
-            self.check_store(data)?;
+            match self.meta {
+                Some(_) => self.refuse_stores()?,
+                None => self.check_store(data).map(drop)?,
+            }
         }
         for path in &self.store {
             let path = std::path::absolute(path).context(path.display())?;
@@ -261,6 +312,92 @@ impl Server {
             data.display()
         ))
     }
+}
+
+/// One server, and not several managers.
+fn one_address(text: &str) -> Result<Address, AddressError> {
+    let address: Address = text.parse()?;
+    match address.others.is_empty() {
+        true => Ok(address),
+        false => Err(AddressError(format!("{text:?} are several addresses"))),
+    }
+}
+
+/// How long a manager waits before it begins anew because it could not lead.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Starts it. One of several managers says that it stands by, and waits for its turn; none if it is
+/// to end before that.
+async fn begin(
+    bound: BoundServer,
+    mut settings: ServerConfig,
+    signals: &mut Signals,
+) -> Result<Option<RunningServer>> {
+    let address = bound.address();
+    let (tell, mut told) = watch::channel(None);
+    settings.standing_by = Some(tell);
+    let mut stands_by = false;
+    let mut starting = pin!(Service::start_on(bound, settings));
+    loop {
+        tokio::select! {
+            running = &mut starting => return match running {
+                Err(error) if stands_by => {
+                    // It may be better in a moment; nobody else can take this place.
+                    output::note(Failure::from(error));
+                    tokio::time::sleep(PAUSE).await;
+                    anew(address).map(|()| None)
+                }
+                running => Ok(Some(running?)),
+            },
+            () = signals.wait() => return Ok(None),
+            Ok(()) = told.changed() => {
+                stands_by = true;
+                let leader = told.borrow_and_update().clone().unwrap_or_default();
+                stand_by(address, &leader)?;
+            }
+        }
+    }
+}
+
+fn stand_by(address: SocketAddr, leader: &str) -> Result<()> {
+    let leader = match leader {
+        "" => "nobody".to_owned(),
+        leader => output::plain(leader),
+    };
+    output::line(format_args!(
+        "azekura server: standing by on {address}, {leader} leads"
+    ))?;
+    notify::tell("READY=1");
+    Ok(())
+}
+
+/// Begins anew as the same process: nothing is left of what a manager had in memory whose seat is
+/// another one's now, and nothing of it is under way any more.
+fn anew(address: SocketAddr) -> Result<()> {
+    tracing::warn!("the seat is another manager's; this one begins anew");
+    let program = std::env::current_exe().context("this program")?;
+    let arguments = at_same_address(std::env::args_os().skip(1), address);
+    let failed = Command::new(program).args(arguments).exec();
+    Err(Failure::local("cannot begin anew", failed))
+}
+
+/// Arguments of a server that is to listen where it did, although it may have been told to take any
+/// port.
+fn at_same_address(
+    arguments: impl Iterator<Item = OsString>,
+    address: SocketAddr,
+) -> Vec<OsString> {
+    let mut is_next = false;
+    let at_port = |argument: OsString| {
+        let text = argument.to_str().unwrap_or_default();
+        let is_address = std::mem::replace(&mut is_next, text == "--listen");
+        let any = text.strip_suffix(":0");
+        match any.filter(|any| is_address || any.starts_with("--listen=")) {
+            Some(any) => format!("{any}:{}", address.port()).into(),
+            None => argument,
+        }
+    };
+    arguments.map(at_port).collect()
 }
 
 /// The store that a new server has, in its data directory.
@@ -365,10 +502,7 @@ fn share_admin(config: &Config, data: &Path, named: &Address, listen: SocketAddr
 /// The addresses by which a user of this machine would call the server.
 fn addresses(named: &Address, listen: SocketAddr) -> Vec<Address> {
     let port = listen.port();
-    let host = |host: &str| Address {
-        host: host.to_owned(),
-        port,
-    };
+    let host = |host: &str| Address::new(host, port);
     let mut all = vec![named.clone(), Address::from(listen)];
     if listen.ip().is_unspecified() {
         all.extend([host("127.0.0.1"), host("::1"), host(&host_name())]);
@@ -434,6 +568,19 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_begins_anew_listens_where_it_did() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 7));
+        let shown = |text: &str| {
+            let arguments = text.split(' ').map(OsString::from);
+            at_same_address(arguments, address).join(" ".as_ref())
+        };
+        let apart = "server --listen h:0 --data d:0";
+        assert_eq!(shown(apart), "server --listen h:7 --data d:0");
+        assert_eq!(shown("server --listen=[::1]:0"), "server --listen=[::1]:7");
+        assert_eq!(shown("server --listen h:70"), "server --listen h:70");
+    }
 
     #[test]
     fn a_server_on_all_addresses_is_known_by_the_near_ones() {

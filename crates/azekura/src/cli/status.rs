@@ -11,8 +11,8 @@ use base::Rate;
 use client::transport::{Call, Transport, TransportOptions};
 use serde_json::{Value, json};
 use wire::message::{
-    AdminReply, AdminRequest, ClusterReply, ClusterRequest, ObjectReply, ObjectRequest, Reply,
-    ServerStatus, ServerSummary, SessionSummary, StoreSummary, WorkerSummary,
+    AdminReply, AdminRequest, ClusterReply, ClusterRequest, ManagerSummary, ObjectReply,
+    ObjectRequest, Reply, ServerStatus, ServerSummary, SessionSummary, StoreSummary, WorkerSummary,
 };
 
 /// Show how a server is: volumes, sessions, background work
@@ -31,14 +31,19 @@ pub(super) struct Status {
 
 impl Status {
     pub(super) fn run(self, config: &Config) -> Result<()> {
-        let (status, stores) = runtime()?.block_on(self.ask(config))?;
+        let (status, stores, managers) = runtime()?.block_on(self.ask(config))?;
         if self.json {
-            return output::json(&status_json(&self.server, &status, &stores));
+            let mut json = status_json(&self.server, &status, &stores);
+            json["managers"] = managers.iter().map(manager_json).collect();
+            return output::json(&json);
         }
-        output::write(&page(&self.server, &status, &stores))
+        output::write(&page(&self.server, &status, &stores, &managers))
     }
 
-    async fn ask(&self, config: &Config) -> Result<(ServerStatus, Vec<Stores>)> {
+    async fn ask(
+        &self,
+        config: &Config,
+    ) -> Result<(ServerStatus, Vec<Stores>, Vec<ManagerSummary>)> {
         let options = TransportOptions {
             connections: 1,
             ..TransportOptions::default()
@@ -48,14 +53,22 @@ impl Status {
         let stores = transport.submit_object(ObjectRequest::Stores, Call::metadata());
         let stores = stores.response().await;
         let elsewhere = self.elsewhere(&transport).await;
+        // Servers of earlier versions are alone, and do not know the question.
+        let managers = match transport.has_managers() {
+            true => transport.cluster_request(ClusterRequest::Managers).await,
+            false => Ok(ClusterReply::Managers(Vec::new())),
+        };
         transport.close(GOODBYE_TIME_MAX).await;
         let mut servers = elsewhere?;
+        let ClusterReply::Managers(managers) = managers? else {
+            return Err(unexpected_reply(&self.server));
+        };
         match (status?, stores?.reply) {
             (AdminReply::Status(status), Reply::Object(ObjectReply::Stores(stores))) => {
                 if let Some(own) = servers.iter_mut().find(|own| own.server.is_here) {
                     own.stores = stores;
                 }
-                Ok((status, servers))
+                Ok((status, servers, managers))
             }
             _ => Err(unexpected_reply(&self.server)),
         }
@@ -144,6 +157,16 @@ fn server_json(server: &ServerSummary) -> Value {
     })
 }
 
+fn manager_json(manager: &ManagerSummary) -> Value {
+    json!({
+        "id": manager.server.to_string(),
+        "label": manager.label,
+        "addresses": manager.addresses,
+        "leads": manager.leads,
+        "is_there": manager.is_there,
+    })
+}
+
 fn store_json(server: &ServerSummary, store: &StoreSummary) -> Value {
     let by_class = |[tickets, users, own]: [u64; 3]| {
         let names = ["reserved", "unreserved", "background"];
@@ -193,7 +216,12 @@ const OLDER_HINT: &str = "put the newest one back, or give up what was written s
                           how";
 
 /// The status for people.
-fn page(server: &Address, status: &ServerStatus, servers: &[Stores]) -> String {
+fn page(
+    server: &Address,
+    status: &ServerStatus,
+    servers: &[Stores],
+    managers: &[ManagerSummary],
+) -> String {
     let up = seconds(status.seconds_up);
     let version = output::plain(&status.version);
     let mut page = format!(
@@ -204,6 +232,7 @@ fn page(server: &Address, status: &ServerStatus, servers: &[Stores]) -> String {
         page += "\n";
         page += &volume_table(&status.volumes);
     }
+    page += &managers_table(managers);
     if servers.len() > 1 {
         let head = ["SERVER", "ADDRESS", "STORES", "SPACE", "FREE", "STATE"];
         let rows: Vec<[String; 6]> = servers.iter().map(|of| server_row(&of.server)).collect();
@@ -243,21 +272,39 @@ fn page(server: &Address, status: &ServerStatus, servers: &[Stores]) -> String {
         page += &output::table(head, &rows);
     }
     if !status.workers.is_empty() {
-        let rows: Vec<[String; 3]> = status
-            .workers
-            .iter()
-            .map(|worker| {
-                [
-                    worker.name.clone(),
-                    worker.state.clone(),
-                    worker.progress.to_string(),
-                ]
-            })
-            .collect();
+        let row = |worker: &WorkerSummary| {
+            let (name, state) = (worker.name.clone(), worker.state.clone());
+            [name, state, worker.progress.to_string()]
+        };
+        let rows: Vec<[String; 3]> = status.workers.iter().map(row).collect();
         page += "\n";
         page += &output::table(["WORK", "STATE", "DONE"], &rows);
     }
     page
+}
+
+fn managers_table(managers: &[ManagerSummary]) -> String {
+    if managers.is_empty() {
+        return String::new();
+    }
+    let rows: Vec<[String; 3]> = managers.iter().map(manager_row).collect();
+    format!(
+        "\n{}",
+        output::table(["MANAGER", "ADDRESS", "STATE"], &rows)
+    )
+}
+
+fn manager_row(manager: &ManagerSummary) -> [String; 3] {
+    let state = match (manager.leads, manager.is_there) {
+        (true, _) => "leads",
+        (false, true) => "stands by",
+        (false, false) => "away",
+    };
+    [
+        output::plain(&manager.label),
+        output::plain(&manager.addresses.join(", ")),
+        state.to_owned(),
+    ]
 }
 
 fn server_row(server: &ServerSummary) -> [String; 6] {

@@ -28,6 +28,7 @@
 //! | `servers` | several servers of one cluster |
 //! | `partition` | machines that cannot reach each other |
 //! | `stories` | what the program is for, as it is told |
+//! | `managers` | several managers of one cluster, on etcd |
 //! | `terminal` | what is asked on a terminal |
 
 #[cfg(test)]
@@ -50,9 +51,15 @@ mod disk;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]
+mod etcd;
+#[cfg(test)]
 mod holes;
 #[cfg(test)]
+mod launched;
+#[cfg(test)]
 mod line;
+#[cfg(test)]
+mod managers;
 #[cfg(test)]
 mod mapping;
 #[cfg(test)]

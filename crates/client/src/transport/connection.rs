@@ -4,7 +4,7 @@ use super::bulk::{Bulk, WARMING_REQUEST};
 use super::dial::{self, ConnectError, Dialled};
 use super::state::{Answers, Delivered, Waiter};
 use super::warming::Warming;
-use super::{CallError, Response, Shared};
+use super::{CallError, Response, Shared, places};
 use crate::clock::now;
 use base::WriteVerifier;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::frame::{Frame, FrameKind};
 use wire::link::{BulkSocket, Connection, FrameReader, FrameWriter, LinkError};
-use wire::message::{Farewell, Notice, ObjectReply, Reply, Welcome, decode};
+use wire::message::{Farewell, Features, Notice, ObjectReply, Reply, Welcome, decode};
 use wire::session::ConnectionIndex;
 
 /// First wait after a failed try to connect; doubles up to [`RETRY_TIME_MAX`].
@@ -39,8 +39,10 @@ async fn keep(shared: &Arc<Shared>, index: usize, mut stood: bool) {
     while !shared.lock().is_over(index) {
         let last_boot = shared.lock().boot;
         let hello = dial::hello(&shared.endpoint, shared.session_id, index, last_boot);
+        let addresses = shared.places.all();
         let dialled = dial::dial(
             &shared.endpoint,
+            &addresses,
             shared.tls.as_ref(),
             hello,
             &[],
@@ -70,7 +72,11 @@ async fn keep(shared: &Arc<Shared>, index: usize, mut stood: bool) {
                         // a connection that is closed with data unread takes its last words along.
                         break;
                     }
-                    tracing::warn!(%reason, "the server refuses");
+                    if dial::is_standby(&error) {
+                        tracing::debug!(%reason, "nobody leads");
+                    } else {
+                        tracing::warn!(%reason, "the server refuses");
+                    }
                 } else {
                     tracing::debug!(connection = index, %error, "cannot connect");
                 }
@@ -85,6 +91,7 @@ async fn keep(shared: &Arc<Shared>, index: usize, mut stood: bool) {
 async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) {
     let Dialled {
         connection,
+        address,
         welcome,
         greeting_time,
     } = dialled;
@@ -120,6 +127,12 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
     notify(shared, |listener| {
         listener.on_verifier(shared.verifier(&welcome));
     });
+    if index == 0 {
+        shared.places.prefer(address);
+        if welcome.features.have(Features::MANAGERS) && shared.endpoint.server.is_none() {
+            tokio::spawn(places::learn(Arc::downgrade(shared)));
+        }
+    }
     if index == 0 && again {
         notify(shared, |listener| {
             listener.on_connected(boot_changed, !welcome.session_known);
@@ -129,6 +142,7 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
     let outcome = tokio::select! {
         outcome = receive(shared, connection, &welcome, reader) => outcome,
         outcome = send(shared, connection, writer, bulk) => outcome,
+        () = shared.leave.notified() => Err(LinkError::Closed),
     };
     if let Err(error) = outcome {
         tracing::debug!(connection = index, %error, "connection lost");

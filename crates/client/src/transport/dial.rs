@@ -20,7 +20,7 @@ use wire::version::WireVersion;
 pub struct Endpoint {
     /// As the user wrote it, for messages.
     pub name: String,
-    /// Addresses to try in turn.
+    /// Addresses to try in turn: of one server, or of several managers, of which one answers.
     pub addresses: Vec<SocketAddr>,
     /// Credential of this client.
     pub credential: Arc<Credential>,
@@ -68,6 +68,8 @@ pub enum ConnectError {
 /// A connection that has been welcomed.
 pub(super) struct Dialled {
     pub(super) connection: Connection,
+    /// Where it is.
+    pub(super) address: SocketAddr,
     pub(super) welcome: Welcome,
     /// From the greeting to its answer: one round trip, and a moment at the server.
     pub(super) greeting_time: Duration,
@@ -112,46 +114,62 @@ pub(super) fn tls(endpoint: &Endpoint) -> Result<Option<Arc<ClientConfig>>, Conn
     Ok(Some(wire::identity::client_config(&endpoint.credential)?))
 }
 
-/// Connects to the first address that answers and exchanges `Hello` and `Welcome`. Under TLS
-/// `early` goes right behind the greeting.
+/// Connects to the first address at which somebody answers who does not stand by, and exchanges
+/// `Hello` and `Welcome`. Under TLS `early` goes right behind the greeting.
 pub(super) async fn dial(
     endpoint: &Endpoint,
+    addresses: &[SocketAddr],
     tls: Option<&Arc<ClientConfig>>,
     hello: Hello,
     early: &[Frame],
     options: &TransportOptions,
 ) -> Result<Dialled, ConnectError> {
     let time_max = options.request_time_max.min(HANDSHAKE_TIME_MAX);
-    let mut last = LinkError::Closed;
-    for address in &endpoint.addresses {
-        let name = match endpoint.server {
+    let name = endpoint.name.clone();
+    let mut last = ConnectError::Unreachable {
+        name: name.clone(),
+        error: LinkError::Closed,
+    };
+    for address in addresses {
+        let server = match endpoint.server {
             Some(server) => wire::identity::storage_server_name(server),
             None => wire::identity::server_name(),
         };
-        let tls = tls.map(|config| (Arc::clone(config), name));
-        let connection = match link::connect(*address, tls, time_max).await {
-            Ok(connection) => connection,
-            Err(error) => {
-                last = error;
-                continue;
+        let tls = tls.map(|config| (Arc::clone(config), server));
+        let error = match link::connect(*address, tls, time_max).await {
+            Ok(connection) => {
+                let greeting = greet(endpoint, (*address, &hello), early, connection);
+                match tokio::time::timeout(time_max, greeting).await {
+                    Ok(Err(error)) if is_standby(&error) => {
+                        last = error;
+                        continue;
+                    }
+                    Ok(outcome) => return outcome,
+                    Err(_) => LinkError::Stalled(time_max),
+                }
             }
+            Err(error) => error,
         };
-        let attempt =
-            tokio::time::timeout(time_max, greet(endpoint, &hello, early, connection)).await;
-        match attempt {
-            Ok(outcome) => return outcome,
-            Err(_) => last = LinkError::Stalled(time_max),
+        // That somebody stands by says more than that another one does not answer.
+        if !is_standby(&last) {
+            let name = name.clone();
+            last = ConnectError::Unreachable { name, error };
         }
     }
-    Err(ConnectError::Unreachable {
-        name: endpoint.name.clone(),
-        error: last,
-    })
+    Err(last)
+}
+
+/// Whether it is a manager that does not lead who has refused the connection.
+pub(super) fn is_standby(error: &ConnectError) -> bool {
+    let ConnectError::Refused { reason, .. } = error else {
+        return false;
+    };
+    matches!(reason, Farewell::Standby { .. })
 }
 
 async fn greet(
     endpoint: &Endpoint,
-    hello: &Hello,
+    (address, hello): (SocketAddr, &Hello),
     early: &[Frame],
     mut connection: Connection,
 ) -> Result<Dialled, ConnectError> {
@@ -209,6 +227,7 @@ async fn greet(
     }
     Ok(Dialled {
         connection,
+        address,
         welcome,
         greeting_time,
     })

@@ -1,10 +1,26 @@
 //! What is asked of a server as a whole, and of the manager.
 
 use super::{Call, CallError, Transport};
+use base::Principal;
 use wire::message::{
-    AdminReply, AdminRequest, ClusterReply, ClusterRequest, Reply, Request, ReserveReply,
-    ReserveRequest,
+    AdminReply, AdminRequest, ClusterReply, ClusterRequest, CredentialKind, Reply, Request,
+    ReserveReply, ReserveRequest,
 };
+
+/// The kernel's group for "none that can be shown here" (`/proc/sys/kernel/overflowgid`).
+const NOBODYS_GROUP: u32 = 65534;
+
+/// See [`Transport::own`].
+pub(super) fn own_principal(kind: CredentialKind) -> Principal {
+    match kind {
+        CredentialKind::Admin
+        | CredentialKind::Host
+        | CredentialKind::Server
+        | CredentialKind::Manager { .. } => Principal::root(),
+        // The server knows which groups the user has there, and takes the first of them instead.
+        CredentialKind::User { uid } => Principal::alone(uid, NOBODYS_GROUP),
+    }
+}
 
 impl Transport {
     /// Administers the server.

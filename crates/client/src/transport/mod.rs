@@ -17,6 +17,7 @@ mod connection;
 mod dial;
 mod manage;
 mod object;
+mod places;
 mod state;
 mod timer;
 mod warming;
@@ -32,19 +33,16 @@ use base::{ClusterId, FsError, Principal, RequestId, ServerId, SessionId, Time, 
 use bytes::Bytes;
 use readahead::{Line, LineMemory};
 use state::{Answers, State, Waiter};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use wire::frame::{Class, Frame};
 use wire::message::{
-    Compound, CredentialKind, Expected, Notice, Refusal, Reply, Request, Step, StepReply, Target,
-    encode,
+    Compound, CredentialKind, Expected, Features, Notice, Refusal, Reply, Request, Step, StepReply,
+    Target, encode,
 };
 use wire::session::{ConnectionIndex, InFlight, Submission};
-
-/// The kernel's group for "none that can be shown here" (`/proc/sys/kernel/overflowgid`).
-const NOBODYS_GROUP: u32 = 65534;
 
 /// Smallest part that a read is cut into: about what a TCP connection sends at once after a pause.
 const DEMAND_PART_BYTES_MIN: u64 = 16 << 10;
@@ -228,6 +226,11 @@ pub(crate) struct Shared {
     /// Wakes the timer when an earlier deadline appears.
     timer: Notify,
     endpoint: Endpoint,
+    places: places::Places,
+    /// Whether the server says that it is one of several managers.
+    has_managers: AtomicBool,
+    /// Ends the connections that stand: the server is to be looked for elsewhere.
+    leave: Notify,
     session_id: SessionId,
     own: Principal,
     /// See [`Transport::sole_user`].
@@ -289,15 +292,6 @@ impl Shared {
 
     fn wake_all(&self) {
         self.wake.iter().for_each(Notify::notify_one);
-    }
-}
-
-/// See [`Transport::own`].
-fn own_principal(kind: CredentialKind) -> Principal {
-    match kind {
-        CredentialKind::Admin | CredentialKind::Host | CredentialKind::Server => Principal::root(),
-        // The server knows which groups the user has there, and takes the first of them instead.
-        CredentialKind::User { uid } => Principal::alone(uid, NOBODYS_GROUP),
     }
 }
 
@@ -405,10 +399,10 @@ impl Transport {
         let connections = options.connections.clamp(1, CONNECTIONS_MAX);
         let session_id = SessionId(dial::random_bytes()?);
         let kind = endpoint.credential.kind()?;
-        let own = own_principal(kind);
+        let own = manage::own_principal(kind);
         let sole_user = match kind {
             CredentialKind::User { uid } => Some(uid),
-            CredentialKind::Admin | CredentialKind::Host | CredentialKind::Server => None,
+            _ => None,
         };
         let cap = options.blocking.unwrap_or(CLIENT_BUFFER_BYTES_MAX);
         let shared = Arc::new(Shared {
@@ -416,7 +410,10 @@ impl Transport {
             wake: (0..connections).map(|_| Notify::new()).collect(),
             timer: Notify::new(),
             tls: dial::tls(&endpoint)?,
+            places: places::Places::new(&endpoint.addresses),
             endpoint,
+            has_managers: AtomicBool::new(false),
+            leave: Notify::new(),
             session_id,
             own,
             sole_user,
@@ -439,8 +436,11 @@ impl Transport {
         }
         let hello = dial::hello(&shared.endpoint, session_id, 0, None);
         let (endpoint, tls) = (&shared.endpoint, shared.tls.as_ref());
-        match dial::dial(endpoint, tls, hello, early.as_slice(), &shared.options).await {
+        let (addresses, options) = (shared.places.all(), &shared.options);
+        match dial::dial(endpoint, &addresses, tls, hello, early.as_slice(), options).await {
             Ok(first) => {
+                let has_managers = first.welcome.features.have(Features::MANAGERS);
+                (shared.has_managers).store(has_managers, Ordering::Relaxed);
                 let state = &mut shared.lock();
                 state.on_greeted(&first.welcome, first.greeting_time);
                 connection::spawn_main(Arc::clone(shared), first);
@@ -553,6 +553,12 @@ impl Transport {
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.shared.endpoint
+    }
+
+    /// Whether the server is one of several managers.
+    #[must_use]
+    pub fn has_managers(&self) -> bool {
+        self.shared.has_managers.load(Ordering::Relaxed)
     }
 
     /// Queues a request. Never blocks.

@@ -5,8 +5,9 @@
 
 use super::{Call, CallError, Shared, Transport};
 use crate::clock::now;
-use base::limits::{HEARTBEAT_INTERVAL, LEASE_TRUST_TIME};
+use base::limits::{HEARTBEAT_INTERVAL, LEASE_TRUST_TIME, MANAGER_SILENCE_MAX};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::message::Request;
 
@@ -48,6 +49,11 @@ fn turn(shared: &Arc<Shared>) -> Duration {
     drop(state);
     for waiter in overdue {
         let _ = waiter.answer.send(Err(CallError::TimedOut));
+    }
+    if up && silence >= MANAGER_SILENCE_MAX && shared.has_managers.load(Ordering::Relaxed) {
+        // Its machine or its process stands still, and another one may lead by now.
+        shared.places.avoid_first();
+        shared.leave.notify_waiters();
     }
     if up && silence >= HEARTBEAT_INTERVAL {
         let transport = Transport {

@@ -100,4 +100,4 @@ pub use names::{Create, Created};
 pub use record::{Chore, NAMESPACE_FORMAT_VERSION, Numbers};
 pub use tree::{Namespace, NamespaceOptions};
 pub use turn::{Identity, Turn};
-pub use volume::make;
+pub use volume::{make, remove};

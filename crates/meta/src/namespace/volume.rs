@@ -7,8 +7,10 @@ use super::record::{
     Constants, Content, Head, Inode, NAMESPACE_FORMAT_VERSION, Outcome, ROOT, StoredInode,
     StoredPlace, decode, decode_target, encode, request, timestamp,
 };
-use crate::{Condition, Engine, Entry, KeyRange, MetaError, Transaction};
-use base::limits::{META_PAGE_ENTRIES_MAX, NAMESPACE_TARGETS_MAX, VOLUMES_MAX};
+use crate::{Condition, Engine, Entry, KeyRange, Leadership, MetaError, Transaction};
+use base::limits::{
+    META_OPERATIONS_MAX, META_PAGE_ENTRIES_MAX, NAMESPACE_TARGETS_MAX, VOLUMES_MAX,
+};
 use base::{FileKind, RequestId, SessionId, Timestamp, VolumeId};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::BTreeMap;
@@ -117,6 +119,39 @@ pub async fn make(
         .put(keys.head(0), encode(&Head::default()));
     engine.commit(making).await?;
     Ok(())
+}
+
+/// Takes everything of a volume away that nobody has open, as the holder of a seat.
+///
+/// # Errors
+/// What the engine says; some of it may be gone then, and the rest can be removed again.
+pub async fn remove(
+    engine: &dyn Engine,
+    seat: &Leadership,
+    volume: VolumeId,
+) -> Result<(), NamespaceError> {
+    let catalogued = Keys::volume(volume);
+    let (entry, _) = engine.get(&catalogued).await?;
+    let Some(entry) = entry else {
+        return Ok(());
+    };
+    let whole = Keys {
+        number: number(&entry.value)?,
+    };
+    let whole = whole.whole();
+    loop {
+        let page = engine.range(&whole, META_OPERATIONS_MAX - 1, None).await?;
+        let mut removing = Transaction::new().guarded_by(seat);
+        if page.entries.is_empty() {
+            // Last: whoever is interrupted finds the rest by it.
+            engine.commit(removing.delete(&catalogued)).await?;
+            return Ok(());
+        }
+        for entry in &page.entries {
+            removing = removing.delete(&entry.key);
+        }
+        engine.commit(removing).await?;
+    }
 }
 
 /// The keys and constants of a volume.

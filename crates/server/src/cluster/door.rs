@@ -18,6 +18,10 @@ pub(crate) fn answer(
     };
     match request {
         ClusterRequest::Servers => Reply::Cluster(ClusterReply::Servers(core.cluster.summaries())),
+        ClusterRequest::Managers => {
+            let managers = core.lead.as_ref().map(|lead| lead.roll.summaries());
+            Reply::Cluster(ClusterReply::Managers(managers.unwrap_or_default()))
+        }
         ClusterRequest::Register(registration) => {
             let members = core.members.as_ref();
             let Some(members) = members.filter(|_| kind == CredentialKind::Server) else {
@@ -39,7 +43,7 @@ pub(crate) fn answer(
             let credentials = core.registry().credential_changes();
             Reply::Cluster(ClusterReply::Registered { credentials })
         }
-        ClusterRequest::Stores { .. } if kind != CredentialKind::Admin => forbidden,
+        ClusterRequest::Stores { .. } if !kind.is_admin() => forbidden,
         ClusterRequest::Stores { server } => match core.cluster.stores_of(server) {
             Some(stores) => Reply::Cluster(ClusterReply::Stores(stores)),
             None => failed(format!("there is no storage server {server}")),

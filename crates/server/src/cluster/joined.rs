@@ -9,26 +9,39 @@
 use super::{Elsewhere, Line};
 use crate::background::Task;
 use crate::core::{Core, Ending};
+use crate::data::DataDirectory;
 use base::limits::{SERVER_ANSWER_TIME_MAX, SERVER_HEARTBEAT_INTERVAL, SERVER_LOOK_TIME_MAX};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use wire::identity::Credential;
 use wire::message::{
-    AdminReply, AdminRequest, ClusterReply, ClusterRequest, Farewell, Registration, Reply, Request,
-    SharedKey,
+    AdminReply, AdminRequest, ClusterReply, ClusterRequest, CredentialKind, Farewell, Registration,
+    Reply, Request, SharedKey,
 };
 
 /// How often the list is looked at for a credential that is not in it. Strangers may come as often
 /// as they like.
 const LOOK_AGAIN_TIME: Duration = Duration::from_millis(500);
 
+/// How often the managers are asked for, in times that this server makes itself known.
+const LEARN_EVERY: u64 = 5;
+
 /// See the module's head.
 pub(crate) struct Member {
     line: Arc<dyn Line>,
-    manager: Elsewhere,
+    credential: Arc<Credential>,
     addresses: Vec<String>,
     copied: Mutex<Copied>,
+    managers: std::sync::Mutex<Managers>,
+}
+
+/// What is known of the managers.
+struct Managers {
+    /// HOST:PORT of all of them.
+    addresses: Vec<String>,
+    /// The latest epoch of which one has led.
+    epoch: u64,
 }
 
 /// What was copied.
@@ -40,22 +53,74 @@ struct Copied {
 }
 
 impl Member {
-    pub(crate) fn new(
-        line: Arc<dyn Line>,
-        credential: &Credential,
-        managers: Vec<String>,
-        addresses: Vec<String>,
-    ) -> Self {
+    pub(crate) fn new(line: Arc<dyn Line>, data: &DataDirectory, addresses: Vec<String>) -> Self {
         Self {
             line,
-            manager: Elsewhere {
-                server: None,
-                addresses: managers,
-                credential: Arc::new(credential.clone()),
-            },
+            credential: Arc::new(data.server.clone()),
             addresses,
             copied: Mutex::default(),
+            managers: std::sync::Mutex::new(Managers {
+                addresses: data.managers.clone(),
+                epoch: data.managers_epoch,
+            }),
         }
+    }
+
+    fn managers(&self) -> std::sync::MutexGuard<'_, Managers> {
+        self.managers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a manager that led at this epoch is obeyed: not after a later one. Those before are
+    /// sent away. Blocks for a moment, if it is the first of its epoch.
+    pub(crate) fn obeys(&self, core: &Arc<Core>, epoch: u64) -> bool {
+        {
+            let mut managers = self.managers();
+            if epoch <= managers.epoch {
+                return epoch == managers.epoch;
+            }
+            if let Err(error) = core.data.note_managers(&managers.addresses, epoch) {
+                tracing::error!(%error, "a manager's epoch is not noted");
+                return false;
+            }
+            managers.epoch = epoch;
+        }
+        for session in core.sessions.list() {
+            let before = |kind| matches!(kind, CredentialKind::Manager { epoch: of } if of < epoch);
+            if before(session.peer.kind) {
+                core.end_session(&session, Ending::Broken(Farewell::Unauthenticated));
+            }
+        }
+        tracing::info!(epoch, "another manager leads");
+        true
+    }
+
+    /// Asks which managers there are.
+    async fn learn(&self, core: &Arc<Core>) -> Result<(), String> {
+        let request = Request::Cluster(ClusterRequest::Managers);
+        let Reply::Cluster(ClusterReply::Managers(all)) =
+            self.ask(request, SERVER_LOOK_TIME_MAX).await?
+        else {
+            return Err("the manager's answer makes no sense".to_owned());
+        };
+        let addresses: Vec<String> = all.into_iter().flat_map(|of| of.addresses).collect();
+        let core = core.clone();
+        let noting = tokio::task::spawn_blocking(move || {
+            let Some(this) = &core.member else {
+                return Ok(());
+            };
+            let mut managers = this.managers();
+            if addresses.is_empty() || managers.addresses == addresses {
+                return Ok(());
+            }
+            core.data.note_managers(&addresses, managers.epoch)?;
+            tracing::info!(?addresses, "managers are known");
+            managers.addresses = addresses;
+            Ok(())
+        });
+        let noted: Result<(), crate::data::DataError> = noting
+            .await
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        noted.map_err(|error| error.to_string())
     }
 
     /// Begins to make itself known, for as long as the server runs.
@@ -64,7 +129,12 @@ impl Member {
     }
 
     async fn ask(&self, request: Request, time_max: Duration) -> Result<Reply, String> {
-        let asked = self.line.ask(self.manager.clone(), request, time_max);
+        let to = Elsewhere {
+            server: None,
+            addresses: self.managers().addresses.clone(),
+            credential: self.credential.clone(),
+        };
+        let asked = self.line.ask(to, request, time_max);
         match asked.await? {
             Reply::Refused(refusal) => Err(refusal.to_string()),
             reply => Ok(reply),
@@ -149,12 +219,17 @@ impl Member {
 
 async fn run(task: Arc<Task>, core: Weak<Core>) {
     let mut was_known = true;
-    loop {
+    for beat in 0u64.. {
         {
             let Some(core) = core.upgrade() else { return };
             let Some(member) = &core.member else { return };
             match member.register(&core).await {
                 Ok(()) => {
+                    if beat.is_multiple_of(LEARN_EVERY)
+                        && let Err(why) = member.learn(&core).await
+                    {
+                        tracing::debug!(why, "the managers are not known");
+                    }
                     if !was_known {
                         tracing::info!("the manager is there again");
                     }

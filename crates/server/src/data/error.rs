@@ -52,6 +52,30 @@ pub enum DataError {
         /// Why.
         source: io::Error,
     },
+    /// What the managers keep together cannot be read or changed.
+    #[error("what the managers of the cluster keep together: {0}")]
+    Engine(#[from] meta::MetaError),
+    /// An entry there is not what a manager of this cluster has written.
+    #[error(
+        "the entry {0:?} that the managers keep together is damaged, or of another cluster; each \
+         cluster has a prefix of its own"
+    )]
+    Entry(String),
+    /// A newer program has written it.
+    #[error("the entry {0:?} that the managers keep together is a newer program's")]
+    NewerEntry(String),
+    /// There is a cluster already.
+    #[error(
+        "there is a cluster in {0} already; join it (azekura join create ADDR --kind manager), or \
+         name another prefix"
+    )]
+    MetaInUse(String),
+    /// What is there is not what this manager belongs to.
+    #[error("there is no cluster in {0}, or another one than this manager's")]
+    MetaForeign(String),
+    /// A bound is reached.
+    #[error("a cluster has {} managers at most", base::limits::MANAGERS_MAX)]
+    ManagersMax,
     /// Keys or certificates.
     #[error(transparent)]
     Identity(#[from] wire::identity::IdentityError),

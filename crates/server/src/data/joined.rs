@@ -5,14 +5,15 @@
 //! credentials, so that it knows its clients while the manager is away.
 
 use super::{
-    BootFile, ClusterFile, DataDirectory, DataError, Registry, SecretFile, enter_new, file, random,
-    to_hex,
+    ADMIN, BootFile, ClusterFile, DataDirectory, DataError, MetaAddress, Registry, SecretFile,
+    enter_new, file, random, to_hex,
 };
 use base::ServerId;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use wire::identity::Credential;
+use wire::identity::{Authority, Credential, Fingerprint, IdentityError};
+use wire::message::ManagerSecrets;
 
 /// A directory in which everything lies but what the manager gives.
 #[derive(Debug)]
@@ -49,12 +50,63 @@ impl Joining {
             cluster: to_hex(&credential.cluster().0),
             authority,
             managers,
+            meta: None,
+        };
+        file::write(path, "cluster", &cluster)
+    }
+}
+
+/// A directory that becomes one of a manager beside others.
+#[derive(Debug)]
+pub struct JoiningManager {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl JoiningManager {
+    /// Makes it so, with what another manager has given; `admin` is the credential of this
+    /// machine's administrator.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn complete(self, admin: &Credential, given: &ManagerSecrets) -> Result<(), DataError> {
+        let path = &self.path;
+        let authority = Authority::load(&given.authority, &given.authority_key)?;
+        let is_ours = authority.fingerprint() == Fingerprint::of(admin.authority());
+        let meta = given.meta.parse::<MetaAddress>().ok();
+        let (true, Some(meta)) = (is_ours, meta) else {
+            return Err(DataError::Identity(IdentityError::Malformed(
+                "what the other manager has sent",
+            )));
+        };
+        admin.save(&path.join(ADMIN))?;
+        authority.issue_server()?.save(&path.join("server"))?;
+        let secrets = SecretFile {
+            authority_key: authority.key_pem(),
+            handle_key: to_hex(&given.handle_key.0),
+        };
+        file::write(path, "secrets", &secrets)?;
+        file::write(path, "boot", &BootFile::default())?;
+        let cluster = ClusterFile {
+            cluster: to_hex(&authority.cluster().0),
+            authority: authority.certificate_pem(),
+            managers: Vec::new(),
+            meta: Some(meta.to_string()),
         };
         file::write(path, "cluster", &cluster)
     }
 }
 
 impl DataDirectory {
+    /// Begins a directory for a manager that is to join others.
+    pub(crate) fn join_managers(path: &Path) -> Result<JoiningManager, DataError> {
+        let lock = enter_new(path)?;
+        Ok(JoiningManager {
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
     /// Begins a directory for a server that is to join a cluster, with an identity and whatever
     /// `prepare` makes. What an earlier try has left is made anew: its identity may be known to the
     /// manager already, and its certificate is lost.

@@ -1,15 +1,13 @@
-//! Storage servers that have joined, as the manager knows them: a state file, `servers.toml`.
+//! Storage servers that have joined, as the manager knows them: the list `servers`.
 
-use super::{DataError, file, from_hex, to_hex};
+use super::list::{Line, Lists};
+use super::{DataError, from_hex, to_hex};
 use base::ServerId;
 use base::limits::{SERVER_ADDRESSES_MAX, SERVERS_MAX};
 use base::ticket::TicketKey;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use wire::message::{Registration, SharedKey};
-
-/// Name of the state file, without its ending.
-const NAME: &str = "servers";
 
 /// A server that has joined.
 #[derive(Clone, Debug)]
@@ -30,12 +28,6 @@ impl Member {
     }
 }
 
-#[derive(Default, Serialize, Deserialize)]
-struct MembersFile {
-    #[serde(default)]
-    server: Vec<MemberEntry>,
-}
-
 #[derive(Serialize, Deserialize)]
 struct MemberEntry {
     id: String,
@@ -47,6 +39,15 @@ struct MemberEntry {
     epoch: u64,
     key_id: Option<u32>,
     key: Option<String>,
+}
+
+impl Line for MemberEntry {
+    const LIST: &'static str = "servers";
+    const LINE: &'static str = "server";
+    const MAY_BE_MISSING: bool = true;
+    fn name(&self) -> String {
+        self.id.clone()
+    }
 }
 
 impl MemberEntry {
@@ -105,27 +106,23 @@ pub(crate) enum MemberError {
 
 /// See the module's head.
 pub(crate) struct Members {
-    directory: PathBuf,
+    lists: Lists,
     list: Vec<Member>,
 }
 
 impl Members {
-    /// Reads the file; nobody has joined if there is none.
-    pub(crate) fn open(directory: &Path) -> Result<Self, DataError> {
-        let path = directory.join(format!("{NAME}.toml"));
-        let contents: MembersFile = match path.exists() {
-            true => file::read(directory, NAME)?,
-            false => MembersFile::default(),
-        };
+    /// Reads the list; nobody has joined if there is none. Blocks; not within a task.
+    pub(crate) fn open(lists: Lists) -> Result<Self, DataError> {
+        let entries: Vec<MemberEntry> = lists.read()?;
         let damaged = || DataError::Damaged {
-            path: path.clone(),
+            path: PathBuf::from("servers.toml"),
             why: "a value has the wrong form".to_owned(),
         };
-        let list = contents.server.into_iter();
+        let list = entries.into_iter();
         let list = list.map(|entry| entry.member().ok_or_else(damaged));
         Ok(Self {
-            directory: directory.to_owned(),
             list: list.collect::<Result<_, _>>()?,
+            lists,
         })
     }
 
@@ -198,10 +195,7 @@ impl Members {
     }
 
     fn save(&self) -> Result<(), MemberError> {
-        let contents = MembersFile {
-            server: self.list.iter().map(MemberEntry::of).collect(),
-        };
-        Ok(file::write(&self.directory, NAME, &contents)?)
+        Ok(self.lists.write(self.list.iter().map(MemberEntry::of))?)
     }
 }
 
@@ -212,7 +206,8 @@ mod tests {
     #[test]
     fn who_has_joined_is_known_in_the_next_run_and_by_his_credential_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let open = || Members::open(directory.path()).unwrap();
+        let lists = Lists::Directory(directory.path().to_owned());
+        let open = || Members::open(lists.clone()).unwrap();
         let (one, two) = (ServerId([1; 16]), ServerId([2; 16]));
         let mut members = open();
         members.add(one, "0a", "disks").unwrap();

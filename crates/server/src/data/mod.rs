@@ -8,14 +8,19 @@
 mod error;
 pub(crate) mod file;
 mod joined;
+pub(crate) mod list;
 mod members;
+mod meta;
 mod registry;
+pub(crate) mod shared;
 
+pub use self::meta::{MetaAddress, MetaAddressError};
 pub use error::DataError;
-pub use joined::Joining;
+pub use joined::{Joining, JoiningManager};
+pub(crate) use list::Lists;
 pub(crate) use members::{Member, Members};
 pub(crate) use registry::{
-    ParallelRecord, Registry, RegistryError, ValidCredentials, VolumePlace, VolumeRecord,
+    Enrolling, ParallelRecord, Registry, RegistryError, ValidCredentials, VolumePlace, VolumeRecord,
 };
 
 use base::{BootId, ClusterId, VolumeId, WriteVerifier};
@@ -41,6 +46,37 @@ struct ClusterFile {
     /// Where the manager is, of a server that has joined; none if this is it.
     #[serde(default)]
     managers: Vec<String>,
+    /// Where the managers keep what they know together; none of a manager that is alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    meta: Option<String>,
+}
+
+/// What a server that has joined has learnt of the managers.
+#[derive(Default, Serialize, Deserialize)]
+struct ManagersFile {
+    managers: Vec<String>,
+    /// The latest epoch of which one has led.
+    epoch: u64,
+}
+
+/// A cluster that is being made.
+pub(crate) struct NewCluster<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) cluster: ClusterId,
+    /// For handles, and what the managers keep together.
+    pub(crate) secret: [u8; 32],
+    admin: &'a Credential,
+    now: SystemTime,
+}
+
+impl NewCluster<'_> {
+    /// The administrator's credential as the first line of its list: name and contents.
+    pub(crate) fn first_credential(&self) -> Result<(String, Vec<u8>), DataError> {
+        Ok((
+            self.admin.serial()?,
+            registry::first_credential(self.admin, self.now)?,
+        ))
+    }
 }
 
 /// Secrets.
@@ -70,8 +106,12 @@ pub(crate) struct DataDirectory {
     pub(crate) cluster: ClusterId,
     /// Of the manager; a server that has joined has none.
     pub(crate) authority: Option<Authority>,
-    /// Where the manager is, of a server that has joined.
+    /// Where the managers are, of a server that has joined.
     pub(crate) managers: Vec<String>,
+    /// Of such a server: the latest epoch of which it knows a manager.
+    pub(crate) managers_epoch: u64,
+    /// Of one of several managers.
+    pub(crate) meta: Option<MetaAddress>,
     pub(crate) handle_key: HandleKey,
     /// The same secret, for handles of parallel volumes.
     pub(crate) names_key: [u8; 32],
@@ -87,16 +127,17 @@ impl DataDirectory {
     /// As [`Self::init_with`], with nothing else in it.
     #[cfg(test)]
     pub(crate) fn init(path: &Path) -> Result<(ClusterId, Credential), DataError> {
-        Self::init_with(path, |_| Ok(()))
+        Self::init_with(path, None, |_| Ok(()))
     }
 
     /// Makes a new cluster in `path`, which may exist if it is empty, or holds what an earlier call
     /// has left that was cut short. Returns the administrator's credential, which lies in [`ADMIN`]
     /// as soon as the directory counts as initialised. `prepare` makes what else belongs to it,
-    /// before that.
+    /// before that; with `meta`, also the lists that the managers keep there.
     pub(crate) fn init_with<E: From<DataError>>(
         path: &Path,
-        prepare: impl FnOnce(&Path) -> Result<(), E>,
+        meta: Option<&MetaAddress>,
+        prepare: impl FnOnce(&NewCluster<'_>) -> Result<(), E>,
     ) -> Result<(ClusterId, Credential), E> {
         let _lock = enter_new(path)?;
         let cluster = ClusterId(random());
@@ -108,18 +149,28 @@ impl DataDirectory {
         let admin = authority.issue_local(CredentialKind::Admin, "server --init", now);
         let admin = admin.map_err(DataError::from)?;
         admin.save(&path.join(ADMIN)).map_err(DataError::from)?;
+        let secret = random();
         let secrets = SecretFile {
             authority_key: authority.key_pem(),
-            handle_key: to_hex(&random::<32>()),
+            handle_key: to_hex(&secret),
         };
         file::write(path, "secrets", &secrets)?;
         file::write(path, "boot", &BootFile::default())?;
-        Registry::init(path, &admin, now)?;
-        prepare(path)?;
+        if meta.is_none() {
+            Registry::init(path, &admin, now)?;
+        }
+        prepare(&NewCluster {
+            path,
+            cluster,
+            secret,
+            admin: &admin,
+            now,
+        })?;
         let cluster_file = ClusterFile {
             cluster: to_hex(&cluster.0),
             authority: authority.certificate_pem(),
             managers: Vec::new(),
+            meta: meta.map(MetaAddress::to_string),
         };
         file::write(path, "cluster", &cluster_file)?;
         Ok((cluster, admin))
@@ -138,8 +189,16 @@ impl DataDirectory {
         })
     }
 
-    /// Opens the directory for a run of the server, which begins with [`Self::begin_run`].
+    /// As [`Self::enter`], with the lists that lie in it.
+    #[cfg(test)]
     pub(crate) fn open(path: &Path) -> Result<(Self, Registry), DataError> {
+        let directory = Self::enter(path)?;
+        let registry = Registry::open(Lists::Directory(path.to_owned()))?;
+        Ok((directory, registry))
+    }
+
+    /// Opens the directory for a run of the server, which begins with [`Self::begin_run`].
+    pub(crate) fn enter(path: &Path) -> Result<Self, DataError> {
         if !Self::has_cluster(path)? {
             return Err(DataError::NotInitialised(path.to_owned()));
         }
@@ -178,13 +237,24 @@ impl DataDirectory {
             verifier,
             kernel,
         };
-        let registry = Registry::open(path)?;
-        let directory = Self {
+        let meta = cluster.meta.map(|meta| meta.parse()).transpose();
+        let meta = meta.map_err(|_| damaged("cluster.toml"))?;
+        let mut known = ManagersFile::default();
+        if path.join("managers.toml").exists() {
+            known = file::read(path, "managers")?;
+        }
+        let managers = match known.managers.is_empty() {
+            true => cluster.managers,
+            false => known.managers,
+        };
+        Ok(Self {
             path: path.to_owned(),
             _lock: lock,
             cluster: own,
             authority,
-            managers: cluster.managers,
+            managers,
+            managers_epoch: known.epoch,
+            meta,
             handle_key: HandleKey::new(handle_key),
             names_key: handle_key,
             server,
@@ -192,8 +262,17 @@ impl DataDirectory {
             boot_file: boot,
             write_verifier,
             lost_unflushed,
+        })
+    }
+
+    /// Notes, of a server that has joined, where the managers are and the latest epoch of which one
+    /// has led.
+    pub(crate) fn note_managers(&self, managers: &[String], epoch: u64) -> Result<(), DataError> {
+        let known = ManagersFile {
+            managers: managers.to_vec(),
+            epoch,
         };
-        Ok((directory, registry))
+        file::write(&self.path, "managers", &known)
     }
 
     /// Counts the run, before anybody is served. What the last one has left is dealt with by now:
@@ -288,7 +367,7 @@ const FLUSH_FAILED: &str = "flush-failed";
 pub(crate) const ADMIN: &str = "admin";
 
 /// Every name at the top of a data directory.
-const OURS: [&str; 13] = [
+const OURS: [&str; 14] = [
     "lock",
     "server",
     ADMIN,
@@ -298,6 +377,7 @@ const OURS: [&str; 13] = [
     "volumes.toml",
     "credentials.toml",
     "joins.toml",
+    "managers.toml",
     "journal.0",
     "journal.1",
     "storage.toml",

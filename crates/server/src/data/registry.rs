@@ -2,7 +2,8 @@
 //!
 //! Kept in memory and written through; a change is durable before it is answered.
 
-use super::{DataError, file, from_hex, random, to_hex};
+use super::list::{Line, Lists, plain};
+use super::{DataError, from_hex, random, to_hex};
 use base::VolumeId;
 use base::limits::{CREDENTIALS_MAX, VOLUMES_MAX, VOLUMES_TEXT_BYTES_MAX};
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,8 @@ use wire::message::{CredentialKind, CredentialSummary};
 const LABEL_BYTES_MAX: usize = 255;
 /// A storage server's kind.
 const SERVER: &str = "server";
+/// That of a machine that is to be a manager.
+const MANAGER: &str = "manager";
 /// Join secrets that are good at one time.
 const JOINS_MAX: usize = 1024;
 
@@ -54,12 +57,6 @@ impl VolumeRecord {
         };
         self.name.len() + path
     }
-}
-
-#[derive(Default, Serialize, Deserialize)]
-struct VolumesFile {
-    #[serde(default)]
-    volume: Vec<VolumeEntry>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -121,12 +118,6 @@ impl VolumeEntry {
     }
 }
 
-#[derive(Default, Serialize, Deserialize)]
-struct CredentialsFile {
-    #[serde(default)]
-    credential: Vec<CredentialEntry>,
-}
-
 #[derive(Clone, Serialize, Deserialize)]
 struct CredentialEntry {
     serial: String,
@@ -136,18 +127,55 @@ struct CredentialEntry {
     revoked: bool,
 }
 
-#[derive(Default, Serialize, Deserialize)]
-struct JoinsFile {
-    #[serde(default)]
-    join: Vec<JoinEntry>,
-}
-
 /// A join secret is stored as its digest: who reads the file cannot use it.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct JoinEntry {
     digest: String,
     kind: String,
     expires: i64,
+}
+
+impl Line for VolumeEntry {
+    const LIST: &'static str = "volumes";
+    const LINE: &'static str = "volume";
+    fn name(&self) -> String {
+        self.id.clone()
+    }
+}
+
+impl Line for CredentialEntry {
+    const LIST: &'static str = "credentials";
+    const LINE: &'static str = "credential";
+    fn name(&self) -> String {
+        self.serial.clone()
+    }
+}
+
+impl Line for JoinEntry {
+    const LIST: &'static str = "joins";
+    const LINE: &'static str = "join";
+    fn name(&self) -> String {
+        self.digest.clone()
+    }
+}
+
+/// The administrator's credential of a new cluster, as a line of its list.
+pub(super) fn first_credential(admin: &Credential, now: SystemTime) -> Result<Vec<u8>, DataError> {
+    Ok(plain(&first(admin, now)?))
+}
+
+fn first(admin: &Credential, now: SystemTime) -> Result<CredentialEntry, DataError> {
+    let peer = ClientVerifier::new(admin)?.verify(
+        std::slice::from_ref(admin.certificate()),
+        rustls::pki_types::UnixTime::now(),
+    )?;
+    Ok(CredentialEntry {
+        serial: peer.serial,
+        kind: kind_text(peer.kind),
+        label: peer.label,
+        issued: unix_seconds(now),
+        revoked: false,
+    })
 }
 
 /// Why a change of the registry is refused.
@@ -181,9 +209,27 @@ impl ValidCredentials {
     }
 }
 
+/// Who enrols with a join secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Enrolling {
+    Client,
+    StorageServer,
+    Manager,
+}
+
+impl Enrolling {
+    fn of(kind: &str) -> Self {
+        match kind {
+            SERVER => Self::StorageServer,
+            MANAGER => Self::Manager,
+            _ => Self::Client,
+        }
+    }
+}
+
 /// Volumes, credentials and join secrets.
 pub(crate) struct Registry {
-    directory: PathBuf,
+    lists: Lists,
     valid: Arc<ValidCredentials>,
     volumes: Vec<VolumeRecord>,
     credentials: Vec<CredentialEntry>,
@@ -197,54 +243,45 @@ impl Registry {
         admin: &Credential,
         now: SystemTime,
     ) -> Result<(), DataError> {
-        let peer = ClientVerifier::new(admin)?.verify(
-            std::slice::from_ref(admin.certificate()),
-            rustls::pki_types::UnixTime::now(),
-        )?;
-        let first = CredentialEntry {
-            serial: peer.serial,
-            kind: kind_text(peer.kind),
-            label: peer.label,
-            issued: unix_seconds(now),
-            revoked: false,
-        };
-        file::write(directory, "volumes", &VolumesFile::default())?;
-        file::write(
-            directory,
-            "credentials",
-            &CredentialsFile {
-                credential: vec![first],
-            },
-        )?;
-        file::write(directory, "joins", &JoinsFile::default())
+        let lists = Lists::Directory(directory.to_owned());
+        lists.write::<VolumeEntry>(std::iter::empty())?;
+        lists.write(std::iter::once(first(admin, now)?))?;
+        lists.write::<JoinEntry>(std::iter::empty())
     }
 
     /// Of a server that joins: it has nobody's but a copy of the manager's list.
     pub(super) fn init_joined(directory: &Path) -> Result<(), DataError> {
-        file::write(directory, "volumes", &VolumesFile::default())?;
-        file::write(directory, "credentials", &CredentialsFile::default())?;
-        file::write(directory, "joins", &JoinsFile::default())
+        let lists = Lists::Directory(directory.to_owned());
+        lists.write::<VolumeEntry>(std::iter::empty())?;
+        lists.write::<CredentialEntry>(std::iter::empty())?;
+        lists.write::<JoinEntry>(std::iter::empty())
     }
 
-    pub(super) fn open(directory: &Path) -> Result<Self, DataError> {
-        let volumes: VolumesFile = file::read(directory, "volumes")?;
-        let credentials: CredentialsFile = file::read(directory, "credentials")?;
-        let joins: JoinsFile = file::read(directory, "joins")?;
+    /// Reads everything. Blocks; not within a task.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub(crate) fn open(lists: Lists) -> Result<Self, DataError> {
+        let volumes: Vec<VolumeEntry> = lists.read()?;
+        let mut credentials: Vec<CredentialEntry> = lists.read()?;
+        // In the order in which they were issued, wherever they are kept.
+        credentials.sort_by_key(|credential| credential.issued);
+        let joins = lists.read()?;
         let damaged = || DataError::Damaged {
-            path: directory.join("volumes.toml"),
+            path: PathBuf::from("volumes.toml"),
             why: "a volume makes no sense".to_owned(),
         };
-        let volumes = volumes.volume.into_iter();
+        let volumes = volumes.into_iter();
         let volumes = volumes.map(|entry| entry.record().ok_or_else(damaged));
         let valid = ValidCredentials::default();
-        let living = credentials.credential.iter().filter(|c| !c.revoked);
+        let living = credentials.iter().filter(|c| !c.revoked);
         valid.change(|serials| serials.extend(living.map(|c| c.serial.clone())));
         Ok(Self {
-            directory: directory.to_owned(),
+            lists,
             valid: Arc::new(valid),
             volumes: volumes.collect::<Result<_, DataError>>()?,
-            credentials: credentials.credential,
-            joins: joins.join,
+            credentials,
+            joins,
             // Another one with each run: whoever has a copy looks at it anew.
             changes: u64::from_le_bytes(random()) >> 1,
         })
@@ -291,14 +328,7 @@ impl Registry {
     }
 
     fn write_volumes(&self) -> Result<(), DataError> {
-        let volume = self.volumes.iter().map(VolumeEntry::of);
-        file::write(
-            &self.directory,
-            "volumes",
-            &VolumesFile {
-                volume: volume.collect(),
-            },
-        )
+        self.lists.write(self.volumes.iter().map(VolumeEntry::of))
     }
 
     /// At most `count` credentials behind the first `skip`, and whether there are more.
@@ -396,10 +426,7 @@ impl Registry {
 
     fn write_credentials(&mut self) -> Result<(), DataError> {
         self.changes += 1;
-        let state = CredentialsFile {
-            credential: self.credentials.clone(),
-        };
-        file::write(&self.directory, "credentials", &state)
+        self.lists.write(self.credentials.iter().cloned())
     }
 
     /// Makes a join secret that is good once until `expires`.
@@ -432,7 +459,7 @@ impl Registry {
     pub(crate) fn take_join(
         &mut self,
         secret: &[u8; 32],
-        for_server: bool,
+        for_whom: Enrolling,
         now: SystemTime,
     ) -> Result<CredentialKind, RegistryError> {
         let now = unix_seconds(now);
@@ -442,26 +469,14 @@ impl Registry {
             .iter()
             .position(|j| j.digest == wanted && j.expires > now);
         // What is for the one is not used up by the other.
-        let is_server = |at: &usize| self.joins[*at].kind == SERVER;
-        let place = place.filter(|at| is_server(at) == for_server);
+        let place = place.filter(|at| Enrolling::of(&self.joins[*at].kind) == for_whom);
         let join = self.joins.remove(place.ok_or(RegistryError::NotFound)?);
         self.write_joins()?;
         kind_of(&join.kind).ok_or(RegistryError::NotFound)
     }
 
     fn write_joins(&self) -> Result<(), DataError> {
-        let join = self.joins.iter().map(|j| JoinEntry {
-            digest: j.digest.clone(),
-            kind: j.kind.clone(),
-            expires: j.expires,
-        });
-        file::write(
-            &self.directory,
-            "joins",
-            &JoinsFile {
-                join: join.collect(),
-            },
-        )
+        self.lists.write(self.joins.iter().cloned())
     }
 }
 
@@ -475,6 +490,7 @@ fn kind_text(kind: CredentialKind) -> String {
         CredentialKind::Host => "host".to_owned(),
         CredentialKind::User { uid } => format!("user:{uid}"),
         CredentialKind::Server => SERVER.to_owned(),
+        CredentialKind::Manager { .. } => MANAGER.to_owned(),
     }
 }
 
@@ -483,6 +499,7 @@ fn kind_of(text: &str) -> Option<CredentialKind> {
         "admin" => Some(CredentialKind::Admin),
         "host" => Some(CredentialKind::Host),
         SERVER => Some(CredentialKind::Server),
+        MANAGER => Some(CredentialKind::Manager { epoch: 0 }),
         other => {
             let uid = other.strip_prefix("user:")?.parse().ok()?;
             Some(CredentialKind::User { uid })

@@ -168,16 +168,20 @@ fn a_join_secret_is_good_once_and_in_time() {
         "the secret itself is not stored"
     );
 
-    assert!(registry.take_join(&[0; 32], false, now).is_err());
-    let kind = registry.take_join(&secret, false, now).unwrap();
+    assert!(
+        registry
+            .take_join(&[0; 32], Enrolling::Client, now)
+            .is_err()
+    );
+    let kind = registry.take_join(&secret, Enrolling::Client, now).unwrap();
     assert_eq!(kind, CredentialKind::User { uid: 7 });
     assert!(matches!(
-        registry.take_join(&secret, false, now),
+        registry.take_join(&secret, Enrolling::Client, now),
         Err(RegistryError::NotFound)
     ));
     let after = now + Duration::from_secs(61);
     assert!(matches!(
-        registry.take_join(&late, false, after),
+        registry.take_join(&late, Enrolling::Client, after),
         Err(RegistryError::NotFound)
     ));
 }

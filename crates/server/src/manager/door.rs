@@ -23,7 +23,7 @@ pub(crate) async fn answer(
         return Reply::Refused(Refusal::ForeignUser);
     }
     let who = Asker {
-        is_admin: kind == CredentialKind::Admin,
+        is_admin: kind.is_admin(),
         uid,
     };
     let reply = match enter(core, who, &mut request).await {

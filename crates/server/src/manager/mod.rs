@@ -63,18 +63,20 @@ pub use record::MANAGER_FORMAT_VERSION;
 pub use reign::{ManagerError, Open, Opening};
 
 use crate::cluster::Cluster;
+use crate::lead::Lead;
 use crate::storage::Storage;
-use base::limits::{RESERVE_QUEUE_MAX, RESERVE_TIME_MAX};
+use base::limits::{META_SEAT_TIME, RESERVE_QUEUE_MAX, RESERVE_TIME_MAX};
 use base::{ServerId, StoreId, VolumeId};
 use desk::{Asker, Question, failure};
-use meta::{Embedded, Engine};
+use meta::{Embedded, Engine, Etcd};
 pub(crate) use plan::PlanDevice;
-use reign::Reign;
+use reign::{CAMPAIGN_TIME, Reign};
 use servers::Servers;
 pub(crate) use servers::{StorageServers, Trouble};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use wire::message::{ReserveError, ReserveReply, ReserveRequest};
 
@@ -105,7 +107,21 @@ impl Manager {
     ///
     /// # Errors
     /// [`ManagerError`].
-    pub(crate) fn open(directory: &Path, cluster: &Arc<Cluster>) -> Result<Self, ManagerError> {
+    pub(crate) fn open(
+        directory: &Path,
+        cluster: &Arc<Cluster>,
+        lead: Option<&Arc<Lead>>,
+    ) -> Result<Self, ManagerError> {
+        if let Some(lead) = lead {
+            let address = lead.address.clone();
+            let open: Open = Box::new(move || {
+                let options = address.options();
+                Box::pin(async move { Ok(Etcd::open(options).await? as Arc<dyn Engine>) })
+            });
+            let holder = cluster.own().server().to_string();
+            // The one before has it for as long as the seat from which it led.
+            return Self::start(open, cluster.clone(), holder, META_SEAT_TIME);
+        }
         let is_new = !directory.join(LEDGER).exists();
         if cluster.devices().is_empty() && is_new {
             return Ok(Self::none());
@@ -138,7 +154,7 @@ impl Manager {
             Box::pin(async move { Ok(Embedded::open(path).await? as Arc<dyn Engine>) })
         });
         let holder = cluster.own().server().to_string();
-        Self::start(open, cluster.clone(), holder)
+        Self::start(open, cluster.clone(), holder, CAMPAIGN_TIME)
     }
 
     /// None: this server promises nothing.
@@ -156,7 +172,7 @@ impl Manager {
         storage: Arc<Storage>,
         holder: &str,
     ) -> Result<Self, ManagerError> {
-        Self::start(open, storage, holder.to_owned())
+        Self::start(open, storage, holder.to_owned(), CAMPAIGN_TIME)
     }
 
     /// Asks as an administrator, for a user, about objects that belong to no volume.
@@ -174,6 +190,7 @@ impl Manager {
         open: Open,
         servers: Servers,
         holder: String,
+        campaign_time: Duration,
     ) -> Result<Self, ManagerError> {
         let (sender, questions) = mpsc::channel(RESERVE_QUEUE_MAX);
         let (told, begun) = std::sync::mpsc::channel();
@@ -181,6 +198,7 @@ impl Manager {
             open,
             servers,
             holder,
+            campaign_time,
             questions,
         };
         let thread = std::thread::Builder::new()

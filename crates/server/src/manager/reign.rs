@@ -20,8 +20,8 @@ use wire::message::ReserveError;
 
 /// The seat of the manager of a cluster.
 pub(crate) const SEAT: &str = "reservations";
-/// How long one campaign for the seat lasts before those who ask are told that there is none.
-const CAMPAIGN_TIME: Duration = Duration::from_secs(1);
+/// How long one campaign for the seat of an engine lasts that nobody else uses.
+pub(super) const CAMPAIGN_TIME: Duration = Duration::from_secs(1);
 /// How long to wait before an engine that failed is opened again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -46,6 +46,8 @@ pub(crate) struct Reign {
     pub(crate) open: Open,
     pub(crate) servers: Servers,
     pub(crate) holder: String,
+    /// How long it tries to have the seat before those who ask are told that it has none.
+    pub(crate) campaign_time: Duration,
     pub(crate) questions: Receiver<Question>,
 }
 
@@ -126,7 +128,7 @@ impl Reign {
         errands: std::sync::mpsc::SyncSender<Errand>,
     ) -> Result<Desk, LedgerError> {
         let engine = (self.open)().await?;
-        let seat = campaign(&*engine, SEAT, &self.holder, CAMPAIGN_TIME).await?;
+        let seat = campaign(&*engine, SEAT, &self.holder, self.campaign_time).await?;
         let ledger = Ledger::new(engine, seat);
         let now = Moment::at_or_before(self.servers.now());
         let devices = self.servers.devices();

@@ -223,7 +223,7 @@ impl Job {
             | S::ExtendSpace { .. }
             | S::ReleaseSpace { .. }
             | S::SpaceUsed { .. }
-                if kind == CredentialKind::Admin =>
+                if kind.is_admin() =>
             {
                 return Ok(());
             }
@@ -649,7 +649,7 @@ fn join(mut read: Vec<Bytes>) -> Bytes {
 
 /// Whether it judges its users by itself, and so may do here what it likes.
 fn is_machine(kind: CredentialKind) -> bool {
-    matches!(kind, CredentialKind::Admin | CredentialKind::Host)
+    kind.is_admin() || kind == CredentialKind::Host
 }
 
 /// The accounts that a ticket draws from at a device. The whole has its space in the store, if it

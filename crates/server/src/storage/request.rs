@@ -75,7 +75,7 @@ impl ObjectIncoming {
         storage: &Arc<Storage>,
         request: ObjectRequest,
     ) -> Result<(), Farewell> {
-        let is_admin = self.session.peer.kind == CredentialKind::Admin;
+        let is_admin = self.session.peer.kind.is_admin();
         let batch = match request {
             ObjectRequest::Batch(batch) => batch,
             _ if !self.payload.is_empty() => return Err(Farewell::Protocol),
@@ -279,7 +279,10 @@ impl ObjectIncoming {
 pub(crate) fn user(session: &Session) -> UserKey {
     match session.peer.kind {
         CredentialKind::User { uid } => UserKey(u64::from(uid)),
-        CredentialKind::Admin | CredentialKind::Host | CredentialKind::Server => {
+        CredentialKind::Admin
+        | CredentialKind::Host
+        | CredentialKind::Server
+        | CredentialKind::Manager { .. } => {
             let hash = blake3::hash(session.peer.serial.as_bytes());
             let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
             // Beyond all numbers of users.

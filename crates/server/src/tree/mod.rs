@@ -11,11 +11,13 @@
 //! | done once | the server's journal says | the namespace does, in the change itself |
 
 mod file;
+mod names;
 mod parallel;
 mod stores;
 mod targets;
 
 pub(crate) use file::File;
+pub(crate) use names::NamesPlace;
 pub(crate) use parallel::{Cutting, Parallel, ParallelError, start};
 
 use crate::storage::SessionTickets;

@@ -1,8 +1,9 @@
 //! A parallel volume at work: its namespace, and what the manager has stores do.
 //!
-//! Names lie in a file of their own in the data directory, an engine for each volume. Contents lie
-//! in the stores of the cluster, where clients read and write them without asking here; the
-//! manager says where ([`Parallel::layout`]) and is told when a file has been written.
+//! Names lie in a file of their own in the data directory, an engine for each volume, or with the
+//! other managers ([`super::names`]). Contents lie in the stores of the cluster, where clients read
+//! and write them without asking here; the manager says where ([`Parallel::layout`]) and is told
+//! when a file has been written.
 //!
 //! # Cuts
 //!
@@ -13,6 +14,7 @@
 //! and whoever tells that he has written under an old one is told to write again. Generations are
 //! counters for groups of files, in memory, and begin at a random number with each run.
 
+use super::names::{Names, NamesPlace};
 use super::stores::{Carried, ChoreError, Stores, layout_of};
 use super::targets;
 use crate::cluster::Cluster;
@@ -20,13 +22,9 @@ use crate::data::ParallelRecord;
 use crate::storage::SessionTickets;
 use base::limits::{LAYOUT_COLUMNS_MAX, LOCK_GRACE_TIME, META_PAGE_ENTRIES_MAX};
 use base::{FileSystemStat, FsError, Handle, RequestId, SessionId, StoreId, Timestamp, VolumeId};
-use meta::namespace::{
-    self, Chore, Layout, Namespace, NamespaceError, NamespaceOptions, Redundancy, Turn,
-};
-use meta::{Embedded, Engine, MetaError, campaign};
+use meta::MetaError;
+use meta::namespace::{self, Chore, Layout, Namespace, NamespaceError, Redundancy, Turn};
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
@@ -34,13 +32,6 @@ use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 use wire::message::{FileColumn, FileLayout};
 
-/// The seat of whoever changes a volume, in the volume's own engine.
-const SEAT: &str = "names";
-/// How long one campaign for the seat lasts.
-const CAMPAIGN_TIME: Duration = Duration::from_secs(5);
-/// How long the last run may take to leave its file, and how often that is looked at.
-const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
-const LEAVE_LOOK_TIME: Duration = Duration::from_millis(20);
 /// How often chores are looked for if nobody says that there are some: those that failed.
 const CHORES_INTERVAL: Duration = Duration::from_secs(5);
 /// Groups of files that have a generation in common. Two files of one group cost each other a
@@ -87,7 +78,7 @@ pub(crate) struct Parallel {
     volume: VolumeId,
     /// Files that were laid out for tickets.
     laid_out: AtomicU32,
-    engine: Arc<Embedded>,
+    place: Names,
     cluster: Arc<Cluster>,
     record: ParallelRecord,
     runtime: Runtime,
@@ -180,24 +171,6 @@ fn carry_out(
     carried
 }
 
-/// The file in which a volume's names lie.
-fn path(directory: &Path, volume: VolumeId) -> PathBuf {
-    directory.join("names").join(format!("{volume}.redb"))
-}
-
-async fn open_engine(path: &Path) -> Result<Arc<Embedded>, MetaError> {
-    let end = tokio::time::Instant::now() + LEAVE_TIME_MAX;
-    loop {
-        match Embedded::open(path).await {
-            // A run of the server in the same process may be about to end.
-            Err(MetaError::InUse) if tokio::time::Instant::now() < end => {
-                tokio::time::sleep(LEAVE_LOOK_TIME).await;
-            }
-            other => return other,
-        }
-    }
-}
-
 fn now() -> Timestamp {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.unwrap_or_default();
@@ -213,26 +186,14 @@ impl Parallel {
     /// # Errors
     /// [`ParallelError`].
     pub(crate) fn open(
-        directory: &Path,
+        place: NamesPlace<'_>,
         volume: VolumeId,
         record: ParallelRecord,
         key: [u8; 32],
         cluster: &Arc<Cluster>,
         runtime: &Runtime,
     ) -> Result<Self, ParallelError> {
-        let folder = directory.join("names");
-        let made = std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder);
-        made.map_err(|error| MetaError::Unavailable(error.to_string()))?;
-        runtime.block_on(Self::start(
-            &path(directory, volume),
-            volume,
-            record,
-            key,
-            cluster,
-        ))
+        runtime.block_on(Self::start(place, volume, record, key, cluster))
     }
 
     /// Whether files can be laid out so.
@@ -244,7 +205,7 @@ impl Parallel {
     }
 
     async fn start(
-        path: &Path,
+        place: NamesPlace<'_>,
         volume: VolumeId,
         record: ParallelRecord,
         key: [u8; 32],
@@ -255,16 +216,14 @@ impl Parallel {
             // With others, those may come later.
             targets::check(record, cluster)?;
         }
-        let engine = open_engine(path).await?;
-        let shared: Arc<dyn Engine> = engine.clone();
         let holder = cluster.own().server().to_string();
-        let seat = campaign(&*shared, SEAT, &holder, CAMPAIGN_TIME).await?;
-        match namespace::make(&*shared, volume, (0, 0), now()).await {
+        let place = Names::open(place, volume, &holder).await?;
+        match namespace::make(&*place.engine, volume, (0, 0), now()).await {
             Ok(()) | Err(NamespaceError::Exists(_)) => {}
             Err(error) => return Err(error.into()),
         }
-        let options = NamespaceOptions::new(volume, key);
-        let names = Namespace::open(shared, Arc::new(seat), options).await?;
+        let options = place.options(volume, key);
+        let names = Namespace::open(place.engine.clone(), place.seat.clone(), options).await?;
         let spread = targets::spread(&names, record, cluster).await?;
         if spread.is_empty() {
             return Err(ParallelError::NoStore);
@@ -273,7 +232,7 @@ impl Parallel {
             names: Arc::new(names),
             volume,
             laid_out: AtomicU32::new(0),
-            engine,
+            place,
             cluster: cluster.clone(),
             record,
             runtime: Runtime::current(),
@@ -310,16 +269,16 @@ impl Parallel {
     pub(crate) fn close(&self) {
         self.runtime.block_on(async {
             self.names.close().await;
-            self.engine.close().await;
+            self.place.close().await;
         });
     }
 
-    /// Removes the file of a volume's names.
+    /// Removes the names of a volume that was closed. Blocks; not within a task.
     ///
     /// # Errors
-    /// The system's.
-    pub(crate) fn remove_names(directory: &Path, volume: VolumeId) -> std::io::Result<()> {
-        std::fs::remove_file(path(directory, volume))
+    /// The system's, or the engine's.
+    pub(crate) fn remove_names(&self) -> Result<(), NamespaceError> {
+        self.runtime.block_on(self.place.remove(self.volume))
     }
 
     /// Whether nothing is in it but the top directory, and nothing is left to do at stores. Blocks;

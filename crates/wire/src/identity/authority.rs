@@ -217,6 +217,7 @@ pub(super) fn kind_uri(kind: CredentialKind) -> String {
         CredentialKind::Host => "azekura:host".to_owned(),
         CredentialKind::User { uid } => format!("azekura:user:{uid}"),
         CredentialKind::Server => "azekura:server".to_owned(),
+        CredentialKind::Manager { epoch } => format!("azekura:manager:{epoch}"),
     }
 }
 

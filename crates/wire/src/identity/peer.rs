@@ -47,14 +47,7 @@ impl Peer {
             "azekura:admin" => CredentialKind::Admin,
             "azekura:host" => CredentialKind::Host,
             SERVER_URI => CredentialKind::Server,
-            other => {
-                let uid = other
-                    .strip_prefix("azekura:user:")
-                    .and_then(|u| u.parse().ok());
-                CredentialKind::User {
-                    uid: uid.ok_or(IdentityError::NotCredential)?,
-                }
-            }
+            other => numbered(other).ok_or(IdentityError::NotCredential)?,
         };
         // One spelling for one meaning: `azekura:user:+7` and `azekura:user:007` are nobody.
         if kind_uri(kind) != uri {
@@ -76,6 +69,16 @@ impl Peer {
             label,
         })
     }
+}
+
+/// Kinds with a number behind them.
+fn numbered(uri: &str) -> Option<CredentialKind> {
+    if let Some(epoch) = uri.strip_prefix("azekura:manager:") {
+        let epoch = epoch.parse().ok()?;
+        return Some(CredentialKind::Manager { epoch });
+    }
+    let uid = uri.strip_prefix("azekura:user:")?.parse().ok()?;
+    Some(CredentialKind::User { uid })
 }
 
 /// Judges clients' certificates against one authority.

@@ -21,6 +21,20 @@ pub enum CredentialKind {
     },
     /// A storage server: speaks for nobody, and makes itself known to the manager.
     Server,
+    /// One of several managers, while it leads: an administrator to storage servers, until they
+    /// have heard of a later epoch. In a join string: a machine that is to be a manager.
+    Manager {
+        /// The epoch of its seat; nothing in a join string.
+        epoch: u64,
+    },
+}
+
+impl CredentialKind {
+    /// Whether it may do what administrators may.
+    #[must_use]
+    pub fn is_admin(self) -> bool {
+        matches!(self, Self::Admin | Self::Manager { .. })
+    }
 }
 
 /// What a volume is.

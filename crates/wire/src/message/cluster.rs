@@ -6,7 +6,7 @@
 
 use base::ServerId;
 use base::limits::{
-    SERVER_ADDRESS_BYTES_MAX, SERVER_ADDRESSES_MAX, SERVERS_MAX, STORE_TEXT_BYTES_MAX,
+    MANAGERS_MAX, SERVER_ADDRESS_BYTES_MAX, SERVER_ADDRESSES_MAX, SERVERS_MAX, STORE_TEXT_BYTES_MAX,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -23,6 +23,8 @@ pub enum ClusterRequest {
         /// Which.
         server: ServerId,
     },
+    /// Which managers there are. Answer: `Managers`. Any credential may ask.
+    Managers,
 }
 
 /// A key under which tickets are issued. Its `Debug` form does not show it.
@@ -70,6 +72,28 @@ pub enum ClusterReply {
     ),
     /// There is no such server, or it cannot be recorded, in the manager's words.
     Failed(#[serde(deserialize_with = "crate::bounded::text::<STORE_TEXT_BYTES_MAX, _>")] String),
+    /// All managers; none if there is one alone.
+    Managers(
+        #[serde(deserialize_with = "crate::bounded::list::<MANAGERS_MAX, _, _>")]
+        Vec<ManagerSummary>,
+    ),
+}
+
+/// A manager in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManagerSummary {
+    /// Which.
+    pub server: ServerId,
+    /// Name of its machine.
+    #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
+    pub label: String,
+    /// HOST:PORT at which it is reached, the best first.
+    #[serde(deserialize_with = "addresses")]
+    pub addresses: Vec<String>,
+    /// Whether it is the one that leads, and answers.
+    pub leads: bool,
+    /// Whether it runs.
+    pub is_there: bool,
 }
 
 /// A storage server in a list.

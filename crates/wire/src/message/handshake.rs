@@ -1,6 +1,7 @@
 //! How a connection begins and ends.
 
 use crate::version::WireVersion;
+use base::limits::SERVER_ADDRESS_BYTES_MAX;
 use base::{BootId, ClusterId, SessionId, WriteVerifier};
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +10,17 @@ use serde::{Deserialize, Serialize};
 pub struct Features(pub u64);
 
 impl Features {
-    /// All that this build has. No bit is assigned yet: version 1 has everything in it.
-    pub const OURS: Self = Self(0);
+    /// A server that may be one of several managers says which there are
+    /// ([`ClusterRequest::Managers`](super::ClusterRequest::Managers)).
+    pub const MANAGERS: Self = Self(1);
+    /// All that this build has.
+    pub const OURS: Self = Self::MANAGERS;
+
+    /// Whether all of these are among them.
+    #[must_use]
+    pub const fn have(self, these: Self) -> bool {
+        self.0 & these.0 == these.0
+    }
 
     /// The abilities of both.
     #[must_use]
@@ -121,4 +131,18 @@ pub enum Farewell {
     /// that.
     #[error("a request of the session that has ended is still under way")]
     Ending,
+    /// Another manager leads; this one is ready to take its place.
+    #[error("this manager stands by{}", leading(leader))]
+    Standby {
+        /// HOST:PORT of the one that leads; empty if nobody does at the moment.
+        #[serde(deserialize_with = "crate::bounded::text::<SERVER_ADDRESS_BYTES_MAX, _>")]
+        leader: String,
+    },
+}
+
+fn leading(leader: &str) -> String {
+    match leader {
+        "" => ", and no other one leads at the moment".to_owned(),
+        leader => format!("; {} leads", leader.escape_debug()),
+    }
 }

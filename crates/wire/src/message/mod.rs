@@ -17,7 +17,9 @@ pub use admin::{
     AdminError, AdminReply, AdminRequest, CredentialKind, CredentialSummary, JoinTerms,
     ServerStatus, SessionSummary, VolumeKind, VolumeSummary, WorkerSummary,
 };
-pub use cluster::{ClusterReply, ClusterRequest, Registration, ServerSummary, SharedKey};
+pub use cluster::{
+    ClusterReply, ClusterRequest, ManagerSummary, Registration, ServerSummary, SharedKey,
+};
 pub use expected::{Expected, Unexpected};
 pub use file::{
     Access, AllocateMode, Compound, CompoundReply, DirectoryEntry, Entry, FileColumn, FileLayout,
@@ -38,6 +40,7 @@ pub use reserve::{
 };
 
 use crate::frame::{Class, Frame, FrameKind};
+use base::limits::META_ADDRESS_BYTES_MAX;
 use base::{Handle, RequestId, ServerId};
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +107,17 @@ pub enum Request {
         /// The identity that it has chosen.
         server: ServerId,
     },
+    /// A one-time join secret for a machine that is to be a manager. Answer: `ManagerEnrolled`.
+    EnrolManager {
+        /// The secret part of the join string.
+        secret: [u8; 32],
+        /// Certificate signing request for its administrator's credential, DER.
+        #[serde(deserialize_with = "crate::bounded::list::<8192, _, _>")]
+        signing_request: Vec<u8>,
+        /// How the machine calls itself, for the administrator's list.
+        #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
+        label: String,
+    },
 }
 
 /// What a server answers; the body of a reply frame.
@@ -129,6 +143,36 @@ pub enum Reply {
     Reserve(Box<ReserveReply>),
     /// About servers.
     Cluster(ClusterReply),
+    /// To the enrolment of a manager: all that managers of a cluster have in common.
+    ManagerEnrolled(Box<ManagerSecrets>),
+}
+
+/// What one manager needs to act in another one's place. It goes over a connection whose server has
+/// proven to be of the cluster that a join string pins, and nowhere else.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManagerSecrets {
+    /// The administrator's credential of its machine, DER.
+    #[serde(deserialize_with = "crate::bounded::list::<8192, _, _>")]
+    pub certificate: Vec<u8>,
+    /// The authority's certificate, PEM.
+    #[serde(deserialize_with = "crate::bounded::text::<8192, _>")]
+    pub authority: String,
+    /// The authority's key, PEM.
+    #[serde(deserialize_with = "crate::bounded::text::<8192, _>")]
+    pub authority_key: String,
+    /// The key for handles and for the lists of the cluster.
+    pub handle_key: SharedKey,
+    /// Where the cluster's metadata are.
+    #[serde(deserialize_with = "crate::bounded::text::<META_ADDRESS_BYTES_MAX, _>")]
+    pub meta: String,
+}
+
+impl std::fmt::Debug for ManagerSecrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ManagerSecrets")
+            .field("meta", &self.meta)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why a request was not carried out.

@@ -17,8 +17,9 @@ fn requests() -> Vec<Sample> {
             key: SharedKey([0x72; 32]),
         }),
         ClusterRequest::Stores { server: SERVER },
+        ClusterRequest::Managers,
     ];
-    names!(samples, ClusterRequest: Servers Register Stores)
+    names!(samples, ClusterRequest: Servers Register Stores Managers)
 }
 
 fn replies() -> Vec<Sample> {
@@ -36,8 +37,15 @@ fn replies() -> Vec<Sample> {
         ClusterReply::Registered { credentials: 300 },
         ClusterReply::Stores(vec![super::object_samples::store()]),
         ClusterReply::Failed("no".into()),
+        ClusterReply::Managers(vec![ManagerSummary {
+            server: SERVER,
+            label: "one".into(),
+            addresses: vec!["one.example:7700".into()],
+            leads: true,
+            is_there: true,
+        }]),
     ];
-    names!(samples, ClusterReply: Servers Registered Stores Failed)
+    names!(samples, ClusterReply: Servers Registered Stores Failed Managers)
 }
 
 /// All of them, by the name of their golden file.

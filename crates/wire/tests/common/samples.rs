@@ -485,9 +485,14 @@ pub(crate) fn requests() -> Vec<Sample> {
             label: "disks".into(),
             server: ServerId([0x71; 16]),
         },
+        Request::EnrolManager {
+            secret: [9; 32],
+            signing_request: vec![1, 2, 3],
+            label: "two".into(),
+        },
     ];
     names!(samples, Request: Ping Files ReturnLeases RecallDone EndSession Admin Enrol Warm
-        LineChanged Object Reserve Cluster EnrolServer)
+        LineChanged Object Reserve Cluster EnrolServer EnrolManager)
 }
 
 pub(crate) fn replies() -> Vec<Sample> {
@@ -505,8 +510,16 @@ pub(crate) fn replies() -> Vec<Sample> {
         Reply::Object(super::object_samples::results()),
         Reply::Reserve(Box::new(super::reserve_samples::reply())),
         Reply::Cluster(ClusterReply::Registered { credentials: 300 }),
+        Reply::ManagerEnrolled(Box::new(ManagerSecrets {
+            certificate: vec![1, 2, 3],
+            authority: "certificate".into(),
+            authority_key: "key".into(),
+            handle_key: SharedKey([0x73; 32]),
+            meta: "etcd://one:2379/azekura".into(),
+        })),
     ];
-    names!(samples, Reply: Done Files Admin Enrolled Refused Object Reserve Cluster)
+    names!(samples, Reply: Done Files Admin Enrolled Refused Object Reserve Cluster
+        ManagerEnrolled)
 }
 
 pub(crate) fn handshake() -> Vec<Sample> {
@@ -547,12 +560,16 @@ pub(crate) fn handshake() -> Vec<Sample> {
         Farewell::Stopping,
         Farewell::Replaced,
         Farewell::Ending,
+        Farewell::Standby {
+            leader: "one.example:7700".into(),
+        },
     ];
     let mut samples = one("Hello", &hello);
     samples.extend(one("Welcome", &welcome));
     samples.extend(one("Proof", &proof));
     samples.extend(names!(farewells, Farewell:
         Version Cluster Unauthenticated ForeignSession Protocol Overloaded Stopping Replaced Ending
+        Standby
     ));
     samples
 }
@@ -677,11 +694,12 @@ pub(crate) fn words() -> Vec<Sample> {
         CredentialKind::Host,
         CredentialKind::User { uid: 5 },
         CredentialKind::Server,
+        CredentialKind::Manager { epoch: 300 },
     ];
     let times = vec![SetTime::Now, SetTime::To(Timestamp::default())];
     let recalls = vec![Recall::Everything, Recall::Entry(name()), Recall::Exclusive];
     [
-        names!(kinds, CredentialKind: Admin Host User Server),
+        names!(kinds, CredentialKind: Admin Host User Server Manager),
         names!(times, SetTime: Now To),
         names!(recalls, Recall: Everything Entry Exclusive),
         names!(vec![target(), found()], Target: Handle Result),

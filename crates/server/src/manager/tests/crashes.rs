@@ -163,7 +163,13 @@ pub(super) fn start(
         })
     });
     let servers = Arc::new(Measured(storage.clone()));
-    Manager::start(open, servers, "test".to_owned()).unwrap()
+    Manager::start(
+        open,
+        servers,
+        "test".to_owned(),
+        super::super::CAMPAIGN_TIME,
+    )
+    .unwrap()
 }
 
 fn ask(manager: &Manager, request: ReserveRequest) -> ReserveReply {
