@@ -27,14 +27,36 @@ fn count(number: &Value) -> u64 {
     number.as_u64().unwrap()
 }
 
-/// A camera: 240 MB at 20 MB/s, durable at the end. What fio says of it.
-fn record(path: &Path) -> Value {
+/// Seconds that a camera records.
+const RECORD_S: u64 = 12;
+
+/// A camera of so many MiB/s, durable at the end. What fio says of it.
+fn record(path: &Path, rate_mib_s: u64) -> Value {
     let file = format!("--filename={}", text(path));
+    let size = format!("--size={}M", rate_mib_s * RECORD_S);
     let mut fio = Command::new("fio");
-    fio.args(["--name=cam", &file, "--rw=write", "--bs=1M", "--size=240M"])
-        .args(["--rate=20M", "--end_fsync=1", "--output-format=json"]);
+    fio.args(["--name=cam", &file, "--rw=write", "--bs=1M", &size])
+        .arg(format!("--rate={rate_mib_s}M"))
+        .args(["--end_fsync=1", "--output-format=json"]);
     let said = run(&mut fio).ok();
     serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap()
+}
+
+/// A reservation for the fastest camera that the store has time for, and that camera's MiB/s: beside
+/// other tests the store was measured as slow as its disk was for it.
+fn reserved(scene: &Scene, volume: &str) -> (u64, String) {
+    for rate in [20, 10, 5, 2] {
+        let write = format!("{rate}MiB/s");
+        let create = ["reserve", "create", volume, "--write", &write];
+        let window = ["--space", "300MB", "--from", "now", "--for", "2m"];
+        let named = ["--name", "run42", "--json"];
+        let made = scene.azekura(&[&create[..], &window, &named].concat());
+        if made.status.success() {
+            return (rate, made.ok());
+        }
+        assert_eq!(made.status.code(), Some(3), "{}", made.stderr);
+    }
+    panic!("the store has no time for writing 2 MiB/s");
 }
 
 #[test]
@@ -48,10 +70,7 @@ fn an_instrument_does_not_lose_a_frame() {
     let mut scene = Scene::with_store("1GiB");
     let volume = format!("{}/lab", scene.address());
     scene.azekura(&["volume", "create", &volume]).ok();
-    let create = ["reserve", "create", &volume, "--write", "20MB/s"];
-    let window = ["--space", "300MB", "--from", "now", "--for", "2m"];
-    let named = ["--name", "run42", "--json"];
-    let made = scene.azekura(&[&create[..], &window, &named].concat()).ok();
+    let (rate, made) = reserved(&scene, &volume);
     let ticket = scene.path("run42.json");
     fs::write(&ticket, made).unwrap();
     fs::set_permissions(&ticket, fs::Permissions::from_mode(0o600)).unwrap();
@@ -63,18 +82,22 @@ fn an_instrument_does_not_lose_a_frame() {
             let (path, is_over) = (far.join(format!("greedy{number}")), &is_over);
             scope.spawn(move || greedy(&path, is_over));
         }
-        let said = record(&lab.join("run42.raw"));
+        let said = record(&lab.join("run42.raw"), rate);
         is_over.store(true, Ordering::Relaxed);
         said
     });
     let job = &said["jobs"][0];
     assert_eq!(job["error"], 0, "{said}");
-    assert_eq!(job["write"]["io_bytes"], 240 << 20, "{said}");
+    let bytes = (rate * RECORD_S) << 20;
+    assert_eq!(job["write"]["io_bytes"], bytes, "{said}");
     let report = ["reserve", "report", &volume, "run42", "--json"];
     let report = json(scene.azekura(&report));
     assert_eq!(report["space_kept"], true, "{report}");
     assert!(report["seconds"].as_u64() >= Some(10), "{report}");
-    assert!(report["bytes"].as_u64() >= Some(200 << 20), "{report}");
+    assert!(
+        report["bytes"].as_u64() >= Some(bytes - bytes / 6),
+        "{report}"
+    );
     // All seconds are kept, or the device beneath, which other tests use as well, is what was slow.
     let record = report["record"].as_array().unwrap();
     let slow = record.iter().filter(|second| {
