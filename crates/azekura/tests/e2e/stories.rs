@@ -42,7 +42,7 @@ fn record(path: &Path, rate_mib_s: u64) -> Value {
     serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap()
 }
 
-/// A reservation for the fastest camera that the store has time for, and that camera's MiB/s: beside
+/// A reservation for the fastest camera that the store has time for, and its MiB/s: beside
 /// other tests the store was measured as slow as its disk was for it.
 fn reserved(scene: &Scene, volume: &str) -> (u64, String) {
     for rate in [20, 10, 5, 2] {
