@@ -57,7 +57,7 @@ impl Core {
             Home::Packed(slot) => {
                 let begin = slot_offset(slot);
                 let within = Extent::new(begin + there.offset, there.len);
-                Ok(match self.seek_in_au(slot.au, within, wanted) {
+                Ok(match seek_in_au(self, slot.au, within, wanted) {
                     Some(at) => Sought::At(at - begin),
                     None => behind(there.end(), wanted),
                 })
@@ -89,7 +89,7 @@ impl Core {
             }
             let here = au.intersection(there);
             let within = Extent::new(here.offset - au.offset, here.len);
-            if let Some(at) = self.seek_in_au(place.au, within, wanted) {
+            if let Some(at) = seek_in_au(self, place.au, within, wanted) {
                 return Ok(Sought::At(au.offset + at));
             }
             next = here.end();
@@ -100,31 +100,36 @@ impl Core {
             Wanted::Data => Sought::Nowhere,
         })
     }
+}
 
-    /// The first piece of `extent` of an AU that is what is wanted; where it begins, or the extent
-    /// does.
-    fn seek_in_au(&self, au: u32, extent: Extent, wanted: Wanted) -> Option<u64> {
-        let mut known = None;
-        for at in GroupAt::each(au, extent) {
-            let key = at.key();
-            let leaf = match known.take() {
-                Some((same, leaf)) if same == key => leaf,
-                _ => self.view_leaf(&key).ok(),
-            };
-            for (piece, from, _) in at.pieces() {
-                let has_data = leaf.as_ref().is_none_or(|leaf| {
-                    let group = leaf.group(at.index());
-                    has_data(group, piece)
-                });
-                if has_data == (wanted == Wanted::Data) {
-                    let pieces = u64::from(at.group) * GROUP_PIECES as u64 + piece as u64;
-                    return Some(pieces * PIECE_BYTES + from as u64);
-                }
+/// The first piece of `extent` of an AU that is what is wanted; where it begins, or the extent
+/// does.
+pub(crate) fn seek_in_au(
+    view: &(impl View + ?Sized),
+    au: u32,
+    extent: Extent,
+    wanted: Wanted,
+) -> Option<u64> {
+    let mut known = None;
+    for at in GroupAt::each(au, extent) {
+        let key = at.key();
+        let leaf = match known.take() {
+            Some((same, leaf)) if same == key => leaf,
+            _ => view.view_leaf(&key).ok(),
+        };
+        for (piece, from, _) in at.pieces() {
+            let has_data = leaf.as_ref().is_none_or(|leaf| {
+                let group = leaf.group(at.index());
+                has_data(group, piece)
+            });
+            if has_data == (wanted == Wanted::Data) {
+                let pieces = u64::from(at.group) * GROUP_PIECES as u64 + piece as u64;
+                return Some(pieces * PIECE_BYTES + from as u64);
             }
-            known = Some((key, leaf));
         }
-        None
+        known = Some((key, leaf));
     }
+    None
 }
 
 /// What is behind the last byte.

@@ -4,6 +4,7 @@
 //! they wait for leases to run out, for servers that keep silent, for a cluster to choose a leader.
 //! Those that neither mount anything nor make namespaces run beside all others. The others stay one
 //! after the other: a mount namespace that one of them makes keeps the mounts of another alive.
+//! Unit tests never mount anything, so they run beside as well.
 
 use super::Verdict;
 use super::steps::verdict;
@@ -14,7 +15,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Test programs that touch nothing but their own directories and loopback.
-const BESIDE: [&str; 3] = ["conformance", "hostile", "images"];
+const BESIDE: [&str; 6] = [
+    "conformance",
+    "hostile",
+    "images",
+    "namespace",
+    "scheduler",
+    "seconds",
+];
 
 /// How many tests of a program run at once for each processor: most of them wait most of the time.
 const TESTS_PER_PROCESSOR: usize = 2;
@@ -34,8 +42,9 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
         return Ok(verdict(built));
     }
     let (shown, kept) = std::thread::scope(|scope| {
-        let lane = scope.spawn(|| process::capture(&mut cargo(&[], &beside), left()));
-        let shown = process::stream(&mut cargo(&["--lib", "--bins"], &others), left());
+        let lane =
+            scope.spawn(|| process::capture(&mut cargo(&["--lib", "--bins"], &beside), left()));
+        let shown = process::stream(&mut cargo(&[], &others), left());
         let kept = lane.join().map_err(|_| anyhow!("a lane of tests panicked"));
         (shown, kept)
     });

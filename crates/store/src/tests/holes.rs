@@ -200,6 +200,41 @@ proptest! {
     }
 }
 
+#[test]
+fn a_small_object_keeps_its_holes_wherever_it_goes() {
+    let last = 3 * PIECE_BYTES;
+    let ways: [fn(&mut Core); 5] = [
+        |store| store.write(NOW, world::id(1), AU, b"x").unwrap(),
+        |store| store.truncate(NOW, world::id(1), AU).unwrap(),
+        |store| allocate_kept(store, Extent::new(AU, 1)),
+        |store| allocate_kept(store, Extent::new(5 * PIECE_BYTES, 1)),
+        |store| {
+            store
+                .clone_object(NOW, world::id(1), world::id(2), Terms::Default)
+                .unwrap();
+        },
+    ];
+    for (number, way) in ways.into_iter().enumerate() {
+        let mut store = Core::open(world::formatted(16 << 20), world::options()).unwrap();
+        store.create(NOW, world::id(1), Terms::Default).unwrap();
+        allocate_kept(&mut store, Extent::new(0, 2 * PIECE_BYTES));
+        store.write(NOW, world::id(1), last, b"y").unwrap();
+        way(&mut store);
+        let object = world::id(if number == 4 { 2 } else { 1 });
+        let found = store.seek(NOW, object, 0, Wanted::Data).unwrap();
+        assert_eq!(found, Sought::At(last), "way {number}");
+        let found = store.seek(NOW, object, 0, Wanted::Hole).unwrap();
+        assert_eq!(found, Sought::At(0), "way {number}");
+        assert_eq!(store.check(true).unwrap().findings, []);
+    }
+}
+
+fn allocate_kept(store: &mut Core, extent: Extent) {
+    store
+        .allocate(NOW, world::id(1), extent, Present::Kept, None)
+        .unwrap();
+}
+
 /// Fills the store with objects of one allocation unit each, which share none.
 fn fill(store: &mut Core) {
     for number in 10_u8.. {

@@ -127,10 +127,7 @@ impl Transaction<'_> {
                 }
             }
             Home::Packed(slot) => {
-                let old = self.read_packed(&onode)?;
-                self.give_slot_back(slot)?;
-                onode.home = Home::Own;
-                self.write_own(&onode, 0, &old)?;
+                self.unpack(&mut onode, slot)?;
                 reached = self.allocate_own(&onode, extent, present)?;
             }
             Home::Own if is_small && onode.size_bytes == 0 => {
@@ -145,7 +142,7 @@ impl Transaction<'_> {
         Ok(reached)
     }
 
-    fn allocate_own(
+    pub(super) fn allocate_own(
         &mut self,
         onode: &Onode,
         extent: Extent,

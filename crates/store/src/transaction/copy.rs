@@ -7,6 +7,7 @@
 //! A large write over most of a live AU goes to a fresh one as well, if there is room: it is
 //! written once then, where it would be written twice through the log. The old AU is given back.
 
+use super::allocate::Present;
 use super::{Purpose, Transaction};
 use crate::content::{self, GroupAt};
 use crate::core::Core;
@@ -244,9 +245,12 @@ impl Transaction<'_> {
             return Err(Damage::Lost.into());
         }
         self.create(object, terms)?;
-        if let Home::Packed(_) = original.home {
-            let bytes = self.read_packed(&original)?;
-            self.write(object, 0, &bytes)?;
+        if let Home::Packed(slot) = original.home {
+            let size_bytes = original.size_bytes;
+            self.allocate(object, Extent::new(0, size_bytes), Present::Kept)?;
+            for (offset, bytes) in self.written(slot, size_bytes)? {
+                self.write(object, offset, &bytes)?;
+            }
         }
         if original.home != Home::Own || original.size_bytes == 0 {
             self.copy_attributes(&original, object)?;

@@ -1,10 +1,12 @@
 //! What can be done to an object.
 
+use super::allocate::Present;
 use super::{Purpose, Transaction};
 use crate::key::Key;
 use crate::layout::{GROUP_BYTES, PIECE_BYTES, SPAN_BYTES};
 use crate::record::{Home, Onode, Place, Slot};
 use crate::reserve::{self, Terms};
+use crate::seek::{Wanted, seek_in_au};
 use crate::tree::Load;
 use crate::{Damage, StoreError, record};
 use base::{Extent, ObjectId};
@@ -82,10 +84,7 @@ impl Transaction<'_> {
                 self.write_slot(slot, offset, data)?;
             }
             Home::Packed(slot) => {
-                let old = self.read_packed(&onode)?;
-                self.give_slot_back(slot)?;
-                onode.home = Home::Own;
-                self.write_own(&onode, 0, &old)?;
+                self.unpack(&mut onode, slot)?;
                 self.write_own(&onode, offset, data)?;
             }
             Home::Own if is_small && onode.size_bytes == 0 => {
@@ -121,10 +120,7 @@ impl Transaction<'_> {
             }
             Home::Packed(slot) if size_bytes > slot_bytes(slot) => {
                 self.serve(Purpose::Growth);
-                let old = self.read_packed(&onode)?;
-                self.give_slot_back(slot)?;
-                onode.home = Home::Own;
-                self.write_own(&onode, 0, &old)?;
+                self.unpack(&mut onode, slot)?;
             }
             Home::Packed(slot) => {
                 let part = Extent::new(slot_offset(slot) + cut.offset, cut.len);
@@ -194,17 +190,6 @@ impl Transaction<'_> {
         self.remove(Key::Member(onode.holder, object));
         self.remove(Key::Object(object));
         Ok(())
-    }
-
-    /// The bytes of a small object.
-    pub(super) fn read_packed(&self, onode: &Onode) -> Result<Vec<u8>, StoreError> {
-        match onode.home {
-            Home::Packed(slot) => {
-                self.read_au(slot.au, slot_offset(slot), onode.size_bytes as usize)
-            }
-            Home::Own => Ok(Vec::new()),
-            Home::Lost => Err(Damage::Lost.into()),
-        }
     }
 
     /// Gives back some AUs of deleted objects, or removes some objects whose holder is over; false
@@ -291,10 +276,7 @@ impl Transaction<'_> {
         self.use_records(holder, records)?;
         match onode.home {
             Home::Packed(slot) => {
-                let bytes = self.read_packed(onode)?;
-                let fresh = self.take_slot(holder, slot.pieces)?;
-                self.write_slot(fresh, 0, &bytes)?;
-                self.give_slot_back(slot)?;
+                let fresh = self.move_slot(holder, slot, slot.pieces)?;
                 onode.home = Home::Packed(fresh);
             }
             Home::Own => {
@@ -352,11 +334,52 @@ impl Transaction<'_> {
         }
         let most = pieces_of(self.packed_bytes_max());
         let pieces = pieces_of(size_bytes).next_power_of_two().min(most);
-        let old = self.read_au(slot.au, slot_offset(slot), slot_bytes(slot) as usize)?;
-        let larger = self.take_slot(holder, pieces)?;
-        self.write_slot(larger, 0, &old)?;
+        self.move_slot(holder, slot, pieces)
+    }
+
+    /// Another slot with the same contents.
+    fn move_slot(&mut self, holder: u64, slot: Slot, pieces: u16) -> Result<Slot, StoreError> {
+        let old = self.written(slot, slot_bytes(slot))?;
+        let fresh = self.take_slot(holder, pieces)?;
+        for (offset, bytes) in old {
+            self.write_slot(fresh, offset, &bytes)?;
+        }
         self.give_slot_back(slot)?;
-        Ok(larger)
+        Ok(fresh)
+    }
+
+    /// Gives a small object an AU of its own: the space that it had stays, and so do its holes.
+    pub(super) fn unpack(&mut self, onode: &mut Onode, slot: Slot) -> Result<(), StoreError> {
+        let old = self.written(slot, onode.size_bytes)?;
+        self.give_slot_back(slot)?;
+        onode.home = Home::Own;
+        let space = Extent::new(0, onode.size_bytes);
+        self.allocate_own(onode, space, Present::Kept)?;
+        for (offset, bytes) in old {
+            self.write_own(onode, offset, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// What was written of a slot's first bytes: in runs, with where each begins.
+    pub(super) fn written(
+        &self,
+        slot: Slot,
+        size_bytes: u64,
+    ) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        let begin = slot_offset(slot);
+        let end = begin + size_bytes;
+        let next = |from, wanted| seek_in_au(self, slot.au, Extent::between(from, end), wanted);
+        let mut runs = Vec::new();
+        let mut from = begin;
+        while from < end
+            && let Some(at) = next(from, Wanted::Data)
+        {
+            from = next(at, Wanted::Hole).unwrap_or(end);
+            let bytes = self.read_au(slot.au, at, (from - at) as usize)?;
+            runs.push((at - begin, bytes));
+        }
+        Ok(runs)
     }
 
     pub(super) fn write_own(
