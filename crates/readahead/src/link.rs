@@ -418,6 +418,18 @@ impl LinkEstimator {
         1 << bounded.ilog2()
     }
 
+    /// Size of one part of what is written on a line without distance: twice
+    /// [`Self::extent_bytes`], for fewer requests, of which the window still holds several, so that
+    /// the line has something to carry while one is answered; the largest while the rate is
+    /// unknown.
+    #[must_use]
+    pub fn near_part_bytes(&self) -> u64 {
+        if self.rate() == 0 {
+            return EXTENT_BYTES_MAX;
+        }
+        (2 * self.extent_bytes()).min(EXTENT_BYTES_MAX)
+    }
+
     /// How often the line has become another one since the beginning.
     #[must_use]
     pub fn changes(&self) -> Changes {

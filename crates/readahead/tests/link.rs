@@ -114,6 +114,21 @@ fn a_new_line_is_filled_within_eight_round_trips() {
     }
 }
 
+#[test]
+fn on_a_near_line_several_parts_of_a_write_are_in_flight() {
+    let mut greedy = Greedy::new(LinkEstimator::new(256 * MIB), Path::fixed(0, GIGABIT));
+    assert_eq!(greedy.link.near_part_bytes(), MIB);
+    let (mut turns, mut several) = (0, 0);
+    for turn in (1000..3000).step_by(5) {
+        greedy.run_until(millis(turn));
+        let parts = greedy.link.window_bytes() / greedy.link.near_part_bytes();
+        turns += 1;
+        several += u32::from(parts >= 3);
+    }
+    // But for one round in twelve, which drains.
+    assert!(several * 10 >= turns * 9, "{several} of {turns}");
+}
+
 /// Full again within ten of its round trips after each step, and what is in flight is soon less
 /// than two BDP and the floor.
 fn check_steps(name: &str, steps: &[Step]) {

@@ -51,9 +51,6 @@ const DEMAND_PART_BYTES_MIN: u64 = 16 << 10;
 /// and on a slow line no time that would be noticed.
 const ROOT_ENTRIES_MAX: u32 = 256;
 
-/// Largest part that a write is cut into: the largest payload of a frame.
-const WRITE_PART_BYTES_MAX: u64 = 1 << 20;
-
 /// What the transport tells the volume above it. Called from a connection's task: must not block.
 pub trait Listener: Send + Sync {
     /// The server says something unasked. Called in the order of arrival, before any reply that
@@ -706,7 +703,7 @@ impl Transport {
         let part_bytes = if state.is_far() {
             state.upload.extent_bytes()
         } else {
-            WRITE_PART_BYTES_MAX
+            state.upload.near_part_bytes()
         };
         usize::try_from(part_bytes).unwrap_or(usize::MAX)
     }
