@@ -480,6 +480,7 @@ impl ClientSession {
             .filter(has_work)
             .or_else(|| least_loaded.filter(has_work))
             .or_else(|| bulk().find(cancelling))
+            .or_else(|| bulk().find(has_work))
     }
 
     /// The next request that the server is to be told not to carry out.
@@ -503,7 +504,8 @@ impl ClientSession {
                 continue;
             };
             let pending = &self.requests[id];
-            if !self.may_carry(connection, class, pending.reply_bytes) {
+            let bytes = pending.reply_bytes + pending.payload.len() as u64;
+            if !self.may_carry(connection, class, bytes) {
                 continue;
             }
             if matches!(class, Class::Metadata | Class::Demand) {
@@ -532,15 +534,15 @@ impl ClientSession {
         None
     }
 
-    /// Whether `connection` is the one for a request of `class` now.
-    fn may_carry(&self, connection: ConnectionIndex, class: Class, reply_bytes: u64) -> bool {
+    /// Whether `connection` is the one for a request of `class` with so many bytes of data now.
+    fn may_carry(&self, connection: ConnectionIndex, class: Class, bytes: u64) -> bool {
         let main_up = self.slots[0].up;
         let bulk_up = self.slots[1..].iter().any(|slot| slot.up);
         let is_main = connection == ConnectionIndex::MAIN;
         match class {
             Class::Metadata => is_main || !main_up,
             Class::Demand if is_main => {
-                let is_small = reply_bytes <= SMALL_DEMAND_BYTES_MAX;
+                let is_small = bytes <= SMALL_DEMAND_BYTES_MAX;
                 let others_idle = || self.is_demand_spread && self.slots[1..].iter().any(is_idle);
                 !bulk_up
                     || (self.slots[0].demand_bytes < MAIN_DEMAND_BYTES_MAX
@@ -554,8 +556,21 @@ impl ClientSession {
             Class::Write | Class::Prediction | Class::Background if is_main => !bulk_up,
             Class::Write | Class::Prediction | Class::Background => {
                 self.is_least_loaded(connection)
+                    && (bytes > 0 || self.has_fewest_requests(connection))
             }
         }
+    }
+
+    /// Whether none of the least loaded has fewer requests: listings and the like have no data that
+    /// counts, and a hundred of them on one connection would wait for its slow start.
+    fn has_fewest_requests(&self, connection: ConnectionIndex) -> bool {
+        let requests = |at: &ConnectionIndex| self.slots[at.0].in_flight.requests;
+        let fewest = (1..self.slots.len())
+            .map(ConnectionIndex)
+            .filter(|at| self.slots[at.0].up && self.is_least_loaded(*at))
+            .map(|at| requests(&at))
+            .min();
+        fewest.is_none_or(|fewest| requests(&connection) <= fewest)
     }
 
     fn is_least_loaded(&self, connection: ConnectionIndex) -> bool {

@@ -45,6 +45,24 @@ fn predictions_never_use_the_main_connection_while_a_bulk_one_stands() {
 }
 
 #[test]
+fn requests_without_data_that_counts_are_spread_over_bulk_connections() {
+    let mut s = session(3);
+    // One has a transfer already, but not so much more that it is passed over.
+    s.submit(read(Class::Prediction, 64 << 10)).expect("room");
+    assert_eq!(drain(&mut s, BULK).len(), 1);
+    for _ in 0..9 {
+        s.submit(read(Class::Prediction, 0)).expect("room");
+    }
+    let mut sent = [0; 3];
+    while let Some(ready) = s.ready_connection(WINDOWS) {
+        let frame = s.poll_transmit(Time::ZERO, ready, WINDOWS);
+        assert!(frame.is_some(), "{ready:?} was said to have something");
+        sent[ready.0] += 1;
+    }
+    assert_eq!(sent, [0, 4, 5]);
+}
+
+#[test]
 fn the_window_bounds_the_sum_over_connections_but_not_demand() {
     let mut s = session(3);
     for _ in 0..20 {
