@@ -1,0 +1,177 @@
+//! A request of a transport's, as its caller sees it: what is asked, and what comes of it.
+
+use base::{FsError, RequestId, WriteVerifier};
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use wire::frame::Class;
+use wire::message::{Refusal, Reply, StepReply};
+
+/// Why a call was not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// No answer within the stated time.
+    #[error("the server did not answer in time")]
+    TimedOut,
+    /// The server refused the request as a whole.
+    #[error("refused: {0}")]
+    Refused(#[from] Refusal),
+    /// The server answered something that is no answer to this.
+    #[error("the server's answer makes no sense")]
+    Protocol,
+    /// The transport is being closed.
+    #[error("the session is closed")]
+    Closed,
+    /// A step failed.
+    #[error("{0}")]
+    Failed(#[from] FsError),
+}
+
+impl CallError {
+    /// The nearest answer in the vocabulary of file operations.
+    #[must_use]
+    pub fn to_fs_error(self) -> FsError {
+        match self {
+            Self::TimedOut => FsError::TimedOut,
+            Self::Failed(error) => error,
+            Self::Refused(Refusal::Forbidden | Refusal::ForeignUser) => FsError::AccessDenied,
+            Self::Refused(Refusal::Cancelled) => FsError::Cancelled,
+            Self::Refused(Refusal::NoSession) => FsError::Stale,
+            Self::Refused(Refusal::Overloaded) => FsError::WouldBlock,
+            Self::Refused(_) | Self::Protocol | Self::Closed => FsError::Io,
+        }
+    }
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// How urgent.
+    pub class: Class,
+    /// Data that goes with it.
+    pub payload: Bytes,
+    /// Payload bytes that the reply will have at most.
+    pub reply_bytes: u64,
+    /// Whether to wait without end (locks).
+    pub endless: bool,
+}
+
+impl Call {
+    /// A call without data either way.
+    #[must_use]
+    pub fn metadata() -> Self {
+        Self {
+            class: Class::Metadata,
+            payload: Bytes::new(),
+            reply_bytes: 0,
+            endless: false,
+        }
+    }
+
+    /// A call whose reply brings up to `bytes` of data.
+    #[must_use]
+    pub fn read(class: Class, bytes: u64) -> Self {
+        Self {
+            class,
+            payload: Bytes::new(),
+            reply_bytes: bytes,
+            endless: false,
+        }
+    }
+
+    /// A call that brings data to the server. It is not given up: what was acknowledged to a
+    /// program must not be lost because the line is slow or cut. Who waits for it has a time of its
+    /// own.
+    #[must_use]
+    pub fn write(payload: Bytes) -> Self {
+        Self {
+            class: Class::Write,
+            payload,
+            reply_bytes: 0,
+            endless: true,
+        }
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Response {
+    /// What the server says.
+    pub reply: Reply,
+    /// Data that came with it.
+    pub payload: Bytes,
+    /// How many recalls had been received when the request was queued.
+    pub recalls_seen: u64,
+    /// Of the server that answered.
+    pub verifier: WriteVerifier,
+}
+
+/// The results of a compound request.
+#[derive(Debug)]
+pub struct FileResponse {
+    /// Per step, up to and including the first failure.
+    pub results: Vec<Result<StepReply, FsError>>,
+    /// Data that came with them.
+    pub payload: Bytes,
+    /// See [`Response::recalls_seen`].
+    pub recalls_seen: u64,
+    /// Of the server that answered.
+    pub verifier: WriteVerifier,
+}
+
+/// An answer to wait for. Dropping it does not take the request back; [`super::Transport::cancel`] does.
+#[derive(Debug)]
+pub struct Pending {
+    pub(super) id: Option<RequestId>,
+    pub(super) answer: oneshot::Receiver<Result<Response, CallError>>,
+}
+
+impl Pending {
+    /// One that something else than the transport answers.
+    pub(crate) fn answered_elsewhere() -> (oneshot::Sender<Result<Response, CallError>>, Self) {
+        let (sender, answer) = oneshot::channel();
+        (sender, Self { id: None, answer })
+    }
+
+    /// The request's id, for [`super::Transport::cancel`] and [`super::Transport::promote`].
+    #[must_use]
+    pub fn id(&self) -> Option<RequestId> {
+        self.id
+    }
+
+    /// Waits.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn response(self) -> Result<Response, CallError> {
+        match self.answer.await {
+            Ok(Ok(Response {
+                reply: Reply::Refused(refusal),
+                ..
+            })) => Err(refusal.into()),
+            Ok(answer) => answer,
+            Err(_) => Err(CallError::Closed),
+        }
+    }
+
+    /// Waits for the answer to a compound request.
+    ///
+    /// # Errors
+    /// See [`CallError`]; failed steps are in the results, not here.
+    pub async fn files(self) -> Result<FileResponse, CallError> {
+        let Response {
+            reply,
+            payload,
+            recalls_seen,
+            verifier,
+        } = self.response().await?;
+        match reply {
+            Reply::Files(reply) => Ok(FileResponse {
+                results: reply.results,
+                payload,
+                recalls_seen,
+                verifier,
+            }),
+            _ => Err(CallError::Protocol),
+        }
+    }
+}
