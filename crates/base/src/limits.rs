@@ -84,6 +84,17 @@ pub const STRAGGLER_DISTANCE: u64 = 1024;
 /// Bytes of those replies, with those to come: 3 KiB for each, where most have 300 bytes. A client
 /// that asks for data along with its changes and settles nothing holds no more than this.
 pub const REPLIES_KEPT_BYTES_MAX: usize = 32 << 20;
+/// Requests for which one request waits at the server. With parts of 32 KiB, which writes have on a
+/// slow line, they are twice what a line of a gigabit carries in 100 ms; who has more under way
+/// asks when fewer are left.
+pub const AFTER_REQUESTS_MAX: usize = 1024;
+/// Requests of one session that wait for others: that many programs of a machine flush files at the
+/// same moment. Who is refused waits for the answers himself, as long as one more round trip.
+pub const AFTER_WAITS_MAX: usize = 64;
+/// How long a request waits for others at most. They come together with it, or when a connection
+/// that broke stands again. Below the time within which a mount answers, so that there is time to
+/// ask in another way.
+pub const AFTER_TIME_MAX: Duration = Duration::from_secs(15);
 /// Bytes of each of the two files in which a server notes what must not run twice: about 40,000
 /// steps until the other one is begun.
 pub const JOURNAL_BYTES_MAX: u64 = 8 << 20;
@@ -552,6 +563,8 @@ const _: () = assert!(DEVICE_TIME_MAX.as_secs() * 8 < STORE_WAIT_TIME_MAX.as_sec
 const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 2 < LEASE_TRUST_TIME.as_millis());
 const _: () = assert!(RECALL_COMMIT_TIME_MAX.as_millis() < RECALL_TIME_MAX.as_millis());
 const _: () = assert!(RECALL_TIME_MAX.as_millis() < REQUEST_TIME_DEFAULT.as_millis());
+const _: () = assert!(2 * AFTER_TIME_MAX.as_millis() <= REQUEST_TIME_DEFAULT.as_millis());
+const _: () = assert!(AFTER_REQUESTS_MAX * 10 < FRAME_BODY_BYTES_MAX);
 const _: () =
     assert!(DISK_INDEX_CHUNKS_MAX as u64 * (DISK_CHUNK_BYTES_MAX as u64) < DISK_IMAGE_BYTES_MAX);
 const _: () = assert!(DATA_BYTES_MAX as usize <= FRAME_PAYLOAD_BYTES_MAX);

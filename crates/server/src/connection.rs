@@ -15,7 +15,7 @@ use crate::memory::Arrival;
 use crate::pending::PendingPlace;
 use crate::pool::Turn;
 use crate::session::Session;
-use crate::steps::{Execution, Incoming, changes, payload_bytes, reply_estimate};
+use crate::steps::{Execution, Incoming, Waited, changes, payload_bytes, reply_estimate};
 use crate::storage::ObjectIncoming;
 use base::RequestId;
 use base::limits::{FRAME_TIME_MAX, HANDSHAKE_TIME_MAX, WARM_BYTES_MAX};
@@ -198,7 +198,7 @@ impl Handshake<'_> {
     fn features(&self) -> Features {
         match &self.core.lead {
             Some(_) => Features::OURS,
-            None => Features::default(),
+            None => Features::AFTER,
         }
     }
 
@@ -514,12 +514,14 @@ impl Receiver {
         if remembered {
             let reply_bytes = reply_estimate(incoming.compound.steps.iter());
             self.core.journal.settle(self.session.id, &settled);
-            match self.session.memory().arrive(
-                incoming.id,
-                &settled,
-                reply_bytes,
-                incoming.to.clone(),
-            ) {
+            let (arrival, waiting) = {
+                let mut memory = self.session.memory();
+                let to = incoming.to.clone();
+                let arrival = memory.arrive(incoming.id, &settled, reply_bytes, to);
+                (arrival, memory.take_ready())
+            };
+            self.resume(waiting);
+            match arrival {
                 Arrival::New(to) => incoming.to = to,
                 Arrival::Answered(to, frame) => {
                     to.send(frame, None);
@@ -532,11 +534,24 @@ impl Receiver {
                 }
             }
         } else {
-            self.session.memory().settle(&settled);
+            let waiting = {
+                let mut memory = self.session.memory();
+                memory.settle(&settled);
+                memory.take_ready()
+            };
+            self.resume(waiting);
         }
         let execution = Execution::new(&self.core, incoming, remembered);
         batch.extend(execution.begin_turn().map(|it| it as Turn));
         Ok(())
+    }
+
+    /// Requests go on that have waited for others.
+    #[expect(clippy::vec_box, reason = "they go to the queue as they are")]
+    fn resume(&self, waiting: Vec<Box<Execution>>) {
+        for request in waiting {
+            self.core.pool.push_resumed(request);
+        }
     }
 
     fn object(&self, frame: Frame, request: ObjectRequest, to: Destination) -> Result<(), End> {
@@ -643,12 +658,16 @@ impl Receiver {
     }
 
     fn cancel(&self, id: RequestId) {
-        match self.core.pool.cancel(self.link.key, id) {
-            Some(turn) => turn.cancel(),
-            None => self
-                .core
-                .locks
-                .cancel(self.session.key, id, &self.core.pool),
+        let core = &self.core;
+        if let Some(turn) = core.pool.cancel(self.link.key, id) {
+            return turn.cancel();
+        }
+        // First, so that whoever puts it aside in this moment sees that it was taken back.
+        core.locks.cancel(self.session.key, id, &core.pool);
+        let waiting = self.session.memory().take_behind(id);
+        if let Some(mut request) = waiting {
+            request.end_wait(Waited::Cancelled);
+            core.pool.push_resumed(request);
         }
     }
 }

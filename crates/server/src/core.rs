@@ -141,6 +141,8 @@ impl Core {
     /// Nothing is left of the session when its client reads the reply to its goodbye.
     fn clear_session(&self, session: &Session, goodbye: Option<(Arc<Link>, Frame)>) {
         self.locks.end_session(session.key, &self.pool);
+        let waiting = session.memory().close();
+        drop(waiting);
         drop(session.opens.take_all());
         // Files that it wrote to through these.
         self.caching.end_session(session.key);

@@ -31,7 +31,7 @@
 //! | `pending` | connections that are not authenticated yet |
 //! | `pool` | threads and the order of requests |
 //! | `steps` | carrying requests out |
-//! | `session`, `opens`, `memory` | what one client has here |
+//! | `session`, `opens`, `memory`, `behind` | what one client has here |
 //! | `lease`, `watch` | who caches what; changes behind the server's back |
 //! | `locks` | advisory locks |
 //! | `journal` | what must not run twice, over a crash |
@@ -49,6 +49,7 @@
 mod admin;
 mod again;
 mod background;
+mod behind;
 mod buffers;
 mod clock;
 mod cluster;

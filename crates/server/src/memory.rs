@@ -4,12 +4,15 @@
 //! may be running, or may still lie in a dead socket and arrive after the second. So every request
 //! that changes something is noted by its id when it arrives, whichever copy that is, and its reply
 //! is kept until the client says that it has it ([`Compound::settled`]).
+//! So here it is known, too, what has run: for requests that wait for others ([`Behind`]).
 //!
 //! [`Compound::settled`]: wire::message::Compound
 
+use crate::behind::Behind;
 use crate::link::Destination;
-use base::RequestId;
+use crate::steps::{Execution, Waited};
 use base::limits::{CONNECTIONS_MAX, REPLIES_KEPT_BYTES_MAX, REPLIES_KEPT_MAX};
+use base::{RequestId, Time};
 use std::collections::BTreeMap;
 use wire::frame::Frame;
 use wire::message::Settled;
@@ -42,6 +45,8 @@ pub(crate) struct Memory {
     /// Bytes of the replies that are kept, and of those to come as far as that is known.
     bytes: usize,
     settled: Settled,
+    /// Requests that wait for others of these.
+    behind: Behind<Box<Execution>>,
 }
 
 impl Remembered {
@@ -104,6 +109,12 @@ impl Memory {
             let request = self.requests.remove(&id);
             self.bytes -= request.as_ref().map_or(0, Remembered::bytes);
         }
+        if !self.behind.is_empty() {
+            // Answered by a run before this one, maybe: then this is all that is heard of it.
+            let (requests, settled) = (&self.requests, &self.settled);
+            let has_run = |id| !requests.contains_key(&id) && settled.covers(id);
+            self.behind.on_run(has_run);
+        }
         true
     }
 
@@ -116,6 +127,7 @@ impl Memory {
             self.requests.insert(id, Remembered::Done(frame.clone()))
         };
         self.bytes -= before.as_ref().map_or(0, Remembered::bytes);
+        self.behind.on_run(|other| other == id);
         match before {
             Some(Remembered::Running(destinations, _)) => destinations,
             Some(Remembered::Done(_)) | None => Vec::new(),
@@ -128,6 +140,59 @@ impl Memory {
             self.bytes -= bytes;
             self.requests.remove(&id);
         }
+    }
+
+    /// Whether all of these have run.
+    pub(crate) fn have_run(&self, ids: &[RequestId]) -> bool {
+        ids.iter().all(|id| self.has_run(*id))
+    }
+
+    fn has_run(&self, id: RequestId) -> bool {
+        match self.requests.get(&id) {
+            Some(Remembered::Done(_)) => true,
+            Some(Remembered::Running(..)) => false,
+            None => self.settled.covers(id),
+        }
+    }
+
+    /// Puts a request aside until these have run; gives it back if they have, or if there is no
+    /// room for it.
+    pub(crate) fn put_behind(
+        &mut self,
+        ids: &[RequestId],
+        request: Box<Execution>,
+        now: Time,
+    ) -> Option<(Box<Execution>, Waited)> {
+        let left = ids.iter().copied().filter(|id| !self.has_run(*id));
+        let left: Vec<RequestId> = left.collect();
+        if left.is_empty() {
+            return Some((request, Waited::None));
+        }
+        let refused = self.behind.put(left, request, now);
+        refused.map(|request| (request, Waited::NoRoom))
+    }
+
+    /// Requests that were put aside, of which the wait is over.
+    #[expect(clippy::vec_box, reason = "they go to the queue as they are")]
+    pub(crate) fn take_ready(&mut self) -> Vec<Box<Execution>> {
+        self.behind.take_ready()
+    }
+
+    /// Those that have waited for too long.
+    #[expect(clippy::vec_box, reason = "they go to the queue as they are")]
+    pub(crate) fn take_late(&mut self, now: Time) -> Vec<Box<Execution>> {
+        self.behind.take_late(now)
+    }
+
+    /// One that its client has taken back.
+    pub(crate) fn take_behind(&mut self, id: RequestId) -> Option<Box<Execution>> {
+        self.behind.take(|request| request.number() == id)
+    }
+
+    /// The session is over: all that were put aside. To be dropped when this is not locked.
+    #[expect(clippy::vec_box, reason = "they are dropped as they are")]
+    pub(crate) fn close(&mut self) -> Vec<Box<Execution>> {
+        self.behind.close()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What time does: ends silent sessions, gives up on recalls, ends the time for reclaiming locks.
 
 use crate::core::{Core, Ending};
+use crate::steps::Waited;
 use base::Time;
 use base::limits::SESSION_IDLE_TIME_MAX;
 use std::sync::atomic::Ordering;
@@ -37,6 +38,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         if count % SLOW_TICKS == 0 {
             let ended = end_silent(&core, now);
             give_up_hanging(&core, now);
+            end_long_waits(&core, now);
             task.add(ended);
             let sessions = core.sessions.len();
             let plural = if sessions == 1 { "" } else { "s" };
@@ -85,6 +87,17 @@ fn give_up_hanging(core: &Core, now: Time) {
                 "a request of a session that has ended hangs; its locks are given up"
             );
             tokio::task::spawn_blocking(clear);
+        }
+    }
+}
+
+/// Lets requests go on that have waited for others of their session for too long.
+fn end_long_waits(core: &Core, now: Time) {
+    for session in core.sessions.list() {
+        let late = session.memory().take_late(now);
+        for mut request in late {
+            request.end_wait(Waited::TooLong);
+            core.pool.push_resumed(request);
         }
     }
 }

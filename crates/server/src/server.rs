@@ -713,6 +713,9 @@ impl Drop for RunningServer {
             for link in session.end(self.core.clock.now()).into_iter().flatten() {
                 link.close(None);
             }
+            // They keep everything alive.
+            let waiting = session.memory().close();
+            drop(waiting);
         }
         self.core.pool.stop(Duration::ZERO);
     }

@@ -14,44 +14,54 @@
 //! What is sent again must not undo what came after it. So a piece that waits again loses what
 //! later pieces have stored meanwhile, and what a truncation, a hole or a copy has replaced. These
 //! changes themselves cannot be sent again: if one may be lost, whoever syncs is told.
+//!
+//! A commit covers what was stored before it was sent, and what it was sent behind: pieces under
+//! way whose requests it names ([`Written::behind`]). Of these it covers what is stored in the end,
+//! by the very sending that it names: what was sent once more may have come after it.
 
 mod piece;
 
 pub use piece::{MemoryShare, Piece, PieceState, Write};
 
 use super::Errors;
-use base::{Attributes, Extent, ExtentSet, FsError, OpenId, Principal, WriteVerifier};
+use base::{Attributes, Extent, ExtentSet, FsError, OpenId, Principal, RequestId, WriteVerifier};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest piece: the largest payload of a frame.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 
-/// What a commit that is sent now will cover; given by [`Written::stored`].
-#[derive(Clone, Copy, Debug)]
+/// What a commit that is sent now will cover; given by [`Written::stored`], [`Written::with`] and
+/// [`Written::behind`].
+#[derive(Clone, Debug)]
 pub struct Covered {
     /// Pieces that came to the server up to this one.
     through: u64,
-    /// And this one, which goes in the same request.
-    with: Option<u64>,
+    /// And these, in order, with the sendings that run before the commit.
+    before: Vec<(u64, u64)>,
 }
 
 impl Covered {
-    /// Piece `id` goes in the same request, before the commit.
-    #[must_use]
-    pub const fn with(self, id: u64) -> Self {
-        Self {
-            with: Some(id),
-            ..self
-        }
-    }
-
-    fn covers(self, id: u64, piece: &Piece) -> bool {
+    fn covers(&self, id: u64, piece: &Piece) -> bool {
         let PieceState::Stored(order) = piece.state else {
             return false;
         };
-        order <= self.through || self.with == Some(id)
+        order <= self.through || self.runs_before(id, piece)
     }
+
+    fn runs_before(&self, id: u64, piece: &Piece) -> bool {
+        let found = self.before.binary_search_by_key(&id, |(id, _)| *id);
+        found.is_ok_and(|place| self.before[place].1 == piece.sending)
+    }
+}
+
+/// A commit that can be sent now, though pieces are under way; given by [`Written::behind`].
+#[derive(Clone, Debug)]
+pub struct Behind {
+    /// The requests that must run before it.
+    pub requests: Vec<RequestId>,
+    /// What it covers then.
+    pub covered: Covered,
 }
 
 /// Parts of stored pieces that a change under way replaces; given by [`Written::replace`].
@@ -78,6 +88,8 @@ pub struct Written {
     pieces: BTreeMap<u64, Piece>,
     /// Id of the last piece; the first one has 1.
     next: u64,
+    /// How often a piece was sent.
+    sendings: u64,
     /// How many pieces have come to the server.
     arrivals: u64,
     /// Under which verifier the server has what it has.
@@ -345,10 +357,20 @@ impl Written {
         }
         let id = found?;
         let again = self.lost.contains(&id);
+        self.sendings += 1;
         let piece = self.pieces.get_mut(&id).expect("found above");
         piece.again = again;
         piece.state = PieceState::Sent(piece.part());
+        piece.sending = self.sendings;
+        piece.request = None;
         Some((id, piece))
+    }
+
+    /// The piece that [`Self::poll_send`] has given goes by this request.
+    pub fn on_requested(&mut self, id: u64, request: Option<RequestId>) {
+        if let Some(piece) = self.pieces.get_mut(&id) {
+            piece.request = request;
+        }
     }
 
     /// Whether a piece that is stored at `offset` lands elsewhere than expected: an append may.
@@ -404,6 +426,8 @@ impl Written {
                 && piece.state == PieceState::Waiting
             {
                 piece.left.remove(piece.part_in(stored));
+                // Who covers the sendings that it had does not cover this.
+                piece.sending = 0;
                 self.settle(id);
             }
         }
@@ -491,6 +515,7 @@ impl Written {
             if piece.is_stored() {
                 piece.append = false;
                 piece.state = PieceState::Waiting;
+                piece.sending = 0;
                 again.push(*id);
             }
         }
@@ -579,25 +604,67 @@ impl Written {
     pub const fn stored(&self) -> Covered {
         Covered {
             through: self.arrivals,
-            with: None,
+            before: Vec::new(),
         }
+    }
+
+    /// As [`Self::stored`], of a commit that goes in the same request as piece `id`, behind it.
+    #[must_use]
+    pub fn with(&self, id: u64) -> Covered {
+        let sending = self.pieces.get(&id).map(|piece| (id, piece.sending));
+        Covered {
+            before: sending.into_iter().collect(),
+            ..self.stored()
+        }
+    }
+
+    /// As [`Self::stored`], of a commit that is to cover all of `wanted`, in order: it can be sent
+    /// if each of these is stored or under way, in at most `requests_max` requests that are known.
+    #[must_use]
+    pub fn behind(&self, wanted: &[u64], requests_max: usize) -> Option<Behind> {
+        let mut requests = Vec::new();
+        let mut covered = self.stored();
+        for id in wanted {
+            let Some(piece) = self.pieces.get(id).filter(|piece| !piece.is_stored()) else {
+                continue;
+            };
+            if piece.state == PieceState::Waiting || requests.len() == requests_max {
+                return None;
+            }
+            requests.push(piece.request?);
+            covered.before.push((*id, piece.sending));
+        }
+        Some(Behind { requests, covered })
+    }
+
+    /// Whether all that a commit was sent behind has been answered: before, it is not known what
+    /// the commit covers.
+    #[must_use]
+    pub fn is_heard(&self, covered: &Covered) -> bool {
+        let is_under_way = |(id, _): &(u64, u64)| {
+            let piece = self.pieces.get(id);
+            piece.is_some_and(|piece| {
+                matches!(piece.state, PieceState::Sent(_)) && covered.runs_before(*id, piece)
+            })
+        };
+        !covered.before.iter().any(is_under_way)
     }
 
     /// A commit has succeeded under `verifier`: what it covered and was stored under the same is
     /// durable.
-    pub fn on_committed(&mut self, covered: Covered, verifier: WriteVerifier) {
+    pub fn on_committed(&mut self, covered: &Covered, verifier: WriteVerifier) {
         // What is lost by that is not covered any more.
         self.on_verifier(verifier);
         self.drop_covered(covered);
     }
 
     /// A commit has failed: what it covered is in doubt for good.
-    pub fn on_commit_failed(&mut self, covered: Covered, error: FsError) {
+    pub fn on_commit_failed(&mut self, covered: &Covered, error: FsError) {
         self.errors.record(error);
         self.drop_covered(covered);
     }
 
-    fn drop_covered(&mut self, covered: Covered) {
+    fn drop_covered(&mut self, covered: &Covered) {
         let mut durable = Vec::new();
         self.pieces.retain(|id, piece| {
             let is_covered = covered.covers(*id, piece);

@@ -90,6 +90,12 @@ impl Call {
             endless: true,
         }
     }
+
+    /// A call that goes behind all writes that were queued before it, and is given up as little.
+    #[must_use]
+    pub fn behind() -> Self {
+        Self::write(Bytes::new())
+    }
 }
 
 /// An answer.
@@ -118,7 +124,8 @@ pub struct FileResponse {
     pub verifier: WriteVerifier,
 }
 
-/// An answer to wait for. Dropping it does not take the request back; [`super::Transport::cancel`] does.
+/// An answer to wait for. Dropping it does not take the request back;
+/// [`Transport::cancel`](super::Transport::cancel) does.
 #[derive(Debug)]
 pub struct Pending {
     pub(super) id: Option<RequestId>,
@@ -132,7 +139,8 @@ impl Pending {
         (sender, Self { id: None, answer })
     }
 
-    /// The request's id, for [`super::Transport::cancel`] and [`super::Transport::promote`].
+    /// The request's id, for [`Transport::cancel`](super::Transport::cancel) and
+    /// [`Transport::promote`](super::Transport::promote).
     #[must_use]
     pub fn id(&self) -> Option<RequestId> {
         self.id

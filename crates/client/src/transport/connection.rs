@@ -118,6 +118,7 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
             let warming = Warming::new(greeting_time, connections, &shared.options.line);
             state.bulk[index] = Bulk::new(warming, bulk.clone());
         }
+        state.on_features(welcome.features);
         // The first connection is up since its greeting.
         if !state.session.is_up(connection) {
             state.session.handle_up(connection);

@@ -31,7 +31,7 @@ use crate::clock::now;
 use base::limits::{
     CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, LEASE_TRUST_TIME, NOTICES_UNHEARD_MAX,
 };
-use base::{ClusterId, Principal, RequestId, ServerId, SessionId, Time, WriteVerifier};
+use base::{ClusterId, FsError, Principal, RequestId, ServerId, SessionId, Time, WriteVerifier};
 use bytes::Bytes;
 use readahead::{Line, LineMemory};
 use state::{Answers, State, Waiter};
@@ -52,6 +52,9 @@ const DEMAND_PART_BYTES_MIN: u64 = 16 << 10;
 /// Entries of the root that come with entering a volume: its names cost no round trip of their own,
 /// and on a slow line no time that would be noticed.
 const ROOT_ENTRIES_MAX: u32 = 256;
+
+/// What a call is answered that a server without an ability could not read.
+const UNKNOWN: CallError = CallError::Failed(FsError::NotSupported);
 
 /// What the transport tells the volume above it. Called from a connection's task: must not block.
 pub trait Listener: Send + Sync {
@@ -390,13 +393,25 @@ impl Transport {
         self.shared.has_managers.load(Ordering::Relaxed)
     }
 
+    /// Whether the server lets requests wait for others ([`Step::After`]).
+    #[must_use]
+    pub fn lets_wait(&self) -> bool {
+        self.shared.lock().features.have(Features::AFTER)
+    }
+
     /// Queues a request. Never blocks.
     #[must_use = "somebody should wait for the answer"]
     pub fn submit(&self, request: &Request, call: Call) -> Pending {
-        self.submit_encoded(encode(request), call, None)
+        self.submit_encoded(encode(request), call, None, Features::default())
     }
 
-    fn submit_encoded(&self, body: Bytes, call: Call, expected: Option<Answers>) -> Pending {
+    fn submit_encoded(
+        &self,
+        body: Bytes,
+        call: Call,
+        expected: Option<Answers>,
+        needs: Features,
+    ) -> Pending {
         let shared = &self.shared;
         let (answer, receiver) = oneshot::channel();
         let deadline = if call.endless {
@@ -411,8 +426,13 @@ impl Transport {
             ..
         } = call;
         let mut state = shared.lock();
-        if state.closed {
-            let _ = answer.send(Err(CallError::Closed));
+        if state.closed || !state.features.have(needs) {
+            let why = if state.closed {
+                CallError::Closed
+            } else {
+                UNKNOWN
+            };
+            let _ = answer.send(Err(why));
             return Pending {
                 id: None,
                 answer: receiver,
@@ -443,6 +463,7 @@ impl Transport {
                 answer,
                 recalls_seen,
                 expected,
+                needs,
             },
         );
         shared.wake_ready(&mut state);
@@ -461,6 +482,11 @@ impl Transport {
     pub fn submit_steps(&self, who: &Principal, steps: Vec<Step>, call: Call) -> Pending {
         let settled = self.shared.lock().session.settled();
         let expected = Expected::of(&steps);
+        let waits = steps.iter().any(|step| matches!(step, Step::After { .. }));
+        let needs = match waits {
+            true => Features::AFTER,
+            false => Features::default(),
+        };
         let compound = Compound {
             who: who.clone(),
             settled,
@@ -470,6 +496,7 @@ impl Transport {
             encode(&Request::Files(compound)),
             call,
             Some(Answers::Files(expected)),
+            needs,
         )
     }
 

@@ -6,7 +6,7 @@ use base::{ServerId, WriteVerifier};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use wire::message::{ExpectedObjects, ObjectRequest, Request, Welcome, encode};
+use wire::message::{ExpectedObjects, Features, ObjectRequest, Request, Welcome, encode};
 
 /// The runs of all storage servers of a volume, told as one verifier: another one says that one of
 /// them has been started anew, and that something may be lost there.
@@ -91,7 +91,8 @@ impl Transport {
         }
         let expected = ExpectedObjects::of(&request);
         let body = encode(&Request::Object(request));
-        self.submit_encoded(body, call, Some(Answers::Objects(expected)))
+        let expected = Some(Answers::Objects(expected));
+        self.submit_encoded(body, call, expected, Features::default())
     }
 }
 

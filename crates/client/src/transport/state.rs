@@ -1,7 +1,7 @@
 //! What the transport's lock guards: the session, the two link estimators and who waits.
 
 use super::bulk::Bulk;
-use super::{CallError, Response, warming};
+use super::{CallError, Response, UNKNOWN, warming};
 use crate::clock::now;
 use base::{BootId, RequestId, Time};
 use readahead::{Changes, Line, LineMemory, LinkEstimator, Sent};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use wire::frame::{Frame, FrameKind};
-use wire::message::{Expected, ExpectedObjects, Welcome};
+use wire::message::{Expected, ExpectedObjects, Features, Welcome};
 use wire::session::{ClientSession, ConnectionIndex, Windows};
 
 /// Who waits for an answer.
@@ -18,6 +18,8 @@ pub(super) struct Waiter {
     pub(super) recalls_seen: u64,
     /// What may be answered to steps and of objects; `None` for other requests.
     pub(super) expected: Option<Answers>,
+    /// What a server must have to read the request.
+    pub(super) needs: Features,
 }
 
 /// What may be answered.
@@ -45,6 +47,8 @@ pub(super) struct State {
     pub(super) download: LinkEstimator,
     pub(super) upload: LinkEstimator,
     pub(super) boot: Option<BootId>,
+    /// What the server has, as it said last.
+    pub(super) features: Features,
     /// Of the main connection: the round trip, before there is a better figure.
     greeting_time: Duration,
     /// By connection.
@@ -78,6 +82,7 @@ impl State {
             download: estimator(line.0),
             upload: estimator(line.1),
             boot: None,
+            features: Features::default(),
             greeting_time: Duration::ZERO,
             bulk: (0..connections).map(|_| Bulk::default()).collect(),
             changes: (Changes::default(), Changes::default()),
@@ -93,6 +98,23 @@ impl State {
         self.greeting_time = time;
         self.download.expect_rtt(time);
         self.upload.expect_rtt(time);
+    }
+
+    /// A connection is welcomed by a server that has these abilities. What it could not read is
+    /// given up: it would end each connection that brought it such a request again.
+    pub(super) fn on_features(&mut self, features: Features) {
+        self.features = features;
+        let unreadable = self
+            .waiters
+            .iter()
+            .filter(|(_, it)| !features.have(it.needs));
+        let unreadable: Vec<RequestId> = unreadable.map(|(id, _)| *id).collect();
+        for id in unreadable {
+            self.session.cancel(id);
+            if let Some(waiter) = self.waiters.remove(&id) {
+                let _ = waiter.answer.send(Err(UNKNOWN));
+            }
+        }
     }
 
     /// Ends everything; who still waits is told so.
@@ -240,6 +262,44 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::frame::Class;
+    use wire::session::Submission;
+
+    #[test]
+    fn what_an_older_server_could_not_read_is_given_up_before_it_is_sent_there() {
+        let mut state = State::new(2, 1 << 20, (None, None));
+        state.on_features(Features::OURS);
+        let mut heard = [Features::AFTER, Features::default()].map(|needs| {
+            let submission = Submission {
+                class: Class::Write,
+                body: bytes::Bytes::from_static(b"body"),
+                payload: bytes::Bytes::new(),
+                reply_bytes: 0,
+                deadline: Time::MAX,
+            };
+            let id = state.session.submit(submission).unwrap();
+            let (answer, heard) = oneshot::channel();
+            let waiter = Waiter {
+                answer,
+                recalls_seen: 0,
+                expected: None,
+                needs,
+            };
+            state.waiters.insert(id, waiter);
+            heard
+        });
+        // It was on the line when the connection broke.
+        state.session.handle_up(ConnectionIndex(1));
+        assert_eq!(state.next_frame(ConnectionIndex(1)).unwrap().request.0, 1);
+        state.session.handle_down(ConnectionIndex(1));
+        state.on_features(Features::MANAGERS);
+        state.session.handle_up(ConnectionIndex(1));
+        let frames: Vec<_> = std::iter::from_fn(|| state.next_frame(ConnectionIndex(1))).collect();
+        let sent: Vec<_> = frames.iter().map(|it| (it.kind, it.request.0)).collect();
+        assert_eq!(sent, [(FrameKind::Cancel, 1), (FrameKind::Request, 2)]);
+        assert!(matches!(heard[0].try_recv(), Ok(Err(error)) if error == UNKNOWN));
+        assert!(heard[1].try_recv().is_err(), "this one goes on");
+    }
 
     #[test]
     fn a_session_that_the_server_has_ended_as_asked_is_over() {
@@ -252,6 +312,7 @@ mod tests {
             answer,
             recalls_seen: 0,
             expected: None,
+            needs: Features::default(),
         };
         state.waiters.insert(goodbye, waiter);
         assert!(!state.is_over(0) && state.is_over(1));

@@ -27,10 +27,9 @@ const GROUP_COMMIT_LOOK_TIME: Duration = Duration::from_millis(250);
 const RECALL_COMMITS_MAX: usize = 8;
 
 /// A piece that has gone together with a commit.
-#[derive(Clone, Copy)]
 struct Sent {
     id: u64,
-    /// What the commit covers besides.
+    /// What the commit covers, that piece included if it is stored.
     covered: Covered,
 }
 
@@ -73,7 +72,8 @@ impl Volume {
         };
         for attempt in 0..COMMIT_TRIES_MAX {
             let together = self.store_and_commit(who, node, file, open, data_only);
-            if !together.await? {
+            let flush = (who, open, data_only);
+            if !together.await? && !self.commit_behind(node, file, flush, &wanted).await? {
                 self.drain(node, file).await?;
                 self.commit_once(who, node, file, open, data_only).await?;
             }
@@ -115,7 +115,6 @@ impl Volume {
         let (sent, write, call) = {
             let mut state = file.lock();
             state.written.seal();
-            let covered = state.written.stored();
             if !state.written.has_one_waiting(who) {
                 return Ok(false);
             }
@@ -123,8 +122,8 @@ impl Volume {
                 return Ok(false);
             };
             let (write, call) = self.write_step(&handle, piece);
-            let sent = Sent { id, covered };
-            (sent, write, call)
+            let covered = state.written.with(id);
+            (Sent { id, covered }, write, call)
         };
         let pending = self.submit_contents(node, who, vec![write, commit], call);
         let (this, file) = (self.arc(), Arc::clone(file));
@@ -146,7 +145,7 @@ impl Volume {
         sent: Sent,
         outcome: Result<FileResponse, FsError>,
     ) -> Result<(), FsError> {
-        let Sent { id, mut covered } = sent;
+        let Sent { id, covered } = sent;
         let mut response = match outcome {
             Ok(response) => response,
             Err(error) => {
@@ -161,13 +160,11 @@ impl Volume {
             .and_then(|stored| stored.as_ref().err().copied());
         let (verifier, recalls_seen) = (response.verifier, response.recalls_seen);
         // What the server did not take at once goes after the commit.
-        if self.stored(node, file, id, Ok(response)) {
-            covered = covered.with(id);
-        }
+        self.stored(node, file, id, Ok(response));
         let Some(committed) = committed else {
             return Err(refused.unwrap_or(FsError::Io));
         };
-        self.committed(node, file, covered, verifier, recalls_seen, committed)
+        self.committed(node, file, &covered, verifier, recalls_seen, committed)
     }
 
     /// One commit of what is stored now.
@@ -194,15 +191,15 @@ impl Volume {
         let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
         let (verifier, seen) = (response.verifier, response.recalls_seen);
         let committed = response.results.pop().unwrap_or(Err(FsError::Io));
-        self.committed(node, file, covered, verifier, seen, committed)
+        self.committed(node, file, &covered, verifier, seen, committed)
     }
 
     /// The server has answered a commit that covers pieces of written data.
-    fn committed(
+    pub(super) fn committed(
         &self,
         node: NodeId,
         file: &Arc<File>,
-        covered: Covered,
+        covered: &Covered,
         verifier: WriteVerifier,
         recalls_seen: u64,
         outcome: Result<StepReply, FsError>,
@@ -374,7 +371,7 @@ impl Volume {
             match &outcome {
                 Ok((_, response)) => {
                     let mut state = file.lock();
-                    state.written.on_committed(covered, response.verifier);
+                    state.written.on_committed(&covered, response.verifier);
                 }
                 // The data stays here and is tried again with the next commit.
                 Err(FsError::TimedOut) => {}

@@ -7,7 +7,7 @@
 //!
 //! Locks: the node table, the memory budget and each file's state have a lock of their own, held
 //! for state changes and never over an await. Order where two are needed: table, then file, then
-//! budget.
+//! budget, then the transport's.
 //!
 //! | file | operations |
 //! |---|---|
@@ -19,6 +19,7 @@
 //! | `overshoot` | what the kernel reads past the end of a run |
 //! | `write` | write-behind |
 //! | `commit` | what makes it durable; replay |
+//! | `behind` | commits that are sent right behind the writes |
 //! | `striped` | contents of parallel volumes, at their stores |
 //! | `booked` | tickets for an export |
 //! | `space` | allocation, holes, copies within the server |
@@ -31,6 +32,7 @@
 
 mod ahead;
 mod attributes;
+mod behind;
 mod booked;
 mod change;
 mod commit;

@@ -9,7 +9,7 @@ use super::Volume;
 use super::attributes::wall_clock;
 use crate::cache::{Node, NodeId};
 use crate::clock::now;
-use crate::file::{File, MemoryShare, Piece, Write};
+use crate::file::{File, MemoryShare, Piece, Write, Written};
 use crate::transport::{Call, CallError, FileResponse};
 use base::{Attributes, Extent, FsError, Handle};
 use std::sync::Arc;
@@ -164,15 +164,17 @@ impl Volume {
             return;
         };
         loop {
-            let (id, step, call, who) = {
+            let (id, pending) = {
                 let mut state = file.lock();
                 let Some((id, piece)) = state.written.poll_send() else {
                     break;
                 };
                 let (step, call) = self.write_step(&handle, piece);
-                (id, step, call, piece.who.clone())
+                // Under the lock: whoever sees it under way sees by which request.
+                let pending = self.submit_contents(node, &piece.who, vec![step], call);
+                state.written.on_requested(id, pending.id());
+                (id, pending)
             };
-            let pending = self.submit_contents(node, &who, vec![step], call);
             let (this, file) = (self.arc(), Arc::clone(file));
             tokio::spawn(async move {
                 let outcome = pending.files().await.map_err(CallError::to_fs_error);
@@ -193,14 +195,14 @@ impl Volume {
         (Step::Write { file, at, bytes }, Call::write(data))
     }
 
-    /// A piece has been answered; whether the server has all of it by that.
+    /// A piece has been answered.
     pub(super) fn stored(
         &self,
         node: NodeId,
         file: &Arc<File>,
         id: u64,
         outcome: Result<FileResponse, FsError>,
-    ) -> bool {
+    ) {
         let outcome = outcome.and_then(|response| {
             match response.results.into_iter().next().ok_or(FsError::Io)? {
                 Ok(StepReply::Written { bytes: 0, .. }) => Err(FsError::Io),
@@ -219,7 +221,7 @@ impl Volume {
                 Err(error) => Err(error),
             }
         });
-        let (mut commit, mut whole) = (false, false);
+        let mut commit = false;
         match outcome {
             Ok((offset, bytes, attributes, recalls_seen, verifier)) => {
                 let (settled, moved) = {
@@ -231,7 +233,7 @@ impl Volume {
                 // Before the piece counts as stored: who waits for that then sees this.
                 self.take_settled(node, file, id, settled, moved);
                 let mut state = file.lock();
-                whole = state.written.on_stored(id, offset, bytes, verifier);
+                state.written.on_stored(id, offset, bytes, verifier);
                 self.commit_all_soon();
                 let stored = state.written.stored_bytes();
                 commit = stored >= COMMIT_BYTES && !state.written.committing;
@@ -260,7 +262,6 @@ impl Volume {
         if commit {
             self.commit_in_background(node, file);
         }
-        whole
     }
 
     /// Some of what was written to a file is lost, and nothing of it is on its way any more.
@@ -330,6 +331,24 @@ impl Volume {
             (state.written.errors.count(), state.written.unstored())
         };
         self.send_written(node, file);
+        // Not at the first error: what fails after the answer would be told once more.
+        let is_over = |written: &Written| written.unstored_of(&wanted) == 0;
+        let over = self.while_moving(file, &wanted, |written| {
+            is_over(written).then(|| written.errors.since(errors))
+        });
+        over.await?
+    }
+
+    /// Waits until `look` finds what it looks for, as long as these pieces go on arriving.
+    ///
+    /// # Errors
+    /// [`FsError::TimedOut`] if nothing moves for too long: a slow line may take long for all.
+    pub(super) async fn while_moving<T>(
+        &self,
+        file: &Arc<File>,
+        wanted: &[u64],
+        mut look: impl FnMut(&Written) -> Option<T>,
+    ) -> Result<T, FsError> {
         let limit = self.transport.request_time_max();
         let (mut since, mut seen) = (now(), (0, 0));
         loop {
@@ -338,14 +357,11 @@ impl Volume {
             // Registered before the look, so that no wake-up is lost between the two.
             progress.as_mut().enable();
             {
-                let state = file.lock();
-                // Not at the first error: what fails after the answer would be told once more.
-                let left = state.written.unstored_of(&wanted);
-                if left == 0 {
-                    return state.written.errors.since(errors);
+                let written = &file.lock().written;
+                if let Some(found) = look(written) {
+                    return Ok(found);
                 }
-                // A slow line may take long for all of it; what must not be is that nothing moves.
-                let present = (left, state.written.arrivals());
+                let present = (written.unstored_of(wanted), written.arrivals());
                 if present != seen {
                     (since, seen) = (now(), present);
                 }

@@ -8,10 +8,13 @@
 //! | `greetings` | how connections begin and end |
 //! | `replies` | which requests are answered, and with what |
 //! | `listings` | directories without end, names that are none |
+//! | `behind` | commits that are sent behind writes |
 //! | `leases` | leases and recalls that contradict each other |
 //!
 //! Tests run one after another: they measure the memory of the whole process.
 
+#[cfg(test)]
+mod behind;
 #[cfg(test)]
 mod greetings;
 #[cfg(test)]

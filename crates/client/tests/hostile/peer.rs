@@ -263,6 +263,14 @@ impl Peer {
         &self,
         request_time_max: Duration,
     ) -> Result<Transport, ConnectError> {
+        self.connect_by(request_time_max, 3).await
+    }
+
+    async fn connect_by(
+        &self,
+        request_time_max: Duration,
+        connections: usize,
+    ) -> Result<Transport, ConnectError> {
         let endpoint = Endpoint {
             server: None,
             name: "peer".to_owned(),
@@ -273,10 +281,17 @@ impl Peer {
         };
         let options = TransportOptions {
             request_time_max,
-            connections: 3,
+            connections,
             ..TransportOptions::default()
         };
         Transport::connect(endpoint, options).await
+    }
+
+    /// Its volume, entered on one connection, which carries everything.
+    pub(crate) async fn volume_on_one(&self) -> Arc<Volume> {
+        let transport = self.connect_by(END_TIME_MAX, 1).await;
+        let transport = transport.expect("a good greeting");
+        Volume::attach(transport, "v").await.expect("a good root")
     }
 
     /// Its volume, entered.
@@ -464,6 +479,7 @@ fn carry_out_step(step: &Step, payload: &mut Vec<u8>) -> Result<StepReply, FsErr
         | Step::MakeSymlink { .. }
         | Step::Link { .. } => change_name(step),
         Step::Close { .. }
+        | Step::After { .. }
         | Step::SyncDirectory { .. }
         | Step::SyncFileSystem { .. }
         | Step::Lock { .. }

@@ -6,7 +6,7 @@
 use super::{LockTable, Outcome, Owner, Ticket};
 use crate::pool::Pool;
 use crate::session::SessionKey;
-use crate::steps::Execution;
+use crate::steps::{Execution, Waited};
 use base::limits::{LOCK_GRACE_TIME, LOCKS_GIVEN_UP_MAX};
 use base::{Handle, RequestId, Time};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -101,16 +101,16 @@ impl Locks {
     /// Keeps a request until its lock is granted.
     pub(crate) fn park(&self, ticket: Ticket, mut request: Box<Execution>, pool: &Arc<Pool>) {
         let mut state = self.lock_state();
-        let given_up = state.take_given_up(&request);
+        let given_up = state.take_given_up(request.session().key, request.number());
         if state.early.remove(&ticket) {
             drop(state);
-            request.lock_granted();
+            request.end_wait(Waited::Granted);
             pool.push_resumed(request);
         } else if given_up && state.table.cancel(ticket) {
             let ready = state.admitted();
             drop(state);
             resume(ready, pool);
-            request.lock_cancelled();
+            request.end_wait(Waited::Cancelled);
             pool.push_resumed(request);
         } else if state.table.is_waiting(ticket) {
             state.parked.insert(ticket, request);
@@ -121,9 +121,9 @@ impl Locks {
     /// Keeps a request until the time for reclaiming is over.
     pub(crate) fn park_for_grace(&self, mut request: Box<Execution>, pool: &Arc<Pool>, now: Time) {
         let mut state = self.lock_state();
-        if state.take_given_up(&request) {
+        if state.take_given_up(request.session().key, request.number()) {
             drop(state);
-            request.lock_cancelled();
+            request.end_wait(Waited::Cancelled);
             pool.push_resumed(request);
         } else if now >= state.grace_until {
             drop(state);
@@ -173,9 +173,15 @@ impl Locks {
         drop(state);
         resume(ready, pool);
         if let Some(mut request) = cancelled {
-            request.lock_cancelled();
+            request.end_wait(Waited::Cancelled);
             pool.push_resumed(request);
         }
+    }
+
+    /// Whether a request that waits for something else was taken back while a worker had it in
+    /// hand.
+    pub(crate) fn take_given_up(&self, session: SessionKey, id: RequestId) -> bool {
+        self.lock_state().take_given_up(session, id)
     }
 
     pub(crate) fn test(
@@ -232,9 +238,9 @@ impl Locks {
 
 impl State {
     /// Whether a request that is about to wait was taken back while a worker had it in hand.
-    fn take_given_up(&mut self, request: &Execution) -> bool {
+    fn take_given_up(&mut self, session: SessionKey, id: RequestId) -> bool {
         let mut given_up = self.given_up.iter();
-        let place = given_up.position(|(session, id)| request.is(*session, *id));
+        let place = given_up.position(|known| *known == (session, id));
         place.is_some_and(|place| self.given_up.remove(place).is_some())
     }
 
@@ -257,7 +263,7 @@ impl State {
 #[expect(clippy::vec_box, reason = "they go to the queue as they are")]
 fn resume(ready: Vec<Box<Execution>>, pool: &Arc<Pool>) {
     for mut request in ready {
-        request.lock_granted();
+        request.end_wait(Waited::Granted);
         pool.push_resumed(request);
     }
 }

@@ -1,10 +1,10 @@
 //! Locks.
 
-use super::{Execution, LockWait, Place, Stop};
+use super::{Execution, Place, Stop, Waited};
 use crate::locks::{Answer, Owner};
 use base::{FsError, Rights};
 use export::Worker;
-use wire::message::{LockMode, LockRange, Refusal, Step, StepReply};
+use wire::message::{LockMode, LockRange, Step, StepReply};
 
 impl Execution {
     pub(super) fn locks(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
@@ -15,14 +15,10 @@ impl Execution {
                 wait,
                 reclaim,
             } => {
-                match std::mem::replace(&mut self.lock, LockWait::None) {
-                    LockWait::Granted => return Ok(StepReply::Done),
-                    // What came before it in the request has been carried out and stays.
-                    LockWait::Cancelled if self.results.is_empty() => {
-                        return Err(Stop::Refused(Refusal::Cancelled));
-                    }
-                    LockWait::Cancelled => return Err(FsError::Cancelled.into()),
-                    LockWait::None => {}
+                match std::mem::replace(&mut self.waited, Waited::None) {
+                    Waited::Granted => return Ok(StepReply::Done),
+                    Waited::Cancelled => return Err(self.taken_back()),
+                    Waited::None | Waited::NoRoom | Waited::TooLong => {}
                 }
                 let place = self.target(target)?;
                 if lock.mode != LockMode::Unlock {

@@ -2,8 +2,8 @@
 //!
 //! An [`Execution`] owns everything that belongs to one request: its permits, its steps, what they
 //! have found, the reply so far. It runs on a worker thread until it is done or must wait for
-//! somebody: for recalls before a step, for a lock. Then it is parked whole and later goes on where
-//! it was, on any thread; no thread waits.
+//! somebody: for recalls before a step, for a lock, for other requests. Then it is parked whole and
+//! later goes on where it was, on any thread; no thread waits.
 //!
 //! | file | steps |
 //! |---|---|
@@ -14,7 +14,9 @@
 //! | `names` | creations, links, removals, renames |
 //! | `striped` | contents that lie in stores |
 //! | `lock` | locks |
+//! | `after` | waiting for other requests |
 
+mod after;
 mod booked;
 mod change;
 mod data;
@@ -100,17 +102,25 @@ pub(crate) struct Execution {
     /// Files of it that may become shorter by this.
     cuts: Vec<Cutting>,
     settled: Settled,
-    /// Whether the lock that the present step waited for is there.
-    lock: LockWait,
+    /// What became of what the present step waited for.
+    waited: Waited,
     /// Of an export of which something is reserved: whether the present step has its turn.
     turn_taken: booked::TurnTaken,
 }
 
+/// What became of what a step has waited for: a lock, other requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LockWait {
+pub(crate) enum Waited {
+    /// It has not waited, or is to look for itself.
     None,
+    /// The lock is there.
     Granted,
+    /// The client does not want to wait any more.
     Cancelled,
+    /// Too many wait already.
+    NoRoom,
+    /// It has waited for long enough.
+    TooLong,
 }
 
 /// Why a step has no result now.
@@ -123,6 +133,8 @@ enum Stop {
     AfterLock(Ticket),
     /// It goes on when the time for reclaiming locks is over.
     AfterGrace,
+    /// It goes on when these requests of the session have run.
+    AfterRequests(Vec<RequestId>),
     /// The whole request gets another answer.
     Refused(Refusal),
 }
@@ -155,6 +167,7 @@ pub(crate) fn changes(compound: &Compound) -> bool {
                 | Step::ListXattrs { .. }
                 | Step::TestLock { .. }
                 | Step::Layout { .. }
+                | Step::After { .. }
         )
     })
 }
@@ -231,7 +244,7 @@ impl Execution {
             parallel: OnceLock::new(),
             cuts: Vec::new(),
             settled: compound.settled,
-            lock: LockWait::None,
+            waited: Waited::None,
             turn_taken: booked::TurnTaken::default(),
         })
     }
@@ -255,14 +268,14 @@ impl Execution {
         self.session.key == session && self.id == id
     }
 
-    /// The lock is there; to be followed by being queued again.
-    pub(crate) fn lock_granted(&mut self) {
-        self.lock = LockWait::Granted;
+    /// Its number.
+    pub(crate) fn number(&self) -> RequestId {
+        self.id
     }
 
-    /// The client does not want to wait for the lock any more.
-    pub(crate) fn lock_cancelled(&mut self) {
-        self.lock = LockWait::Cancelled;
+    /// The wait of the present step is over; to be followed by being queued again.
+    pub(crate) fn end_wait(&mut self, waited: Waited) {
+        self.waited = waited;
     }
 
     fn work(mut self: Box<Self>, worker: &Worker) {
@@ -316,6 +329,7 @@ impl Execution {
                     core.locks
                         .park_for_grace(self, &core.pool, core.clock.now());
                 }
+                Stop::AfterRequests(requests) => self.wait_behind(&requests),
                 Stop::Refused(refusal) => self.refuse(refusal),
             }
             return;
@@ -370,6 +384,7 @@ impl Execution {
             Step::Lock { .. } | Step::TestLock { .. } | Step::ReleaseLocks { .. } => {
                 self.locks(worker, step)
             }
+            Step::After { requests } => self.after(requests),
         }
     }
 
@@ -663,9 +678,15 @@ impl Execution {
             return self.to.send(frame, bytes);
         }
         // The connection may have been lost and the request sent again meanwhile.
-        let destinations = self.session.memory().finish(self.id, &frame);
+        let (destinations, waiting) = {
+            let mut memory = self.session.memory();
+            (memory.finish(self.id, &frame), memory.take_ready())
+        };
         for to in destinations {
             to.send(frame.clone(), bytes.take());
+        }
+        for waiting in waiting {
+            self.core.pool.push_resumed(waiting);
         }
     }
 }

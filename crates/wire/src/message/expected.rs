@@ -155,6 +155,7 @@ impl Answer {
             Step::ListXattrs { .. } => Self::XattrNames,
             Step::TestLock { .. } => Self::Lock,
             Step::Close { .. }
+            | Step::After { .. }
             | Step::SyncDirectory { .. }
             | Step::SyncFileSystem { .. }
             | Step::Lock { .. }

@@ -5,7 +5,10 @@
 //! as the result of an earlier step. Data travels in the payload of the frame: the parts of all
 //! steps one after another, each of the length that its step states.
 
-use base::limits::{COMPOUND_STEPS_MAX, DIRECTORY_ENTRIES_MAX, LAYOUT_COLUMNS_MAX, STRAGGLERS_MAX};
+use base::limits::{
+    AFTER_REQUESTS_MAX, COMPOUND_STEPS_MAX, DIRECTORY_ENTRIES_MAX, LAYOUT_COLUMNS_MAX,
+    STRAGGLERS_MAX,
+};
 use base::{
     AttributeChange, Attributes, Extent, FileKind, FileSystemStat, FsError, Handle, LockOwner,
     Name, ObjectId, OpenId, Principal, RequestId, ServerId, StoreId, VolumeId,
@@ -573,6 +576,15 @@ pub enum Step {
         file: FileRef,
         /// How many bytes.
         bytes: u32,
+    },
+    /// Waits until these requests of the session have run: a commit can be sent right behind the
+    /// writes that it is to cover, on whichever connections they travel. They must be earlier ones,
+    /// and change something. `WouldBlock` if too many wait already, `TimedOut` if they do not come.
+    /// Only for servers that have [`Features::AFTER`](super::Features::AFTER). Answer: `Done`.
+    After {
+        /// Whom to wait for. One that the client has settled has run.
+        #[serde(deserialize_with = "crate::bounded::list::<AFTER_REQUESTS_MAX, _, _>")]
+        requests: Vec<RequestId>,
     },
 }
 

@@ -13,13 +13,22 @@ impl Features {
     /// A server that may be one of several managers says which there are
     /// ([`ClusterRequest::Managers`](super::ClusterRequest::Managers)).
     pub const MANAGERS: Self = Self(1);
+    /// A server that lets a request wait for others of its session
+    /// ([`Step::After`](super::Step::After)).
+    pub const AFTER: Self = Self(2);
     /// All that this build has.
-    pub const OURS: Self = Self::MANAGERS;
+    pub const OURS: Self = Self::MANAGERS.with(Self::AFTER);
 
     /// Whether all of these are among them.
     #[must_use]
     pub const fn have(self, these: Self) -> bool {
         self.0 & these.0 == these.0
+    }
+
+    /// These and those.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// The abilities of both.

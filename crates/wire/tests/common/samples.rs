@@ -149,7 +149,7 @@ pub(crate) fn steps() -> Vec<Sample> {
         Commit Allocate Seek CopyRange MakeDirectory MakeNode MakeSymlink Link Remove
         RemoveDirectory Rename ReadDirectory Fetch StatFileSystem GetXattr SetXattr ListXattrs
         RemoveXattr SyncDirectory SyncFileSystem Lock TestLock ReleaseLocks Layout
-        Wrote Extend
+        Wrote Extend After
     )
 }
 
@@ -344,6 +344,9 @@ fn other_steps() -> Vec<Step> {
         Step::Extend {
             file: file(),
             bytes: 4096,
+        },
+        Step::After {
+            requests: vec![RequestId(127), RequestId(128), RequestId(1 << 33)],
         },
     ]
 }

@@ -1,6 +1,6 @@
 //! Written data that is sent as one, and what the server has of it.
 
-use base::{Extent, ExtentSet, OpenId, Principal};
+use base::{Extent, ExtentSet, OpenId, Principal, RequestId};
 use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
@@ -52,6 +52,10 @@ pub struct Piece {
     pub append: bool,
     /// Where it is.
     pub state: PieceState,
+    /// Which of all sendings of the file's pieces its last one was.
+    pub(super) sending: u64,
+    /// The request by which it goes, while it is under way and if there is one.
+    pub(super) request: Option<RequestId>,
     /// The server had what is sent now, and has lost it.
     pub(super) again: bool,
     /// It was under way when the server lost something: an append may land before its place.
@@ -77,6 +81,8 @@ impl Piece {
             open: write.open,
             append: write.append,
             state: PieceState::Waiting,
+            sending: 0,
+            request: None,
             again: false,
             in_doubt: false,
             left,

@@ -1,5 +1,7 @@
 //! What becomes of written data, by hand and against a model of a server that loses power.
 
+mod behind;
+
 use super::*;
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -98,13 +100,13 @@ fn what_may_be_lost_is_sent_again_in_order() {
     written.on_stored(1, 0, 100, NEW);
     assert_eq!(send_all(&mut written), [(2, Extent::new(50, 100))]);
     written.on_stored(2, 50, 100, NEW);
-    written.on_committed(covered, NEW);
+    written.on_committed(&covered, NEW);
     assert!(
         !written.is_empty(),
         "a commit asked for before the loss covers nothing after it"
     );
     let covered = written.stored();
-    written.on_committed(covered, NEW);
+    written.on_committed(&covered, NEW);
     assert!(written.is_empty());
 }
 
@@ -197,7 +199,7 @@ fn a_file_emptied_while_something_is_sent_again_is_in_doubt() {
         assert_eq!(written.errors.since(0).is_err(), lost);
         assert!(written.needs_commit(), "that it is empty must be durable");
         let covered = written.stored();
-        written.on_committed(covered, verifier);
+        written.on_committed(&covered, verifier);
         assert_eq!(written.is_empty(), !lost);
     }
 }
@@ -366,6 +368,9 @@ struct Change {
 /// commit follows in it.
 #[derive(Clone, Default)]
 struct Request {
+    number: u64,
+    /// Those that must run before it.
+    after: Vec<u64>,
     piece: Option<(u64, usize, Vec<u64>)>,
     change: Option<Change>,
     commit: Option<Covered>,
@@ -413,7 +418,10 @@ struct Model {
     verifier: u8,
     line: Vec<Request>,
     replies: Vec<Answer>,
+    /// Commits that were answered before all that they were sent behind.
+    half_heard: Vec<(Covered, WriteVerifier)>,
     calls: u64,
+    requests: u64,
 }
 
 impl Model {
@@ -431,7 +439,9 @@ impl Model {
             verifier: 1,
             line: Vec::new(),
             replies: Vec::new(),
+            half_heard: Vec::new(),
             calls: 0,
+            requests: 0,
         }
     }
 
@@ -475,34 +485,66 @@ impl Model {
             replacement: Rc::new(Cell::new(Some(replacement))),
             is_done: false,
         };
-        let change = Some(change);
-        self.line.push(Request {
-            change,
+        self.ask(Request {
+            change: Some(change),
+            ..Request::default()
+        });
+    }
+
+    fn ask(&mut self, request: Request) {
+        self.requests += 1;
+        let number = self.requests;
+        if let Some((id, _, _)) = &request.piece {
+            self.written.on_requested(*id, Some(RequestId(number)));
+        }
+        self.line.push(Request { number, ..request });
+    }
+
+    /// A program calls fsync(2).
+    fn sync(&mut self) {
+        if self.is_changing() {
+            return;
+        }
+        let mut state = self.wanted;
+        for byte in (0..SPACE).filter(|byte| self.in_doubt[*byte]) {
+            state[byte] = 0;
+        }
+        self.waiting.push(Sync {
+            pieces: self.written.ids(),
+            has_change: self.written.changed.is_some(),
+            state,
+        });
+    }
+
+    /// A commit is sent behind all that is under way, if that is all that there is.
+    fn send_behind(&mut self) {
+        let Some(Behind { requests, covered }) = self.written.behind(&self.written.ids(), 8) else {
+            return;
+        };
+        self.sync();
+        self.ask(Request {
+            after: requests.iter().map(|id| id.0).collect(),
+            commit: Some(covered),
             ..Request::default()
         });
     }
 
     fn send(&mut self, with_commit: bool) {
-        if with_commit && !self.is_changing() {
-            let mut state = self.wanted;
-            for byte in (0..SPACE).filter(|byte| self.in_doubt[*byte]) {
-                state[byte] = 0;
-            }
-            self.waiting.push(Sync {
-                pieces: self.written.ids(),
-                has_change: self.written.changed.is_some(),
-                state,
-            });
+        if with_commit {
+            self.sync();
         }
-        let covered = self.written.stored();
         let piece = self.written.poll_send().map(|(id, piece)| {
             let data = piece.part_data();
             let data = data.iter().map(|byte| u64::from(*byte)).collect();
             (id, usize::try_from(piece.place()).unwrap(), data)
         });
+        let covered = match &piece {
+            Some((id, _, _)) => self.written.with(*id),
+            None => self.written.stored(),
+        };
         let commit = with_commit.then_some(covered);
         if piece.is_some() || commit.is_some() {
-            self.line.push(Request {
+            self.ask(Request {
                 piece,
                 commit,
                 ..Request::default()
@@ -512,10 +554,14 @@ impl Model {
 
     /// The server carries one out. Its reply may be overtaken by others.
     fn execute(&mut self, index: usize, mut outcome: Outcome) {
-        let Some(at) = index.checked_rem(self.line.len()) else {
+        // What waits for others is put aside until they have run.
+        let is_there = |number: &u64| self.line.iter().any(|other| other.number == *number);
+        let can_run = |at: &usize| !self.line[*at].after.iter().any(is_there);
+        let ready: Vec<usize> = (0..self.line.len()).filter(can_run).collect();
+        let Some(at) = index.checked_rem(ready.len()) else {
             return;
         };
-        let mut whole = self.line.remove(at);
+        let mut whole = self.line.remove(ready[at]);
         if let Some(change) = &mut whole.change {
             if change.is_done {
                 outcome = Outcome::Done;
@@ -552,16 +598,11 @@ impl Model {
         };
         let Answer {
             request,
-            whole,
             outcome,
             verifier,
+            ..
         } = self.replies.remove(at);
-        let mut covered = request.commit;
         if let Some((id, offset, data)) = &request.piece {
-            let sent = whole.piece.as_ref().map_or(0, |(_, _, data)| data.len());
-            if data.len() == sent {
-                covered = covered.map(|covered| covered.with(*id));
-            }
             let (offset, bytes) = (*offset as u64, data.len() as u64);
             self.written.on_stored(*id, offset, bytes, verifier);
         }
@@ -583,9 +624,16 @@ impl Model {
                     .on_not_replaced(replacement.take().unwrap(), extent);
             }
         }
-        if let Some(covered) = covered {
-            self.written.on_committed(covered, verifier);
-        }
+        let committed = request.commit.map(|covered| (covered, verifier));
+        self.half_heard.extend(committed);
+        let written = &mut self.written;
+        self.half_heard.retain(|(covered, verifier)| {
+            let is_heard = written.is_heard(covered);
+            if is_heard {
+                written.on_committed(covered, *verifier);
+            }
+            !is_heard
+        });
         self.hear_errors();
         let (written, promised) = (&self.written, &mut self.promised);
         self.waiting.retain(|sync| {
@@ -667,7 +715,7 @@ impl Model {
 proptest! {
     #[test]
     fn whatever_is_lost_every_byte_ends_as_the_last_write_made_it(
-        steps in prop::collection::vec((0..10u8, any::<u64>()), 1..120)
+        steps in prop::collection::vec((0..11u8, any::<u64>()), 1..120)
     ) {
         let mut model = Model::new();
         for (kind, value) in steps {
@@ -683,6 +731,7 @@ proptest! {
                 }
                 8 => model.hear(0),
                 9 if model.calls < 250 => model.change(number % SPACE, 1 + number % 29),
+                10 => model.send_behind(),
                 _ => {}
             }
         }
