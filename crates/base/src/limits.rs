@@ -128,8 +128,8 @@ pub const WRITE_STALL_TIME_MAX: Duration = Duration::from_secs(30);
 pub const LEASE_TIME: Duration = Duration::from_secs(6);
 /// How often a client that holds leases is heard at least.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1500);
-/// When a client stops trusting its leases: earlier than the server drops them, by the drift of two
-/// clocks and the time a reply may have been under way.
+/// When a client stops trusting its leases, counted from when it sent the latest request that was
+/// answered: earlier than the server drops them by more than two clocks drift apart.
 pub const LEASE_TRUST_TIME: Duration = Duration::from_millis(4500);
 /// How long a client that is alive may take to obey a recall, writing back what it answered ahead
 /// included; then its session is ended. Below the time within which a mount answers, so that who

@@ -93,7 +93,7 @@ pub struct InFlight {
 /// A reply that belongs to a request somebody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// When the request was sent.
+    /// When the request was sent, as [`ClientSession::poll_transmit`] was told.
     pub sent_at: Time,
     /// Its class.
     pub class: Class,

@@ -263,6 +263,8 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, verifier: WriteVerifie
         shared.wake_ready(&mut state);
     }
     drop(state);
+    // Before it is told: what it grants is believed from here on.
+    shared.on_answered(answered.sent_at);
     if let Some(waiter) = waiter {
         let answer = match reply {
             Ok(reply) if is_answer(&reply, &waiter, &frame.payload) => Ok(Response {

@@ -12,6 +12,7 @@
 //! connection. So every response says which recalls had been received when its request was sent
 //! ([`Response::recalls_seen`]), and the cache refuses a lease that a later recall may mean.
 
+mod alarm;
 mod bulk;
 mod call;
 mod connection;
@@ -21,16 +22,15 @@ mod object;
 mod places;
 mod state;
 mod timer;
+mod trust;
 mod warming;
 
 pub use call::{Call, CallError, FileResponse, Pending, Response};
 pub use dial::{ConnectError, Endpoint};
 pub(crate) use object::Runs;
 
-use crate::clock::now;
-use base::limits::{
-    CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, LEASE_TRUST_TIME, NOTICES_UNHEARD_MAX,
-};
+use crate::clock::{boot_time, now};
+use base::limits::{CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, NOTICES_UNHEARD_MAX};
 use base::{ClusterId, FsError, Principal, RequestId, ServerId, SessionId, Time, WriteVerifier};
 use bytes::Bytes;
 use readahead::{Line, LineMemory};
@@ -39,6 +39,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
+use trust::Trust;
 use wire::frame::{Class, Frame};
 use wire::message::{
     Compound, CredentialKind, Expected, Features, Notice, Refusal, Request, Step, StepReply,
@@ -69,7 +70,8 @@ pub trait Listener: Send + Sync {
     /// durable, unless it says the same verifier as they did. Called before anything is heard on
     /// it.
     fn on_verifier(&self, verifier: WriteVerifier);
-    /// The server has not been heard for so long that no lease may be believed any more.
+    /// The server has heard nothing for so long, or may have, that no lease may be believed any
+    /// more.
     fn on_silence(&self);
 }
 
@@ -135,6 +137,7 @@ pub(crate) struct Shared {
     recalls: Arc<AtomicU64>,
     /// Last word from the server, in nanoseconds of our clock.
     heard_nanos: AtomicU64,
+    trust: Trust,
     bytes_received: AtomicU64,
     bytes_sent: AtomicU64,
     reconnects: AtomicU64,
@@ -152,6 +155,21 @@ impl Shared {
 
     fn on_heard(&self, now: Time) {
         self.heard_nanos.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// A request has been answered that was sent at `sent`, in [`boot_time`].
+    fn on_answered(&self, sent: Time) {
+        // A machine that has slept may hear this before it has looked at the time.
+        self.look_at_trust();
+        self.trust.on_answered(sent, boot_time());
+    }
+
+    /// If no lease may be believed any more, everything is forgotten that was.
+    fn look_at_trust(&self) {
+        if self.trust.is_over(boot_time()) {
+            connection::notify(self, |listener| listener.on_silence());
+            self.trust.on_forgotten();
+        }
     }
 
     /// Tells of a notice, now or as soon as somebody listens; whether there was room for it.
@@ -255,6 +273,7 @@ impl Transport {
             writes_objects: OnceLock::new(),
             recalls: Arc::default(),
             heard_nanos: AtomicU64::new(now().as_nanos()),
+            trust: Trust::new(boot_time()),
             bytes_received: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
@@ -567,10 +586,10 @@ impl Transport {
         usize::try_from(part_bytes).unwrap_or(usize::MAX)
     }
 
-    /// Whether leases may be believed: the server has been heard of recently.
+    /// Whether leases may be believed: the server has heard something recently.
     #[must_use]
     pub fn leases_hold(&self) -> bool {
-        now().since(self.shared.heard_at()) < LEASE_TRUST_TIME
+        !self.shared.trust.left(boot_time()).is_zero()
     }
 
     /// Counts recalls and, by the cache, states that it takes over: what a request that was queued

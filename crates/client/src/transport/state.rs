@@ -2,7 +2,7 @@
 
 use super::bulk::Bulk;
 use super::{CallError, Response, UNKNOWN, warming};
-use crate::clock::now;
+use crate::clock::{boot_time, now};
 use base::{BootId, RequestId, Time};
 use readahead::{Changes, Line, LineMemory, LinkEstimator, Sent};
 use std::collections::HashMap;
@@ -245,7 +245,9 @@ impl State {
         }
         let now = now();
         let windows = self.windows();
-        let frame = self.session.poll_transmit(now, connection, windows)?;
+        // By this the leases are believed.
+        let sent = boot_time();
+        let frame = self.session.poll_transmit(sent, connection, windows)?;
         if frame.kind == FrameKind::Request {
             let expected = self.session.reply_bytes(frame.request);
             let download = (expected > 0).then(|| self.download.on_sent(now, expected));

@@ -1,11 +1,13 @@
 //! Time-outs and heartbeats.
 //!
 //! One task per transport. It sleeps until the earliest deadline or the next heartbeat. A heartbeat
-//! is a ping whenever the server has not been heard for the interval, which also renews the leases.
+//! is a ping whenever the server is not known to have heard something within the interval, which
+//! also renews the leases.
 
+use super::alarm::Alarm;
 use super::{Call, CallError, Shared, Transport};
-use crate::clock::now;
-use base::limits::{HEARTBEAT_INTERVAL, LEASE_TRUST_TIME, MANAGER_SILENCE_MAX};
+use crate::clock::{boot_time, now};
+use base::limits::{HEARTBEAT_INTERVAL, MANAGER_SILENCE_MAX};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,21 +16,20 @@ use wire::message::Request;
 pub(super) fn spawn(shared: &Arc<Shared>) {
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
-        let mut silent = false;
+        let alarm = Alarm::new();
         while !shared.lock().closed {
             let mut wait = turn(&shared);
-            let was_silent = silent;
-            let trust = LEASE_TRUST_TIME.saturating_sub(now().since(shared.heard_at()));
-            silent = trust.is_zero();
-            if silent && !was_silent {
-                super::connection::notify(&shared, |listener| listener.on_silence());
-            }
-            if !silent {
-                // What the kernel keeps is believed until it is told, so no later than this.
+            shared.look_at_trust();
+            let trust = shared.trust.left(boot_time());
+            if !trust.is_zero() {
+                // What the kernel keeps is believed until it is told, so no later than this, and
+                // as soon as a machine wakes up that has slept for longer.
+                alarm.set(trust);
                 wait = wait.min(trust);
             }
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
+                () = alarm.rings() => {}
                 () = shared.timer.notified() => {}
             }
         }
@@ -55,7 +56,8 @@ fn turn(shared: &Arc<Shared>) -> Duration {
         shared.places.avoid_first();
         shared.leave.notify_waiters();
     }
-    if up && silence >= HEARTBEAT_INTERVAL {
+    let age = shared.trust.age(boot_time());
+    if up && age >= HEARTBEAT_INTERVAL {
         let transport = Transport {
             shared: Arc::clone(shared),
         };
@@ -63,7 +65,7 @@ fn turn(shared: &Arc<Shared>) -> Duration {
         drop(transport.submit(&Request::Ping, Call::metadata()));
     }
     let beat = HEARTBEAT_INTERVAL
-        .saturating_sub(silence)
+        .saturating_sub(age)
         .max(HEARTBEAT_INTERVAL / 4);
     deadline
         .map_or(beat, |deadline| deadline.since(now).min(beat))

@@ -109,6 +109,52 @@ fn leases_and_recalls_that_contradict_each_other_change_no_answer() {
 }
 
 #[test]
+fn what_a_server_says_by_itself_keeps_no_lease() {
+    alone(async {
+        // It recalls what nobody has, now and then, and does not hear any more.
+        let is_deaf = Arc::new(AtomicBool::new(false));
+        let (honest, deaf) = (generous().answer, is_deaf.clone());
+        let last = std::sync::Mutex::new(Instant::now());
+        let peer = Peer::start(Lies {
+            answer: Box::new(move |asked, said| match deaf.load(Ordering::Relaxed) {
+                true => Vec::new(),
+                false => honest(asked, said),
+            }),
+            flood: Some(Box::new(move |count| {
+                let mut last = last.lock().unwrap();
+                if last.elapsed() < Duration::from_millis(50) {
+                    return None;
+                }
+                *last = Instant::now();
+                let item = RecallItem {
+                    handle: handle(&format!("none {count}")),
+                    what: Recall::Everything,
+                };
+                Some(notice(count, vec![item]))
+            })),
+            ..Lies::default()
+        })
+        .await;
+        let volume = peer.volume().await;
+        look(&volume).await.unwrap().expect("it is there");
+        assert!(volume.transport().leases_hold());
+        is_deaf.store(true, Ordering::Relaxed);
+        let begun = Instant::now();
+        while volume.transport().leases_hold() {
+            assert!(begun.elapsed() < END_TIME_MAX, "believed for ever");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let figures = volume.transport().figures();
+        assert!(figures.connected && figures.silence < Duration::from_secs(3));
+        is_deaf.store(false, Ordering::Relaxed);
+        while !volume.transport().leases_hold() {
+            assert!(begun.elapsed() < 2 * END_TIME_MAX, "never believed again");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+}
+
+#[test]
 fn recalls_without_end_are_left_unobeyed_in_bounded_memory() {
     alone(async {
         // As many handles as fit, all of them unknown; that they are obeyed is never answered.
