@@ -39,6 +39,8 @@ pub(crate) struct Session {
     links: Mutex<Links>,
     /// When a frame of it was last read, in nanoseconds of the server's clock.
     heard: AtomicU64,
+    /// When a change that it asked for was last carried out, likewise.
+    changed: AtomicU64,
     ended: AtomicBool,
     /// When, in nanoseconds of the server's clock.
     ended_at: AtomicU64,
@@ -75,6 +77,16 @@ impl Session {
     /// Notes that the client lives.
     pub(crate) fn hear(&self, now: Time) {
         self.heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Notes that a change that the client asked for has been carried out.
+    pub(crate) fn note_change(&self, now: Time) {
+        self.changed.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When a change that the client asked for was last carried out.
+    pub(crate) fn changed(&self) -> Time {
+        Time::from_nanos(self.changed.load(Ordering::Relaxed))
     }
 
     /// What it remembers of requests.
@@ -324,6 +336,7 @@ impl Sessions {
             recalls: RecallOutbox::default(),
             links: Mutex::default(),
             heard: AtomicU64::new(clock.now().as_nanos()),
+            changed: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             ended_at: AtomicU64::new(0),
             work: Mutex::default(),

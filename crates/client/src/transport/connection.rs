@@ -263,6 +263,9 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, verifier: WriteVerifie
         shared.wake_ready(&mut state);
     }
     drop(state);
+    if answered.written_bytes > 0 {
+        shared.writes_answered.fetch_add(1, Ordering::Relaxed);
+    }
     // Before it is told: what it grants is believed from here on.
     shared.on_answered(answered.sent_at);
     if let Some(waiter) = waiter {

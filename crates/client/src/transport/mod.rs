@@ -140,6 +140,8 @@ pub(crate) struct Shared {
     trust: Trust,
     bytes_received: AtomicU64,
     bytes_sent: AtomicU64,
+    /// Requests with data that were answered.
+    writes_answered: AtomicU64,
     reconnects: AtomicU64,
 }
 
@@ -276,6 +278,7 @@ impl Transport {
             trust: Trust::new(boot_time()),
             bytes_received: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),
+            writes_answered: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
         });
         let this = Self { shared };
@@ -584,6 +587,12 @@ impl Transport {
             state.upload.near_part_bytes()
         };
         usize::try_from(part_bytes).unwrap_or(usize::MAX)
+    }
+
+    /// A number that changes whenever data of ours has come to the server.
+    #[must_use]
+    pub fn writes_answered(&self) -> u64 {
+        self.shared.writes_answered.load(Ordering::Relaxed)
     }
 
     /// Whether leases may be believed: the server has heard something recently.

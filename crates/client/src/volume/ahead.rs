@@ -484,15 +484,27 @@ impl Volume {
             .get(&node)
             .map(|ahead| ahead.completion.clone());
         if let Some(completion) = completion {
-            let settled =
-                tokio::time::timeout(self.transport.request_time_max(), completion.wait());
-            settled.await.map_err(|_| FsError::TimedOut)??;
+            self.until_told(completion).await?;
         }
         let nodes = self.nodes();
         nodes
             .get(node)
             .and_then(|node| node.handle.clone())
             .ok_or(FsError::Stale)
+    }
+
+    /// Waits for the server's word on something that was answered ahead. A slow line may take long
+    /// for all that is before it; what must not be is that nothing comes to the server.
+    async fn until_told(&self, completion: Completion) -> Result<(), FsError> {
+        let limit = self.transport.request_time_max();
+        loop {
+            let before = self.transport.writes_answered();
+            match tokio::time::timeout(limit, completion.wait()).await {
+                Ok(outcome) => return outcome,
+                Err(_) if self.transport.writes_answered() != before => {}
+                Err(_) => return Err(FsError::TimedOut),
+            }
+        }
     }
 
     /// Waits until the server knows the file of that name, if it exists only here, or that it is

@@ -1,10 +1,16 @@
 //! Creating, removing and renaming.
 
+use super::open::OpenAtServer;
 use super::{OpenFile, View, Volume};
 use crate::cache::{NodeId, NodeTable};
 use crate::transport::FileResponse;
 use base::{Attributes, FileKind, FsError, Name, Principal};
+use std::collections::HashSet;
+use tokio::task::JoinSet;
 use wire::message::{Access, Lease, RenameMode, Step, StepReply};
+
+/// Opens that are made at the server at once.
+const OPENS_AT_ONCE_MAX: usize = 256;
 
 /// What a creation asks for.
 #[derive(Clone, Debug)]
@@ -448,6 +454,25 @@ impl Volume {
             self.establish(node, open).await;
         }
         Ok(())
+    }
+
+    /// As [`Self::keep_open`] for files that are known to the server, at once: others wait.
+    pub(super) async fn keep_all_open(&self, nodes: &[NodeId]) {
+        let nodes: HashSet<NodeId> = nodes.iter().copied().collect();
+        let here: Vec<_> = {
+            let opens = self.opens.lock().expect("no panic happens under this lock");
+            let is_wanted = |open: &OpenAtServer| !open.known && nodes.contains(&open.node);
+            let ours = opens.iter().filter(|(_, open)| is_wanted(open));
+            ours.map(|(id, open)| (open.node, *id)).collect()
+        };
+        for some in here.chunks(OPENS_AT_ONCE_MAX) {
+            let mut under_way = JoinSet::new();
+            for (node, open) in some.iter().copied() {
+                let this = self.arc();
+                under_way.spawn(async move { this.establish(node, open).await });
+            }
+            while under_way.join_next().await.is_some() {}
+        }
     }
 
     /// Makes a directory's entries durable.

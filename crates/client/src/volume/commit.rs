@@ -268,10 +268,10 @@ impl Volume {
         };
         // The answer is heard even if it comes late.
         let this = self.arc();
-        let committed = tokio::spawn(async move {
+        let committed = async move {
             let _ = this.commit_once(&who, node, &file, None, true).await;
-        });
-        let _ = tokio::time::timeout(RECALL_COMMIT_TIME_MAX, committed).await;
+        };
+        await_for_a_while(RECALL_COMMIT_TIME_MAX, committed).await;
     }
 
     /// As [`Self::commit_stored`], unless others must ask for the lease before they change it.
@@ -296,24 +296,24 @@ impl Volume {
         if !nodes.iter().any(wanted) {
             return;
         }
-        let committed = async {
+        let (this, nodes) = (self.arc(), nodes.to_vec());
+        let committed = async move {
             if nodes.len() > RECALL_COMMITS_MAX {
-                return self.commit_all(self.transport.own()).await;
+                return this.commit_all(this.transport.own()).await;
             }
-            for node in nodes {
-                self.commit_stored(*node).await;
+            for node in &nodes {
+                this.commit_stored(*node).await;
             }
-            let others = self
+            let others = this
                 .files()
                 .iter()
                 .filter(|file| needs_commit(file))
                 .count();
             if others > RECALL_COMMITS_MAX {
-                let this = self.arc();
                 tokio::spawn(async move { this.commit_all(this.transport.own()).await });
             }
         };
-        let _ = tokio::time::timeout(RECALL_COMMIT_TIME_MAX, committed).await;
+        await_for_a_while(RECALL_COMMIT_TIME_MAX, committed).await;
     }
 
     /// The server has said its write verifier: what it may have lost is sent again.
@@ -394,5 +394,29 @@ impl Volume {
         if !self.transport.is_closed() && self.files().iter().any(is_left) {
             self.commit_all_soon();
         }
+    }
+}
+
+/// Waits until something is done, for a while; it goes on by itself.
+async fn await_for_a_while(time_max: Duration, work: impl Future<Output = ()> + Send + 'static) {
+    let _ = tokio::time::timeout(time_max, tokio::spawn(work)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn who_waits_no_longer_for_a_commit_does_not_end_it() {
+        let (answer, answered) = oneshot::channel::<()>();
+        let (heard, hears) = oneshot::channel();
+        let commit = async move {
+            let _ = answered.await;
+            let _ = heard.send(());
+        };
+        await_for_a_while(Duration::from_millis(1), commit).await;
+        answer.send(()).expect("the commit goes on");
+        hears.await.expect("and is heard");
     }
 }

@@ -128,9 +128,7 @@ impl Volume {
                 // What is refused is reported to whoever syncs; the recall is obeyed all the same.
                 let _ = this.settle_directory(node).await;
             }
-            for node in &gone {
-                let _ = this.keep_open(*node).await;
-            }
+            this.keep_all_open(&gone).await;
             this.commit_for_others(&gone).await;
             this.drop_listed_names(listings).await;
             this.tell_again(untold).await;

@@ -8,7 +8,9 @@
 //!    after an answered change nobody believes the old state.
 //! 3. Before a session uses a directory that another one has alone, that one writes back and obeys.
 //! 4. A session that was not heard for [`LEASE_TIME`] has lost all its leases; one that is heard
-//!    and does not obey within [`RECALL_TIME_MAX`] is ended.
+//!    and does not obey within [`RECALL_TIME_MAX`] is ended. One that has much to write back first
+//!    has that time after each change of its that is carried out, and [`RECALL_WRITING_TIME_MAX`]
+//!    in all: to end it would let others go on without what it has written.
 //! 5. Changes made behind the server's back are reported by the kernel ([`export::Watch`]) and
 //!    recalled as they come; nobody waits for these. Where they cannot be watched, nobody gets
 //!    leases.
@@ -28,7 +30,7 @@ pub(crate) use table::Moment;
 
 use crate::clock::Clock;
 use crate::session::{Session, SessionKey, Sessions};
-use base::limits::{LEASE_TIME, RECALL_TIME_MAX};
+use base::limits::{LEASE_TIME, RECALL_TIME_MAX, RECALL_WRITING_TIME_MAX};
 use base::{Handle, Name, Time};
 use recall::Recalls;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -352,7 +354,10 @@ impl Caching {
     /// Gives up on sessions that are silent, and returns those that are not and yet do not obey;
     /// they must be ended.
     pub(crate) fn expire(&self) -> Vec<Arc<Session>> {
-        let now = self.clock.now();
+        self.expire_at(self.clock.now())
+    }
+
+    fn expire_at(&self, now: Time) -> Vec<Arc<Session>> {
         let waiting: Vec<(SessionKey, Time)> = self.lock().recalls.oldest();
         let mut disobedient = Vec::new();
         for (key, since) in waiting {
@@ -367,7 +372,9 @@ impl Caching {
                 let ready = state.recalls.drop_session(key);
                 drop(state);
                 ready.into_iter().for_each(|go_on| go_on());
-            } else if now.since(since) > RECALL_TIME_MAX {
+            } else if now.since(since.max(session.changed())) > RECALL_TIME_MAX
+                || now.since(since) > RECALL_WRITING_TIME_MAX
+            {
                 disobedient.push(session);
             }
         }

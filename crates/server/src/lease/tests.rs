@@ -1,12 +1,19 @@
-//! The two pure structures.
+//! The two pure structures, and how long a session may take to obey.
 
 use super::recall::Recalls;
 use super::table::LeaseTable;
-use crate::session::SessionKey;
-use base::{Handle, Name, Time};
+use super::{Caching, Change};
+use crate::clock::Clock;
+use crate::link::{Link, LinkKey};
+use crate::session::{Session, SessionKey, Sessions};
+use base::limits::{RECALL_TIME_MAX, RECALL_WRITING_TIME_MAX};
+use base::{Handle, Name, SessionId, Time};
 use proptest::prelude::*;
 use std::collections::HashMap;
-use wire::message::{Lease, Recall, RecallItem};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use wire::identity::Peer;
+use wire::message::{ConnectionRole, CredentialKind, Lease, Recall, RecallItem};
 
 const A: SessionKey = SessionKey(1);
 const B: SessionKey = SessionKey(2);
@@ -158,6 +165,63 @@ fn a_vanished_session_holds_nobody_up_and_its_old_answers_mean_nothing() {
     recalls.wait(&[token], 2);
     recalls.next_notice(A).unwrap();
     assert!(recalls.obeyed(A, old).is_empty());
+}
+
+/// A session with a lease that is being recalled, and what it is recalled by.
+fn recalling() -> (Caching, Arc<Session>, Time) {
+    let (sessions, clock) = (Arc::new(Sessions::new()), Clock::start());
+    let peer = Peer {
+        kind: CredentialKind::Admin,
+        serial: "01".to_owned(),
+        label: "tester".to_owned(),
+    };
+    let open = |byte| sessions.open(SessionId([byte; 16]), &peer, "tester", &clock);
+    let (holder, other) = (open(1).unwrap(), open(2).unwrap());
+    let address = "127.0.0.1:1".parse().unwrap();
+    let link = Link::new(LinkKey(1), address, ConnectionRole::Main, Weak::new());
+    holder.join(&link).unwrap();
+    let caching = Caching::new(sessions, clock);
+    let inode = handle(0);
+    let lease = caching.grant(&holder, &inode, Lease::Read);
+    assert_eq!(lease, Lease::Read);
+    let tokens = caching.changed(Some(&other), &[Change::Inode(inode)]);
+    assert_eq!(tokens.len(), 1);
+    (caching, holder, clock.now())
+}
+
+#[test]
+fn who_does_not_obey_and_does_nothing_is_ended_and_who_writes_back_has_longer() {
+    let second = Duration::from_secs(1);
+    let is_ended = |caching: &Caching, holder: &Session, now| {
+        // It answers all the while.
+        holder.hear(now);
+        let ended = caching.expire_at(now);
+        ended.iter().any(|session| session.key == holder.key)
+    };
+    let (caching, idle, since) = recalling();
+    assert!(!is_ended(&caching, &idle, since + RECALL_TIME_MAX - second));
+    assert!(is_ended(&caching, &idle, since + RECALL_TIME_MAX + second));
+
+    let (caching, busy, since) = recalling();
+    let mut now = since;
+    while now.since(since) + RECALL_TIME_MAX < RECALL_WRITING_TIME_MAX {
+        now = now + RECALL_TIME_MAX - second;
+        assert!(!is_ended(&caching, &busy, now), "{:?}", now.since(since));
+        busy.note_change(now);
+    }
+    let end = since + RECALL_WRITING_TIME_MAX;
+    busy.note_change(end);
+    assert!(!is_ended(&caching, &busy, end - second));
+    assert!(is_ended(&caching, &busy, end + second), "not for ever");
+
+    let (caching, stuck, since) = recalling();
+    let now = since + RECALL_TIME_MAX;
+    stuck.note_change(since + second);
+    assert!(!is_ended(&caching, &stuck, now + second));
+    assert!(
+        is_ended(&caching, &stuck, now + 2 * second),
+        "it has stopped writing"
+    );
 }
 
 #[test]

@@ -677,6 +677,7 @@ impl Execution {
         if !self.remembered {
             return self.to.send(frame, bytes);
         }
+        self.session.note_change(self.core.clock.now());
         // The connection may have been lost and the request sent again meanwhile.
         let (destinations, waiting) = {
             let mut memory = self.session.memory();

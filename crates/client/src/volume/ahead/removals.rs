@@ -227,8 +227,7 @@ impl Volume {
     /// Waits for the server's word on one removal.
     pub(super) async fn settle_removal(&self, removal: Completion) -> Result<(), FsError> {
         self.send_gathered();
-        let settled = tokio::time::timeout(self.transport.request_time_max(), removal.wait());
-        settled.await.map_err(|_| FsError::TimedOut)?
+        self.until_told(removal).await
     }
 
     /// Waits until the server knows of every name that is gone, in one directory or everywhere.
