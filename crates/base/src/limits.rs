@@ -50,7 +50,8 @@ pub const CONNECTIONS_MAX: usize = 9;
 /// and 112 KB take four round trips; eight connections then carry twice 112 KB each per round trip,
 /// 150 Mbit/s at 100 ms, and a gigabit after three more.
 pub const WARM_BYTES_MAX: u32 = 128 << 10;
-/// Sessions of one server.
+/// Sessions of one server. Those that have ended and have a request at a device are counted apart:
+/// they are no more than there are threads.
 pub const SESSIONS_MAX: usize = 1024;
 /// Connections that have not yet authenticated themselves, over all peers.
 pub const CONNECTIONS_PENDING_MAX: usize = 256;

@@ -292,7 +292,7 @@ fn delete_volume(core: &Core, name: &str, dry_run: bool) -> Outcome {
     let volume = find(core, name)?;
     let users = core
         .sessions
-        .list()
+        .list_all()
         .into_iter()
         .filter(|s| s.uses(volume.id))
         .count();

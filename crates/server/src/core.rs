@@ -133,6 +133,7 @@ impl Core {
                 link.close(why.as_ref());
             }
         }
+        self.sessions.set_ending(session);
         self.caching.end_session(session.key);
         let (core, ended) = (self.clone(), session.clone());
         session.at_rest(move || core.clear_session(&ended, last));

@@ -40,9 +40,13 @@ pub(crate) async fn run(core: Arc<Core>) {
             give_up_hanging(&core, now);
             end_long_waits(&core, now);
             task.add(ended);
-            let sessions = core.sessions.len();
+            let (sessions, ending) = core.sessions.counts();
             let plural = if sessions == 1 { "" } else { "s" };
-            task.set_state(format!("{sessions} session{plural}"));
+            let besides = match ending {
+                0 => String::new(),
+                ending => format!(", {ending} ending"),
+            };
+            task.set_state(format!("{sessions} session{plural}{besides}"));
             core.caching.sweep();
             note_locks(&core, now, &mut locks_held);
         }
@@ -80,7 +84,7 @@ fn end_silent(core: &Arc<Core>, now: Time) -> u64 {
 /// Takes their locks from sessions that have ended and do not come to rest, because a device hangs
 /// below a request: nobody else has to wait for it for ever.
 fn give_up_hanging(core: &Core, now: Time) {
-    for session in core.sessions.list() {
+    for session in core.sessions.list_all() {
         if let Some(clear) = session.give_up(now) {
             tracing::error!(
                 host = session.host,

@@ -709,7 +709,7 @@ impl Drop for RunningServer {
         if let Some(accepting) = &self.accepting {
             accepting.abort();
         }
-        for session in self.core.sessions.list() {
+        for session in self.core.sessions.list_all() {
             for link in session.end(self.core.clock.now()).into_iter().flatten() {
                 link.close(None);
             }

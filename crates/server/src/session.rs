@@ -3,6 +3,11 @@
 //! A session belongs to the credential that opened it. It outlives its connections by
 //! [`base::limits::SESSION_IDLE_TIME_MAX`], with its opens, locks, leases and remembered replies,
 //! so that a line that was cut for a while costs the applications nothing but the wait.
+//!
+//! A session that has ended keeps its name, and what it had open, until no request of it is being
+//! worked on. It is counted apart: however many of these a device that hangs keeps from their end,
+//! there is room for sessions of clients that are there, and the other way round. There are no more
+//! of them than threads that work for them.
 
 use crate::clock::Clock;
 use crate::lease::RecallOutbox;
@@ -261,9 +266,24 @@ impl Drop for Working {
     }
 }
 
+/// Sessions by their names.
+#[derive(Default)]
+struct Table {
+    /// Those of clients that are there, or may come back. These are counted.
+    live: HashMap<SessionId, Arc<Session>>,
+    /// Those that have ended and are not at rest.
+    ending: HashMap<SessionId, Arc<Session>>,
+}
+
+impl Table {
+    fn all(&self) -> impl Iterator<Item = &Arc<Session>> {
+        self.live.values().chain(self.ending.values())
+    }
+}
+
 /// All sessions of a server.
 pub(crate) struct Sessions {
-    table: RwLock<HashMap<SessionId, Arc<Session>>>,
+    table: RwLock<Table>,
     /// Sessions whose client has said goodbye, the last ones. One of its connections may still be
     /// on its way here, and must not begin the session again.
     goodbyes: Mutex<VecDeque<SessionId>>,
@@ -290,7 +310,7 @@ impl Sessions {
 
     /// Whether there is such a session; what a welcome tells.
     pub(crate) fn contains(&self, id: SessionId) -> bool {
-        self.read().contains_key(&id)
+        self.read().live.contains_key(&id)
     }
 
     /// Finds or makes the session `id` for the bearer of a credential.
@@ -305,7 +325,7 @@ impl Sessions {
         clock: &Clock,
     ) -> Result<Arc<Session>, Farewell> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(session) = table.get(&id) {
+        if let Some(session) = table.live.get(&id).or_else(|| table.ending.get(&id)) {
             session.hear(clock.now());
             return if session.peer.serial != peer.serial {
                 Err(Farewell::ForeignSession)
@@ -318,12 +338,13 @@ impl Sessions {
         if self.goodbyes().contains(&id) {
             return Err(Farewell::ForeignSession);
         }
-        let mut own = table.values().filter(|s| s.peer.serial == peer.serial);
-        let room = own.next().map(|other| other.opens.room.clone());
-        let is_full = own.count() + 1 >= SESSIONS_PER_CREDENTIAL_MAX && room.is_some();
-        if table.len() >= SESSIONS_MAX || is_full {
+        let is_own = |session: &&Arc<Session>| session.peer.serial == peer.serial;
+        let own = table.live.values().filter(is_own).count();
+        if table.live.len() >= SESSIONS_MAX || own >= SESSIONS_PER_CREDENTIAL_MAX {
             return Err(Farewell::Overloaded);
         }
+        // What one that has ended has open still takes of it.
+        let room = table.all().find(is_own).map(|own| own.opens.room.clone());
         let room = room.unwrap_or_else(|| self.room.of_another());
         let session = Arc::new(Session {
             key: SessionKey(self.last_key.fetch_add(1, Ordering::Relaxed) + 1),
@@ -346,30 +367,54 @@ impl Sessions {
             past_bytes_sent: AtomicU64::new(0),
             past_bytes_received: AtomicU64::new(0),
         });
-        table.insert(id, session.clone());
+        table.live.insert(id, session.clone());
         Ok(session)
     }
 
-    /// All sessions.
+    /// All sessions that have not ended.
     pub(crate) fn list(&self) -> Vec<Arc<Session>> {
-        self.read().values().cloned().collect()
+        self.read().live.values().cloned().collect()
+    }
+
+    /// As [`Self::list`], and those that have ended and are not at rest.
+    pub(crate) fn list_all(&self) -> Vec<Arc<Session>> {
+        self.read().all().cloned().collect()
     }
 
     /// The session with this number.
     pub(crate) fn by_key(&self, key: SessionKey) -> Option<Arc<Session>> {
-        self.read().values().find(|s| s.key == key).cloned()
+        self.read().all().find(|s| s.key == key).cloned()
     }
 
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.read().len()
+    /// How many there are, and how many besides have ended and are not at rest.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let table = self.read();
+        (table.live.len(), table.ending.len())
+    }
+
+    /// A session has ended: it is not counted any more, and keeps its name until it is removed.
+    pub(crate) fn set_ending(&self, session: &Session) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let is_it = table
+            .live
+            .get(&session.id)
+            .is_some_and(|s| s.key == session.key);
+        if is_it && let Some(ended) = table.live.remove(&session.id) {
+            table.ending.insert(session.id, ended);
+        }
     }
 
     /// Forgets a session that has ended.
     pub(crate) fn remove(&self, session: &Session) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        if table.get(&session.id).is_some_and(|s| s.key == session.key) {
-            table.remove(&session.id);
+        let Table { live, ending } = &mut *table;
+        for sessions in [live, ending] {
+            if sessions
+                .get(&session.id)
+                .is_some_and(|s| s.key == session.key)
+            {
+                sessions.remove(&session.id);
+            }
         }
     }
 
@@ -386,7 +431,7 @@ impl Sessions {
         self.goodbyes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<SessionId, Arc<Session>>> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -427,6 +472,46 @@ mod tests {
         assert_eq!(rested.load(Ordering::Relaxed), 1);
         sessions.remove(&first);
         assert!(open().unwrap().key != first.key);
+    }
+
+    #[test]
+    fn sessions_that_cannot_end_and_those_of_clients_that_are_there_leave_each_other_room() {
+        let (sessions, clock) = (Sessions::new(), Clock::start());
+        let own = |number: usize| {
+            let mut id = [0; 16];
+            id[..8].copy_from_slice(&(number as u64).to_le_bytes());
+            SessionId(id)
+        };
+        let open = |number: usize| {
+            let serial = (number % SESSIONS_MAX / SESSIONS_PER_CREDENTIAL_MAX).to_string();
+            let peer = Peer { serial, ..peer() };
+            sessions.open(own(number), &peer, "tester", &clock)
+        };
+        let begin = |from: usize| {
+            let begun = (from..from + SESSIONS_MAX).map(|number| open(number).unwrap());
+            begun.collect::<Vec<_>>()
+        };
+        // A device hangs below one request of each.
+        let hanging = begin(0);
+        assert_eq!(open(SESSIONS_MAX).err(), Some(Farewell::Overloaded));
+        let work: Vec<_> = hanging.iter().map(|it| it.begin_work().unwrap()).collect();
+        for session in &hanging {
+            session.end(clock.now());
+            sessions.set_ending(session);
+        }
+        // None of them is in the way of as many others, of the same credentials.
+        let live = begin(SESSIONS_MAX);
+        assert_eq!(sessions.counts(), (SESSIONS_MAX, SESSIONS_MAX));
+        assert_eq!(sessions.list_all().len(), 2 * SESSIONS_MAX);
+        // Nor are these in the way of their names, and of what they keep.
+        assert_eq!(open(7).err(), Some(Farewell::Ending));
+        assert!(!sessions.contains(own(7)) && sessions.by_key(hanging[7].key).is_some());
+        drop(work);
+        hanging.iter().for_each(|session| sessions.remove(session));
+        assert_eq!(sessions.counts(), (SESSIONS_MAX, 0));
+        live.iter().for_each(|session| sessions.remove(session));
+        assert_eq!(sessions.counts(), (0, 0));
+        assert!(open(7).is_ok());
     }
 
     #[test]
