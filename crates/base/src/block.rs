@@ -1,7 +1,10 @@
 //! The one door to storage.
 
-use crate::Extent;
+use crate::{Extent, ExtentSet};
 use std::{fmt, io};
+
+/// Zeros are written in pieces of this length by devices that have no better way.
+const ZEROS_BYTES: u64 = 256 << 10;
 
 /// Bytes that survive, at fixed offsets: a file, a raw device, a disk of chunks, a simulated disk.
 ///
@@ -51,6 +54,32 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// [`DeviceError::Outside`], [`DeviceError::Failed`], [`DeviceError::ReadOnly`].
     fn trim(&self, extent: Extent) -> Result<(), DeviceError>;
+
+    /// The parts of `extent` that are zeros and take no space, as far as that is known without
+    /// reading them; none by a device that does not know.
+    ///
+    /// # Errors
+    /// [`DeviceError::Outside`], [`DeviceError::Failed`].
+    fn holes(&self, extent: Extent) -> Result<ExtentSet, DeviceError> {
+        self.check_inside(extent)?;
+        Ok(ExtentSet::new())
+    }
+
+    /// Makes bytes zeros, as a write of zeros does; a device that can gives their space back.
+    ///
+    /// # Errors
+    /// [`DeviceError::Outside`], [`DeviceError::Failed`], [`DeviceError::ReadOnly`].
+    fn write_zeros(&self, extent: Extent) -> Result<(), DeviceError> {
+        self.check_inside(extent)?;
+        let zeros = vec![0; extent.len.min(ZEROS_BYTES) as usize];
+        let mut left = extent;
+        while !left.is_empty() {
+            let len = left.len.min(ZEROS_BYTES);
+            self.write_at(left.offset, &zeros[..len as usize])?;
+            left = Extent::between(left.offset + len, left.end());
+        }
+        Ok(())
+    }
 
     /// The extent of `len` bytes at `offset`, if they are on the device. Unlike an [`Extent`] made
     /// first and checked then, an end beyond the address space is noticed.
@@ -148,6 +177,49 @@ impl fmt::Display for Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
+
+    /// Knows nothing but how to read and write.
+    struct Plain(Mutex<Vec<u8>>);
+
+    impl BlockDevice for Plain {
+        fn len_bytes(&self) -> u64 {
+            self.0.lock().unwrap().len() as u64
+        }
+
+        fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+            into.copy_from_slice(&self.0.lock().unwrap()[offset as usize..][..into.len()]);
+            Ok(())
+        }
+
+        fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
+            self.0.lock().unwrap()[offset as usize..][..from.len()].copy_from_slice(from);
+            Ok(())
+        }
+
+        fn flush(&self) -> Result<(), DeviceError> {
+            Ok(())
+        }
+
+        fn trim(&self, _: Extent) -> Result<(), DeviceError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_device_that_knows_no_holes_writes_zeros() {
+        let len = 2 * ZEROS_BYTES as usize + 9;
+        let device = Plain(Mutex::new(vec![7; len]));
+        let zeros = Extent::between(3, len as u64 - 1);
+        device.write_zeros(zeros).unwrap();
+        let bytes = device.0.lock().unwrap().clone();
+        let kept = bytes.iter().filter(|byte| **byte == 7).count();
+        assert_eq!((kept, bytes[2], bytes[3], bytes[len - 1]), (4, 7, 0, 7));
+        assert!(device.holes(zeros).unwrap().is_empty());
+        let outside = Extent::new(len as u64, 1);
+        assert!(device.holes(outside).is_err() && device.write_zeros(outside).is_err());
+        device.write_zeros(Extent::new(len as u64, 0)).unwrap();
+    }
 
     #[test]
     fn errors_are_written_for_people() {

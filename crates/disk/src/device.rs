@@ -8,7 +8,7 @@ use crate::fetch::Fetcher;
 use crate::index::Index;
 use crate::source::{FetchError, Source};
 use base::limits::DISK_READ_CHUNKS_MAX;
-use base::{BlockDevice, DeviceAction, DeviceError, Extent};
+use base::{BlockDevice, DeviceAction, DeviceError, Extent, ExtentSet};
 use std::io;
 use std::sync::Arc;
 
@@ -118,6 +118,24 @@ impl BlockDevice for ImageDevice {
     }
 
     fn trim(&self, _extent: Extent) -> Result<(), DeviceError> {
+        Err(DeviceError::ReadOnly)
+    }
+
+    /// Chunks of zeros, and what follows the image up to the next sector.
+    fn holes(&self, extent: Extent) -> Result<ExtentSet, DeviceError> {
+        self.check_inside(extent)?;
+        let mut holes = ExtentSet::new();
+        for number in self.index.chunks_of(extent) {
+            if self.is_zero(&self.index.spec(number)) {
+                holes.insert(self.index.chunk(number).extent.intersection(extent));
+            }
+        }
+        let behind = Extent::between(self.index.image_bytes(), self.len_bytes);
+        holes.insert(behind.intersection(extent));
+        Ok(holes)
+    }
+
+    fn write_zeros(&self, _extent: Extent) -> Result<(), DeviceError> {
         Err(DeviceError::ReadOnly)
     }
 }

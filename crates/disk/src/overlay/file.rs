@@ -1,7 +1,8 @@
 //! An overlay in a sparse file, locked while it is open.
 
+use super::head::{HEAD_BYTES, Head};
 use super::{Overlay, backing_bytes, format};
-use crate::error::DiskError;
+use crate::error::{Damage, DiskError};
 use crate::manifest::VersionId;
 use crate::repository::{Turn, temporary_name};
 use base::{BlockDevice, DeviceAction, DeviceError, Extent};
@@ -41,6 +42,27 @@ pub fn open(
         },
         other => other,
     })
+}
+
+/// Over which version the overlay in a file is, and the length of its image in bytes. It may be
+/// open elsewhere.
+///
+/// # Errors
+/// [`DiskError::Damaged`], [`DiskError::File`].
+pub fn is_over(path: &Path) -> Result<(VersionId, u64), DiskError> {
+    let file = File::open(path).map_err(DiskError::file("open", path))?;
+    let mut bytes = vec![0; HEAD_BYTES];
+    let read = file.read_exact_at(&mut bytes, 0);
+    let damaged = |damage| DiskError::Damaged {
+        place: path.display().to_string(),
+        damage,
+    };
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => damaged(Damage::NotARecord),
+        _ => DiskError::file("read", path)(error),
+    })?;
+    let head = Head::from_bytes(&bytes).map_err(damaged)?;
+    Ok((head.version, head.image_bytes))
 }
 
 /// Makes an empty overlay over a version; one that is there is thrown away with all that was

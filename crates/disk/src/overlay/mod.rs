@@ -28,7 +28,7 @@ mod map;
 #[cfg(test)]
 mod tests;
 
-pub use file::{create, open};
+pub use file::{create, is_over, open};
 
 use crate::error::DiskError;
 use crate::manifest::VersionId;
@@ -366,6 +366,39 @@ impl BlockDevice for Overlay {
         for (run, _) in written {
             self.backing
                 .trim(Extent::new(self.layout.data_offset + run.offset, run.len))?;
+        }
+        Ok(())
+    }
+
+    fn holes(&self, extent: Extent) -> Result<ExtentSet, DeviceError> {
+        self.check_inside(extent)?;
+        let mut holes = ExtentSet::new();
+        if extent.is_empty() {
+            return Ok(holes);
+        }
+        for (run, state) in self.runs(extent) {
+            match state {
+                BlockState::Base => {
+                    for hole in self.base.holes(run)?.iter() {
+                        holes.insert(hole);
+                    }
+                }
+                BlockState::Written => {}
+                BlockState::Zero => holes.insert(run),
+            }
+        }
+        Ok(holes)
+    }
+
+    /// Whole blocks as by a trim, which makes them zeros here; the edges are written.
+    fn write_zeros(&self, extent: Extent) -> Result<(), DeviceError> {
+        self.trim(extent)?;
+        if extent.is_empty() {
+            return Ok(());
+        }
+        for edge in self.edges(extent) {
+            let part = Extent::new(edge * BLOCK, BLOCK).intersection(extent);
+            self.write_at(part.offset, &vec![0; part.len as usize])?;
         }
         Ok(())
     }

@@ -84,14 +84,29 @@ fn random_histories_are_those_of_a_naive_disk() {
             let offset = random.below(image_bytes);
             let len = random.below(image_bytes - offset + 1).min(20_000);
             let place = offset as usize..(offset + len) as usize;
-            match random.below(10) {
+            match random.below(12) {
                 0..=3 => {
                     let bytes: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();
                     overlay.write_at(offset, &bytes).unwrap();
                     naive[place].copy_from_slice(&bytes);
                 }
-                4..=6 => assert_eq!(read(&overlay, offset, len), naive[place], "{seed} {step}"),
-                7 => {
+                4..=6 => {
+                    for hole in overlay.holes(Extent::new(offset, len)).unwrap().iter() {
+                        let place = hole.offset as usize..hole.end() as usize;
+                        assert!(naive[place].iter().all(|byte| *byte == 0), "{seed} {step}");
+                    }
+                    assert_eq!(read(&overlay, offset, len), naive[place], "{seed} {step}");
+                }
+                7 | 8 => {
+                    let zeros = Extent::new(offset, len);
+                    overlay.write_zeros(zeros).unwrap();
+                    naive[place].fill(0);
+                    // Whole blocks take no space.
+                    let start = offset.next_multiple_of(BLOCK);
+                    let whole = Extent::between(start, (offset + len) / BLOCK * BLOCK);
+                    assert!(overlay.holes(zeros).unwrap().covers(whole), "{seed} {step}");
+                }
+                9 => {
                     overlay.trim(Extent::new(offset, len)).unwrap();
                     let end = if offset + len == image_bytes {
                         image_bytes
@@ -101,7 +116,7 @@ fn random_histories_are_those_of_a_naive_disk() {
                     let start = offset.next_multiple_of(BLOCK).min(end);
                     naive[start as usize..end as usize].fill(0);
                 }
-                8 => overlay.flush().unwrap(),
+                10 => overlay.flush().unwrap(),
                 _ => {
                     overlay.flush().unwrap();
                     overlay = open(&disk, image_bytes);

@@ -2,7 +2,7 @@
 
 use crate::common::{KIB, Scene, noise, tag};
 use base::{BlockDevice, Extent};
-use disk::overlay::{create, open};
+use disk::overlay::{create, is_over, open};
 use disk::{
     Directory, DiskError, Fetcher, ImageDevice, Overlay, Published, TagEntry, VersionId, commit,
 };
@@ -134,6 +134,13 @@ fn changes_survive_closing_and_are_thrown_away_at_once() {
     assert!(matches!(busy, Err(DiskError::Busy { .. })), "{busy:?}");
     let busy = create(&scene.path("overlay"), 300 * KIB, first);
     assert!(matches!(busy, Err(DiskError::Busy { .. })), "{busy:?}");
+    let len_bytes = overlay.len_bytes();
+    let over_what = is_over(&scene.path("overlay")).unwrap();
+    assert_eq!(over_what, (first, len_bytes), "said beside who has it open");
+    std::fs::write(scene.path("other"), b"something else").unwrap();
+    let error = is_over(&scene.path("other")).unwrap_err();
+    assert!(matches!(error, DiskError::Damaged { .. }), "{error}");
+    std::fs::remove_file(scene.path("other")).unwrap();
     drop(overlay);
     let changed = |overlay: &Overlay| {
         let mut read = [0; 7];

@@ -132,6 +132,13 @@ fn every_read_is_what_the_image_has() {
         );
     }
     assert_eq!(machine.read(0, len).unwrap(), padded);
+    let holes = machine.device.holes(Extent::new(0, len)).unwrap();
+    assert!(holes.bytes() >= 64 * KIB, "{holes:?}");
+    for hole in holes.iter() {
+        let place = hole.offset as usize..hole.end() as usize;
+        assert!(padded[place].iter().all(|byte| *byte == 0), "{hole}");
+    }
+    assert!(machine.device.holes(Extent::new(0, len + 1)).is_err());
     assert!(matches!(
         machine.read(len, 1),
         Err(DeviceError::Outside { .. })
@@ -149,6 +156,7 @@ fn every_read_is_what_the_image_has() {
         device.trim(Extent::new(0, 1)),
         Err(DeviceError::ReadOnly)
     ));
+    assert!(device.write_zeros(Extent::new(0, 1)).is_err());
     device.flush().unwrap();
     // Every chunk once, and the one of zeros never.
     let zero = FileName::of_chunk(&Digest::Sha512Half.id_of(&[0; 65536]));
