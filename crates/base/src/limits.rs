@@ -558,6 +558,40 @@ pub const DISK_NOTE_BYTES_MAX: usize = 1024;
 /// Moves of a tag that can be taken back.
 pub const DISK_TAG_HISTORY_MAX: usize = 256;
 
+/// Connections to one served disk. Programs that copy open 4, a virtual machine 1; each may hold
+/// [`NBD_CONNECTION_BYTES_MAX`].
+pub const NBD_CONNECTIONS_MAX: usize = 16;
+/// The data of one option of the negotiation: a name of 4,096 bytes, as the protocol allows, and as
+/// much again of what is asked about it.
+pub const NBD_OPTION_BYTES_MAX: usize = 8192;
+/// Options of one negotiation. Clients send about five.
+pub const NBD_OPTIONS_MAX: usize = 128;
+/// Longest name or text in a negotiation, as the protocol says.
+pub const NBD_TEXT_BYTES_MAX: usize = 4096;
+/// Largest read or write: what clients may send that have not asked for the largest.
+pub const NBD_REQUEST_BYTES_MAX: u32 = 32 << 20;
+/// Bytes of one connection's requests and replies that are in memory: one request of the largest
+/// size, or 128 of 256 KiB, which fill a gigabit at 250 ms.
+pub const NBD_CONNECTION_BYTES_MAX: u32 = NBD_REQUEST_BYTES_MAX;
+/// Requests of one connection that are under way. Programs that copy have 64.
+pub const NBD_CONNECTION_REQUESTS_MAX: usize = 256;
+/// Threads that read from one disk at once for all its connections: each waits for chunks from far
+/// away, of which as many may be under way.
+pub const NBD_READERS_MAX: usize = DISK_REQUESTS_MAX;
+/// Threads that write and flush at once. They have their own so that a flush does not wait for
+/// reads; they wait for a local disk.
+pub const NBD_WRITERS_MAX: usize = 16;
+/// How far one question about holes is answered. A disk that was written in every other block has
+/// 32,768 runs in so much, which are found within milliseconds.
+pub const NBD_STATUS_BYTES_MAX: u64 = 256 << 20;
+/// Runs in one answer about holes: 32 KiB.
+pub const NBD_STATUS_RUNS_MAX: usize = 4096;
+/// Runs in the reply to one read; with more of them the zeros are sent.
+pub const NBD_READ_RUNS_MAX: usize = 64;
+/// How long what is under way may take when a server of a disk ends: a read that is fetched for the
+/// last time.
+pub const NBD_STOP_TIME_MAX: Duration = Duration::from_secs(20);
+
 /// Longest time for which a join string can be used, in seconds.
 pub const JOIN_SECONDS_MAX: u32 = 7 * 86_400;
 
@@ -573,6 +607,8 @@ const _: () = assert!(2 * AFTER_TIME_MAX.as_millis() <= REQUEST_TIME_DEFAULT.as_
 const _: () = assert!(AFTER_REQUESTS_MAX * 10 < FRAME_BODY_BYTES_MAX);
 const _: () =
     assert!(DISK_INDEX_CHUNKS_MAX as u64 * (DISK_CHUNK_BYTES_MAX as u64) < DISK_IMAGE_BYTES_MAX);
+const _: () = assert!(NBD_REQUEST_BYTES_MAX <= NBD_CONNECTION_BYTES_MAX);
+const _: () = assert!(2 * NBD_TEXT_BYTES_MAX <= NBD_OPTION_BYTES_MAX);
 const _: () = assert!(DATA_BYTES_MAX as usize <= FRAME_PAYLOAD_BYTES_MAX);
 const _: () = assert!(XATTR_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(OBJECTS_PER_PAGE_MAX * 53 < FRAME_BODY_BYTES_MAX);

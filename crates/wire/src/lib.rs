@@ -10,6 +10,8 @@
 //!
 //! [`identity`] makes and reads the credentials by which the two sides know each other.
 //!
+//! [`nbd`] is another wire, for programs that are not ours: a block device over the NBD protocol.
+//!
 //! A connection begins with `Hello` and `Welcome` (requests may follow `Hello` at once under TLS;
 //! they wait for the proof on a plain one) and ends with `Farewell`. Any number of requests are
 //! under way in between, replies come in any order. The bytes are drawn in `docs/formats/wire.md`.
@@ -19,5 +21,6 @@ pub mod frame;
 pub mod identity;
 pub mod link;
 pub mod message;
+pub mod nbd;
 pub mod session;
 pub mod version;

@@ -139,7 +139,7 @@ pub fn prepare_unconnected(socket: impl AsFd) {
     set_congestion(socket, "cubic");
 }
 
-fn prepare(stream: &TcpStream) -> io::Result<()> {
+pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(stream);
     let keepalive = socket2::TcpKeepalive::new()
