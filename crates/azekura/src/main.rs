@@ -4,6 +4,7 @@
 //! * [`config`]: directories, settings, credentials; the only place that reads the environment
 //! * [`errors`]: what a user is told; every failure has a code with a page in `docs/errors/`
 //! * [`address`], [`connect`], [`enrol`]: from words on the command line to a session with a server
+//! * [`background`]: commands that go on as processes of their own
 //! * [`mounts`]: the mounts of this machine, seen from outside
 //! * [`copy`]: trees copied between this machine and volumes
 //! * [`output`], [`progress`], [`logging`], [`notify`]: what is said, where and to whom
@@ -12,6 +13,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused with a counter-offer.
 
 mod address;
+mod background;
 mod cli;
 mod config;
 mod connect;

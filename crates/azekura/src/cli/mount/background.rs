@@ -1,16 +1,11 @@
-//! Starting a mount in the background and hearing how it went.
+//! Starting a mount in the background.
 
 use super::Plan;
+use crate::background::Start;
 use crate::config::Span;
-use crate::errors::{Code, Context, Failure, Result};
-use crate::logging;
+use crate::errors::{Code, Result};
 use base::ByteSize;
-use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
 /// Time for everything that is not waiting for the server: loading the program, mounting.
@@ -22,79 +17,20 @@ pub(super) fn ready_time_max(timeout: Duration) -> Duration {
     timeout * 2 + OWN_TIME_MAX
 }
 
-/// What a mount's process says when it is ready.
-pub(super) fn ready_message() -> Value {
-    json!({ "ready": true })
-}
-
-/// What it says when it cannot get ready.
-pub(super) fn failed_message(failure: &Failure) -> Value {
-    json!({ "failure": failure.to_json() })
-}
-
 /// Starts the process and waits at most `limit` until it is ready.
 ///
 /// # Errors
 /// What it says, or [`Code::MountEnded`].
 pub(super) fn start(plan: &Plan, limit: Duration) -> Result<()> {
-    let log = plan
-        .options
-        .log
-        .clone()
-        .expect("a mount in the background has a log");
-    let errors = logging::open(&log).context(log.display())?;
-    let program = std::env::current_exe().context("cannot find this program")?;
-    let mut command = Command::new(program);
-    command.arg0("azekura").args(arguments(plan));
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(errors);
-    let mut child = command
-        .spawn()
-        .context("cannot start the mount's process")?;
-    let outcome = hear(&mut child, limit);
-    if outcome.is_err() {
-        // It ends by itself, unless it hangs.
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-    outcome.map_err(|failure| match failure.code() {
-        Code::MountEnded => failure.hint(format!("its log is {}", log.display())),
-        _ => failure,
-    })
-}
-
-fn hear(child: &mut Child, limit: Duration) -> Result<()> {
-    let ended = || {
-        Failure::new(
-            Code::MountEnded,
-            "the mount's process ended before it was ready",
-        )
+    let log = plan.options.log.as_deref();
+    let start = Start {
+        what: "mount",
+        ended: Code::MountEnded,
+        arguments: arguments(plan),
+        log: log.expect("a mount in the background has a log"),
+        limit,
     };
-    let pipe = child.stdout.take().ok_or_else(ended)?;
-    let line = first_line(pipe, limit).ok_or_else(|| {
-        let message = format!("the mount was not ready within {} s", limit.as_secs());
-        Failure::new(Code::TimedOut, message)
-    })?;
-    let message: Value = serde_json::from_str(&line).map_err(|_| ended())?;
-    if message == ready_message() {
-        return Ok(());
-    }
-    let failure = message.get("failure").and_then(Failure::from_json);
-    Err(failure.unwrap_or_else(ended))
-}
-
-/// The first line of the pipe, empty if it ends without one; `None` if nothing comes in time.
-fn first_line(pipe: ChildStdout, limit: Duration) -> Option<String> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut line = String::new();
-        // An error reads like an end: the process is gone.
-        let _ = BufReader::new(pipe).read_line(&mut line);
-        let _ = sender.send(line);
-    });
-    receiver.recv_timeout(limit).ok()
+    start.run().map(drop)
 }
 
 /// The plan as arguments. Nothing secret is in a plan.

@@ -1,9 +1,7 @@
 //! `azekura mount`.
 //!
-//! A mount is a process of its own. The command starts it (the same program again, with
-//! `--foreground`, a session of its own and a pipe), waits until it is ready, and returns; what
-//! goes wrong before comes back through the pipe and is reported as if it had happened here.
-//! Starting the program again instead of forking keeps threads out of the question.
+//! A mount is a process of its own, which the command starts and waits for until it is ready:
+//! [`crate::background`].
 
 mod background;
 mod options;
@@ -114,7 +112,7 @@ impl Mount {
             verbose,
         };
         match (self.report, self.foreground, self.dry_run) {
-            (true, ..) => process::run_reporting(plan, config),
+            (true, ..) => process::run_reporting(&plan, config),
             (_, _, true) => {
                 logging::to_stderr(verbose);
                 plan.check(config)
@@ -245,7 +243,7 @@ const NEEDS_DIRECTORY: &str = "choose a directory of your own (mkdir -p ~/mnt), 
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The directory as an absolute path without links, if it can be mounted on.
-fn mount_point(directory: &Path) -> Result<PathBuf> {
+pub(super) fn mount_point(directory: &Path) -> Result<PathBuf> {
     let shown = directory.display();
     let unusable =
         |why: &str| Failure::new(Code::MountPoint, format!("cannot mount on {shown}: {why}"));

@@ -1,16 +1,17 @@
 //! The process behind a mount: from connecting to the last byte written back.
 
-use super::{Plan, background};
+use super::Plan;
+use crate::background;
 use crate::cli::server::{Signals, raise_descriptor_limit};
 use crate::config::Config;
 use crate::connect::{GOODBYE_TIME_MAX, runtime};
-use crate::errors::{Code, Context, Failure, Result};
-use crate::{logging, output};
+use crate::errors::{Code, Failure, Result};
+use crate::output;
 use ::mount::kernel::{MountPoint, SessionEnd};
 use ::mount::remote::{MountConfig, RemoteMount, THREADS};
 use base::FsError;
 use client::volume::Volume;
-use std::fs::OpenOptions;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,34 +20,11 @@ use std::time::Duration;
 const PARTING_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Runs as the process that the command in the foreground started and listens to.
-pub(super) fn run_reporting(plan: Plan, config: &Config) -> Result<()> {
-    let outcome = detach_from_terminal(&plan)
-        .and_then(|()| run(&plan, config, || report(&background::ready_message())));
-    if let Err(failure) = &outcome {
-        tracing::error!(code = failure.code().number(), "{}", failure.message());
-        // After it was ready, standard output leads nowhere.
-        let _ = report(&background::failed_message(failure));
-    }
-    outcome
-}
-
-fn detach_from_terminal(plan: &Plan) -> Result<()> {
-    if let Some(log) = &plan.options.log {
-        logging::to_file(log, plan.verbose)?;
-    }
-    rustix::process::setsid().context("cannot start a session")?;
-    // A mount must not keep the directory busy in which it was started.
-    std::env::set_current_dir("/").context("/")
-}
-
-/// Writes to the pipe and closes it.
-fn report(message: &serde_json::Value) -> Result<()> {
-    output::line(message)?;
-    let nothing = OpenOptions::new()
-        .write(true)
-        .open("/dev/null")
-        .context("/dev/null")?;
-    rustix::stdio::dup2_stdout(&nothing).context("standard output")
+pub(super) fn run_reporting(plan: &Plan, config: &Config) -> Result<()> {
+    let log = plan.options.log.as_deref();
+    background::run_reporting(log, plan.verbose, |ready| {
+        run(plan, config, || ready(Value::Bool(true)))
+    })
 }
 
 /// Mounts, says `ready`, and answers until the volume is unmounted.
