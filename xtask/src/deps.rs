@@ -53,6 +53,13 @@ const TEST: &[Package] = &[
     package("fio", "fio", "examples of the documents"),
     package("git", "git", "a real application on a mount"),
     package("iproute2", "ip", "network namespaces"),
+    package("libnbd-bin", "nbdcopy", "another client of NBD"),
+    package("python3", "python3", "a web server of the documents"),
+    package(
+        "qemu-utils",
+        "qemu-img",
+        "another client of NBD, and images of others",
+    ),
     package("sqlite3", "sqlite3", "a real application on a mount"),
     package("util-linux", "unshare", "namespaces"),
 ];

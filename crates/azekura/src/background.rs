@@ -143,16 +143,16 @@ mod tests {
         let log = scratch.path().join("log");
         // This program is the test itself, which has other things to say.
         let start = |limit| Start {
-            what: "mount",
-            ended: Code::MountEnded,
+            what: "disk",
+            ended: Code::DiskEnded,
             arguments: vec!["--list".into()],
             log: &log,
             limit,
         };
         let failure = start(Duration::from_secs(60))
             .run()
-            .expect_err("it is no mount");
-        assert_eq!(failure.code(), Code::MountEnded);
+            .expect_err("it is no disk");
+        assert_eq!(failure.code(), Code::DiskEnded);
         assert!(failure.hint_text().contains("/log"), "{failure}");
         let failure = start(Duration::ZERO).run().expect_err("no time");
         assert_eq!(failure.code(), Code::TimedOut);

@@ -5,10 +5,15 @@
 //! configuration  $AZEKURA_CONFIG_DIR, else $XDG_CONFIG_HOME/azekura, else ~/.config/azekura
 //!   config.toml                      settings; a flag on the command line goes before them
 //!   clusters/HOST_PORT/credential.pem  how to prove oneself to that server (0700, 0600)
+//!   disk.key                         what signs published images (0600)
+//!   known_disks                      whose signatures are believed, by repository
 //! state          $AZEKURA_CONFIG_DIR/state, else $XDG_STATE_HOME/azekura, else
 //! ~/.local/state/azekura
 //!   lines/HOST_PORT.json             the line to that server as the last mount measured it
 //!   mount-PATH.log                   what a mount in the background has to say
+//!   disks/                           disks that are in use, their logs, and what was written
+//! cache          $AZEKURA_CONFIG_DIR/cache, else $XDG_CACHE_HOME/azekura, else ~/.cache/azekura
+//!   chunks/                          chunks of images
 //! ```
 //! One variable, `AZEKURA_CONFIG_DIR`, so moves everything: a test or a demonstration sees nothing
 //! of the user's own. The home directory comes from `HOME` or, as under an init system, from the
@@ -41,6 +46,7 @@ const LINE_FORMAT: u32 = 1;
 pub(crate) struct Config {
     directory: PathBuf,
     state: PathBuf,
+    cache: PathBuf,
     file: ConfigFile,
 }
 
@@ -105,16 +111,17 @@ impl Config {
     /// [`Code::Config`] for a file that is there and cannot be read.
     pub(crate) fn load() -> Result<Self> {
         let own = env::var_os("AZEKURA_CONFIG_DIR").filter(|value| !value.is_empty());
-        let (directory, state) = match own {
+        let (directory, state, cache) = match own {
             Some(own) => {
                 // A mount in the background leaves the working directory.
                 let own = std::path::absolute(own).context("AZEKURA_CONFIG_DIR")?;
-                let state = own.join("state");
-                (own, state)
+                let (state, cache) = (own.join("state"), own.join("cache"));
+                (own, state, cache)
             }
             None => (
                 user_directory("XDG_CONFIG_HOME", ".config")?,
                 user_directory("XDG_STATE_HOME", ".local/state")?,
+                user_directory("XDG_CACHE_HOME", ".cache")?,
             ),
         };
         let path = directory.join("config.toml");
@@ -135,6 +142,7 @@ impl Config {
         Ok(Self {
             directory,
             state,
+            cache,
             file,
         })
     }
@@ -277,6 +285,39 @@ impl Config {
         Ok(self.state.join(format!("mount{}.log", &name[start..])))
     }
 
+    /// What signs images that this user publishes; whether it is there or not.
+    pub(crate) fn disk_key(&self) -> PathBuf {
+        self.directory.join("disk.key")
+    }
+
+    /// Whose signatures are believed, by repository; whether it is there or not.
+    pub(crate) fn known_disks(&self) -> PathBuf {
+        self.directory.join("known_disks")
+    }
+
+    /// Makes the directory for settings and secrets.
+    ///
+    /// # Errors
+    /// Of making it.
+    pub(crate) fn make_directory(&self) -> Result<()> {
+        make_private(&self.directory)
+    }
+
+    /// A directory for what is remembered of disks. Makes it.
+    ///
+    /// # Errors
+    /// Of making it.
+    pub(crate) fn disks(&self, below: &str) -> Result<PathBuf> {
+        let path = self.state.join("disks").join(below);
+        make_private(&path)?;
+        Ok(path)
+    }
+
+    /// Where chunks are cached unless told otherwise.
+    pub(crate) fn chunk_cache(&self) -> PathBuf {
+        self.cache.join("chunks")
+    }
+
     fn make_state(&self, below: Option<&str>) -> Result<()> {
         make_private(&self.state)?;
         below.map_or(Ok(()), |name| make_private(&self.state.join(name)))
@@ -375,7 +416,8 @@ mod tests {
         let scratch = PathBuf::from("nowhere");
         Config {
             directory: scratch.clone(),
-            state: scratch,
+            state: scratch.clone(),
+            cache: scratch,
             file: toml::from_str(file).expect("a test's own configuration"),
         }
     }

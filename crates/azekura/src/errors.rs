@@ -11,6 +11,7 @@
 //!   code: AZ0101 (docs/errors/AZ0101.md)
 //! ```
 
+mod disk;
 mod store;
 
 use base::FsError;
@@ -205,6 +206,35 @@ codes! {
     MayNotReserve = "AZ0909", "ask an administrator: azekura reserve limits ADDR --allow UID";
     /// A ticket that is not good.
     BadTicket = "AZ0910", "`azekura reserve show ADDR/VOLUME NAME --json` prints what is good now";
+
+    /// A repository of images that cannot be used.
+    DiskRepository = "AZ1001", "is the address right, and does the server run?";
+    /// No such image, or not all of it is there.
+    DiskNotFound = "AZ1002", "`azekura disk log --at REPOSITORY` shows what there is";
+    /// Signed by somebody who is not trusted.
+    DiskUntrusted = "AZ1003", "ask the publisher for the key; then: --key KEY";
+    /// What lies in a repository, a cache or an overlay is not what it should be.
+    DiskDamaged = "AZ1004", "`azekura disk check --at REPOSITORY` says what is concerned";
+    /// A name, size or combination that makes no sense.
+    DiskInvalid = "AZ1005", "`azekura disk --help` says how images are named";
+    /// Somebody else has it.
+    DiskBusy = "AZ1006", "`azekura disk list` shows the disks that are in use";
+    /// The check of a repository found something.
+    DiskFindings = "AZ1007", "each line above is one; the page of this code says what to do";
+    /// The image was written to while it was read.
+    DiskChanged = "AZ1008", "publish when nobody writes to it, or publish a copy";
+    /// There is nothing that was written onto the disk.
+    NoOverlay = "AZ1009", "a disk is writable with --writable";
+    /// An image in a format that cannot be read here.
+    ImageFormat = "AZ1010", "convert it: qemu-img convert -O raw IMAGE image.raw";
+    /// No disk is served or attached there.
+    NotAttached = "AZ1011", "`azekura disk list` shows the disks that are in use";
+    /// The process of a disk ended before it was ready.
+    DiskEnded = "AZ1012", "";
+    /// What was written onto a disk could not be made durable.
+    DiskUnwritten = "AZ1013", "the page of this code says what is safe";
+    /// No loop device could be had.
+    NoLoop = "AZ1014", "without --loop, the disk is a file";
 }
 
 /// A failure on its way to the user.

@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Type of our mounts in the list.
 const FS_TYPE: &[u8] = b"fuse.azekura";
+/// Type of disks that are attached, which are asked otherwise.
+const DISK_TYPE: &[u8] = b"fuse.azekura-disk";
 /// The figures of a mount fit many times.
 const STATUS_BYTES_MAX: usize = 64 << 10;
 /// Symbolic links followed on the way of one path: as many as the kernel follows.
@@ -49,6 +51,16 @@ impl Mounted {
         let mut mounts = list()?;
         mounts.retain(|mount| mount.path == real);
         // The last one of the list lies on top.
+        mounts.pop().ok_or_else(|| not_mounted(path))
+    }
+
+    /// The disk whose directory is `path`, an absolute path without links.
+    ///
+    /// # Errors
+    /// [`Code::NotMounted`].
+    pub(crate) fn disk_at(path: &Path) -> Result<Self> {
+        let mut mounts = list_of(DISK_TYPE)?;
+        mounts.retain(|mount| mount.path == path);
         mounts.pop().ok_or_else(|| not_mounted(path))
     }
 
@@ -284,12 +296,17 @@ fn within<T: Send + 'static>(
 }
 
 fn list() -> Result<Vec<Mounted>> {
-    let all = kernel::mounts().context("the list of mounts")?;
-    Ok(all.into_iter().filter_map(of_ours).collect())
+    list_of(FS_TYPE)
 }
 
-fn of_ours(mount: kernel::Mounted) -> Option<Mounted> {
-    (mount.fs_type == FS_TYPE).then(|| Mounted {
+fn list_of(fs_type: &[u8]) -> Result<Vec<Mounted>> {
+    let all = kernel::mounts().context("the list of mounts")?;
+    let found = all.into_iter().filter_map(|mount| of_type(fs_type, mount));
+    Ok(found.collect())
+}
+
+fn of_type(fs_type: &[u8], mount: kernel::Mounted) -> Option<Mounted> {
+    (mount.fs_type == fs_type).then(|| Mounted {
         path: mount.path,
         source: String::from_utf8_lossy(&mount.source).into_owned(),
         connection: mount.minor,
@@ -317,6 +334,7 @@ mod tests {
             fs_type: b"fuse.sshfs".to_vec(),
             ..ours.clone()
         };
+        let of_ours = |mount| of_type(FS_TYPE, mount);
         assert_eq!([of_ours(ours), of_ours(other)], [Some(expected), None]);
     }
 

@@ -8,6 +8,7 @@ mod completions;
 mod cp;
 mod credential;
 mod demo;
+mod disk;
 mod doctor;
 mod join;
 mod login;
@@ -47,6 +48,7 @@ Examples:
   azekura volume create 127.0.0.1:7700/photos --export ./photos
   azekura mount 127.0.0.1:7700/photos mnt/photos
   azekura umount mnt/photos
+  azekura disk publish base.img --to ./www/images --name base:1
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused with what would fit instead. Errors carry a
 code with a page in docs/errors/."
@@ -75,6 +77,8 @@ enum Command {
     Store(store::Store),
     #[command(subcommand)]
     Reserve(reserve::Reserve),
+    #[command(subcommand)]
+    Disk(disk::Disk),
     Doctor(doctor::Doctor),
     Demo(demo::Demo),
     Login(login::Login),
@@ -102,6 +106,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
     match command {
         // A mount in the background logs to a file and says so itself.
         Command::Mount(_) | Command::MountHelper(_) => {}
+        Command::Disk(ref disk) if disk.has_own_log() => {}
         Command::Cp(_) => logging::to_stderr_besides_losses(verbose),
         _ => logging::to_stderr(verbose),
     }
@@ -126,6 +131,7 @@ fn with_config(command: Command, config: &Config, verbose: u8) -> Result<()> {
         Command::Top(command) => command.run(),
         Command::Status(command) => command.run(config),
         Command::Reserve(command) => command.run(config),
+        Command::Disk(command) => command.run(config, verbose),
         Command::Doctor(command) => command.run(config),
         Command::Demo(command) => command.run(),
         Command::Login(command) => command.run(config),
@@ -185,7 +191,7 @@ mod tests {
                 .get_arguments()
                 .any(|argument| argument.get_long() == Some(flag))
         };
-        let changing: [&[&str]; 15] = [
+        let changing: [&[&str]; 25] = [
             &["server"],
             &["volume", "create"],
             &["volume", "delete"],
@@ -201,8 +207,18 @@ mod tests {
             &["reserve", "release"],
             &["reserve", "cancel"],
             &["reserve", "limits"],
+            &["disk", "publish"],
+            &["disk", "tag"],
+            &["disk", "check"],
+            &["disk", "gc"],
+            &["disk", "export"],
+            &["disk", "serve"],
+            &["disk", "attach"],
+            &["disk", "detach"],
+            &["disk", "commit"],
+            &["disk", "reset"],
         ];
-        let reading: [&[&str]; 15] = [
+        let reading: [&[&str]; 19] = [
             &["volume", "list"],
             &["volume", "show"],
             &["ls"],
@@ -218,6 +234,10 @@ mod tests {
             &["reserve", "show"],
             &["reserve", "report"],
             &["reserve", "limits"],
+            &["disk", "log"],
+            &["disk", "diff"],
+            &["disk", "check"],
+            &["disk", "list"],
         ];
         for path in changing {
             assert!(has(path, "dry-run"), "{path:?}");

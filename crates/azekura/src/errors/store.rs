@@ -1,6 +1,7 @@
 //! Devices and stores: what their errors mean for the user.
 
 use super::{Code, Failure, plain_io};
+use ::disk::source::FetchError;
 use ::store::device::{CalibrateError, OpenError};
 use ::store::{Damage, StoreError};
 use base::DeviceError;
@@ -8,6 +9,14 @@ use std::io;
 
 impl From<DeviceError> for Failure {
     fn from(error: DeviceError) -> Self {
+        // A disk of chunks fails with what kept a chunk from coming.
+        if let DeviceError::Failed { source, .. } = &error
+            && let Some(fetch) = source
+                .get_ref()
+                .and_then(|inner| inner.downcast_ref::<FetchError>())
+        {
+            return fetch.clone().into();
+        }
         let message = match &error {
             DeviceError::Failed { source, .. } => format!("{error}: {}", plain_io(source)),
             _ => error.to_string(),

@@ -10,6 +10,7 @@
 //! | `replay` | what is sent again to a server that was killed, or whose machine lost power |
 //! | `line` | what is read while connections come back one by one |
 //! | `disk` | a file system that can lose power |
+//! | `disks` | images published, served, attached, changed and committed |
 //! | `errors` | what is heard of lost writes |
 //! | `sessions` | how sessions begin and end |
 //! | `rights` | who may do what on a mount |
@@ -48,6 +49,8 @@ mod damage;
 mod demonstration;
 #[cfg(test)]
 mod disk;
+#[cfg(test)]
+mod disks;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]

@@ -1,0 +1,233 @@
+//! A disk with the way its chunks take: repository, cache, memory; and what was written onto it.
+
+use super::keys::Keys;
+use super::overlay::Place as OverlayPlace;
+use super::place::Image;
+use super::target::Target;
+use crate::config::Config;
+use crate::errors::{Code, Failure, Result};
+use ::disk::{
+    Cache, DiskError, Fetcher, ImageDevice, Index, Manifest, Overlay, Source, Trust, VersionId,
+    overlay,
+};
+use base::{BlockDevice, ByteSize, DeviceError};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// Chunks that were used last are kept in so much memory, unpacked.
+const MEMORY_BYTES_MAX: u64 = 32 << 20;
+/// How long chunks that have come may take on their way into the cache when the program ends.
+const KEEP_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Where chunks are kept on this machine
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct CacheArgs {
+    /// Directory for chunks that were fetched, for all disks and processes that name it
+    /// [default: ~/.cache/azekura/chunks]
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// The most that it may have; what was used longest ago goes first
+    #[arg(long, value_name = "SIZE", default_value = "16GiB")]
+    cache_size: ByteSize,
+}
+
+impl CacheArgs {
+    /// The same, from whichever directory it is looked at.
+    pub(super) fn absolute(self) -> Result<Self> {
+        let absolute = |path: PathBuf| {
+            std::path::absolute(&path).map_err(|error| Failure::local(path.display(), error))
+        };
+        Ok(Self {
+            cache: self.cache.map(absolute).transpose()?,
+            ..self
+        })
+    }
+
+    /// As it is given to another process of this program.
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let mut arguments = vec![format!("--cache-size={}", self.cache_size.0).into()];
+        if let Some(cache) = &self.cache {
+            arguments.extend(["--cache".into(), cache.into()]);
+        }
+        arguments
+    }
+
+    fn open(&self, config: &Config) -> Result<Cache> {
+        let path = self.cache.clone().unwrap_or_else(|| config.chunk_cache());
+        Ok(Cache::open(path, self.cache_size.0)?)
+    }
+}
+
+/// See the module's head.
+pub(super) struct Opened {
+    pub(super) version: VersionId,
+    /// What the name points to now.
+    pub(super) newest: VersionId,
+    pub(super) index: Arc<Index>,
+    pub(super) image: Arc<ImageDevice>,
+    pub(super) overlay: Option<Arc<Overlay>>,
+    pub(super) fetcher: Fetcher,
+}
+
+/// What is written onto a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writing<'a> {
+    /// Nothing.
+    No,
+    /// Into this overlay, which is made if it is not there.
+    Into(&'a OverlayPlace),
+    /// Into this overlay, which must be there.
+    IntoFound(&'a OverlayPlace),
+}
+
+/// A version with its index.
+struct Found {
+    version: VersionId,
+    newest: VersionId,
+    index: Index,
+}
+
+fn find(
+    source: &dyn Source,
+    target: &Target,
+    version: Option<VersionId>,
+    trust: &Trust,
+) -> Result<Found, DiskError> {
+    let (newest, mut manifest) = target.manifest(source, trust)?;
+    let version = version.unwrap_or(newest);
+    if version != newest {
+        manifest = Manifest::read(source, version, trust)?;
+    }
+    let index = manifest.read_index(source)?;
+    Ok(Found {
+        version,
+        newest,
+        index,
+    })
+}
+
+/// Opens the disk. If something is written onto it, it stays the version that it was when that
+/// began.
+///
+/// # Errors
+/// Of the repository, the cache, and the overlay.
+pub(super) fn open(
+    config: &Config,
+    runtime: &Runtime,
+    image: &Image,
+    cache: &CacheArgs,
+    writing: Writing<'_>,
+) -> Result<Opened> {
+    let source = image.place.source(runtime, &image.way)?;
+    let mut keys = Keys::of(config, &image.place, &image.way)?;
+    let path = match writing {
+        Writing::No => None,
+        Writing::Into(place) | Writing::IntoFound(place) => Some(place.file()),
+    };
+    let is_there = path.as_ref().is_some_and(|path| path.exists());
+    if let (Writing::IntoFound(place), false) = (writing, is_there) {
+        return Err(place.nothing_there(image));
+    }
+    let over = match &path {
+        Some(path) if is_there => Some(overlay::is_over(path)?),
+        _ => None,
+    };
+    let target = Target::Name(image.name.clone());
+    let version = over.map(|(version, _)| version);
+    let found = keys.believing(|trust| find(&*source, &target, version, trust));
+    let found = found.map_err(|failure| match version {
+        // The name is there, but maybe not what the overlay is over.
+        Some(version) if failure.code() == Code::DiskNotFound => {
+            failure.leaving(format_args!("what was written is over version {version}"))
+        }
+        _ => failure,
+    })?;
+    let index = Arc::new(found.index);
+    let cache = cache.open(config)?;
+    let fetcher = Fetcher::new(runtime.handle().clone(), Some(cache), MEMORY_BYTES_MAX);
+    let device = ImageDevice::new(Arc::clone(&index), source, fetcher.clone());
+    let device = Arc::new(device);
+    let overlay = match path {
+        None => None,
+        Some(path) => {
+            if !is_there {
+                overlay::create(&path, device.len_bytes(), found.version)?;
+            }
+            let base: Arc<dyn BlockDevice> = device.clone();
+            Some(Arc::new(overlay::open(&path, base, found.version)?))
+        }
+    };
+    Ok(Opened {
+        version: found.version,
+        newest: found.newest,
+        index,
+        image: device,
+        overlay,
+        fetcher,
+    })
+}
+
+impl Opened {
+    /// What programs see.
+    pub(super) fn device(&self) -> Arc<dyn BlockDevice> {
+        match &self.overlay {
+            Some(overlay) => overlay.clone(),
+            None => self.image.clone(),
+        }
+    }
+
+    /// Bytes that were written onto it, in whole blocks.
+    pub(super) fn changed_bytes(&self) -> u64 {
+        let overlay = self.overlay.as_ref();
+        overlay.map_or(0, |overlay| overlay.changed().bytes())
+    }
+
+    /// Makes durable what was written, and lets chunks reach the cache: before the program ends.
+    ///
+    /// # Errors
+    /// [`Code::DiskUnwritten`].
+    pub(super) fn finish(&self) -> Result<()> {
+        let flushed = self.overlay.as_ref().map(|overlay| overlay.flush());
+        if !self.fetcher.finish(KEEP_TIME_MAX) {
+            tracing::warn!("some chunks did not get into the cache in time");
+        }
+        let counts = self.fetcher.counts();
+        tracing::info!(?counts, "where chunks came from");
+        match flushed {
+            Some(Err(error)) => Err(unwritten(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A flush at the end has failed.
+fn unwritten(error: DeviceError) -> Failure {
+    let why = Failure::from(error);
+    let message = format!(
+        "what was written since the last flush is not safe: {}",
+        why.message()
+    );
+    Failure::new(Code::DiskUnwritten, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{DeviceAction, Extent};
+
+    #[test]
+    fn a_failed_flush_is_not_called_a_failed_device() {
+        let error = DeviceError::Failed {
+            action: DeviceAction::Flush,
+            extent: Extent::default(),
+            source: std::io::Error::from_raw_os_error(5),
+        };
+        let failure = unwritten(error);
+        assert_eq!(failure.code(), Code::DiskUnwritten);
+        let why = "not safe: the device could not be flushed: input/output error";
+        assert!(failure.message().ends_with(why), "{failure}");
+    }
+}

@@ -1,0 +1,277 @@
+//! Where images come from: a repository in a directory or on a web server.
+
+use super::keys::Keys;
+use crate::config::Config;
+use crate::errors::{Code, Context, Failure, Result};
+use crate::output;
+use ::disk::{Digest, Directory, Http, HttpOptions, PublicKey, Repository, Source, Tag};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+/// A repository as the user wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Url(String),
+    Directory(PathBuf),
+}
+
+/// Text that is neither a directory nor a URL that can be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is neither a directory nor a URL that begins with http:// or https://")]
+pub(super) struct BadPlace(String);
+
+impl FromStr for Place {
+    type Err = BadPlace;
+
+    fn from_str(text: &str) -> Result<Self, BadPlace> {
+        let is_url = ["http://", "https://"]
+            .iter()
+            .any(|scheme| text.starts_with(scheme));
+        match is_url {
+            true => Ok(Self::Url(text.trim_end_matches('/').to_owned())),
+            // A directory of this form can be written with ./ before it.
+            false
+                if text.is_empty() || text.split('/').next().is_some_and(|s| s.ends_with(':')) =>
+            {
+                Err(BadPlace(text.to_owned()))
+            }
+            false => Ok(Self::Directory(PathBuf::from(text))),
+        }
+    }
+}
+
+/// Without a password.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => f.write_str(&output::plain(&path.to_string_lossy())),
+            Self::Url(url) => {
+                let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+                let host_end = rest.find('/').unwrap_or(rest.len());
+                let (host, path) = rest.split_at(host_end);
+                let host = match host.rsplit_once('@') {
+                    Some((user, host)) => {
+                        let name = user.split(':').next().unwrap_or_default();
+                        format!("{name}@{host}")
+                    }
+                    None => host.to_owned(),
+                };
+                f.write_str(&output::plain(&format!("{scheme}://{host}{path}")))
+            }
+        }
+    }
+}
+
+impl Place {
+    /// The same, from whichever directory it is looked at.
+    pub(super) fn absolute(self) -> Result<Self> {
+        match self {
+            Self::Url(_) => Ok(self),
+            Self::Directory(path) => match path.canonicalize() {
+                Ok(path) => Ok(Self::Directory(path)),
+                // It may be going to be made.
+                Err(_) => std::path::absolute(&path)
+                    .context(path.display())
+                    .map(Self::Directory),
+            },
+        }
+    }
+
+    /// As it is given to another process of this program.
+    pub(super) fn argument(&self) -> std::ffi::OsString {
+        match self {
+            Self::Url(url) => url.into(),
+            Self::Directory(path) => path.into(),
+        }
+    }
+
+    /// What tells it from others in names of files.
+    pub(super) fn digest(&self) -> String {
+        let text = self.to_string();
+        Digest::Sha512Half.id_of(text.as_bytes()).to_string()[..16].to_owned()
+    }
+
+    /// The repository in a directory.
+    ///
+    /// # Errors
+    /// [`Code::DiskRepository`].
+    pub(super) fn repository(&self) -> Result<Repository> {
+        Ok(Repository::open(self.directory()?)?)
+    }
+
+    /// The directory, for what only works in one.
+    pub(super) fn directory(&self) -> Result<&Path> {
+        match self {
+            Self::Directory(path) => Ok(path),
+            Self::Url(_) => {
+                let message = format!("{self} is a web server, which only gives files");
+                Err(Failure::new(Code::DiskRepository, message)
+                    .hint("name the directory that it serves, on its machine"))
+            }
+        }
+    }
+
+    /// Its files.
+    ///
+    /// # Errors
+    /// [`Code::DiskRepository`] if there cannot be one.
+    pub(super) fn source(&self, runtime: &Runtime, way: &Way) -> Result<Arc<dyn Source>> {
+        match self {
+            Self::Directory(path) => {
+                // Else every file of it would be missed.
+                self.repository()?;
+                Ok(Arc::new(Directory::new(path)))
+            }
+            Self::Url(url) => {
+                let options = HttpOptions {
+                    proxy: way.proxy.clone(),
+                    ..HttpOptions::default()
+                };
+                let http = Http::new(url, &options, runtime.handle().clone());
+                let bad = |error: &dyn fmt::Display| {
+                    Failure::new(Code::DiskRepository, output::plain(&error.to_string()))
+                };
+                Ok(Arc::new(http.map_err(|error| bad(&error))?))
+            }
+        }
+    }
+}
+
+/// How a repository is reached, and whose word counts there.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct Way {
+    /// Believe what this key has signed, now and later; several times for several keys. Without
+    /// it, one's own key, and the first one that is met in a repository
+    #[arg(long = "key", value_name = "KEY")]
+    pub(super) keys: Vec<PublicKey>,
+    /// The URL of a proxy
+    #[arg(long, value_name = "URL")]
+    pub(super) proxy: Option<String>,
+}
+
+impl Way {
+    /// As it is given to another process of this program.
+    pub(super) fn arguments(&self) -> Vec<std::ffi::OsString> {
+        let keys = self.keys.iter().map(|key| format!("--key={key}").into());
+        let proxy = self
+            .proxy
+            .iter()
+            .map(|proxy| format!("--proxy={proxy}").into());
+        keys.chain(proxy).collect()
+    }
+}
+
+/// Which repository a command is about
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct At {
+    /// The repository: a directory, or a URL for what only reads [default: the one used last]
+    #[arg(long, value_name = "REPOSITORY")]
+    at: Option<Place>,
+    #[command(flatten)]
+    pub(super) way: Way,
+}
+
+/// Where the repository that was used last is noted.
+const LAST: &str = "last";
+/// Nobody writes longer addresses.
+const LAST_BYTES_MAX: u64 = 8192;
+
+impl At {
+    /// The repository that is meant.
+    ///
+    /// # Errors
+    /// [`Code::DiskRepository`] if none was named and none used before.
+    pub(super) fn place(&self, config: &Config) -> Result<Place> {
+        if let Some(place) = &self.at {
+            let place = place.clone().absolute()?;
+            remember(config, &place);
+            return Ok(place);
+        }
+        let noted = config.disks("")?.join(LAST);
+        let is_short = std::fs::metadata(&noted).is_ok_and(|found| found.len() < LAST_BYTES_MAX);
+        let text = is_short
+            .then(|| std::fs::read_to_string(&noted).ok())
+            .flatten();
+        let place: Option<Place> = text.and_then(|text| text.trim_end().parse().ok());
+        let Some(place) = place else {
+            let message = "which repository? none was named, and none used before";
+            return Err(Failure::new(Code::DiskRepository, message)
+                .hint("--at DIRECTORY, or --at http://..."));
+        };
+        output::note(format_args!(
+            "in {place}, the repository used last (--at names another)"
+        ));
+        Ok(place)
+    }
+
+    /// The repository with whose word counts there.
+    pub(super) fn keys<'a>(&self, config: &'a Config, place: &Place) -> Result<Keys<'a>> {
+        Keys::of(config, place, &self.way)
+    }
+}
+
+/// Notes which repository is used. That it cannot is no reason not to use it.
+pub(super) fn remember(config: &Config, place: &Place) {
+    let note = || -> Result<()> {
+        let directory = config.disks("")?;
+        let new = directory.join(format!(".{LAST}-{}", std::process::id()));
+        let text = place.argument();
+        std::fs::write(&new, [text.as_encoded_bytes(), b"\n"].concat()).context(new.display())?;
+        std::fs::rename(&new, directory.join(LAST)).context(new.display())
+    };
+    if let Err(failure) = note() {
+        tracing::debug!("{}", failure.message());
+    }
+}
+
+/// A disk: a name in a repository
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Image {
+    /// The repository: a directory, or an http:// or https:// URL
+    #[arg(value_name = "REPOSITORY")]
+    pub(super) place: Place,
+    /// IMAGE:LABEL
+    #[arg(id = "disk_name", value_name = "NAME")]
+    pub(super) name: Tag,
+    #[command(flatten)]
+    pub(super) way: Way,
+}
+
+impl Image {
+    /// The same, from whichever directory it is looked at.
+    pub(super) fn absolute(self) -> Result<Self> {
+        Ok(Self {
+            place: self.place.absolute()?,
+            ..self
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_is_a_url_or_a_directory() {
+        let place = |text: &str| text.parse::<Place>();
+        let url = |text: &str| Ok(Place::Url(text.to_owned()));
+        assert_eq!(place("http://far:80/images/"), url("http://far:80/images"));
+        assert_eq!(place("https://far"), url("https://far"));
+        for directory in ["./www", "www/images", "/srv", "a:b", "./s3:/x"] {
+            assert_eq!(place(directory), Ok(Place::Directory(directory.into())));
+        }
+        for bad in ["", "ftp://far/x", "s3://bucket", "http:/far"] {
+            assert!(place(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let shown = |text: &str| text.parse::<Place>().expect("a place").to_string();
+        assert_eq!(shown("https://me:secret@far/a@b"), "https://me@far/a@b");
+        assert_eq!(shown("https://far/a"), "https://far/a");
+    }
+}

@@ -1,0 +1,187 @@
+//! What is written onto a disk: over kills, commits, and going back.
+
+use super::client::Client;
+use super::web::Web;
+use super::{MIB, Scene, assert_same};
+use crate::checks::json;
+use crate::common::text;
+use crate::random::Random;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+fn kill(ready: &Value) {
+    let pid = Pid::from_raw(ready["pid"].as_i64().unwrap() as i32).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    let process = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    // It may be nobody's child that waits for it; dead is enough.
+    let is_alive = || {
+        let stat = fs::read_to_string(&process);
+        stat.is_ok_and(|stat| !stat.contains(") Z") && !stat.contains(") X"))
+    };
+    while is_alive() {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn what_was_flushed_is_there_after_the_server_was_killed() {
+    let scene = Scene::new();
+    let image = scene.image("base.img", 8 * MIB);
+    scene.publish(&image, "base:1");
+    let web = Web::of(&scene.path("www"));
+    let url = web.url("images");
+    let mut expected = fs::read(&image).unwrap();
+    let mut random = Random(5);
+    for round in 0..4_u8 {
+        let ready = scene.serve(&url, "base:1", &["--writable"]);
+        let mut client = Client::connect(&scene.path("disk.sock"));
+        // Everything that was flushed before.
+        for offset in (0..8 * MIB).step_by(1 << 20) {
+            let read = client.read(offset, 1 << 20);
+            let expected = &expected[offset as usize..][..1 << 20];
+            assert!(read == expected, "round {round}, at {offset}");
+        }
+        let mut unflushed = Vec::new();
+        for number in 0..60 {
+            let len = random.below(20_000) + 1;
+            let offset = random.below(8 * MIB - len);
+            let bytes = vec![round * 60 + number; len as usize];
+            client.write(offset, &bytes);
+            unflushed.push((offset, bytes));
+            if number % 7 == 6 {
+                client.flush();
+                for (offset, bytes) in unflushed.drain(..) {
+                    expected[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+                }
+            }
+        }
+        kill(&ready);
+        // Killed, not a loss of power: what was written may be there, too. It is written again.
+        let again = scene.serve(&url, "base:1", &["--writable"]);
+        assert!(again["changed_bytes"].as_u64().unwrap() > 0);
+        let mut client = Client::connect(&scene.path("disk.sock"));
+        for (offset, bytes) in unflushed {
+            client.write(offset, &bytes);
+            expected[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        drop(client);
+        // Its end makes durable what nobody has flushed.
+        scene.disk(&["detach", "unix:disk.sock"]).ok();
+    }
+    let export = ["export", "base:1", "out.img", "--at", &url, "--written"];
+    scene
+        .disk(&[&export[..], &["--cache", "cache"]].concat())
+        .ok();
+    assert!(fs::read(scene.path("out.img")).unwrap() == expected);
+}
+
+fn write(scene: &Scene, url: &str, name: &str, byte: u8) {
+    scene.serve(url, name, &["--writable"]);
+    let mut client = Client::connect(&scene.path("disk.sock"));
+    client.write(100_000, &[byte; 10]);
+    drop(client);
+    scene.disk(&["detach", "unix:disk.sock"]).ok();
+}
+
+fn byte(scene: &Scene, url: &str, name: &str, more: &[&str]) -> u8 {
+    scene.serve(url, name, more);
+    let byte = Client::connect(&scene.path("disk.sock")).read(100_000, 1)[0];
+    scene.disk(&["detach", "unix:disk.sock"]).ok();
+    byte
+}
+
+#[test]
+fn changes_become_versions_and_are_taken_back() {
+    let scene = Scene::new();
+    let image = scene.path("base.img");
+    fs::write(&image, vec![1; 300_000]).unwrap();
+    scene.publish(&image, "base:1");
+    let web = Web::of(&scene.path("www"));
+    let url = web.url("images");
+    write(&scene, &url, "base:1", 2);
+    assert_eq!(
+        byte(&scene, &url, "base:1", &[]),
+        1,
+        "read only, it is what it was"
+    );
+    assert_eq!(byte(&scene, &url, "base:1", &["--writable"]), 2);
+    let commit = |from: &str, to: &str| {
+        let commit = [
+            "commit",
+            &url,
+            from,
+            "--to",
+            "www/images",
+            "--cache",
+            "cache",
+        ];
+        let as_ = ["--name", to, "--note", "two", "--json"];
+        json(scene.disk(&[&commit[..], &as_[..]].concat()))
+    };
+    // Made of one byte, repeated: two chunks of it, and now a third.
+    let committed = commit("base:1", "base:2");
+    assert_eq!(
+        (&committed["new_chunks"], &committed["chunks"]),
+        (&1.into(), &5.into())
+    );
+    assert_eq!(byte(&scene, &url, "base:2", &[]), 2);
+    let diff = json(scene.disk(&["diff", "base:1", "base:2", "--json"]));
+    assert_eq!(diff["changed_bytes"], 65536);
+    assert_eq!(diff["changed"][0]["offset_bytes"], 65536);
+    let log = json(scene.disk(&["log", "base:2", "--at", &url, "--json"]));
+    assert_eq!(log["versions"][0]["note"], "two");
+    let first = log["versions"][0]["parents"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+
+    scene.disk(&["reset", &url, "base:1"]).ok();
+    assert_eq!(byte(&scene, &url, "base:1", &["--writable"]), 1);
+    write(&scene, &url, "base:2", 3);
+    commit("base:2", "base:2");
+    assert_eq!(byte(&scene, &url, "base:2", &[]), 3);
+    let behind = scene.serve(&url, "base:2", &["--writable"]);
+    assert_eq!(behind["is_behind"], true);
+    scene.disk(&["detach", "unix:disk.sock"]).ok();
+    // To the version from which it was made, and to any other.
+    scene.disk(&["rollback", &url, "base:2"]).ok();
+    assert_eq!(byte(&scene, &url, "base:2", &["--writable"]), 1);
+    let tried = scene
+        .disk(&["rollback", &url, "base:2", "--to", "base:2", "--dry-run"])
+        .ok();
+    assert!(tried.contains("would be version"), "{tried}");
+    scene
+        .disk(&["rollback", &url, "base:2", "--to", "base:2"])
+        .ok();
+    assert_eq!(byte(&scene, &url, "base:2", &["--writable"]), 3);
+
+    // Names move, and what nothing points to goes.
+    scene
+        .disk(&["tag", "base:old", &first, "--at", "www/images"])
+        .ok();
+    scene.disk(&["tag", "base:2", "base:old"]).ok();
+    assert_eq!(byte(&scene, &url, "base:2", &[]), 1);
+    let names = json(scene.disk(&["log", "--json", "--at", "www/images"]));
+    let names = names["images"].as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|image| image["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["base:1", "base:2", "base:old"]);
+    let gc = |more: &[&str]| json(scene.disk(&[&["gc", "--json", "--keep", "1"], more].concat()));
+    let counted = gc(&["--dry-run"]);
+    assert_eq!(
+        (&counted["versions"], &counted["chunks"]),
+        (&2.into(), &2.into())
+    );
+    assert_eq!(gc(&[]), counted);
+    assert_eq!(gc(&[])["chunks"], 0);
+    scene.disk(&["tag", "base:old", "--remove"]).ok();
+    let checked = json(scene.disk(&["check", "--json"]));
+    assert_eq!(
+        (&checked["versions"], &checked["finding_count"]),
+        (&2.into(), &0.into())
+    );
+    let out = scene.path("out.img");
+    scene.disk(&["export", "base:2", text(&out)]).ok();
+    assert_same(&out, Path::new(&image));
+}
