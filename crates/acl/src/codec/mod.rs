@@ -14,6 +14,8 @@ mod descriptor;
 mod nfs4;
 mod stored;
 
+pub(crate) use nfs4::{name_of, who_named};
+
 pub use descriptor::Descriptor;
 pub use stored::{Source, Stored};
 

@@ -88,11 +88,16 @@ fn read_ace(fields: &mut Fields<'_>, identities: &impl Identities) -> Result<Ace
         kind,
         flags: flags.ok_or(AclError::Malformed("flags without a meaning"))?,
         rights: rights.ok_or(AclError::Malformed("rights without a meaning"))?,
-        who: read_who(name, is_group, identities)?,
+        who: who_named(name, is_group, identities)?,
     })
 }
 
-fn read_who(name: &str, is_group: bool, identities: &impl Identities) -> Result<Who, AclError> {
+/// Who a name means.
+pub(crate) fn who_named(
+    name: &str,
+    is_group: bool,
+    identities: &impl Identities,
+) -> Result<Who, AclError> {
     Ok(match name {
         OWNER => Who::Owner,
         GROUP => Who::OwningGroup,
@@ -116,8 +121,9 @@ fn unknown(name: &str, is_group: bool) -> Who {
     }
 }
 
-fn write_ace(value: &mut Vec<u8>, ace: &Ace, identities: &impl Identities) {
-    let (name, is_group) = match &ace.who {
+/// The name of somebody, and whether it is marked as a group's.
+pub(crate) fn name_of(who: &Who, identities: &impl Identities) -> (String, bool) {
+    match who {
         Who::Owner => (OWNER.to_owned(), false),
         Who::OwningGroup => (GROUP.to_owned(), false),
         Who::Everyone => (EVERYONE.to_owned(), false),
@@ -126,7 +132,11 @@ fn write_ace(value: &mut Vec<u8>, ace: &Ace, identities: &impl Identities) {
         Who::Group(gid) => (identities.name(Id::Group(*gid)), true),
         Who::Sid(sid) => (sid.to_string(), false),
         Who::Name { name, is_group } => (name.to_string(), *is_group),
-    };
+    }
+}
+
+fn write_ace(value: &mut Vec<u8>, ace: &Ace, identities: &impl Identities) {
+    let (name, is_group) = name_of(&ace.who, identities);
     let group = if is_group { IDENTIFIER_GROUP } else { 0 };
     put(value, ace.kind as u32);
     put(value, u32::from(ace.flags.bits()) | group);

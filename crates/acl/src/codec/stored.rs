@@ -6,7 +6,8 @@
 //!
 //! A stored list must be found out when the file's mode or its POSIX ACL were changed behind the
 //! server's back. So the mode of that moment is stored, and with a view a digest of the ACLs that
-//! it shows.
+//! it shows. A list that is stored before the file's mode has become what it says is *unsettled*:
+//! no mode is stored with it, and none is compared.
 
 use super::{BYTES, Fields, bounded};
 use crate::rich::limits::{Limits, PERMISSIONS};
@@ -26,7 +27,8 @@ const AUTO_INHERITED: u8 = 2;
 const PROTECTED: u8 = 4;
 const DEFAULTED: u8 = 8;
 const LIMITED: u8 = 0x10;
-const FLAGS_ALL: u8 = 0x1f;
+const UNSETTLED: u8 = 0x20;
+const FLAGS_ALL: u8 = 0x3f;
 
 /// Entries of users, groups and of those who are in the table have a number behind them.
 const WHO_OWNER: u8 = 0;
@@ -74,7 +76,8 @@ impl Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     acl: RichAcl,
-    mode: u16,
+    /// None while it is unsettled.
+    mode: Option<u16>,
     source: Option<Source>,
 }
 
@@ -92,7 +95,7 @@ impl Stored {
         );
         Self {
             acl,
-            mode: mode & PERMISSIONS,
+            mode: Some(mode & PERMISSIONS),
             source: Some(source),
         }
     }
@@ -106,8 +109,20 @@ impl Stored {
         assert_eq!(acl.origin(), Origin::Rich, "a view has a source");
         Self {
             acl,
-            mode: mode & PERMISSIONS,
+            mode: Some(mode & PERMISSIONS),
             source: None,
+        }
+    }
+
+    /// A list that is the truth, of a file whose mode is about to become what the list says.
+    ///
+    /// # Panics
+    /// If the list is a view.
+    #[must_use]
+    pub fn unsettled(acl: RichAcl) -> Self {
+        Self {
+            mode: None,
+            ..Self::truth(acl, 0)
         }
     }
 
@@ -124,9 +139,9 @@ impl Stored {
     }
 
     /// The file's permission bits when it was stored. If they are others now, somebody has called
-    /// chmod(2) who knows nothing of rich ACLs.
+    /// chmod(2) who knows nothing of rich ACLs. `None` while the list is unsettled.
     #[must_use]
-    pub fn mode(&self) -> u16 {
+    pub fn mode(&self) -> Option<u16> {
         self.mode
     }
 
@@ -163,10 +178,11 @@ impl Stored {
                 | flag(control.auto_inherited, AUTO_INHERITED)
                 | flag(control.protected, PROTECTED)
                 | flag(control.defaulted, DEFAULTED)
-                | flag(self.acl.limits.is_some(), LIMITED),
+                | flag(self.acl.limits.is_some(), LIMITED)
+                | flag(self.mode.is_none(), UNSETTLED),
         );
         bytes.extend(u16::try_from(aces.len()).map_err(|_| BYTES)?.to_le_bytes());
-        bytes.extend(self.mode.to_le_bytes());
+        bytes.extend(self.mode.unwrap_or(0).to_le_bytes());
         bytes.extend([0; 4]);
         if let Some(limits) = self.acl.limits {
             bytes.extend(pack_limits(limits).to_le_bytes());
@@ -212,6 +228,10 @@ fn read(bytes: &[u8]) -> Result<Stored, AclError> {
         return Err(AclError::Malformed("flags without a meaning"));
     }
     let has = |flag| flags & flag != 0;
+    if has(UNSETTLED) && (has(VIEW) || mode != 0) {
+        return Err(AclError::Malformed("what is unsettled has no mode"));
+    }
+    let mode = (!has(UNSETTLED)).then_some(mode);
     let limits = match has(LIMITED) {
         true => Some(unpack_limits(fields.u32()?)?),
         false => None,

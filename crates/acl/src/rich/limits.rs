@@ -18,6 +18,10 @@
 //!
 //! A list that says what a mode says is one: chmod makes it the list of the other mode.
 //!
+//! A file system that is told of a list shows less than its mode where it must
+//! ([`RichAcl::posix_below`]), and chmod is called by who has seen that. A class whose bits are as
+//! they were seen is one that is left alone ([`RichAcl::with_shown_mode`]).
+//!
 //! # At creation
 //!
 //! The mode that a file is created with lies as a ceiling over what it inherits, in the same way,
@@ -174,6 +178,28 @@ impl RichAcl {
         limits.changed = (mode != unchanged).then_some(mode);
         after.limits = limits.limits_something().then_some(limits);
         after
+    }
+
+    /// The list after chmod(2) by somebody who was shown what the file system was told: classes
+    /// whose bits are those that the list without any chmod shows there are as without one.
+    ///
+    /// # Panics
+    /// If the list is a view.
+    #[must_use]
+    pub fn with_shown_mode(&self, mode: u16, target: &Target) -> Self {
+        let mut base = self.clone();
+        if let Some(limits) = &mut base.limits {
+            limits.changed = None;
+        }
+        base.limits = base.limits.filter(|limits| limits.limits_something());
+        let own = base.mode(target);
+        // Of a list that is too long for it the file system is told nothing.
+        let shown = base.posix_below(target).map_or(0, |below| below.mode);
+        let class = |mask: u16| match mode & mask == shown & mask {
+            true => own & mask,
+            false => mode & mask,
+        };
+        base.with_mode(class(0o700) | class(0o070) | class(0o007), target)
     }
 
     /// The list under the mode that a file is created with.

@@ -15,6 +15,7 @@ pub(crate) mod limits;
 mod order;
 mod rights;
 mod sid;
+mod text;
 
 pub use judge::{Decision, Ground, Target};
 pub use rights::Rights;

@@ -143,7 +143,7 @@ impl Not for Rights {
 }
 
 /// One letter for each right, as nfs4_getfacl(1) has them.
-const LETTERS: [(Rights, char); 14] = [
+pub(super) const LETTERS: [(Rights, char); 14] = [
     (Rights::READ_DATA, 'r'),
     (Rights::WRITE_DATA, 'w'),
     (Rights::APPEND_DATA, 'a'),

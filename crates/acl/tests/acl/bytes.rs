@@ -96,8 +96,10 @@ fn stored_bytes_are_few_and_have_one_form() {
 
 /// What is no form of a stored list: flags, count and mode, what follows, and why.
 #[rustfmt::skip]
-const NO_FORM: [(&str, &str, &str); 14] = [
-    ("20 0100 8001", "ff3f 00 02", "a flag without a meaning"),
+const NO_FORM: [(&str, &str, &str); 16] = [
+    ("40 0100 8001", "ff3f 00 02", "a flag without a meaning"),
+    ("20 0100 8001", "ff3f 00 02", "an unsettled list with a mode"),
+    ("21 0100 0000", "0000000000000000 ff3f 00 02", "an unsettled view"),
     ("00 0100 8003", "ff3f 00 02", "a mode of more than nine bits"),
     ("00 0100 8001", "ffff 00 02", "an entry of a fourth kind"),
     ("00 0100 8001", "ff3f 40 02", "a flag without a meaning in an entry"),

@@ -275,6 +275,37 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn chmod_by_who_saw_what_the_file_system_was_told_keeps_its_promises(
+        list in any_list(),
+        mode in 0..0o1000_u16,
+        is_directory in any::<bool>(),
+    ) {
+        let target = Target { is_directory, ..target() };
+        let told = |list: &RichAcl| list.posix_below(&target).expect("it is short").mode;
+        let seen = told(&list);
+        prop_assert_eq!(list.with_shown_mode(seen, &target), list.clone(), "nothing was said");
+        let changed = list.with_shown_mode(mode, &target);
+        for who in callers() {
+            let class = |mode| class_bits(list.aces(), &target, &who, mode);
+            let (had, has) = (granted(&list, &target, &who), granted(&changed, &target, &who));
+            if class(mode) == class(seen) {
+                let is_same = had == has || list.says_a_mode(&target);
+                prop_assert!(is_same, "left alone: {:?}", who);
+            } else {
+                let shows = shown(has, is_directory);
+                prop_assert_eq!(shows & !class(mode), 0, "taken: {:?}", who);
+            }
+        }
+        if !list.says_a_mode(&target) {
+            prop_assert_eq!(changed.with_shown_mode(seen, &target), list, "undone");
+            let again = changed.with_shown_mode(0o640, &target).with_shown_mode(mode, &target);
+            prop_assert_eq!(again, changed, "judged by the list, not by the first change");
+        }
+    }
+}
+
 #[test]
 fn a_list_of_a_mode_becomes_that_of_another() {
     for mode in 0..0o1000 {
