@@ -168,6 +168,18 @@ pub const EXPORT_DIRECTORIES_MAX: usize = 256;
 /// How long a directory stays open after its last page. A reader at 100 ms asks for the next page
 /// within a second; a later one costs one more open and seek.
 pub const EXPORT_DIRECTORY_IDLE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Files of an export of which it is remembered whether they have a rich ACL, and which: as many as
+/// people work with at a time. Each takes about 200 bytes, all of them 25 MiB.
+pub const ACL_CACHE_FILES_MAX: usize = 1 << 17;
+/// Memory for distinct rich ACLs of an export: a hundred thousand lists of ten entries.
+pub const ACL_CACHE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of an entry of an ACL as text, or of a line that says what an edit was: the longest name
+/// with all that stands beside it.
+pub const ACL_TEXT_BYTES_MAX: usize = 1024;
+/// Bytes of what is written down about edits of ACLs before it is put aside: some fifty thousand.
+pub const ACL_AUDIT_BYTES_MAX: u64 = 8 << 20;
+/// Lines about edits of ACLs in one reply: what fits a screen.
+pub const ACL_AUDIT_LINES_PER_REPLY_MAX: usize = 32;
 /// Bytes that one copy inside an export moves before it answers: at 1 GB/s a worker is busy for 16
 /// ms.
 pub const COPY_BYTES_MAX: u64 = 16 << 20;

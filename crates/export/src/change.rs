@@ -11,6 +11,7 @@
 use crate::errno::fs_error;
 use crate::export::Export;
 use crate::file::OpenFile;
+use crate::rich::Asking;
 use crate::stat::stat;
 use crate::sys;
 use crate::worker::{Assumed, Worker};
@@ -38,12 +39,36 @@ impl Export {
     ) -> Result<Attributes, FsError> {
         let caller = worker.assume(principal)?;
         if let Some(file) = file {
-            apply(&caller, principal, file.as_fd(), change, Some(file))?;
+            self.apply(
+                &caller,
+                principal,
+                (handle, file.as_fd()),
+                change,
+                Some(file),
+            )?;
             return self.attributes_of(handle, file);
         }
         let pin = self.resolve(&caller, handle)?;
-        apply(&caller, principal, pin.as_fd(), change, None)?;
+        self.apply(&caller, principal, (handle, pin.as_fd()), change, None)?;
         self.attributes_of(handle, &*pin)
+    }
+
+    fn apply(
+        &self,
+        caller: &Assumed<'_>,
+        principal: &Principal,
+        (handle, fd): (&Handle, BorrowedFd<'_>),
+        change: &AttributeChange,
+        file: Option<&OpenFile>,
+    ) -> Result<(), FsError> {
+        if self.rich_file(handle, fd)?.is_none() {
+            return apply(caller, principal, fd, change, file);
+        }
+        let asking = Asking {
+            caller,
+            who: principal,
+        };
+        self.change_rich(asking, handle, fd, change, file)
     }
 }
 
@@ -65,25 +90,37 @@ fn apply(
         change_owner(fd, change.uid, change.gid)?;
     }
     if let Some(bits) = change.mode {
-        let bits = Mode::from_raw_mode((bits & mode::ALL).into());
-        // fchmodat(2) cannot name a descriptor before Linux 6.6; its name in /proc can.
-        let number = DecInt::from_fd(fd);
-        rustix::fs::chmodat(
-            caller.descriptors(),
-            number.as_c_str(),
-            bits,
-            AtFlags::empty(),
-        )
-        .map_err(fs_error)?;
+        change_mode(caller, fd, bits)?;
     }
     if change.accessed.is_some() || change.modified.is_some() {
-        let times = Timestamps {
-            last_access: time(change.accessed)?,
-            last_modification: time(change.modified)?,
-        };
-        rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH).map_err(fs_error)?;
+        change_times(fd, change)?;
     }
     Ok(())
+}
+
+pub(crate) fn change_mode(
+    caller: &Assumed<'_>,
+    fd: BorrowedFd<'_>,
+    bits: u16,
+) -> Result<(), FsError> {
+    let bits = Mode::from_raw_mode((bits & mode::ALL).into());
+    // fchmodat(2) cannot name a descriptor before Linux 6.6; its name in /proc can.
+    let number = DecInt::from_fd(fd);
+    rustix::fs::chmodat(
+        caller.descriptors(),
+        number.as_c_str(),
+        bits,
+        AtFlags::empty(),
+    )
+    .map_err(fs_error)
+}
+
+pub(crate) fn change_times(fd: BorrowedFd<'_>, change: &AttributeChange) -> Result<(), FsError> {
+    let times = Timestamps {
+        last_access: time(change.accessed)?,
+        last_modification: time(change.modified)?,
+    };
+    rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH).map_err(fs_error)
 }
 
 fn refuse_half_changes(
@@ -104,12 +141,16 @@ fn refuse_half_changes(
     Ok(())
 }
 
-fn truncate(fd: BorrowedFd<'_>, size: u64) -> Result<(), FsError> {
+pub(crate) fn truncate(fd: BorrowedFd<'_>, size: u64) -> Result<(), FsError> {
     let path = descriptor_path(fd);
     retry_on_intr(|| sys::truncate(&path, size)).map_err(fs_error)
 }
 
-fn change_owner(fd: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> Result<(), FsError> {
+pub(crate) fn change_owner(
+    fd: BorrowedFd<'_>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+) -> Result<(), FsError> {
     // The kernel's number for "stay as it is" is nobody's.
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
         return Err(FsError::Invalid);

@@ -18,6 +18,7 @@
 use crate::cache::Pin;
 use crate::errno::fs_error;
 use crate::export::Export;
+use crate::rich::{Way, by_way};
 use crate::stat::{kind_of, stat_in};
 use crate::sys;
 use crate::worker::{Assumed, Worker};
@@ -100,12 +101,23 @@ impl Export {
     ) -> Result<DirectoryPage, FsError> {
         let caller = worker.assume(principal)?;
         let directory = self.resolve(&caller, handle)?;
-        let fd = self.open_listing(&caller, principal, handle, &directory, cookie)?;
+        let listing = self.way(principal, handle, &*directory, acl::Rights::READ_DATA)?;
+        let fd = by_way(&caller, listing, || {
+            self.open_listing(&caller, principal, handle, &directory, cookie)
+        })?;
+        // Attributes of what is in it are for who may search it.
+        let search = self.way_to_search(principal, (handle, &*directory));
+        let (search, plus) = match search {
+            Err(FsError::AccessDenied) => (Way::Kernel, false),
+            search => (search?, plus),
+        };
         let entries_max = entries_max.clamp(1, DIRECTORY_ENTRIES_MAX);
         let buffer_bytes =
             (entries_max * ENTRY_BYTES_USUAL).clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX);
         let page = worker.with_buffer(buffer_bytes, |buffer| {
-            self.fill_page(&fd, buffer, entries_max, plus)
+            by_way(&caller, search, || {
+                self.fill_page(&fd, buffer, entries_max, plus)
+            })
         })?;
         if let Some(last) = page.entries.last().filter(|_| !page.end) {
             // The kernel has handed out more than was asked for; the position goes back there.

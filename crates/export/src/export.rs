@@ -6,6 +6,7 @@ use crate::errno::fs_error;
 use crate::error::ExportError;
 use crate::file::{OpenFile, OpenOptions};
 use crate::hold::{Held, Holdings};
+use crate::rich::{RichTree, Way, by_way, rights_to_open};
 use crate::seal::{HandleKey, Seal};
 use crate::stat::{Stat, stat};
 use crate::sys::{self, KernelHandle};
@@ -76,6 +77,7 @@ pub struct Export {
     pub(crate) cache: DescriptorCache,
     holdings: Holdings,
     pub(crate) directories: OpenDirectories,
+    pub(crate) rich: RichTree,
 }
 
 impl Export {
@@ -114,6 +116,7 @@ impl Export {
             cache: DescriptorCache::new(descriptors_max),
             holdings: Holdings::default(),
             directories: OpenDirectories::default(),
+            rich: RichTree::default(),
         })
     }
 
@@ -147,7 +150,8 @@ impl Export {
     ) -> Result<Node, FsError> {
         let caller = worker.assume(principal)?;
         let directory = self.resolve(&caller, parent)?;
-        self.lookup_in(&directory, name)
+        let way = self.way_to_search(principal, (parent, &*directory))?;
+        by_way(&caller, way, || self.lookup_in(&directory, name))
     }
 
     /// [`Export::lookup`] in an open directory, for callers whose identity is taken on.
@@ -340,16 +344,43 @@ impl Export {
     ) -> Result<(), FsError> {
         let caller = worker.assume(principal)?;
         let pin = self.resolve(&caller, handle)?;
-        self.judge(&caller, &pin, wanted)
+        match self.access_way(principal, handle, &pin, wanted)? {
+            Way::Kernel => self.judge(&caller, &pin, wanted),
+            // What no right helps against: a file system for reading only, an immutable file.
+            Way::Past if wanted.write => {
+                let writes = Rights {
+                    write: true,
+                    ..Rights::default()
+                };
+                by_way(&caller, Way::Past, || self.judge(&caller, &pin, writes))
+            }
+            Way::Past => Ok(()),
+        }
     }
 
-    fn judge(&self, caller: &Assumed<'_>, pin: &Pin, wanted: Rights) -> Result<(), FsError> {
+    /// The kernel's judgement about an inode.
+    pub(crate) fn judge(
+        &self,
+        caller: &Assumed<'_>,
+        pin: &Pin,
+        wanted: Rights,
+    ) -> Result<(), FsError> {
+        self.judge_fd(caller, pin.as_fd(), wanted)
+    }
+
+    /// [`Self::judge`] of an inode that is only held by a descriptor.
+    pub(crate) fn judge_fd(
+        &self,
+        caller: &Assumed<'_>,
+        fd: BorrowedFd<'_>,
+        wanted: Rights,
+    ) -> Result<(), FsError> {
         use rustix::fs::Access as Bits;
         let bit = |wanted, bit| if wanted { bit } else { Bits::empty() };
         let bits = bit(wanted.read, Bits::READ_OK)
             | bit(wanted.write, Bits::WRITE_OK)
             | bit(wanted.execute, Bits::EXEC_OK);
-        let number = DecInt::from_fd(pin);
+        let number = DecInt::from_fd(fd);
         rustix::fs::accessat(
             caller.descriptors(),
             number.as_c_str(),
@@ -373,14 +404,15 @@ impl Export {
     ) -> Result<OpenFile, FsError> {
         let caller = worker.assume(principal)?;
         let pin = self.resolve(&caller, handle)?;
-        self.open_pinned(&caller, &pin, options)
+        self.open_pinned(&caller, principal, (handle, &pin), options)
     }
 
     /// [`Export::open_file`] of an inode that is at hand.
     pub(crate) fn open_pinned(
         &self,
         caller: &Assumed<'_>,
-        pin: &Pin,
+        principal: &Principal,
+        (handle, pin): (&Handle, &Pin),
         options: OpenOptions,
     ) -> Result<OpenFile, FsError> {
         match pin.kind() {
@@ -389,7 +421,11 @@ impl Export {
             FileKind::Symlink => return Err(FsError::Loop),
             _ => return Err(FsError::NoSuchAddress),
         }
-        let fd = if options.access == Access::Execute {
+        let rights = rights_to_open(options.access, options.truncate);
+        let way = self.way(principal, handle, pin, rights)?;
+        let fd = if way == Way::Past {
+            by_way(caller, way, || self.reopen(caller, pin, options.flags()))?
+        } else if options.access == Access::Execute {
             self.judge(
                 caller,
                 pin,

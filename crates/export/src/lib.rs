@@ -16,7 +16,8 @@
 //! Nothing in this crate decides for a caller, with three exceptions that only deny: names of
 //! extended attributes that are not served ([`Export::get_xattr`]), opens of anything but regular
 //! files ([`Export::open_file`]), and a combined change of attributes whose parts would not all be
-//! allowed ([`Export::set_attributes`]).
+//! allowed ([`Export::set_attributes`]). And with one that is asked for: where rich ACLs are on,
+//! files whose truth is one are judged by it (`rich`).
 //!
 //! What a handle cannot carry is the search permission of the directories above it: as with NFS,
 //! who holds a handle got it by a look-up that was judged, and may go on using it. The same holds
@@ -45,6 +46,7 @@
 //! | `file` | open files: data, space, copies |
 //! | `hold` | inodes whose last name goes |
 //! | `xattr` | extended attributes |
+//! | `rich` | files whose truth is a rich ACL |
 //! | `watch` | changes made by others |
 //! | `worker` | the caller's identity on a thread |
 //! | `seal` | handles |
@@ -61,6 +63,7 @@ mod export;
 mod file;
 mod hold;
 mod namespace;
+mod rich;
 mod seal;
 mod stat;
 mod sys;
@@ -76,6 +79,7 @@ pub use export::{Export, ExportOptions};
 pub use file::{AllocateMode, OpenFile, OpenOptions, Written};
 pub use hold::Held;
 pub use namespace::{Create, Created};
+pub use rich::{AclEdit, Explained, Grounds, Names, RichFigures};
 pub use seal::HandleKey;
 pub use watch::{LocalChange, Watch};
 pub use worker::Worker;

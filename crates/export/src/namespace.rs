@@ -10,8 +10,9 @@ use crate::cache::Pin;
 use crate::errno::fs_error;
 use crate::export::Export;
 use crate::file::{OpenFile, OpenOptions};
+use crate::rich::{Asking, Making, Way, by_way};
 use crate::stat::{stat, type_of};
-use crate::worker::{Assumed, Worker};
+use crate::worker::Worker;
 use base::limits::LINK_TARGET_BYTES_MAX;
 use base::{FileKind, FsError, Handle, Name, Node, Principal, RenameMode, Renamed, mode};
 use rustix::fd::OwnedFd;
@@ -20,7 +21,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::path::DecInt;
 
 /// An open that may create loses to a removal between its two steps this often before it gives up.
-const CREATE_TRIES: usize = 8;
+pub(crate) const CREATE_TRIES: usize = 8;
 
 /// How a file is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ pub struct Created {
     pub created: bool,
 }
 
-fn mode_bits(mode: u16) -> Mode {
+pub(crate) fn mode_bits(mode: u16) -> Mode {
     Mode::from_raw_mode((mode & mode::ALL).into())
 }
 
@@ -67,6 +68,13 @@ impl Export {
         let caller = worker.assume(principal)?;
         let directory = self.resolve(&caller, parent)?;
         caller.set_umask(how.umask);
+        let asking = Asking {
+            caller: &caller,
+            who: principal,
+        };
+        if let Some(holder) = self.rich_file(parent, &*directory)? {
+            return self.create_in_rich(asking, (parent, &*directory), &holder, name, how);
+        }
         // Making and opening are tried apart: a plain O_CREAT would not tell which it was, and
         // would wait at a pipe or wake up a device that lies there.
         let flags = how.open.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -89,7 +97,7 @@ impl Export {
                 Err(Errno::EXIST) if !how.exclusive => {}
                 Err(errno) => return Err(fs_error(errno)),
             }
-            match self.open_existing(&caller, &directory, name, how.open) {
+            match self.open_existing(asking, Way::Kernel, &directory, name, how.open) {
                 Err(FsError::NotFound) => {}
                 result => return result,
             }
@@ -97,18 +105,20 @@ impl Export {
         Err(FsError::WouldBlock)
     }
 
-    fn open_existing(
+    /// Opens what has a name; `way` is who judges the search for it.
+    pub(crate) fn open_existing(
         &self,
-        caller: &Assumed<'_>,
+        asking: Asking<'_>,
+        way: Way,
         directory: &Pin,
         name: &Name,
         options: OpenOptions,
     ) -> Result<Created, FsError> {
-        let (node, fd) = self.peek(directory, name)?;
+        let (node, fd) = by_way(asking.caller, way, || self.peek(directory, name))?;
         let pin = self
             .cache
             .insert(&node.handle, Pin::new(fd, node.attributes.kind));
-        let file = self.open_pinned(caller, &pin, options)?;
+        let file = self.open_pinned(asking.caller, asking.who, (&node.handle, &pin), options)?;
         let node = if options.truncate {
             Node {
                 attributes: file.attributes()?,
@@ -137,10 +147,19 @@ impl Export {
         mode: u16,
         umask: u16,
     ) -> Result<Node, FsError> {
-        self.make(worker, principal, parent, name, |caller, directory| {
-            caller.set_umask(umask);
-            rustix::fs::mkdirat(directory, name.as_bytes(), mode_bits(mode))
-        })
+        let making = Making {
+            kind: FileKind::Directory,
+            mode,
+            umask,
+        };
+        self.make(
+            worker,
+            principal,
+            parent,
+            name,
+            making,
+            |directory, mode| rustix::fs::mkdirat(directory, name.as_bytes(), mode_bits(mode)),
+        )
     }
 
     /// Makes an inode of any kind but directory and symbolic link. Devices are for root only, as
@@ -166,11 +185,18 @@ impl Export {
         if matches!(kind, FileKind::Directory | FileKind::Symlink) {
             return Err(FsError::Invalid);
         }
-        self.make(worker, principal, parent, name, |caller, directory| {
-            caller.set_umask(umask);
-            let name = name.as_bytes();
-            rustix::fs::mknodat(directory, name, type_of(kind), mode_bits(mode), device)
-        })
+        let making = Making { kind, mode, umask };
+        self.make(
+            worker,
+            principal,
+            parent,
+            name,
+            making,
+            |directory, mode| {
+                let name = name.as_bytes();
+                rustix::fs::mknodat(directory, name, type_of(kind), mode_bits(mode), device)
+            },
+        )
     }
 
     /// Makes a symbolic link. The target is never looked at.
@@ -188,7 +214,12 @@ impl Export {
         if target.len() > LINK_TARGET_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }
-        self.make(worker, principal, parent, name, |_, directory| {
+        let making = Making {
+            kind: FileKind::Symlink,
+            mode: 0o777,
+            umask: 0,
+        };
+        self.make(worker, principal, parent, name, making, |directory, _| {
             rustix::fs::symlinkat(target, directory, name.as_bytes())
         })
     }
@@ -199,11 +230,24 @@ impl Export {
         principal: &Principal,
         parent: &Handle,
         name: &Name,
-        call: impl Fn(&Assumed<'_>, &Pin) -> Result<(), Errno>,
+        making: Making,
+        call: impl Fn(&Pin, u16) -> Result<(), Errno>,
     ) -> Result<Node, FsError> {
         let caller = worker.assume(principal)?;
         let directory = self.resolve(&caller, parent)?;
-        retry_on_intr(|| call(&caller, &directory)).map_err(fs_error)?;
+        if making.kind != FileKind::Symlink {
+            caller.set_umask(making.umask);
+        }
+        let make = |mode| retry_on_intr(|| call(&directory, mode)).map_err(fs_error);
+        if let Some(holder) = self.rich_file(parent, &*directory)? {
+            let asking = Asking {
+                caller: &caller,
+                who: principal,
+            };
+            let place = (parent, &*directory);
+            return self.make_in_rich(asking, place, &holder, name, making, make);
+        }
+        make(making.mode)?;
         self.lookup_in(&directory, name)
     }
 
@@ -223,18 +267,23 @@ impl Export {
         let caller = worker.assume(principal)?;
         let pin = self.resolve(&caller, handle)?;
         let directory = self.resolve(&caller, parent)?;
+        let way = self.way_to_add(principal, (parent, &*directory), FileKind::File)?;
+        if way == Way::Past {
+            let asking = Asking {
+                caller: &caller,
+                who: principal,
+            };
+            self.judge_linking(asking, handle, &pin)?;
+        }
         let number = DecInt::from_fd(&*pin);
         // Naming a descriptor directly is for root; through /proc the kernel judges the caller. The
         // link that is followed is the one in /proc, so a symbolic link gets a second name, too.
         let (source, follow) = (caller.descriptors(), AtFlags::SYMLINK_FOLLOW);
-        rustix::fs::linkat(
-            source,
-            number.as_c_str(),
-            &*directory,
-            name.as_bytes(),
-            follow,
-        )
-        .map_err(fs_error)?;
+        by_way(&caller, way, || {
+            let number = number.as_c_str();
+            rustix::fs::linkat(source, number, &*directory, name.as_bytes(), follow)
+                .map_err(fs_error)
+        })?;
         Ok(Node {
             handle: handle.clone(),
             attributes: self.attributes_of(handle, &*pin)?,
@@ -280,10 +329,22 @@ impl Export {
     ) -> Result<Option<Node>, FsError> {
         let caller = worker.assume(principal)?;
         let directory = self.resolve(&caller, parent)?;
+        let place = (parent, &*directory);
+        let search = self.way_to_search(principal, place)?;
         // What cannot be looked up cannot be removed either, and the kernel says why.
-        let victim = self.peek(&*directory, name).ok();
-        let unlink = || rustix::fs::unlinkat(&*directory, name.as_bytes(), flags);
-        retry_on_intr(unlink).map_err(fs_error)?;
+        let victim = by_way(&caller, search, || self.peek(&*directory, name)).ok();
+        let asking = Asking {
+            caller: &caller,
+            who: principal,
+        };
+        let way = match &victim {
+            Some(victim) => self.way_to_remove(asking, place, victim)?,
+            None => search,
+        };
+        by_way(&caller, way, || {
+            let unlink = || rustix::fs::unlinkat(&*directory, name.as_bytes(), flags);
+            retry_on_intr(unlink).map_err(fs_error)
+        })?;
         Ok(self.after(victim))
     }
 
@@ -307,6 +368,7 @@ impl Export {
         mode: RenameMode,
     ) -> Result<Renamed, FsError> {
         let caller = worker.assume(principal)?;
+        let (from_handle, to_handle) = (from, to);
         let from = self.resolve(&caller, from)?;
         let to = self.resolve(&caller, to)?;
         let flags = match mode {
@@ -314,11 +376,31 @@ impl Export {
             RenameMode::NoReplace => RenameFlags::NOREPLACE,
             RenameMode::Exchange => RenameFlags::EXCHANGE,
         };
-        let moved = self.peek(&*from, from_name).ok();
-        let replaced = self.peek(&*to, to_name).ok();
+        let (out_of, into) = ((from_handle, &*from), (to_handle, &*to));
+        let searches = [
+            self.way_to_search(principal, out_of)?,
+            self.way_to_search(principal, into)?,
+        ];
+        let moved = by_way(&caller, searches[0], || self.peek(&*from, from_name)).ok();
+        let replaced = by_way(&caller, searches[1], || self.peek(&*to, to_name)).ok();
         let (old, new) = (from_name.as_bytes(), to_name.as_bytes());
-        retry_on_intr(|| rustix::fs::renameat_with(&*from, old, &*to, new, flags))
-            .map_err(fs_error)?;
+        let asking = Asking {
+            caller: &caller,
+            who: principal,
+        };
+        let way = match &moved {
+            Some(moved) => {
+                let exchanges = mode == RenameMode::Exchange;
+                let (out_of, into) = ((out_of, moved), (into, replaced.as_ref()));
+                self.way_to_rename(asking, out_of, into, exchanges)?
+            }
+            // There is nothing to rename, and the kernel says so.
+            None => Way::Kernel,
+        };
+        by_way(&caller, way, || {
+            retry_on_intr(|| rustix::fs::renameat_with(&*from, old, &*to, new, flags))
+                .map_err(fs_error)
+        })?;
         Ok(Renamed {
             moved: self.after(moved),
             replaced: self.after(replaced),

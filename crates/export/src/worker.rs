@@ -220,12 +220,22 @@ impl Assumed<'_> {
     /// Runs `call`, one system call, with the right to search and read everything: to find an inode
     /// by its handle, which the kernel allows no user to do.
     pub(crate) fn privileged<T>(&self, call: impl FnOnce() -> T) -> Result<T, FsError> {
+        self.with(CapabilitySet::DAC_READ_SEARCH, call)
+    }
+
+    /// Runs `call`, some system calls, with more rights than the caller has. Within another such
+    /// run it would take that one's rights away at its end.
+    pub(crate) fn with<T>(
+        &self,
+        more: CapabilitySet,
+        call: impl FnOnce() -> T,
+    ) -> Result<T, FsError> {
         if self.is_root {
             return Ok(call());
         }
         let raised = Raised(self.worker);
         self.worker
-            .set_effective(KEPT | CapabilitySet::DAC_READ_SEARCH)
+            .set_effective(KEPT | more)
             .map_err(|e| refuse("raise capabilities", e))?;
         let result = call();
         drop(raised);

@@ -9,19 +9,27 @@
 //! | `system.posix_acl_access`, `system.posix_acl_default` | the owner changes, everybody reads |
 //! | `security.capability` | root changes, everybody reads |
 //! | `trusted.*` | root only |
+//! | `system.nfs4_acl`, where rich ACLs are on | see `rich` |
+//!
+//! A POSIX ACL of a file whose truth is a rich ACL shows what that can say in one, and cannot be
+//! set: nobody would know what becomes of the rest.
 //!
 //! Labels of the server's own security modules (`security.selinux`, `security.ima`) are nobody
 //! else's business.
 
+use crate::cache::Pin;
 use crate::change::descriptor_path;
 use crate::errno::fs_error;
 use crate::export::Export;
+use crate::rich::{NFS4, Way, by_way};
 use crate::worker::Worker;
+use acl::Rights;
 use base::limits::{NAME_BYTES_MAX, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX};
 use base::{Attributes, FsError, Handle, Principal, XattrMode};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
+const POSIX_DEFAULT: &[u8] = b"system.posix_acl_default";
 /// Room for most values on the first try: an ACL of 500 entries.
 const VALUE_BYTES_USUAL: usize = 4096;
 
@@ -56,13 +64,50 @@ impl Export {
         handle: &Handle,
         name: &[u8],
     ) -> Result<Vec<u8>, FsError> {
+        if name == NFS4 && self.is_rich() {
+            let caller = worker.assume(principal)?;
+            let pin = self.resolve(&caller, handle)?;
+            return self.get_nfs4(principal, handle, &*pin);
+        }
         check(name)?;
         let caller = worker.assume(principal)?;
         let pin = self.resolve(&caller, handle)?;
+        if name == POSIX_DEFAULT
+            && let Some(rich) = self.rich_file(handle, &*pin)?
+        {
+            return rich.default_below().ok_or(FsError::NoData);
+        }
+        let way = self.named_way(principal, handle, &pin, name, Rights::READ_NAMED)?;
         let path = descriptor_path(&*pin);
-        read_growing(XATTR_BYTES_MAX, |out| {
-            rustix::fs::getxattr(&*path, name, rustix::buffer::spare_capacity(out))
+        by_way(&caller, way, || {
+            read_growing(XATTR_BYTES_MAX, |out| {
+                rustix::fs::getxattr(&*path, name, rustix::buffer::spare_capacity(out))
+            })
         })
+    }
+
+    /// Who judges the use of an attribute.
+    fn named_way(
+        &self,
+        principal: &Principal,
+        handle: &Handle,
+        pin: &Pin,
+        name: &[u8],
+        wanted: Rights,
+    ) -> Result<Way, FsError> {
+        match name.starts_with(b"user.") {
+            true => self.way(principal, handle, pin, wanted),
+            false => Ok(Way::Kernel),
+        }
+    }
+
+    /// Refuses what a rich ACL takes the place of.
+    fn check_posix(&self, handle: &Handle, pin: &Pin, name: &[u8]) -> Result<(), FsError> {
+        let is_posix = name == POSIX_DEFAULT || name == b"system.posix_acl_access";
+        match is_posix && self.rich_file(handle, pin)?.is_some() {
+            true => Err(FsError::NotSupported),
+            false => Ok(()),
+        }
     }
 
     /// Sets an attribute; returns the inode's attributes afterwards.
@@ -89,7 +134,11 @@ impl Export {
             XattrMode::Create => XattrFlags::CREATE,
             XattrMode::Replace => XattrFlags::REPLACE,
         };
-        rustix::fs::setxattr(&*descriptor_path(&*pin), name, value, flags).map_err(fs_error)?;
+        self.check_posix(handle, &pin, name)?;
+        let way = self.named_way(principal, handle, &pin, name, Rights::WRITE_NAMED)?;
+        by_way(&caller, way, || {
+            rustix::fs::setxattr(&*descriptor_path(&*pin), name, value, flags).map_err(fs_error)
+        })?;
         self.attributes_of(handle, &*pin)
     }
 
@@ -110,7 +159,9 @@ impl Export {
             rustix::fs::listxattr(&*path, rustix::buffer::spare_capacity(out))
         })?;
         let names = list.split(|byte| *byte == 0).filter(|name| is_served(name));
-        Ok(names.map(<[u8]>::to_vec).collect())
+        // A view is not listed: who copies all attributes would make it the copy's truth.
+        let rich = self.rich_file(handle, &*pin)?.map(|_| NFS4);
+        Ok(names.chain(rich).map(<[u8]>::to_vec).collect())
     }
 
     /// Removes an attribute; returns the inode's attributes afterwards.
@@ -127,7 +178,11 @@ impl Export {
         check(name)?;
         let caller = worker.assume(principal)?;
         let pin = self.resolve(&caller, handle)?;
-        rustix::fs::removexattr(&*descriptor_path(&*pin), name).map_err(fs_error)?;
+        self.check_posix(handle, &pin, name)?;
+        let way = self.named_way(principal, handle, &pin, name, Rights::WRITE_NAMED)?;
+        by_way(&caller, way, || {
+            rustix::fs::removexattr(&*descriptor_path(&*pin), name).map_err(fs_error)
+        })?;
         self.attributes_of(handle, &*pin)
     }
 }

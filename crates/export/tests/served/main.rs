@@ -13,6 +13,8 @@ mod judged;
 #[cfg(test)]
 mod listing;
 #[cfg(test)]
+mod rich;
+#[cfg(test)]
 mod space;
 #[cfg(test)]
 mod watch;

@@ -280,6 +280,19 @@ fn every_operation_is_judged_as_locally_on_ext4() {
     compare_on(&Served::at(&mounted.path), &tables);
 }
 
+/// Turning rich ACLs on changes no decision.
+#[test]
+fn while_the_truth_is_posix_the_kernel_judges_with_rich_acls_on() {
+    if !is_root() {
+        return;
+    }
+    let Some(mounted) = ext4() else { return };
+    let tree = Served::at(&mounted.path);
+    tree.export.set_rich(true);
+    compare_on(&tree, &[(&DIRECTORIES[4..6], &FILES[6..7])]);
+    assert_eq!(tree.export.rich_figures().judged, 0);
+}
+
 #[test]
 fn every_operation_is_judged_as_locally_on_xfs() {
     if !is_root() {

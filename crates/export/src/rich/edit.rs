@@ -1,0 +1,434 @@
+//! The rich ACL as clients see and set it, and the way back.
+//!
+//! What is shown of a file whose truth is POSIX is a view. To set exactly what is shown changes
+//! nothing; so a program that reads and writes back, as backups do, makes nobody's ACL rich. Who
+//! may set one is who may change the mode: the owner, and whoever has WRITE_ACL by a rich ACL.
+//!
+//! Each edit says what it means for whom ([`AclEdit`]); the server writes that down.
+
+use super::{BEFORE, RichFile, STORED, WRITING, target_of};
+use crate::change::descriptor_path;
+use crate::errno::fs_error;
+use crate::export::Export;
+use crate::rich::names::Known;
+use crate::rich::record::Before;
+use crate::stat::stat;
+use crate::worker::{Assumed, Worker};
+use acl::{
+    AclError, Below, Change, Origin, PosixAcl, PosixFile, RichAcl, Rights, Stored, Truth, UnixIds,
+    Widening, changes, widenings,
+};
+use base::{Attributes, FileKind, FsError, Handle, Principal};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{CWD, Mode, XattrFlags};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::sync::atomic::Ordering;
+
+const ACCESS: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
+/// Entries up to which it is said what an edit means for each of those who have one; the time that
+/// takes grows with the square.
+const TOLD_ENTRIES_MAX: usize = 256;
+
+/// What an edit of a rich ACL was.
+#[derive(Clone, Debug)]
+pub struct AclEdit {
+    /// What was the truth before.
+    pub before: Origin,
+    /// What is now.
+    pub after: Origin,
+    /// Where the file lay at that moment, for people.
+    pub path: String,
+    /// Who gained and lost what; nothing for lists of more than 256 entries.
+    pub changes: Vec<Change>,
+    /// Groups whose common members may do at once from now on what they could not.
+    pub widenings: Vec<Widening>,
+}
+
+/// Mode and POSIX ACLs of a file.
+struct Posix {
+    access_value: Option<Vec<u8>>,
+    default_value: Option<Vec<u8>>,
+    access: Option<PosixAcl>,
+    default: Option<PosixAcl>,
+}
+
+impl Posix {
+    fn file<'a>(&'a self, attributes: &Attributes) -> PosixFile<'a> {
+        PosixFile {
+            uid: attributes.uid,
+            gid: attributes.gid,
+            mode: attributes.mode & 0o777,
+            access: self.access.as_ref(),
+        }
+    }
+
+    fn view(&self, attributes: &Attributes) -> RichAcl {
+        let is_directory = attributes.kind == FileKind::Directory;
+        RichAcl::view(&self.file(attributes), self.default.as_ref(), is_directory)
+    }
+}
+
+/// What is wrong with a list that was sent.
+fn refused(error: &AclError) -> FsError {
+    match error {
+        AclError::TooLarge { .. } => FsError::TooBig,
+        _ => FsError::Invalid,
+    }
+}
+
+impl Export {
+    fn read_posix(&self, fd: BorrowedFd<'_>, attributes: &Attributes) -> Result<Posix, FsError> {
+        let is_directory = attributes.kind == FileKind::Directory;
+        let access_value = self.read_own(fd, ACCESS)?;
+        let default_value = match is_directory {
+            true => self.read_own(fd, DEFAULT)?,
+            false => None,
+        };
+        // What the kernel has cannot be wrong; if it is, nothing is shown that could be wider.
+        let parse = |value: &Option<Vec<u8>>| match value {
+            Some(value) => PosixAcl::from_xattr(value).map_err(|_| FsError::Io),
+            None => Ok(None),
+        };
+        Ok(Posix {
+            access: parse(&access_value)?,
+            default: parse(&default_value)?,
+            access_value,
+            default_value,
+        })
+    }
+
+    /// The list that is shown of a file.
+    pub(super) fn shown(
+        &self,
+        fd: BorrowedFd<'_>,
+        rich: Option<&RichFile>,
+        attributes: &Attributes,
+    ) -> Result<RichAcl, FsError> {
+        match rich {
+            Some(rich) => {
+                let list = rich.list.as_ref().ok_or(FsError::Io)?;
+                Ok((**list).clone())
+            }
+            None => {
+                self.rich.figures.views.fetch_add(1, Ordering::Relaxed);
+                Ok(self.read_posix(fd, attributes)?.view(attributes))
+            }
+        }
+    }
+
+    /// The value of `system.nfs4_acl`.
+    pub(crate) fn get_nfs4(
+        &self,
+        principal: &Principal,
+        handle: &Handle,
+        fd: impl AsFd,
+    ) -> Result<Vec<u8>, FsError> {
+        let fd = fd.as_fd();
+        let rich = self.rich_file(handle, fd)?;
+        let attributes = match &rich {
+            Some(rich) => {
+                self.judge_rich(rich, principal, Rights::READ_ACL)?;
+                rich.attributes.clone()
+            }
+            None => stat(fd)?.attributes,
+        };
+        if attributes.kind == FileKind::Symlink {
+            return Err(FsError::NotSupported);
+        }
+        let list = self.shown(fd, rich.as_ref(), &attributes)?;
+        list.to_nfs4(&target_of(&attributes), &UnixIds)
+            .map_err(|error| refused(&error))
+    }
+
+    /// Sets the rich ACL of a file, which is its truth from then on; with `value` as of
+    /// `system.nfs4_acl`. Returns the attributes afterwards and, unless nothing has changed, what
+    /// the edit was.
+    ///
+    /// # Errors
+    /// [`FsError::NotPermitted`] or [`FsError::AccessDenied`] for who may not;
+    /// [`FsError::NotSupported`] if rich ACLs are off, and for symbolic links;
+    /// [`FsError::Invalid`] and [`FsError::TooBig`] for what is no list; else the kernel's.
+    pub fn set_acl(
+        &self,
+        worker: &Worker,
+        principal: &Principal,
+        handle: &Handle,
+        value: &[u8],
+    ) -> Result<(Attributes, Option<AclEdit>), FsError> {
+        if !self.is_rich() {
+            return Err(FsError::NotSupported);
+        }
+        let known = Known(self.rich.names.get().map(|names| &**names));
+        let list = RichAcl::from_nfs4(value, &known).map_err(|error| refused(&error))?;
+        let caller = worker.assume(principal)?;
+        let pin = self.resolve(&caller, handle)?;
+        let fd = pin.as_fd();
+        let _turn = self.rich.turn(handle);
+        let (rich, attributes) = self.may_edit(principal, handle, fd)?;
+        // Of one that cannot be read nothing is known but that this one takes its place.
+        let shown = self.shown(fd, rich.as_ref(), &attributes);
+        let target = target_of(&attributes);
+        let sent = list.to_nfs4(&target, &UnixIds);
+        let sent = sent.map_err(|error| refused(&error))?;
+        if let Ok(shown) = &shown
+            && shown
+                .to_nfs4(&target, &UnixIds)
+                .is_ok_and(|own| own == sent)
+        {
+            return Ok((attributes, None));
+        }
+        let edit = match &rich {
+            Some(_) => match &shown {
+                Ok(before) => told(&Truth::Rich(before), &list, &attributes),
+                Err(_) => AclEdit::without_words(Origin::Rich, Origin::Rich),
+            },
+            None => {
+                let posix = self.read_posix(fd, &attributes)?;
+                self.keep_before(&caller, fd, &attributes, &posix)?;
+                told(&Truth::Posix(posix.file(&attributes)), &list, &attributes)
+            }
+        };
+        let written = self.write_truth(&caller, fd, &attributes, &list);
+        if written.is_err() && rich.is_none() {
+            caller.with(WRITING, || remove(&descriptor_path(fd), BEFORE).ok())?;
+        }
+        written?;
+        self.rich.figures.edits.fetch_add(1, Ordering::Relaxed);
+        let attributes = self.attributes_of(handle, fd)?;
+        let path = path_of(fd);
+        Ok((attributes, Some(AclEdit { path, ..edit })))
+    }
+
+    /// Takes the rich ACL of a file away: mode and POSIX ACLs are what they were before it got one,
+    /// and the truth. Those of a file that never had any truth but a rich one stay what that could
+    /// say in them. Returns as [`Export::set_acl`]; nothing happens to a file without one.
+    ///
+    /// # Errors
+    /// As [`Export::set_acl`]; [`FsError::Io`] if what was before cannot be read.
+    pub fn remove_acl(
+        &self,
+        worker: &Worker,
+        principal: &Principal,
+        handle: &Handle,
+    ) -> Result<(Attributes, Option<AclEdit>), FsError> {
+        if !self.is_rich() {
+            return Err(FsError::NotSupported);
+        }
+        let caller = worker.assume(principal)?;
+        let pin = self.resolve(&caller, handle)?;
+        let fd = pin.as_fd();
+        let _turn = self.rich.turn(handle);
+        let (rich, attributes) = self.may_edit(principal, handle, fd)?;
+        let Some(rich) = rich else {
+            return Ok((attributes, None));
+        };
+        let before = match self.read_own(fd, BEFORE)? {
+            None => None,
+            Some(bytes) => Some(Before::from_bytes(&bytes).ok_or(FsError::Io)?),
+        };
+        let path = descriptor_path(fd);
+        caller.with(WRITING, || {
+            if let (Some(before), Some(list)) = (&before, &rich.list) {
+                // Until it is gone the list decides, and no mode is compared with it.
+                write(&path, &Stored::unsettled((**list).clone()))?;
+                restore(&path, &attributes, before)?;
+            }
+            remove(&path, STORED)?;
+            if let (Some(before), None) = (&before, &rich.list) {
+                restore(&path, &attributes, before)?;
+            }
+            remove(&path, BEFORE)
+        })??;
+        let after = self.attributes_of(handle, fd)?;
+        let posix = self.read_posix(fd, &after)?;
+        let edit = match &rich.list {
+            Some(list) => {
+                let (before, after) = (Truth::Rich(list), Truth::Posix(posix.file(&after)));
+                let changes = changes_told(&before, &after, &attributes, list.aces().len());
+                AclEdit {
+                    changes,
+                    ..AclEdit::without_words(Origin::Rich, Origin::Posix)
+                }
+            }
+            None => AclEdit::without_words(Origin::Rich, Origin::Posix),
+        };
+        let path = path_of(fd);
+        Ok((after, Some(AclEdit { path, ..edit })))
+    }
+
+    /// Whether a caller may set a file's ACL.
+    fn may_edit(
+        &self,
+        who: &Principal,
+        handle: &Handle,
+        fd: BorrowedFd<'_>,
+    ) -> Result<(Option<RichFile>, Attributes), FsError> {
+        let rich = self.rich_file(handle, fd)?;
+        if let Some(rich) = rich {
+            self.judge_rich(&rich, who, Rights::WRITE_ACL)?;
+            let attributes = rich.attributes.clone();
+            return Ok((Some(rich), attributes));
+        }
+        let attributes = stat(fd)?.attributes;
+        match attributes.kind {
+            FileKind::Symlink => Err(FsError::NotSupported),
+            _ if who.uid == 0 || who.uid == attributes.uid => Ok((None, attributes)),
+            _ => Err(FsError::NotPermitted),
+        }
+    }
+
+    /// Writes down what mode and POSIX ACLs are, before they change.
+    fn keep_before(
+        &self,
+        caller: &Assumed<'_>,
+        fd: BorrowedFd<'_>,
+        attributes: &Attributes,
+        posix: &Posix,
+    ) -> Result<(), FsError> {
+        let before = Before {
+            mode: attributes.mode & 0o777,
+            access: posix.access_value.clone(),
+            default: posix.default_value.clone(),
+        };
+        let bytes = before.to_bytes().ok_or(FsError::TooBig)?;
+        let path = descriptor_path(fd);
+        caller.with(WRITING, || set(&path, BEFORE, &bytes))?
+    }
+
+    /// Makes a list the truth of a file; see the order of writing in [`super`].
+    pub(super) fn write_truth(
+        &self,
+        caller: &Assumed<'_>,
+        fd: BorrowedFd<'_>,
+        attributes: &Attributes,
+        list: &RichAcl,
+    ) -> Result<(), FsError> {
+        let path = descriptor_path(fd);
+        let below = list.posix_below(&target_of(attributes));
+        caller.with(WRITING, || {
+            write(&path, &Stored::unsettled(list.clone()))?;
+            if let Err(error) = tell(&path, attributes, below.ok()) {
+                // The list decides all the same; programs of this machine are told nothing more.
+                tracing::warn!(%error, "mode and POSIX ACL do not follow a rich ACL");
+                return Ok(());
+            }
+            let settled = stat(fd).and_then(|stat| {
+                let mode = stat.attributes.mode;
+                write(&path, &Stored::truth(list.clone(), mode))
+            });
+            if let Err(error) = settled {
+                tracing::warn!(%error, "a rich ACL stays unsettled");
+            }
+            Ok(())
+        })?
+    }
+}
+
+impl AclEdit {
+    fn without_words(before: Origin, after: Origin) -> Self {
+        Self {
+            before,
+            after,
+            path: String::new(),
+            changes: Vec::new(),
+            widenings: Vec::new(),
+        }
+    }
+}
+
+/// What it means that a list takes the place of a truth.
+fn told(before: &Truth<'_>, list: &RichAcl, attributes: &Attributes) -> AclEdit {
+    let (origin, widenings) = match before {
+        Truth::Posix(file) => (Origin::Posix, widenings(file).collect()),
+        Truth::Rich(_) => (Origin::Rich, Vec::new()),
+    };
+    let entries = list.aces().len();
+    let changes = changes_told(before, &Truth::Rich(list), attributes, entries);
+    AclEdit {
+        changes,
+        widenings,
+        ..AclEdit::without_words(origin, Origin::Rich)
+    }
+}
+
+fn changes_told(
+    before: &Truth<'_>,
+    after: &Truth<'_>,
+    attributes: &Attributes,
+    entries: usize,
+) -> Vec<Change> {
+    match entries <= TOLD_ENTRIES_MAX {
+        true => changes(before, after, &target_of(attributes)),
+        false => Vec::new(),
+    }
+}
+
+/// Tells the file system what it may know. Of a list that is too long for a POSIX ACL, or for the
+/// file system, it learns what its owner has, or nothing.
+fn tell(path: &CStr, attributes: &Attributes, below: Option<Below>) -> Result<(), FsError> {
+    let special = attributes.mode & !0o777;
+    if attributes.kind == FileKind::Directory {
+        remove(path, DEFAULT)?;
+    }
+    let Some(below) = below else {
+        return tell_mode(path, special);
+    };
+    let Some(access) = &below.access else {
+        return tell_mode(path, special | below.mode);
+    };
+    let told = set(path, ACCESS, &access.to_xattr());
+    told.or_else(|_| tell_mode(path, special | (below.mode & 0o700)))
+}
+
+/// A mode, and no ACL.
+fn tell_mode(path: &CStr, mode: u16) -> Result<(), FsError> {
+    rustix::fs::chmodat(
+        CWD,
+        path,
+        Mode::from_raw_mode(mode.into()),
+        rustix::fs::AtFlags::empty(),
+    )
+    .map_err(fs_error)?;
+    remove(path, ACCESS)
+}
+
+/// Puts back what was before.
+fn restore(path: &CStr, attributes: &Attributes, before: &Before) -> Result<(), FsError> {
+    tell_mode(path, attributes.mode & !0o777 | before.mode)?;
+    if let Some(access) = &before.access {
+        set(path, ACCESS, access)?;
+    }
+    match &before.default {
+        Some(default) => set(path, DEFAULT, default),
+        None if attributes.kind == FileKind::Directory => remove(path, DEFAULT),
+        None => Ok(()),
+    }
+}
+
+fn write(path: &CStr, stored: &Stored) -> Result<(), FsError> {
+    let bytes = stored.to_bytes().map_err(|error| refused(&error))?;
+    set(path, STORED, &bytes)
+}
+
+fn set(path: &CStr, name: &str, value: &[u8]) -> Result<(), FsError> {
+    rustix::fs::setxattr(path, name, value, XattrFlags::empty()).map_err(fs_error)
+}
+
+/// Removes an attribute that need not be there.
+fn remove(path: &CStr, name: &str) -> Result<(), FsError> {
+    match rustix::fs::removexattr(path, name) {
+        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        Err(errno) => Err(fs_error(errno)),
+    }
+}
+
+/// Where an inode lies at this moment, as far as the kernel knows.
+fn path_of(fd: impl AsFd) -> String {
+    let path = rustix::fs::readlink(&*descriptor_path(fd), Vec::new());
+    path.map_or_else(
+        |_| String::new(),
+        |path| path.to_string_lossy().into_owned(),
+    )
+}

@@ -1,0 +1,418 @@
+//! Files whose truth is a rich ACL.
+//!
+//! # Origin
+//!
+//! A file has one truth. Until somebody sets a rich ACL that is its mode and POSIX ACL: the kernel
+//! judges, nothing is stored, and the rich ACL that is shown is made from them at that moment. The
+//! first edit makes the rich ACL the truth. From then on the server judges by it, for the caller,
+//! and makes the call past the kernel's judgement ([`Way::Past`]) as that user all the same, so
+//! that owners of new files, quotas and reserved blocks are as ever.
+//!
+//! None of this costs anything where it is not wanted: an export has one flag, and only where that
+//! is set ([`Export::set_rich`]) is an inode asked for a stored list. Setting the flag is all that
+//! turning rich ACLs on takes, whatever the number of files.
+//!
+//! # What lies beside a file
+//!
+//! | attribute | what | when |
+//! |---|---|---|
+//! | `security.azekura.acl` | the rich ACL ([`acl::Stored`]) | while it is the truth |
+//! | `security.azekura.posix` | mode and POSIX ACLs from before ([`record`]) | from then on |
+//! | mode, POSIX ACL | what they can say without allowing anybody more | while it is the truth |
+//!
+//! The names are not served, and to set them takes CAP_SYS_ADMIN; reading one takes none, and so no
+//! change of identity. As mode and POSIX ACL allow no more than the list, whoever judges by them
+//! (programs of this machine, kernels of clients that mounted before) is never too generous.
+//!
+//! # Order of writing
+//!
+//! 1. what was before; 2. the list, *unsettled*; 3. mode and POSIX ACL; 4. the list, with the mode.
+//! The second step decides: one system call, all or nothing. A crash before it leaves the POSIX
+//! truth, one behind it the rich one; an unsettled list is judged by as any other, only that a
+//! chmod(2) behind the server's back is not noticed until somebody sets it again.
+//!
+//! # Behind the server's back
+//!
+//! What is kept in memory of a file's list is good for one `ctime`, and only if that was not just
+//! before ([`cache`]). If the permission bits are others than those stored with the list, somebody
+//! has called chmod(2); the list is then judged by as if he had done it here.
+//!
+//! # Failing closed
+//!
+//! A stored list that cannot be read, of an unknown version or damaged, allows nothing; its owner
+//! and root can set another one or go back to the POSIX ACL. What the disk does not say is an error
+//! and not the POSIX truth.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `cache` | lists in memory |
+//! | `judge` | who may make, remove, rename and link names |
+//! | `heir` | new files in directories with a rich ACL |
+//! | `edit` | the list as clients see it; setting it; going back |
+//! | `change` | chmod, chown and times of files with a rich ACL |
+//! | `explain` | what decides, and why |
+//! | `names` | who is meant by a name |
+//! | `record` | what was before, as bytes |
+
+mod cache;
+mod change;
+mod edit;
+mod explain;
+mod heir;
+mod judge;
+mod names;
+mod record;
+
+pub(crate) use heir::Making;
+pub(crate) use judge::Asking;
+
+pub use edit::AclEdit;
+pub use explain::{Explained, Grounds};
+pub use names::Names;
+
+use crate::cache::Pin;
+use crate::change::descriptor_path;
+use crate::errno::fs_error;
+use crate::export::Export;
+use crate::stat::stat;
+use crate::worker::Assumed;
+use acl::{Caller, RichAcl, Rights, Stored, Target};
+use base::limits::XATTR_BYTES_MAX;
+use base::{Access, Attributes, FileKind, FsError, Handle, Principal};
+use cache::Lists;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Where a rich ACL lies.
+const STORED: &str = "security.azekura.acl";
+/// Where mode and POSIX ACLs from before lie.
+const BEFORE: &str = "security.azekura.posix";
+/// The attribute as which clients see it.
+pub(crate) const NFS4: &[u8] = b"system.nfs4_acl";
+/// Edits that go on at once.
+const TURNS: usize = 16;
+/// Room for most lists on the first try.
+const STORED_BYTES_USUAL: usize = 1024;
+
+/// What a call takes that a rich ACL has allowed and the kernel may refuse: permission bits, and
+/// what is for owners.
+const PAST: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::FOWNER);
+/// What the server takes to write down what it has decided.
+const WRITING: CapabilitySet = PAST
+    .union(CapabilitySet::SYS_ADMIN)
+    .union(CapabilitySet::FSETID);
+
+/// What an export knows of rich ACLs.
+#[derive(Default)]
+pub(crate) struct RichTree {
+    is_on: AtomicBool,
+    lists: Lists,
+    figures: Figures,
+    names: OnceLock<Arc<dyn Names>>,
+    /// One edit of a file at a time.
+    turns: [Mutex<()>; TURNS],
+}
+
+impl RichTree {
+    /// Waits for its turn to edit a file's list. Held while a handful of system calls run; only
+    /// edits wait for each other.
+    fn turn(&self, handle: &Handle) -> MutexGuard<'_, ()> {
+        let last = handle.as_bytes().last().copied().unwrap_or_default();
+        let turn = self.turns[usize::from(last) % TURNS].lock();
+        turn.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Default)]
+struct Figures {
+    views: AtomicU64,
+    judged: AtomicU64,
+    refused: AtomicU64,
+    edits: AtomicU64,
+}
+
+/// What was done with rich ACLs since the export was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RichFigures {
+    /// Rich ACLs that were made from POSIX ACLs to be shown.
+    pub views: u64,
+    /// Decisions by rich ACLs.
+    pub judged: u64,
+    /// Of these, refusals.
+    pub refused: u64,
+    /// Rich ACLs that were set.
+    pub edits: u64,
+    /// Files whose list, or lack of one, is in memory.
+    pub kept: u64,
+}
+
+/// Who judges a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The kernel.
+    Kernel,
+    /// A rich ACL has, and allows it.
+    Past,
+}
+
+/// A file whose truth is a rich ACL, as it is now.
+pub(crate) struct RichFile {
+    /// None if it cannot be read.
+    list: Option<Arc<RichAcl>>,
+    target: Target,
+    attributes: Attributes,
+}
+
+impl RichFile {
+    /// Whether a caller may do all of `wanted`.
+    fn allows(&self, who: &Principal, wanted: Rights) -> bool {
+        if who.uid == 0 {
+            return true;
+        }
+        match &self.list {
+            Some(list) => list.allows(&Caller::new(who), &self.target, wanted),
+            // Its owner can look at it and put another one in its place.
+            None => {
+                let own = Rights::READ_ACL | Rights::WRITE_ACL;
+                who.uid == self.target.uid && own.contains(wanted)
+            }
+        }
+    }
+}
+
+/// The target of decisions that attributes describe.
+fn target_of(attributes: &Attributes) -> Target {
+    Target {
+        uid: attributes.uid,
+        gid: attributes.gid,
+        is_directory: attributes.kind == FileKind::Directory,
+    }
+}
+
+/// What an open takes.
+pub(crate) fn rights_to_open(access: Access, truncates: bool) -> Rights {
+    let writing = Rights::WRITE_DATA | Rights::APPEND_DATA;
+    let rights = match access {
+        Access::Read => Rights::READ_DATA,
+        Access::Write => writing,
+        Access::ReadWrite => Rights::READ_DATA | writing,
+        Access::Execute => Rights::EXECUTE,
+    };
+    match truncates {
+        true => rights | Rights::WRITE_DATA,
+        false => rights,
+    }
+}
+
+/// What access(2) asks for, as rights.
+fn rights_of(wanted: base::Rights) -> Rights {
+    let when = |is_wanted, rights| if is_wanted { rights } else { Rights::NONE };
+    when(wanted.read, Rights::READ_DATA)
+        | when(wanted.write, Rights::WRITE_DATA | Rights::APPEND_DATA)
+        | when(wanted.execute, Rights::EXECUTE)
+}
+
+impl Export {
+    /// Turns rich ACLs on or off. Files whose truth is one are judged by the mode and POSIX ACL
+    /// that lie under it while they are off.
+    pub fn set_rich(&self, is_on: bool) {
+        self.rich.is_on.store(is_on, Ordering::Release);
+    }
+
+    /// Says who finds users and groups by name; once.
+    pub fn set_names(&self, names: Arc<dyn Names>) {
+        let _ = self.rich.names.set(names);
+    }
+
+    /// Whether rich ACLs are on.
+    #[must_use]
+    pub fn is_rich(&self) -> bool {
+        self.rich.is_on.load(Ordering::Acquire)
+    }
+
+    /// Whether rich ACLs could lie beside files here.
+    ///
+    /// # Errors
+    /// [`FsError::NotSupported`] if the file system has no such attributes,
+    /// [`FsError::NotPermitted`] if this process may not set them.
+    pub fn check_rich(&self) -> Result<(), FsError> {
+        let mut value = Vec::with_capacity(STORED_BYTES_USUAL);
+        let spare = rustix::buffer::spare_capacity(&mut value);
+        match rustix::fs::fgetxattr(self.top(), STORED, spare) {
+            Ok(_) | Err(Errno::NODATA | Errno::RANGE) => {}
+            Err(errno) => return Err(fs_error(errno)),
+        }
+        let sets = rustix::thread::capabilities(None).map_err(fs_error)?;
+        match sets.permitted.contains(WRITING) {
+            true => Ok(()),
+            false => Err(FsError::NotPermitted),
+        }
+    }
+
+    /// What was done with rich ACLs since the export was opened.
+    #[must_use]
+    pub fn rich_figures(&self) -> RichFigures {
+        let Figures {
+            views,
+            judged,
+            refused,
+            edits,
+        } = &self.rich.figures;
+        let [views, judged, refused, edits] =
+            [views, judged, refused, edits].map(|figure| figure.load(Ordering::Relaxed));
+        RichFigures {
+            views,
+            judged,
+            refused,
+            edits,
+            kept: self.rich.lists.len() as u64,
+        }
+    }
+
+    /// The rich ACL that is the truth of an inode; `None` if there is none, or none are on.
+    pub(crate) fn rich_file(
+        &self,
+        handle: &Handle,
+        fd: impl AsFd,
+    ) -> Result<Option<RichFile>, FsError> {
+        if !self.is_rich() {
+            return Ok(None);
+        }
+        let attributes = stat(fd.as_fd())?.attributes;
+        // The permissions of a link are nobody's concern, and its attributes cannot be named.
+        if attributes.kind == FileKind::Symlink {
+            return Ok(None);
+        }
+        let read = || self.read_stored(fd.as_fd());
+        let stored = self.rich.lists.get(handle, attributes.changed, read)?;
+        let Some(stored) = stored else {
+            return Ok(None);
+        };
+        let target = target_of(&attributes);
+        let list = match stored.parsed() {
+            None => None,
+            Some(parsed) => match parsed.mode() {
+                Some(mode) if mode != attributes.mode & 0o777 => {
+                    // Somebody has called chmod(2) who knows nothing of the list.
+                    let list = parsed.acl().with_shown_mode(attributes.mode, &target);
+                    Some(Arc::new(list))
+                }
+                _ => Some(stored.list()),
+            },
+        };
+        Ok(Some(RichFile {
+            list,
+            target,
+            attributes,
+        }))
+    }
+
+    /// The stored bytes; `None` if there are none.
+    fn read_stored(&self, fd: impl AsFd) -> Result<Option<Vec<u8>>, FsError> {
+        self.read_own(fd, STORED)
+    }
+
+    /// An attribute that only the server knows.
+    fn read_own(&self, fd: impl AsFd, name: &str) -> Result<Option<Vec<u8>>, FsError> {
+        let path = descriptor_path(fd);
+        let mut bytes_max = STORED_BYTES_USUAL;
+        loop {
+            let mut value = Vec::with_capacity(bytes_max);
+            let spare = rustix::buffer::spare_capacity(&mut value);
+            match rustix::fs::getxattr(&*path, name, spare) {
+                Ok(_) => return Ok(Some(value)),
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
+                Err(Errno::RANGE) if bytes_max < XATTR_BYTES_MAX => bytes_max = XATTR_BYTES_MAX,
+                Err(errno) => return Err(fs_error(errno)),
+            }
+        }
+    }
+
+    /// Who judges whether a caller may do all of `wanted` with an inode.
+    ///
+    /// # Errors
+    /// [`FsError::AccessDenied`] if a rich ACL does, and does not allow it.
+    pub(crate) fn way(
+        &self,
+        who: &Principal,
+        handle: &Handle,
+        fd: impl AsFd,
+        wanted: Rights,
+    ) -> Result<Way, FsError> {
+        match self.rich_file(handle, fd)? {
+            None => Ok(Way::Kernel),
+            Some(file) => self.judge_rich(&file, who, wanted).map(|()| Way::Past),
+        }
+    }
+
+    /// Judges by a rich ACL.
+    fn judge_rich(&self, file: &RichFile, who: &Principal, wanted: Rights) -> Result<(), FsError> {
+        let figures = &self.rich.figures;
+        figures.judged.fetch_add(1, Ordering::Relaxed);
+        match file.allows(who, wanted) {
+            true => Ok(()),
+            false => {
+                figures.refused.fetch_add(1, Ordering::Relaxed);
+                Err(FsError::AccessDenied)
+            }
+        }
+    }
+
+    /// Whether a caller may do what access(2) asks.
+    pub(crate) fn access_way(
+        &self,
+        who: &Principal,
+        handle: &Handle,
+        pin: &Pin,
+        wanted: base::Rights,
+    ) -> Result<Way, FsError> {
+        self.way(who, handle, pin, rights_of(wanted))
+    }
+}
+
+/// Runs a call as the caller, past the kernel's judgement where a rich ACL has allowed it.
+pub(crate) fn by_way<T>(
+    caller: &Assumed<'_>,
+    way: Way,
+    call: impl FnOnce() -> Result<T, FsError>,
+) -> Result<T, FsError> {
+    match way {
+        Way::Kernel => call(),
+        Way::Past => caller.with(PAST, call)?,
+    }
+}
+
+/// A stored list as it lies in memory.
+#[derive(Debug)]
+pub(crate) struct StoredList {
+    /// None if the bytes make no sense.
+    parsed: Option<(Stored, Arc<RichAcl>)>,
+}
+
+impl StoredList {
+    fn read(bytes: &[u8]) -> Self {
+        let parsed = Stored::from_bytes(bytes);
+        if let Err(error) = &parsed {
+            tracing::warn!(%error, "a stored ACL cannot be read; the file is closed");
+        }
+        let truth = parsed.ok().filter(|stored| stored.source().is_none());
+        Self {
+            parsed: truth.map(|stored| {
+                let list = Arc::new(stored.acl().clone());
+                (stored, list)
+            }),
+        }
+    }
+
+    fn parsed(&self) -> Option<&Stored> {
+        self.parsed.as_ref().map(|(stored, _)| stored)
+    }
+
+    fn list(&self) -> Arc<RichAcl> {
+        let (_, list) = self.parsed.as_ref().expect("it was asked for before");
+        list.clone()
+    }
+}

@@ -1,0 +1,208 @@
+//! What lies beside a file: damaged, half written, changed behind the server's back.
+
+use super::{ALICE, DENIED, World, alice, bob, carol};
+use crate::common::{Mounted, Served, is_root};
+use acl::Stored;
+use base::{Access, FsError, Principal};
+use std::path::PathBuf;
+
+const STORED: &str = "security.azekura.acl";
+
+fn read(path: PathBuf) -> Vec<u8> {
+    let mut value = Vec::with_capacity(65536);
+    let spare = rustix::buffer::spare_capacity(&mut value);
+    rustix::fs::getxattr(path, STORED, spare).expect("it is there");
+    value
+}
+
+fn write(world: &World, path: &str, value: Vec<u8>) {
+    let path = world.path(path);
+    world.root.run(move || {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(path, STORED, &value, flags).expect("root may");
+    });
+}
+
+#[test]
+fn a_stored_list_that_cannot_be_read_allows_nothing_and_can_be_replaced() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let file = world.file("f", "666");
+    world
+        .set(&alice(), &file, &["A::2002:rw", "A::EVERYONE@:rtcy"])
+        .expect("hers");
+    let good = read(world.path("f"));
+    let cut = good[..good.len() - 3].to_vec();
+    let mut newer = good.clone();
+    newer[2] = 9;
+    for bad in [cut, newer, b"nonsense".to_vec(), vec![]] {
+        write(&world, "f", bad.clone());
+        for who in [alice(), bob(), carol()] {
+            for access in [Access::Read, Access::Write, Access::Execute] {
+                assert_eq!(world.open(&who, &file.handle, access), DENIED, "{bad:?}");
+            }
+        }
+        assert_eq!(
+            world.open(&Principal::root(), &file.handle, Access::Read),
+            Ok(())
+        );
+        assert_eq!(world.get(&alice(), &file.handle), Err(FsError::Io));
+        assert_eq!(
+            world.set(&bob(), &file, &["A::2002:r"]),
+            Err(FsError::AccessDenied)
+        );
+    }
+    world
+        .set(&alice(), &file, &["A::2002:r"])
+        .expect("its owner may");
+    assert_eq!(world.open(&bob(), &file.handle, Access::Read), Ok(()));
+    write(&world, "f", b"nonsense".to_vec());
+    let (export, worker) = (&world.tree.export, &world.tree.worker);
+    export
+        .remove_acl(worker, &alice(), &file.handle)
+        .expect("its owner may go back");
+    assert_eq!(world.attributes(&file.handle).mode, 0o666);
+    assert_eq!(world.open(&carol(), &file.handle, Access::Write), Ok(()));
+}
+
+/// What a crash leaves between the steps of an edit ([`the order of writing`] in the crate).
+#[test]
+fn whatever_a_crash_leaves_of_an_edit_is_one_of_the_two_truths() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let file = world.file("f", "604");
+    world.locally("setfacl -m u:2002:r f");
+    let posix = world.locally("getfacl -n f | tee before");
+    let opens = || {
+        [bob(), carol()].map(|who| {
+            [Access::Read, Access::Write]
+                .map(|access| world.open(&who, &file.handle, access).is_ok())
+        })
+    };
+    let before = opens();
+    let entries = ["D::2003:r", "A::2002:rwa", "A::EVERYONE@:r"];
+    world.set(&alice(), &file, &entries).expect("hers");
+    let after = opens();
+    assert_eq!(
+        (before, after),
+        ([[true, false]; 2], [[true, true], [false, false]])
+    );
+    let settled = read(world.path("f"));
+    let list = Stored::from_bytes(&settled)
+        .expect("it was written")
+        .into_acl();
+    let unsettled = Stored::unsettled(list).to_bytes().expect("small");
+    // After the first step: what was before is kept, and the POSIX ACL is the truth.
+    world.locally(&format!(
+        "setfattr -x {STORED} f; setfacl --set-file=before f"
+    ));
+    assert_eq!(world.locally("getfacl -n f"), posix);
+    assert_eq!(opens(), before);
+    // After the second: the list decides, whatever the mode says.
+    write(&world, "f", unsettled);
+    assert_eq!(opens(), after);
+    // In the middle of the third.
+    world.locally("setfacl -b f; chmod 666 f");
+    assert_eq!(opens(), after);
+    // Whoever goes on finds it, and can go back.
+    let (export, worker) = (&world.tree.export, &world.tree.worker);
+    export
+        .remove_acl(worker, &alice(), &file.handle)
+        .expect("hers");
+    assert_eq!(opens(), before);
+}
+
+#[test]
+fn no_answer_is_older_than_a_change_behind_the_servers_back() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let file = world.file("f", "600");
+    world
+        .set(&alice(), &file, &["A::2002:r", "A::OWNER@:rw"])
+        .expect("hers");
+    let with = read(world.path("f"));
+    world
+        .set(&alice(), &file, &["A::2003:r", "A::OWNER@:rw"])
+        .expect("hers");
+    let without = read(world.path("f"));
+    // In quick succession, so that several changes fall into one tick of the file system's clock;
+    // and now and then with a rest, so that answers are kept.
+    for round in 0..300 {
+        let (value, expected) = match round % 2 {
+            0 => (with.clone(), [Ok(()), DENIED]),
+            _ => (without.clone(), [DENIED, Ok(())]),
+        };
+        write(&world, "f", value);
+        for _ in 0..2 {
+            let found = [bob(), carol()].map(|w| world.open(&w, &file.handle, Access::Read));
+            assert_eq!(found, expected, "{round}");
+        }
+        if round % 10 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(25));
+            let found = [bob(), carol()].map(|w| world.open(&w, &file.handle, Access::Read));
+            assert_eq!(found, expected, "{round}");
+        }
+    }
+    world.locally(&format!("setfattr -x {STORED} f; chmod 604 f"));
+    assert_eq!(world.open(&carol(), &file.handle, Access::Read), Ok(()));
+    assert_eq!(world.attributes(&file.handle).uid, ALICE);
+}
+
+#[test]
+fn lists_that_the_file_system_does_not_take_change_nothing() {
+    if !is_root() {
+        return;
+    }
+    // A block of 1 KiB is all that ext4 has for attributes.
+    let small = [
+        "-q",
+        "-b",
+        "1024",
+        "-I",
+        "256",
+        "-O",
+        "^has_journal,^ea_inode",
+    ];
+    let Some(mounted) = Mounted::image("mkfs.ext4", &small, 16 << 20, "noatime") else {
+        return;
+    };
+    let world = World::at(|| Served::at(&mounted.path));
+    let file = world.file("f", "640");
+    world.locally("setfacl -m u:2002:r f");
+    let all = "stat -c %a f; getfattr -d -m - -e hex f";
+    let before = world.locally(all);
+    let entries: Vec<String> = (0..400)
+        .map(|uid| format!("A::{}:rw", 10_000 + uid))
+        .collect();
+    let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
+    assert_eq!(world.set(&alice(), &file, &entries), Err(FsError::NoSpace));
+    assert_eq!(world.locally(all), before);
+    assert_eq!(world.open(&bob(), &file.handle, Access::Read), Ok(()));
+    // One that fits while its POSIX ACL does not: programs of this machine are told nothing.
+    let entries: Vec<String> = (0..75)
+        .map(|uid| format!("A::{}:rw", 10_000 + uid))
+        .collect();
+    let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
+    world.set(&alice(), &file, &entries).expect("it fits");
+    let who = Principal::alone(10_074, 1);
+    assert_eq!(world.open(&who, &file.handle, Access::Read), Ok(()));
+    assert_eq!(world.open(&carol(), &file.handle, Access::Read), DENIED);
+    assert_eq!(world.attributes(&file.handle).mode & 0o077, 0);
+    let read_only = world.locally(&format!("mount -o remount,ro {}", mounted.path.display()));
+    assert_eq!(read_only, "");
+    assert_eq!(
+        world.set(&alice(), &file, &["A::7:r"]),
+        Err(FsError::ReadOnly)
+    );
+    assert_eq!(world.open(&who, &file.handle, Access::Read), Ok(()));
+    assert_eq!(
+        world.open(&who, &file.handle, Access::Write),
+        Err(FsError::ReadOnly)
+    );
+}
