@@ -297,7 +297,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         default_permissions: true,
         ..MountOptions::default()
     };
-    let session = Session::mount(&point, &options, &wishes())?;
+    let session = Session::mount(&point, &options, &wishes(false))?;
     session.run(THREADS, Arc::new(Null { tree }))?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 use crate::core::{Core, Ending};
 use crate::data::{ParallelRecord, VolumePlace, VolumeRecord, new_volume_id};
+use crate::rich;
 use crate::tree::{self, Parallel, Tree};
 use crate::volume::summary;
 use base::StoreId;
@@ -39,14 +40,7 @@ pub(crate) fn answer(core: &Arc<Core>, kind: CredentialKind, request: AdminReque
     if !is_admin && !is_open {
         return Reply::Refused(Refusal::Forbidden);
     }
-    let is_change = matches!(
-        request,
-        AdminRequest::VolumeCreate { .. }
-            | AdminRequest::VolumeDelete { .. }
-            | AdminRequest::JoinCreate(_)
-            | AdminRequest::CredentialRevoke { .. }
-    );
-    if is_change && core.data.authority.is_none() {
+    if is_change(&request) && core.data.authority.is_none() {
         let managers = core.data.managers.join(", ");
         return Reply::Admin(AdminReply::Failed {
             code: AdminError::Invalid,
@@ -90,12 +84,26 @@ pub(crate) fn answer(core: &Arc<Core>, kind: CredentialKind, request: AdminReque
             store,
             bytes_per_second,
         } => scrub(core, store, bytes_per_second),
+        AdminRequest::AclStatus { name } => rich::status(core, &name),
+        AdminRequest::AclSwitch { name, on, dry_run } => rich::switch(core, &name, on, dry_run),
     };
     Reply::Admin(
         outcome.unwrap_or_else(|(code, message)| AdminReply::Failed {
             code,
             message: cut(message, ADMIN_TEXT_BYTES_MAX),
         }),
+    )
+}
+
+/// Whether a request changes what a manager keeps.
+fn is_change(request: &AdminRequest) -> bool {
+    matches!(
+        request,
+        AdminRequest::VolumeCreate { .. }
+            | AdminRequest::VolumeDelete { .. }
+            | AdminRequest::JoinCreate(_)
+            | AdminRequest::CredentialRevoke { .. }
+            | AdminRequest::AclSwitch { .. }
     )
 }
 
@@ -153,6 +161,7 @@ fn create_volume(core: &Arc<Core>, name: &str, kind: &VolumeKind, dry_run: bool)
         VolumeKind::Export { path, read_only } => VolumePlace::Export {
             path: check_path(core.data.path(), Path::new(path))?,
             read_only: *read_only,
+            rich: false,
         },
         VolumeKind::Parallel { unit_log2, width } => {
             VolumePlace::Parallel(check_layout(core, *unit_log2, *width)?)

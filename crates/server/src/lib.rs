@@ -44,6 +44,7 @@
 //! | `lead` | several managers: who leads, who stands by |
 //! | `manager` | reservations: calendars, their ledger, who gets which ticket |
 //! | `data` | the data directory |
+//! | `rich` | rich ACLs: turning on, writing down |
 //! | `admin`, `background`, `reaper` | administration, visible work, what time does |
 
 mod admin;
@@ -70,6 +71,7 @@ mod opens;
 mod pending;
 mod pool;
 mod reaper;
+mod rich;
 mod server;
 mod session;
 mod steps;

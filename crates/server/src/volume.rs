@@ -14,6 +14,7 @@
 use crate::cluster::Cluster;
 use crate::data::{DataDirectory, VolumePlace, VolumeRecord};
 use crate::lead::Lead;
+use crate::rich::{Audit, LocalNames};
 use crate::tree::{NamesPlace, Parallel, ParallelError, Tree};
 use base::limits::{ADMIN_TEXT_BYTES_MAX, HANDLE_BYTES_MAX};
 use base::{FsError, Handle, VolumeId};
@@ -70,6 +71,8 @@ pub(crate) struct Volume {
     /// Whether a flush of the whole file system has failed in this run. The kernel tells that once,
     /// to whoever asks first; what of the others' data is lost only a flush of each file says.
     flush_failed: Mutex<bool>,
+    /// Of an export: what was done with rich ACLs.
+    pub(crate) audit: Option<Audit>,
 }
 
 impl Volume {
@@ -81,10 +84,19 @@ impl Volume {
             lead,
             runtime,
         } = *ground;
-        let (tree, read_only) = match &record.place {
-            VolumePlace::Export { path, read_only } => {
+        match &record.place {
+            VolumePlace::Export {
+                path,
+                read_only,
+                rich,
+            } => {
                 let options = ExportOptions::new(record.id, data.handle_key.clone());
-                (Tree::Export(Export::open(path, &options)?), *read_only)
+                let export = Export::open(path, &options)?;
+                export.set_names(Arc::new(LocalNames));
+                export.set_rich(*rich);
+                let mut volume = Self::serve(record, Tree::Export(export), *read_only);
+                volume.audit = Some(Audit::new(data.path(), record.id));
+                Ok(volume)
             }
             VolumePlace::Parallel(parallel) => {
                 let key = data.names_key;
@@ -93,10 +105,9 @@ impl Volume {
                     None => NamesPlace::Directory(data.path()),
                 };
                 let opened = Parallel::open(place, record.id, *parallel, key, cluster, runtime)?;
-                (Tree::Parallel(opened), false)
+                Ok(Self::serve(record, Tree::Parallel(opened), false))
             }
-        };
-        Ok(Self::serve(record, tree, read_only))
+        }
     }
 
     fn serve(record: &VolumeRecord, tree: Tree, read_only: bool) -> Self {
@@ -112,6 +123,7 @@ impl Volume {
             poisoned: Mutex::default(),
             has_poisoned: AtomicBool::new(false),
             flush_failed: Mutex::default(),
+            audit: None,
         }
     }
 
@@ -191,7 +203,10 @@ impl Volumes {
     /// As [`Self::add`], of an exported directory alone.
     #[cfg(test)]
     pub(crate) fn add_export(&self, record: &VolumeRecord) -> Option<Arc<Volume>> {
-        let VolumePlace::Export { path, read_only } = &record.place else {
+        let VolumePlace::Export {
+            path, read_only, ..
+        } = &record.place
+        else {
             panic!("it is no export");
         };
         let options = ExportOptions::new(record.id, export::HandleKey::new([1; 32]));
@@ -291,7 +306,9 @@ pub(crate) fn summary(record: &VolumeRecord, trouble: Option<String>) -> VolumeS
         id: record.id,
         name: record.name.clone(),
         kind: match &record.place {
-            VolumePlace::Export { path, read_only } => VolumeKind::Export {
+            VolumePlace::Export {
+                path, read_only, ..
+            } => VolumeKind::Export {
                 path: path.to_string_lossy().into_owned(),
                 read_only: *read_only,
             },

@@ -11,12 +11,14 @@
 
 mod directory;
 mod recalls;
+mod verdicts;
 
 pub use directory::{Directory, Listed, Order, Sequence};
 pub use recalls::RecallLog;
+pub use verdicts::{AskedAt, Verdicts};
 
 use crate::file::File;
-use base::{Attributes, FileKind, Handle, Name, QuickMap, Timestamp};
+use base::{Attributes, FileKind, Handle, Name, Principal, QuickMap, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -84,6 +86,8 @@ pub struct Node {
     pub changes: u64,
     /// The directory in which it was seen last.
     pub parent: Option<NodeId>,
+    /// What callers may, where only the server knows.
+    verdicts: Option<Box<Verdicts>>,
 }
 
 /// Times of an inode as applications have seen them.
@@ -135,7 +139,38 @@ impl Node {
             epoch: 0,
             changes: 0,
             parent: None,
+            verdicts: None,
         }
+    }
+
+    /// Whether a caller may do all of `rights`, if the server has said so under this lease.
+    #[must_use]
+    pub fn verdict(&self, who: &Principal, rights: u8) -> Option<bool> {
+        let verdicts = self.verdicts.as_ref().filter(|_| self.is_leased())?;
+        verdicts.get(self.epoch, who, rights)
+    }
+
+    /// To be asked for before the server is; `None` if its answer could not be believed later.
+    #[must_use]
+    pub fn asking(&self) -> Option<AskedAt> {
+        let epoch = Some(self.epoch).filter(|_| self.is_leased())?;
+        Some(match &self.verdicts {
+            Some(verdicts) => verdicts.asked_at(epoch),
+            None => Verdicts::default().asked_at(epoch),
+        })
+    }
+
+    /// Takes the server's answer over, if it is still one.
+    pub fn note_verdict(&mut self, asked: AskedAt, who: &Principal, rights: u8, is_allowed: bool) {
+        if self.is_leased() && asked.is_in(self.epoch) {
+            let verdicts = self.verdicts.get_or_insert_default();
+            verdicts.note(asked, who, rights, is_allowed);
+        }
+    }
+
+    /// What decides is being changed from here: nothing that was asked for before counts.
+    pub fn end_verdicts(&mut self) {
+        self.verdicts.get_or_insert_default().end();
     }
 
     /// Whether attributes may be answered from here.

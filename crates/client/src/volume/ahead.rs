@@ -106,7 +106,8 @@ impl Volume {
             mode,
             umask,
         } = creation;
-        if !self.transport.leases_hold() || self.ahead.files().len() >= AHEAD_MAX {
+        let is_full = self.ahead.files().len() >= AHEAD_MAX;
+        if !self.transport.leases_hold() || is_full || self.is_rich() {
             return None;
         }
         let mut nodes = self.nodes();

@@ -17,6 +17,8 @@ const SETTLE_BYTES_MAX: u64 = 1 << 20;
 const XATTRS_KEPT_MAX: usize = 16;
 /// Longest value remembered: ACLs and capabilities, not payloads.
 const XATTR_KEPT_BYTES_MAX: usize = 4096;
+/// The rich ACL of a file.
+const NFS4_ACL: &[u8] = b"system.nfs4_acl";
 
 impl Volume {
     /// The file of a node, if something written to it is on its way and will soon be there. Who
@@ -116,6 +118,9 @@ impl Volume {
             return self.view(node);
         }
         self.settle_before_change(node).await;
+        if change.mode.is_some() || change.uid.is_some() || change.gid.is_some() {
+            self.end_verdicts(node);
+        }
         let target = self.target(node).await?;
         // A size cannot be set again should the server lose it: who syncs the file later must hear.
         let file = match change.size {
@@ -148,6 +153,7 @@ impl Volume {
             let freed = file.lock().distrust();
             self.budget().on_freed(file.account, freed);
         }
+        self.end_verdicts(node);
         self.take_attributes(node, reply, &response)?;
         self.view(node)
     }
@@ -234,6 +240,8 @@ impl Volume {
             && value.as_ref().is_none_or(|value| value.len() <= XATTR_KEPT_BYTES_MAX)
             // What one caller may not see must not be remembered for those who may, nor the
             // reverse; these two name spaces are readable by all who reach the inode.
+            // A rich ACL can be for some to read.
+            && name != NFS4_ACL
             && (name.starts_with(b"system.") || name.starts_with(b"security."))
         {
             known.xattrs.insert(name.to_vec(), value.clone());
@@ -289,9 +297,11 @@ impl Volume {
         step: Step,
     ) -> Result<(), FsError> {
         self.settle_before_change(node).await;
+        self.end_verdicts(node);
         let outcome = self.step(who, step).await;
         if let Some(known) = self.nodes().get_mut(node) {
             known.xattrs.clear();
+            known.end_verdicts();
             if let Some(directory) = &mut known.directory {
                 directory.default_acl = None;
             }

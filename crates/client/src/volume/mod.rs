@@ -28,6 +28,7 @@
 //! | `gather` | those creations on their way |
 //! | `locks` | advisory locks |
 //! | `told` | listings on their way into the kernel |
+//! | `rights` | volumes with rich ACLs: what a caller may |
 //! | `recall` | leases that the server takes back, reconnection |
 
 mod ahead;
@@ -44,6 +45,7 @@ mod open;
 mod overshoot;
 mod read;
 mod recall;
+mod rights;
 mod space;
 mod striped;
 mod told;
@@ -129,6 +131,8 @@ pub struct Volume {
     read_only: bool,
     /// Of a parallel volume.
     stripes: Option<striped::Stripes>,
+    /// Whether mode bits do not say all, and only the server knows what a caller may.
+    rich: AtomicBool,
     /// Of an export.
     booked: booked::Booked,
     nodes: Mutex<NodeTable>,
@@ -180,6 +184,7 @@ impl Volume {
             name: name.to_owned(),
             read_only,
             stripes,
+            rich: AtomicBool::new(false),
             booked: booked::Booked::default(),
             nodes: Mutex::new(NodeTable::new(&root, transport.events())),
             budget: Mutex::new(Budget::new(CLIENT_BUFFER_BYTES_MAX)),

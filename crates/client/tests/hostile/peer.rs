@@ -459,7 +459,10 @@ fn carry_out_step(step: &Step, payload: &mut Vec<u8>) -> Result<StepReply, FsErr
         Step::Commit { file, .. } | Step::Allocate { file, .. } | Step::Wrote { file, .. } => {
             attributes_of(&file.target)
         }
-        Step::Layout { .. } | Step::Extend { .. } => return Err(FsError::NotSupported),
+        Step::Layout { .. } | Step::Extend { .. } | Step::Explain { .. } => {
+            return Err(FsError::NotSupported);
+        }
+        Step::Access { .. } => StepReply::Access { is_rich: false },
         Step::ReadLink { .. } => StepReply::LinkTarget(b"elsewhere".to_vec()),
         Step::Seek { offset, .. } => StepReply::Position(*offset),
         Step::StatFileSystem { .. } => StepReply::FileSystem(FileSystemStat::default()),

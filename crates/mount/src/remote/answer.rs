@@ -94,7 +94,8 @@ impl Answer {
     /// The operation will take time: from here on the caller can give up. With `breakable`, any
     /// signal is told through it and the operation answers itself.
     pub(super) fn wait(&mut self, breakable: Option<Arc<Notify>>) {
-        let slot: Slot = Arc::new(Mutex::new(self.replier.take()));
+        // It may have waited for something else before.
+        let slot: Slot = Arc::new(Mutex::new(self.take()));
         let waiter = Waiter {
             slot: Arc::clone(&slot),
             pid: self.pid,

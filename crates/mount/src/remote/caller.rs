@@ -8,6 +8,9 @@ impl Call {
     /// The caller's identity. For root the groups are left out: they never decide anything for it.
     /// Must be asked while the caller waits, before anything is handed to a task.
     pub(super) fn who(&self) -> Principal {
+        if let Some(who) = &self.who {
+            return who.clone();
+        }
         if self.uid == 0 || self.pid == 0 {
             return Principal::alone(self.uid, self.gid);
         }

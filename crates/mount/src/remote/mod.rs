@@ -13,6 +13,11 @@
 //! reaches it. So what is answered from here is never more than the caller may have. Whom a user's
 //! credential does not speak for may have nothing: he is refused here, before any answer.
 //!
+//! Where the volume has rich ACLs when it is mounted, mode bits do not say all, so the kernel
+//! judges nothing and keeps no names: it asks about each, and the server's verdict comes before any
+//! answer (`rich`). A mount from before they were turned on goes on as it is; its kernel judges by
+//! what a mode and POSIX ACL can say, which is never more than the rich ACL.
+//!
 //! What the kernel keeps is dropped through `invalidate` when a lease goes: names by raising the
 //! epoch, which takes no lock in the kernel and so cannot wait for a request that waits for us;
 //! attributes without touching pages; pages from a thread of its own.
@@ -27,6 +32,7 @@ mod handles;
 mod invalidate;
 mod locks;
 mod names;
+mod rich;
 mod status;
 mod xattr;
 
@@ -37,12 +43,13 @@ use crate::kernel::{
     Session, SessionEnd, SessionError, Unique, Wishes,
 };
 use answer::{Answer, Waiting};
+use base::Principal;
 use client::cache::NodeId;
 use client::volume::Volume;
 use handles::Handles;
 use rustix::io::Errno;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How long the kernel may keep what is under a lease; it is told when the lease goes.
@@ -57,8 +64,14 @@ pub const THREADS: usize = 4;
 /// Not `ATOMIC_O_TRUNC`, which would save the round trip of emptying a file at its opening: the
 /// kernel then sets the size to 0 when it sees the reply, beside no lock, over what another change
 /// of size or another machine's write has told it meanwhile.
+///
+/// On a volume with rich ACLs the kernel is not to judge by POSIX ACLs.
 #[must_use]
-pub fn wishes() -> Wishes {
+pub fn wishes(is_rich: bool) -> Wishes {
+    let judging = match is_rich {
+        true => InitFlags::empty(),
+        false => InitFlags::POSIX_ACL,
+    };
     Wishes {
         flags: InitFlags::ASYNC_READ
             | InitFlags::POSIX_LOCKS
@@ -69,7 +82,7 @@ pub fn wishes() -> Wishes {
             | InitFlags::ASYNC_DIO
             | InitFlags::PARALLEL_DIROPS
             | InitFlags::HANDLE_KILLPRIV_V2
-            | InitFlags::POSIX_ACL
+            | judging
             | InitFlags::MAX_PAGES
             | InitFlags::CACHE_SYMLINKS
             | InitFlags::SETXATTR_EXT
@@ -119,11 +132,12 @@ impl RemoteMount {
         config: &MountConfig,
         runtime: tokio::runtime::Handle,
     ) -> Result<Self, SessionError> {
+        let is_rich = volume.is_rich();
         let options = MountOptions {
             fs_name: config.source.clone(),
             subtype: "azekura".to_owned(),
             allow_other: config.allow_other,
-            default_permissions: true,
+            default_permissions: !is_rich,
             read_only: config.read_only || volume.is_read_only(),
             suid: config.suid,
             dev: config.dev,
@@ -131,12 +145,13 @@ impl RemoteMount {
             max_read_bytes: None,
             method: MountMethod::default(),
         };
-        let session = Session::mount(path, &options, &wishes())?;
+        let session = Session::mount(path, &options, &wishes(is_rich))?;
         let notifier = session.notifier();
         // The kernel shows the names that it keeps to whoever gets in.
         let strangers_enter = config.allow_other && volume.transport().sole_user().is_some();
-        let handler = Arc::new(RemoteFs {
-            names_kept: notifier.inc_epoch().is_ok() && !strangers_enter,
+        let handler = Arc::new_cyclic(|this| RemoteFs {
+            this: this.clone(),
+            names_kept: notifier.inc_epoch().is_ok() && !strangers_enter && !is_rich,
             volume: Arc::clone(&volume),
             runtime,
             handles: Arc::default(),
@@ -168,6 +183,8 @@ impl RemoteMount {
 
 /// See the module's head.
 struct RemoteFs {
+    /// For tasks that go on with an operation.
+    this: Weak<Self>,
     volume: Arc<Volume>,
     runtime: tokio::runtime::Handle,
     handles: Arc<Handles>,
@@ -208,6 +225,8 @@ struct Call {
     uid: u32,
     gid: u32,
     pid: u32,
+    /// The caller, if it was asked who that is.
+    who: Option<Principal>,
     answer: Answer,
 }
 
@@ -233,11 +252,15 @@ impl Handler for RemoteFs {
             uid,
             gid,
             pid,
+            who: None,
             answer,
         };
         // What is answered here may still begin work that goes on in tasks.
         let _guard = self.runtime.enter();
-        self.dispatch(call, operation);
+        match self.volume.is_rich() {
+            true => self.dispatch_judged(call, operation),
+            false => self.dispatch(call, operation),
+        }
     }
 
     fn forget(&self, forgets: &[Forget]) {

@@ -35,7 +35,12 @@ pub(crate) struct VolumeRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum VolumePlace {
     /// A directory of this machine.
-    Export { path: PathBuf, read_only: bool },
+    Export {
+        path: PathBuf,
+        read_only: bool,
+        /// Whether files can have rich ACLs.
+        rich: bool,
+    },
     /// Names here, contents in stores.
     Parallel(ParallelRecord),
 }
@@ -67,6 +72,8 @@ struct VolumeEntry {
     path: Option<String>,
     #[serde(default)]
     read_only: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    rich: bool,
     /// Of a parallel volume.
     unit_log2: Option<u8>,
     width: Option<u16>,
@@ -78,6 +85,7 @@ impl VolumeEntry {
             (Some(path), None, None) => VolumePlace::Export {
                 path: PathBuf::from(path),
                 read_only: self.read_only,
+                rich: self.rich,
             },
             (None, Some(unit_log2), Some(width)) if unit_log2 < 64 && width > 0 => {
                 VolumePlace::Parallel(ParallelRecord { unit_log2, width })
@@ -92,15 +100,17 @@ impl VolumeEntry {
     }
 
     fn of(record: &VolumeRecord) -> Self {
-        let (mut path, mut read_only) = (None, false);
+        let (mut path, mut read_only, mut is_rich) = (None, false, false);
         let (mut unit_log2, mut width) = (None, None);
         match &record.place {
             VolumePlace::Export {
                 path: at,
                 read_only: is_read_only,
+                rich,
             } => {
                 path = Some(at.to_string_lossy().into_owned());
                 read_only = *is_read_only;
+                is_rich = *rich;
             }
             VolumePlace::Parallel(parallel) => {
                 unit_log2 = Some(parallel.unit_log2);
@@ -112,6 +122,7 @@ impl VolumeEntry {
             name: record.name.clone(),
             path,
             read_only,
+            rich: is_rich,
             unit_log2,
             width,
         }
@@ -325,6 +336,26 @@ impl Registry {
             return Err(error.into());
         }
         Ok(record)
+    }
+
+    /// Notes whether the files of an export can have rich ACLs.
+    pub(crate) fn set_rich(&mut self, name: &str, on: bool) -> Result<(), RegistryError> {
+        let found = self.volumes.iter_mut().find(|v| v.name == name);
+        let VolumePlace::Export { rich, .. } = &mut found.ok_or(RegistryError::NotFound)?.place
+        else {
+            return Err(RegistryError::NotFound);
+        };
+        if std::mem::replace(rich, on) == on {
+            return Ok(());
+        }
+        let written = self.write_volumes();
+        if written.is_err() {
+            let found = self.volumes.iter_mut().find(|v| v.name == name);
+            if let Some(VolumePlace::Export { rich, .. }) = found.map(|v| &mut v.place) {
+                *rich = !on;
+            }
+        }
+        Ok(written?)
     }
 
     fn write_volumes(&self) -> Result<(), DataError> {

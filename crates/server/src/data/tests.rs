@@ -104,6 +104,7 @@ fn damage_is_noticed_in_every_byte_and_named() {
         place: VolumePlace::Export {
             path: PathBuf::from("/srv"),
             read_only: false,
+            rich: false,
         },
     };
     let (open, mut registry) = DataDirectory::open(&path).unwrap();
@@ -127,6 +128,34 @@ fn damage_is_noticed_in_every_byte_and_named() {
     std::fs::write(&file, &good).unwrap();
     let (_open, registry) = DataDirectory::open(&path).unwrap();
     assert_eq!(registry.volumes(), [record]);
+}
+
+#[test]
+fn whether_a_volume_has_rich_acls_is_durable_when_it_is_said() {
+    let (_parent, path) = fresh();
+    DataDirectory::init(&path).unwrap();
+    let record = VolumeRecord {
+        id: new_volume_id(),
+        name: "lab".to_owned(),
+        place: VolumePlace::Export {
+            path: PathBuf::from("/srv"),
+            read_only: false,
+            rich: false,
+        },
+    };
+    let is_rich = |registry: &crate::data::Registry| match registry.volumes()[0].place {
+        VolumePlace::Export { rich, .. } => rich,
+        VolumePlace::Parallel(_) => panic!("it is an export"),
+    };
+    let (open, mut registry) = DataDirectory::open(&path).unwrap();
+    registry.add_volume(record).unwrap();
+    assert!(registry.set_rich("none", true).is_err());
+    drop(open);
+    for on in [true, false] {
+        registry.set_rich("lab", on).unwrap();
+        let (_open, again) = DataDirectory::open(&path).unwrap();
+        assert_eq!(is_rich(&again), on);
+    }
 }
 
 #[test]

@@ -34,6 +34,7 @@ impl World {
             place: VolumePlace::Export {
                 path: tree.clone(),
                 read_only: false,
+                rich: false,
             },
         };
         let volumes = Volumes::default();

@@ -4,8 +4,11 @@ use super::{Execution, Place, Stop};
 use crate::lease::Change;
 use crate::opens::Use;
 use base::{AttributeChange, Attributes, FsError, OpenId, XattrMode};
-use export::Worker;
+use export::{AclEdit, Export, Worker};
 use wire::message::{Lease, Step, StepReply, Target};
+
+/// The rich ACL of a file.
+const NFS4_ACL: &[u8] = b"system.nfs4_acl";
 
 impl Execution {
     pub(super) fn change(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
@@ -28,19 +31,64 @@ impl Execution {
                     Some(true) => XattrMode::Create,
                     Some(false) => XattrMode::Replace,
                 };
-                let tree = &place.volume.tree;
-                let after = tree.set_xattr(self.by(worker), &place.inner, name, value, mode)?;
+                if name == NFS4_ACL && mode == XattrMode::Create {
+                    return Err(FsError::Exists.into());
+                }
+                let after = match Self::rich(&place, name) {
+                    Some(export) => {
+                        let edited = export.set_acl(worker, &self.who, &place.inner, value)?;
+                        self.note_edit(worker, &place, edited)?
+                    }
+                    None => {
+                        let tree = &place.volume.tree;
+                        tree.set_xattr(self.by(worker), &place.inner, name, value, mode)?
+                    }
+                };
                 self.changed_inode(worker, place, after)
             }
             Step::RemoveXattr { target, name } => {
                 let place = self.changing(target)?;
                 self.contest([&place.outer])?;
-                let tree = &place.volume.tree;
-                let after = tree.remove_xattr(self.by(worker), &place.inner, name)?;
+                let after = match Self::rich(&place, name) {
+                    Some(export) => {
+                        let edited = export.remove_acl(worker, &self.who, &place.inner)?;
+                        self.note_edit(worker, &place, edited)?
+                    }
+                    None => {
+                        let tree = &place.volume.tree;
+                        tree.remove_xattr(self.by(worker), &place.inner, name)?
+                    }
+                };
                 self.changed_inode(worker, place, after)
             }
             _ => unreachable!("the dispatcher sends only these here"),
         }
+    }
+
+    /// The export, if the attribute is the rich ACL of a file in it.
+    fn rich<'p>(place: &'p Place, name: &[u8]) -> Option<&'p Export> {
+        let export = place.volume.tree.export();
+        export.filter(|export| name == NFS4_ACL && export.is_rich())
+    }
+
+    /// Writes an edit of a rich ACL down, before anybody is told that it was made. It has been made
+    /// all the same if that fails, so whoever caches the file hears of it.
+    fn note_edit(
+        &mut self,
+        worker: &Worker,
+        place: &Place,
+        (after, edit): (Attributes, Option<AclEdit>),
+    ) -> Result<Attributes, FsError> {
+        let (Some(edit), Some(audit)) = (edit, &place.volume.audit) else {
+            return Ok(after);
+        };
+        let noted = worker.as_server(|| audit.note(&self.who, &edit))?;
+        if let Err(error) = noted {
+            tracing::error!(volume = place.volume.name, %error, "an edit is not written down");
+            self.changed(&[Change::Inode(place.outer.clone())]);
+            return Err(FsError::Io);
+        }
+        Ok(after)
     }
 
     fn set_attributes(

@@ -4,8 +4,8 @@ use super::{Execution, Place, Stop};
 use crate::lease::Moment;
 use crate::opens::Use;
 use base::limits::{DIRECTORY_ENTRIES_MAX, INLINE_BYTES_MAX, XATTR_LIST_BYTES_MAX};
-use base::{Access, Attributes, FileKind, FsError, Handle, Name, Node};
-use export::{OpenOptions, Worker};
+use base::{Access, Attributes, FileKind, FsError, Handle, Name, Node, Principal, Rights};
+use export::{Export, OpenOptions, Worker};
 use wire::message::{DirectoryEntry, Entry, Lease, Step, StepReply, Target};
 
 /// Bytes of a directory entry in a reply beside its name and handle: attributes of largest numbers.
@@ -48,6 +48,13 @@ impl Execution {
                 Ok(StepReply::Xattr(value))
             }
             Step::ListXattrs { target } => self.list_xattrs(worker, target),
+            Step::Access { target, rights } => self.access(worker, target, *rights),
+            Step::Explain {
+                target,
+                directory,
+                who,
+                rights,
+            } => self.explain(worker, target, directory.as_ref(), who, *rights),
             _ => unreachable!("the dispatcher sends only these here"),
         }
     }
@@ -310,6 +317,44 @@ impl Execution {
         // if the contents are left out: the client may have had it before, and goes on believing.
         let bytes = self.inline(worker, &place, &attributes, bytes_max)?;
         Some((bytes, attributes, lease))
+    }
+
+    /// Whether the caller may, for clients whose kernel does not judge.
+    fn access(&mut self, worker: &Worker, target: &Target, rights: u8) -> Result<StepReply, Stop> {
+        let place = self.target(target)?;
+        let tree = &place.volume.tree;
+        let wanted = Rights {
+            read: rights & 4 != 0,
+            write: rights & 2 != 0,
+            execute: rights & 1 != 0,
+        };
+        if wanted != Rights::default() {
+            tree.check_access(self.by(worker), &place.inner, wanted)?;
+        }
+        let is_rich = tree.export().is_some_and(Export::is_rich);
+        Ok(StepReply::Access { is_rich })
+    }
+
+    fn explain(
+        &mut self,
+        worker: &Worker,
+        target: &Target,
+        directory: Option<&Target>,
+        who: &Principal,
+        rights: u32,
+    ) -> Result<StepReply, Stop> {
+        let place = self.target(target)?;
+        let directory = directory.map(|target| self.target(target)).transpose()?;
+        let rights = acl::Rights::from_bits(rights).ok_or(FsError::Invalid)?;
+        let export = place.volume.tree.export().ok_or(FsError::NotSupported)?;
+        let by = self.by(worker);
+        let directory = directory.as_ref().map(|place| &place.inner);
+        let explained =
+            export.explain(by.worker, by.who, (&place.inner, directory), who, rights)?;
+        let explanation = crate::rich::explanation(explained);
+        let entry = explanation.entry.as_ref();
+        self.take_body(entry.map_or(0, |entry| entry.text.len()))?;
+        Ok(StepReply::Explained(explanation))
     }
 
     fn list_xattrs(&mut self, worker: &Worker, target: &Target) -> Result<StepReply, Stop> {

@@ -34,8 +34,8 @@ use crate::session::{Session, SessionKey};
 use crate::tree::{By, Cutting, Held};
 use crate::volume::Volume;
 use base::limits::{
-    DATA_BYTES_MAX, FRAME_BODY_BYTES_MAX, FRAME_PAYLOAD_BYTES_MAX, LINK_TARGET_BYTES_MAX,
-    XATTR_BYTES_MAX,
+    ACL_TEXT_BYTES_MAX, DATA_BYTES_MAX, FRAME_BODY_BYTES_MAX, FRAME_PAYLOAD_BYTES_MAX,
+    LINK_TARGET_BYTES_MAX, XATTR_BYTES_MAX,
 };
 use base::{FsError, Handle, Node, Principal, RequestId};
 use bytes::{Bytes, BytesMut};
@@ -168,6 +168,8 @@ pub(crate) fn changes(compound: &Compound) -> bool {
                 | Step::TestLock { .. }
                 | Step::Layout { .. }
                 | Step::After { .. }
+                | Step::Access { .. }
+                | Step::Explain { .. }
         )
     })
 }
@@ -196,6 +198,7 @@ pub(crate) fn reply_estimate<'s>(steps: impl Iterator<Item = &'s Step>) -> usize
         Step::ReadDirectory { entries_max, .. } => *entries_max as usize * 256,
         Step::GetXattr { .. } | Step::ListXattrs { .. } => XATTR_BYTES_MAX,
         Step::ReadLink { .. } => LINK_TARGET_BYTES_MAX,
+        Step::Explain { .. } => ACL_TEXT_BYTES_MAX + SMALL_REPLY_BYTES,
         _ => 256,
     });
     bytes
@@ -355,7 +358,9 @@ impl Execution {
             | Step::Fetch { .. }
             | Step::StatFileSystem { .. }
             | Step::GetXattr { .. }
-            | Step::ListXattrs { .. } => self.look(worker, step),
+            | Step::ListXattrs { .. }
+            | Step::Access { .. }
+            | Step::Explain { .. } => self.look(worker, step),
             Step::Open { .. }
             | Step::Close { .. }
             | Step::Read { .. }

@@ -121,6 +121,22 @@ pub enum AdminRequest {
         /// The most that is read.
         bytes_per_second: Option<u64>,
     },
+    /// How it is with a volume's rich ACLs. Answer: `Acl`.
+    AclStatus {
+        /// Its name.
+        #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
+        name: String,
+    },
+    /// Turns a volume's rich ACLs on or off. Answer: `Acl`.
+    AclSwitch {
+        /// Its name.
+        #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
+        name: String,
+        /// Whether they are to be on.
+        on: bool,
+        /// Only check.
+        dry_run: bool,
+    },
 }
 
 /// A volume in a list.
@@ -249,6 +265,8 @@ pub enum AdminReply {
         #[serde(deserialize_with = "crate::bounded::text::<ADMIN_TEXT_BYTES_MAX, _>")]
         message: String,
     },
+    /// How it is with rich ACLs, or would be.
+    Acl(super::AclSummary),
 }
 
 /// Why administration failed.

@@ -39,6 +39,8 @@ enum Answer {
     XattrNames,
     Lock,
     Layout,
+    Access,
+    Explained,
 }
 
 /// What the reply to a request may be.
@@ -153,13 +155,25 @@ impl Answer {
             Step::StatFileSystem { .. } => Self::FileSystem,
             Step::GetXattr { .. } => Self::Xattr,
             Step::ListXattrs { .. } => Self::XattrNames,
-            Step::TestLock { .. } => Self::Lock,
             Step::Close { .. }
             | Step::After { .. }
             | Step::SyncDirectory { .. }
             | Step::SyncFileSystem { .. }
             | Step::Lock { .. }
-            | Step::ReleaseLocks { .. } => Self::Done,
+            | Step::TestLock { .. }
+            | Step::ReleaseLocks { .. }
+            | Step::Access { .. }
+            | Step::Explain { .. } => Self::to_rest(step),
+        }
+    }
+
+    /// As [`Self::to`], of locks and rights, and of what has no more to say than that it is done.
+    fn to_rest(step: &Step) -> Self {
+        match step {
+            Step::TestLock { .. } => Self::Lock,
+            Step::Access { .. } => Self::Access,
+            Step::Explain { .. } => Self::Explained,
+            _ => Self::Done,
         }
     }
 
@@ -168,6 +182,8 @@ impl Answer {
         match (self, reply) {
             (Self::Done, StepReply::Done)
             | (Self::FileSystem, StepReply::FileSystem(_))
+            | (Self::Access, StepReply::Access { .. })
+            | (Self::Explained, StepReply::Explained(_))
             | (Self::Xattr, StepReply::Xattr(_)) => true,
             (Self::Attributes, StepReply::Attributes { attributes, .. }) => {
                 are_possible(attributes)

@@ -586,6 +586,27 @@ pub enum Step {
         #[serde(deserialize_with = "crate::bounded::list::<AFTER_REQUESTS_MAX, _, _>")]
         requests: Vec<RequestId>,
     },
+    /// Whether the caller may do all of `rights` with an inode; else `AccessDenied`. For clients
+    /// whose kernel does not judge. Answer: `Access`.
+    Access {
+        /// The inode.
+        target: Target,
+        /// 4 reading, 2 writing, 1 executing or searching; none to learn about the volume alone.
+        rights: u8,
+    },
+    /// Whether somebody may do all of `rights` with an inode, and what decides; for who may read
+    /// its ACL. Answer: `Explained`.
+    Explain {
+        /// The inode.
+        target: Target,
+        /// The directory that has its name; what it says about a removal counts, too.
+        directory: Option<Target>,
+        /// Who.
+        #[serde(deserialize_with = "crate::bounded::principal")]
+        who: Principal,
+        /// As in NFSv4.
+        rights: u32,
+    },
 }
 
 /// What a layout is asked for.
@@ -749,4 +770,11 @@ pub enum StepReply {
     Lock(Option<LockRange>),
     /// Where a file's contents lie.
     Layout(FileLayout),
+    /// It is allowed.
+    Access {
+        /// Whether the volume has rich ACLs: then mode bits and POSIX ACLs do not say all.
+        is_rich: bool,
+    },
+    /// What decides.
+    Explained(super::Explanation),
 }

@@ -4,6 +4,7 @@
 //! enum would silently change the wire. New variants go to the end; what they need is negotiated as
 //! a [`Features`] bit, and a changed meaning raises [`crate::version::WireVersion`].
 
+mod acl;
 mod admin;
 mod cluster;
 mod expected;
@@ -13,6 +14,7 @@ mod notice;
 mod object;
 mod reserve;
 
+pub use acl::{AclEntryText, AclGrounds, AclLine, AclSummary, Explanation};
 pub use admin::{
     AdminError, AdminReply, AdminRequest, CredentialKind, CredentialSummary, JoinTerms,
     ServerStatus, SessionSummary, VolumeKind, VolumeSummary, WorkerSummary,

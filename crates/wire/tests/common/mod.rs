@@ -9,6 +9,7 @@
 pub(crate) mod generate;
 #[macro_use]
 pub(crate) mod samples;
+pub(crate) mod acl_samples;
 pub(crate) mod cluster_samples;
 pub(crate) mod object_samples;
 pub(crate) mod reserve_samples;

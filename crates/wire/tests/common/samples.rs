@@ -144,12 +144,13 @@ pub(crate) fn steps() -> Vec<Sample> {
     samples.extend(data_steps());
     samples.extend(name_steps());
     samples.extend(other_steps());
+    samples.extend(super::acl_samples::steps(target(), found()));
     names!(samples, Step:
         Attach Lookup Attributes SetAttributes ReadLink Open Create CreateFile Close Read Write
         Commit Allocate Seek CopyRange MakeDirectory MakeNode MakeSymlink Link Remove
         RemoveDirectory Rename ReadDirectory Fetch StatFileSystem GetXattr SetXattr ListXattrs
         RemoveXattr SyncDirectory SyncFileSystem Lock TestLock ReleaseLocks Layout
-        Wrote Extend After
+        Wrote Extend After Access Explain
     )
 }
 
@@ -354,9 +355,10 @@ fn other_steps() -> Vec<Step> {
 pub(crate) fn step_replies() -> Vec<Sample> {
     let mut samples = attribute_replies();
     samples.extend(data_replies());
+    samples.extend(super::acl_samples::replies());
     names!(samples, StepReply:
         Done Attached Found Attributes LinkTarget Created Data Written Position Removed Renamed
-        Directory Contents FileSystem Xattr XattrNames Lock Layout
+        Directory Contents FileSystem Xattr XattrNames Lock Layout Access Explained
     )
 }
 
@@ -633,10 +635,16 @@ pub(crate) fn admin_requests() -> Vec<Sample> {
             store: Some(StoreId([5; 16])),
             bytes_per_second: Some(50_000_000),
         },
+        AdminRequest::AclStatus { name: name() },
+        AdminRequest::AclSwitch {
+            name: name(),
+            on: true,
+            dry_run: false,
+        },
     ];
     names!(samples, AdminRequest:
         Status VolumeList VolumeShow VolumeCreate VolumeDelete JoinCreate CredentialList
-        CredentialRevoke Scrub
+        CredentialRevoke Scrub AclStatus AclSwitch
     )
 }
 
@@ -686,8 +694,9 @@ pub(crate) fn admin_replies() -> Vec<Sample> {
             code: AdminError::InUse,
             message: "busy".into(),
         },
+        AdminReply::Acl(super::acl_samples::summary()),
     ];
-    names!(samples, AdminReply: Done Status Volumes JoinSecret Credentials Failed)
+    names!(samples, AdminReply: Done Status Volumes JoinSecret Credentials Failed Acl)
 }
 
 /// Enums without fields (and the few small ones with), which messages are made of.
@@ -727,6 +736,10 @@ pub(crate) fn words() -> Vec<Sample> {
         words!(AllocateMode: Extend KeepSize PunchHole ZeroRange ZeroRangeKeepSize),
         words!(SeekWhat: Data Hole),
         words!(RenameMode: Replace NoReplace Exchange),
+        words!(AclGrounds:
+            Superuser OwnerBits GroupBits OthersBits PosixEntry Groups RichEntry Owner Mode Nothing
+            Unreadable Sticky
+        ),
         words!(LockKind: Flock Posix),
         words!(LockMode: Shared Exclusive Unlock),
         words!(ConnectionRole: Main Bulk Enrolment),

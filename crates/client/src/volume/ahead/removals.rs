@@ -98,7 +98,7 @@ impl Volume {
     }
 
     fn remove_ahead(&self, who: &Principal, parent: NodeId, name: &Name) -> Option<()> {
-        if !self.transport.leases_hold() {
+        if !self.transport.leases_hold() || self.is_rich() {
             return None;
         }
         let mut nodes = self.nodes();

@@ -293,4 +293,12 @@ fn other_answers_are_possible_ones() {
     assert!(answers(enter(), attached(FileKind::Directory), 0));
     assert!(!answers(enter(), attached(FileKind::File), 0));
     assert!(!answers(enter(), StepReply::Done, 0));
+    let access = || Step::Access {
+        target: target(),
+        rights: 4,
+    };
+    // Nothing else is a permission.
+    assert!(answers(access(), StepReply::Access { is_rich: true }, 0));
+    assert!(!answers(access(), StepReply::Done, 0));
+    assert!(!answers(seek(), StepReply::Access { is_rich: true }, 0));
 }

@@ -1,0 +1,367 @@
+//! Rich ACLs of exported volumes: turned on and off, set and taken away by clients, explained, and
+//! each edit written down.
+//!
+//! # Turning on
+//!
+//! The volume's record says it, durable before it is answered, and the export looks at one flag
+//! ([`export::Export::set_rich`]). No file is touched, so it takes the same time whatever their
+//! number. Clients have their leases called back, because what they were told of rights is not so
+//! any more; mounts stay.
+//!
+//! # What is written down
+//!
+//! Every edit that makes a rich ACL the truth of a file, replaces one, or goes back, is a line in
+//! `acl/VOLUME.log` of the data directory, on the disk before the client is answered. It says when,
+//! who, where the file lay, and who gains and loses what. What somebody in several groups may do at
+//! once from then on, which the kernel had refused, is said with the first edit. The file is put
+//! aside at 8 MiB, and one such is kept.
+
+use crate::admin::cut;
+use crate::core::Core;
+use crate::data::RegistryError;
+use crate::volume::{Volume, tag};
+use ::acl::{Change, Id, Origin, Rights, UnixIds};
+use base::limits::{ACL_AUDIT_BYTES_MAX, ACL_AUDIT_LINES_PER_REPLY_MAX, ACL_TEXT_BYTES_MAX};
+use base::{FsError, Principal};
+use export::{AclEdit, Explained, Export, Grounds, Names};
+use nix::unistd::{Group, User};
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use wire::message::{
+    AclEntryText, AclGrounds, AclLine, AclSummary, AdminError, AdminReply, Explanation,
+};
+
+/// Name of the directory.
+const DIRECTORY: &str = "acl";
+/// What a line says when a rich ACL became the truth, and when it ceased to be.
+const BECAME_RICH: &str = " posix->rich ";
+const WENT_BACK: &str = " rich->posix ";
+const STAYED_RICH: &str = " rich->rich ";
+
+type Outcome = Result<AdminReply, (AdminError, String)>;
+
+/// Turns the rich ACLs of a volume on or off.
+pub(crate) fn switch(core: &Arc<Core>, name: &str, on: bool, dry_run: bool) -> Outcome {
+    let volume = find(core, name)?;
+    let export = export_of(&volume)?;
+    if on {
+        export.check_rich().map_err(|error| {
+            let why = match error {
+                FsError::NotSupported => "its file system keeps no attributes of that kind",
+                FsError::NotPermitted => {
+                    "the server may not set attributes of that kind; run it \
+                                          as root, with CAP_SYS_ADMIN"
+                }
+                _ => "its file system cannot be asked",
+            };
+            (
+                AdminError::Invalid,
+                format!("{name} cannot have rich ACLs: {why}"),
+            )
+        })?;
+    }
+    if !dry_run {
+        let changed = core.registry().set_rich(name, on);
+        changed.map_err(|error| match &error {
+            RegistryError::NotFound => (AdminError::NotFound, error.to_string()),
+            _ => (AdminError::Io, error.to_string()),
+        })?;
+        export.set_rich(on);
+        let tag = tag(volume.id);
+        core.caching
+            .changed_all(|handle| handle.as_bytes().starts_with(&tag));
+        tracing::info!(name, on, "rich ACLs switched");
+    }
+    let mut summary = summary(&volume, export);
+    summary.is_on = on;
+    Ok(AdminReply::Acl(summary))
+}
+
+/// How it is with the rich ACLs of a volume.
+pub(crate) fn status(core: &Arc<Core>, name: &str) -> Outcome {
+    let volume = find(core, name)?;
+    let export = export_of(&volume)?;
+    Ok(AdminReply::Acl(summary(&volume, export)))
+}
+
+fn find(core: &Core, name: &str) -> Result<Arc<Volume>, (AdminError, String)> {
+    core.volumes.by_name(name).map_err(|error| match error {
+        FsError::NotFound => (AdminError::NotFound, format!("there is no volume {name:?}")),
+        _ => (AdminError::Io, format!("volume {name:?} cannot be served")),
+    })
+}
+
+fn export_of(volume: &Volume) -> Result<&Export, (AdminError, String)> {
+    let export = volume.tree.export();
+    export.ok_or_else(|| {
+        let why = format!(
+            "{} is a parallel volume, which has POSIX ACLs alone",
+            volume.name
+        );
+        (AdminError::Invalid, why)
+    })
+}
+
+fn summary(volume: &Volume, export: &Export) -> AclSummary {
+    let figures = export.rich_figures();
+    let mut summary = AclSummary {
+        is_on: export.is_rich(),
+        views: figures.views,
+        judged: figures.judged,
+        refused: figures.refused,
+        kept: figures.kept,
+        ..AclSummary::default()
+    };
+    if let Some(audit) = &volume.audit {
+        audit.describe(&mut summary);
+    }
+    summary
+}
+
+/// Users and groups of this machine.
+pub(crate) struct LocalNames;
+
+impl Names for LocalNames {
+    fn find(&self, name: &str, is_group: bool) -> Option<Id> {
+        match is_group {
+            true => {
+                let group = Group::from_name(name).ok().flatten()?;
+                Some(Id::Group(group.gid.as_raw()))
+            }
+            false => {
+                let user = User::from_name(name).ok().flatten()?;
+                Some(Id::User(user.uid.as_raw()))
+            }
+        }
+    }
+}
+
+/// What decides, for the wire.
+pub(crate) fn explanation(explained: Explained) -> Explanation {
+    let grounds = match explained.grounds {
+        Grounds::Superuser => AclGrounds::Superuser,
+        Grounds::OwnerBits => AclGrounds::OwnerBits,
+        Grounds::GroupBits => AclGrounds::GroupBits,
+        Grounds::OthersBits => AclGrounds::OthersBits,
+        Grounds::PosixEntry => AclGrounds::PosixEntry,
+        Grounds::Groups => AclGrounds::Groups,
+        Grounds::RichEntry => AclGrounds::RichEntry,
+        Grounds::Owner => AclGrounds::Owner,
+        Grounds::Mode => AclGrounds::Mode,
+        Grounds::Nothing => AclGrounds::Nothing,
+        Grounds::Unreadable => AclGrounds::Unreadable,
+        Grounds::Sticky => AclGrounds::Sticky,
+    };
+    let entry = explained.entry.map(|(place, text)| AclEntryText {
+        place,
+        text: cut(text, ACL_TEXT_BYTES_MAX),
+    });
+    Explanation {
+        is_allowed: explained.is_allowed,
+        is_rich: explained.origin == Origin::Rich,
+        rights: explained.rights.bits(),
+        grounds,
+        entry,
+        is_directorys: explained.is_directorys,
+    }
+}
+
+/// What was done with the rich ACLs of a volume, written down.
+pub(crate) struct Audit {
+    path: PathBuf,
+    log: Mutex<Option<Log>>,
+}
+
+/// The file, and what it says in sum.
+struct Log {
+    file: File,
+    bytes: u64,
+    edits: u64,
+    became_rich: u64,
+    went_back: u64,
+    last: VecDeque<String>,
+}
+
+impl Audit {
+    /// That of a volume, in the server's data directory. Nothing is read or made before it is
+    /// needed.
+    pub(crate) fn new(data: &Path, volume: base::VolumeId) -> Self {
+        Self {
+            path: data.join(DIRECTORY).join(format!("{volume}.log")),
+            log: Mutex::new(None),
+        }
+    }
+
+    /// Writes an edit down; durable when it returns. Blocks, and needs the server's identity.
+    pub(crate) fn note(&self, who: &Principal, edit: &AclEdit) -> io::Result<()> {
+        let line = line(who, edit, SystemTime::now());
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        if log
+            .as_ref()
+            .is_some_and(|log| log.bytes >= ACL_AUDIT_BYTES_MAX)
+        {
+            fs::rename(&self.path, self.path.with_extension("old"))?;
+            *log = None;
+        }
+        let log = match &mut *log {
+            Some(log) => log,
+            none => none.insert(Log::open(&self.path)?),
+        };
+        log.file.write_all(format!("{line}\n").as_bytes())?;
+        log.file.sync_data()?;
+        log.count(line);
+        Ok(())
+    }
+
+    fn describe(&self, summary: &mut AclSummary) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        if log.is_none() && !self.path.exists() {
+            return;
+        }
+        let log = match &mut *log {
+            Some(log) => log,
+            none => match Log::open(&self.path) {
+                Ok(log) => none.insert(log),
+                Err(error) => {
+                    tracing::warn!(%error, path = %self.path.display(), "cannot be read");
+                    return;
+                }
+            },
+        };
+        summary.edits = log.edits;
+        summary.became_rich = log.became_rich;
+        summary.went_back = log.went_back;
+        summary.last = log.last.iter().cloned().map(AclLine).collect();
+    }
+}
+
+impl Log {
+    fn open(path: &Path) -> io::Result<Self> {
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        let mut options = OpenOptions::new();
+        let file = options.create(true).append(true).mode(0o600).open(path)?;
+        let mut log = Self {
+            file,
+            bytes: 0,
+            edits: 0,
+            became_rich: 0,
+            went_back: 0,
+            last: VecDeque::new(),
+        };
+        for path in [path.with_extension("old"), path.to_owned()] {
+            log.bytes = 0;
+            let Ok(file) = File::open(path) else { continue };
+            for line in BufReader::new(file).lines() {
+                log.count(cut(line?, ACL_TEXT_BYTES_MAX));
+            }
+        }
+        Ok(log)
+    }
+
+    fn count(&mut self, line: String) {
+        self.bytes += line.len() as u64 + 1;
+        self.edits += 1;
+        self.became_rich += u64::from(line.contains(BECAME_RICH));
+        self.went_back += u64::from(line.contains(WENT_BACK));
+        if self.last.len() == ACL_AUDIT_LINES_PER_REPLY_MAX {
+            self.last.pop_front();
+        }
+        self.last.push_back(line);
+    }
+}
+
+/// One edit as text: `2026-11-24T12:00:00Z uid 1000 posix->rich "/plans": user 7 +rw -x`.
+fn line(who: &Principal, edit: &AclEdit, now: SystemTime) -> String {
+    let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let what = match (edit.before, edit.after) {
+        (Origin::Posix, _) => BECAME_RICH,
+        (Origin::Rich, Origin::Posix) => WENT_BACK,
+        (Origin::Rich, Origin::Rich) => STAYED_RICH,
+    };
+    let mut text = format!("{seconds} uid {}{what}{:?}", who.uid, edit.path);
+    for change in &edit.changes {
+        text.push_str(&format!("; {}", change_text(change)));
+    }
+    for widening in &edit.widenings {
+        let [one, other] = widening
+            .groups
+            .each_ref()
+            .map(|who| who.to_text(&UnixIds).0);
+        let bits = ["", "x", "w", "wx", "r", "rx", "rw", "rwx"];
+        let bits = bits.get(usize::from(widening.bits)).unwrap_or(&"");
+        text.push_str(&format!(
+            "; who is in {one} and {other} now also gets {bits} at once"
+        ));
+    }
+    cut(text, ACL_TEXT_BYTES_MAX)
+}
+
+fn change_text(change: &Change) -> String {
+    let (name, is_group) = change.who.to_text(&UnixIds);
+    let kind = match (name.ends_with('@'), is_group) {
+        (true, _) => "",
+        (false, true) => "group ",
+        (false, false) => "user ",
+    };
+    let part = |sign: char, rights: Rights| match rights.is_empty() {
+        true => String::new(),
+        false => format!(" {sign}{rights}"),
+    };
+    let (gained, lost) = (part('+', change.gained), part('-', change.lost));
+    format!("{kind}{name}{gained}{lost}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::acl::Who;
+
+    fn edit(before: Origin, after: Origin) -> AclEdit {
+        AclEdit {
+            before,
+            after,
+            path: "/srv/a\nb".to_owned(),
+            changes: vec![Change {
+                who: Who::User(7),
+                gained: Rights::READ_DATA,
+                lost: Rights::EXECUTE,
+            }],
+            widenings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn edits_are_counted_over_restarts_and_shown_in_one_line_each() {
+        let data = tempfile::tempdir().unwrap();
+        let id = base::VolumeId([7; 16]);
+        let who = Principal::alone(1000, 1);
+        let audit = Audit::new(data.path(), id);
+        let mut summary = AclSummary::default();
+        audit.describe(&mut summary);
+        assert_eq!(summary, AclSummary::default());
+        audit
+            .note(&who, &edit(Origin::Posix, Origin::Rich))
+            .unwrap();
+        audit.note(&who, &edit(Origin::Rich, Origin::Rich)).unwrap();
+        drop(audit);
+        let audit = Audit::new(data.path(), id);
+        audit
+            .note(&who, &edit(Origin::Rich, Origin::Posix))
+            .unwrap();
+        audit.describe(&mut summary);
+        assert_eq!(
+            (summary.edits, summary.became_rich, summary.went_back),
+            (3, 1, 1)
+        );
+        let AclLine(first) = &summary.last[0];
+        let rest = first.split_once(' ').unwrap().1;
+        assert_eq!(rest, "uid 1000 posix->rich \"/srv/a\\nb\"; user 7 +r -x");
+    }
+}
