@@ -60,6 +60,7 @@ const TEST: &[Package] = &[
         "qemu-img",
         "another client of NBD, and images of others",
     ),
+    package("nfs4-acl-tools", "nfs4_getfacl", "tests of rich ACLs"),
     package("sqlite3", "sqlite3", "a real application on a mount"),
     package("util-linux", "unshare", "namespaces"),
 ];

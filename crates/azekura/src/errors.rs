@@ -235,6 +235,14 @@ codes! {
     DiskUnwritten = "AZ1013", "the page of this code says what is safe";
     /// No loop device could be had.
     NoLoop = "AZ1014", "without --loop, the disk is a file";
+    /// Rich ACLs are not turned on.
+    AclOff = "AZ1101", "azekura acl enable ADDR/VOLUME turns them on";
+    /// Text that is no ACL, or no entry of one.
+    AclText = "AZ1102", "TYPE:FLAGS:WHO:RIGHTS such as A::aya:rw, or u:aya:rw, or user:aya:read";
+    /// The volume cannot have rich ACLs.
+    AclUnsupported = "AZ1103", "its page says which volumes can";
+    /// Nobody of that name.
+    AclWho = "AZ1104", "`getent passwd` and `getent group` list who is known; numbers do, too";
 }
 
 /// A failure on its way to the user.

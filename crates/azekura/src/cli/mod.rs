@@ -4,6 +4,7 @@
 //! `mount.azekura` and `umount.azekura` (also with `fuse.` before the type) the program takes the
 //! arguments that mount(8) and umount(8) give to their helpers, for lines in fstab.
 
+mod acl;
 mod completions;
 mod cp;
 mod credential;
@@ -79,6 +80,7 @@ enum Command {
     Reserve(reserve::Reserve),
     #[command(subcommand)]
     Disk(disk::Disk),
+    Acl(acl::Acl),
     Doctor(doctor::Doctor),
     Demo(demo::Demo),
     Login(login::Login),
@@ -132,6 +134,7 @@ fn with_config(command: Command, config: &Config, verbose: u8) -> Result<()> {
         Command::Status(command) => command.run(config),
         Command::Reserve(command) => command.run(config),
         Command::Disk(command) => command.run(config, verbose),
+        Command::Acl(command) => command.run(config),
         Command::Doctor(command) => command.run(config),
         Command::Demo(command) => command.run(),
         Command::Login(command) => command.run(config),
@@ -191,7 +194,7 @@ mod tests {
                 .get_arguments()
                 .any(|argument| argument.get_long() == Some(flag))
         };
-        let changing: [&[&str]; 25] = [
+        let changing: [&[&str]; 30] = [
             &["server"],
             &["volume", "create"],
             &["volume", "delete"],
@@ -217,6 +220,11 @@ mod tests {
             &["disk", "detach"],
             &["disk", "commit"],
             &["disk", "reset"],
+            &["acl", "enable"],
+            &["acl", "disable"],
+            &["acl", "set"],
+            &["acl", "plan"],
+            &["acl", "rollback"],
         ];
         let reading: [&[&str]; 19] = [
             &["volume", "list"],
@@ -238,6 +246,10 @@ mod tests {
             &["disk", "diff"],
             &["disk", "check"],
             &["disk", "list"],
+            &["acl", "status"],
+            &["acl", "get"],
+            &["acl", "explain"],
+            &["acl", "plan"],
         ];
         for path in changing {
             assert!(has(path, "dry-run"), "{path:?}");

@@ -14,6 +14,7 @@
 //! | `errors` | what is heard of lost writes |
 //! | `sessions` | how sessions begin and end |
 //! | `rights` | who may do what on a mount |
+//! | `acl` | rich ACLs |
 //! | `silence` | what is answered without a server that is stopped |
 //! | `times` | times of files |
 //! | `memory` | how much of it a mount takes |
@@ -32,6 +33,8 @@
 //! | `managers` | several managers of one cluster, on etcd |
 //! | `terminal` | what is asked on a terminal |
 
+#[cfg(test)]
+mod acl;
 #[cfg(test)]
 mod admin;
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub(super) use options::Options;
 
 use crate::address::VolumeAddress;
 use crate::config::Config;
-use crate::connect::{GOODBYE_TIME_MAX, WayArgs, enter, runtime};
+use crate::connect::{GOODBYE_TIME_MAX, WayArgs, enter, principal, runtime};
 use crate::errors::{Code, Failure, Result, plain_io};
 use crate::mounts::Mounted;
 use crate::{logging, output};
@@ -204,6 +204,10 @@ impl Plan {
             let hint =
                 "the server would find itself when it starts again; choose another directory";
             return Err(Failure::new(Code::MountPoint, message).hint(hint));
+        }
+        // If the server does not say, the kernel judges, by mode bits that never show too much.
+        if let Err(error) = volume.learn_rights(&principal(volume.transport())?).await {
+            tracing::debug!(%error, "the server does not say whether there are rich ACLs");
         }
         if let Some(tickets) = tickets
             && let Err(failure) = ticket::put_to_use(&self.volume, &volume, tickets).await

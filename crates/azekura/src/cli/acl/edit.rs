@@ -1,0 +1,130 @@
+//! What is done to a list: entries before it, entries out of it, or all of it anew.
+
+use super::who::entry;
+use crate::errors::{Code, Failure, Result};
+use acl::{Ace, AceKind, RichAcl};
+
+/// What a command is to do with lists; entries are read for each file, because some rights mean
+/// more in a directory.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct Edit {
+    /// Put an entry first, where nothing goes before it; can be repeated
+    #[arg(short, long, value_name = "ENTRY")]
+    pub(super) add: Vec<String>,
+    /// As --add, in the place of what the list allows the same user or group so far
+    #[arg(short, long, value_name = "ENTRY")]
+    pub(super) modify: Vec<String>,
+    /// Take an entry that is there out; can be repeated
+    #[arg(short = 'x', long, value_name = "ENTRY")]
+    pub(super) remove: Vec<String>,
+    /// The whole list anew, with commas between its entries
+    #[arg(short, long, value_name = "LIST", conflicts_with_all = ["add", "modify", "remove"])]
+    pub(super) set: Option<String>,
+}
+
+impl Edit {
+    /// Allows what `entries` say before anything else does.
+    pub(super) fn granting(entries: Vec<String>) -> Self {
+        Self {
+            add: entries,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.add.is_empty()
+            && self.modify.is_empty()
+            && self.remove.is_empty()
+            && self.set.is_none()
+    }
+
+    /// The list after it.
+    pub(super) fn apply(&self, list: &RichAcl, is_directory: bool) -> Result<RichAcl> {
+        let read = |texts: &[String]| -> Result<Vec<Ace>> {
+            texts.iter().map(|text| entry(text, is_directory)).collect()
+        };
+        if let Some(set) = &self.set {
+            let texts = set.split([',', '\n']).map(str::trim);
+            let texts: Vec<String> = texts.filter(|t| !t.is_empty()).map(str::to_owned).collect();
+            return made(read(&texts)?);
+        }
+        let mut aces = list.aces().to_vec();
+        for gone in read(&self.remove)? {
+            let place = aces.iter().position(|ace| *ace == gone);
+            let place = place.ok_or_else(|| {
+                Failure::new(
+                    Code::AclText,
+                    "an entry that is to be taken out is not there",
+                )
+                .hint("azekura acl get shows the entries; name one as a whole")
+            })?;
+            aces.remove(place);
+        }
+        let modified = read(&self.modify)?;
+        for ace in &modified {
+            let kept = |old: &Ace| {
+                old.kind != AceKind::Allow || old.who != ace.who || old.flags != ace.flags
+            };
+            aces.retain(kept);
+        }
+        let first = read(&self.add)?.into_iter().chain(modified);
+        made(first.chain(aces).collect())
+    }
+}
+
+fn made(aces: Vec<Ace>) -> Result<RichAcl> {
+    RichAcl::new(aces).map_err(|error| Failure::new(Code::AclText, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use acl::UnixIds;
+
+    fn list(texts: &[&str]) -> RichAcl {
+        let aces = texts.iter().map(|text| entry(text, false).unwrap());
+        RichAcl::new(aces.collect()).unwrap()
+    }
+
+    fn texts(list: &RichAcl) -> Vec<String> {
+        list.aces()
+            .iter()
+            .map(|ace| ace.to_text(&UnixIds))
+            .collect()
+    }
+
+    #[test]
+    fn entries_come_first_take_the_place_of_others_and_go() {
+        let before = list(&["A::7:r", "D::7:w", "A::EVERYONE@:r"]);
+        let own = |text: &str| vec![text.to_owned()];
+        let added = Edit::granting(own("A::8:r")).apply(&before, false).unwrap();
+        assert_eq!(
+            texts(&added),
+            ["A::8:r", "A::7:r", "D::7:w", "A::EVERYONE@:r"]
+        );
+        let modify = Edit {
+            modify: own("A::7:x"),
+            ..Edit::default()
+        };
+        let modified = modify.apply(&before, false).unwrap();
+        assert_eq!(texts(&modified), ["A::7:x", "D::7:w", "A::EVERYONE@:r"]);
+        let remove = Edit {
+            remove: own("D::7:w"),
+            ..Edit::default()
+        };
+        let removed = remove.apply(&before, false).unwrap();
+        assert_eq!(texts(&removed), ["A::7:r", "A::EVERYONE@:r"]);
+        assert_eq!(
+            remove.apply(&removed, false).unwrap_err().code(),
+            Code::AclText
+        );
+        let set = Edit {
+            set: Some("A::OWNER@:rw,\n A::9:r".to_owned()),
+            ..Edit::default()
+        };
+        assert_eq!(
+            texts(&set.apply(&before, false).unwrap()),
+            ["A::OWNER@:rw", "A::9:r"]
+        );
+    }
+}

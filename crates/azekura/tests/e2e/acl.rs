@@ -1,0 +1,373 @@
+//! Rich ACLs of an exported volume, with the tools that people have: nfs4_getfacl and nfs4_setfacl,
+//! getfacl and setfacl, and our own command.
+
+use crate::common::{Scene, obstacle, run, text};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Users and a group without names here.
+const OWNER: u32 = 62_001;
+const AYA: u32 = 62_002;
+const OTHER: u32 = 62_003;
+const AUDIT: u32 = 62_004;
+
+/// A shell command as a user, in a group if one is named.
+fn shell(uid: u32, group: Option<u32>, directory: &Path, script: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={uid}"));
+    command.arg(format!("--regid={uid}"));
+    match group {
+        Some(group) => command.arg(format!("--groups={group}")),
+        None => command.arg("--clear-groups"),
+    };
+    command.args(["sh", "-c", script]);
+    command.current_dir(directory).env("LC_ALL", "C");
+    command
+}
+
+#[track_caller]
+fn may(uid: u32, group: Option<u32>, directory: &Path, script: &str) -> bool {
+    run(&mut shell(uid, group, directory, script))
+        .status
+        .success()
+}
+
+/// Everything about a tree's modes and POSIX ACLs, and what lies beside its files.
+fn posix_of(directory: &Path) -> String {
+    let script = "getfacl -R -n . 2>/dev/null; find . | sort | \
+                  xargs getfattr -h -d -m 'security.azekura|system' -e hex 2>/dev/null";
+    run(&mut shell(0, None, directory, script)).ok()
+}
+
+/// A server with an old tree, which has POSIX ACLs.
+struct Office {
+    scene: Scene,
+    volume: String,
+}
+
+impl Office {
+    fn new() -> Self {
+        let scene = Scene::new();
+        let top = scene.path("export");
+        for directory in ["", "export"] {
+            let mode = Permissions::from_mode(0o755);
+            fs::set_permissions(scene.path(directory), mode).unwrap();
+        }
+        fs::create_dir(top.join("plans")).unwrap();
+        fs::write(top.join("plans/q3.xlsx"), "figures").unwrap();
+        for path in ["plans", "plans/q3.xlsx"] {
+            chown(top.join(path), Some(OWNER), Some(OWNER)).unwrap();
+        }
+        let script =
+            format!("setfacl -m u:{AYA}:r,o::- plans/q3.xlsx; setfacl -m u:{AYA}:rx plans");
+        run(&mut shell(0, None, &top, &script)).ok();
+        let volume = scene.volume();
+        Self { scene, volume }
+    }
+
+    fn export(&self) -> PathBuf {
+        self.scene.path("export")
+    }
+
+    fn file(&self, path: &str) -> String {
+        format!("{}:/{path}", self.volume)
+    }
+
+    #[track_caller]
+    fn acl(&self, arguments: &[&str]) -> String {
+        let all: Vec<&str> = ["acl"].iter().chain(arguments).copied().collect();
+        self.scene.azekura(&all).ok()
+    }
+
+    #[track_caller]
+    fn json(&self, arguments: &[&str]) -> Value {
+        let all: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
+        serde_json::from_str(&self.acl(&all)).unwrap()
+    }
+
+    fn explained(&self, path: &str, user: u32, want: &str) -> Value {
+        let (file, user) = (self.file(path), user.to_string());
+        self.json(&["explain", &file, "--as", &user, "--want", want])
+    }
+}
+
+#[test]
+fn a_share_moves_to_rich_acls_on_a_working_day() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let mut office = Office::new();
+    // Somebody is at work already, and stays on.
+    let before = office.scene.mount("before", &["--allow-other"]);
+    let posix = posix_of(&office.export());
+    assert!(may(AYA, None, &before, "cat plans/q3.xlsx"));
+    let volume = office.volume.clone();
+    office.acl(&["enable", &volume]);
+    assert_eq!(posix_of(&office.export()), posix, "no file was touched");
+    let by = office.explained("plans/q3.xlsx", AYA, "read");
+    assert_eq!(
+        (by["allowed"].clone(), by["origin"].clone()),
+        (true.into(), "posix".into())
+    );
+    assert_eq!(by["entry"]["text"], format!("user:{AYA}:r--"));
+    let by = office.explained("plans/q3.xlsx", AYA, "delete");
+    assert_eq!(
+        (by["allowed"].clone(), by["decided_at"].clone()),
+        (false.into(), "directory".into())
+    );
+
+    let after = office.scene.mount("after", &["--allow-other"]);
+    for mount in [&before, &after] {
+        let shown = run(&mut shell(AYA, None, mount, "nfs4_getfacl plans/q3.xlsx")).ok();
+        assert!(shown.contains(&format!("A::{AYA}:r")), "{shown}");
+        let shown = run(&mut shell(AYA, None, mount, "getfacl -n plans/q3.xlsx")).ok();
+        assert!(shown.contains(&format!("user:{AYA}:r--")), "{shown}");
+    }
+    // The first explicit edit, by the owner's own tool: Aya may remove the file.
+    let grant = format!("nfs4_setfacl -a A::{AYA}:d plans/q3.xlsx");
+    assert!(!may(AYA, None, &after, &grant), "not hers");
+    run(&mut shell(OWNER, None, &after, &grant)).ok();
+    let by = office.explained("plans/q3.xlsx", AYA, "delete");
+    assert_eq!(
+        (by["allowed"].clone(), by["origin"].clone()),
+        (true.into(), "rich".into())
+    );
+    assert_eq!(by["entry"]["text"], format!("A::{AYA}:d"));
+    let status = office.json(&["status", &volume]);
+    assert_eq!(
+        (&status["enabled"], &status["stored"]),
+        (&true.into(), &1.into()),
+        "{status}"
+    );
+    let line = status["last_edits"][0].as_str().unwrap();
+    assert!(
+        line.contains("posix->rich") && line.contains(&format!("user {AYA} +d")),
+        "{line}"
+    );
+
+    let plan = [
+        "plan",
+        &volume,
+        "--grant",
+        &format!("g:{AUDIT}:r"),
+        "--recursive",
+    ];
+    let plan = office.json(&plan);
+    assert_eq!(
+        (&plan["files"], &plan["would_change"]),
+        (&3.into(), &3.into()),
+        "{plan}"
+    );
+    assert_eq!(plan["would_become_rich"], 2, "{plan}");
+
+    // The kernel of the mount from before judges by mode bits; of the other it does not.
+    assert!(!may(AYA, None, &before, "rm -f plans/q3.xlsx"));
+    assert!(!may(OTHER, None, &after, "rm -f plans/q3.xlsx"));
+    assert!(may(AYA, None, &after, "rm -f plans/q3.xlsx"));
+    assert!(!office.export().join("plans/q3.xlsx").exists());
+    for mount in [before, after] {
+        office.scene.umount(&mount);
+    }
+}
+
+#[test]
+fn no_users_answer_is_served_to_another() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let mut office = Office::new();
+    let volume = office.volume.clone();
+    office.acl(&["enable", &volume]);
+    let plans = office.file("plans");
+    let entries = format!("A::OWNER@:rwaxDtTcCy,A::{AYA}:rxtcy,A:g:{AUDIT}:xtcy");
+    office.acl(&["set", &plans, "--set", &entries]);
+    let mount = office.scene.mount("m", &["--allow-other"]);
+    let read = "cat plans/q3.xlsx";
+    let list = "ls plans";
+    let enter = "cd plans";
+    // Twice, so that the second answers come from what is known by then.
+    for _ in 0..2 {
+        assert!(may(AYA, None, &mount, read) && may(AYA, None, &mount, list));
+        assert!(!may(OTHER, None, &mount, read) && !may(OTHER, None, &mount, list));
+        assert!(
+            !may(OTHER, None, &mount, enter) && !may(OTHER, None, &mount, "stat plans/q3.xlsx")
+        );
+        assert!(may(OTHER, Some(AUDIT), &mount, enter));
+        assert!(!may(OTHER, Some(AUDIT), &mount, list));
+        assert!(may(OTHER, Some(AUDIT), &mount, "stat plans/q3.xlsx"));
+        assert!(!may(OTHER, Some(AUDIT), &mount, read));
+    }
+    // Between two look-ups the directory is closed to her, from elsewhere.
+    office.acl(&["set", &plans, "--add", &format!("D::{AYA}:x")]);
+    assert!(!may(AYA, None, &mount, read));
+    office.acl(&["set", &plans, "--remove", &format!("D::{AYA}:x")]);
+    assert!(may(AYA, None, &mount, read));
+    // And by a program of the server's machine, which takes some milliseconds to be heard.
+    let closed = office.export().join("plans");
+    fs::set_permissions(&closed, Permissions::from_mode(0)).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while may(AYA, None, &mount, read) {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "chmod 0 is not noticed"
+        );
+    }
+    office.scene.umount(&mount);
+}
+
+#[test]
+fn programs_run_where_they_may_be_run_and_are_read_where_they_may_be_read() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let mut office = Office::new();
+    let volume = office.volume.clone();
+    office.acl(&["enable", &volume]);
+    let program = office.export().join("program");
+    fs::copy("/bin/true", &program).unwrap();
+    chown(&program, Some(OWNER), Some(OWNER)).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
+    let entries = format!("A::OWNER@:rwaxtTcCy,A::{AYA}:xtcy");
+    office.acl(&["set", &office.file("program"), "--set", &entries]);
+    let mount = office.scene.mount("m", &["--allow-other"]);
+    for _ in 0..2 {
+        assert!(may(AYA, None, &mount, "./program"));
+        assert!(!may(AYA, None, &mount, "cat program >/dev/null"));
+        assert!(!may(OTHER, None, &mount, "./program"));
+        assert!(may(AYA, None, &mount, "test -x program"));
+        assert!(!may(AYA, None, &mount, "test -r program"));
+    }
+    office.scene.umount(&mount);
+}
+
+#[test]
+fn new_files_inherit_on_a_mount_and_everything_goes_back_byte_by_byte() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let mut office = Office::new();
+    let volume = office.volume.clone();
+    let posix = posix_of(&office.export());
+    office.acl(&["enable", &volume]);
+    let plans = office.file("plans");
+    office.acl(&["set", &plans, "--add", &format!("A:fd:{AYA}:rwaxtcy")]);
+    office.acl(&[
+        "set",
+        &office.file("plans/q3.xlsx"),
+        "--modify",
+        &format!("u:{OTHER}:rw"),
+    ]);
+    let mount = office.scene.mount("m", &["--allow-other"]);
+    run(&mut shell(
+        AYA,
+        None,
+        &mount,
+        "umask 077; echo new > plans/new; mkdir plans/sub",
+    ))
+    .ok();
+    let made = fs::metadata(office.export().join("plans/new")).unwrap();
+    assert_eq!(made.uid(), AYA);
+    let shown = run(&mut shell(AYA, None, &mount, "nfs4_getfacl plans/new")).ok();
+    assert!(shown.contains(&AYA.to_string()), "{shown}");
+    assert!(!may(OTHER, None, &mount, "cat plans/new"));
+    assert!(may(OTHER, None, &mount, "true"));
+    run(&mut shell(
+        AYA,
+        None,
+        &mount,
+        "rm -r plans/new plans/sub 2>&1; true",
+    ))
+    .ok();
+    run(&mut shell(
+        OWNER,
+        None,
+        &mount,
+        "rm -rf plans/new plans/sub",
+    ))
+    .ok();
+    office.scene.umount(&mount);
+
+    let status = office.json(&["status", &volume]);
+    assert_eq!(status["stored"], 2, "{status}");
+    // A server that is killed loses neither the flag nor what was written down.
+    office.scene.kill();
+    office.scene.start();
+    let status = office.json(&["status", &volume]);
+    assert_eq!(
+        (&status["enabled"], &status["stored"]),
+        (&true.into(), &2.into()),
+        "{status}"
+    );
+    let by = office.explained("plans/q3.xlsx", OTHER, "write");
+    assert_eq!(
+        (&by["allowed"], &by["origin"]),
+        (&true.into(), &"rich".into()),
+        "{by}"
+    );
+
+    let would = office.json(&["rollback", &volume, "--recursive", "--dry-run"]);
+    assert_eq!(would["rolled_back"], 2, "{would}");
+    assert_ne!(posix_of(&office.export()), posix);
+    let done = office.json(&["rollback", &volume, "--recursive"]);
+    assert_eq!(done["rolled_back"], 2, "{done}");
+    assert_eq!(posix_of(&office.export()), posix);
+    office.acl(&["disable", &volume]);
+    let off = office.scene.azekura(&["acl", "get", &office.file("plans")]);
+    assert!(
+        !off.status.success() && off.stderr.contains("AZ1101"),
+        "{}",
+        off.stderr
+    );
+    office.scene.end(Signal::TERM);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_code() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let office = Office::new();
+    let volume = office.volume.clone();
+    let refused = |arguments: &[&str], code: &str| {
+        let all: Vec<&str> = ["acl"].iter().chain(arguments).copied().collect();
+        let outcome = office.scene.azekura(&all);
+        assert!(
+            !outcome.status.success() && outcome.stderr.contains(code),
+            "{}",
+            outcome.stderr
+        );
+    };
+    let file = office.file("plans/q3.xlsx");
+    refused(&["get", &file], "AZ1101");
+    refused(
+        &["enable", &format!("{}/none", office.scene.address())],
+        "AZ0301",
+    );
+    office.acl(&["enable", &volume, "--dry-run"]);
+    refused(&["get", &file], "AZ1101");
+    office.acl(&["enable", &volume]);
+    refused(&["set", &file, "--add", "A::7:q"], "AZ1102");
+    refused(&["set", &file], "AZ1102");
+    refused(&["explain", &file, "--want", "fly"], "AZ1102");
+    refused(&["set", &file, "--add", "u:no-such-user:r"], "AZ1104");
+    refused(&["explain", &file, "--as", "no-such-user"], "AZ1104");
+    refused(&["get", &office.file("none")], "AZ0401");
+    let before = posix_of(&office.export());
+    office.acl(&["set", &file, "--add", "A::7:r", "--dry-run"]);
+    assert_eq!(posix_of(&office.export()), before);
+    assert!(text(&office.export()).ends_with("export"));
+}
+
+#[test]
+fn a_parallel_volume_has_posix_acls_alone() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let scene = Scene::with_store("64MiB");
+    let refused = scene.azekura(&["acl", "enable", &scene.parallel()]);
+    assert!(refused.stderr.contains("AZ1103"), "{}", refused.stderr);
+}
