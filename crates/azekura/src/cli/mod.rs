@@ -80,6 +80,7 @@ enum Command {
     Reserve(reserve::Reserve),
     #[command(subcommand)]
     Disk(disk::Disk),
+    #[command(subcommand)]
     Acl(acl::Acl),
     Doctor(doctor::Doctor),
     Demo(demo::Demo),
@@ -226,7 +227,7 @@ mod tests {
             &["acl", "plan"],
             &["acl", "rollback"],
         ];
-        let reading: [&[&str]; 19] = [
+        let reading: [&[&str]; 23] = [
             &["volume", "list"],
             &["volume", "show"],
             &["ls"],

@@ -208,7 +208,7 @@ fn no_users_answer_is_served_to_another() {
     assert!(may(AYA, None, &mount, read));
     // And by a program of the server's machine, which takes some milliseconds to be heard.
     let closed = office.export().join("plans");
-    fs::set_permissions(&closed, Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&closed, Permissions::from_mode(0o000)).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while may(AYA, None, &mount, read) {
         assert!(

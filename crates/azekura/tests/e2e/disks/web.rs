@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// Its threads end with the process.
@@ -45,7 +45,7 @@ impl Web {
 
 fn serve(
     stream: &TcpStream,
-    directory: &PathBuf,
+    directory: &Path,
     counts: &Mutex<BTreeMap<String, u64>>,
 ) -> Option<()> {
     let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
