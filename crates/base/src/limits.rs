@@ -565,6 +565,30 @@ pub const DISK_RECORD_BYTES_MAX: u64 = 64 << 10;
 pub const DISK_PARENTS_MAX: usize = 16;
 /// Packs of one version: a profile each.
 pub const DISK_PACKS_MAX: usize = 64;
+/// Touches of one profile: a boot of Debian has some 200; a tar of a hundred thousand files that
+/// lie anywhere has this many. A recording that has reached it stays as it is.
+pub const DISK_TOUCHES_MAX: usize = 1 << 17;
+/// Bytes of one profile, of which each 4 KiB are an entry of a table while profiles are merged: a
+/// million entries. Whoever reads more reads an image, and needs no profile for that.
+pub const DISK_PROFILE_BYTES_MAX: u64 = 4 << 30;
+/// A profile's file: each touch has at most 29 bytes.
+pub const DISK_PROFILE_FILE_BYTES_MAX: u64 = 4 << 20;
+/// Chunks of one pack: a boot of Debian has some 300; these are 2 GiB, if they have 32 KiB each.
+pub const DISK_PACK_CHUNKS_MAX: usize = 1 << 16;
+/// What is before the chunks of a pack: the largest profile, and the longest table of 40 bytes for
+/// each chunk.
+pub const DISK_PACK_FRONT_BYTES_MAX: u64 = 32 + DISK_PROFILE_FILE_BYTES_MAX + 40 * (1 << 16);
+/// A pack that is read whole, because its server does not know ranges: it is in memory then. From a
+/// longer one nothing is read.
+pub const DISK_PACK_WHOLE_BYTES_MAX: u64 = 64 << 20;
+/// Requests of one disk that nobody waits for, at a web server: half of all, so that whoever waits
+/// finds the other half free.
+pub const DISK_AHEAD_REQUESTS_MAX: usize = DISK_REQUESTS_MAX / 2;
+/// Bytes, packed, that nobody waits for and that are under way: a gigabit at 100 ms holds 12 MB.
+pub const DISK_AHEAD_BYTES_MAX: u64 = 16 << 20;
+/// Chunks of one image that were fetched ahead and that nobody has read yet: each is noted, with 50
+/// bytes. Beyond, nothing is fetched ahead.
+pub const DISK_AHEAD_CHUNKS_MAX: usize = 1 << 18;
 /// What a publisher says about a version.
 pub const DISK_NOTE_BYTES_MAX: usize = 1024;
 /// Moves of a tag that can be taken back.
@@ -621,6 +645,9 @@ const _: () =
     assert!(DISK_INDEX_CHUNKS_MAX as u64 * (DISK_CHUNK_BYTES_MAX as u64) < DISK_IMAGE_BYTES_MAX);
 const _: () = assert!(NBD_REQUEST_BYTES_MAX <= NBD_CONNECTION_BYTES_MAX);
 const _: () = assert!(2 * NBD_TEXT_BYTES_MAX <= NBD_OPTION_BYTES_MAX);
+const _: () = assert!(DISK_PACK_CHUNKS_MAX == 1 << 16);
+const _: () = assert!(DISK_TOUCHES_MAX as u64 * 29 < DISK_PROFILE_FILE_BYTES_MAX);
+const _: () = assert!(DISK_PACK_FRONT_BYTES_MAX < DISK_PACK_WHOLE_BYTES_MAX);
 const _: () = assert!(DATA_BYTES_MAX as usize <= FRAME_PAYLOAD_BYTES_MAX);
 const _: () = assert!(XATTR_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(OBJECTS_PER_PAGE_MAX * 53 < FRAME_BODY_BYTES_MAX);

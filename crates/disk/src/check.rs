@@ -1,15 +1,20 @@
 //! Checking: is everything there that tags point to, and is it what it should be?
 //!
+//! Trainings are checked as well: index, fronts of packs, and the chunks of the trained index. What
+//! a pack has behind its front is looked at by whoever reads it.
+//!
 //! Works on any source, also on a web server: tags are named by the caller, because a web server
 //! does not list them.
 
 use crate::chunk::{ChunkSpec, packed_bytes_max, unpack};
 use crate::error::DiskError;
+use crate::index::Index;
 use crate::manifest::{Manifest, Tag, TagRecord};
 use crate::name::FileName;
 use crate::repository::Repository;
 use crate::signed::Trust;
 use crate::source::{Part, Source};
+use crate::training::Training;
 use base::limits::DISK_FINDINGS_MAX;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -76,19 +81,26 @@ pub fn check(
     // With the tag for which each is needed first.
     let mut chunks = BTreeMap::new();
     for tag in tags {
-        match specs(source, tag, &how.trust) {
-            Ok(specs) => {
-                report.versions += 1;
-                for spec in specs {
-                    chunks.entry(spec).or_insert(tag);
-                }
-            }
-            Err(error) => report.add(Finding {
-                file: tag.file(),
+        let mut found = |file: FileName, error: DiskError| {
+            report.add(Finding {
+                file,
                 problem: error.to_string(),
                 tag: tag.clone(),
                 chunk: None,
-            }),
+            });
+        };
+        let indexes = match indexes(source, tag, &how.trust, &mut found) {
+            Ok(indexes) => indexes,
+            Err(error) => {
+                found(tag.file(), error);
+                continue;
+            }
+        };
+        report.versions += 1;
+        for index in indexes {
+            for number in 0..index.chunk_count() {
+                chunks.entry(index.spec(number)).or_insert(tag);
+            }
         }
     }
     if how.read_chunks {
@@ -98,12 +110,35 @@ pub fn check(
     report
 }
 
-fn specs(source: &dyn Source, tag: &Tag, trust: &Trust) -> Result<Vec<ChunkSpec>, DiskError> {
+/// The indexes of what a tag points to: the manifest's, and the one that was trained. What is wrong
+/// with a training is a finding, and the image can be read all the same.
+fn indexes(
+    source: &dyn Source,
+    tag: &Tag,
+    trust: &Trust,
+    found: &mut dyn FnMut(FileName, DiskError),
+) -> Result<Vec<Index>, DiskError> {
     let version = TagRecord::read(source, tag, trust)?.version();
-    let index = Manifest::read(source, version, trust)?.read_index(source)?;
-    Ok((0..index.chunk_count())
-        .map(|number| index.spec(number))
-        .collect())
+    let manifest = Manifest::read(source, version, trust)?;
+    let mut indexes = vec![manifest.read_index(source)?];
+    let training = match Training::find(source, version, trust) {
+        Ok(None) => return Ok(indexes),
+        Ok(Some(training)) => training,
+        Err(error) => {
+            found(Training::file_of(version), error);
+            return Ok(indexes);
+        }
+    };
+    match training.read_index(source, &manifest) {
+        Ok(index) => indexes.push(index),
+        Err(error) => found(training.index_file(), error),
+    }
+    for pack in training.packs() {
+        if let Err(error) = pack.read_front(source) {
+            found(pack.file(), error);
+        }
+    }
+    Ok(indexes)
 }
 
 fn read_all(

@@ -11,6 +11,7 @@ use crate::error::Damage;
 use base::limits::DISK_CHUNK_BYTES_MAX;
 use bytes::Bytes;
 use ring::digest;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use zstd::bulk::{Compressor, Decompressor};
@@ -29,13 +30,14 @@ impl Digest {
     /// The id of a chunk with these bytes.
     #[must_use]
     pub fn id_of(self, bytes: &[u8]) -> ChunkId {
-        let algorithm = match self {
+        ChunkId::of(&digest::digest(self.algorithm(), bytes))
+    }
+
+    fn algorithm(self) -> &'static digest::Algorithm {
+        match self {
             Self::Sha512Half => &digest::SHA512_256,
             Self::Sha256 => &digest::SHA256,
-        };
-        let mut id = [0; ChunkId::BYTES];
-        id.copy_from_slice(digest::digest(algorithm, bytes).as_ref());
-        ChunkId(id)
+        }
     }
 }
 
@@ -46,6 +48,12 @@ pub struct ChunkId(pub [u8; ChunkId::BYTES]);
 impl ChunkId {
     /// Length of an id.
     pub const BYTES: usize = 32;
+
+    fn of(digest: &digest::Digest) -> Self {
+        let mut id = [0; Self::BYTES];
+        id.copy_from_slice(digest.as_ref());
+        Self(id)
+    }
 }
 
 impl fmt::Display for ChunkId {
@@ -95,6 +103,34 @@ pub struct ChunkSpec {
     pub digest: Digest,
     /// How many bytes it has.
     pub len_bytes: u32,
+}
+
+/// Chunks of zeros of some lengths: known by their ids, and never fetched.
+#[derive(Clone, Debug)]
+pub(crate) struct Zeros(BTreeMap<u32, ChunkId>);
+
+impl Zeros {
+    /// Of these lengths. The longest is gone through once, whatever their number.
+    pub(crate) fn new(digest: Digest, lengths: &BTreeSet<u32>) -> Self {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        let mut context = digest::Context::new(digest.algorithm());
+        let mut done = 0;
+        let mut ids = BTreeMap::new();
+        for &length in lengths {
+            while done < length {
+                let more = (length - done).min(ZEROS.len() as u32);
+                context.update(&ZEROS[..more as usize]);
+                done += more;
+            }
+            ids.insert(length, ChunkId::of(&context.clone().finish()));
+        }
+        Self(ids)
+    }
+
+    /// Whether a chunk is one of them.
+    pub(crate) fn has(&self, spec: &ChunkSpec) -> bool {
+        self.0.get(&spec.len_bytes) == Some(&spec.id)
+    }
 }
 
 /// Compresses chunks. One for each thread: it keeps tables.
@@ -191,6 +227,23 @@ mod tests {
         assert_eq!(half.parse(), Ok(Digest::Sha512Half.id_of(b"abc")));
         for wrong in ["", &half[1..], &half.to_uppercase(), &format!("{half}0")] {
             assert_eq!(wrong.parse::<ChunkId>(), Err(NotAnId), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn chunks_of_zeros_are_known_by_their_ids() {
+        let lengths = BTreeSet::from([1, 4095, 4096, 12_288, 65_536]);
+        for digest in [Digest::Sha512Half, Digest::Sha256] {
+            let zeros = Zeros::new(digest, &lengths);
+            for length in 1..20_000 {
+                let spec = spec(digest, &vec![0; length]);
+                assert_eq!(
+                    zeros.has(&spec),
+                    lengths.contains(&(length as u32)),
+                    "{length}"
+                );
+            }
+            assert!(!zeros.has(&spec(digest, &[1; 4096])));
         }
     }
 

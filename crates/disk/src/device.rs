@@ -1,14 +1,19 @@
 //! An image as a block device that can be read.
 //!
 //! Chunks of zeros are known by their ids and never fetched. A read has all its chunks under way at
-//! once, in portions that bound the memory.
+//! once, in portions that bound the memory. What will be read next may be fetched meanwhile
+//! ([`crate::ahead`]); what was read is noted ([`crate::observe`]).
 
-use crate::chunk::{ChunkId, ChunkSpec};
+use crate::ahead::{Ahead, AheadCounts, Foresight};
+use crate::chunk::{ChunkSpec, Zeros};
 use crate::fetch::Fetcher;
 use crate::index::Index;
+use crate::observe::{ChunkUse, Observer, Use};
+use crate::profile::Trace;
 use crate::source::{FetchError, Source};
 use base::limits::DISK_READ_CHUNKS_MAX;
 use base::{BlockDevice, DeviceAction, DeviceError, Extent, ExtentSet};
+use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
 
@@ -22,8 +27,9 @@ pub struct ImageDevice {
     index: Arc<Index>,
     source: Arc<dyn Source>,
     fetcher: Fetcher,
-    /// Of the lengths that chunks usually have: a whole one, and the last.
-    zeros: [(u32, ChunkId); 2],
+    zeros: Zeros,
+    observer: Arc<Observer>,
+    ahead: Option<Arc<Ahead>>,
     len_bytes: u64,
 }
 
@@ -32,17 +38,74 @@ impl ImageDevice {
     /// number of sectors is followed by zeros up to the next.
     #[must_use]
     pub fn new(index: Arc<Index>, source: Arc<dyn Source>, fetcher: Fetcher) -> Self {
-        let whole = index.sizes().max_bytes;
-        let last = index.chunk_count().checked_sub(1);
-        let last = last.map_or(whole, |last| index.spec(last).len_bytes);
-        let zeros = [whole, last].map(|len| (len, index.digest().id_of(&vec![0; len as usize])));
         Self {
-            zeros,
+            zeros: index.zeros(),
+            observer: Arc::new(Observer::new(&index)),
+            ahead: None,
             len_bytes: index.image_bytes().next_multiple_of(SECTOR_BYTES.into()),
             index,
             source,
             fetcher,
         }
+    }
+
+    /// The same, fetched ahead of what is read. It begins at once.
+    #[must_use]
+    pub fn foreseen(mut self, foresight: Foresight) -> Self {
+        let (source, fetcher) = (&self.source, &self.fetcher);
+        let observer = &self.observer;
+        let ahead = Ahead::new(
+            &self.index,
+            &self.zeros,
+            source,
+            fetcher,
+            observer,
+            foresight,
+        );
+        self.ahead = Some(ahead);
+        self
+    }
+
+    /// Follows a profile from now on, because somebody is about to do that for which it was
+    /// recorded. False if there is none of this name.
+    #[must_use]
+    pub fn follow(&self, profile: &str) -> bool {
+        self.ahead
+            .as_ref()
+            .is_some_and(|ahead| ahead.follow(profile))
+    }
+
+    /// How it was used so far.
+    #[must_use]
+    pub fn uses(&self) -> Use {
+        self.observer.uses(&self.index)
+    }
+
+    /// How each of its chunks was used so far: the paper's figure 5.
+    #[must_use]
+    pub fn map(&self) -> Vec<ChunkUse> {
+        self.observer.map(&self.index)
+    }
+
+    /// What fetching ahead has come to so far.
+    #[must_use]
+    pub fn ahead_counts(&self) -> AheadCounts {
+        self.ahead
+            .as_ref()
+            .map(|ahead| ahead.counts())
+            .unwrap_or_default()
+    }
+
+    /// What was read first, in order, since the beginning or since [`Self::restart_trace`].
+    #[must_use]
+    pub fn trace(&self) -> Trace {
+        self.observer.trace()
+    }
+
+    /// Ends the trace and begins another one, for instance after a boot and before a program is
+    /// run. What was read before counts as read again.
+    pub fn restart_trace(&self) -> Trace {
+        self.observer.restart_trace()
     }
 
     /// Its index.
@@ -52,11 +115,12 @@ impl ImageDevice {
     }
 
     fn is_zero(&self, spec: &ChunkSpec) -> bool {
-        self.zeros.contains(&(spec.len_bytes, spec.id))
+        self.zeros.has(spec)
     }
 
     fn read(&self, extent: Extent, into: &mut [u8]) -> Result<(), FetchError> {
         into.fill(0);
+        self.observer.on_read(extent);
         let mut numbers = self.index.chunks_of(extent);
         loop {
             let portion: Vec<_> = numbers
@@ -64,14 +128,13 @@ impl ImageDevice {
                 .filter(|&number| !self.is_zero(&self.index.spec(number)))
                 .take(DISK_READ_CHUNKS_MAX)
                 .collect();
-            if portion.is_empty() {
+            let Some((first, last)) = portion.first().zip(portion.last()) else {
                 return Ok(());
-            }
-            let specs: Vec<_> = portion
-                .iter()
-                .map(|&number| self.index.spec(number))
-                .collect();
-            let chunks = self.fetcher.get(&self.source, &specs)?;
+            };
+            let start = self.index.chunk(*first).extent.offset;
+            let end = self.index.chunk(*last).extent.end();
+            let part = Extent::between(start, end).intersection(extent);
+            let chunks = self.get(part, &portion)?;
             for (number, bytes) in portion.into_iter().zip(chunks) {
                 let placed = self.index.chunk(number).extent;
                 let both = placed.intersection(extent);
@@ -80,6 +143,23 @@ impl ImageDevice {
                 into[(both.offset - extent.offset) as usize..][..len].copy_from_slice(from);
             }
         }
+    }
+
+    /// Gets chunks for a read: asks for them, then for what may be needed next, and then waits.
+    fn get(&self, extent: Extent, numbers: &[usize]) -> Result<Vec<Bytes>, FetchError> {
+        let specs: Vec<_> = numbers.iter().map(|&at| self.index.spec(at)).collect();
+        let asked = self.fetcher.ask(&self.source, &specs);
+        let must_wait = asked.must_wait();
+        self.observer.on_inflated(numbers.iter().copied());
+        let ahead = self.ahead.as_ref();
+        let noted = ahead.map(|ahead| ahead.on_read(extent, numbers, must_wait));
+        let waiting = must_wait.then(|| self.observer.wait());
+        let chunks = self.fetcher.wait(&self.source, &specs, asked);
+        drop(waiting);
+        if let Some((ahead, noted)) = ahead.zip(noted) {
+            ahead.on_answered(extent, noted);
+        }
+        chunks
     }
 }
 

@@ -42,6 +42,18 @@ pub enum Damage {
     /// Cut, longer than it says, or with contents that no release writes.
     #[error("the record is damaged")]
     Record,
+    /// A file that begins otherwise.
+    #[error("not a profile")]
+    NotAProfile,
+    /// Cut, changed, or with contents that no recording has.
+    #[error("the profile is damaged")]
+    Profile,
+    /// A file that begins otherwise.
+    #[error("not a pack of chunks")]
+    NotAPack,
+    /// With contents that no release writes.
+    #[error("the pack is damaged")]
+    Pack,
     /// Changed after it was signed, or never signed with the key that it names.
     #[error("the signature does not fit")]
     Signature,
@@ -81,6 +93,12 @@ pub enum DiskError {
     /// A name that is not `image:label`.
     #[error("{0:?} is no name of an image: image:label, of letters, digits and . _ -")]
     Tag(String),
+    /// A name that cannot be one of a profile.
+    #[error("{0:?} is no name of a profile: at most 64 letters, digits and . _ -")]
+    Profile(String),
+    /// More profiles than one version can have.
+    #[error("an image has at most {0} profiles")]
+    TooManyProfiles(usize),
     /// Another length of chunks than this crate makes.
     #[error("chunks have 64, 128, 256 or 512 KiB, not {0} bytes")]
     ChunkBytes(u32),

@@ -6,10 +6,18 @@
 //! fetched once: within this process by its flight, beside other processes by a lock that a task
 //! takes in the cache they share.
 //!
+//! Whoever fetches ahead of what is read claims chunks that nobody has here or fetches, several of
+//! which may come as one run of a pack (`fetch/run.rs`); those who read join these flights.
+//!
 //! A flight ends, whatever happens: if its task is dropped with the runtime, it ends with an error.
 
+mod run;
+
+pub(crate) use run::{Landed, Run};
+
 use crate::cache::{Cache, FetchLock};
-use crate::chunk::ChunkSpec;
+use crate::chunk::{ChunkId, ChunkSpec};
+use crate::error::DiskError;
 use crate::name::FileName;
 use crate::recent::Recent;
 use crate::source::{FetchError, Fetched, Refusal, Source, SourceError, fetch_chunk};
@@ -55,6 +63,10 @@ struct Counters {
     joined: AtomicU64,
     fetched: AtomicU64,
     fetched_bytes: AtomicU64,
+    runs: AtomicU64,
+    from_runs: AtomicU64,
+    run_bytes: AtomicU64,
+    inflated_bytes: AtomicU64,
     not_kept: AtomicU64,
 }
 
@@ -71,9 +83,20 @@ pub struct FetchCounts {
     pub fetched: u64,
     /// Bytes of these, as they came.
     pub fetched_bytes: u64,
+    /// Requests for several chunks of a pack at once.
+    pub runs: u64,
+    /// Chunks that came by these; they are not counted in `fetched`.
+    pub from_runs: u64,
+    /// Bytes of these requests, as they came.
+    pub run_bytes: u64,
+    /// Bytes of all chunks that came from a repository, unpacked.
+    pub inflated_bytes: u64,
     /// Fetched and not kept, because the cache took them not.
     pub not_kept: u64,
 }
+
+/// What became of an attempt to be the one who fetches a chunk.
+type Locking = Result<Option<FetchLock>, DiskError>;
 
 /// A chunk for somebody who waits.
 enum Awaited {
@@ -121,6 +144,10 @@ impl Fetcher {
             joined: load(&counts.joined),
             fetched: load(&counts.fetched),
             fetched_bytes: load(&counts.fetched_bytes),
+            runs: load(&counts.runs),
+            from_runs: load(&counts.from_runs),
+            run_bytes: load(&counts.run_bytes),
+            inflated_bytes: load(&counts.inflated_bytes),
             not_kept: load(&counts.not_kept),
         }
     }
@@ -140,9 +167,24 @@ impl Fetcher {
         source: &Arc<dyn Source>,
         specs: &[ChunkSpec],
     ) -> Result<Vec<Bytes>, FetchError> {
-        let awaited = self.begin(source, specs);
+        let asked = self.ask(source, specs);
+        self.wait(source, specs, asked)
+    }
+
+    /// Has chunks under way, all of them at once.
+    pub(crate) fn ask(&self, source: &Arc<dyn Source>, specs: &[ChunkSpec]) -> Asked {
+        Asked(self.begin(source, specs))
+    }
+
+    /// Waits for what was asked for.
+    pub(crate) fn wait(
+        &self,
+        source: &Arc<dyn Source>,
+        specs: &[ChunkSpec],
+        asked: Asked,
+    ) -> Result<Vec<Bytes>, FetchError> {
         let mut chunks = Vec::with_capacity(specs.len());
-        for (awaited, spec) in awaited.into_iter().zip(specs) {
+        for (awaited, spec) in asked.0.into_iter().zip(specs) {
             let chunk = match awaited {
                 Awaited::There(bytes) => Ok(bytes),
                 Awaited::Flying(flight, own) => match flight.wait() {
@@ -154,6 +196,40 @@ impl Fetcher {
             chunks.push(chunk?);
         }
         Ok(chunks)
+    }
+
+    /// Takes on a chunk that is neither here nor on its way; its flight is the caller's, and ends
+    /// with an error if the claim is dropped.
+    pub(crate) fn claim(&self, spec: &ChunkSpec) -> Option<Claim> {
+        let shared = &self.0;
+        if shared
+            .cache
+            .as_ref()
+            .is_some_and(|cache| cache.has(&spec.id))
+        {
+            return None;
+        }
+        let mut flights = locked(&shared.flights);
+        if locked(&shared.recent).has(spec) || flights.contains_key(spec) {
+            return None;
+        }
+        let flight: Arc<Flight> = Arc::default();
+        flights.insert(*spec, Arc::clone(&flight));
+        Some(Claim(Landing {
+            shared: Arc::clone(shared),
+            spec: *spec,
+            flight,
+        }))
+    }
+
+    /// The most that is kept in memory.
+    pub(crate) fn memory_bytes_max(&self) -> u64 {
+        locked(&self.0.recent).bytes_max()
+    }
+
+    /// Where fetches run.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.0.runtime
     }
 
     fn get_alone(&self, source: &Arc<dyn Source>, spec: &ChunkSpec) -> Result<Bytes, FetchError> {
@@ -201,7 +277,36 @@ impl Fetcher {
         let source = Arc::clone(source);
         self.0
             .runtime
-            .spawn(async move { landing.fly(source).await });
+            .spawn(async move { landing.fly(source, |_| ()).await });
+    }
+}
+
+/// Chunks that somebody needs, and that may be under way.
+pub(crate) struct Asked(Vec<Awaited>);
+
+impl Asked {
+    /// Whether some of them are not here yet.
+    pub(crate) fn must_wait(&self) -> bool {
+        let is_flying = |awaited: &Awaited| match awaited {
+            Awaited::There(_) => false,
+            Awaited::Flying(flight, _) => locked(&flight.outcome).is_none(),
+        };
+        self.0.iter().any(is_flying)
+    }
+}
+
+/// A chunk that is to be fetched by whoever has this.
+pub(crate) struct Claim(Landing);
+
+impl Claim {
+    pub(crate) fn spec(&self) -> ChunkSpec {
+        self.0.spec
+    }
+
+    /// Fetches it by itself. `landed` is told how many bytes came, as soon as they have, before the
+    /// cache has them.
+    pub(crate) async fn fetch(self, source: Arc<dyn Source>, landed: impl FnOnce(Landed) + Send) {
+        self.0.fly(source, landed).await;
     }
 }
 
@@ -220,6 +325,24 @@ impl Shared {
         let flight = Arc::default();
         flights.insert(*spec, Arc::clone(&flight));
         Awaited::Flying(flight, true)
+    }
+
+    /// The right to fetch a chunk, if nobody else has it, and the chunk, if it is in the cache.
+    fn look(&self, spec: &ChunkSpec) -> Option<(Locking, Option<Bytes>)> {
+        let cache = self.cache.as_ref()?;
+        let locking = cache.lock_fetch(&spec.id);
+        let found = cache.has(&spec.id).then(|| cache.read(spec)).flatten();
+        Some((locking, found))
+    }
+
+    fn keep(&self, id: &ChunkId, packed: &[u8]) {
+        let kept = self.cache.as_ref().map(|cache| cache.insert(id, packed));
+        if let Some(Err(error)) = &kept {
+            tracing::warn!(%error, "a chunk is not kept");
+        }
+        if !matches!(kept, None | Some(Ok(true))) {
+            add(&self.counts.not_kept, 1);
+        }
     }
 
     fn end(&self, spec: &ChunkSpec, flight: &Flight, outcome: Result<Bytes, FetchError>) {
@@ -283,29 +406,51 @@ impl Drop for Keeping {
 }
 
 impl Landing {
-    async fn fly(self, source: Arc<dyn Source>) {
+    async fn fly(self, source: Arc<dyn Source>, landed: impl FnOnce(Landed) + Send) {
         let (lock, found) = self.lock_fetch().await;
         if let Some(bytes) = found {
-            self.shared
-                .counts
-                .from_cache
-                .fetch_add(1, Ordering::Relaxed);
-            return self.end(Ok(bytes));
+            self.end_with_cached(bytes);
+            return landed(Landed::default());
         }
+        self.fetch(source, lock, landed).await;
+    }
+
+    /// Fetches it; nobody else does.
+    async fn fetch(
+        self,
+        source: Arc<dyn Source>,
+        lock: Option<FetchLock>,
+        landed: impl FnOnce(Landed) + Send,
+    ) {
         match fetch_chunk(&*source, self.spec).await {
-            Err(error) => self.end(Err(error)),
+            Err(error) => {
+                self.end(Err(error));
+                landed(Landed {
+                    bytes: 0,
+                    failed: 1,
+                });
+            }
             Ok(Fetched { bytes, packed }) => {
                 let counts = &self.shared.counts;
-                counts.fetched.fetch_add(1, Ordering::Relaxed);
-                counts
-                    .fetched_bytes
-                    .fetch_add(packed.len() as u64, Ordering::Relaxed);
+                let packed_bytes = packed.len() as u64;
+                add(&counts.fetched, 1);
+                add(&counts.fetched_bytes, packed_bytes);
+                add(&counts.inflated_bytes, bytes.len() as u64);
                 let keeping = Keeping::begin(&self.shared);
                 // Whoever waits need not wait for the local disk.
                 self.end(Ok(bytes));
+                landed(Landed {
+                    bytes: packed_bytes,
+                    failed: 0,
+                });
                 self.keep(packed, lock, keeping).await;
             }
         }
+    }
+
+    fn end_with_cached(&self, bytes: Bytes) {
+        add(&self.shared.counts.from_cache, 1);
+        self.end(Ok(bytes));
     }
 
     fn end(&self, outcome: Result<Bytes, FetchError>) {
@@ -322,13 +467,7 @@ impl Landing {
         let mut pause = PAUSE;
         loop {
             let (shared, spec) = (Arc::clone(&self.shared), self.spec);
-            let look = move || {
-                let cache = shared.cache.as_ref()?;
-                let locking = cache.lock_fetch(&spec.id);
-                let found = cache.has(&spec.id).then(|| cache.read(&spec)).flatten();
-                Some((locking, found))
-            };
-            let looked = tokio::task::spawn_blocking(look).await;
+            let looked = tokio::task::spawn_blocking(move || shared.look(&spec)).await;
             match looked.ok().flatten() {
                 Some((Ok(None), None)) if Instant::now() < deadline => {
                     tokio::time::sleep(pause).await;
@@ -348,22 +487,17 @@ impl Landing {
     async fn keep(&self, packed: Bytes, lock: Option<FetchLock>, keeping: Keeping) {
         let (shared, id) = (Arc::clone(&self.shared), self.spec.id);
         let keep = move || {
-            let kept = shared
-                .cache
-                .as_ref()
-                .map(|cache| cache.insert(&id, &packed));
-            if let Some(Err(error)) = &kept {
-                tracing::warn!(%error, "a chunk is not kept");
-            }
-            if !matches!(kept, None | Some(Ok(true))) {
-                shared.counts.not_kept.fetch_add(1, Ordering::Relaxed);
-            }
+            shared.keep(&id, &packed);
             drop(lock);
             drop(keeping);
         };
         // If the program ends meanwhile, the chunk is not kept.
         let _ = tokio::task::spawn_blocking(keep).await;
     }
+}
+
+fn add(counter: &AtomicU64, number: u64) {
+    counter.fetch_add(number, Ordering::Relaxed);
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

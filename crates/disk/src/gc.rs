@@ -10,17 +10,22 @@
 //! So nobody relies on a chunk at the moment when it goes: publishers hold their turn from before
 //! they look for the first chunk until their tag points to the last.
 //!
-//! **Order.** Manifests go first, durably, then indexes, then chunks. A manifest that is there
-//! therefore says that all its chunks are, whenever power is lost; commits rely on that.
+//! **Trainings** of a version that is kept are roots as well: their indexes and packs are kept. The
+//! chunks of a pack are copies, and need nothing.
+//!
+//! **Order.** Trainings and manifests go first, durably, then indexes, then chunks. A manifest that
+//! is there therefore says that all its chunks are, whenever power is lost; commits rely on that.
 
 use crate::chunk::ChunkId;
 use crate::error::{Damage, DiskError};
 use crate::index::Index;
 use crate::manifest::{Manifest, TagRecord, VersionId};
 use crate::name::{CHUNKS, FileName};
+use crate::pack::PACKS;
 use crate::repository::{INDEXES, Repository, VERSIONS};
 use crate::signed::Trust;
 use crate::source::{Part, Source};
+use crate::training::{TRAININGS, Training};
 use base::limits::DISK_INDEX_CHUNKS_MAX;
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -55,10 +60,12 @@ impl Default for Collecting {
 /// What was deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Manifests.
+    /// Manifests, and the trainings of these versions.
     pub versions: u64,
     /// Indexes.
     pub indexes: u64,
+    /// Packs.
+    pub packs: u64,
     /// Chunks.
     pub chunks: u64,
     /// Files that publishers left over that were killed.
@@ -84,7 +91,14 @@ pub fn collect(repository: &Repository, how: &Collecting) -> Result<Collected, D
         dry_run: how.dry_run,
         bytes: 0,
     };
-    let versions = sweep.files(&repository.path().join(VERSIONS), |name| {
+    let mut versions = 0;
+    if repository.path().join(TRAININGS).is_dir() {
+        versions = sweep.files(&repository.path().join(TRAININGS), |name| {
+            let version = Training::version_of_file(name);
+            version.is_some_and(|version| !marked.versions.contains_key(&version))
+        })?;
+    }
+    versions += sweep.files(&repository.path().join(VERSIONS), |name| {
         let version = name.strip_suffix(".azm").and_then(|id| id.parse().ok());
         version.is_some_and(|version: VersionId| !marked.versions.contains_key(&version))
     })?;
@@ -92,6 +106,13 @@ pub fn collect(repository: &Repository, how: &Collecting) -> Result<Collected, D
         let id = name.strip_suffix(".caibx").and_then(|id| id.parse().ok());
         id.is_some_and(|id: ChunkId| !marked.indexes.contains(&id))
     })?;
+    let mut packs = 0;
+    if repository.path().join(PACKS).is_dir() {
+        packs = sweep.files(&repository.path().join(PACKS), |name| {
+            let id = name.strip_suffix(".azp").and_then(|id| id.parse().ok());
+            id.is_some_and(|id: ChunkId| !marked.packs.contains(&id))
+        })?;
+    }
     let mut chunks = 0;
     for directory in repository.names_in(CHUNKS)? {
         let directory = repository.path().join(CHUNKS).join(directory);
@@ -106,6 +127,7 @@ pub fn collect(repository: &Repository, how: &Collecting) -> Result<Collected, D
     Ok(Collected {
         versions,
         indexes,
+        packs,
         chunks,
         left_over,
         bytes: sweep.bytes,
@@ -119,6 +141,7 @@ struct Marked {
     /// With the index of each.
     versions: HashMap<VersionId, ChunkId>,
     indexes: HashSet<ChunkId>,
+    packs: HashSet<ChunkId>,
     chunks: HashSet<ChunkId>,
     /// Indexes of others that were gone through: inode, length and time.
     others: HashSet<(u64, u64, i64, i64)>,
@@ -136,7 +159,31 @@ impl Marked {
                 self.mark_version(repository, entry.version, age > 0)?;
             }
         }
+        self.mark_trainings(repository)?;
         self.mark_others(repository)
+    }
+
+    /// How the versions that are kept were trained; anew each time, because that changes.
+    fn mark_trainings(&mut self, repository: &Repository) -> Result<(), DiskError> {
+        for name in repository.names_if_any(TRAININGS)? {
+            let version = Training::version_of_file(&name);
+            let Some(version) = version.filter(|version| self.versions.contains_key(version))
+            else {
+                continue;
+            };
+            let source = repository.source();
+            let Some(training) = Training::find(source, version, &Trust::Anybody)? else {
+                continue;
+            };
+            self.packs
+                .extend(training.packs().iter().map(|pack| ChunkId(pack.id)));
+            if self.indexes.insert(ChunkId(training.index)) {
+                let manifest = Manifest::read(source, version, &Trust::Anybody)?;
+                let index = training.read_index(source, &manifest)?;
+                self.chunks.extend(index.ids());
+            }
+        }
+        Ok(())
     }
 
     /// What a tag pointed to earlier may have been collected, with less history kept.

@@ -8,10 +8,11 @@
 //! believed: chunks follow each other without gaps, none is empty or longer than the index's own
 //! bound, and that bound is one that fits into memory.
 
-use crate::chunk::{ChunkId, ChunkSpec, Digest};
+use crate::chunk::{ChunkId, ChunkSpec, Digest, Zeros};
 use crate::error::Damage;
 use base::Extent;
 use base::limits::{DISK_CHUNK_BYTES_MAX, DISK_IMAGE_BYTES_MAX, DISK_INDEX_CHUNKS_MAX};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 const INDEX_MAGIC: u64 = 0x9682_4d9c_7b12_9ff9;
@@ -274,6 +275,23 @@ impl Index {
         }
         let last = self.ends.partition_point(|&end| end < extent.end());
         first..self.ends.len().min(last + 1)
+    }
+
+    /// The chunks of zeros that it may have.
+    #[must_use]
+    pub(crate) fn zeros(&self) -> Zeros {
+        /// An index that cuts anywhere may have more; chunks of zeros of these are fetched.
+        const LENGTHS_MAX: usize = 1024;
+        let last = self.chunk_count().checked_sub(1);
+        let last = last.map(|last| self.spec(last).len_bytes);
+        let mut lengths: BTreeSet<u32> = last.into_iter().chain([self.sizes.max_bytes]).collect();
+        for number in 0..self.chunk_count() {
+            if lengths.len() == LENGTHS_MAX {
+                break;
+            }
+            lengths.insert(self.spec(number).len_bytes);
+        }
+        Zeros::new(self.digest, &lengths)
     }
 
     /// The same image with other chunks in the same places.

@@ -6,8 +6,13 @@
 //! commit       what was written onto a version becomes the next        commit.rs
 //!  overlay       a writable block device over one that is not           overlay/
 //! device       an image as a base::BlockDevice, read on demand          device.rs
+//!  ahead         what will be read next is fetched meanwhile             ahead/
+//!  observe       what was asked for, what came, how long was waited      observe.rs
 //!  fetch         each chunk once: memory, cache, repository             fetch.rs
 //!   cache         verified chunks on a local disk                       cache.rs
+//! training     a version is cut along what its profiles touch           training/
+//!  pack          the chunks of a profile in one file                     pack.rs
+//!  profile       what is read of an image, in order                      profile/
 //! publish      an image becomes a version                              publish.rs
 //!  repository    chunks, indexes, manifests and tags in a directory     repository/
 //!   manifest      versions, and the tags that point to them             manifest.rs
@@ -27,6 +32,7 @@
 //! Source: LB-CAS, "Access analysis on OS boot using LB-CAS", sections 1 and 2. The bytes:
 //! `docs/formats/disk.md`.
 
+pub mod ahead;
 pub mod cache;
 pub mod check;
 pub mod chunk;
@@ -40,13 +46,18 @@ mod holes;
 pub mod index;
 pub mod manifest;
 pub mod name;
+pub mod observe;
 pub mod overlay;
+pub mod pack;
+pub mod profile;
 pub mod publish;
 mod recent;
 pub mod repository;
 pub mod signed;
 pub mod source;
+pub mod training;
 
+pub use ahead::{AheadCounts, Foresight, Plan};
 pub use cache::Cache;
 pub use chunk::{ChunkId, ChunkSpec, Digest};
 pub use commit::commit;
@@ -57,11 +68,15 @@ pub use fetch::{FetchCounts, Fetcher};
 pub use index::{ChunkSizes, Index, Placed};
 pub use manifest::{Manifest, Tag, TagEntry, TagRecord, VersionId};
 pub use name::FileName;
+pub use observe::{ChunkUse, Use};
 pub use overlay::Overlay;
+pub use pack::{Front, Pack};
+pub use profile::{Profile, Trace};
 pub use publish::{Published, Publishing, publish};
 pub use repository::{Progress, Repository};
 pub use signed::{PublicKey, SigningKey, Trust};
 pub use source::{Directory, Http, HttpOptions, Source};
+pub use training::{HowToTrain, Trained, Training, TrainingReport, train};
 
 /// The version of how files are laid out in a repository, and of those that are not casync's.
 pub const DISK_FORMAT_VERSION: u16 = 1;

@@ -11,10 +11,9 @@ use crate::error::{Damage, DiskError};
 use crate::index::Index;
 use crate::name::{FileName, is_component};
 use crate::signed::{self, Bytes32, Kind, SigningKey, Trust};
-use crate::source::{Part, Source, SourceError};
+use crate::source::{Part, Source, SourceError, read_known};
 use base::limits::{
-    DISK_NOTE_BYTES_MAX, DISK_PACKS_MAX, DISK_PARENTS_MAX, DISK_RECORD_BYTES_MAX,
-    DISK_TAG_HISTORY_MAX,
+    DISK_NOTE_BYTES_MAX, DISK_PARENTS_MAX, DISK_RECORD_BYTES_MAX, DISK_TAG_HISTORY_MAX,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -136,8 +135,6 @@ pub struct Manifest {
     pub index_bytes: u64,
     /// The versions from which this one was made.
     pub parents: Vec<VersionId>,
-    /// Packs of chunks that were made for it.
-    pub packs: Vec<Pack>,
     /// When it was published, in seconds since 1970.
     pub time: i64,
     /// Bytes that were added to the repository, as they are stored.
@@ -146,17 +143,6 @@ pub struct Manifest {
     pub new_chunks: u64,
     /// What its publisher says.
     pub note: String,
-}
-
-/// A pack of chunks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pack {
-    /// The name of the profile for which it was made.
-    pub profile: String,
-    /// The digest (SHA-512/256) of its file.
-    pub id: Bytes32,
-    /// Length of its file in bytes.
-    pub bytes: u64,
 }
 
 impl Manifest {
@@ -179,16 +165,13 @@ impl Manifest {
             return Ok(());
         }
         Err(DiskError::Damaged {
-            place: "a manifest with more parents, packs or text than it can have".into(),
+            place: "a manifest with more parents or text than it can have".into(),
             damage: Damage::Record,
         })
     }
 
     fn is_within_limits(&self) -> bool {
-        self.parents.len() <= DISK_PARENTS_MAX
-            && self.packs.len() <= DISK_PACKS_MAX
-            && self.note.len() <= DISK_NOTE_BYTES_MAX
-            && self.packs.iter().all(|pack| is_component(&pack.profile))
+        self.parents.len() <= DISK_PARENTS_MAX && self.note.len() <= DISK_NOTE_BYTES_MAX
     }
 
     /// Reads the manifest of a version.
@@ -197,15 +180,11 @@ impl Manifest {
     /// [`DiskError`], also if nobody who is trusted has signed it.
     pub fn read(source: &dyn Source, version: VersionId, trust: &Trust) -> Result<Self, DiskError> {
         let file = version.file();
-        let bytes = source.read_now(&file, record())?;
-        let damaged = |damage| damaged(source, &file, damage);
-        if Digest::Sha512Half.id_of(&bytes).0 != version.0 {
-            return Err(damaged(Damage::Digest));
-        }
+        let bytes = read_known(source, &file, record(), version.0)?;
         let place = || format!("{file} at {}", source.place());
         let manifest: Self = signed::open_trusted(Kind::Manifest, &bytes, trust, place)?;
         if !manifest.is_within_limits() {
-            return Err(damaged(Damage::Record));
+            return Err(damaged(source, &file, Damage::Record));
         }
         Ok(manifest)
     }
@@ -219,10 +198,7 @@ impl Manifest {
         let damaged = |damage| damaged(source, &file, damage);
         let most = Index::file_bytes(base::limits::DISK_INDEX_CHUNKS_MAX);
         let bytes_max = self.index_bytes.min(most);
-        let bytes = source.read_now(&file, Part::Whole { bytes_max })?;
-        if Digest::Sha512Half.id_of(&bytes).0 != self.index {
-            return Err(damaged(Damage::Digest));
-        }
+        let bytes = read_known(source, &file, Part::Whole { bytes_max }, self.index)?;
         let index = Index::from_bytes(&bytes).map_err(damaged)?;
         if index.image_bytes() != self.image_bytes {
             return Err(damaged(Damage::Foreign));

@@ -71,10 +71,7 @@ impl Publishing {
 
     /// The keys of `trust` and one's own.
     pub(crate) fn trust(&self, key: &SigningKey) -> Trust {
-        match &self.trust {
-            Trust::Anybody => Trust::Anybody,
-            Trust::Keys(keys) => Trust::Keys([keys.as_slice(), &[key.public()]].concat()),
-        }
+        self.trust.with(key.public())
     }
 
     /// The parents that were said, or the version that the tag points to.
@@ -187,7 +184,6 @@ pub(crate) fn manifest(
         index: [0; 32],
         index_bytes: 0,
         parents,
-        packs: Vec::new(),
         time: how.time,
         new_bytes,
         new_chunks,

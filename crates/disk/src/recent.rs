@@ -39,6 +39,15 @@ impl Recent {
         Some(bytes.clone())
     }
 
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// Whether a chunk is here. That is no use of it.
+    pub(crate) fn has(&self, spec: &ChunkSpec) -> bool {
+        self.chunks.contains_key(spec)
+    }
+
     pub(crate) fn insert(&mut self, spec: ChunkSpec, bytes: Bytes) {
         let len = bytes.len() as u64;
         if len > self.bytes_max || self.get(&spec).is_some() {
@@ -82,6 +91,7 @@ mod tests {
             let mut naive: Vec<u8> = Vec::new();
             for (number, insert) in uses {
                 let at = naive.iter().position(|&known| known == number);
+                prop_assert_eq!(recent.has(&spec(number)), at.is_some());
                 let found = recent.get(&spec(number));
                 prop_assert_eq!(found.is_some(), at.is_some());
                 if let Some(at) = at {

@@ -32,6 +32,7 @@ const BODY_AT: usize = HEAD_BYTES + SIGNATURE_BYTES;
 pub(crate) enum Kind {
     Manifest = 1,
     Tag = 2,
+    Training = 3,
 }
 
 /// By whom a record is signed.
@@ -69,6 +70,14 @@ pub enum Trust {
 }
 
 impl Trust {
+    /// These, and one more.
+    pub(crate) fn with(&self, key: PublicKey) -> Self {
+        match self {
+            Self::Anybody => Self::Anybody,
+            Self::Keys(keys) => Self::Keys([keys.as_slice(), &[key]].concat()),
+        }
+    }
+
     fn covers(&self, key: PublicKey) -> bool {
         match self {
             Self::Keys(keys) => keys.contains(&key),

@@ -4,10 +4,13 @@
 //! default.castr/abcd/abcd....cacnk    chunks
 //! indexes/<digest>.caibx              indexes by digest: a manifest names one
 //! versions/<digest>.azm               manifests
+//! trainings/<version>.azn             how a version is cut for its profiles; packs of these
+//! packs/<digest>.azp                  chunks of a profile in one file
 //! tags/<image>@<label>.azt            where names point; the roots of all that is kept
 //! <image>@<label>.caibx               the same of what a tag points to, for casync and desync
 //! tmp/                                files that are not whole yet
-//! lock, lock.next, tags.lock          whose turn it is
+//! lock, lock.next, tags.lock,         whose turn it is
+//! train.lock
 //! ```
 //!
 //! A file appears whole and durable under its name or not at all: it is written in `tmp/`, flushed
@@ -129,6 +132,15 @@ impl Repository {
         Ok(tags)
     }
 
+    /// [`Self::names_in`] for a directory that only those repositories have that need it.
+    pub(crate) fn names_if_any(&self, directory: &str) -> Result<Vec<String>, DiskError> {
+        if self.path().join(directory).is_dir() {
+            self.names_in(directory)
+        } else {
+            Ok(Vec::new())
+        }
+    }
+
     /// The names in one of its directories; those that no repository has are left out.
     pub(crate) fn names_in(&self, directory: &str) -> Result<Vec<String>, DiskError> {
         let path = self.path().join(directory);
@@ -149,6 +161,32 @@ impl Repository {
             flush_directory(&path)
         };
         put().map_err(DiskError::file("write", path))
+    }
+
+    /// [`Self::put`] for a file that is written piece by piece, in a directory that may be missing.
+    pub(crate) fn put_written(
+        &self,
+        file: &FileName,
+        write: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> Result<(), DiskError> {
+        let path = self.path_of(file);
+        let temporary = self.temporary();
+        let put = || -> io::Result<()> {
+            let mut file = File::create_new(&temporary)?;
+            write(&mut file).and_then(|()| file.sync_data())?;
+            let directory = path.parent().expect("a repository's files lie below it");
+            fs::create_dir_all(directory)?;
+            rename(&temporary, &path)?;
+            flush_directory(&path)?;
+            // The directory may be new, and so must last itself.
+            flush_directory(directory)
+        };
+        let written = put();
+        if written.is_err() {
+            // The first error is the one to tell; what is left lies in the directory for that.
+            let _ = fs::remove_file(&temporary);
+        }
+        written.map_err(DiskError::file("write", path))
     }
 
     /// A name for a file that is not whole yet.
@@ -243,6 +281,11 @@ impl Repository {
     pub(crate) fn turn_to_add(&self, wait: Duration) -> Result<Turn, DiskError> {
         let _next = Turn::alone(&self.path().join("lock.next"), wait)?;
         Turn::shared(&self.path().join("lock"), wait)
+    }
+
+    /// The turn of the one who trains: after another one, whose profiles he keeps.
+    pub(crate) fn turn_to_train(&self, wait: Duration) -> Result<Turn, DiskError> {
+        Turn::alone(&self.path().join("train.lock"), wait)
     }
 
     /// The turn of the one who deletes. Who comes while he waits is behind him.

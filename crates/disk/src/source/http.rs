@@ -21,6 +21,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -76,6 +77,8 @@ struct Asking {
     base: Url,
     pause_time: Duration,
     permits: Semaphore,
+    /// It has answered as one who knows no ranges.
+    ignores_ranges: AtomicBool,
 }
 
 impl fmt::Debug for Http {
@@ -131,6 +134,7 @@ impl Http {
             base,
             pause_time: options.pause_time,
             permits: Semaphore::new(options.in_flight_max.max(1)),
+            ignores_ranges: AtomicBool::new(false),
         };
         Ok(Self {
             asking: Arc::new(asking),
@@ -202,6 +206,7 @@ impl Asking {
             }
             // The server knows no ranges: what comes before the part is thrown away.
             (StatusCode::OK, Part::Extent(extent)) => {
+                self.ignores_ranges.store(true, Ordering::Relaxed);
                 let bytes = collect(response, extent.offset, extent.len, None).await?;
                 whole_part(bytes, extent)
             }
@@ -349,6 +354,10 @@ impl Source for Http {
             let refusal = Refusal::Failed("the program is about to end".into());
             Err(self.asking.refused(file, refusal))
         })
+    }
+
+    fn gives_parts(&self) -> bool {
+        !self.asking.ignores_ranges.load(Ordering::Relaxed)
     }
 
     fn place(&self) -> String {

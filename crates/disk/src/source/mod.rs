@@ -11,10 +11,10 @@ mod directory;
 mod http;
 
 pub use directory::Directory;
-pub use http::{Http, HttpOptions};
+pub use http::{BadAddress, Http, HttpOptions};
 
-use crate::chunk::{self, ChunkSpec};
-use crate::error::Damage;
+use crate::chunk::{self, ChunkSpec, Digest};
+use crate::error::{Damage, DiskError};
 use crate::name::FileName;
 use base::Extent;
 use base::limits::DISK_TRIES_MAX;
@@ -35,6 +35,16 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`SourceError`].
     fn read_now(&self, file: &FileName, part: Part) -> Result<Bytes, SourceError>;
+
+    /// What came last under this name was not what it should be. A source with several servers asks
+    /// another one the next time.
+    fn doubt(&self, _file: &FileName) {}
+
+    /// Whether a part of a file comes alone, as far as is known: a web server that does not know
+    /// ranges sends everything before it as well.
+    fn gives_parts(&self) -> bool {
+        true
+    }
 
     /// Where it is, for people; without passwords.
     fn place(&self) -> String;
@@ -153,6 +163,30 @@ pub enum FetchError {
     },
 }
 
+/// Reads a file, or the part of it, whose digest (SHA-512/256) is known. What has another one is
+/// asked for a second time: of another server, if there are several.
+///
+/// # Errors
+/// [`DiskError`]; [`Damage::Digest`] if the second answer is as wrong as the first.
+pub(crate) fn read_known(
+    source: &dyn Source,
+    file: &FileName,
+    part: Part,
+    digest: [u8; 32],
+) -> Result<Bytes, DiskError> {
+    for _ in 0..2 {
+        let bytes = source.read_now(file, part)?;
+        if Digest::Sha512Half.id_of(&bytes).0 == digest {
+            return Ok(bytes);
+        }
+        source.doubt(file);
+    }
+    Err(DiskError::Damaged {
+        place: format!("{file} at {}", source.place()),
+        damage: Damage::Digest,
+    })
+}
+
 /// A chunk that was fetched and verified.
 #[derive(Clone, Debug)]
 pub struct Fetched {
@@ -181,7 +215,11 @@ pub async fn fetch_chunk(source: &dyn Source, spec: ChunkSpec) -> Result<Fetched
         let unpack = move || chunk::unpack(&spec, &unpacking);
         let unpacked = tokio::task::spawn_blocking(unpack).await;
         tries += 1;
-        match unpacked.unwrap_or(Err(Damage::Frame)) {
+        let unpacked = unpacked.unwrap_or(Err(Damage::Frame));
+        if unpacked.is_err() {
+            source.doubt(&file);
+        }
+        match unpacked {
             Ok(bytes) => return Ok(Fetched { bytes, packed }),
             Err(damage) if tries >= DISK_TRIES_MAX => {
                 let place = source.place();

@@ -7,7 +7,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 /// Runs casync; none if this machine has no such program.
-fn casync(arguments: &[&str]) -> Option<String> {
+pub(crate) fn casync(arguments: &[&str]) -> Option<String> {
     let ran = Command::new("casync")
         .args(arguments)
         .stdin(Stdio::null())

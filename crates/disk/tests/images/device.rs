@@ -14,15 +14,16 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// A machine that reads an image: a runtime, a fetcher, perhaps a cache.
-struct Machine {
-    device: ImageDevice,
-    fetcher: Fetcher,
+pub(crate) struct Machine {
+    pub(crate) device: ImageDevice,
+    pub(crate) fetcher: Fetcher,
+    pub(crate) source: Arc<dyn Source>,
     /// Ends last.
     _runtime: Runtime,
 }
 
 impl Machine {
-    fn new(
+    pub(crate) fn new(
         scene: &Scene,
         cache: Option<Cache>,
         memory_bytes_max: u64,
@@ -35,15 +36,17 @@ impl Machine {
             .unwrap();
         let fetcher = Fetcher::new(runtime.handle().clone(), cache, memory_bytes_max);
         let index = Arc::new(scene.index("base:1"));
-        let device = ImageDevice::new(index, open(&runtime), fetcher.clone());
+        let source = open(&runtime);
+        let device = ImageDevice::new(index, Arc::clone(&source), fetcher.clone());
         Self {
             device,
             fetcher,
+            source,
             _runtime: runtime,
         }
     }
 
-    fn far(scene: &Scene, server: &Server, cache: Option<Cache>) -> Self {
+    pub(crate) fn far(scene: &Scene, server: &Server, cache: Option<Cache>) -> Self {
         let url = server.url();
         let options = HttpOptions {
             pause_time: Duration::from_millis(10),
@@ -56,26 +59,26 @@ impl Machine {
         })
     }
 
-    fn near(scene: &Scene, cache: Option<Cache>) -> Self {
+    pub(crate) fn near(scene: &Scene, cache: Option<Cache>) -> Self {
         Self::near_with_memory(scene, cache, 1 << 20)
     }
 
-    fn near_with_memory(scene: &Scene, cache: Option<Cache>, bytes_max: u64) -> Self {
+    pub(crate) fn near_with_memory(scene: &Scene, cache: Option<Cache>, bytes_max: u64) -> Self {
         let path = scene.repository.path();
         Self::new(scene, cache, bytes_max, |_| Arc::new(Directory::new(path)))
     }
 
-    fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>, DeviceError> {
+    pub(crate) fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>, DeviceError> {
         let mut bytes = vec![1; len as usize];
         self.device.read_at(offset, &mut bytes).map(|()| bytes)
     }
 
-    fn counts(&self) -> FetchCounts {
+    pub(crate) fn counts(&self) -> FetchCounts {
         self.fetcher.counts()
     }
 }
 
-fn cache(scene: &Scene, bytes_max: u64) -> Cache {
+pub(crate) fn cache(scene: &Scene, bytes_max: u64) -> Cache {
     Cache::open(scene.path("cache"), bytes_max).unwrap()
 }
 
@@ -87,7 +90,7 @@ impl Drop for Machine {
 }
 
 /// An image with data, zeros and an end off every grid; and its content.
-fn published() -> (Scene, Vec<u8>) {
+pub(crate) fn published() -> (Scene, Vec<u8>) {
     let scene = Scene::new();
     let mut content = noise(20, 900 * KIB);
     content.resize(2000 << 10, 0);
@@ -96,7 +99,7 @@ fn published() -> (Scene, Vec<u8>) {
     (scene, content)
 }
 
-fn chunk_files(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn chunk_files(directory: &Path) -> Vec<PathBuf> {
     let chunks = directory.join("default.castr");
     let entries = |path: &Path| {
         fs::read_dir(path)

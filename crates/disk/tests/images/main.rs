@@ -1,6 +1,8 @@
 //! Images as their users have them: on real file systems, behind real web servers, beside casync.
 
 #[cfg(test)]
+mod ahead;
+#[cfg(test)]
 mod casync;
 #[cfg(test)]
 mod commit;
@@ -16,3 +18,5 @@ mod http;
 mod publish;
 #[cfg(test)]
 mod server;
+#[cfg(test)]
+mod training;
