@@ -4,6 +4,7 @@
 //! default.castr/abcd/abcd....cacnk    chunks as they came; casync can use it as a store
 //! tmp/                                files that are not whole yet
 //! fetching/                           who fetches what: one locked file each
+//! kept/                               files of repositories that are kept with their chunks
 //! usage                               how many bytes there are; locked by who changes that
 //! lock                                held by everybody who uses the cache
 //! ```
@@ -14,6 +15,9 @@
 //! * **Bounded.** Bytes are counted before they are written, in turn. When they would not fit, the
 //!   directory is gone through and what was used longest ago is removed. A use sets the file's time
 //!   of modification, at most once a minute.
+//! * **Pinned.** What is kept for use without a network ([`crate::keep`]) is not removed: its file
+//!   is one that nobody may write, its owner included. What is damaged there is replaced in its
+//!   place.
 //! * **Shared.** Who fetches a chunk locks a file of its name; others wait for the chunk instead of
 //!   fetching it. Locks are the kernel's: who is killed gives them back. Who opens a cache that
 //!   nobody else uses counts anew and removes what was left over.
@@ -25,14 +29,19 @@ use crate::repository::{Turn, temporary_name};
 use crate::source::{Directory, Part, Source};
 use base::limits::DISK_CACHE_TURN_TIME_MAX;
 use bytes::Bytes;
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 const TEMPORARY: &str = "tmp";
 const FETCHING: &str = "fetching";
+const KEPT: &str = "kept";
+/// That its owner may write a file; a pinned chunk's may not.
+const OWNER_WRITES: u32 = 0o200;
 /// What one entry takes: its bytes, in blocks of this length.
 const BLOCK_BYTES: u64 = 4096;
 /// A use within this time of the one before is not noted.
@@ -43,6 +52,8 @@ const USE_INTERVAL: Duration = Duration::from_secs(60);
 pub struct Cache {
     directory: Directory,
     bytes_max: u64,
+    /// Chunks that are pinned as soon as they come.
+    awaited: Mutex<HashSet<ChunkId>>,
     _used: Turn,
 }
 
@@ -64,6 +75,7 @@ impl Drop for FetchLock {
 struct Entry {
     used: SystemTime,
     bytes: u64,
+    is_pinned: bool,
     path: PathBuf,
 }
 
@@ -87,6 +99,7 @@ impl Cache {
         let cache = Self {
             directory: Directory::new(&path),
             bytes_max,
+            awaited: Mutex::default(),
             _used: Turn::shared(&lock, DISK_CACHE_TURN_TIME_MAX)?,
         };
         let _turn = cache.turn()?;
@@ -128,8 +141,10 @@ impl Cache {
         };
         if unpacked.is_none() {
             tracing::warn!(chunk = %spec.id, "damaged in the cache; it is fetched again");
-            // If it cannot be removed, it is replaced.
-            let _ = fs::remove_file(self.path_of(&spec.id));
+            // If it cannot be removed, or is pinned, it is replaced.
+            if !self.is_pinned(&spec.id) {
+                let _ = fs::remove_file(self.path_of(&spec.id));
+            }
         } else {
             note_use(&self.path_of(&spec.id));
         }
@@ -144,24 +159,82 @@ impl Cache {
             return Ok(false);
         }
         let _turn = self.turn()?;
-        let insert = || -> io::Result<()> {
-            let before = fs::metadata(&path).map_or(0, |metadata| size(metadata.len()));
+        let insert = || -> io::Result<bool> {
+            let old = fs::metadata(&path).ok();
+            let before = old.as_ref().map_or(0, |old| size(old.len()));
             let used = self.count(None)?.saturating_sub(before);
             let used = self.make_room(used, bytes)?;
+            if used + bytes > self.bytes_max {
+                // The rest is pinned.
+                return Ok(false);
+            }
             // Counted first: who is killed here has counted too much, and that is put right.
             self.count(Some(used + bytes))?;
             let temporary = self.path().join(TEMPORARY).join(temporary_name());
             let directory = path.parent().expect("chunks lie in directories");
             let written = fs::write(&temporary, packed)
+                .and_then(|()| match &old {
+                    _ if self.awaited().contains(id) => set_pinned(&temporary, true),
+                    Some(old) => fs::set_permissions(&temporary, old.permissions()),
+                    None => Ok(()),
+                })
                 .and_then(|()| fs::create_dir_all(directory))
                 .and_then(|()| fs::rename(&temporary, &path));
             if written.is_err() {
                 let _ = fs::remove_file(&temporary);
             }
-            written
+            written.map(|()| true)
         };
-        insert().map_err(DiskError::file("keep", path.clone()))?;
-        Ok(true)
+        insert().map_err(DiskError::file("keep", path.clone()))
+    }
+
+    /// Keeps a chunk until it is unpinned. False if it is not here.
+    pub(crate) fn pin(&self, id: &ChunkId) -> Result<bool, DiskError> {
+        let path = self.path_of(id);
+        let _turn = self.turn()?;
+        match set_pinned(&path, true) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            pinned => pinned.map(|()| true).map_err(DiskError::file("pin", path)),
+        }
+    }
+
+    /// These chunks are pinned as soon as they come, from now on.
+    pub(crate) fn await_pinned(&self, ids: HashSet<ChunkId>) {
+        *self.awaited() = ids;
+    }
+
+    fn awaited(&self) -> MutexGuard<'_, HashSet<ChunkId>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_pinned(&self, id: &ChunkId) -> bool {
+        fs::metadata(self.path_of(id)).is_ok_and(|metadata| is_pinned(&metadata))
+    }
+
+    /// Unpins all chunks but these.
+    pub(crate) fn unpin_others(&self, ids: &HashSet<ChunkId>) -> Result<(), DiskError> {
+        let unpin = || -> io::Result<()> {
+            for entry in entries(self.path())? {
+                let name = entry.path.file_stem().and_then(|name| name.to_str());
+                let id = name.and_then(|name| name.parse::<ChunkId>().ok());
+                if entry.is_pinned && !id.is_some_and(|id| ids.contains(&id)) {
+                    set_pinned(&entry.path, false)?;
+                }
+            }
+            Ok(())
+        };
+        let _turn = self.turn()?;
+        unpin().map_err(DiskError::file("unpin chunks of", self.path()))
+    }
+
+    /// Where files of repositories are kept with their chunks.
+    pub(crate) fn kept(&self) -> PathBuf {
+        self.path().join(KEPT)
+    }
+
+    /// Where files are written before they are whole.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.path().join(TEMPORARY).join(temporary_name())
     }
 
     /// The right to fetch a chunk; none if somebody else has it.
@@ -215,14 +288,16 @@ impl Cache {
     }
 
     /// Removes what was used longest ago until so many bytes more fit, and an eighth besides, so
-    /// that the directory is not gone through for each. Says how many bytes are left.
+    /// that the directory is not gone through for each. Says how many bytes are left: more, if so
+    /// much is pinned.
     fn make_room(&self, used: u64, bytes: u64) -> io::Result<u64> {
         if used + bytes <= self.bytes_max {
             return Ok(used);
         }
         let mut entries = entries(self.path())?;
-        entries.sort_by_key(|entry| entry.used);
         let mut used: u64 = entries.iter().map(|entry| entry.bytes).sum();
+        entries.retain(|entry| !entry.is_pinned);
+        entries.sort_by_key(|entry| entry.used);
         let target = (self.bytes_max - self.bytes_max / 8).min(self.bytes_max - bytes);
         for entry in entries {
             if used <= target {
@@ -259,6 +334,21 @@ fn note_use(path: &Path) {
     let _ = note();
 }
 
+fn is_pinned(metadata: &fs::Metadata) -> bool {
+    metadata.permissions().mode() & OWNER_WRITES == 0
+}
+
+fn set_pinned(path: &Path, pinned: bool) -> io::Result<()> {
+    let mut permissions = fs::metadata(path)?.permissions();
+    let mode = permissions.mode();
+    permissions.set_mode(if pinned {
+        mode & !OWNER_WRITES
+    } else {
+        mode | OWNER_WRITES
+    });
+    fs::set_permissions(path, permissions)
+}
+
 /// All chunks of a cache.
 fn entries(path: &Path) -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
@@ -269,6 +359,7 @@ fn entries(path: &Path) -> io::Result<Vec<Entry>> {
             entries.push(Entry {
                 used: metadata.modified()?,
                 bytes: size(metadata.len()),
+                is_pinned: is_pinned(&metadata),
                 path: entry.path(),
             });
         }

@@ -96,6 +96,15 @@ pub enum DiskError {
     /// A name that cannot be one of a profile.
     #[error("{0:?} is no name of a profile: at most 64 letters, digits and . _ -")]
     Profile(String),
+    /// The image has no profile of this name.
+    #[error("the image has no profile {0:?}")]
+    NoProfile(String),
+    /// Nothing can be kept.
+    #[error("without a cache nothing can be kept")]
+    NoCache,
+    /// Nothing of this image is kept here.
+    #[error("nothing of {0} is kept here")]
+    NotKept(String),
     /// More profiles than one version can have.
     #[error("an image has at most {0} profiles")]
     TooManyProfiles(usize),

@@ -222,6 +222,11 @@ impl Fetcher {
         }))
     }
 
+    /// Whether a chunk is in memory.
+    pub(crate) fn remembers(&self, spec: &ChunkSpec) -> bool {
+        locked(&self.0.recent).has(spec)
+    }
+
     /// The most that is kept in memory.
     pub(crate) fn memory_bytes_max(&self) -> u64 {
         locked(&self.0.recent).bytes_max()

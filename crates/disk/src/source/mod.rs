@@ -9,9 +9,11 @@
 
 mod directory;
 mod http;
+mod kept;
 
 pub use directory::Directory;
 pub use http::{BadAddress, Http, HttpOptions};
+pub use kept::Kept;
 
 use crate::chunk::{self, ChunkSpec, Digest};
 use crate::error::{Damage, DiskError};

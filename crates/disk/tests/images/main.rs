@@ -15,6 +15,8 @@ mod gc;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod keep;
+#[cfg(test)]
 mod publish;
 #[cfg(test)]
 mod server;
