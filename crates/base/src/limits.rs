@@ -589,6 +589,8 @@ pub const DISK_AHEAD_BYTES_MAX: u64 = 16 << 20;
 /// Chunks of one image that were fetched ahead and that nobody has read yet: each is noted, with 50
 /// bytes. Beyond, nothing is fetched ahead.
 pub const DISK_AHEAD_CHUNKS_MAX: usize = 1 << 18;
+/// Sources of one image at once: more mirrors than a site has.
+pub const DISK_MIRRORS_MAX: usize = 16;
 /// What a publisher says about a version.
 pub const DISK_NOTE_BYTES_MAX: usize = 1024;
 /// Moves of a tag that can be taken back.

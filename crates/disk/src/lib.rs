@@ -78,7 +78,7 @@ pub use profile::{Profile, Trace};
 pub use publish::{Published, Publishing, publish};
 pub use repository::{Progress, Repository};
 pub use signed::{PublicKey, SigningKey, Trust};
-pub use source::{Directory, Http, HttpOptions, Source};
+pub use source::{Directory, Http, HttpOptions, Mirrors, Source};
 pub use training::{HowToTrain, Trained, Training, TrainingReport, train};
 
 /// The version of how files are laid out in a repository, and of those that are not casync's.

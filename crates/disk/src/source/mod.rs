@@ -8,12 +8,16 @@
 //! Whatever a source does takes bounded time: [`Http`] limits each try and their number.
 
 mod directory;
+mod health;
 mod http;
 mod kept;
+mod mirrors;
 
 pub use directory::Directory;
+pub use health::MirrorCounts;
 pub use http::{BadAddress, Http, HttpOptions};
 pub use kept::Kept;
+pub use mirrors::{BadMirrors, Mirrors};
 
 use crate::chunk::{self, ChunkSpec, Digest};
 use crate::error::{Damage, DiskError};

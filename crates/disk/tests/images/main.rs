@@ -17,6 +17,8 @@ mod http;
 #[cfg(test)]
 mod keep;
 #[cfg(test)]
+mod mirrors;
+#[cfg(test)]
 mod publish;
 #[cfg(test)]
 mod server;
