@@ -20,8 +20,14 @@ impl From<DiskError> for Failure {
             ),
             DiskError::Name(_)
             | DiskError::Tag(_)
+            | DiskError::Profile(_)
+            | DiskError::NoCache
+            | DiskError::TooManyProfiles(_)
             | DiskError::ChunkBytes(_)
             | DiskError::ImageTooLong(_) => Self::new(Code::DiskInvalid, message),
+            DiskError::NoProfile(_) | DiskError::NotKept(_) => {
+                Self::new(Code::DiskNotFound, message)
+            }
             DiskError::Changed(_) => Self::new(Code::DiskChanged, message),
             DiskError::Busy { path, seconds } => busy(&path, seconds),
             DiskError::File {
