@@ -180,6 +180,66 @@ mod tests {
         assert_eq!(helper_command(None), None);
     }
 
+    /// What changes something.
+    const CHANGING: [&[&str]; 30] = [
+        &["server"],
+        &["volume", "create"],
+        &["volume", "delete"],
+        &["mount"],
+        &["umount"],
+        &["cp"],
+        &["login"],
+        &["join", "create"],
+        &["credential", "revoke"],
+        &["store", "format"],
+        &["reserve", "create"],
+        &["reserve", "extend"],
+        &["reserve", "release"],
+        &["reserve", "cancel"],
+        &["reserve", "limits"],
+        &["disk", "publish"],
+        &["disk", "tag"],
+        &["disk", "check"],
+        &["disk", "gc"],
+        &["disk", "export"],
+        &["disk", "serve"],
+        &["disk", "attach"],
+        &["disk", "detach"],
+        &["disk", "commit"],
+        &["disk", "reset"],
+        &["acl", "enable"],
+        &["acl", "disable"],
+        &["acl", "set"],
+        &["acl", "plan"],
+        &["acl", "rollback"],
+    ];
+    /// What reads.
+    const READING: [&[&str]; 23] = [
+        &["volume", "list"],
+        &["volume", "show"],
+        &["ls"],
+        &["top"],
+        &["status"],
+        &["doctor"],
+        &["credential", "list"],
+        &["demo"],
+        &["store", "show"],
+        &["store", "check"],
+        &["reserve", "when"],
+        &["reserve", "list"],
+        &["reserve", "show"],
+        &["reserve", "report"],
+        &["reserve", "limits"],
+        &["disk", "log"],
+        &["disk", "diff"],
+        &["disk", "check"],
+        &["disk", "list"],
+        &["acl", "status"],
+        &["acl", "get"],
+        &["acl", "explain"],
+        &["acl", "plan"],
+    ];
+
     /// What changes something can be tried without changing it, and what reads can be read by
     /// programs.
     #[test]
@@ -195,67 +255,10 @@ mod tests {
                 .get_arguments()
                 .any(|argument| argument.get_long() == Some(flag))
         };
-        let changing: [&[&str]; 30] = [
-            &["server"],
-            &["volume", "create"],
-            &["volume", "delete"],
-            &["mount"],
-            &["umount"],
-            &["cp"],
-            &["login"],
-            &["join", "create"],
-            &["credential", "revoke"],
-            &["store", "format"],
-            &["reserve", "create"],
-            &["reserve", "extend"],
-            &["reserve", "release"],
-            &["reserve", "cancel"],
-            &["reserve", "limits"],
-            &["disk", "publish"],
-            &["disk", "tag"],
-            &["disk", "check"],
-            &["disk", "gc"],
-            &["disk", "export"],
-            &["disk", "serve"],
-            &["disk", "attach"],
-            &["disk", "detach"],
-            &["disk", "commit"],
-            &["disk", "reset"],
-            &["acl", "enable"],
-            &["acl", "disable"],
-            &["acl", "set"],
-            &["acl", "plan"],
-            &["acl", "rollback"],
-        ];
-        let reading: [&[&str]; 23] = [
-            &["volume", "list"],
-            &["volume", "show"],
-            &["ls"],
-            &["top"],
-            &["status"],
-            &["doctor"],
-            &["credential", "list"],
-            &["demo"],
-            &["store", "show"],
-            &["store", "check"],
-            &["reserve", "when"],
-            &["reserve", "list"],
-            &["reserve", "show"],
-            &["reserve", "report"],
-            &["reserve", "limits"],
-            &["disk", "log"],
-            &["disk", "diff"],
-            &["disk", "check"],
-            &["disk", "list"],
-            &["acl", "status"],
-            &["acl", "get"],
-            &["acl", "explain"],
-            &["acl", "plan"],
-        ];
-        for path in changing {
+        for path in CHANGING {
             assert!(has(path, "dry-run"), "{path:?}");
         }
-        for path in reading {
+        for path in READING {
             assert!(has(path, "json"), "{path:?}");
         }
     }

@@ -468,15 +468,12 @@ impl Transport {
             reply_bytes,
             deadline,
         };
-        let id = match state.session.submit(submission) {
-            Ok(id) => id,
-            Err(_) => {
-                let _ = answer.send(Err(CallError::Refused(Refusal::Overloaded)));
-                return Pending {
-                    id: None,
-                    answer: receiver,
-                };
-            }
+        let Ok(id) = state.session.submit(submission) else {
+            let _ = answer.send(Err(CallError::Refused(Refusal::Overloaded)));
+            return Pending {
+                id: None,
+                answer: receiver,
+            };
         };
         let recalls_seen = shared.recalls.load(Ordering::Acquire);
         state.waiters.insert(

@@ -27,9 +27,9 @@
 //! # Order of writing
 //!
 //! First what was before; then the list, *unsettled*; then mode and POSIX ACL; then the list, with
-//! the mode. The second step decides: one system call, all or nothing. A crash before it leaves the POSIX
-//! truth, one behind it the rich one; an unsettled list is judged by as any other, only that a
-//! chmod(2) behind the server's back is not noticed until somebody sets it again.
+//! the mode. The second step decides: one system call, all or nothing. A crash before it leaves the
+//! POSIX truth, one behind it the rich one; an unsettled list is judged by as any other, only that
+//! a chmod(2) behind the server's back is not noticed until somebody sets it again.
 //!
 //! # Behind the server's back
 //!

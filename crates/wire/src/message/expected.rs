@@ -140,14 +140,6 @@ impl Answer {
             Step::Seek { offset, .. } => Self::Position { least: *offset },
             Step::Remove { .. } | Step::RemoveDirectory { .. } => Self::Removed,
             Step::Rename { .. } => Self::Renamed,
-            Step::ReadDirectory {
-                cookie,
-                entries_max,
-                ..
-            } => Self::Directory {
-                cookie: *cookie,
-                entries_max: *entries_max,
-            },
             Step::Fetch { handles, bytes_max } => Self::Contents {
                 files: handles.len(),
                 bytes_max: *bytes_max,
@@ -155,7 +147,8 @@ impl Answer {
             Step::StatFileSystem { .. } => Self::FileSystem,
             Step::GetXattr { .. } => Self::Xattr,
             Step::ListXattrs { .. } => Self::XattrNames,
-            Step::Close { .. }
+            Step::ReadDirectory { .. }
+            | Step::Close { .. }
             | Step::After { .. }
             | Step::SyncDirectory { .. }
             | Step::SyncFileSystem { .. }
@@ -167,9 +160,17 @@ impl Answer {
         }
     }
 
-    /// As [`Self::to`], of locks and rights, and of what has no more to say than that it is done.
+    /// As [`Self::to`], of listings, locks and rights, and of what has no more to say than that it is done.
     fn to_rest(step: &Step) -> Self {
         match step {
+            Step::ReadDirectory {
+                cookie,
+                entries_max,
+                ..
+            } => Self::Directory {
+                cookie: *cookie,
+                entries_max: *entries_max,
+            },
             Step::TestLock { .. } => Self::Lock,
             Step::Access { .. } => Self::Access,
             Step::Explain { .. } => Self::Explained,
