@@ -232,48 +232,31 @@ fn rules(is_read_only: bool, is_structured: bool) -> Rules {
 }
 
 #[test]
-fn every_request_is_judged_by_what_was_agreed() {
-    const MIB: u64 = 1 << 20;
+fn requests_are_read_with_what_they_say() {
     let extent = Extent::new(4096, 8192);
-    let (is_durable, is_whole, is_one_enough, keeps_space) = (true, true, true, true);
-    let good = [
-        (
-            1,
-            0,
-            Command::Read {
-                extent,
-                is_whole: false,
-            },
-        ),
-        (4, 0, Command::Read { extent, is_whole }),
+    let (is_durable, keeps_space) = (true, true);
+    let read = |is_whole| Command::Read { extent, is_whole };
+    let trim = Command::Trim {
+        extent,
+        is_durable: false,
+    };
+    let zeros = Command::WriteZeros {
+        extent,
+        is_durable,
+        keeps_space,
+    };
+    let status = Command::Status {
+        extent,
+        is_one_enough: true,
+    };
+    for (flags, kind, command) in [
+        (1, 0, read(false)),
+        (4, 0, read(true)),
         (1, 1, Command::Write { extent, is_durable }),
-        (
-            0,
-            4,
-            Command::Trim {
-                extent,
-                is_durable: false,
-            },
-        ),
-        (
-            3,
-            6,
-            Command::WriteZeros {
-                extent,
-                is_durable,
-                keeps_space,
-            },
-        ),
-        (
-            8,
-            7,
-            Command::Status {
-                extent,
-                is_one_enough,
-            },
-        ),
-    ];
-    for (flags, kind, command) in good {
+        (0, 4, trim),
+        (3, 6, zeros),
+        (8, 7, status),
+    ] {
         let parsed = Request::parse(&request(flags, kind, 4096, 8192)).unwrap();
         assert_eq!(parsed.cookie, 0x0102_0304_0506_0708);
         assert_eq!(parsed.payload_bytes(), if kind == 1 { 8192 } else { 0 });
@@ -281,11 +264,13 @@ fn every_request_is_judged_by_what_was_agreed() {
     }
     let flush = Request::parse(&request(0, 3, 0, 0)).unwrap();
     assert_eq!(flush.judge(&rules(true, false)), Ok(Command::Flush));
-    assert!(
-        Request::parse(&request(0, 2, 0, 0))
-            .unwrap()
-            .is_disconnect()
-    );
+    let goodbye = Request::parse(&request(0, 2, 0, 0)).unwrap();
+    assert!(goodbye.is_disconnect() && !flush.is_disconnect());
+}
+
+#[test]
+fn every_request_is_judged_by_what_was_agreed() {
+    const MIB: u64 = 1 << 20;
     for (read_only, structured, flags, kind, offset, len, errno) in [
         (false, true, 0, 0, MIB - 1, 2, Errno::Invalid),
         (false, true, 0, 0, u64::MAX, 2, Errno::Invalid),

@@ -7,6 +7,7 @@ use super::{now, with_bar};
 use crate::config::Config;
 use crate::errors::{Context, Result};
 use crate::output;
+use ::disk::publish::CHUNK_BYTES;
 use ::disk::{Digest, DiskError, Published, Publishing, Repository, SigningKey, Tag};
 use base::ByteSize;
 use base::limits::DISK_NOTE_BYTES_MAX;
@@ -107,9 +108,10 @@ impl How {
 
 impl Publish {
     pub(super) fn run(self, config: &Config) -> Result<()> {
-        let Ok(chunk_bytes) = u32::try_from(self.chunk_size.0) else {
-            return Err(DiskError::ChunkBytes(u32::MAX).into());
-        };
+        let chunk_bytes = u32::try_from(self.chunk_size.0).unwrap_or(u32::MAX);
+        if !CHUNK_BYTES.contains(&chunk_bytes) {
+            return Err(DiskError::ChunkBytes(chunk_bytes).into());
+        }
         let place = Place::Directory(self.to.clone()).absolute()?;
         // Looked at before anything is made.
         std::fs::metadata(&self.image).context(output::plain(&self.image.to_string_lossy()))?;

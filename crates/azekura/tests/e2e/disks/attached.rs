@@ -70,6 +70,42 @@ fn an_image_is_a_file_of_a_mount() {
     fails(&scene.disk(&["detach", "mnt"]), "AZ1011");
 }
 
+/// A disk that is attached as a loop device, and its file system, mounted.
+fn mounted(scene: &Scene, url: &str, name: &str, more: &str, options: &str) -> Mounted {
+    let attach = format!("attach {url} {name} mnt --cache cache --loop --json{more}");
+    let ready = json(scene.line(attach));
+    assert_eq!(
+        (&ready["writable"] == true, &ready["changed_bytes"]),
+        (!more.is_empty(), &0.into())
+    );
+    let device = ready["device"].as_str().unwrap();
+    Mounted::new(device, scene.path("fs"), options)
+}
+
+/// Takes it off again.
+fn take_off(scene: &Scene, mounted: Mounted) {
+    mounted.off();
+    scene.line("detach mnt").ok();
+}
+
+/// An image with a file system, published; none if that, or a loop device, cannot be had here.
+fn published_file_system(scene: &Scene) -> Option<()> {
+    let Some(image) = scene.file_system(32 * MIB) else {
+        eprintln!("skipped: mkfs.ext4 cannot make a file system of a tree");
+        return None;
+    };
+    scene.publish(&image, "base:1");
+    fs::create_dir(scene.path("mnt")).unwrap();
+    let tried = scene.line("attach www/images base:1 mnt --cache cache --loop");
+    if tried.stderr.contains("AZ1014") {
+        eprintln!("skipped: no loop device can be had");
+        return None;
+    }
+    tried.ok();
+    scene.line("detach mnt").ok();
+    Some(())
+}
+
 #[test]
 fn a_file_system_in_an_image_is_mounted_changed_and_committed() {
     if let Some(why) = obstacle() {
@@ -77,108 +113,52 @@ fn a_file_system_in_an_image_is_mounted_changed_and_committed() {
         return;
     }
     let scene = Scene::new();
-    let Some(image) = scene.file_system(32 * MIB) else {
-        eprintln!("skipped: mkfs.ext4 cannot make a file system of a tree");
+    let Some(()) = published_file_system(&scene) else {
         return;
     };
-    scene.publish(&image, "base:1");
     let web = Web::of(&scene.path("www"));
     let url = web.url("images");
-    fs::create_dir(scene.path("mnt")).unwrap();
-    let attach = [
-        "attach", &url, "base:1", "mnt", "--cache", "cache", "--loop", "--json",
-    ];
-    let first = scene.disk(&attach);
-    if first.stderr.contains("AZ1014") {
-        eprintln!("skipped: no loop device can be had");
-        return;
-    }
-    let device = json(first)["device"].as_str().unwrap().to_owned();
-    let mounted = Mounted::new(&device, scene.path("fs"), "ro,noload");
+    let first = mounted(&scene, &url, "base:1", "", "ro,noload");
+    let tree = scene.path("tree");
     tool(
         "diff",
-        &[
-            "-r",
-            "-x",
-            "lost+found",
-            text(&scene.path("tree")),
-            text(&mounted.0),
-        ],
+        &["-r", "-x", "lost+found", text(&tree), text(&first.0)],
     );
-    fails(&scene.disk(&["detach", "mnt"]), "AZ0505");
-    mounted.off();
-    scene.disk(&["detach", "mnt"]).ok();
+    fails(&scene.line("detach mnt"), "AZ0505");
+    take_off(&scene, first);
 
-    let device = json(scene.disk(&[&attach[..], &["--writable"]].concat()));
-    assert_eq!(
-        (&device["writable"], &device["changed_bytes"]),
-        (&true.into(), &0.into())
-    );
-    let device = device["device"].as_str().unwrap().to_owned();
-    let mounted = Mounted::new(&device, scene.path("fs"), "discard");
-    fs::write(mounted.0.join("d3/new"), vec![7; 200_000]).unwrap();
-    fs::remove_file(mounted.0.join("d4/f1")).unwrap();
+    let changed = mounted(&scene, &url, "base:1", " --writable", "discard");
+    fs::write(changed.0.join("d3/new"), vec![7; 200_000]).unwrap();
+    fs::remove_file(changed.0.join("d4/f1")).unwrap();
     let tree = scene.path("changed");
-    tool("cp", &["-r", text(&mounted.0), text(&tree)]);
-    mounted.off();
+    tool("cp", &["-r", text(&changed.0), text(&tree)]);
+    changed.off();
     // In use: neither committed nor reset.
-    let commit = [
-        "commit",
-        &url,
-        "base:1",
-        "--to",
-        "www/images",
-        "--cache",
-        "cache",
-    ];
-    let commit = [&commit[..], &["--name", "base:2"]].concat();
-    fails(&scene.disk(&commit), "AZ1006");
-    fails(&scene.disk(&["reset", &url, "base:1"]), "AZ1006");
-    scene.disk(&["detach", "mnt"]).ok();
-    let tried = json(scene.disk(&[&commit[..], &["--dry-run", "--json"]].concat()));
-    let committed = json(scene.disk(&[&commit[..], &["--json"]].concat()));
+    let commit = format!("commit {url} base:1 --to www/images --cache cache --name base:2 --json");
+    fails(&scene.line(&commit), "AZ1006");
+    fails(&scene.line(format!("reset {url} base:1")), "AZ1006");
+    scene.line("detach mnt").ok();
+    let tried = json(scene.line(format!("{commit} --dry-run")));
+    let committed = json(scene.line(&commit));
     assert_eq!(tried["new_chunks"], committed["new_chunks"]);
     let new = committed["new_chunks"].as_u64().unwrap();
     assert!((1..200).contains(&new), "{committed}");
 
     // What others make of it is a sound file system with all of that.
-    let out = scene.path("out.img");
+    scene
+        .line("export base:2 own.img --at www/images --cache cache")
+        .ok();
+    let own = scene.path("own.img");
     if has("casync") {
-        let store = "--store=www/images/default.castr";
+        let out = scene.path("out.img");
         let mut casync = Command::new("casync");
-        casync.current_dir(scene.path("")).args(["extract", store]);
+        casync.current_dir(scene.path(""));
+        casync.args(["extract", "--store=www/images/default.castr"]);
         run(casync.args(["www/images/base@2.caibx", text(&out)])).ok();
-        let own = [
-            "export",
-            "base:2",
-            "own.img",
-            "--at",
-            "www/images",
-            "--cache",
-            "cache",
-        ];
-        scene.disk(&own).ok();
-        assert_same(&out, &scene.path("own.img"));
-    } else {
-        let own = [
-            "export",
-            "base:2",
-            "out.img",
-            "--at",
-            "www/images",
-            "--cache",
-            "cache",
-        ];
-        scene.disk(&own).ok();
+        assert_same(&out, &own);
     }
-    tool("e2fsck", &["-fn", text(&out)]);
-    let attach = [
-        "attach", &url, "base:2", "mnt", "--cache", "cache", "--loop", "--json",
-    ];
-    let device = json(scene.disk(&attach));
-    let device = device["device"].as_str().unwrap().to_owned();
-    let mounted = Mounted::new(&device, scene.path("fs"), "ro,noload");
-    tool("diff", &["-r", text(&tree), text(&mounted.0)]);
-    mounted.off();
-    scene.disk(&["detach", "mnt"]).ok();
+    tool("e2fsck", &["-fn", text(&own)]);
+    let second = mounted(&scene, &url, "base:2", "", "ro,noload");
+    tool("diff", &["-r", text(&tree), text(&second.0)]);
+    take_off(&scene, second);
 }

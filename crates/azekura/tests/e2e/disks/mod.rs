@@ -62,6 +62,12 @@ impl Scene {
         self.disk_as("config", arguments)
     }
 
+    /// The same, with arguments that have no blanks.
+    #[track_caller]
+    fn line(&self, arguments: impl AsRef<str>) -> Run {
+        self.disk(&arguments.as_ref().split(' ').collect::<Vec<_>>())
+    }
+
     /// The same, as somebody else.
     #[track_caller]
     fn disk_as(&self, config: &str, arguments: &[&str]) -> Run {

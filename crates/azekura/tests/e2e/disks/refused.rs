@@ -16,84 +16,71 @@ fn chunk_files(scene: &Scene) -> Vec<PathBuf> {
 }
 
 #[test]
+fn without_a_repository_or_an_image_nothing_is_made() {
+    let scene = Scene::new();
+    scene.image("base.img", MIB);
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = free.local_addr().unwrap();
+    drop(free);
+    for (line, code) in [
+        ("log", "AZ1001"),
+        (
+            &*format!("log base:1 --at http://{nobody}/images"),
+            "AZ1001",
+        ),
+        ("check --at nowhere", "AZ1001"),
+        ("gc --at http://127.0.0.1:1/x", "AZ1001"),
+        ("publish none --to www --name a:1", "AZ0002"),
+        (
+            "publish base.img --to www --name a:1 --chunk-size 1GiB",
+            "AZ1005",
+        ),
+    ] {
+        fails(&scene.line(line), code);
+    }
+    let usage = scene.line("publish base.img --to www --name ../a");
+    assert_eq!(usage.status.code(), Some(2), "{usage:?}");
+    scene
+        .line("publish base.img --to www --name a:1 --dry-run")
+        .ok();
+    assert!(!scene.path("www").exists() && !scene.path("config/disk.key").exists());
+    let odd = scene.line("publish base.img --to www --name a:1 --chunk-size 100KiB");
+    fails(&odd, "AZ1005");
+}
+
+#[test]
 fn what_cannot_be_done_has_a_code_and_changes_nothing() {
     let scene = Scene::new();
     let image = scene.image("base.img", MIB);
-    let free = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr();
-    let nobody = format!("http://{}/images", free.unwrap());
-    // Without a repository.
-    fails(&scene.disk(&["log"]), "AZ1001");
-    fails(&scene.disk(&["log", "base:1", "--at", &nobody]), "AZ1001");
-    fails(&scene.disk(&["check", "--at", "nowhere"]), "AZ1001");
-    fails(
-        &scene.disk(&["gc", "--at", "http://127.0.0.1:1/x"]),
-        "AZ1001",
-    );
-    let publish = [
-        "publish",
-        "base.img",
-        "--to",
-        "www/images",
-        "--name",
-        "base:1",
-    ];
-    scene.disk(&[&publish[..], &["--dry-run"]].concat()).ok();
-    assert!(!scene.path("www").exists() && !scene.path("config/disk.key").exists());
-    fails(
-        &scene.disk(&[&publish[..], &["--chunk-size", "100KiB"]].concat()),
-        "AZ1005",
-    );
-    fails(
-        &scene.disk(&["publish", "none", "--to", "www/images", "--name", "a:1"]),
-        "AZ0002",
-    );
-    let usage = scene.disk(&[
-        "publish",
-        "base.img",
-        "--to",
-        "www/images",
-        "--name",
-        "../a",
-    ]);
-    assert_eq!(usage.status.code(), Some(2), "{usage:?}");
     scene.publish(&image, "base:1");
-    let images = ["--at", "www/images"];
-    let at = |arguments: &[&str]| scene.disk(&[arguments, &images[..]].concat());
-    fails(&at(&["log", "base:9"]), "AZ1002");
-    fails(&at(&["diff", "base:1", &"ab".repeat(32)]), "AZ1002");
-    fails(&at(&["tag", "base:9", "--remove"]), "AZ1002");
-    fails(&scene.disk(&["rollback", "www/images", "base:1"]), "AZ1002");
-    fails(
-        &scene.disk(&["commit", "www/images", "base:1", "--name", "base:2"]),
-        "AZ1009",
-    );
-    fails(&at(&["export", "base:1", "base.img"]), "AZ0002");
-    fails(&scene.disk(&["detach", "unix:none.sock"]), "AZ1011");
-    let serve = |place: &str, name: &str, nbd: &str| {
-        scene.disk(&["serve", place, name, "--nbd", nbd, "--cache", "cache"])
-    };
-    fails(&serve("www/images", "base:9", "unix:a.sock"), "AZ1002");
-    fails(&serve("www/images", "base:1", "unix:no/a.sock"), "AZ0604");
-    fails(&serve("www/images", "base:1", "192.0.2.1:1"), "AZ0604");
     fs::write(scene.path("file"), b"").unwrap();
-    fails(&serve("www/images", "base:1", "unix:file"), "AZ0604");
-    assert!(scene.path("file").exists());
-    // An overlay that is none.
     fs::create_dir(scene.path("over")).unwrap();
     fs::write(scene.path("over/overlay"), vec![7; 10_000]).unwrap();
-    let over = [
-        "serve",
-        "www/images",
-        "base:1",
-        "--nbd",
-        "unix:a.sock",
-        "--overlay",
-        "over",
-    ];
-    fails(&scene.disk(&over), "AZ1004");
-    assert!(!scene.path("a.sock").exists());
+    let serve = "serve www/images base:1 --cache cache --nbd";
+    for (line, code) in [
+        ("log base:9 --at www/images", "AZ1002"),
+        (
+            &*format!("diff base:1 {} --at www/images", "ab".repeat(32)),
+            "AZ1002",
+        ),
+        ("tag base:9 --remove --at www/images", "AZ1002"),
+        ("rollback www/images base:1", "AZ1002"),
+        ("commit www/images base:1 --name base:2", "AZ1009"),
+        ("export base:1 base.img --at www/images", "AZ0002"),
+        ("detach unix:none.sock", "AZ1011"),
+        (
+            "serve www/images base:9 --cache cache --nbd unix:a.sock",
+            "AZ1002",
+        ),
+        (&*format!("{serve} unix:no/a.sock"), "AZ0604"),
+        (&*format!("{serve} 192.0.2.1:1"), "AZ0604"),
+        (&*format!("{serve} unix:file"), "AZ0604"),
+        // An overlay that is none.
+        (&*format!("{serve} unix:a.sock --overlay over"), "AZ1004"),
+    ] {
+        fails(&scene.line(line), code);
+    }
+    assert!(scene.path("file").exists() && !scene.path("a.sock").exists());
 }
 
 #[test]
@@ -108,15 +95,8 @@ fn an_image_that_changes_is_not_published() {
                 file.write_all_at(b"x", 5).unwrap();
             }
         });
-        let publish = [
-            "publish",
-            "base.img",
-            "--to",
-            "www/images",
-            "--name",
-            "base:1",
-        ];
-        let published = scene.disk(&publish);
+        let publish = "publish base.img --to www/images --name base:1";
+        let published = scene.line(publish);
         is_over.store(true, Ordering::Relaxed);
         published
     });
@@ -185,17 +165,15 @@ fn the_first_key_is_believed_and_another_one_is_not() {
     met.ok();
     assert!(!log("other", &[]).stderr.contains("believed"));
     // Somebody else puts another image there.
-    let publish = [
-        "publish",
-        "base.img",
-        "--to",
-        "www/images",
-        "--name",
-        "base:1",
-    ];
-    fails(&scene.disk_as("stranger", &publish), "AZ1003");
+    let publish = "publish base.img --to www/images --name base:1";
+    fails(
+        &scene.disk_as("stranger", &publish.split(' ').collect::<Vec<_>>()),
+        "AZ1003",
+    );
     fs::remove_dir_all(scene.path("www/images/tags")).unwrap();
-    scene.disk_as("stranger", &publish).ok();
+    scene
+        .disk_as("stranger", &publish.split(' ').collect::<Vec<_>>())
+        .ok();
     let refused = log("other", &[]);
     fails(&refused, "AZ1003");
     let stranger = refused.stderr.split("--key ").nth(1).unwrap()[..64].to_owned();
@@ -222,10 +200,8 @@ fn other_formats_are_published_by_qemu_img_where_it_is() {
     let qcow2 = scene.path("base.qcow2");
     let convert = ["convert", "-O", "qcow2", text(&image), text(&qcow2)];
     tool("qemu-img", &convert);
-    let published = |name: &str| {
-        let publish = ["publish", name, "--to", "www", "--name", "base:1", "--json"];
-        json(scene.disk(&publish))
-    };
+    let published =
+        |name: &str| json(scene.line(format!("publish {name} --to www --name base:1 --json")));
     let (first, second) = (published("base.img"), published("base.qcow2"));
     assert!(first["new_chunks"].as_u64().unwrap() > 0);
     assert_eq!(

@@ -14,6 +14,33 @@ fn socket(scene: &Scene) -> String {
     SOCKET.replace("disk.sock", text(&scene.path("disk.sock")))
 }
 
+/// What nbdinfo says of a disk of 20 MiB and a sector that is only read.
+fn look_at(scene: &Scene) {
+    let socket = socket(scene);
+    let said = tool("nbdinfo", &["--json", &socket]);
+    let info: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(info["protocol"], "newstyle-fixed", "{info}");
+    let export = &info["exports"][0];
+    assert_eq!(export["export-size"], 20 * MIB + 512);
+    for (what, is_so) in [
+        ("is_read_only", true),
+        ("can_multi_conn", true),
+        ("can_flush", true),
+        ("can_df", true),
+        ("can_trim", false),
+    ] {
+        assert_eq!(export[what], is_so, "{what}: {info}");
+    }
+    assert_eq!(export["contexts"][0], "base:allocation");
+    tool("nbdinfo", &["--size", &socket.replace("///", "///base:1")]);
+    let map = tool("nbdinfo", &["--map", "--json", &socket]);
+    let runs: Value = serde_json::from_str(&map).unwrap();
+    let runs = runs.as_array().unwrap().iter();
+    let holes = runs.filter(|run| run["type"] == 3);
+    let bytes: u64 = holes.map(|run| run["length"].as_u64().unwrap()).sum();
+    assert!((10 * MIB..16 * MIB).contains(&bytes), "{bytes}");
+}
+
 #[test]
 fn a_disk_on_a_web_server_is_a_disk_for_other_programs() {
     let scene = Scene::new();
@@ -31,69 +58,48 @@ fn a_disk_on_a_web_server_is_a_disk_for_other_programs() {
         (&ready["writable"], &ready["changed_bytes"]),
         (&false.into(), &0.into())
     );
-    let listed = json(scene.disk(&["list", "--json"]));
+    let listed = json(scene.line("list --json"));
     assert_eq!(listed["disks"][0]["name"], "base:1");
 
     let mut padded = fs::read(&image).unwrap();
     padded.resize((20 * MIB + 512) as usize, 0);
-    let expected = scene.path("expected");
+    let (copy, expected) = (scene.path("copy"), scene.path("expected"));
     fs::write(&expected, padded).unwrap();
     if has("nbdinfo") {
-        let info: Value =
-            serde_json::from_str(&tool("nbdinfo", &["--json", &socket(&scene)])).unwrap();
-        assert_eq!(info["protocol"], "newstyle-fixed", "{info}");
-        let export = &info["exports"][0];
-        assert_eq!(export["export-size"], 20 * MIB + 512);
-        for (what, is_so) in [
-            ("is_read_only", true),
-            ("can_multi_conn", true),
-            ("can_flush", true),
-            ("can_df", true),
-            ("can_trim", false),
-        ] {
-            assert_eq!(export[what], is_so, "{what}: {info}");
-        }
-        assert_eq!(export["contexts"][0], "base:allocation");
-        let named = socket(&scene).replace("///", "///base:1");
-        tool("nbdinfo", &["--size", &named]);
-        let map = tool("nbdinfo", &["--map", "--json", &socket(&scene)]);
-        let runs: Value = serde_json::from_str(&map).unwrap();
-        let runs = runs.as_array().unwrap().iter();
-        let holes = runs.filter(|run| run["type"] == 3);
-        let bytes: u64 = holes.map(|run| run["length"].as_u64().unwrap()).sum();
-        assert!((10 * MIB..16 * MIB).contains(&bytes), "{bytes}");
+        look_at(&scene);
     }
     if has("nbdcopy") {
-        let copy = scene.path("copy");
         tool("nbdcopy", &[&socket(&scene), text(&copy)]);
         assert_same(&copy, &expected);
     }
     if has("qemu-img") {
-        let raw = ["-f", "raw", "-F", "raw"];
+        let raw = ["compare", "-f", "raw", "-F", "raw"];
         tool(
             "qemu-img",
-            &[&["compare"], &raw[..], &[&socket(&scene), text(&expected)]].concat(),
+            &[&raw[..], &[&socket(&scene), text(&expected)]].concat(),
         );
     }
     // Each chunk once, whoever asked; those of zeros never.
     let counts = web.chunk_counts();
     assert!(counts.iter().all(|count| *count == 1), "{counts:?}");
     assert!(counts.len() as u64 <= new, "{} of {new}", counts.len());
-    scene.disk(&["detach", "unix:disk.sock"]).ok();
+    scene.line("detach unix:disk.sock").ok();
     assert!(!scene.path("disk.sock").exists());
-    let listed = json(scene.disk(&["list", "--json"]));
+    let listed = json(scene.line("list --json"));
     assert_eq!(listed["disks"].as_array().unwrap().len(), 0);
 
     // From the cache, whose next user is another process, and without a server that has it.
-    let again = scene.path("www/images/default.castr");
-    fs::rename(&again, scene.path("elsewhere")).unwrap();
+    fs::rename(
+        scene.path("www/images/default.castr"),
+        scene.path("elsewhere"),
+    )
+    .unwrap();
     scene.serve(&web.url("images"), "base:1", &[]);
     if has("nbdcopy") {
-        let copy = scene.path("copy");
         tool("nbdcopy", &[&socket(&scene), text(&copy)]);
         assert_same(&copy, &expected);
     }
-    scene.disk(&["detach", "unix:disk.sock"]).ok();
+    scene.line("detach unix:disk.sock").ok();
 }
 
 #[test]
@@ -101,17 +107,8 @@ fn other_programs_write_read_and_discard_over_tcp() {
     let scene = Scene::new();
     let image = scene.image("base.img", 16 * MIB);
     scene.publish(&image, "base:1");
-    let serve = [
-        "serve",
-        "www/images",
-        "base:1",
-        "--nbd",
-        "127.0.0.1:0",
-        "--cache",
-        "cache",
-    ];
-    let over = ["--overlay", "written", "--json"];
-    let ready = json(scene.disk(&[&serve[..], &over[..]].concat()));
+    let serve = "serve www/images base:1 --nbd 127.0.0.1:0 --cache cache --overlay written --json";
+    let ready = json(scene.line(serve));
     let place = ready["where"].as_str().unwrap().to_owned();
     let url = format!("nbd://{place}");
     if has("fio") {
@@ -124,6 +121,7 @@ fn other_programs_write_read_and_discard_over_tcp() {
             "--size=16M",
             "--iodepth=16",
             "--verify=crc32c",
+            "--verify_state_save=0",
             "--fsync=32",
             "--randseed=7",
         ];
@@ -145,17 +143,8 @@ fn other_programs_write_read_and_discard_over_tcp() {
     }
     scene.disk(&["detach", &place]).ok();
     // It is as it was left.
-    let export = [
-        "export",
-        "base:1",
-        "again.img",
-        "--at",
-        "www/images",
-        "--overlay",
-        "written",
-    ];
     scene
-        .disk(&[&export[..], &["--cache", "cache"]].concat())
+        .line("export base:1 again.img --at www/images --overlay written --cache cache")
         .ok();
     if has("nbdcopy") {
         assert_same(&scene.path("again.img"), &image);

@@ -4,12 +4,10 @@ use super::client::Client;
 use super::web::Web;
 use super::{MIB, Scene, assert_same};
 use crate::checks::json;
-use crate::common::text;
 use crate::random::Random;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
 
 fn kill(ready: &Value) {
     let pid = Pid::from_raw(ready["pid"].as_i64().unwrap() as i32).unwrap();
@@ -92,96 +90,95 @@ fn byte(scene: &Scene, url: &str, name: &str, more: &[&str]) -> u8 {
     byte
 }
 
-#[test]
-fn changes_become_versions_and_are_taken_back() {
+/// Commits what was written onto a disk of the repository `www/images`.
+fn commit(scene: &Scene, url: &str, from: &str, to: &str) -> Value {
+    let commit = format!("commit {url} {from} --to www/images --cache cache --name {to}");
+    json(scene.line(format!("{commit} --note two --json")))
+}
+
+/// A scene with an image of one byte, repeated, in a repository on a web server.
+fn ones() -> (Scene, String) {
     let scene = Scene::new();
     let image = scene.path("base.img");
     fs::write(&image, vec![1; 300_000]).unwrap();
     scene.publish(&image, "base:1");
-    let web = Web::of(&scene.path("www"));
-    let url = web.url("images");
+    let url = Web::of(&scene.path("www")).url("images");
+    (scene, url)
+}
+
+#[test]
+fn changes_become_versions_and_are_taken_back() {
+    let (scene, url) = ones();
+    let byte = |name: &str, more: &[&str]| byte(&scene, &url, name, more);
+    let writable = &["--writable"][..];
     write(&scene, &url, "base:1", 2);
-    assert_eq!(
-        byte(&scene, &url, "base:1", &[]),
-        1,
-        "read only, it is what it was"
-    );
-    assert_eq!(byte(&scene, &url, "base:1", &["--writable"]), 2);
-    let commit = |from: &str, to: &str| {
-        let commit = [
-            "commit",
-            &url,
-            from,
-            "--to",
-            "www/images",
-            "--cache",
-            "cache",
-        ];
-        let as_ = ["--name", to, "--note", "two", "--json"];
-        json(scene.disk(&[&commit[..], &as_[..]].concat()))
-    };
-    // Made of one byte, repeated: two chunks of it, and now a third.
-    let committed = commit("base:1", "base:2");
+    assert_eq!(byte("base:1", &[]), 1, "read only, it is what it was");
+    assert_eq!(byte("base:1", writable), 2);
+    let committed = commit(&scene, &url, "base:1", "base:2");
     assert_eq!(
         (&committed["new_chunks"], &committed["chunks"]),
         (&1.into(), &5.into())
     );
-    assert_eq!(byte(&scene, &url, "base:2", &[]), 2);
-    let diff = json(scene.disk(&["diff", "base:1", "base:2", "--json"]));
+    assert_eq!(byte("base:2", &[]), 2);
+    let diff = json(scene.line("diff base:1 base:2 --json"));
     assert_eq!(diff["changed_bytes"], 65536);
     assert_eq!(diff["changed"][0]["offset_bytes"], 65536);
-    let log = json(scene.disk(&["log", "base:2", "--at", &url, "--json"]));
+    let log = json(scene.line(format!("log base:2 --at {url} --json")));
     assert_eq!(log["versions"][0]["note"], "two");
-    let first = log["versions"][0]["parents"][0]
-        .as_str()
-        .unwrap()
-        .to_owned();
 
-    scene.disk(&["reset", &url, "base:1"]).ok();
-    assert_eq!(byte(&scene, &url, "base:1", &["--writable"]), 1);
+    scene.line(format!("reset {url} base:1")).ok();
+    assert_eq!(byte("base:1", writable), 1);
     write(&scene, &url, "base:2", 3);
-    commit("base:2", "base:2");
-    assert_eq!(byte(&scene, &url, "base:2", &[]), 3);
-    let behind = scene.serve(&url, "base:2", &["--writable"]);
+    commit(&scene, &url, "base:2", "base:2");
+    assert_eq!(byte("base:2", &[]), 3);
+    let behind = scene.serve(&url, "base:2", writable);
     assert_eq!(behind["is_behind"], true);
-    scene.disk(&["detach", "unix:disk.sock"]).ok();
+    scene.line("detach unix:disk.sock").ok();
     // To the version from which it was made, and to any other.
-    scene.disk(&["rollback", &url, "base:2"]).ok();
-    assert_eq!(byte(&scene, &url, "base:2", &["--writable"]), 1);
-    let tried = scene
-        .disk(&["rollback", &url, "base:2", "--to", "base:2", "--dry-run"])
-        .ok();
+    scene.line(format!("rollback {url} base:2")).ok();
+    assert_eq!(byte("base:2", writable), 1);
+    let to_newest = format!("rollback {url} base:2 --to base:2");
+    let tried = scene.line(format!("{to_newest} --dry-run")).ok();
     assert!(tried.contains("would be version"), "{tried}");
-    scene
-        .disk(&["rollback", &url, "base:2", "--to", "base:2"])
-        .ok();
-    assert_eq!(byte(&scene, &url, "base:2", &["--writable"]), 3);
+    scene.line(to_newest).ok();
+    assert_eq!(byte("base:2", writable), 3);
+}
 
-    // Names move, and what nothing points to goes.
+#[test]
+fn names_move_and_what_nothing_points_to_goes() {
+    let (scene, url) = ones();
+    for byte in [2, 3] {
+        scene.line(format!("reset {url} base:1")).ok();
+        write(&scene, &url, "base:1", byte);
+        commit(&scene, &url, "base:1", "base:2");
+    }
+    let log = json(scene.line(format!("log base:2 --at {url} --json")));
+    let first = log["versions"][0]["parents"][0].as_str().unwrap();
     scene
-        .disk(&["tag", "base:old", &first, "--at", "www/images"])
+        .line(format!("tag base:old {first} --at www/images"))
         .ok();
-    scene.disk(&["tag", "base:2", "base:old"]).ok();
+    scene.line("tag base:2 base:old").ok();
     assert_eq!(byte(&scene, &url, "base:2", &[]), 1);
-    let names = json(scene.disk(&["log", "--json", "--at", "www/images"]));
+    let names = json(scene.line("log --json --at www/images"));
     let names = names["images"].as_array().unwrap().iter();
     let names: Vec<_> = names.map(|image| image["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["base:1", "base:2", "base:old"]);
-    let gc = |more: &[&str]| json(scene.disk(&[&["gc", "--json", "--keep", "1"], more].concat()));
-    let counted = gc(&["--dry-run"]);
+    let gc = |more: &str| json(scene.line(format!("gc --json --keep 1{more}")));
+    let counted = gc(" --dry-run");
     assert_eq!(
         (&counted["versions"], &counted["chunks"]),
         (&2.into(), &2.into())
     );
-    assert_eq!(gc(&[]), counted);
-    assert_eq!(gc(&[])["chunks"], 0);
-    scene.disk(&["tag", "base:old", "--remove"]).ok();
-    let checked = json(scene.disk(&["check", "--json"]));
+    assert_eq!(gc(""), counted);
+    assert_eq!(gc("")["chunks"], 0);
+    let log = scene.line("log base:2").ok();
+    assert!(log.contains("collected"), "{log}");
+    scene.line("tag base:old --remove").ok();
+    let checked = json(scene.line("check --json"));
     assert_eq!(
         (&checked["versions"], &checked["finding_count"]),
         (&2.into(), &0.into())
     );
-    let out = scene.path("out.img");
-    scene.disk(&["export", "base:2", text(&out)]).ok();
-    assert_same(&out, Path::new(&image));
+    scene.line("export base:2 out.img").ok();
+    assert_same(&scene.path("out.img"), &scene.path("base.img"));
 }
