@@ -1,6 +1,6 @@
 //! What is answered about the directory and its one file.
 
-use super::{DiskFs, FILE_NAME};
+use super::DiskFs;
 use crate::kernel::{
     Attr, AttrFlags, DirectoryBuilder, Entry, FOpenFlags, Fh, NodeId, Opened, Operation, Replier,
     Request, SetAttr, StatFs, Whence,
@@ -50,12 +50,19 @@ impl DiskFs {
         }
     }
 
+    fn open_flags(&self) -> FOpenFlags {
+        match self.pool {
+            Some(_) => FOpenFlags::KEEP_CACHE,
+            None => FOpenFlags::DIRECT_IO | FOpenFlags::PARALLEL_DIRECT_WRITES,
+        }
+    }
+
     /// Answers what needs no device call.
     pub(super) fn answer(&self, request: &Request, replier: Replier) {
         // Nothing is kept for whoever did not take an answer.
         let _ = match &request.operation {
             Operation::Lookup { name } if request.node == NodeId::ROOT => match &**name {
-                name if name == FILE_NAME.as_bytes() => replier.entry(&Entry {
+                name if name == self.file_name.as_bytes() => replier.entry(&Entry {
                     node: FILE,
                     generation: 0,
                     entry_valid: LEASED,
@@ -73,12 +80,14 @@ impl DiskFs {
                 let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
                 match self.is_file(request) {
                     Ok(()) if writes && self.read_only => replier.error(Errno::ROFS),
-                    Ok(()) => replier.opened(&Opened::new(Fh(0), FOpenFlags::KEEP_CACHE)),
+                    Ok(()) => replier.opened(&Opened::new(Fh(0), self.open_flags())),
                     Err(errno) => replier.error(errno),
                 }
             }
             Operation::OpenDir { .. } => replier.opened(&Opened::new(Fh(0), FOpenFlags::empty())),
-            Operation::ReadDir(page) => replier.directory(&listing(page.offset, page.size)),
+            Operation::ReadDir(page) => {
+                replier.directory(&listing(&self.file_name, page.offset, page.size))
+            }
             // Closing says nothing about durability, as on a raw device.
             Operation::Flush { .. }
             | Operation::Release(_)
@@ -120,11 +129,11 @@ impl DiskFs {
     }
 }
 
-fn listing(offset: u64, size: u32) -> DirectoryBuilder {
+fn listing(name: &str, offset: u64, size: u32) -> DirectoryBuilder {
     let entries = [
         (NodeId::ROOT, FileKind::Directory, "."),
         (NodeId::ROOT, FileKind::Directory, ".."),
-        (FILE, FileKind::File, FILE_NAME),
+        (FILE, FileKind::File, name),
     ];
     let mut page = DirectoryBuilder::new(size);
     for (position, (node, kind, name)) in (1..).zip(entries) {

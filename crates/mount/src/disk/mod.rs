@@ -9,6 +9,11 @@
 //! has a thread of the runtime's. Reads and writes have their own, as many as the NBD server has
 //! and for the same reasons. Requests that wait are bounded by the kernel, which has so many of
 //! them under way and no more.
+//!
+//! A device that only waits for memory needs none of that ([`DiskMount::direct`]): the thread that
+//! reads a request carries it out, and the kernel keeps nothing of the file, so that requests reach
+//! the device as they are made and in their order. Whoever serves such a file must not be the
+//! process that uses it: killed in the middle of a call, that would wait for itself.
 
 mod answer;
 
@@ -29,8 +34,10 @@ use tokio::sync::Semaphore;
 pub const SUBTYPE: &str = "azekura-disk";
 /// The file's name.
 pub const FILE_NAME: &str = "disk.img";
-/// Threads that read requests; they hand them on.
+/// Threads that read requests, if they hand them on.
 const THREADS: usize = 2;
+/// Threads that read requests, if they carry them out: several would let requests pass each other.
+const DIRECT_THREADS: usize = 1;
 /// Requests that nobody waits for: the kernel reads ahead and writes back with them.
 const BACKGROUND_MAX: u16 = 64;
 
@@ -62,6 +69,34 @@ impl DiskMount {
         config: &DiskConfig,
         runtime: Handle,
     ) -> Result<Self, SessionError> {
+        let pool = Pool {
+            runtime,
+            readers: Arc::new(Semaphore::new(NBD_READERS_MAX)),
+            writers: Arc::new(Semaphore::new(NBD_WRITERS_MAX)),
+        };
+        Self::with(device, path, config, FILE_NAME, Some(pool))
+    }
+
+    /// Mounts a device that answers at once, as a file of this name, uncached.
+    ///
+    /// # Errors
+    /// As [`Self::mount`].
+    pub fn direct(
+        device: Arc<dyn BlockDevice>,
+        path: &Path,
+        config: &DiskConfig,
+        file_name: &str,
+    ) -> Result<Self, SessionError> {
+        Self::with(device, path, config, file_name, None)
+    }
+
+    fn with(
+        device: Arc<dyn BlockDevice>,
+        path: &Path,
+        config: &DiskConfig,
+        file_name: &str,
+        pool: Option<Pool>,
+    ) -> Result<Self, SessionError> {
         let options = MountOptions {
             fs_name: config.source.clone(),
             subtype: SUBTYPE.to_owned(),
@@ -85,11 +120,10 @@ impl DiskMount {
         let session = Session::mount(path, &options, &wishes)?;
         let handler = DiskFs {
             device,
-            runtime,
+            file_name: file_name.to_owned(),
             read_only: config.read_only,
             allow_other: config.allow_other,
-            readers: Arc::new(Semaphore::new(NBD_READERS_MAX)),
-            writers: Arc::new(Semaphore::new(NBD_WRITERS_MAX)),
+            pool,
         };
         Ok(Self {
             session,
@@ -108,30 +142,42 @@ impl DiskMount {
     /// # Errors
     /// [`SessionError`] of threads or the device.
     pub fn run(self) -> Result<SessionEnd, SessionError> {
-        self.session.run(THREADS, self.handler)
+        let threads = match self.handler.pool {
+            Some(_) => THREADS,
+            None => DIRECT_THREADS,
+        };
+        self.session.run(threads, self.handler)
     }
 }
 
 /// See the module's head.
 struct DiskFs {
     device: Arc<dyn BlockDevice>,
-    runtime: Handle,
+    file_name: String,
     read_only: bool,
     allow_other: bool,
+    /// Without it, whoever reads a request carries it out, and the file is not cached.
+    pool: Option<Pool>,
+}
+
+/// Where requests wait for the device.
+struct Pool {
+    runtime: Handle,
     readers: Arc<Semaphore>,
     writers: Arc<Semaphore>,
 }
 
 impl Handler for DiskFs {
     fn handle(&self, request: Request, replier: Replier) {
-        match &request.operation {
-            Operation::Read(_) | Operation::Lseek { .. } => {
-                self.work(&self.readers, request, replier);
-            }
-            Operation::Write(_) | Operation::Fallocate { .. } | Operation::Fsync { .. } => {
-                self.work(&self.writers, request, replier);
-            }
-            _ => self.answer(&request, replier),
+        let is_read = match &request.operation {
+            Operation::Read(_) | Operation::Lseek { .. } => true,
+            Operation::Write(_) | Operation::Fallocate { .. } | Operation::Fsync { .. } => false,
+            _ => return self.answer(&request, replier),
+        };
+        match &self.pool {
+            None => answer::work(&*self.device, request.operation, replier),
+            Some(pool) if is_read => self.work(pool, &pool.readers, request, replier),
+            Some(pool) => self.work(pool, &pool.writers, request, replier),
         }
     }
 
@@ -144,9 +190,9 @@ impl Handler for DiskFs {
 impl DiskFs {
     /// Does what is asked on a thread that may wait. If the device panics, the replier is dropped
     /// and answers EIO.
-    fn work(&self, workers: &Arc<Semaphore>, request: Request, replier: Replier) {
+    fn work(&self, pool: &Pool, workers: &Arc<Semaphore>, request: Request, replier: Replier) {
         let (device, workers) = (Arc::clone(&self.device), Arc::clone(workers));
-        self.runtime.spawn(async move {
+        pool.runtime.spawn(async move {
             let permit = workers.acquire_owned().await;
             let work = move || {
                 let _permit = permit;

@@ -1,0 +1,267 @@
+//! The process that touches the file system under judgement, seen from the run.
+//!
+//! It is asked and answers over its standard input and output, one message at a time: a length of
+//! four bytes, little-endian, then postcard. When its input ends, whatever the reason, it takes off
+//! what it mounted and attached and ends ([`serve`]). So nothing stays behind as long as one of the
+//! two processes can still do something; what is left if both are killed at once is found by
+//! [`stale`] at the next start.
+
+mod look;
+mod serve;
+mod stale;
+
+pub use look::look;
+pub use serve::{Kernel, Underneath, output, serve};
+pub use stale::{RUN_PREFIX, Stale, lock_run, stale};
+
+use crate::oracle::Entry;
+use crate::workload::Step;
+use base::limits::{VERIFY_END_TIME_MAX, VERIFY_MESSAGE_BYTES_MAX, VERIFY_STEP_TIME_MAX};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What an actor is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Make a loop device of a file.
+    Attach {
+        /// The file.
+        file: PathBuf,
+        /// A directory for mounts, which it may remove at its end.
+        directory: PathBuf,
+    },
+    /// Run a tool on the device: `{}` among its arguments stands for it.
+    Tool(Tool),
+    /// Mount the device.
+    Mount(MountAs),
+    /// Unmount it.
+    Unmount,
+    /// Do a step in it.
+    Run(Step),
+    /// Repair, mount, look, unmount.
+    Try {
+        /// Tools that are to run before it is mounted.
+        repair: Vec<Tool>,
+        /// How to mount.
+        mount: MountAs,
+        /// Databases, which are looked at as such.
+        databases: Vec<String>,
+    },
+}
+
+/// A program of the system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tool {
+    /// Its name.
+    pub program: String,
+    /// Its arguments; `{}` stands for the device.
+    pub arguments: Vec<String>,
+    /// The highest exit code that is no failure.
+    pub code_max: i32,
+}
+
+/// How to mount a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountAs {
+    /// The type of the file system.
+    pub fs_type: String,
+    /// Options as of mount(8), with commas between.
+    pub options: String,
+}
+
+/// What an actor answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// It could not be done; in words.
+    Failed(String),
+    /// A try: what was found.
+    Found(Vec<Entry>),
+    /// A try: it cannot be mounted, or not be repaired; in words.
+    Unmountable(String),
+}
+
+/// Why an actor is of no use any more.
+#[derive(Debug, thiserror::Error)]
+pub enum ActorError {
+    /// It could not be started, or the pipe to it broke.
+    #[error("the process that uses the file system: {0}")]
+    Io(#[from] io::Error),
+    /// It takes longer than anything may.
+    #[error("the file system has not answered for {} s", .0.as_secs())]
+    Silent(Duration),
+    /// It has ended.
+    #[error("the process that uses the file system has ended")]
+    Ended,
+    /// It said something else than an answer.
+    #[error("the process that uses the file system does not answer as one")]
+    Garbled,
+    /// It answered that something could not be done that must be possible.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// An actor that runs. Dropping it lets it clean up.
+#[derive(Debug)]
+pub struct Actor {
+    child: Child,
+    requests: Option<ChildStdin>,
+    answers: Receiver<Result<Answer, ActorError>>,
+}
+
+impl Actor {
+    /// Starts `command`, which must call [`serve`].
+    ///
+    /// # Errors
+    /// Of starting it.
+    pub fn start(command: &mut Command) -> Result<Self, ActorError> {
+        use std::os::unix::process::CommandExt;
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for the run, which then lets the actor clean up.
+            .process_group(0)
+            .spawn()?;
+        let requests = child.stdin.take();
+        let mut answers_out = child.stdout.take().expect("it was piped");
+        let (sender, answers) = sync_channel(1);
+        thread::Builder::new()
+            .name("verify-answers".to_owned())
+            .spawn(move || {
+                loop {
+                    let answer = receive(&mut answers_out);
+                    let is_end = answer.is_err();
+                    if sender.send(answer).is_err() || is_end {
+                        return;
+                    }
+                }
+            })?;
+        Ok(Self {
+            child,
+            requests,
+            answers,
+        })
+    }
+
+    /// Asks for something and waits for the answer.
+    ///
+    /// # Errors
+    /// [`ActorError`], after which it is of no use.
+    pub fn ask(&mut self, request: &Request) -> Result<Answer, ActorError> {
+        let requests = self.requests.as_mut().ok_or(ActorError::Ended)?;
+        send(requests, request)?;
+        match self.answers.recv_timeout(VERIFY_STEP_TIME_MAX) {
+            Ok(answer) => answer,
+            Err(RecvTimeoutError::Timeout) => Err(ActorError::Silent(VERIFY_STEP_TIME_MAX)),
+            Err(RecvTimeoutError::Disconnected) => Err(ActorError::Ended),
+        }
+    }
+
+    /// Asks for something that must be possible.
+    ///
+    /// # Errors
+    /// [`ActorError`]; [`ActorError::Failed`] if it is not possible.
+    pub fn must(&mut self, request: &Request) -> Result<(), ActorError> {
+        match self.ask(request)? {
+            Answer::Done => Ok(()),
+            Answer::Failed(why) => Err(ActorError::Failed(why)),
+            _ => Err(ActorError::Garbled),
+        }
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        // The end of its input lets it clean up and end.
+        self.requests = None;
+        let deadline = Instant::now() + VERIFY_END_TIME_MAX;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() >= deadline {
+                // It cannot be helped; what it leaves is found at the next start.
+                let _ = self.child.kill();
+                return;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Sends one message.
+fn send(out: &mut impl Write, message: &impl Serialize) -> Result<(), ActorError> {
+    let body = postcard::to_stdvec(message).map_err(|_| ActorError::Garbled)?;
+    if body.len() > VERIFY_MESSAGE_BYTES_MAX {
+        return Err(ActorError::Garbled);
+    }
+    let len = u32::try_from(body.len()).map_err(|_| ActorError::Garbled)?;
+    out.write_all(&len.to_le_bytes())?;
+    out.write_all(&body)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Receives one message.
+fn receive<M: DeserializeOwned>(input: &mut impl Read) -> Result<M, ActorError> {
+    let mut len = [0; 4];
+    match input.read_exact(&mut len) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Err(ActorError::Ended);
+        }
+        outcome => outcome?,
+    }
+    let len = u32::from_le_bytes(len) as usize;
+    if len > VERIFY_MESSAGE_BYTES_MAX {
+        return Err(ActorError::Garbled);
+    }
+    // As much memory as really comes.
+    let mut body = Vec::new();
+    input.take(len as u64).read_to_end(&mut body)?;
+    if body.len() < len {
+        return Err(ActorError::Ended);
+    }
+    postcard::from_bytes(&body).map_err(|_| ActorError::Garbled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_as_they_were_sent() {
+        let request = Request::Run(Step::Sync);
+        let mut bytes = Vec::new();
+        send(&mut bytes, &request).unwrap();
+        send(&mut bytes, &Request::Unmount).unwrap();
+        let mut input = bytes.as_slice();
+        assert_eq!(receive::<Request>(&mut input).unwrap(), request);
+        assert_eq!(receive::<Request>(&mut input).unwrap(), Request::Unmount);
+        let end = receive::<Request>(&mut input).unwrap_err();
+        assert!(matches!(end, ActorError::Ended));
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        let too_long = u32::MAX.to_le_bytes();
+        let error = receive::<Request>(&mut too_long.as_slice()).unwrap_err();
+        assert!(matches!(error, ActorError::Garbled));
+        let cut = [3, 0, 0, 0, 1];
+        let error = receive::<Request>(&mut cut.as_slice()).unwrap_err();
+        assert!(matches!(error, ActorError::Ended));
+        let garbled = [1, 0, 0, 0, 99];
+        let error = receive::<Request>(&mut garbled.as_slice()).unwrap_err();
+        assert!(matches!(error, ActorError::Garbled));
+    }
+
+    #[test]
+    fn an_actor_that_ends_is_noticed() {
+        let mut actor = Actor::start(&mut Command::new("true")).unwrap();
+        let outcome = actor.ask(&Request::Unmount);
+        assert!(outcome.is_err(), "{outcome:?}");
+    }
+}

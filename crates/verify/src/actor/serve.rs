@@ -1,0 +1,283 @@
+//! The actor itself: one thread that does what it is asked for.
+//!
+//! What it does it to is an [`Underneath`]: file systems of the kernel ([`Kernel`]), or whatever
+//! else can be made, opened, changed, closed and looked at.
+
+use super::{ActorError, Answer, MountAs, Request, Tool, look, receive, send};
+use crate::oracle::Entry;
+use crate::workload::Step;
+use base::limits::VERIFY_TEXT_BYTES_MAX;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use std::ffi::CString;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// How often a mount that is in use for a moment is tried to be taken off: kernel threads of a
+/// recovery may still have it.
+const UNMOUNT_TRIES: u32 = 500;
+
+/// What an actor uses. Errors are words; dropping it cleans up.
+pub trait Underneath {
+    /// Takes a file as its device, and a directory for mounts.
+    ///
+    /// # Errors
+    /// As for all of these.
+    fn attach(&mut self, file: &Path, directory: &Path) -> Result<(), String>;
+
+    /// Runs a tool on the device.
+    fn tool(&mut self, tool: &Tool) -> Result<(), String>;
+
+    /// Begins to use what is on the device.
+    fn mount(&mut self, mount: &MountAs) -> Result<(), String>;
+
+    /// Stops using it; everything is written.
+    fn unmount(&mut self) -> Result<(), String>;
+
+    /// Does a step in it.
+    fn run(&mut self, step: &Step) -> Result<(), String>;
+
+    /// What is in it, with the rows of these databases.
+    fn look(&mut self, databases: &[String]) -> Result<Vec<Entry>, String>;
+}
+
+/// Does what `requests` ask for until they end, and then cleans up.
+///
+/// # Errors
+/// [`ActorError`] if the other side speaks another language or is gone in the middle.
+pub fn serve(
+    requests: &mut impl Read,
+    answers: &mut impl Write,
+    mut underneath: impl Underneath,
+) -> Result<(), ActorError> {
+    loop {
+        let request = match receive(requests) {
+            Err(ActorError::Ended) => return Ok(()),
+            request => request?,
+        };
+        let answer = answer(&mut underneath, request);
+        send(answers, &answer)?;
+    }
+}
+
+fn answer(underneath: &mut impl Underneath, request: Request) -> Answer {
+    let done = match request {
+        Request::Attach { file, directory } => underneath.attach(&file, &directory),
+        Request::Tool(tool) => underneath.tool(&tool),
+        Request::Mount(mount) => underneath.mount(&mount),
+        Request::Unmount => underneath.unmount(),
+        Request::Run(step) => underneath.run(&step),
+        Request::Try {
+            repair,
+            mount,
+            databases,
+        } => return attempt(underneath, &repair, &mount, &databases),
+    };
+    match done {
+        Ok(()) => Answer::Done,
+        Err(why) => Answer::Failed(why),
+    }
+}
+
+fn attempt(
+    underneath: &mut impl Underneath,
+    repair: &[Tool],
+    mount: &MountAs,
+    databases: &[String],
+) -> Answer {
+    for tool in repair {
+        if let Err(why) = underneath.tool(tool) {
+            return Answer::Unmountable(why);
+        }
+    }
+    if let Err(why) = underneath.mount(mount) {
+        return Answer::Unmountable(format!("mounting: {why}"));
+    }
+    let found = underneath.look(databases);
+    if let Err(why) = underneath.unmount() {
+        return Answer::Failed(why);
+    }
+    match found {
+        Ok(found) => Answer::Found(found),
+        Err(why) => Answer::Unmountable(format!("looking: {why}")),
+    }
+}
+
+/// File systems of the kernel, on a loop device.
+#[derive(Debug, Default)]
+pub struct Kernel {
+    /// The loop device, and the directory in which its file system is mounted.
+    device: Option<(String, PathBuf)>,
+    is_mounted: bool,
+}
+
+impl Kernel {
+    fn device(&self) -> Result<(&str, &Path), String> {
+        let device = self.device.as_ref().ok_or("no device is attached")?;
+        Ok((&device.0, &device.1))
+    }
+}
+
+impl Underneath for Kernel {
+    fn attach(&mut self, file: &Path, directory: &Path) -> Result<(), String> {
+        let mut command = Command::new("losetup");
+        command.args(["--find", "--show", "--direct-io=on"]);
+        let said = output(command.arg(file), 0)?;
+        let device = said.trim().to_owned();
+        self.device = Some((device, directory.join("mnt")));
+        let point = &self.device.as_ref().expect("set above").1;
+        std::fs::create_dir(point).map_err(|error| format!("{}: {error}", point.display()))
+    }
+
+    fn tool(&mut self, tool: &Tool) -> Result<(), String> {
+        let (device, _) = self.device()?;
+        let mut command = Command::new(&tool.program);
+        for argument in &tool.arguments {
+            command.arg(if argument == "{}" { device } else { argument });
+        }
+        output(&mut command, tool.code_max).map(|_| ())
+    }
+
+    fn mount(&mut self, mount: &MountAs) -> Result<(), String> {
+        let (device, point) = self.device()?;
+        let (flags, data) = split_options(&mount.options);
+        let text = |text: &str| CString::new(text).map_err(|_| "a NUL byte".to_owned());
+        let data = text(&data)?;
+        let mounted = rustix::mount::mount(
+            text(device)?,
+            point,
+            text(&mount.fs_type)?,
+            flags,
+            data.as_c_str(),
+        );
+        mounted.map_err(|errno| errno.to_string())?;
+        self.is_mounted = true;
+        Ok(())
+    }
+
+    fn unmount(&mut self) -> Result<(), String> {
+        let (_, point) = self.device()?;
+        let point = point.to_owned();
+        for _ in 0..UNMOUNT_TRIES {
+            match rustix::mount::unmount(&point, UnmountFlags::NOFOLLOW) {
+                Ok(()) => {
+                    self.is_mounted = false;
+                    return Ok(());
+                }
+                Err(Errno::BUSY) => thread::sleep(Duration::from_millis(10)),
+                Err(errno) => return Err(format!("unmounting: {errno}")),
+            }
+        }
+        Err("unmounting: it is in use".to_owned())
+    }
+
+    fn run(&mut self, step: &Step) -> Result<(), String> {
+        let (_, point) = self.device()?;
+        if !self.is_mounted {
+            return Err("nothing is mounted".to_owned());
+        }
+        step.run(point).map_err(|error| error.to_string())
+    }
+
+    fn look(&mut self, databases: &[String]) -> Result<Vec<Entry>, String> {
+        let (_, point) = self.device()?;
+        look(point, databases).map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        let Some((device, point)) = self.device.take() else {
+            return;
+        };
+        if self.is_mounted {
+            // If the device is gone, the file system can write nothing any more; detaching does
+            // not wait for anything.
+            let tried = rustix::mount::unmount(&point, UnmountFlags::NOFOLLOW);
+            if tried.is_err() {
+                let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+                let _ = rustix::mount::unmount(&point, flags);
+            }
+        }
+        let _ = output(Command::new("losetup").arg("--detach").arg(&device), 0);
+        let _ = std::fs::remove_dir(&point);
+    }
+}
+
+/// Runs a program; what it printed, or how it failed, which is an exit code above `code_max` too.
+///
+/// # Errors
+/// In words.
+pub fn output(command: &mut Command, code_max: i32) -> Result<String, String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{program}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.code().is_some_and(|code| code <= code_max) {
+        return Ok(said);
+    }
+    let mut why = String::from_utf8_lossy(&output.stderr).into_owned();
+    if why.trim().is_empty() {
+        why = said;
+    }
+    let kept: String = why.trim().chars().take(VERIFY_TEXT_BYTES_MAX / 4).collect();
+    Err(format!("{program}: {}: {kept}", output.status))
+}
+
+/// The options that are flags of mount(2), and the others, which are the file system's.
+fn split_options(options: &str) -> (MountFlags, String) {
+    let mut flags = MountFlags::empty();
+    let mut rest = Vec::new();
+    for option in options.split(',').filter(|option| !option.is_empty()) {
+        match option {
+            "defaults" | "rw" => {}
+            "ro" => flags |= MountFlags::RDONLY,
+            "sync" => flags |= MountFlags::SYNCHRONOUS,
+            "dirsync" => flags |= MountFlags::DIRSYNC,
+            "noatime" => flags |= MountFlags::NOATIME,
+            "nodiratime" => flags |= MountFlags::NODIRATIME,
+            "relatime" => flags |= MountFlags::RELATIME,
+            "strictatime" => flags |= MountFlags::STRICTATIME,
+            "nodev" => flags |= MountFlags::NODEV,
+            "nosuid" => flags |= MountFlags::NOSUID,
+            "noexec" => flags |= MountFlags::NOEXEC,
+            other => rest.push(other),
+        }
+    }
+    (flags, rest.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_of_mount_are_not_handed_to_the_file_system() {
+        let (flags, rest) = split_options("noatime,nobarrier,,ro,data=journal");
+        assert_eq!(flags, MountFlags::NOATIME | MountFlags::RDONLY);
+        assert_eq!(rest, "nobarrier,data=journal");
+    }
+
+    #[test]
+    fn nothing_is_done_without_a_device() {
+        let mut kernel = Kernel::default();
+        let said = answer(&mut kernel, Request::Unmount);
+        assert_eq!(said, Answer::Failed("no device is attached".to_owned()));
+        let said = answer(&mut kernel, Request::Run(Step::Sync));
+        assert!(matches!(said, Answer::Failed(_)));
+    }
+
+    #[test]
+    fn a_tool_that_fails_says_why() {
+        let run = |script: &str, max| output(Command::new("sh").args(["-c", script]), max);
+        assert_eq!(run("echo done; exit 1", 1).unwrap(), "done\n");
+        let said = run("echo broken >&2; exit 4", 1).unwrap_err();
+        assert!(said.ends_with("4: broken"), "{said}");
+        assert!(output(&mut Command::new("no-such-tool"), 0).is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! A crash run: workloads are recorded, their crash states tried, and what is wrong is reduced.
+//!
+//! ```text
+//! base = make the file system, fill it, unmount                            once per target
+//! log  = base, mount, each step between its two marks, unmount             per workload
+//! plan = the log's crash states
+//! verdict = put a state on the medium, repair, mount, look, judge          per state
+//! ```
+//!
+//! The writes of a recovery are recorded as those of a workload are, so a crash during recovery is
+//! one more plan, whose base is the crash state ([`Options::recoveries`]).
+
+mod names;
+mod outcome;
+mod reduce;
+mod run;
+mod subject;
+mod target;
+
+pub use outcome::{Failure, Outcome, Place, Totals};
+pub use run::{Options, Stage, Watch, replay, run};
+pub use subject::Subject;
+pub use target::Target;
+
+use crate::actor::ActorError;
+use crate::log::LogError;
+use crate::oracle::Invalid;
+use base::DeviceError;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a run came to no end.
+#[derive(Debug, thiserror::Error)]
+pub enum CrashError {
+    /// A program of the system is not there.
+    #[error("{program} is not installed")]
+    NoTool {
+        /// Its name.
+        program: &'static str,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// What uses the file system does not go on.
+    #[error(transparent)]
+    Actor(#[from] ActorError),
+    /// The recorder refused, or the log is full.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// There is no such workload.
+    #[error("{0}")]
+    Workload(String),
+    /// A workload makes no sense, which is a fault of this program.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// A log cannot be read.
+    #[error("{path}: {source}")]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: LogError,
+    },
+    /// A log cannot be written.
+    #[error("{path}: {source}")]
+    Keep {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A log is about something that this release does not know.
+    #[error("the log says that it is about {0:?}")]
+    Subject(String),
+    /// The log has no such state.
+    #[error("the log has no state {0}")]
+    NoState(String),
+}

@@ -1,0 +1,119 @@
+//! What a run has found.
+
+use crate::oracle;
+use crate::states::{Said, State};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Of one target.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What was judged: `ext4`.
+    pub target: String,
+    /// How it was mounted.
+    pub mount_options: String,
+    /// From which everything that is left to chance is made.
+    pub seed: u64,
+    /// Counts.
+    pub totals: Totals,
+    /// Per kind of loss, how often.
+    pub outcomes: BTreeMap<oracle::Outcome, u64>,
+    /// The first failures.
+    pub failures: Vec<Failure>,
+    /// How long it took.
+    pub time: Duration,
+    /// Whether the user ended it early.
+    pub was_interrupted: bool,
+}
+
+/// Counts of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Workloads that were recorded.
+    pub workloads: u64,
+    /// Their steps.
+    pub steps: u64,
+    /// Writes in their logs.
+    pub writes: u64,
+    /// Bytes of these.
+    pub written_bytes: u64,
+    /// Flushes in their logs.
+    pub flushes: u64,
+    /// Crash states that were tried, those of recoveries among them.
+    pub states: u64,
+    /// Of these, states in which a recovery was interrupted.
+    pub recovery_states: u64,
+    /// States of the workloads that differ from each other.
+    pub distinct: u64,
+    /// States that were left out because another has the same bytes and the same promises.
+    pub pruned: u64,
+    /// Of the states that were tried, those drawn by chance; the others are all of their kind.
+    pub sampled: u64,
+    /// Things that had been made durable and were not as they were then.
+    pub lost_acks: u64,
+    /// Things that may never be there.
+    pub exposed: u64,
+    /// States that could not be mounted.
+    pub unmountable: u64,
+    /// States with anything of these.
+    pub bad_states: u64,
+}
+
+impl Totals {
+    /// Adds those of another target.
+    pub fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.workloads, other.workloads),
+            (&mut self.steps, other.steps),
+            (&mut self.writes, other.writes),
+            (&mut self.written_bytes, other.written_bytes),
+            (&mut self.flushes, other.flushes),
+            (&mut self.states, other.states),
+            (&mut self.recovery_states, other.recovery_states),
+            (&mut self.distinct, other.distinct),
+            (&mut self.pruned, other.pruned),
+            (&mut self.sampled, other.sampled),
+            (&mut self.lost_acks, other.lost_acks),
+            (&mut self.exposed, other.exposed),
+            (&mut self.unmountable, other.unmountable),
+            (&mut self.bad_states, other.bad_states),
+        ];
+        for (sum, more) in pairs {
+            *sum += more;
+        }
+    }
+}
+
+/// One state in which something is wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The workload's name.
+    pub workload: String,
+    /// Its steps.
+    pub steps: String,
+    /// The state in which it was found.
+    pub state: State,
+    /// The state of that one's recovery, if the recovery was interrupted.
+    pub recovery: Option<State>,
+    /// What had been said.
+    pub said: Said,
+    /// What is wrong, in words.
+    pub findings: Vec<String>,
+    /// A state with fewer changes missing, or there, in which it is wrong as well.
+    pub reduced: State,
+    /// The changes that this one names.
+    pub writes: Vec<Place>,
+    /// The command that tries it again.
+    pub replay: String,
+}
+
+/// A change of a stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its number in the stretch, from 0.
+    pub number: u32,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}

@@ -1,0 +1,505 @@
+//! The run itself.
+
+use super::names::Names;
+use super::outcome::{Failure, Outcome, Place, Totals};
+use super::reduce::{named, reduce};
+use super::{CrashError, Subject, Target};
+use crate::actor::{Actor, Answer, Request};
+use crate::log::{Entry, Log, Mark};
+use crate::oracle::{self, History, judge};
+use crate::states::{Pattern, Plan, Policy, Said, State};
+use crate::workload::Workload;
+use crate::{Medium, Plant, Recorder};
+use base::limits::{VERIFY_FAILURES_MAX, VERIFY_RECOVERY_STATES_MAX};
+use sim::{Image, Random};
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// A workload gets at most this part of the states of a run, so that there are several.
+const SHARE: u64 = 8;
+/// But so many in any case: fewer say nothing about it.
+const STATES_MIN: u64 = 24;
+/// So many different failures are reduced, each of which takes many tries; the others are told as
+/// they are.
+const REDUCED_MAX: usize = 10;
+/// The recoveries of so many states are interrupted: one of each.
+const RECOVERY_EVERY: u64 = 16;
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many states to try, at most. Those of recoveries come on top.
+    pub points: u64,
+    /// From which everything that is left to chance is made.
+    pub seed: u64,
+    /// What the disk keeps whole when power is lost, in bytes.
+    pub sector_bytes: u64,
+    /// Mount options, with commas between.
+    pub mount_options: String,
+    /// This workload alone; `one`: all sequences of one operation, each with all its states.
+    pub workload: Option<String>,
+    /// Recoveries are interrupted, too.
+    pub recoveries: bool,
+    /// Something that goes wrong, to see whether it is noticed.
+    pub plant: Option<Plant>,
+    /// Where the logs of workloads that failed are put.
+    pub keep: Option<PathBuf>,
+}
+
+/// What a run works with: the actor has attached a file that shows the recorder, which records
+/// the medium.
+pub struct Stage<'a> {
+    /// What is below.
+    pub medium: &'a Medium,
+    /// Its recorder.
+    pub recorder: &'a Recorder,
+    /// Who uses it.
+    pub actor: &'a mut Actor,
+}
+
+/// Is told how many states were tried, of how many at most; false ends the run.
+pub type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+
+/// Judges a file system.
+///
+/// # Errors
+/// [`CrashError`] if the run cannot go on; what a state is found to be is no error.
+pub fn run(
+    target: Target,
+    stage: Stage<'_>,
+    options: &Options,
+    watch: Watch<'_>,
+) -> Result<Outcome, CrashError> {
+    let started = Instant::now();
+    let mut run = Run::new(target, stage, options);
+    let base = run.make_base()?;
+    let is_single = options.workload.is_some();
+    let share = match is_single {
+        true => options.points,
+        false => (options.points / SHARE).max(STATES_MIN),
+    };
+    for name in Names::new(target, options) {
+        let tried = run.outcome.totals.states - run.outcome.totals.recovery_states;
+        if tried >= options.points || run.outcome.was_interrupted {
+            break;
+        }
+        let workload = Workload::by_name(&name, options.seed).map_err(CrashError::Workload)?;
+        if let Some(step) = workload.steps.iter().find(|step| !target.can(step)) {
+            if options.workload.as_ref() == Some(&name) {
+                let name = target.name();
+                return Err(CrashError::Workload(format!("{name} cannot {step}")));
+            }
+            continue;
+        }
+        let log = run.record(&base, &workload)?;
+        run.workload(&workload, &log, share.min(options.points - tried), watch)?;
+    }
+    run.outcome.time = started.elapsed();
+    Ok(run.outcome)
+}
+
+/// Tries the states of a log again, or one of them.
+///
+/// # Errors
+/// As [`run`]; [`CrashError::NoState`] if the log has no such state.
+pub fn replay(
+    log: &Log,
+    only: Option<&State>,
+    stage: Stage<'_>,
+    options: &Options,
+    watch: Watch<'_>,
+) -> Result<Outcome, CrashError> {
+    let started = Instant::now();
+    let subject = Subject::from_text(&log.subject)?;
+    let workload =
+        Workload::by_name(&subject.workload, subject.seed).map_err(CrashError::Workload)?;
+    let options = Options {
+        seed: subject.seed,
+        mount_options: subject.mount_options.clone(),
+        ..options.clone()
+    };
+    let mut run = Run::new(subject.target, stage, &options);
+    match only {
+        None => run.workload(&workload, log, options.points, watch)?,
+        Some(state) => {
+            let history = History::new(&workload, subject.target.promises())?;
+            let plan = Plan::new(&log.base, &log.entries, &run.policy());
+            let none = || CrashError::NoState(state.to_string());
+            let image = plan.image(state).ok_or_else(none)?;
+            let (verdict, _) = run.attempt(image, &history, plan.said(state))?;
+            run.count(&verdict);
+            if verdict.is_bad() {
+                let at = At {
+                    workload: &workload,
+                    history: &history,
+                    plan: &plan,
+                };
+                let failure = run.describe(&at, state, None, &verdict)?;
+                run.outcome.failures.push(failure);
+            }
+        }
+    }
+    run.outcome.time = started.elapsed();
+    Ok(run.outcome)
+}
+
+/// What became of one state.
+enum Verdict {
+    /// It was mounted; what is wrong with it.
+    Found(Vec<oracle::Finding>),
+    /// It could not be.
+    Unmountable(String),
+}
+
+impl Verdict {
+    fn is_bad(&self) -> bool {
+        !matches!(self, Self::Found(findings) if findings.is_empty())
+    }
+
+    fn words(&self) -> Vec<String> {
+        match self {
+            Self::Found(findings) => findings.iter().map(ToString::to_string).collect(),
+            Self::Unmountable(why) => vec![format!("unmountable: {why}")],
+        }
+    }
+}
+
+/// What the states of one log are judged by.
+struct At<'a> {
+    workload: &'a Workload,
+    history: &'a History,
+    plan: &'a Plan,
+}
+
+struct Run<'a> {
+    target: Target,
+    stage: Stage<'a>,
+    options: &'a Options,
+    outcome: Outcome,
+    random: Random,
+    /// Failures that were reduced.
+    reduced: usize,
+}
+
+impl<'a> Run<'a> {
+    fn new(target: Target, stage: Stage<'a>, options: &'a Options) -> Self {
+        Self {
+            target,
+            stage,
+            options,
+            outcome: Outcome {
+                target: target.name().to_owned(),
+                mount_options: options.mount_options.clone(),
+                seed: options.seed,
+                ..Outcome::default()
+            },
+            random: Random::new(options.seed),
+            reduced: 0,
+        }
+    }
+
+    fn policy(&self) -> Policy {
+        Policy {
+            sector_bytes: self.options.sector_bytes,
+            ..Policy::new(self.options.seed)
+        }
+    }
+
+    /// A file system that was made, filled and unmounted.
+    fn make_base(&mut self) -> Result<Image, CrashError> {
+        let (target, medium) = (self.target, self.stage.medium);
+        medium.load(Image::new(target.device_bytes()));
+        let actor = &mut *self.stage.actor;
+        actor.must(&Request::Tool(target.make()))?;
+        // The options are for what is judged; what lies there before is whole in any case.
+        actor.must(&Request::Mount(target.mount_as("")))?;
+        let first = target.first_workload();
+        let workload = Workload::by_name(first, 0).map_err(CrashError::Workload)?;
+        for step in workload.setup {
+            actor.must(&Request::Run(step))?;
+        }
+        actor.must(&Request::Unmount)?;
+        Ok(medium.image())
+    }
+
+    /// Runs a workload and records it.
+    fn record(&mut self, base: &Image, workload: &Workload) -> Result<Log, CrashError> {
+        let Stage {
+            medium,
+            recorder,
+            actor,
+        } = &mut self.stage;
+        medium.load(base.clone());
+        recorder.start(self.options.plant);
+        let mount = self.target.mount_as(&self.options.mount_options);
+        actor.must(&Request::Mount(mount))?;
+        for (number, step) in (1..).zip(&workload.steps) {
+            recorder.mark(Mark::Begun(number))?;
+            actor.must(&Request::Run(step.clone()))?;
+            recorder.mark(Mark::Done(number))?;
+        }
+        // What it would write later anyway is written now; all promises hold meanwhile.
+        actor.must(&Request::Unmount)?;
+        let subject = Subject {
+            target: self.target,
+            mount_options: self.options.mount_options.clone(),
+            workload: workload.name.clone(),
+            seed: self.options.seed,
+        };
+        Ok(Log {
+            subject: subject.to_text(),
+            base: base.clone(),
+            entries: recorder.take(),
+        })
+    }
+
+    /// Tries at most so many states of a log.
+    fn workload(
+        &mut self,
+        workload: &Workload,
+        log: &Log,
+        states_max: u64,
+        watch: Watch<'_>,
+    ) -> Result<(), CrashError> {
+        self.count_log(workload, &log.entries);
+        let history = History::new(workload, self.target.promises())?;
+        let plan = Plan::new(&log.base, &log.entries, &self.policy());
+        let states = plan.sample(states_max, self.options.seed);
+        let totals = &mut self.outcome.totals;
+        totals.distinct += plan.states().len() as u64;
+        totals.pruned += plan.pruned();
+        totals.sampled += if states.len() < plan.states().len() {
+            states.len() as u64
+        } else {
+            plan.by_chance()
+        };
+        let at = At {
+            workload,
+            history: &history,
+            plan: &plan,
+        };
+        let failed_before = self.outcome.totals.bad_states;
+        for state in &states {
+            self.state(&at, state)?;
+            if !watch(self.outcome.totals.states, self.options.points) {
+                self.outcome.was_interrupted = true;
+                break;
+            }
+        }
+        if self.outcome.totals.bad_states > failed_before {
+            self.keep(log, workload)?;
+        }
+        Ok(())
+    }
+
+    /// Tries one state and, of some, what is left when their recovery is interrupted.
+    fn state(&mut self, at: &At<'_>, state: &State) -> Result<(), CrashError> {
+        let said = at.plan.said(state);
+        let image = at.plan.image(state).expect("it is one of the plan's");
+        let (verdict, recovery) = self.attempt(image.clone(), at.history, said)?;
+        self.count(&verdict);
+        if verdict.is_bad() {
+            if self.outcome.failures.len() < VERIFY_FAILURES_MAX {
+                let failure = self.describe(at, state, None, &verdict)?;
+                self.outcome.failures.push(failure);
+            }
+            return Ok(());
+        }
+        if !self.options.recoveries || self.random.below(RECOVERY_EVERY) > 0 {
+            return Ok(());
+        }
+        let policy = Policy {
+            tears_max: 2,
+            pairs_max: 2,
+            ..self.policy()
+        };
+        let plan = Plan::new(&image, &recovery, &policy);
+        for inner in plan.sample(VERIFY_RECOVERY_STATES_MAX, self.random.next_u64()) {
+            let image = plan.image(&inner).expect("it is one of the plan's");
+            let (verdict, _) = self.attempt(image, at.history, said)?;
+            self.count(&verdict);
+            self.outcome.totals.recovery_states += 1;
+            self.outcome.totals.sampled += 1;
+            if verdict.is_bad() && self.outcome.failures.len() < VERIFY_FAILURES_MAX {
+                let failure = self.describe(at, state, Some(&inner), &verdict)?;
+                self.outcome.failures.push(failure);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts an image on the medium and lets it be repaired, mounted and looked at; the verdict, and
+    /// what the recovery wrote.
+    fn attempt(
+        &mut self,
+        image: Image,
+        history: &History,
+        said: Said,
+    ) -> Result<(Verdict, Vec<Entry>), CrashError> {
+        self.stage.medium.load(image);
+        self.stage.recorder.start(None);
+        let request = Request::Try {
+            repair: self.target.repair(),
+            mount: self.target.mount_as(&self.options.mount_options),
+            databases: history.databases(),
+        };
+        let answer = self.stage.actor.ask(&request)?;
+        let entries = self.stage.recorder.take();
+        let verdict = match answer {
+            Answer::Found(found) => Verdict::Found(judge(history, said, &found)),
+            Answer::Unmountable(why) => Verdict::Unmountable(why),
+            Answer::Failed(why) => return Err(crate::actor::ActorError::Failed(why).into()),
+            Answer::Done => return Err(crate::actor::ActorError::Garbled.into()),
+        };
+        Ok((verdict, entries))
+    }
+
+    fn count_log(&mut self, workload: &Workload, entries: &[Entry]) {
+        let totals = &mut self.outcome.totals;
+        totals.workloads += 1;
+        totals.steps += workload.steps.len() as u64;
+        for entry in entries {
+            match entry {
+                Entry::Write { data, .. } => {
+                    totals.writes += 1;
+                    totals.written_bytes += data.len() as u64;
+                }
+                Entry::Zeros(_) => totals.writes += 1,
+                Entry::Flush => totals.flushes += 1,
+                Entry::Mark(_) => {}
+            }
+        }
+    }
+
+    fn count(&mut self, verdict: &Verdict) {
+        let Totals {
+            states,
+            bad_states,
+            unmountable,
+            lost_acks,
+            exposed,
+            ..
+        } = &mut self.outcome.totals;
+        *states += 1;
+        *bad_states += u64::from(verdict.is_bad());
+        match verdict {
+            Verdict::Unmountable(_) => *unmountable += 1,
+            Verdict::Found(findings) => {
+                for finding in findings {
+                    let count = if finding.was_promised {
+                        &mut *lost_acks
+                    } else {
+                        &mut *exposed
+                    };
+                    *count += 1;
+                    *self.outcome.outcomes.entry(finding.outcome).or_default() += 1;
+                }
+            }
+        }
+    }
+
+    /// What an earlier failure of the same stretch was reduced to, if this state lacks all of that,
+    /// too: then it is the same failure.
+    fn known(&self, at: &At<'_>, state: &State) -> Option<State> {
+        let missing = at.plan.missing(state);
+        let mut failures = self.outcome.failures.iter();
+        let same = failures.find(|failure| {
+            failure.workload == at.workload.name
+                && failure.reduced.stretch == state.stretch
+                && matches!(&failure.reduced.pattern, Pattern::Missing(few)
+                    if few.iter().all(|change| missing.contains(change)))
+        })?;
+        Some(same.reduced.clone())
+    }
+
+    fn reduce(&mut self, at: &At<'_>, state: &State) -> Result<State, CrashError> {
+        self.reduced += 1;
+        let (said, missing) = (at.plan.said(state), at.plan.missing(state));
+        reduce(state, at.plan.change_count(state), missing, |smaller| {
+            let image = at.plan.image(smaller).expect("its stretch is there");
+            let (verdict, _) = self.attempt(image, at.history, said)?;
+            Ok(verdict.is_bad())
+        })
+    }
+
+    /// Reduces a failure and puts it into words.
+    fn describe(
+        &mut self,
+        at: &At<'_>,
+        state: &State,
+        recovery: Option<&State>,
+        verdict: &Verdict,
+    ) -> Result<Failure, CrashError> {
+        let said = at.plan.said(state);
+        let reduced = match self.known(at, state) {
+            _ if recovery.is_some() => state.clone(),
+            Some(known) => known,
+            None if self.reduced == REDUCED_MAX => state.clone(),
+            None => self.reduce(at, state)?,
+        };
+        let place = |number| {
+            let (offset, len) = at.plan.place(&reduced, number)?;
+            Some(Place {
+                number,
+                offset,
+                len,
+            })
+        };
+        let writes = named(&reduced.pattern);
+        Ok(Failure {
+            workload: at.workload.name.clone(),
+            steps: at.workload.to_string(),
+            state: state.clone(),
+            recovery: recovery.cloned(),
+            said,
+            findings: verdict.words(),
+            writes: writes.into_iter().filter_map(place).collect(),
+            replay: self.command(&at.workload.name, &reduced),
+            reduced,
+        })
+    }
+
+    /// The command that tries a state again. Only a log has exactly the same state.
+    fn command(&self, workload: &str, state: &State) -> String {
+        match self.log_path(workload) {
+            Some(path) => format!(
+                "azekura verify crash --replay {} --state {state}",
+                path.display()
+            ),
+            None => {
+                let (target, seed) = (self.target.name(), self.options.seed);
+                let options = match self.options.mount_options.as_str() {
+                    "" => String::new(),
+                    options => format!(" --mount-options {options}"),
+                };
+                format!(
+                    "azekura verify crash --target {target}{options} --workload {workload} \
+                     --seed {seed}"
+                )
+            }
+        }
+    }
+
+    fn log_path(&self, workload: &str) -> Option<PathBuf> {
+        let directory = self.options.keep.as_deref()?;
+        let (target, workload) = (self.target.name(), workload.replace(':', "-"));
+        Some(directory.join(format!("{target}-{workload}.azkc")))
+    }
+
+    fn keep(&self, log: &Log, workload: &Workload) -> Result<(), CrashError> {
+        let Some(path) = self.log_path(&workload.name) else {
+            return Ok(());
+        };
+        write_log(log, &path).map_err(|source| CrashError::Keep { path, source })
+    }
+}
+
+fn write_log(log: &Log, path: &Path) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut file = BufWriter::new(File::create(path)?);
+    log.write_to(&mut file)?;
+    file.flush()?;
+    file.get_ref().sync_all()
+}

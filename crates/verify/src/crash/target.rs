@@ -1,0 +1,196 @@
+//! What can be judged, and how each is made, mounted and repaired.
+//!
+//! The file systems of Linux, and our own object store, whose objects are looked at as files. A
+//! repair is what the tools of the file system prescribe after a loss of power: those with a
+//! journal or a log repair themselves when they are mounted, ext2 needs e2fsck.
+
+use super::CrashError;
+use crate::actor::{MountAs, Tool};
+use crate::oracle::Promises;
+use crate::workload::{NAMES, Step};
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+/// Makes a store without measuring the device, which is memory.
+const STORE_FORMAT: [&str; 7] = [
+    "store",
+    "format",
+    "{}",
+    "--unit",
+    "64KiB",
+    "--no-calibration",
+    "--overwrite",
+];
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// With a journal, data before metadata.
+    Ext4,
+    /// With a log of metadata.
+    Xfs,
+    /// Copy on write, with a log of what was synced.
+    Btrfs,
+    /// With a journal; the code is that of ext4.
+    Ext3,
+    /// Without a journal.
+    Ext2,
+    /// Azekura's store, by an actor of its own: objects are files, and sync is a commit.
+    Store,
+}
+
+impl Target {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Ext4,
+        Self::Xfs,
+        Self::Btrfs,
+        Self::Ext3,
+        Self::Ext2,
+        Self::Store,
+    ];
+
+    /// As the kernel, or the command line, calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+            Self::Ext3 => "ext3",
+            Self::Ext2 => "ext2",
+            Self::Store => "store",
+        }
+    }
+
+    /// The target with this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
+
+    /// How long a device is made for it: small, because mounting goes through it.
+    #[must_use]
+    pub const fn device_bytes(self) -> u64 {
+        match self {
+            Self::Ext4 | Self::Ext3 | Self::Ext2 => 64 * MIB,
+            // mkfs.btrfs takes 109 MiB or more, mkfs.xfs 300.
+            Self::Btrfs => 128 * MIB,
+            Self::Xfs => 300 * MIB,
+            Self::Store => 16 * MIB,
+        }
+    }
+
+    /// What it promises.
+    #[must_use]
+    pub const fn promises(self) -> Promises {
+        match self {
+            Self::Ext2 => Promises::PLAIN,
+            _ => Promises::JOURNAL,
+        }
+    }
+
+    /// Whether it can do this: ext2 and ext3 have no fallocate.
+    pub(super) fn can(self, step: &Step) -> bool {
+        !matches!(
+            (self, step),
+            (Self::Ext2 | Self::Ext3, Step::Allocate { .. })
+        )
+    }
+
+    /// Makes one on the device. Nothing is left to be done in the background, where it would be
+    /// noise in the logs.
+    pub(super) fn make(self) -> Tool {
+        let (program, arguments): (_, &[&str]) = match self {
+            Self::Ext4 | Self::Ext3 => (
+                self.maker().0,
+                &[
+                    "-q",
+                    "-F",
+                    "-b",
+                    "4096",
+                    "-J",
+                    "size=4",
+                    "-E",
+                    "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
+                    "{}",
+                ],
+            ),
+            Self::Ext2 => (
+                self.maker().0,
+                &["-q", "-F", "-b", "4096", "-E", "nodiscard", "{}"],
+            ),
+            Self::Xfs => (self.maker().0, &["-q", "-f", "-K", "{}"]),
+            Self::Btrfs => (self.maker().0, &["-q", "-f", "-K", "{}"]),
+            Self::Store => ("azekura", &STORE_FORMAT),
+        };
+        Tool {
+            program: program.to_owned(),
+            arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+            code_max: 0,
+        }
+    }
+
+    /// What must run before it is mounted after a loss of power.
+    pub(super) fn repair(self) -> Vec<Tool> {
+        match self {
+            Self::Ext2 => vec![Tool {
+                program: "e2fsck".to_owned(),
+                arguments: ["-f", "-y", "{}"].map(str::to_owned).to_vec(),
+                // 1 and 2: errors were corrected.
+                code_max: 3,
+            }],
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn mount_as(self, options: &str) -> MountAs {
+        MountAs {
+            fs_type: self.name().to_owned(),
+            options: options.to_owned(),
+        }
+    }
+
+    /// A workload that begins with what is there before all of its workloads.
+    pub(super) const fn first_workload(self) -> &'static str {
+        match self {
+            Self::Store => "objects:0",
+            _ => NAMES[0],
+        }
+    }
+
+    /// The program that makes one, and its Debian package; the store is made by this one.
+    const fn maker(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Ext4 => ("mkfs.ext4", "e2fsprogs"),
+            Self::Ext3 => ("mkfs.ext3", "e2fsprogs"),
+            Self::Ext2 => ("mkfs.ext2", "e2fsprogs"),
+            Self::Xfs => ("mkfs.xfs", "xfsprogs"),
+            Self::Btrfs => ("mkfs.btrfs", "btrfs-progs"),
+            Self::Store => ("losetup", "util-linux"),
+        }
+    }
+
+    /// Whether this machine has what is needed to judge it.
+    ///
+    /// # Errors
+    /// [`CrashError::NoTool`] names the first program that is missing.
+    pub fn check_tools(self) -> Result<(), CrashError> {
+        let losetup = ("losetup", "util-linux");
+        for (program, package) in [losetup, self.maker()] {
+            if !is_installed(program) {
+                return Err(CrashError::NoTool { program, package });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether there is such a program where those for administrators are.
+pub(super) fn is_installed(program: &str) -> bool {
+    let directories = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin"];
+    let mut places = directories
+        .iter()
+        .map(|place| Path::new(place).join(program));
+    places.any(|place| place.exists())
+}

@@ -1,0 +1,272 @@
+//! Holds what was found against what must and may be there.
+
+use super::floor::Floors;
+use super::tree::Meaning;
+use super::{Entry, EntryKind, History};
+use crate::states::Said;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// What became of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Outcome {
+    /// A name or a file is not there.
+    Missing,
+    /// A file is shorter than it may be.
+    Truncated,
+    /// Bytes are zeros that may not be.
+    ZeroFilled,
+    /// It is as it was before it was made durable.
+    Stale,
+    /// It has bytes that were never there.
+    Foreign,
+    /// It is there and cannot be read.
+    Unreadable,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Missing,
+        Self::Truncated,
+        Self::ZeroFilled,
+        Self::Stale,
+        Self::Foreign,
+        Self::Unreadable,
+    ];
+
+    /// As it is written in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Truncated => "truncated",
+            Self::ZeroFilled => "zero_filled",
+            Self::Stale => "stale",
+            Self::Foreign => "foreign",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Something that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Where.
+    pub path: String,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Whether it had been made durable, so that an acknowledgement was wrong; otherwise something
+    /// is there that may never be.
+    pub was_promised: bool,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.path, self.outcome)
+    }
+}
+
+/// What is wrong with what was found after a crash when so much had been said.
+#[must_use]
+pub fn judge(history: &History, said: Said, found: &[Entry]) -> Vec<Finding> {
+    let judge = Judge {
+        history,
+        begun: (said.begun as usize).min(history.workload.steps.len()),
+        floors: Floors::new(history, said),
+        found: found
+            .iter()
+            .map(|entry| (entry.path.as_str(), &entry.kind))
+            .collect(),
+    };
+    let mut findings = Vec::new();
+    let known: BTreeSet<&String> = history.known_names().collect();
+    for name in &known {
+        findings.extend(judge.name(name));
+    }
+    if history.promises.rename_is_atomic {
+        findings.extend(judge.moved_files());
+    }
+    for entry in found.iter().filter(|entry| !known.contains(&entry.path)) {
+        findings.push(Finding {
+            path: entry.path.clone(),
+            outcome: Outcome::Foreign,
+            was_promised: false,
+        });
+    }
+    findings
+}
+
+struct Judge<'a> {
+    history: &'a History,
+    begun: usize,
+    floors: Floors,
+    found: BTreeMap<&'a str, &'a EntryKind>,
+}
+
+impl Judge<'_> {
+    /// What is wrong with one name, if anything.
+    fn name(&self, name: &str) -> Option<Finding> {
+        let floor = self.floors.names.get(name).copied().unwrap_or(0);
+        let meanings: Vec<Option<Meaning>> = (floor..=self.begun)
+            .map(|number| self.history.trees[number].names.get(name).copied())
+            .collect();
+        // Its name may have vanished with its directory.
+        let may_be_missing = meanings.contains(&None) || self.parent_may_be_missing(name);
+        let finding = |outcome, was_promised| {
+            let path = name.to_owned();
+            Some(Finding {
+                path,
+                outcome,
+                was_promised,
+            })
+        };
+        let Some(kind) = self.found.get(name) else {
+            return match may_be_missing {
+                true => None,
+                false => finding(Outcome::Missing, true),
+            };
+        };
+        let mut why = None;
+        for meaning in meanings.into_iter().flatten() {
+            match (meaning, kind) {
+                (Meaning::Directory, EntryKind::Directory) => return None,
+                (Meaning::File(file), EntryKind::File(bytes)) => match self.content(file, bytes) {
+                    None => return None,
+                    wrong => why = why.or(wrong),
+                },
+                (_, EntryKind::Unreadable(_)) => why = Some((Outcome::Unreadable, true)),
+                _ => {}
+            }
+        }
+        // It is there and may not be, or is what it was once.
+        let (outcome, was_promised) = match why {
+            Some((_, true)) if self.was_earlier(name, floor, kind) => (Outcome::Stale, true),
+            why => why.unwrap_or((Outcome::Stale, true)),
+        };
+        finding(outcome, was_promised)
+    }
+
+    /// Whether a name meant exactly this before it was made durable as something else.
+    fn was_earlier(&self, name: &str, floor: usize, kind: &EntryKind) -> bool {
+        let EntryKind::File(bytes) = kind else {
+            return false;
+        };
+        let mut earlier = self.history.trees[..=floor].iter();
+        earlier.any(|tree| {
+            let file = tree.file(name);
+            file.is_some_and(|file| tree.contents[&file].as_slice() == bytes)
+        })
+    }
+
+    fn parent_may_be_missing(&self, name: &str) -> bool {
+        let Some((parent, _)) = name.rsplit_once('/') else {
+            return false;
+        };
+        let floor = self.floors.names.get(parent).copied().unwrap_or(0);
+        let mut trees = self.history.trees[floor..=self.begun].iter();
+        trees.any(|tree| !tree.names.contains_key(parent)) || self.parent_may_be_missing(parent)
+    }
+
+    /// What is wrong with a file's content, and whether that was promised.
+    fn content(&self, file: u32, bytes: &[u8]) -> Option<(Outcome, bool)> {
+        let floor = self.floors.contents.get(&file).copied();
+        let versions = self.versions(file, floor.unwrap_or(0));
+        if versions.iter().any(|version| version.as_slice() == bytes) {
+            return None;
+        }
+        let was_promised = floor.is_some();
+        let lengths = || versions.iter().map(|version| version.len());
+        let least = if was_promised { lengths().min() } else { None };
+        if bytes.len() < least.unwrap_or(0) {
+            return Some((Outcome::Truncated, was_promised));
+        }
+        if bytes.len() > lengths().max().unwrap_or(0) {
+            return Some((Outcome::Foreign, was_promised));
+        }
+        let wrong = |(at, byte): (usize, &u8)| {
+            let is_known = versions.iter().any(|version| version.get(at) == Some(byte));
+            // What is behind the end of a version is zeros when the file becomes longer.
+            let may_be_zero = !was_promised || versions.iter().any(|version| version.len() <= at);
+            !(is_known || (*byte == 0 && may_be_zero))
+        };
+        let wrong: Vec<usize> = bytes
+            .iter()
+            .enumerate()
+            .filter(|place| wrong(*place))
+            .map(|(at, _)| at)
+            .collect();
+        if wrong.is_empty() {
+            return None;
+        }
+        let earlier = self.versions(file, 0);
+        let was_so = |at: &usize| earlier.iter().any(|old| old.get(*at) == Some(&bytes[*at]));
+        let outcome = if wrong.iter().all(|at| bytes[*at] == 0) {
+            Outcome::ZeroFilled
+        } else if wrong.iter().all(was_so) {
+            Outcome::Stale
+        } else {
+            Outcome::Foreign
+        };
+        Some((outcome, was_promised))
+    }
+
+    /// The contents of a file after the steps from `first` to the last that had begun.
+    fn versions(&self, file: u32, first: usize) -> Vec<&Arc<Vec<u8>>> {
+        let mut versions: Vec<&Arc<Vec<u8>>> = Vec::new();
+        for tree in &self.history.trees[first..=self.begun] {
+            if let Some(content) = tree.contents.get(&file)
+                && versions.last() != Some(&content)
+            {
+                versions.push(content);
+            }
+        }
+        versions
+    }
+
+    /// Files that always had a name and now have none.
+    fn moved_files(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let files = self.history.trees[self.begun].contents.keys();
+        for file in files {
+            let names_after = |number: usize| {
+                let names = self.history.trees[number].names.iter();
+                names.filter(|(_, meaning)| **meaning == Meaning::File(*file))
+            };
+            // From when on it is certain to have a name: from the start, or when one was made so.
+            let certain = (0..=self.begun).find(|number| {
+                names_after(*number)
+                    .any(|(name, _)| *number == 0 || self.floors.names.get(name) == Some(number))
+            });
+            let Some(first) = certain else {
+                continue;
+            };
+            let steps = || first..=self.begun;
+            if steps().any(|number| names_after(number).next().is_none()) {
+                continue;
+            }
+            let is_there = steps().flat_map(names_after).any(|(name, _)| {
+                matches!(self.found.get(name.as_str()), Some(EntryKind::File(bytes))
+                    if self.content(*file, bytes).is_none())
+            });
+            let (name, _) = names_after(self.begun).next().expect("looked at above");
+            let is_told = findings.iter().any(|told: &Finding| &told.path == name);
+            if !is_there && !is_told && self.name(name).is_none() {
+                findings.push(Finding {
+                    path: name.clone(),
+                    outcome: Outcome::Missing,
+                    was_promised: true,
+                });
+            }
+        }
+        findings
+    }
+}
