@@ -43,6 +43,11 @@ const DEMO: &[Package] = &[package("fuse3", "fusermount3", "mounts")];
 const TEST: &[Package] = &[
     package("acl", "setfacl", "tests of POSIX ACLs"),
     package("attr", "setfattr", "tests of extended attributes"),
+    package(
+        "btrfs-progs",
+        "mkfs.btrfs",
+        "a file system to be judged by crash runs",
+    ),
     package("casync", "casync", "images of others"),
     package(
         "e2fsprogs",
@@ -63,6 +68,11 @@ const TEST: &[Package] = &[
     package("nfs4-acl-tools", "nfs4_getfacl", "tests of rich ACLs"),
     package("sqlite3", "sqlite3", "a real application on a mount"),
     package("util-linux", "unshare", "namespaces"),
+    package(
+        "xfsprogs",
+        "mkfs.xfs",
+        "a file system to be judged by crash runs",
+    ),
 ];
 const BENCH: &[Package] = &[
     package("openssh-server", "sshd", "the server of the peer sshfs"),

@@ -13,6 +13,7 @@
 
 mod disk;
 mod store;
+mod verify;
 
 use base::FsError;
 use client::transport::{CallError, ConnectError};
@@ -243,6 +244,14 @@ codes! {
     AclUnsupported = "AZ1103", "its page says which volumes can";
     /// Nobody of that name.
     AclWho = "AZ1104", "`getent passwd` and `getent group` list who is known; numbers do, too";
+    /// A crash run found that something promised was lost.
+    CrashLoss = "AZ1201", "each failure has the command that tries it again";
+    /// What a crash run needs is not there, or this user may not use it.
+    CrashNeeds = "AZ1202", "loop devices, mounts and /dev/fuse are root's";
+    /// What a crash run judges does not go on.
+    CrashStuck = "AZ1203", "dmesg may say more; the page of this code says what to look at";
+    /// A workload, state or log that cannot be used.
+    CrashInvalid = "AZ1204", "`azekura verify crash --help` says what there is";
 }
 
 /// A failure on its way to the user.

@@ -10,6 +10,7 @@ use std::time::Duration;
 pub(crate) struct Progress(ProgressBar);
 
 const TEMPLATE: &str = "{msg} {wide_bar:.dim} {bytes}/{total_bytes}  {rate}  {eta} left";
+const COUNT_TEMPLATE: &str = "{msg} {wide_bar:.dim} {pos}/{len}  {per_sec}  {eta} left";
 const TIME_TEMPLATE: &str = "{msg} {wide_bar:.dim} {percent} %  {eta} left";
 
 /// The rate in the units of the summaries that follow.
@@ -25,6 +26,16 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template(TEMPLATE).expect("the template is well formed");
         bar.set_style(style.with_key("rate", show_rate).progress_chars("=> "));
+        bar.set_message(what);
+        Self(bar)
+    }
+
+    /// For `total` things.
+    pub(crate) fn count(what: &'static str, total: u64) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template(COUNT_TEMPLATE);
+        let style = style.expect("the template is well formed");
+        bar.set_style(style.progress_chars("=> "));
         bar.set_message(what);
         Self(bar)
     }
@@ -77,6 +88,7 @@ mod tests {
     #[test]
     fn all_styles_are_well_formed() {
         Progress::bytes("copying", 1).finish();
+        Progress::count("trying", 1).finish();
         Progress::time("measuring", 1).finish();
         let unknown = Progress::unknown("listing");
         unknown.add(1);

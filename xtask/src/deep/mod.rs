@@ -18,6 +18,7 @@ mod pjdfstest;
 mod playground;
 mod seed;
 mod store;
+mod verify;
 
 use crate::args::Args;
 use crate::process;
@@ -45,7 +46,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 7] = [
+const SUITES: [Suite; 8] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -87,6 +88,13 @@ const SUITES: [Suite; 7] = [
         on_mount: false,
         prepare: store::prepare,
         run: store::run,
+    },
+    Suite {
+        name: "verify",
+        limit: minutes(180),
+        on_mount: false,
+        prepare: verify::prepare,
+        run: verify::run,
     },
     Suite {
         name: "fuzz",

@@ -24,6 +24,7 @@ mod store;
 mod sync;
 mod top;
 mod umount;
+mod verify;
 mod volume;
 
 pub(crate) use server::Signals;
@@ -82,6 +83,7 @@ enum Command {
     Disk(disk::Disk),
     #[command(subcommand)]
     Acl(acl::Acl),
+    Verify(verify::Verify),
     Doctor(doctor::Doctor),
     Demo(demo::Demo),
     Login(login::Login),
@@ -117,6 +119,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
         Command::Store(command) => command.run(),
+        Command::Verify(command) => command.run(),
         command => with_config(command, &Config::load()?, verbose),
     }
 }
@@ -144,6 +147,7 @@ fn with_config(command: Command, config: &Config, verbose: u8) -> Result<()> {
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
         Command::Store(command) => command.run(),
+        Command::Verify(command) => command.run(),
     }
 }
 
@@ -214,7 +218,7 @@ mod tests {
         &["acl", "rollback"],
     ];
     /// What reads.
-    const READING: [&[&str]; 23] = [
+    const READING: [&[&str]; 24] = [
         &["volume", "list"],
         &["volume", "show"],
         &["ls"],
@@ -238,6 +242,7 @@ mod tests {
         &["acl", "get"],
         &["acl", "explain"],
         &["acl", "plan"],
+        &["verify", "crash"],
     ];
 
     /// What changes something can be tried without changing it, and what reads can be read by

@@ -31,6 +31,7 @@
 //! | `partition` | machines that cannot reach each other |
 //! | `stories` | what the program is for, as it is told |
 //! | `managers` | several managers of one cluster, on etcd |
+//! | `verify` | crash runs: of file systems, of our store, and of those that must fail |
 //! | `terminal` | what is asked on a terminal |
 
 #[cfg(test)]
@@ -111,3 +112,5 @@ mod times;
 mod usage;
 #[cfg(test)]
 mod users;
+#[cfg(test)]
+mod verify;

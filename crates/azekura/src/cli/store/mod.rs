@@ -125,14 +125,14 @@ pub(super) fn store_id(text: &str) -> Result<StoreId, &'static str> {
 
 /// Whether the user wants it to end. Work looks at it between its steps, so that what it has begun
 /// to make can be removed.
-struct Interrupt {
+pub(super) struct Interrupt {
     is_wanted: Arc<AtomicBool>,
     _runtime: tokio::runtime::Runtime,
 }
 
 impl Interrupt {
     /// Takes the signals over from now on.
-    fn watch() -> Result<Self> {
+    pub(super) fn watch() -> Result<Self> {
         let runtime = crate::connect::runtime()?;
         let mut signals = runtime.block_on(async { super::Signals::new() })?;
         let is_wanted = Arc::new(AtomicBool::new(false));
@@ -148,7 +148,7 @@ impl Interrupt {
     }
 
     /// Whether the user has asked for it.
-    fn is_wanted(&self) -> bool {
+    pub(super) fn is_wanted(&self) -> bool {
         self.is_wanted.load(Ordering::Relaxed)
     }
 

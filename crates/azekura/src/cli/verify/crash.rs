@@ -1,0 +1,236 @@
+//! `azekura verify crash`.
+
+use super::print;
+use super::scene::{Scene, clean_up_stale, leave_the_mounts_of_others};
+use crate::cli::store::Interrupt;
+use crate::errors::{Code, Context, Failure, Result};
+use crate::progress::Progress;
+use ::verify::crash::{CrashError, Options, Outcome, Stage, Subject, Target, replay, run};
+use ::verify::log::Log;
+use ::verify::states::State;
+use ::verify::{Plant, report};
+use base::limits::VERIFY_STATES_MAX;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+/// Try what a file system is found as after a loss of power at every point
+///
+/// Workloads are run on a file system on a device in memory that records every write and flush.
+/// From the record, crash states are made: writes since the last flush are lost, torn or out of
+/// order. Each state is mounted for real, with the file system's own recovery, and what had been
+/// made durable must be there. Ends with exit code 1 if something is not.
+///
+/// Nothing is written to any disk of this machine. Needs root.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  azekura verify crash --target ext4,xfs --points 2000 --report crash.html
+  azekura verify crash --mount-options nobarrier          a file system that must fail
+  azekura verify crash --replay logs/ext4-two-5.azkc --state 3/without:2")]
+pub(in crate::cli) struct Crash {
+    /// What to judge: ext4, xfs, btrfs, ext3, ext2, store (our own)
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "ext4",
+        value_parser = target_name
+    )]
+    target: Vec<Target>,
+    /// Crash states to try of each target, those of interrupted recoveries not counted
+    #[arg(long, value_name = "COUNT", default_value_t = 1000,
+        value_parser = clap::value_parser!(u64).range(1..=VERIFY_STATES_MAX))]
+    points: u64,
+    /// What is left to chance comes from this number
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Bytes that the disk keeps whole when power is lost: writes are torn at multiples of this.
+    /// Disks of today say 4096; with 512, ext4 and btrfs are known to lose their superblocks
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = sector_bytes)]
+    sector: u64,
+    /// Mount options of the file system that is judged
+    #[arg(long, value_name = "OPTIONS", default_value = "")]
+    mount_options: String,
+    /// This workload alone: write-rename, append-log, pages, sqlite, one:NUMBER, two:NUMBER,
+    /// objects:NUMBER (of the store); or `one` for all sequences of one operation
+    #[arg(long, value_name = "NAME")]
+    workload: Option<String>,
+    /// Do not interrupt recoveries
+    #[arg(long)]
+    no_recoveries: bool,
+    /// Go wrong, to see that it is noticed: no-flush, lost-flush:NUMBER, lost-write:NUMBER
+    #[arg(long, value_name = "FAULT", value_parser = plant)]
+    plant: Option<Plant>,
+    /// Keep the logs of workloads that failed in this directory
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Try the states of a log that was kept
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "workload", "plant"])]
+    replay: Option<PathBuf>,
+    /// Of the log, this state alone
+    #[arg(long, value_name = "STATE", requires = "replay")]
+    state: Option<State>,
+    /// Write a page of HTML with everything
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn target_name(text: &str) -> Result<Target, String> {
+    let names = Target::ALL.map(Target::name).join(", ");
+    Target::by_name(text).ok_or(format!("there are {names}"))
+}
+
+fn sector_bytes(text: &str) -> Result<u64, &'static str> {
+    let bytes = text.parse().ok();
+    let is_one = |bytes: &u64| bytes.is_power_of_two() && (512..=65_536).contains(bytes);
+    bytes
+        .filter(is_one)
+        .ok_or("a power of two from 512 to 65536")
+}
+
+fn plant(text: &str) -> Result<Plant, &'static str> {
+    let number = |digits: &str| digits.parse().map_err(|_| "a number is missing");
+    match text.split_once(':') {
+        None if text == "no-flush" => Ok(Plant::NoFlush),
+        Some(("lost-flush", digits)) => number(digits).map(Plant::LostFlush),
+        Some(("lost-write", digits)) => number(digits).map(Plant::LostWrite),
+        _ => Err("there are no-flush, lost-flush:NUMBER, lost-write:NUMBER"),
+    }
+}
+
+impl Crash {
+    pub(super) fn run(self) -> Result<()> {
+        self.check()?;
+        let log = self.replay.as_deref().map(read_log).transpose()?;
+        let targets = match &log {
+            Some(log) => vec![Subject::from_text(&log.subject)?.target],
+            None => self.target.clone(),
+        };
+        for target in &targets {
+            target.check_tools()?;
+        }
+        leave_the_mounts_of_others()?;
+        clean_up_stale();
+        // A device must be written to when memory is short, and so must not wait for that itself.
+        let _ = rustix::process::configure_io_flusher_behavior(true);
+        let interrupt = Interrupt::watch()?;
+        let mut outcomes = Vec::new();
+        for target in targets {
+            let outcome = self.target(target, log.as_ref(), &interrupt)?;
+            let was_interrupted = outcome.was_interrupted;
+            outcomes.push(outcome);
+            if was_interrupted {
+                break;
+            }
+        }
+        self.tell(&outcomes)
+    }
+
+    /// What can be known to be wrong before anything is done.
+    fn check(&self) -> Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            let message = "a crash run mounts file systems, which only root may";
+            return Err(Failure::new(Code::CrashNeeds, message));
+        }
+        if let Some(directory) = &self.keep {
+            std::fs::create_dir_all(directory).context(directory.display())?;
+        }
+        if let Some(name) = self.workload.as_deref().filter(|name| *name != "one") {
+            ::verify::workload::Workload::by_name(name, self.seed).map_err(CrashError::Workload)?;
+        }
+        Ok(())
+    }
+
+    fn target(&self, target: Target, log: Option<&Log>, interrupt: &Interrupt) -> Result<Outcome> {
+        let options = Options {
+            points: self.points,
+            seed: self.seed,
+            sector_bytes: self.sector,
+            mount_options: self.mount_options.clone(),
+            workload: self.workload.clone(),
+            recoveries: !self.no_recoveries,
+            plant: self.plant,
+            keep: self.keep.clone(),
+        };
+        let len_bytes = log.map_or(target.device_bytes(), |log| log.base.len_bytes());
+        let mut scene = Scene::new(target, len_bytes)?;
+        let stage = Stage {
+            medium: &scene.medium,
+            recorder: &scene.recorder,
+            actor: scene.actor.as_mut().expect("a new scene has one"),
+        };
+        let bar = Progress::count(target.name(), self.points);
+        let mut watch = |states, _| {
+            bar.set(states);
+            !interrupt.is_wanted()
+        };
+        let outcome = match log {
+            Some(log) => replay(log, self.state.as_ref(), stage, &options, &mut watch),
+            None => run(target, stage, &options, &mut watch),
+        };
+        bar.finish();
+        outcome.map_err(|error| Failure::from(error).during(target.name()))
+    }
+
+    fn tell(&self, outcomes: &[Outcome]) -> Result<()> {
+        if let Some(path) = &self.report {
+            let conditions = print::conditions(outcomes);
+            let page = report::crash_page(outcomes, &conditions);
+            std::fs::write(path, page).context(path.display())?;
+        }
+        if self.json {
+            crate::output::json(&print::json(outcomes, self.seed))?;
+        } else {
+            crate::output::write(&print::text(outcomes))?;
+        }
+        let bad: u64 = outcomes.iter().map(|one| one.totals.bad_states).sum();
+        let states: u64 = outcomes.iter().map(|one| one.totals.states).sum();
+        if bad > 0 {
+            let message = format!("{bad} of {states} crash states are not as was promised");
+            return Err(Failure::new(Code::CrashLoss, message));
+        }
+        match outcomes.iter().any(|outcome| outcome.was_interrupted) {
+            true => Err(Failure::interrupted(format!(
+                "interrupted after {states} crash states"
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+fn read_log(path: &Path) -> Result<Log> {
+    let file = File::open(path).context(path.display())?;
+    let log = Log::read_from(&mut BufReader::new(file));
+    log.map_err(|source| {
+        let path = path.to_owned();
+        CrashError::Log { path, source }.into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_named_as_the_help_says() {
+        assert_eq!(plant("no-flush"), Ok(Plant::NoFlush));
+        assert_eq!(plant("lost-flush:3"), Ok(Plant::LostFlush(3)));
+        assert_eq!(plant("lost-write:0"), Ok(Plant::LostWrite(0)));
+        for text in ["", "no-flush:1", "lost-flush", "lost-write:x"] {
+            assert!(plant(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            (sector_bytes("512"), sector_bytes("65536")),
+            (Ok(512), Ok(65_536))
+        );
+        assert!(
+            ["256", "1000", "x"]
+                .iter()
+                .all(|text| sector_bytes(text).is_err())
+        );
+        assert!(target_name("fat").is_err_and(|said| said.contains("btrfs")));
+    }
+}

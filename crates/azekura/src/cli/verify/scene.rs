@@ -1,0 +1,149 @@
+//! Where a crash run happens: a device in memory, shown as a file, attached by an actor.
+//!
+//! Everything that is mounted is in a mount namespace of the run, which ends with its last process
+//! whatever that dies of. The loop device is the actor's to detach. What is left if both processes
+//! are killed at once is a loop device, which is detached when the next run starts.
+
+use crate::errors::{Code, Context, Failure, Result, plain_io};
+use ::verify::actor::{Actor, RUN_PREFIX, Request, lock_run, stale};
+use ::verify::crash::Target;
+use ::verify::{Medium, Recorder};
+use mount::disk::{DiskConfig, DiskMount};
+use mount::kernel::MountPoint;
+use rustix::mount::MountPropagationFlags;
+use std::fs::remove_dir;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// See the module's head.
+pub(super) struct Scene {
+    pub(super) medium: Arc<Medium>,
+    pub(super) recorder: Arc<Recorder>,
+    /// Dropped first: it uses what is served.
+    pub(super) actor: Option<Actor>,
+    served: Option<(MountPoint, JoinHandle<()>)>,
+    directory: PathBuf,
+    /// Says that the run is not over.
+    _lock: Option<OwnedFd>,
+}
+
+/// Takes this process, which must not have threads yet, into mounts of its own.
+pub(super) fn leave_the_mounts_of_others() -> Result<()> {
+    let needs = |error: rustix::io::Errno| {
+        let why = plain_io(&error.into());
+        Failure::new(
+            Code::CrashNeeds,
+            format!("a mount namespace cannot be made: {why}"),
+        )
+    };
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)
+        .map_err(|error| needs(rustix::io::Errno::from_raw_os_error(error as i32)))?;
+    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+    rustix::mount::mount_change("/", private).map_err(needs)
+}
+
+/// Removes what earlier runs have left behind.
+pub(super) fn clean_up_stale() {
+    for left in stale(&std::env::temp_dir()).unwrap_or_default() {
+        if let Some(device) = left.device {
+            let mut command = Command::new("losetup");
+            command.arg("--detach").arg(&device).stdin(Stdio::null());
+            let detached = command.output().is_ok_and(|output| output.status.success());
+            let outcome = if detached {
+                "detached"
+            } else {
+                "cannot detach"
+            };
+            let device = device.display();
+            crate::output::note(format_args!(
+                "{outcome} {device}, which a crash run that was killed has left"
+            ));
+        }
+        remove(&left.directory);
+    }
+}
+
+/// Removes the directory of a run, in which nothing is mounted any more.
+fn remove(directory: &Path) {
+    for part in ["mnt", "device"] {
+        let _ = remove_dir(directory.join(part));
+    }
+    let _ = remove_dir(directory);
+}
+
+impl Scene {
+    /// Sets a device of this length up, with an actor for this target.
+    pub(super) fn new(target: Target, len_bytes: u64) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix(RUN_PREFIX).tempdir();
+        let directory = directory.context("a temporary directory")?.keep();
+        let name = directory.file_name().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        let lock = lock_run(&directory).context(directory.display())?;
+        let medium = Arc::new(Medium::new(len_bytes));
+        let recorder = Arc::new(Recorder::new(medium.clone()));
+        let mut scene = Self {
+            medium,
+            recorder: recorder.clone(),
+            actor: None,
+            served: None,
+            directory,
+            _lock: lock,
+        };
+        let served = scene.directory.join("device");
+        std::fs::create_dir(&served).context(served.display())?;
+        // Loop devices read and write in the kernel's name.
+        let config = DiskConfig {
+            source: "azekura-verify".to_owned(),
+            allow_other: true,
+            read_only: false,
+        };
+        let files = DiskMount::direct(recorder, &served, &config, &name)?;
+        let point = files.mount_point().clone();
+        let thread = std::thread::Builder::new()
+            .name("verify-device".to_owned())
+            .spawn(move || {
+                if let Err(error) = files.run() {
+                    tracing::error!(%error, "the device is not served any more");
+                }
+            })
+            .context("a thread")?;
+        scene.served = Some((point, thread));
+        scene.attach(target, &served.join(&name))?;
+        Ok(scene)
+    }
+
+    fn attach(&mut self, target: Target, file: &Path) -> Result<()> {
+        let mut command = Command::new(std::env::current_exe().context("this program")?);
+        command.args(["verify", "actor"]);
+        if target == Target::Store {
+            command.arg("--store");
+        }
+        let mut actor = Actor::start(&mut command)?;
+        let attached = actor.must(&Request::Attach {
+            file: file.to_owned(),
+            directory: self.directory.clone(),
+        });
+        self.actor = Some(actor);
+        attached.map_err(|error| {
+            let message = format!("the device cannot be used: {error}");
+            Failure::new(Code::CrashNeeds, crate::output::plain(&message))
+        })
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.actor = None;
+        if let Some((point, thread)) = self.served.take() {
+            if let Err(error) = point.unmount(true) {
+                tracing::warn!(%error, "the device of the crash run stays mounted");
+                let _ = point.abort();
+            }
+            let _ = thread.join();
+        }
+        remove(&self.directory);
+    }
+}

@@ -1,0 +1,61 @@
+//! Crash runs: what their errors mean for the user.
+
+use super::{Code, Failure};
+use ::verify::actor::ActorError;
+use ::verify::crash::CrashError;
+
+impl From<CrashError> for Failure {
+    fn from(error: CrashError) -> Self {
+        // Tools and logs say what they like.
+        let message = crate::output::plain(&error.to_string());
+        match error {
+            CrashError::NoTool { package, .. } => {
+                Self::new(Code::CrashNeeds, message).hint(format!("apt-get install {package}"))
+            }
+            CrashError::Actor(error) => error.into(),
+            CrashError::Device(_) => Self::new(Code::CrashStuck, message)
+                .hint("fewer or shorter steps write less; the page of this code has the bounds"),
+            CrashError::Invalid(_) => Self::new(Code::Internal, message),
+            CrashError::Keep { .. } => Self::new(Code::Local, message),
+            CrashError::Workload(_)
+            | CrashError::Log { .. }
+            | CrashError::Subject(_)
+            | CrashError::NoState(_) => Self::new(Code::CrashInvalid, message),
+        }
+    }
+}
+
+impl From<ActorError> for Failure {
+    fn from(error: ActorError) -> Self {
+        Self::new(Code::CrashStuck, crate::output::plain(&error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn a_missing_tool_is_named_with_its_package() {
+        let failure = Failure::from(CrashError::NoTool {
+            program: "mkfs.xfs",
+            package: "xfsprogs",
+        });
+        expect![[r#"
+            error: mkfs.xfs is not installed
+              hint: apt-get install xfsprogs
+              code: AZ1202 (docs/errors/AZ1202.md)"#]]
+        .assert_eq(&failure.to_string());
+    }
+
+    #[test]
+    fn what_does_not_go_on_is_told_from_what_cannot_be_used() {
+        let code = |error: CrashError| Failure::from(error).code();
+        assert_eq!(code(ActorError::Ended.into()), Code::CrashStuck);
+        let none = CrashError::NoState("3/prefix:1".into());
+        assert_eq!(code(none), Code::CrashInvalid);
+        let shown = Failure::from(CrashError::Subject("\u{1b}[2J".into())).to_string();
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+    }
+}
