@@ -10,6 +10,7 @@
 use crate::log::{Entry, Mark};
 use base::limits::{VERIFY_LOG_BYTES_MAX, VERIFY_LOG_ENTRIES_MAX};
 use base::{BlockDevice, DeviceAction, DeviceError, Extent};
+use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,6 +29,17 @@ pub enum Plant {
     LostFlush(u64),
     /// Write number so much (from 0) of the log is answered and never happens.
     LostWrite(u64),
+}
+
+/// As the command line has it.
+impl fmt::Display for Plant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoFlush => f.write_str("no-flush"),
+            Self::LostFlush(number) => write!(f, "lost-flush:{number}"),
+            Self::LostWrite(number) => write!(f, "lost-write:{number}"),
+        }
+    }
 }
 
 #[derive(Default)]

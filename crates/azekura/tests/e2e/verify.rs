@@ -105,8 +105,8 @@ fn a_flush_that_is_lost_is_noticed() {
         println!("{why}");
         return;
     }
-    // Each record of this workload has two flushes, before and after the commit of the journal; what
-    // was promised hangs on the latter. How many come before the first one is the kernel's matter.
+    // Each record of this workload has two flushes, before and after the commit of the journal;
+    // what was promised hangs on the latter. How many come before these is the kernel's matter.
     let found = ["lost-flush:4", "lost-flush:5"].map(|plant| {
         let arguments = [
             "--workload",

@@ -18,7 +18,7 @@ mod subject;
 mod target;
 
 pub use outcome::{Failure, Outcome, Place, Totals};
-pub use run::{Options, Stage, Watch, replay, run};
+pub use run::{Options, SECTOR_BYTES_DEFAULT, Stage, Watch, replay, run};
 pub use subject::Subject;
 pub use target::Target;
 

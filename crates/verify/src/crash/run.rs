@@ -21,6 +21,8 @@ use std::time::Instant;
 const SHARE: u64 = 8;
 /// But so many in any case: fewer say nothing about it.
 const STATES_MIN: u64 = 24;
+/// What disks of today keep whole.
+pub const SECTOR_BYTES_DEFAULT: u64 = 4096;
 /// So many different failures are reduced, each of which takes many tries; the others are told as
 /// they are.
 const REDUCED_MAX: usize = 10;
@@ -470,10 +472,16 @@ impl<'a> Run<'a> {
             ),
             None => {
                 let (target, seed) = (self.target.name(), self.options.seed);
-                let options = match self.options.mount_options.as_str() {
-                    "" => String::new(),
-                    options => format!(" --mount-options {options}"),
-                };
+                let mut options = String::new();
+                if !self.options.mount_options.is_empty() {
+                    options += &format!(" --mount-options {}", self.options.mount_options);
+                }
+                if let Some(plant) = self.options.plant {
+                    options += &format!(" --plant {plant}");
+                }
+                if self.options.sector_bytes != SECTOR_BYTES_DEFAULT {
+                    options += &format!(" --sector {}", self.options.sector_bytes);
+                }
                 format!(
                     "azekura verify crash --target {target}{options} --workload {workload} \
                      --seed {seed}"

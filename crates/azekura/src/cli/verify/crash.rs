@@ -5,7 +5,9 @@ use super::scene::{Scene, clean_up_stale, leave_the_mounts_of_others};
 use crate::cli::store::Interrupt;
 use crate::errors::{Code, Context, Failure, Result};
 use crate::progress::Progress;
-use ::verify::crash::{CrashError, Options, Outcome, Stage, Subject, Target, replay, run};
+use ::verify::crash::{
+    CrashError, Options, Outcome, SECTOR_BYTES_DEFAULT, Stage, Subject, Target, replay, run,
+};
 use ::verify::log::Log;
 use ::verify::states::State;
 use ::verify::{Plant, report};
@@ -46,7 +48,8 @@ pub(in crate::cli) struct Crash {
     seed: u64,
     /// Bytes that the disk keeps whole when power is lost: writes are torn at multiples of this.
     /// Disks of today say 4096; with 512, ext4 and btrfs are known to lose their superblocks
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = sector_bytes)]
+    #[arg(long, value_name = "BYTES", default_value_t = SECTOR_BYTES_DEFAULT,
+        value_parser = sector_bytes)]
     sector: u64,
     /// Mount options of the file system that is judged
     #[arg(long, value_name = "OPTIONS", default_value = "")]
@@ -219,6 +222,9 @@ mod tests {
         assert_eq!(plant("no-flush"), Ok(Plant::NoFlush));
         assert_eq!(plant("lost-flush:3"), Ok(Plant::LostFlush(3)));
         assert_eq!(plant("lost-write:0"), Ok(Plant::LostWrite(0)));
+        for known in [Plant::NoFlush, Plant::LostFlush(3), Plant::LostWrite(0)] {
+            assert_eq!(plant(&known.to_string()), Ok(known));
+        }
         for text in ["", "no-flush:1", "lost-flush", "lost-write:x"] {
             assert!(plant(text).is_err(), "{text}");
         }

@@ -12,7 +12,7 @@ use std::io::{stdin, stdout};
 /// Find out what survives a crash
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verify {
-    Crash(crash::Crash),
+    Crash(Box<crash::Crash>),
     /// The process of a crash run that uses the file system
     #[command(hide = true)]
     Actor {

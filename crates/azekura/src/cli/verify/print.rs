@@ -4,9 +4,10 @@ use crate::output;
 use ::verify::crash::{Failure, Outcome, Totals};
 use ::verify::oracle;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// Failures of a target that are told on a terminal; the others are in JSON and in the report.
+/// Different failures of a target that are told on a terminal; all are in JSON and in the report.
 const SHOWN_MAX: usize = 5;
 
 /// What a run was done with, for its report.
@@ -116,10 +117,20 @@ fn failure(failure: &Failure) -> Value {
     })
 }
 
+/// What a failure was reduced to: several states fail for the same reason.
+fn about(failure: &Failure) -> (&str, String) {
+    (&failure.workload, failure.reduced.to_string())
+}
+
 pub(super) fn text(outcomes: &[Outcome]) -> String {
     let mut text = String::new();
     for outcome in outcomes {
-        for failure in outcome.failures.iter().take(SHOWN_MAX) {
+        let mut told = BTreeSet::new();
+        let mut different = outcome.failures.iter();
+        while let Some(failure) = different.find(|failure| told.insert(about(failure))) {
+            if told.len() > SHOWN_MAX {
+                break;
+            }
             // What a tool has said may hold anything.
             let findings = output::plain(&failure.findings.join("; "));
             let _ = writeln!(
@@ -129,7 +140,7 @@ pub(super) fn text(outcomes: &[Outcome]) -> String {
             );
         }
         let bad = outcome.totals.bad_states;
-        if bad > SHOWN_MAX as u64 {
+        if bad > 0 {
             let _ = writeln!(text, "{}: {bad} states in all", outcome.target);
         }
     }
