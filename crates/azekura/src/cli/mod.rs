@@ -83,6 +83,7 @@ enum Command {
     Disk(disk::Disk),
     #[command(subcommand)]
     Acl(acl::Acl),
+    #[command(subcommand)]
     Verify(verify::Verify),
     Doctor(doctor::Doctor),
     Demo(demo::Demo),

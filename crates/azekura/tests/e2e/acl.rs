@@ -127,27 +127,7 @@ fn a_share_moves_to_rich_acls_on_a_working_day() {
         let shown = run(&mut shell(AYA, None, mount, "getfacl -n plans/q3.xlsx")).ok();
         assert!(shown.contains(&format!("user:{AYA}:r--")), "{shown}");
     }
-    // The first explicit edit, by the owner's own tool: Aya may remove the file.
-    let grant = format!("nfs4_setfacl -a A::{AYA}:d plans/q3.xlsx");
-    assert!(!may(AYA, None, &after, &grant), "not hers");
-    run(&mut shell(OWNER, None, &after, &grant)).ok();
-    let by = office.explained("plans/q3.xlsx", AYA, "delete");
-    assert_eq!(
-        (by["allowed"].clone(), by["origin"].clone()),
-        (true.into(), "rich".into())
-    );
-    assert_eq!(by["entry"]["text"], format!("A::{AYA}:d"));
-    let status = office.json(&["status", &volume]);
-    assert_eq!(
-        (&status["enabled"], &status["stored"]),
-        (&true.into(), &1.into()),
-        "{status}"
-    );
-    let line = status["last_edits"][0].as_str().unwrap();
-    assert!(
-        line.contains("posix->rich") && line.contains(&format!("user {AYA} +d")),
-        "{line}"
-    );
+    removal_is_granted(&office, &after);
 
     let plan = [
         "plan",
@@ -172,6 +152,31 @@ fn a_share_moves_to_rich_acls_on_a_working_day() {
     for mount in [before, after] {
         office.scene.umount(&mount);
     }
+}
+
+/// The first explicit edit, by the owner's own tool: Aya may remove the file.
+#[track_caller]
+fn removal_is_granted(office: &Office, mount: &Path) {
+    let grant = format!("nfs4_setfacl -a A::{AYA}:d plans/q3.xlsx");
+    assert!(!may(AYA, None, mount, &grant), "not hers");
+    run(&mut shell(OWNER, None, mount, &grant)).ok();
+    let by = office.explained("plans/q3.xlsx", AYA, "delete");
+    assert_eq!(
+        (by["allowed"].clone(), by["origin"].clone()),
+        (true.into(), "rich".into())
+    );
+    assert_eq!(by["entry"]["text"], format!("A::{AYA}:d"));
+    let status = office.json(&["status", &office.volume]);
+    assert_eq!(
+        (&status["enabled"], &status["stored"]),
+        (&true.into(), &1.into()),
+        "{status}"
+    );
+    let line = status["last_edits"][0].as_str().unwrap();
+    assert!(
+        line.contains("posix->rich") && line.contains(&format!("user {AYA} +d")),
+        "{line}"
+    );
 }
 
 #[test]
@@ -262,33 +267,7 @@ fn new_files_inherit_on_a_mount_and_everything_goes_back_byte_by_byte() {
         &format!("u:{OTHER}:rw"),
     ]);
     let mount = office.scene.mount("m", &["--allow-other"]);
-    run(&mut shell(
-        AYA,
-        None,
-        &mount,
-        "umask 077; echo new > plans/new; mkdir plans/sub",
-    ))
-    .ok();
-    let made = fs::metadata(office.export().join("plans/new")).unwrap();
-    assert_eq!(made.uid(), AYA);
-    let shown = run(&mut shell(AYA, None, &mount, "nfs4_getfacl plans/new")).ok();
-    assert!(shown.contains(&AYA.to_string()), "{shown}");
-    assert!(!may(OTHER, None, &mount, "cat plans/new"));
-    assert!(may(OTHER, None, &mount, "true"));
-    run(&mut shell(
-        AYA,
-        None,
-        &mount,
-        "rm -r plans/new plans/sub 2>&1; true",
-    ))
-    .ok();
-    run(&mut shell(
-        OWNER,
-        None,
-        &mount,
-        "rm -rf plans/new plans/sub",
-    ))
-    .ok();
+    heirs_are_made(&office, &mount);
     office.scene.umount(&mount);
 
     let status = office.json(&["status", &volume]);
@@ -323,6 +302,32 @@ fn new_files_inherit_on_a_mount_and_everything_goes_back_byte_by_byte() {
         off.stderr
     );
     office.scene.end(Signal::TERM);
+}
+
+/// Aya makes files in a directory that gives heirs rights, and they go again.
+#[track_caller]
+fn heirs_are_made(office: &Office, mount: &Path) {
+    run(&mut shell(
+        AYA,
+        None,
+        mount,
+        "umask 077; echo new > plans/new; mkdir plans/sub",
+    ))
+    .ok();
+    let made = fs::metadata(office.export().join("plans/new")).unwrap();
+    assert_eq!(made.uid(), AYA);
+    let shown = run(&mut shell(AYA, None, mount, "nfs4_getfacl plans/new")).ok();
+    assert!(shown.contains(&AYA.to_string()), "{shown}");
+    assert!(!may(OTHER, None, mount, "cat plans/new"));
+    assert!(may(OTHER, None, mount, "true"));
+    run(&mut shell(
+        AYA,
+        None,
+        mount,
+        "rm -r plans/new plans/sub 2>&1; true",
+    ))
+    .ok();
+    run(&mut shell(OWNER, None, mount, "rm -rf plans/new plans/sub")).ok();
 }
 
 #[test]

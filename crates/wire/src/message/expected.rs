@@ -160,7 +160,8 @@ impl Answer {
         }
     }
 
-    /// As [`Self::to`], of listings, locks and rights, and of what has no more to say than that it is done.
+    /// As [`Self::to`], of listings, locks and rights, and of what has no more to say than that it
+    /// is done.
     fn to_rest(step: &Step) -> Self {
         match step {
             Step::ReadDirectory {

@@ -178,7 +178,7 @@ fn lists_that_the_file_system_does_not_take_change_nothing() {
     let all = "stat -c %a f; getfattr -d -m - -e hex f";
     let before = world.locally(all);
     let entries: Vec<String> = (0..400)
-        .map(|uid| format!("A::{}:rw", 10_000 + uid))
+        .map(|uid| format!("A::{}:rwa", 10_000 + uid))
         .collect();
     let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
     assert_eq!(world.set(&alice(), &file, &entries), Err(FsError::NoSpace));
@@ -186,7 +186,7 @@ fn lists_that_the_file_system_does_not_take_change_nothing() {
     assert_eq!(world.open(&bob(), &file.handle, Access::Read), Ok(()));
     // One that fits while its POSIX ACL does not: programs of this machine are told nothing.
     let entries: Vec<String> = (0..75)
-        .map(|uid| format!("A::{}:rw", 10_000 + uid))
+        .map(|uid| format!("A::{}:rwa", 10_000 + uid))
         .collect();
     let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
     world.set(&alice(), &file, &entries).expect("it fits");
