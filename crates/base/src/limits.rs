@@ -521,6 +521,15 @@ pub const NAMESPACE_FILE_BYTES_MAX: u64 = 1 << 60;
 /// Holes of one file that its record tells, for the number of its blocks: some 600 bytes, which are
 /// written with each change of the file.
 pub const NAMESPACE_HOLES_MAX: usize = 64;
+/// Appends to one file whose bytes are on their way: more than the largest client has in flight.
+/// The oldest beyond that is given up, and whoever is still at it is told.
+pub const NAMESPACE_PLACES_MAX: usize = 64;
+/// Parts that are left of an append's place after others have written there; of more, nobody could
+/// say what the append is any more, and it is given up.
+pub const PLACE_PARTS_MAX: usize = 8;
+/// Runs of appended bytes of one file that are told apart. Of more, those that are nearest to each
+/// other count as one: that costs a write between them a second time, and nothing else.
+pub const NAMESPACE_APPENDED_MAX: usize = 64;
 /// Names and values of the extended attributes of one inode, which are one record.
 pub const NAMESPACE_XATTRS_BYTES_MAX: usize = 96 << 10;
 /// Entries of one ACL; ext4 has room for some 500. It lies in the inode.

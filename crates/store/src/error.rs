@@ -27,6 +27,9 @@ pub enum StoreError {
     /// There is no such reservation, it has not begun, or it is over.
     #[error("reservation {0} does not hold now")]
     NotHeld(u64),
+    /// The object was cut since the layout was told by which somebody wants to change it.
+    #[error("object {0} was cut since")]
+    Superseded(ObjectId),
     /// A reservation's allocation units or records are all in use.
     #[error("reservation {reservation} has {reserved} {unit} and all are in use")]
     Used {

@@ -69,7 +69,7 @@ pub use layout::{Layout, Sizes};
 pub use objects::{ObjectInfo, Page};
 pub use pages::Pointer;
 pub use repair::Examination;
-pub use reserve::{Payer, Request, ReservationInfo, Reserved, Terms};
+pub use reserve::{How, Payer, Request, ReservationInfo, Reserved, Terms};
 pub use seek::{Sought, Wanted};
 pub use shell::{Barrier, Clock, Gate, Pass, Reading, Status, Store, Writing};
 pub use superblock::{Counters, Lifetimes, LogHead, STORE_FORMAT_VERSION, Superblock};

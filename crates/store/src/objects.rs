@@ -12,7 +12,7 @@ use crate::leaf::Leaf;
 use crate::log::entry::PieceAt;
 use crate::read::Plan;
 use crate::record::{Holder, Home, Onode, Place};
-use crate::reserve::{self, Payer, Terms};
+use crate::reserve::{self, How, Payer, Terms};
 use crate::transaction::object::slot_offset;
 use crate::{Damage, StoreError};
 use base::{Extent, ObjectId, Time};
@@ -32,6 +32,8 @@ pub struct ObjectInfo {
     pub reservation: Option<u64>,
     /// How often its lifetime was renewed.
     pub renewals: u32,
+    /// What comes by an older layout than one of this generation is refused.
+    pub generation: u64,
     /// The store's record of it was lost: it cannot be read, and its length is not known.
     pub is_lost: bool,
 }
@@ -98,22 +100,25 @@ impl Core {
         self.write_from(now, object, offset, data, None)
     }
 
-    /// As [`Self::write`], into an object without a reservation whose growth one pays.
+    /// As [`Self::write`]: by a layout of some generation, or into an object without a reservation
+    /// whose growth one pays.
     ///
     /// # Errors
-    /// Those of [`Self::write`]; [`StoreError::Used`] and [`StoreError::NotHeld`] if it is a limit.
+    /// Those of [`Self::write`]; [`StoreError::Superseded`] if the object was cut since;
+    /// [`StoreError::Used`] and [`StoreError::NotHeld`] if who pays is a limit.
     pub fn write_from(
         &mut self,
         now: Time,
         object: ObjectId,
         offset: u64,
         data: &[u8],
-        payer: Option<Payer>,
+        how: impl Into<How>,
     ) -> Result<(), StoreError> {
+        let how = how.into();
         let (mut rest, mut offset, mut part_max) = (data, offset, usize::MAX);
         loop {
             let at = (object, offset);
-            let written = self.write_some(now, at, rest, payer, &mut part_max)?;
+            let written = self.write_some(now, at, rest, how, &mut part_max)?;
             rest = &rest[written..];
             offset += written as u64;
             if rest.is_empty() {
@@ -132,13 +137,13 @@ impl Core {
         now: Time,
         (object, offset): (ObjectId, u64),
         data: &[u8],
-        payer: Option<Payer>,
+        how: How,
         part_max: &mut usize,
     ) -> Result<usize, StoreError> {
         loop {
             let len = data.len().min(*part_max);
             let written = self.transact(now, |t| {
-                t.pay(payer);
+                t.change_so(how);
                 t.write(object, offset, &data[..len])
             });
             match written {
@@ -165,12 +170,46 @@ impl Core {
         Ok(())
     }
 
+    /// Makes the object at most so long, and refuses from now on what comes by an older layout
+    /// than one of this generation; makes it if it is not there.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], those of [`Self::transact`].
+    pub fn cut(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        size_bytes: u64,
+        generation: u64,
+    ) -> Result<(), StoreError> {
+        while !self.transact(now, |t| t.cut(object, size_bytes, generation))? {}
+        Ok(())
+    }
+
     /// Makes bytes of the object zeros and gives back what whole AUs that frees.
     ///
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Damaged`], those of [`Self::transact`].
     pub fn punch(&mut self, now: Time, object: ObjectId, hole: Extent) -> Result<(), StoreError> {
-        while !self.transact(now, |t| t.punch(object, hole))? {}
+        self.punch_so(now, object, hole, How::default())
+    }
+
+    /// As [`Self::punch`], by a layout of some generation.
+    ///
+    /// # Errors
+    /// Those of [`Self::punch`]; [`StoreError::Superseded`] if the object was cut since.
+    pub fn punch_so(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        hole: Extent,
+        how: How,
+    ) -> Result<(), StoreError> {
+        let punched = |t: &mut crate::Transaction<'_>| {
+            t.change_so(how);
+            t.punch(object, hole)
+        };
+        while !self.transact(now, punched)? {}
         Ok(())
     }
 
@@ -256,6 +295,7 @@ impl Core {
             end: onode.end.min(last),
             reservation: Some(onode.holder).filter(|holder| !reserve::is_pool(*holder)),
             renewals: onode.renewals,
+            generation: onode.generation,
             is_lost: onode.home == Home::Lost,
         })
     }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is kept about an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredOnode", into = "StoredOnode")]
 pub(crate) struct Onode {
     /// Never given to another object, so that what is left of a deleted one is never found again.
     pub(crate) number: u64,
@@ -22,8 +23,73 @@ pub(crate) struct Onode {
     pub(crate) end: Moment,
     /// How often that was put off.
     pub(crate) renewals: u32,
+    /// What comes by an older layout than one of this generation is refused.
+    pub(crate) generation: u64,
     /// Where its bytes are.
     pub(crate) home: Home,
+}
+
+/// An object as it is stored: one that was never cut has the bytes that it had in version 1.
+#[derive(Serialize, Deserialize)]
+struct StoredOnode {
+    number: u64,
+    size_bytes: u64,
+    holder: u64,
+    end: Moment,
+    renewals: u32,
+    home: StoredHome,
+}
+
+/// Where an object's bytes are, as it is stored: with its generation, if that is not 0.
+#[derive(Serialize, Deserialize)]
+enum StoredHome {
+    Own,
+    Packed(Slot),
+    Lost,
+    OwnSince(u64),
+    PackedSince(u64, Slot),
+}
+
+impl From<StoredOnode> for Onode {
+    fn from(stored: StoredOnode) -> Self {
+        let (home, generation) = match stored.home {
+            StoredHome::Own => (Home::Own, 0),
+            StoredHome::Packed(slot) => (Home::Packed(slot), 0),
+            StoredHome::Lost => (Home::Lost, 0),
+            StoredHome::OwnSince(generation) => (Home::Own, generation),
+            StoredHome::PackedSince(generation, slot) => (Home::Packed(slot), generation),
+        };
+        Self {
+            number: stored.number,
+            size_bytes: stored.size_bytes,
+            holder: stored.holder,
+            end: stored.end,
+            renewals: stored.renewals,
+            generation,
+            home,
+        }
+    }
+}
+
+impl From<Onode> for StoredOnode {
+    fn from(onode: Onode) -> Self {
+        let home = match (onode.home, onode.generation) {
+            (Home::Own, 0) => StoredHome::Own,
+            (Home::Packed(slot), 0) => StoredHome::Packed(slot),
+            (Home::Own, generation) => StoredHome::OwnSince(generation),
+            (Home::Packed(slot), generation) => StoredHome::PackedSince(generation, slot),
+            // It can only be deleted.
+            (Home::Lost, _) => StoredHome::Lost,
+        };
+        Self {
+            number: onode.number,
+            size_bytes: onode.size_bytes,
+            holder: onode.holder,
+            end: onode.end,
+            renewals: onode.renewals,
+            home,
+        }
+    }
 }
 
 /// Who has space, and how much of it is in use.
@@ -44,7 +110,7 @@ pub(crate) struct Holder {
 }
 
 /// Where an object's bytes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
     /// In AUs of its own, each named by a [`crate::key::Key::Place`]; missing ones are holes.
     Own,

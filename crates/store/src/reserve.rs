@@ -79,6 +79,24 @@ pub struct Payer {
     pub is_limit: bool,
 }
 
+/// How an object is changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct How {
+    /// Who pays for what it takes, if the object is in nobody's space.
+    pub payer: Option<Payer>,
+    /// Of which generation the layout is by which the object was found; none: it does not matter.
+    pub generation: Option<u64>,
+}
+
+impl From<Option<Payer>> for How {
+    fn from(payer: Option<Payer>) -> Self {
+        Self {
+            payer,
+            generation: None,
+        }
+    }
+}
+
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {

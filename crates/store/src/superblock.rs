@@ -18,8 +18,11 @@ use serde::{Deserialize, Serialize};
 
 const PAGE: usize = PAGE_BYTES as usize;
 const MAGIC: [u8; 8] = *b"AZKSTORE";
-/// The version of everything on the device.
-pub const STORE_FORMAT_VERSION: u16 = 1;
+/// The version of everything on the device. Since 2, objects that were cut have a generation; a
+/// store of version 1 has none, and is of version 2 once it has been opened for writing.
+pub const STORE_FORMAT_VERSION: u16 = 2;
+/// The oldest version that is read.
+const OLDEST_VERSION: u16 = 1;
 /// Longest capability table, as bytes: what is left of a page, rounded down.
 pub(crate) const CAPABILITY_BYTES_MAX: usize = 3072;
 const HEADER_BYTES: usize = 16;
@@ -129,11 +132,15 @@ impl Superblock {
             return Err(Damage::Superblocks.into());
         }
         let found = u16::from_le_bytes([page[8], page[9]]);
-        if found != STORE_FORMAT_VERSION {
-            return Err(StoreError::Newer {
-                found,
-                known: STORE_FORMAT_VERSION,
-            });
+        match found {
+            OLDEST_VERSION..=STORE_FORMAT_VERSION => {}
+            0 => return Err(Damage::Superblocks.into()),
+            _ => {
+                return Err(StoreError::Newer {
+                    found,
+                    known: STORE_FORMAT_VERSION,
+                });
+            }
         }
         let superblock: Self =
             postcard::from_bytes(&page[HEADER_BYTES..]).map_err(|_| Damage::Superblocks)?;
@@ -226,13 +233,30 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_the_format() {
         let page = sample(2).encode();
-        assert_eq!(&page[..10], b"AZKSTORE\x01\x00");
+        assert_eq!(&page[..10], b"AZKSTORE\x02\x00");
         assert_eq!(
             crc32c::crc32c(&page),
-            0xD12C_A1BD,
+            0x68DC_8759,
             "changed bytes need a new version"
         );
         assert_eq!(Superblock::decode(&page).unwrap(), sample(2));
+    }
+
+    #[test]
+    fn a_store_of_version_1_is_read() {
+        let page = of_version(1);
+        assert_eq!(crc32c::crc32c(&page), 0xD12C_A1BD);
+        assert_eq!(Superblock::decode(&page).unwrap(), sample(2));
+    }
+
+    /// A superblock that says so.
+    fn of_version(version: u8) -> Vec<u8> {
+        let mut page = sample(2).encode();
+        page[8] = version;
+        page[CRC_AT].fill(0);
+        let crc = crc32c::crc32c(&page);
+        page[CRC_AT].copy_from_slice(&crc.to_le_bytes());
+        page
     }
 
     #[test]
@@ -247,7 +271,7 @@ mod tests {
         assert!(matches!(none, Err(StoreError::Damaged(_))));
         let none = Superblock::choose(Err(StoreError::NotAStore), Err(StoreError::NotAStore));
         assert!(matches!(none, Err(StoreError::NotAStore)));
-        let newer = Err(StoreError::Newer { found: 2, known: 1 });
+        let newer = Err(StoreError::Newer { found: 3, known: 2 });
         assert!(matches!(
             Superblock::choose(good(2), newer),
             Err(StoreError::Newer { .. })
@@ -274,18 +298,15 @@ mod tests {
     #[test]
     fn a_newer_version_is_told_from_damage() {
         let mut page = sample(2).encode();
-        page[8] = 2;
+        page[8] = 3;
         assert!(matches!(
             Superblock::decode(&page),
             Err(StoreError::Damaged(_))
         ));
-        page[CRC_AT].fill(0);
-        let crc = crc32c::crc32c(&page);
-        page[CRC_AT].copy_from_slice(&crc.to_le_bytes());
-        let error = Superblock::decode(&page);
+        let error = Superblock::decode(&of_version(3));
         assert!(matches!(
             error,
-            Err(StoreError::Newer { found: 2, known: 1 })
+            Err(StoreError::Newer { found: 3, known: 2 })
         ));
     }
 
@@ -301,7 +322,7 @@ mod tests {
 
         #[test]
         fn no_bytes_make_it_panic(mut page in prop::collection::vec(any::<u8>(), PAGE)) {
-            page[..10].copy_from_slice(b"AZKSTORE\x01\x00");
+            page[..10].copy_from_slice(b"AZKSTORE\x02\x00");
             page[CRC_AT].fill(0);
             let crc = crc32c::crc32c(&page);
             page[CRC_AT].copy_from_slice(&crc.to_le_bytes());

@@ -18,7 +18,7 @@ use crate::key::{Key, Value};
 use crate::leaf::Leaf;
 use crate::log::entry::PieceAt;
 use crate::record::{self, AuRecord};
-use crate::reserve::Payer;
+use crate::reserve::{How, Payer};
 use crate::superblock::Counters;
 use crate::{Damage, StoreError};
 use serde::Serialize;
@@ -31,6 +31,7 @@ pub struct Transaction<'a> {
     core: &'a mut Core,
     staged: Staged,
     payer: Option<Payer>,
+    generation: Option<u64>,
 }
 
 /// What a transaction has changed.
@@ -80,12 +81,19 @@ impl<'a> Transaction<'a> {
             core,
             staged,
             payer: None,
+            generation: None,
         }
     }
 
     /// Whatever it takes from now on for objects without a reservation is paid by this one.
     pub fn pay(&mut self, payer: Option<Payer>) {
         self.payer = payer;
+    }
+
+    /// Whatever it changes of objects from now on is changed so.
+    pub fn change_so(&mut self, how: How) {
+        self.payer = how.payer;
+        self.generation = how.generation;
     }
 
     /// It is for this, too.

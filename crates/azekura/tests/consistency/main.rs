@@ -118,7 +118,8 @@ mod rounds {
         }
     }
 
-    /// In long runs alone: appends that meet a truncation are not what they should be (V3).
+    /// In long runs alone: who reads while another machine appends may see the length before the
+    /// bytes, and zeros (V3), which no order explains.
     #[test]
     fn two_machines_see_one_file_system_on_a_parallel_volume() {
         if setting("AZEKURA_CONSISTENCY_SECONDS").is_none() {

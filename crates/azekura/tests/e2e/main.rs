@@ -21,6 +21,7 @@
 //! | `mapping` | shared mappings of files |
 //! | `users` | credentials that speak for one user |
 //! | `parallel` | parallel volumes: real file operations, over a server that is killed |
+//! | `appends` | a file that one machine appends to while another writes it anew |
 //! | `demonstration` | `demo` |
 //! | `stores` | stores in files and on block devices |
 //! | `stores_care` | what an administrator does with them later |
@@ -38,6 +39,8 @@
 mod acl;
 #[cfg(test)]
 mod admin;
+#[cfg(test)]
+mod appends;
 #[cfg(test)]
 mod booked;
 #[cfg(test)]

@@ -299,6 +299,27 @@ impl StoreClient {
         Ok(self.steps(vec![step], data).await?.written())
     }
 
+    /// As [`Self::write`], by a layout of this generation.
+    ///
+    /// # Errors
+    /// [`ObjectError::Superseded`] if a newer one has begun.
+    pub async fn write_under(
+        &self,
+        object: ObjectId,
+        generation: u64,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<Written> {
+        let bytes = length(&data)?;
+        let step = ObjectStep::WriteUnder {
+            object,
+            generation,
+            offset,
+            bytes,
+        };
+        Ok(self.steps(vec![step], data).await?.written())
+    }
+
     /// Writes at most `DATA_BYTES_MAX` bytes at the end; says where.
     ///
     /// # Errors
@@ -367,18 +388,39 @@ impl StoreClient {
         self.change(ObjectStep::Punch { object, hole }).await
     }
 
-    /// Gives an object the space for `extent`; what is there becomes zeros if it is to be cleared.
+    /// As [`Self::punch`], by a layout of this generation.
     ///
     /// # Errors
-    /// [`ObjectCallError`].
-    pub async fn allocate(
+    /// [`ObjectError::Superseded`] if a newer one has begun.
+    pub async fn punch_under(
         &self,
         object: ObjectId,
+        generation: u64,
+        hole: Extent,
+    ) -> Result<Written> {
+        let step = ObjectStep::PunchUnder {
+            object,
+            generation,
+            hole,
+        };
+        self.change(step).await
+    }
+
+    /// Gives an object the space for `extent`, by a layout of this generation; what is there
+    /// becomes zeros if it is to be cleared.
+    ///
+    /// # Errors
+    /// [`ObjectError::Superseded`] if a newer generation has begun.
+    pub async fn allocate_under(
+        &self,
+        object: ObjectId,
+        generation: u64,
         extent: Extent,
         is_cleared: bool,
     ) -> Result<Written> {
-        let step = ObjectStep::Allocate {
+        let step = ObjectStep::AllocateUnder {
             object,
+            generation,
             extent,
             is_cleared,
         };

@@ -311,9 +311,12 @@ fn of(step: &ObjectStep) -> Option<(ObjectId, Operations)> {
             end_secs: Some(u64::MAX),
         }
         | ObjectStep::Write { object, .. }
+        | ObjectStep::WriteUnder { object, .. }
         | ObjectStep::Truncate { object, .. }
         | ObjectStep::Allocate { object, .. }
-        | ObjectStep::Punch { object, .. } => Some((*object, Operations::WRITE)),
+        | ObjectStep::AllocateUnder { object, .. }
+        | ObjectStep::Punch { object, .. }
+        | ObjectStep::PunchUnder { object, .. } => Some((*object, Operations::WRITE)),
         _ => None,
     }
 }

@@ -6,19 +6,20 @@
 //!
 //! ```text
 //! Read    the objects' parts, at once; what no object has are zeros
-//! Write   the objects' parts, then `Wrote` at the manager: size, times, who caches it
-//! append  `Extend` at the manager says where, then as a write
+//! Write   the objects' parts, then `Stored` at the manager: size, times, who caches it
+//! append  `Place` at the manager says where, then as a write ([`append`])
 //! Commit  at every store of the file, then at the manager
 //! Seek, Allocate  the objects' parts; space that was given out is committed there
 //! ```
 //! A request is answered when all of that is done, under the verifier of the runs of the storage
 //! servers in which it was. If one of them changes on the way, the whole is done again. A file that
 //! was cut while it was written ([`FileLayout::generation`]) is written again, too: nobody knows
-//! which came first.
+//! which came first. Stores refuse what comes by a layout from before, so nothing arrives late.
 //!
 //! Where a file lies is asked once and remembered. A part that no object has is a hole, or the file
 //! is gone: so the manager is asked before zeros are shown.
 
+mod append;
 mod carry;
 mod dirty;
 mod holes;
@@ -346,6 +347,8 @@ fn fs_error(error: ObjectCallError) -> FsError {
             ObjectError::TooLong => FsError::FileTooLarge,
             ObjectError::Forbidden => FsError::AccessDenied,
             ObjectError::Busy => FsError::TimedOut,
+            // By another layout, it is possible.
+            ObjectError::Superseded => FsError::WouldBlock,
             _ => FsError::Io,
         },
     }

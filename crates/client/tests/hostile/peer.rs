@@ -456,12 +456,14 @@ fn carry_out_step(step: &Step, payload: &mut Vec<u8>) -> Result<StepReply, FsErr
         | Step::Open { target, .. }
         | Step::SetXattr { target, .. }
         | Step::RemoveXattr { target, .. } => attributes_of(target),
-        Step::Commit { file, .. } | Step::Allocate { file, .. } | Step::Wrote { file, .. } => {
-            attributes_of(&file.target)
-        }
-        Step::Layout { .. } | Step::Extend { .. } | Step::Explain { .. } => {
-            return Err(FsError::NotSupported);
-        }
+        Step::Commit { file, .. } | Step::Allocate { file, .. } => attributes_of(&file.target),
+        Step::Layout { .. }
+        | Step::Wrote { .. }
+        | Step::Extend { .. }
+        | Step::Place { .. }
+        | Step::PlaceLeft { .. }
+        | Step::Stored { .. }
+        | Step::Explain { .. } => return Err(FsError::NotSupported),
         Step::Access { .. } => StepReply::Access { is_rich: false },
         Step::ReadLink { .. } => StepReply::LinkTarget(b"elsewhere".to_vec()),
         Step::Seek { offset, .. } => StepReply::Position(*offset),

@@ -3,6 +3,7 @@
 //! A combined change is made as a whole or not at all; its parts are judged in the order in which
 //! an export makes them one after the other.
 
+use super::appends::Appends;
 use super::hold::OpenInode;
 use super::judge::{self, EXECUTE, READ, WRITE};
 use super::record::{Chore, Content, Done, Inode, Xattrs};
@@ -19,25 +20,92 @@ use base::{
 
 const NANOS: u32 = 1_000_000_000;
 
+/// What bytes of a file have become at its stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// They were written.
+    Data,
+    /// They have space, and are what they were.
+    Space,
+    /// They are a hole.
+    Hole,
+}
+
 /// What somebody has done to the contents of a file at its stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
+    /// Under which generation of the layout.
+    pub generation: u64,
     /// The byte behind the last one that the file has at least from now on.
     pub end: u64,
-    /// Which bytes were written, or given space, or made a hole.
+    /// Which bytes.
     pub extent: Extent,
-    /// Whether they were made a hole.
-    pub is_hole: bool,
+    /// What they have become.
+    pub what: What,
+    /// The place, if it is an append: all that was left of it is there.
+    pub place: Option<u64>,
+}
+
+/// An append's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Its number.
+    pub place: u64,
+    /// The generation of the layout when it was given.
+    pub generation: u64,
+    /// Where it begins.
+    pub begin: u64,
+    /// The file with it.
+    pub attributes: Attributes,
+}
+
+/// What of an append's place is still to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Under this generation of the layout.
+    pub generation: u64,
+    /// In order, apart from each other.
+    pub parts: Vec<Extent>,
 }
 
 impl Written {
     fn note(&self, before: u64, space: &mut Space) {
-        match self.is_hole {
-            true => space.on_hole(self.extent),
-            false if self.extent.is_empty() => {}
-            false => space.on_present(self.extent),
+        match self.what {
+            What::Hole => space.on_hole(self.extent),
+            What::Data | What::Space if self.extent.is_empty() => {}
+            What::Data | What::Space => space.on_present(self.extent),
         }
         space.on_size(before, before.max(self.end));
+    }
+
+    /// Whether it is not known to come after the appends to the file: an append may have put its
+    /// bytes there after these, or may still do so.
+    fn meets(&self, inode: &Inode) -> bool {
+        let is_replaced = self.what != What::Space && self.place.is_none();
+        let appends = inode.appends.as_ref().filter(|_| is_replaced);
+        appends.is_some_and(|appends| appends.meets(self.extent))
+    }
+
+    /// The file as it is with that.
+    fn apply(&self, inode: &mut Inode) -> Result<(), FsError> {
+        if self.end.max(self.extent.end()) > NAMESPACE_FILE_BYTES_MAX {
+            return Err(FsError::FileTooLarge);
+        }
+        let Content::File(size, _) = &mut inode.content else {
+            return Err(FsError::Invalid);
+        };
+        let before = *size;
+        *size = before.max(self.end);
+        inode.note_space(before, |space| self.note(before, space));
+        Ok(())
+    }
+}
+
+/// The generation of a file's layout.
+fn generation(inode: &Inode) -> Result<u64, FsError> {
+    match &inode.content {
+        Content::File(_, layout) => Ok(layout.generation),
+        _ => Err(FsError::Invalid),
     }
 }
 
@@ -129,7 +197,9 @@ impl Namespace {
     /// least so long now, its times say so, and set-user-ID bits fall as they do locally.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] if it is no file, [`FsError::FileTooLarge`].
+    /// [`FsError::Invalid`] if it is no file, [`FsError::FileTooLarge`]; [`FsError::WouldBlock`] if
+    /// a new generation has begun since, or has to ([`Self::overtake`]): nobody knows whether what
+    /// was written is there, and it is to be written again.
     pub fn wrote(
         &self,
         turn: &Turn,
@@ -137,21 +207,18 @@ impl Namespace {
         handle: &Handle,
         written: &Written,
     ) -> Result<Attributes, FsError> {
-        let end = written.end;
         self.change(turn, |work| {
             let mut inode = work.find(handle)?;
             if work.done_before().is_some() {
                 return Ok(inode.attributes());
             }
-            if end.max(written.extent.end()) > NAMESPACE_FILE_BYTES_MAX {
-                return Err(FsError::FileTooLarge.into());
+            if generation(&inode)? != written.generation || written.meets(&inode) {
+                return Err(FsError::WouldBlock.into());
             }
-            let Content::File(size, _) = &mut inode.content else {
-                return Err(FsError::Invalid.into());
-            };
-            let before = *size;
-            *size = before.max(end);
-            inode.note_space(before, |space| written.note(before, space));
+            written.apply(&mut inode)?;
+            if let Some(place) = written.place {
+                inode.note_appends(|appends| appends.on_told(place));
+            }
             work.touch(&mut inode, who)?;
             work.done(Done::Changed);
             let attributes = inode.attributes();
@@ -160,23 +227,110 @@ impl Namespace {
         })
     }
 
+    /// Whether a new generation has to begin because of what was written: an append was given its
+    /// place where somebody has written and not told so.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub fn is_met(&self, turn: &Turn, handle: &Handle, written: &Written) -> Result<bool, FsError> {
+        self.look(turn, |work| {
+            let inode = work.find(handle)?;
+            Ok(generation(&inode)? == written.generation && written.meets(&inode))
+        })
+    }
+
+    /// What was written comes after the appends that it meets. In the new generation that begins,
+    /// it is to be written again, and they are not written there any more. The file is so long as
+    /// if it were there already: what is appended from now on does not meet it.
+    ///
+    /// # Errors
+    /// As [`Self::wrote`], without the last.
+    pub fn overtake(
+        &self,
+        turn: &Turn,
+        who: &Principal,
+        handle: &Handle,
+        written: &Written,
+    ) -> Result<Attributes, FsError> {
+        self.change(turn, |work| {
+            let mut inode = work.find(handle)?;
+            if generation(&inode)? == written.generation && written.meets(&inode) {
+                written.apply(&mut inode)?;
+                inode.note_appends(|appends| appends.replace(written.extent));
+                work.supersede(&mut inode)?;
+                work.touch(&mut inode, who)?;
+                work.put(inode.clone())?;
+            }
+            Ok(inode.attributes())
+        })
+    }
+
+    /// If a file has as many open places as it can have, the oldest is given up, and a new
+    /// generation begins: what is on its way there does not arrive any more.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub fn give_up_place(&self, turn: &Turn, handle: &Handle) -> Result<(), FsError> {
+        self.change(turn, |work| {
+            let mut inode = work.find(handle)?;
+            if inode.appends.as_deref().is_some_and(Appends::is_full) {
+                inode.note_appends(Appends::give_up_oldest);
+                work.supersede(&mut inode)?;
+                work.put(inode)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// What is still to be written of an append's place, and under which generation: what others
+    /// have cut off or written since is not.
+    ///
+    /// # Errors
+    /// [`FsError::Io`] if that is not known any more; see [`Namespace`].
+    pub fn left(&self, turn: &Turn, handle: &Handle, place: u64) -> Result<Left, FsError> {
+        self.look(turn, |work| {
+            let inode = work.find(handle)?;
+            let left = inode.appends.as_ref().map(|appends| appends.left(place));
+            Ok(Left {
+                generation: generation(&inode)?,
+                parts: left.transpose()?.unwrap_or_default(),
+            })
+        })
+    }
+
     /// Makes a file longer by `bytes` that `who`, who has it open for writing, will put there; says
     /// where they begin. What asks so is given places one after the other.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] if it is no file, [`FsError::FileTooLarge`].
+    /// [`FsError::Invalid`] if it is no file, [`FsError::FileTooLarge`]; [`FsError::WouldBlock`] if
+    /// too many places are open ([`Self::give_up_place`]).
     pub fn extend(
         &self,
         turn: &Turn,
         who: &Principal,
         handle: &Handle,
         bytes: u64,
-    ) -> Result<(u64, Attributes), FsError> {
+    ) -> Result<Placed, FsError> {
         self.change(turn, |work| {
             let mut inode = work.find(handle)?;
-            if let Some(Done::Extended(begin)) = work.done_before() {
-                return Ok((begin, inode.attributes()));
+            let generation = generation(&inode)?;
+            let placed = |place, generation, begin, inode: &Inode| Placed {
+                place,
+                generation,
+                begin,
+                attributes: inode.attributes(),
+            };
+            match work.done_before() {
+                Some(Done::Placed(place, under, begin)) => {
+                    return Ok(placed(place, under, begin, &inode));
+                }
+                Some(Done::Extended(begin)) => return Ok(placed(0, generation, begin, &inode)),
+                _ => {}
             }
+            if inode.appends.as_deref().is_some_and(Appends::is_full) {
+                return Err(FsError::WouldBlock.into());
+            }
+            let place = work.number()?;
             let Content::File(size, _) = &mut inode.content else {
                 return Err(FsError::Invalid.into());
             };
@@ -189,11 +343,12 @@ impl Namespace {
             inode.note_space(begin, |space| {
                 space.on_present(Extent::between(begin, end));
             });
+            inode.note_appends(|appends| appends.give(place, Extent::between(begin, end)));
             work.touch(&mut inode, who)?;
-            work.done(Done::Extended(begin));
-            let attributes = inode.attributes();
+            work.done(Done::Placed(place, generation, begin));
+            let placed = placed(place, generation, begin, &inode);
             work.put(inode)?;
-            Ok((begin, attributes))
+            Ok(placed)
         })
     }
 }
@@ -237,15 +392,15 @@ fn may_set(time: Option<SetTime>) -> Result<(), FsError> {
 
 impl Work<'_> {
     /// Gives a file another size. What is cut off is cut off at the stores, too, before anything is
-    /// read or written there again.
+    /// read or written there again; and if it becomes longer, what somebody has put behind its end
+    /// and not told of.
     pub(super) fn resize(
         &mut self,
         inode: &mut Inode,
         who: &Principal,
         after: u64,
     ) -> Result<(), Stop> {
-        let number = inode.number;
-        let Content::File(size, layout) = &mut inode.content else {
+        let Content::File(size, _) = &mut inode.content else {
             return Err(FsError::Invalid.into());
         };
         if i64::try_from(after).is_err() {
@@ -254,16 +409,43 @@ impl Work<'_> {
         if after > NAMESPACE_FILE_BYTES_MAX && after > *size {
             return Err(FsError::FileTooLarge.into());
         }
-        if after < *size && !layout.columns.0.is_empty() {
-            self.chore(Chore::Cut {
-                inode: number,
-                layout: layout.clone(),
-                size: after,
-            });
-        }
         let before = std::mem::replace(size, after);
         inode.note_space(before, |space| space.on_size(before, after));
+        if after != before {
+            inode.note_appends(|appends| appends.cut(before.min(after)));
+            self.begin_generation(inode, before.min(after))?;
+        }
         self.touch(inode, who)
+    }
+
+    /// Begins a new generation of a file's layout without cutting the file.
+    fn supersede(&mut self, inode: &mut Inode) -> Result<(), Stop> {
+        match inode.content {
+            Content::File(size, _) => self.begin_generation(inode, size),
+            _ => Err(FsError::Invalid.into()),
+        }
+    }
+
+    /// Begins a new generation of the layout of a file that has had no more than this since the
+    /// last one began. At the stores, nothing of older ones is taken any more before anybody is
+    /// told of it.
+    fn begin_generation(&mut self, inode: &mut Inode, size: u64) -> Result<(), Stop> {
+        let number = inode.number;
+        let Content::File(_, layout) = &mut inode.content else {
+            return Err(FsError::Invalid.into());
+        };
+        if layout.columns.0.is_empty() {
+            return Ok(());
+        }
+        layout.generation += 1;
+        let layout = layout.clone();
+        inode.note_appends(Appends::supersede);
+        self.chore(Chore::Cut {
+            inode: number,
+            layout,
+            size,
+        });
+        Ok(())
     }
 
     /// The contents of a file have changed.

@@ -49,8 +49,9 @@ pub enum Redundancy {
 pub struct Layout {
     /// The number that its objects have.
     pub object: u64,
-    /// How often it was laid out anew.
-    pub version: u32,
+    /// Goes up whenever what is on its way to the stores must not arrive there any more: when the
+    /// file is cut, when others go before an append, or if it was laid out anew.
+    pub generation: u64,
     /// Bytes of a column before the next one's turn, as a power of two.
     pub unit_log2: u8,
     /// How it survives the loss of a store.
@@ -128,7 +129,7 @@ impl Striping {
         let columns = (0..width).map(|column| self.targets[(first + column) % count]);
         Layout {
             object: inode,
-            version: 0,
+            generation: 0,
             unit_log2: self.unit_log2,
             redundancy: Redundancy::None,
             columns: columns.collect(),

@@ -62,6 +62,7 @@
 //! written ([`Written`]), not what allocation units of stores round them up to.
 
 mod acl;
+mod appends;
 mod attributes;
 mod cache;
 mod check;
@@ -88,7 +89,7 @@ mod volume;
 mod work;
 mod xattr;
 
-pub use attributes::Written;
+pub use attributes::{Left, Placed, What, Written};
 pub use base::{
     Access, DirectoryEntry, DirectoryPage, Node, RenameMode, Renamed, Rights, XattrMode,
 };

@@ -396,6 +396,7 @@ impl Work<'_> {
             default,
             content,
             space: None,
+            appends: None,
         };
         self.name(directory.number, name, Some((number, kind)));
         self.make(inode.clone(), Place::At(directory.number, name.clone()));

@@ -6,6 +6,7 @@
 //! take a byte each.
 
 use super::acl::Acl;
+use super::appends::Appends;
 use super::layout::{Layout, Target};
 use super::space::Space;
 use crate::MetaError;
@@ -15,7 +16,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Version of the records; the history is in `docs/formats/namespace.md`.
-pub const NAMESPACE_FORMAT_VERSION: u64 = 1;
+pub const NAMESPACE_FORMAT_VERSION: u64 = 2;
+/// The oldest version that is read; a volume of it is of the newest once it has been opened.
+pub(super) const OLDEST_FORMAT_VERSION: u64 = 1;
 
 /// The inode number of the top directory.
 pub(super) const ROOT: u64 = 1;
@@ -62,6 +65,8 @@ pub(super) enum Content {
     /// Size, layout and space of a file that is not dense. Only as it is stored: in memory, the
     /// space lies beside.
     Sparse(Box<(u64, Layout, Space)>),
+    /// Size, layout, space and places of a file that was appended to. Only as it is stored, too.
+    Appended(Box<(u64, Layout, Option<Space>, Appends)>),
 }
 
 /// An inode.
@@ -86,9 +91,19 @@ pub(super) struct Inode {
     pub(super) content: Content,
     /// Of a file that has holes, or space behind its end.
     pub(super) space: Option<Box<Space>>,
+    /// Of a file that was appended to.
+    pub(super) appends: Option<Box<Appends>>,
 }
 
 impl Inode {
+    /// Notes what has become of a file's appends.
+    pub(super) fn note_appends<T>(&mut self, note: impl FnOnce(&mut Appends) -> T) -> T {
+        let mut appends = self.appends.take().unwrap_or_default();
+        let noted = note(&mut appends);
+        self.appends = (!appends.is_idle()).then_some(appends);
+        noted
+    }
+
     /// Notes what has become of a file's space; `before` is the size that it had.
     pub(super) fn note_space(&mut self, before: u64, note: impl FnOnce(&mut Space)) {
         let Content::File(size, _) = &self.content else {
@@ -109,7 +124,7 @@ impl Inode {
     pub(super) fn attributes(&self) -> Attributes {
         let (mut size, mut blocks, mut device) = (0, 0, 0);
         match &self.content {
-            Content::Nothing | Content::Sparse(..) => {}
+            Content::Nothing | Content::Sparse(..) | Content::Appended(..) => {}
             Content::Directory(_) => {
                 size = DIRECTORY_BYTES;
                 blocks = DIRECTORY_BYTES / BLOCK_BYTES;
@@ -205,12 +220,17 @@ impl<'a> StoredInode<'a> {
             has_xattrs: inode.has_xattrs,
             access: inode.access.as_deref().map(Cow::Borrowed),
             default: inode.default.as_deref().map(Cow::Borrowed),
-            content: match (&inode.content, &inode.space) {
-                (Content::File(size, layout), Some(space)) => {
+            content: match (&inode.content, &inode.space, &inode.appends) {
+                (Content::File(size, layout), space, Some(appends)) => {
+                    let space = space.as_deref().cloned();
+                    let appended = (*size, layout.clone(), space, (**appends).clone());
+                    Cow::Owned(Content::Appended(Box::new(appended)))
+                }
+                (Content::File(size, layout), Some(space), None) => {
                     let sparse = (*size, layout.clone(), (**space).clone());
                     Cow::Owned(Content::Sparse(Box::new(sparse)))
                 }
-                (content, _) => Cow::Borrowed(content),
+                (content, _, _) => Cow::Borrowed(content),
             },
         }
     }
@@ -218,12 +238,16 @@ impl<'a> StoredInode<'a> {
     pub(super) fn inode(self) -> Inode {
         let time = |since: i128| timestamp(self.created.saturating_add(since));
         let acl = |acl: Option<Cow<'_, Acl>>| acl.map(|acl| Box::new(acl.into_owned()));
-        let (content, space) = match self.content.into_owned() {
+        let (content, space, appends) = match self.content.into_owned() {
             Content::Sparse(sparse) => {
                 let (size, layout, space) = *sparse;
-                (Content::File(size, layout), Some(Box::new(space)))
+                (Content::File(size, layout), Some(space), None)
             }
-            content => (content, None),
+            Content::Appended(appended) => {
+                let (size, layout, space, appends) = *appended;
+                (Content::File(size, layout), space, Some(appends))
+            }
+            content => (content, None, None),
         };
         Inode {
             number: self.number,
@@ -241,7 +265,8 @@ impl<'a> StoredInode<'a> {
             access: acl(self.access),
             default: acl(self.default),
             content,
-            space,
+            space: space.map(Box::new),
+            appends: appends.map(Box::new),
         }
     }
 }
@@ -296,13 +321,14 @@ pub(super) struct Head {
 pub enum Chore {
     /// The objects of a layout are not needed any more.
     Delete(Layout),
-    /// A file became shorter; its objects are cut, and what lies behind is not to come back.
+    /// A new generation of a file's layout has begun. Its objects are cut, and take nothing of
+    /// older ones any more: what lies behind is not to come back.
     Cut {
         /// The inode, whose data is not read or written until that is done.
         inode: u64,
-        /// Where it lies.
+        /// Where it lies, of the new generation.
         layout: Layout,
-        /// How long it is now.
+        /// How long it was at most since the one before.
         size: u64,
     },
 }
@@ -318,8 +344,10 @@ pub(super) enum Done {
     Renamed,
     /// It changed an inode.
     Changed,
-    /// It made a file longer: from where on.
+    /// It made a file longer: from where on. Written by version 1 only.
     Extended(u64),
+    /// It gave an append its place: which, under which generation, from where on.
+    Placed(u64, u64, u64),
 }
 
 /// What a request has done.
@@ -393,6 +421,7 @@ mod tests {
             default: None,
             content: Content::File(0, striping.layout(1_000_000)),
             space: None,
+            appends: None,
         }
     }
 
@@ -438,6 +467,38 @@ mod tests {
         });
         assert_eq!(inode.space, None);
         assert_eq!(inode.attributes().blocks, 100 << 11);
+    }
+
+    #[test]
+    fn a_file_that_is_appended_to_is_its_bytes_until_nothing_is_to_be_remembered() {
+        let mut inode = inode();
+        let dense = encode(&StoredName::Inode(StoredInode::of(&inode)));
+        for is_sparse in [false, true] {
+            inode.space = is_sparse.then(|| Box::new(Space::dense(7)));
+            inode.note_appends(|appends| appends.give(70, base::Extent::new(5, 100)));
+            let bytes = encode(&StoredName::Inode(StoredInode::of(&inode)));
+            match decode("a name", &bytes).unwrap() {
+                StoredName::Inode(stored) => assert_eq!(stored.inode(), inode),
+                StoredName::Reference(..) => panic!("it is the inode"),
+            }
+            inode.note_appends(|appends| {
+                appends.on_told(70);
+                appends.supersede();
+            });
+            assert_eq!(inode.appends, None);
+        }
+        inode.space = None;
+        assert_eq!(encode(&StoredName::Inode(StoredInode::of(&inode))), dense);
+    }
+
+    /// The generation has the place that was the layout's version, which was 0.
+    #[test]
+    fn a_file_of_version_1_is_read() {
+        let inode = inode();
+        let layout = [0xC0, 0x84, 0x3D, 0, 20, 0, 4, 0, 1, 2, 3];
+        let bytes = encode(&inode.content);
+        assert_eq!(bytes[2..], layout, "size, and behind it the layout");
+        assert_eq!(decode::<Content>("a file", &bytes).unwrap(), inode.content);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::pipe::{Pipe, Status};
 use super::record::{Inode, ROOT, encode};
 use super::seal::Seal;
 use super::turn::Turn;
-use super::volume::{find, free_target, load, random, targets, time_of_day};
+use super::volume::{find, free_target, load, note_version, random, targets, time_of_day};
 use super::work::{Rules, State, Stop, Work};
 use crate::{Condition, Engine, Leadership, MetaError, Transaction};
 use base::limits::{
@@ -83,6 +83,7 @@ impl Namespace {
         options: NamespaceOptions,
     ) -> Result<Self, NamespaceError> {
         let (keys, constants) = find(&*engine, options.volume).await?;
+        let constants = note_version(&*engine, &leadership, (keys, constants)).await?;
         let loaded = load(&*engine, keys).await?;
         let targets = targets(&*engine, keys).await?;
         let rules = Rules {

@@ -4,8 +4,8 @@ use super::error::NamespaceError;
 use super::key::{self, Keys};
 use super::layout::Target;
 use super::record::{
-    Constants, Content, Head, Inode, NAMESPACE_FORMAT_VERSION, Outcome, ROOT, StoredInode,
-    StoredPlace, decode, decode_target, encode, request, timestamp,
+    Constants, Content, Head, Inode, NAMESPACE_FORMAT_VERSION, OLDEST_FORMAT_VERSION, Outcome,
+    ROOT, StoredInode, StoredPlace, decode, decode_target, encode, request, timestamp,
 };
 use crate::{Condition, Engine, Entry, KeyRange, Leadership, MetaError, Transaction};
 use base::limits::{
@@ -108,6 +108,7 @@ pub async fn make(
         default: None,
         content: Content::Directory(0),
         space: None,
+        appends: None,
     };
     let top = encode(&StoredPlace::Here(StoredInode::of(&top)));
     let making = Transaction::new()
@@ -169,7 +170,7 @@ pub(super) async fn find(
     // The version comes first, whatever follows in a newer one.
     let version = postcard::take_from_bytes::<u64>(&entry.value).map(|(version, _)| version);
     match version {
-        Ok(NAMESPACE_FORMAT_VERSION) => {}
+        Ok(OLDEST_FORMAT_VERSION..=NAMESPACE_FORMAT_VERSION) => {}
         Ok(found) => {
             return Err(MetaError::Newer {
                 found,
@@ -184,6 +185,28 @@ pub(super) async fn find(
         true => Ok((keys, constants)),
         false => Err(MetaError::Damaged("a number leads to another volume".to_owned()).into()),
     }
+}
+
+/// Has an older release refuse a volume from now on that this one has opened.
+///
+/// # Errors
+/// What the engine says.
+pub(super) async fn note_version(
+    engine: &dyn Engine,
+    seat: &Leadership,
+    (keys, constants): (Keys, Constants),
+) -> Result<Constants, MetaError> {
+    if constants.version == NAMESPACE_FORMAT_VERSION {
+        return Ok(constants);
+    }
+    let constants = Constants {
+        version: NAMESPACE_FORMAT_VERSION,
+        ..constants
+    };
+    let noting = Transaction::new().guarded_by(seat);
+    let noting = noting.put(keys.constants(), encode(&constants));
+    engine.commit(noting).await?;
+    Ok(constants)
 }
 
 /// Reads what a manager begins with, from one state.

@@ -9,6 +9,7 @@
 //! | `judged` | random histories: namespace and kernel say the same, about answers and the tree |
 //! | `model` | random histories are those of a naive tree, read again and again |
 //! | `once` | changes that are asked for twice |
+//! | `appends` | places that are given before they are written |
 //! | `orphans` | inodes without a name; what stores have to do |
 //! | `listings` | large directories, changes meanwhile, bounded memory |
 //! | `managers` | seats, guards, chains, a second manager, failures of the engine |
@@ -20,6 +21,7 @@
     reason = "a test's helpers end it and speak as its own lines do"
 )]
 
+mod appends;
 mod gate;
 mod history;
 mod judged;

@@ -2,7 +2,7 @@
 
 use crate::world::{World, name, root};
 use base::{AttributeChange, Extent, FsError};
-use meta::namespace::{Access, Chore, OpenOptions, Turn, Written};
+use meta::namespace::{Access, Chore, Layout, OpenOptions, Turn, What, Written};
 use std::time::{Duration, Instant};
 
 fn eventually(holds: impl Fn() -> bool) -> bool {
@@ -65,13 +65,26 @@ fn an_open_file_outlives_its_last_name_and_then_its_objects_are_to_be_deleted() 
     let attributes = world.namespace.attributes(&turn, &root(), &gone.handle);
     assert_eq!(attributes.err(), Some(FsError::Stale));
     let all = chores(&world);
+    let gone = Layout {
+        generation: layout.generation + 1,
+        ..layout
+    };
+    let cut = Chore::Cut {
+        inode: file.attributes.inode,
+        layout: gone.clone(),
+        size: 0,
+    };
     assert_eq!(
         all.iter()
             .map(|(_, chore)| chore.clone())
             .collect::<Vec<_>>(),
-        [Chore::Delete(layout)]
+        [cut, Chore::Delete(gone)]
     );
-    world.namespace.chores_done(&turn, &[all[0].0]).unwrap();
+    let numbers = all.iter().map(|(number, _)| *number);
+    world
+        .namespace
+        .chores_done(&turn, &numbers.collect::<Vec<_>>())
+        .unwrap();
     assert_eq!(chores(&world), []);
     world.checked();
     world.close();
@@ -117,14 +130,16 @@ fn orphans_of_a_manager_that_is_gone_are_collected_unless_they_are_held_again() 
 
 fn up_to(end: u64) -> Written {
     Written {
+        generation: 0,
         end,
         extent: Extent::new(0, end),
-        is_hole: false,
+        what: What::Data,
+        place: None,
     }
 }
 
 #[test]
-fn what_is_cut_off_is_to_be_cut_off_at_the_stores_and_a_longer_file_is_not() {
+fn what_is_cut_off_is_to_be_cut_off_at_the_stores_and_what_lies_behind_the_end_as_well() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::at(&directory.path().join("meta"));
     let (top, turn) = (world.top(), Turn::new());
@@ -154,10 +169,21 @@ fn what_is_cut_off_is_to_be_cut_off_at_the_stores_and_a_longer_file_is_not() {
         assert_eq!(set.unwrap().size, size);
     }
     let all = chores(&world);
-    let [(_, Chore::Cut { inode, size, .. })] = &all[..] else {
-        panic!("{all:?}");
-    };
-    assert_eq!((*inode, *size), (file.attributes.inode, 4000));
+    let cuts = all.iter().map(|(_, chore)| match chore {
+        Chore::Cut {
+            inode,
+            layout,
+            size,
+        } => (*inode, layout.generation, *size),
+        other => panic!("{other:?}"),
+    });
+    let inode = file.attributes.inode;
+    let expected = [(inode, 1, 5_000_000), (inode, 2, 4000)];
+    assert_eq!(cuts.collect::<Vec<_>>(), expected);
+    let late = world
+        .namespace
+        .wrote(&turn, &root(), &file.handle, &up_to(10));
+    assert_eq!(late.err(), Some(FsError::WouldBlock));
     world.checked();
     world.close();
 }

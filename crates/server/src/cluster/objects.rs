@@ -9,10 +9,16 @@ use wire::message::{
     ObjectBatch, ObjectError, ObjectReply, ObjectRequest, ObjectStep, ObjectStepReply, Settled,
 };
 
-/// One thing to do to an object. One that is not there is left so.
+/// One thing to do to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    Cut(ObjectId, u64),
+    /// It has at most so many bytes, and takes nothing of older generations any more.
+    Cut {
+        object: ObjectId,
+        generation: u64,
+        bytes: u64,
+    },
+    /// One that is not there is left so.
     Delete(ObjectId),
 }
 
@@ -70,7 +76,11 @@ impl Cluster {
         if server == self.own.server() {
             for act in acts {
                 match act {
-                    Act::Cut(object, bytes) => self.own.cut_object(store, *object, *bytes)?,
+                    Act::Cut {
+                        object,
+                        generation,
+                        bytes,
+                    } => self.own.cut_object(store, *object, *bytes, *generation)?,
                     Act::Delete(object) => self.own.delete_object(store, *object)?,
                 }
             }
@@ -78,7 +88,15 @@ impl Cluster {
         }
         let far = self.find(server)?;
         let steps = acts.iter().map(|act| match *act {
-            Act::Cut(object, size_bytes) => ObjectStep::Cut { object, size_bytes },
+            Act::Cut {
+                object,
+                generation,
+                bytes,
+            } => ObjectStep::CutUnder {
+                object,
+                generation,
+                size_bytes: bytes,
+            },
             Act::Delete(object) => ObjectStep::Discard { object },
         });
         let steps: Vec<ObjectStep> = steps.chain([ObjectStep::Commit]).collect();

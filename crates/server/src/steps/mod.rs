@@ -170,6 +170,7 @@ pub(crate) fn changes(compound: &Compound) -> bool {
                 | Step::After { .. }
                 | Step::Access { .. }
                 | Step::Explain { .. }
+                | Step::PlaceLeft { .. }
         )
     })
 }
@@ -371,9 +372,12 @@ impl Execution {
             | Step::CopyRange { .. }
             | Step::SyncDirectory { .. }
             | Step::SyncFileSystem { .. } => self.data(worker, step),
-            Step::Layout { .. } | Step::Wrote { .. } | Step::Extend { .. } => {
-                self.striped(worker, step)
-            }
+            Step::Layout { .. }
+            | Step::Wrote { .. }
+            | Step::Extend { .. }
+            | Step::Place { .. }
+            | Step::PlaceLeft { .. }
+            | Step::Stored { .. } => self.striped(worker, step),
             Step::SetAttributes { .. } | Step::SetXattr { .. } | Step::RemoveXattr { .. } => {
                 self.change(worker, step)
             }

@@ -8,10 +8,10 @@ use super::{Execution, Place, Stop};
 use crate::lease::Change;
 use crate::opens::Use;
 use crate::tree::Parallel;
-use base::{Attributes, FsError};
+use base::FsError;
 use export::Worker;
-use meta::namespace::Written;
-use wire::message::{FileRef, LayoutPurpose, Lease, Step, StepReply};
+use meta::namespace::{Placed, What, Written};
+use wire::message::{FileRef, LayoutPurpose, Lease, Step, StepReply, StoredWhat};
 
 impl Execution {
     pub(super) fn striped(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
@@ -24,14 +24,56 @@ impl Execution {
                 extent,
                 is_hole,
             } => {
+                let what = match is_hole {
+                    true => What::Hole,
+                    false => What::Data,
+                };
                 let written = Written {
+                    generation: *generation,
                     end: *end,
                     extent: *extent,
-                    is_hole: *is_hole,
+                    what,
+                    place: None,
                 };
-                self.wrote(worker, file, *generation, &written)
+                self.stored(worker, file, &written)
             }
-            Step::Extend { file, bytes } => self.extend(worker, file, *bytes),
+            Step::Stored {
+                file,
+                generation,
+                end,
+                extent,
+                what,
+                place,
+            } => {
+                let written = Written {
+                    generation: *generation,
+                    end: *end,
+                    extent: *extent,
+                    what: match what {
+                        StoredWhat::Data => What::Data,
+                        StoredWhat::Space => What::Space,
+                        StoredWhat::Hole => What::Hole,
+                    },
+                    place: *place,
+                };
+                self.stored(worker, file, &written)
+            }
+            Step::Extend { file, bytes } => {
+                self.give_place(worker, file, *bytes, |placed| StepReply::Written {
+                    offset: placed.begin,
+                    bytes: u64::from(*bytes),
+                    attributes: placed.attributes,
+                })
+            }
+            Step::Place { file, bytes } => {
+                self.give_place(worker, file, *bytes, |placed| StepReply::Placed {
+                    place: placed.place,
+                    generation: placed.generation,
+                    offset: placed.begin,
+                    attributes: placed.attributes,
+                })
+            }
+            Step::PlaceLeft { file, place } => self.place_left(worker, file, *place),
             _ => unreachable!("the dispatcher sends only these here"),
         }
     }
@@ -61,62 +103,78 @@ impl Execution {
         Ok(StepReply::Layout(layout))
     }
 
-    fn wrote(
+    fn stored(
         &mut self,
         worker: &Worker,
         file: &FileRef,
-        generation: u64,
         written: &Written,
     ) -> Result<StepReply, Stop> {
         let (place, _) = self.file_ref(worker, file, Use::Write)?;
-        let parallel = parallel(&place)?;
-        // What is gone already makes the file no longer.
-        parallel.check_generation(&place.inner, generation)?;
+        let names = &parallel(&place)?.names;
         self.changes(&place);
-        let noted = (parallel.names).wrote(&self.turn, &self.who, &place.inner, written);
-        // After the size: a cut that begins now takes nothing away that is not to go.
-        let outcome = noted.and_then(|attributes| {
-            parallel.check_generation(&place.inner, generation)?;
-            Ok(attributes)
-        });
-        self.written(place, outcome, |attributes| StepReply::Attributes {
+        let noted = names.wrote(&self.turn, &self.who, &place.inner, written);
+        if noted == Err(FsError::WouldBlock)
+            && names.is_met(&self.turn, &place.inner, written)?
+            && self.may_cut(&place).is_ok()
+        {
+            let names = &parallel(&place)?.names;
+            names.overtake(&self.turn, &self.who, &place.inner, written)?;
+        }
+        self.written(place, noted, |attributes| StepReply::Attributes {
             attributes,
             lease: Lease::None,
         })
     }
 
-    fn extend(&mut self, worker: &Worker, file: &FileRef, bytes: u32) -> Result<StepReply, Stop> {
+    fn give_place(
+        &mut self,
+        worker: &Worker,
+        file: &FileRef,
+        bytes: u32,
+        reply: impl FnOnce(Placed) -> StepReply,
+    ) -> Result<StepReply, Stop> {
         let (place, _) = self.file_ref(worker, file, Use::Write)?;
-        let parallel = parallel(&place)?;
+        let found = parallel(&place)?;
         // What cannot be written is not to become a hole.
-        parallel.check_reach(&self.turn, &place.inner)?;
+        found.check_reach(&self.turn, &place.inner)?;
         self.changes(&place);
         self.identify();
-        let extended = (parallel.names).extend(&self.turn, &self.who, &place.inner, bytes.into());
+        let placed = (found.names).extend(&self.turn, &self.who, &place.inner, bytes.into());
         self.turn.begin(None);
-        let mut offset = 0;
-        let outcome = extended.map(|(begin, attributes)| {
-            offset = begin;
-            attributes
-        });
-        self.written(place, outcome, |attributes| StepReply::Written {
-            offset,
-            bytes: bytes.into(),
-            attributes,
+        if placed == Err(FsError::WouldBlock) && self.may_cut(&place).is_ok() {
+            let names = &parallel(&place)?.names;
+            names.give_up_place(&self.turn, &place.inner)?;
+        }
+        self.written(place, placed, reply)
+    }
+
+    fn place_left(
+        &mut self,
+        worker: &Worker,
+        file: &FileRef,
+        number: u64,
+    ) -> Result<StepReply, Stop> {
+        let (place, _) = self.file_ref(worker, file, Use::Write)?;
+        let names = &parallel(&place)?.names;
+        let left = names.left(&self.turn, &place.inner, number)?;
+        self.note(place.outer);
+        Ok(StepReply::PlaceLeft {
+            generation: left.generation,
+            parts: left.parts,
         })
     }
 
     /// Everybody hears that a file has changed, whether that went well or not.
-    fn written(
+    fn written<T>(
         &mut self,
         place: Place,
-        outcome: Result<Attributes, FsError>,
-        reply: impl FnOnce(Attributes) -> StepReply,
+        outcome: Result<T, FsError>,
+        reply: impl FnOnce(T) -> StepReply,
     ) -> Result<StepReply, Stop> {
         self.changed(&[Change::Inode(place.outer.clone())]);
-        let attributes = outcome?;
+        let outcome = outcome?;
         self.note(place.outer);
-        Ok(reply(attributes))
+        Ok(reply(outcome))
     }
 }
 

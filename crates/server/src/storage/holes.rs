@@ -1,23 +1,79 @@
-//! What an object has of its bytes: space that it is given ahead, and where its data are.
+//! What an object has of its bytes: how many, space that it is given ahead, and where its data are.
 
-use super::job::{Job, Outcome, failed};
+use super::job::{Job, Outcome, failed, space};
 use base::{Extent, ObjectId};
-use store::{Present, Sought, Wanted};
-use wire::message::{ObjectError, ObjectStepReply, SeekWhat};
+use store::{How, Present, Sought, StoreError, Wanted};
+use wire::message::{ObjectError, ObjectStep, ObjectStepReply, SeekWhat};
 
 impl Job {
-    pub(super) fn allocate(&self, object: ObjectId, extent: Extent, is_cleared: bool) -> Outcome {
+    /// Steps about which bytes an object has.
+    pub(super) fn change_bytes(&self, step: &ObjectStep) -> Outcome {
+        let (store, storage, device) = (&self.device.store, &self.storage, self.device.id);
+        let done = |changed: Result<(), StoreError>| {
+            changed.map(|()| ObjectStepReply::Done).map_err(failed)
+        };
+        match *step {
+            ObjectStep::Truncate { object, size_bytes } => done(store.truncate(object, size_bytes)),
+            ObjectStep::Punch { object, hole } => done(store.punch(object, hole, How::default())),
+            ObjectStep::PunchUnder {
+                object,
+                generation,
+                hole,
+            } => {
+                let how = How {
+                    payer: None,
+                    generation: Some(generation),
+                };
+                done(store.punch(object, hole, how))
+            }
+            ObjectStep::Allocate {
+                object,
+                extent,
+                is_cleared,
+            } => self.allocate(object, extent, is_cleared, None),
+            ObjectStep::AllocateUnder {
+                object,
+                generation,
+                extent,
+                is_cleared,
+            } => self.allocate(object, extent, is_cleared, Some(generation)),
+            ObjectStep::Seek {
+                object,
+                offset,
+                what,
+            } => self.seek(object, offset, what),
+            ObjectStep::Cut { object, size_bytes } => {
+                space(storage.shorten_object(device, object, size_bytes))
+            }
+            ObjectStep::CutUnder {
+                object,
+                generation,
+                size_bytes,
+            } => space(storage.cut_object(device, object, size_bytes, generation)),
+            ObjectStep::Discard { object } => space(storage.delete_object(device, object)),
+            _ => unreachable!("the other steps are carried out elsewhere"),
+        }
+    }
+
+    fn allocate(
+        &self,
+        object: ObjectId,
+        extent: Extent,
+        is_cleared: bool,
+        generation: Option<u64>,
+    ) -> Outcome {
         let end = extent.offset.checked_add(extent.len);
         let payer = self.draw(object, Some(end.ok_or(ObjectError::TooLong)?), 0)?;
         let present = match is_cleared {
             true => Present::Cleared,
             false => Present::Kept,
         };
-        let allocated = (self.device.store).allocate(object, extent, present, payer);
+        let how = How { payer, generation };
+        let allocated = (self.device.store).allocate(object, extent, present, how);
         allocated.map(|()| ObjectStepReply::Done).map_err(failed)
     }
 
-    pub(super) fn seek(&self, object: ObjectId, offset: u64, what: SeekWhat) -> Outcome {
+    fn seek(&self, object: ObjectId, offset: u64, what: SeekWhat) -> Outcome {
         let wanted = match what {
             SeekWhat::Data => Wanted::Data,
             SeekWhat::Hole => Wanted::Hole,

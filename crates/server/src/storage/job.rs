@@ -25,7 +25,7 @@ use reservation::{Interval, Moment};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use store::device::AlignedBuffer;
-use store::{ObjectInfo, Payer, StoreError, Terms};
+use store::{How, ObjectInfo, Payer, StoreError, Terms};
 use wire::frame::{Class, Frame, FrameKind};
 use wire::message::{
     CredentialKind, ObjectAttribute, ObjectBatch, ObjectError, ObjectReply, ObjectStep,
@@ -184,7 +184,13 @@ impl Job {
                 offset,
                 bytes,
             } => self.read(object, offset, bytes),
-            ObjectStep::Write { object, offset, .. } => self.write(object, offset, &payload),
+            ObjectStep::Write { object, offset, .. } => self.write(object, offset, &payload, None),
+            ObjectStep::WriteUnder {
+                object,
+                generation,
+                offset,
+                ..
+            } => self.write(object, offset, &payload, Some(generation)),
             ObjectStep::Append { object, .. } => self.append(object, payload),
             _ => {
                 self.one_piece(RECORD_BYTES, move |job| {
@@ -208,14 +214,18 @@ impl Job {
             | S::Seek { object, .. } => (Some(*object), Operations::READ),
             S::Create { object, .. }
             | S::Write { object, .. }
+            | S::WriteUnder { object, .. }
             | S::Append { object, .. }
             | S::Truncate { object, .. }
             | S::Punch { object, .. }
+            | S::PunchUnder { object, .. }
             | S::SetAttribute { object, .. }
             | S::RemoveAttribute { object, .. }
             | S::Cut { object, .. }
+            | S::CutUnder { object, .. }
             | S::Discard { object }
             | S::Allocate { object, .. }
+            | S::AllocateUnder { object, .. }
             | S::Delete { object } => (Some(*object), Operations::WRITE),
             S::Commit => return Ok(()),
             S::List { .. } if is_machine => return Ok(()),
@@ -319,6 +329,7 @@ impl Job {
         object: ObjectId,
         offset: u64,
         payload: &Bytes,
+        generation: Option<u64>,
     ) -> Result<Begun, ObjectError> {
         let bytes = u32::try_from(payload.len()).map_err(|_| ObjectError::Invalid)?;
         if bytes == 0 {
@@ -330,8 +341,8 @@ impl Job {
             let data = payload.slice(begin..begin + len as usize);
             let work = move |job: &Job| {
                 let payer = job.draw(object, Some(at + u64::from(len)), 0)?;
-                let store = &job.device.store;
-                let writing = store.start_write(object, at, &data, payer);
+                let (store, how) = (&job.device.store, How { payer, generation });
+                let writing = store.start_write(object, at, &data, how);
                 writing.map_err(failed)?.wait();
                 Ok(Done::Moved(data.len() as u64))
             };
@@ -444,20 +455,6 @@ impl Job {
                 let (terms, payer) = self.terms(*end_secs)?;
                 done(store.create_from(*object, terms, payer))
             }
-            ObjectStep::Truncate { object, size_bytes } => {
-                done(store.truncate(*object, *size_bytes))
-            }
-            ObjectStep::Punch { object, hole } => done(store.punch(*object, *hole)),
-            ObjectStep::Allocate {
-                object,
-                extent,
-                is_cleared,
-            } => self.allocate(*object, *extent, *is_cleared),
-            ObjectStep::Seek {
-                object,
-                offset,
-                what,
-            } => self.seek(*object, *offset, *what),
             ObjectStep::SetAttribute { object, attribute } => {
                 let (name, contents) = (&attribute.name, &attribute.contents);
                 done(store.transact(|t| t.set_attribute(*object, name, Some(contents))))
@@ -477,13 +474,6 @@ impl Job {
                 Ok(ObjectStepReply::Info(summary(&info)))
             }
             ObjectStep::Delete { object } => done(store.delete(*object)),
-            ObjectStep::Cut { object, size_bytes } => {
-                let store = self.device.id;
-                space(self.storage.cut_object(store, *object, *size_bytes))
-            }
-            ObjectStep::Discard { object } => {
-                space(self.storage.delete_object(self.device.id, *object))
-            }
             ObjectStep::List { from, count_max } => {
                 let count_max = (*count_max as usize).min(OBJECTS_PER_PAGE_MAX);
                 let (list, next) = store.list(*from, count_max).map_err(failed)?;
@@ -494,10 +484,15 @@ impl Job {
                 })
             }
             ObjectStep::Write { .. }
+            | ObjectStep::WriteUnder { .. }
             | ObjectStep::Append { .. }
             | ObjectStep::Read { .. }
             | ObjectStep::Commit => unreachable!("begun in another way"),
-            of_space => self.change_space(of_space),
+            ObjectStep::ConfirmSpace { .. }
+            | ObjectStep::ExtendSpace { .. }
+            | ObjectStep::ReleaseSpace { .. }
+            | ObjectStep::SpaceUsed { .. } => self.change_space(step),
+            of_bytes => self.change_bytes(of_bytes),
         }
     }
 
@@ -688,7 +683,7 @@ fn summary(info: &ObjectInfo) -> ObjectSummary {
     }
 }
 
-fn space(done: Result<(), SpaceError>) -> Outcome {
+pub(super) fn space(done: Result<(), SpaceError>) -> Outcome {
     match done {
         Ok(()) => Ok(ObjectStepReply::Done),
         Err(SpaceError::UnknownStore(_) | SpaceError::Missing(_)) => Err(ObjectError::UnknownStore),
@@ -730,6 +725,7 @@ fn error_of(error: &StoreError) -> ObjectError {
         },
         StoreError::Lifetime { .. } | StoreError::NotRenewable(_) => ObjectError::Lifetime,
         StoreError::TooLong { .. } => ObjectError::TooLong,
+        StoreError::Superseded(_) => ObjectError::Superseded,
         StoreError::Attribute => ObjectError::Attribute,
         StoreError::TooMuch { .. } | StoreError::Sizes(_) => ObjectError::Invalid,
         StoreError::Damaged(_) => {

@@ -405,11 +405,32 @@ impl Storage {
         Ok(self.device_or(store)?.space_used(ticket)?)
     }
 
-    /// Makes an object so long if it is longer. One that is not there is not. Blocks.
+    /// Makes an object so long if it is longer, and has it refuse what comes by a layout of an
+    /// older generation; one that is not there is made for that. Blocks.
     ///
     /// # Errors
     /// [`SpaceError`].
     pub(crate) fn cut_object(
+        &self,
+        store: StoreId,
+        object: ObjectId,
+        size_bytes: u64,
+        generation: u64,
+    ) -> Result<(), SpaceError> {
+        let store = &self.device_or(store)?.store;
+        let is_gone = || matches!(store.info(object), Err(store::StoreError::NotFound(_)));
+        match store.cut(object, size_bytes, generation) {
+            // A full store is to be cut, too, and whoever is late can make nothing there, either.
+            Err(store::StoreError::NoSpace { .. }) if is_gone() => Ok(()),
+            cut => unless_gone(cut),
+        }
+    }
+
+    /// Makes an object so long if it is longer. One that is not there is not. Blocks.
+    ///
+    /// # Errors
+    /// [`SpaceError`].
+    pub(crate) fn shorten_object(
         &self,
         store: StoreId,
         object: ObjectId,

@@ -246,7 +246,9 @@ impl ObjectIncoming {
         );
         let is_done = |step: &ObjectStep| match step {
             ObjectStep::Commit => is_missing || is_lost,
-            ObjectStep::Cut { .. } | ObjectStep::Discard { .. } => is_lost,
+            ObjectStep::Cut { .. } | ObjectStep::CutUnder { .. } | ObjectStep::Discard { .. } => {
+                is_lost
+            }
             _ => false,
         };
         if !batch.steps.iter().all(is_done) {

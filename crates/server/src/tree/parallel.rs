@@ -8,11 +8,18 @@
 //! # Cuts
 //!
 //! A file that becomes shorter is cut at the stores before anybody hears that it is
-//! ([`Parallel::settle`]). Somebody else may have written beyond the new end meanwhile, at the
+//! ([`Parallel::settle`]). Somebody else may be writing beyond the new end meanwhile, at the
 //! stores, and not have told it here yet: his bytes may be cut off, though his write is to come
-//! after the truncation. So every layout says of which *generation* it is, a cut begins a new one,
-//! and whoever tells that he has written under an old one is told to write again. Generations are
-//! counters for groups of files, in memory, and begin at a random number with each run.
+//! after the truncation; or they arrive later, where others have written by then, though they were
+//! to come before it: those of an append, which was given its place before. So every layout says of
+//! which *generation* it is, in the file's record. A cut begins a new one and notes it at the
+//! stores, which refuse what comes under an old one from then on, without asking anybody; and
+//! whoever tells that he has written under an old one is told to write again. While a cut is under
+//! way nobody is told where the file lies ([`Cutting`]): a generation is in use when all stores
+//! have it.
+//!
+//! A generation may also begin without a cut, when somebody has written where an append was given
+//! its place: see `meta::namespace`.
 
 use super::names::{Names, NamesPlace};
 use super::stores::{Carried, ChoreError, Stores, layout_of};
@@ -25,7 +32,7 @@ use base::{FileSystemStat, FsError, Handle, RequestId, SessionId, StoreId, Times
 use meta::MetaError;
 use meta::namespace::{self, Chore, Layout, Namespace, NamespaceError, Redundancy, Turn};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 use tokio::runtime::Handle as Runtime;
@@ -34,9 +41,9 @@ use wire::message::{FileColumn, FileLayout};
 
 /// How often chores are looked for if nobody says that there are some: those that failed.
 const CHORES_INTERVAL: Duration = Duration::from_secs(5);
-/// Groups of files that have a generation in common. Two files of one group cost each other a
-/// write that is done twice, if one is written while the other is cut.
-const GENERATIONS: usize = 4096;
+/// Groups of files whose cuts are counted together. Of two files of one group, one is not opened
+/// for writing for the moment in which the other is cut.
+const CUT_GROUPS: usize = 4096;
 /// How long it is known what a request has done whose client is gone, in seconds: a mount sends
 /// what it has answered ahead again after an outage of a day, too.
 const OUTCOME_SECONDS_MAX: i64 = 2 * 86_400;
@@ -82,7 +89,7 @@ pub(crate) struct Parallel {
     cluster: Arc<Cluster>,
     record: ParallelRecord,
     runtime: Runtime,
-    generations: Generations,
+    cuts: Cuts,
     /// One at a time does chores.
     working: tokio::sync::Mutex<Waiting>,
     /// Cuts that were not done when they were due, and whose: until they are, nobody is told where
@@ -100,34 +107,31 @@ pub(crate) struct Parallel {
     ended: Mutex<Vec<SessionId>>,
 }
 
-/// Counters, and how many cuts of each group are under way.
+/// How many cuts of each group are under way.
 #[derive(Clone)]
-struct Generations(Arc<[(AtomicU64, AtomicU32)]>);
+struct Cuts(Arc<[AtomicU32]>);
 
-impl Generations {
+impl Cuts {
     fn new() -> Self {
-        let first = u64::from_le_bytes(crate::data::random()) >> 1;
-        let group = |_| (AtomicU64::new(first), AtomicU32::new(0));
-        Self((0..GENERATIONS).map(group).collect())
+        Self((0..CUT_GROUPS).map(|_| AtomicU32::new(0)).collect())
     }
 
-    fn of(&self, handle: &Handle) -> &(AtomicU64, AtomicU32) {
+    fn of(&self, handle: &Handle) -> &AtomicU32 {
         let hash = blake3::hash(handle.as_bytes());
         let [a, b, ..] = *hash.as_bytes();
-        &self.0[usize::from(u16::from_le_bytes([a, b])) % GENERATIONS]
+        &self.0[usize::from(u16::from_le_bytes([a, b])) % CUT_GROUPS]
     }
 }
 
 /// A cut that is under way, until this is dropped.
 pub(crate) struct Cutting {
-    generations: Generations,
+    cuts: Cuts,
     handle: Handle,
 }
 
 impl Drop for Cutting {
     fn drop(&mut self) {
-        let (_, under_way) = self.generations.of(&self.handle);
-        under_way.fetch_sub(1, Ordering::AcqRel);
+        self.cuts.of(&self.handle).fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -236,7 +240,7 @@ impl Parallel {
             cluster: cluster.clone(),
             record,
             runtime: Runtime::current(),
-            generations: Generations::new(),
+            cuts: Cuts::new(),
             working: tokio::sync::Mutex::default(),
             uncut: Mutex::default(),
             spread: Mutex::new(spread),
@@ -321,10 +325,11 @@ impl Parallel {
     /// [`FsError::WouldBlock`] while it is being cut; [`FsError::NotSupported`] for a layout that
     /// this version cannot use; [`FsError::Io`] if one of its stores is not there.
     pub(crate) fn layout(&self, turn: &Turn, handle: &Handle) -> Result<FileLayout, FsError> {
-        let generation = self.generation(handle)?;
         let layout = self.names.layout_of(turn, handle)?;
         self.check_stores(&layout)?;
-        if self.is_uncut(layout.object) {
+        // In this order: a cut is under way before there is a new generation.
+        let is_cut = self.cuts.of(handle).load(Ordering::Acquire) > 0;
+        if is_cut || self.is_uncut(layout.object) {
             return Err(FsError::WouldBlock);
         }
         if layout.redundancy != Redundancy::None || layout.columns.0.is_empty() {
@@ -341,7 +346,7 @@ impl Parallel {
         });
         Ok(FileLayout {
             unit_log2: layout.unit_log2,
-            generation,
+            generation: layout.generation,
             columns: columns.collect::<Result<_, FsError>>()?,
         })
     }
@@ -390,7 +395,7 @@ impl Parallel {
         columns.rotate_left(first % count);
         let layout = Layout {
             object: 0,
-            version: 0,
+            generation: 0,
             unit_log2: self.record.unit_log2,
             redundancy: Redundancy::None,
             columns: columns.into_iter().collect(),
@@ -428,37 +433,11 @@ impl Parallel {
         !uncut.is_empty() && uncut.values().any(|other| *other == object)
     }
 
-    /// The generation of a file's layout.
-    ///
-    /// # Errors
-    /// [`FsError::WouldBlock`] while it is being cut.
-    fn generation(&self, handle: &Handle) -> Result<u64, FsError> {
-        let (generation, under_way) = self.generations.of(handle);
-        let present = generation.load(Ordering::Acquire);
-        match under_way.load(Ordering::Acquire) {
-            0 => Ok(present),
-            _ => Err(FsError::WouldBlock),
-        }
-    }
-
-    /// Whether what was written under a generation is there.
-    ///
-    /// # Errors
-    /// [`FsError::WouldBlock`]: it is to be written again, under a new layout.
-    pub(crate) fn check_generation(&self, handle: &Handle, known: u64) -> Result<(), FsError> {
-        match self.generation(handle)? == known {
-            true => Ok(()),
-            false => Err(FsError::WouldBlock),
-        }
-    }
-
-    /// A file may become shorter; to be kept until [`Self::settle`].
+    /// A new generation of a file's layout may begin; to be kept until [`Self::settle`].
     pub(crate) fn begin_cut(&self, handle: &Handle) -> Cutting {
-        let (generation, under_way) = self.generations.of(handle);
-        under_way.fetch_add(1, Ordering::AcqRel);
-        generation.fetch_add(1, Ordering::AcqRel);
+        self.cuts.of(handle).fetch_add(1, Ordering::AcqRel);
         Cutting {
-            generations: self.generations.clone(),
+            cuts: self.cuts.clone(),
             handle: handle.clone(),
         }
     }

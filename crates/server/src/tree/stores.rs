@@ -125,9 +125,11 @@ impl Stores<'_> {
             let object = layout.object_id(self.volume, column);
             let act = match chore {
                 Chore::Delete(_) => Act::Delete(object),
-                Chore::Cut { size, .. } => {
-                    Act::Cut(object, layout.column_bytes(*size, column.into()))
-                }
+                Chore::Cut { size, .. } => Act::Cut {
+                    object,
+                    generation: layout.generation,
+                    bytes: layout.column_bytes(*size, column.into()),
+                },
             };
             acts.entry(*target).or_default().push((number, act));
         }

@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod access;
 #[cfg(test)]
+mod appends;
+#[cfg(test)]
 mod behind;
 #[cfg(test)]
 mod bounds;

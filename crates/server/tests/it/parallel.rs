@@ -13,7 +13,7 @@ use wire::message::{
 };
 
 /// A server with a store of 64 MiB and the parallel volume `lab`.
-async fn world() -> World {
+pub(crate) async fn world() -> World {
     let (world, _) = with_store(64).await;
     let mut admin = world.client().await;
     let reply = make(&mut admin, "lab", false).await;
@@ -49,14 +49,17 @@ async fn delete(admin: &mut Client, name: &str) -> Result<(), AdminError> {
     }
 }
 
-async fn made(client: &mut Client, step: Step) -> Entry {
+pub(crate) async fn made(client: &mut Client, step: Step) -> Entry {
     match client.step(step).await {
         Ok(StepReply::Created { entry, .. }) => entry,
         other => panic!("{other:?}"),
     }
 }
 
-async fn attributes(client: &mut Client, handle: &Handle) -> Result<Attributes, FsError> {
+pub(crate) async fn attributes(
+    client: &mut Client,
+    handle: &Handle,
+) -> Result<Attributes, FsError> {
     let step = Step::Attributes { target: at(handle) };
     match client.step(step).await? {
         StepReply::Attributes { attributes, .. } => Ok(attributes),
@@ -64,7 +67,7 @@ async fn attributes(client: &mut Client, handle: &Handle) -> Result<Attributes, 
     }
 }
 
-async fn layout(
+pub(crate) async fn layout(
     client: &mut Client,
     handle: &Handle,
     purpose: LayoutPurpose,
@@ -95,7 +98,11 @@ async fn wrote(
     }
 }
 
-async fn truncate(client: &mut Client, handle: &Handle, size: u64) -> Result<StepReply, FsError> {
+pub(crate) async fn truncate(
+    client: &mut Client,
+    handle: &Handle,
+    size: u64,
+) -> Result<StepReply, FsError> {
     let change = AttributeChange {
         size: Some(size),
         ..AttributeChange::default()
@@ -140,7 +147,7 @@ async fn put(client: &mut Client, layout: &FileLayout, offset: u64, data: &[u8])
 }
 
 /// What the object of a file has.
-async fn get(client: &mut Client, layout: &FileLayout, extent: Extent) -> Option<Bytes> {
+pub(crate) async fn get(client: &mut Client, layout: &FileLayout, extent: Extent) -> Option<Bytes> {
     let column = layout.columns[0];
     let read = ObjectStep::Read {
         object: column.object,

@@ -243,6 +243,7 @@ impl Work<'_> {
                     holder,
                     end: Moment::FOREVER,
                     renewals: 0,
+                    generation: 0,
                     home: Home::Lost,
                 };
                 self.out.changes.insert(key, Some(encode(&lost)));

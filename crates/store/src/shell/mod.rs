@@ -34,7 +34,7 @@ mod write;
 
 use crate::core::{Checkpoint, Core, Due};
 use crate::objects::{ObjectInfo, Page};
-use crate::reserve::{Payer, Request, ReservationInfo, Terms};
+use crate::reserve::{How, Payer, Request, ReservationInfo, Terms};
 use crate::transaction::Transaction;
 use crate::{Attribute, Layout, Present, Report, Sought, StoreError, Wanted};
 use base::limits::STORE_WAIT_TIME_MAX;
@@ -403,13 +403,34 @@ impl Store {
             .change(|core, now| core.truncate(now, object, size_bytes))
     }
 
+    /// Makes the object at most so long, and refuses from now on what comes by an older layout
+    /// than one of this generation; makes it if it is not there.
+    ///
+    /// # Errors
+    /// See [`Core::cut`].
+    pub fn cut(
+        &self,
+        object: ObjectId,
+        size_bytes: u64,
+        generation: u64,
+    ) -> Result<(), StoreError> {
+        self.shared
+            .change(|core, now| core.cut(now, object, size_bytes, generation))
+    }
+
     /// Makes bytes of the object zeros and gives back what whole AUs that frees.
     ///
     /// # Errors
-    /// See [`Core::punch`].
-    pub fn punch(&self, object: ObjectId, hole: Extent) -> Result<(), StoreError> {
+    /// See [`Core::punch_so`].
+    pub fn punch(
+        &self,
+        object: ObjectId,
+        hole: Extent,
+        how: impl Into<How>,
+    ) -> Result<(), StoreError> {
+        let how = how.into();
         self.shared
-            .change(|core, now| core.punch(now, object, hole))
+            .change(|core, now| core.punch_so(now, object, hole, how))
     }
 
     /// Gives the object the space for `extent`, whether it is written or not.
@@ -421,16 +442,16 @@ impl Store {
         object: ObjectId,
         extent: Extent,
         present: Present,
-        payer: Option<Payer>,
+        how: impl Into<How>,
     ) -> Result<(), StoreError> {
-        if payer.is_none() {
+        let how = how.into();
+        if how.payer.is_none() {
             self.ask(|core, now| core.check_space_for(now, object, extent))?;
         }
         let mut rest = extent;
         while !rest.is_empty() {
             // One transaction at a time: others change the store in between.
-            let some =
-                |core: &mut Core, now| core.allocate_some(now, object, rest, (present, payer));
+            let some = |core: &mut Core, now| core.allocate_some(now, object, rest, (present, how));
             rest = self.shared.change(some)?;
         }
         Ok(())

@@ -4,7 +4,7 @@ use super::queued::Lent;
 use super::{Shared, Store};
 use crate::StoreError;
 use crate::device::AlignedBuffer;
-use crate::reserve::Payer;
+use crate::reserve::{How, Payer};
 use base::ObjectId;
 use base::limits::{DEVICE_TIME_MAX, STORE_WRITE_BYTES_MAX};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -33,7 +33,7 @@ impl Store {
     /// See [`crate::Core::write`].
     pub fn write(&self, object: ObjectId, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         self.shared
-            .write_parts(object, offset, data, (&Lent::default(), None))
+            .write_parts(object, offset, data, (&Lent::default(), How::default()))
     }
 
     /// Writes a buffer at `offset`; large parts of it at page borders go to the device without a
@@ -51,11 +51,13 @@ impl Store {
             payload: Some(data.clone()),
             landing: None,
         };
-        self.shared.write_parts(object, offset, data, (&lent, None))
+        self.shared
+            .write_parts(object, offset, data, (&lent, How::default()))
     }
 
-    /// As [`Self::write`], for who wants to know when the device has it. If a reservation pays,
-    /// the growth of an object without one is out of its space.
+    /// As [`Self::write`], for who wants to know when the device has it: by a layout of some
+    /// generation, and if a reservation pays, the growth of an object without one is out of its
+    /// space.
     ///
     /// # Errors
     /// See [`crate::Core::write_from`].
@@ -64,11 +66,11 @@ impl Store {
         object: ObjectId,
         offset: u64,
         data: &[u8],
-        payer: Option<Payer>,
+        how: impl Into<How>,
     ) -> Result<Writing, StoreError> {
         let (lent, writing) = landing();
         self.shared
-            .write_parts(object, offset, data, (&lent, payer))?;
+            .write_parts(object, offset, data, (&lent, how.into()))?;
         Ok(writing)
     }
 
@@ -93,7 +95,7 @@ impl Store {
         let (lent, writing) = landing();
         let offset = self.info(object)?.size_bytes;
         self.shared
-            .write_parts(object, offset, data, (&lent, payer))?;
+            .write_parts(object, offset, data, (&lent, payer.into()))?;
         Ok((offset, writing))
     }
 }
@@ -113,7 +115,7 @@ impl Shared {
         object: ObjectId,
         mut offset: u64,
         data: &[u8],
-        (lent, payer): (&Lent, Option<Payer>),
+        (lent, how): (&Lent, How),
     ) -> Result<(), StoreError> {
         let (mut rest, mut part_max) = (data, STORE_WRITE_BYTES_MAX);
         loop {
@@ -125,7 +127,7 @@ impl Shared {
             let written = self.change(|core, now| {
                 self.device.lend(lent.clone());
                 let at = (object, offset);
-                let written = core.write_some(now, at, &rest[..len], payer, &mut part_max);
+                let written = core.write_some(now, at, &rest[..len], how, &mut part_max);
                 self.device.lend(Lent::default());
                 written
             })?;

@@ -2,6 +2,7 @@
 
 mod blind;
 mod crash;
+mod cuts;
 mod faults;
 mod found;
 mod full;

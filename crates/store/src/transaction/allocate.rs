@@ -9,7 +9,7 @@ use super::{Purpose, Transaction};
 use crate::core::Core;
 use crate::key::Key;
 use crate::record::{Home, Onode, Place};
-use crate::reserve::{Payer, moment};
+use crate::reserve::{How, moment};
 use crate::{Damage, StoreError};
 use base::{Extent, ObjectId, Time};
 use reservation::Interval;
@@ -28,22 +28,23 @@ impl Core {
     /// lacks it gets, all of it or nothing; if a reservation pays, a first part may be left.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`], [`StoreError::NoSpace`], [`StoreError::TooLong`],
-    /// [`StoreError::Damaged`], those of [`Self::transact`].
+    /// [`StoreError::NotFound`], [`StoreError::Superseded`], [`StoreError::NoSpace`],
+    /// [`StoreError::TooLong`], [`StoreError::Damaged`], those of [`Self::transact`].
     pub fn allocate(
         &mut self,
         now: Time,
         object: ObjectId,
         extent: Extent,
         present: Present,
-        payer: Option<Payer>,
+        how: impl Into<How>,
     ) -> Result<(), StoreError> {
-        if payer.is_none() {
+        let how = how.into();
+        if how.payer.is_none() {
             self.check_space_for(now, object, extent)?;
         }
         let mut rest = extent;
         while !rest.is_empty() {
-            rest = self.allocate_some(now, object, rest, (present, payer))?;
+            rest = self.allocate_some(now, object, rest, (present, how))?;
         }
         Ok(())
     }
@@ -54,10 +55,10 @@ impl Core {
         now: Time,
         object: ObjectId,
         extent: Extent,
-        (present, payer): (Present, Option<Payer>),
+        (present, how): (Present, How),
     ) -> Result<Extent, StoreError> {
         let reached = self.transact(now, |t| {
-            t.pay(payer);
+            t.change_so(how);
             t.allocate(object, extent, present)
         })?;
         Ok(Extent::between(reached, extent.end()))
@@ -99,8 +100,8 @@ impl Transaction<'_> {
     /// Gives an object the space for a first part of `extent`; says up to where.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`], [`StoreError::NoSpace`], [`StoreError::TooLong`],
-    /// [`StoreError::Damaged`].
+    /// [`StoreError::NotFound`], [`StoreError::Superseded`], [`StoreError::NoSpace`],
+    /// [`StoreError::TooLong`], [`StoreError::Damaged`].
     pub fn allocate(
         &mut self,
         object: ObjectId,
@@ -108,7 +109,7 @@ impl Transaction<'_> {
         present: Present,
     ) -> Result<u64, StoreError> {
         self.serve(Purpose::Growth);
-        let mut onode = self.onode(object)?;
+        let mut onode = self.onode_now(object)?;
         if extent.end() > self.object_bytes_max() {
             return Err(StoreError::TooLong {
                 bytes: extent.end(),

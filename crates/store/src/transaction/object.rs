@@ -43,6 +43,11 @@ impl Transaction<'_> {
             Err(StoreError::NotFound(_)) => {}
             Err(other) => return Err(other),
         }
+        self.make(object, terms, 0)
+    }
+
+    /// Makes an object that is not there.
+    fn make(&mut self, object: ObjectId, terms: Terms, generation: u64) -> Result<(), StoreError> {
         let (holder, end) = self.admit(terms)?;
         self.use_records(holder, 1)?;
         let onode = Onode {
@@ -51,6 +56,7 @@ impl Transaction<'_> {
             holder,
             end,
             renewals: 0,
+            generation,
             home: Home::Own,
         };
         self.staged.counters.number += 1;
@@ -62,12 +68,12 @@ impl Transaction<'_> {
     /// Writes `data` at `offset`; what lies before it and was never written reads as zeros.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`], [`StoreError::NoSpace`], [`StoreError::TooLong`],
-    /// [`StoreError::TooMuch`] at the end of the transaction if too much of it lies over bytes that
-    /// are there already; [`StoreError::Damaged`].
+    /// [`StoreError::NotFound`], [`StoreError::Superseded`], [`StoreError::NoSpace`],
+    /// [`StoreError::TooLong`], [`StoreError::TooMuch`] at the end of the transaction if too much
+    /// of it lies over bytes that are there already; [`StoreError::Damaged`].
     pub fn write(&mut self, object: ObjectId, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         self.serve(Purpose::Growth);
-        let mut onode = self.onode(object)?;
+        let mut onode = self.onode_now(object)?;
         if data.is_empty() {
             return Ok(());
         }
@@ -141,14 +147,47 @@ impl Transaction<'_> {
         Ok(reached == size_bytes)
     }
 
+    /// Makes the object at most so long, and refuses from now on what comes by an older layout
+    /// than one of this generation. One that is not there is made, to refuse that as well: whoever
+    /// was told of the object before may write there for the first time later. Says false as
+    /// [`Self::truncate`] does; nothing older is taken from the first time on.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`] if it is not there and cannot be made, [`StoreError::Expired`],
+    /// [`StoreError::Damaged`].
+    pub fn cut(
+        &mut self,
+        object: ObjectId,
+        size_bytes: u64,
+        generation: u64,
+    ) -> Result<bool, StoreError> {
+        self.serve(Purpose::Cut);
+        let mut onode = match self.onode(object) {
+            Err(StoreError::NotFound(_)) => {
+                self.make(object, Terms::Until(Moment::FOREVER), generation)?;
+                return Ok(true);
+            }
+            known => known?,
+        };
+        let is_shorter = onode.size_bytes > size_bytes;
+        if onode.generation < generation {
+            onode.generation = generation;
+            self.put(Key::Object(object), &onode);
+        }
+        match is_shorter {
+            true => self.truncate(object, size_bytes),
+            false => Ok(true),
+        }
+    }
+
     /// Makes bytes of the object zeros; whole AUs of them are given back. Says false as
     /// [`Self::truncate`] does.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`], [`StoreError::Damaged`].
+    /// [`StoreError::NotFound`], [`StoreError::Superseded`], [`StoreError::Damaged`].
     pub fn punch(&mut self, object: ObjectId, hole: Extent) -> Result<bool, StoreError> {
         self.serve(Purpose::Cut);
-        let onode = self.onode(object)?;
+        let onode = self.onode_now(object)?;
         let hole = hole.intersection(Extent::new(0, onode.size_bytes));
         match onode.home {
             Home::Packed(slot) => {
@@ -300,6 +339,17 @@ impl Transaction<'_> {
         let holder = self.record(&Key::Holder(onode.holder))?;
         reserve::check_alive(object, &onode, holder, self.staged.counters.now)?;
         Ok(onode)
+    }
+
+    /// As [`Self::onode`], for who changes it: by a layout that is still true.
+    pub(super) fn onode_now(&self, object: ObjectId) -> Result<Onode, StoreError> {
+        let onode = self.onode(object)?;
+        match self.generation {
+            Some(generation) if generation < onode.generation => {
+                Err(StoreError::Superseded(object))
+            }
+            _ => Ok(onode),
+        }
     }
 
     pub(super) fn object_bytes_max(&self) -> u64 {

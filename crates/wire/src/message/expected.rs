@@ -6,7 +6,8 @@
 //! is noted when it is sent ([`Expected`]), and nothing of a reply is looked at that is not. What
 //! remains is a matter of trust: a server may say anything about its own files.
 
-use super::file::{DirectoryEntry, Entry, FileLayout, LockRange, Step, StepReply, WriteAt};
+use super::file::{DirectoryEntry, Entry, LockRange, Step, StepReply, WriteAt};
+use super::layout::FileLayout;
 use base::{Attributes, FsError, Timestamp};
 
 /// Last byte that a file can have, and so the largest size and offset (`LLONG_MAX`): the kernel
@@ -41,6 +42,8 @@ enum Answer {
     Layout,
     Access,
     Explained,
+    Placed { bytes: u64 },
+    PlaceLeft,
 }
 
 /// What the reply to a request may be.
@@ -108,12 +111,12 @@ impl Answer {
             | Step::Allocate { .. }
             | Step::SetXattr { .. }
             | Step::RemoveXattr { .. }
-            | Step::Wrote { .. } => Self::Attributes,
+            | Step::Wrote { .. }
+            | Step::Stored { .. } => Self::Attributes,
             Step::Layout { .. } => Self::Layout,
-            Step::Extend { bytes, .. } => Self::Written {
-                offset: None,
-                bytes_max: u64::from(*bytes),
-            },
+            Step::Place { bytes, .. } => Self::placed(*bytes),
+            Step::PlaceLeft { .. } => Self::PlaceLeft,
+            Step::Extend { bytes, .. } => Self::written(None, *bytes),
             Step::ReadLink { .. } => Self::LinkTarget,
             Step::Create { .. }
             | Step::CreateFile { .. }
@@ -122,12 +125,11 @@ impl Answer {
             | Step::MakeSymlink { .. }
             | Step::Link { .. } => Self::Created,
             Step::Read { bytes, .. } => Self::Data { bytes_max: *bytes },
-            Step::Write { at, bytes, .. } => Self::Written {
-                offset: match at {
-                    WriteAt::Offset(offset) | WriteAt::Again(offset) => Some(*offset),
-                    WriteAt::End => None,
-                },
-                bytes_max: u64::from(*bytes),
+            Step::Write { at, bytes, .. } => match at {
+                WriteAt::Offset(offset) | WriteAt::Again(offset) => {
+                    Self::written(Some(*offset), *bytes)
+                }
+                WriteAt::End => Self::written(None, *bytes),
             },
             Step::CopyRange {
                 target_offset,
@@ -177,6 +179,16 @@ impl Answer {
             Step::Explain { .. } => Self::Explained,
             _ => Self::Done,
         }
+    }
+
+    fn placed(bytes: u32) -> Self {
+        let bytes = bytes.into();
+        Self::Placed { bytes }
+    }
+
+    fn written(offset: Option<u64>, bytes: u32) -> Self {
+        let bytes_max = bytes.into();
+        Self::Written { offset, bytes_max }
     }
 
     /// Whether `reply` is such an answer.
@@ -231,6 +243,19 @@ impl Answer {
             }
             (Self::Lock, StepReply::Lock(found)) => found.as_ref().is_none_or(is_possible_lock),
             (Self::Layout, StepReply::Layout(layout)) => is_possible_layout(layout),
+            (
+                Self::Placed { bytes },
+                StepReply::Placed {
+                    offset, attributes, ..
+                },
+            ) => {
+                let end = offset.checked_add(bytes);
+                end.is_some_and(|end| end <= OFFSET_MAX) && are_possible(attributes)
+            }
+            (Self::PlaceLeft, StepReply::PlaceLeft { parts, .. }) => {
+                let are_apart = parts.windows(2).all(|two| two[0].end() < two[1].offset);
+                are_apart && parts.iter().all(|part| !part.is_empty())
+            }
             _ => self.is_about_names(reply),
         }
     }

@@ -5,13 +5,13 @@
 //! as the result of an earlier step. Data travels in the payload of the frame: the parts of all
 //! steps one after another, each of the length that its step states.
 
+use super::layout::{FileLayout, LayoutPurpose, StoredWhat};
 use base::limits::{
-    AFTER_REQUESTS_MAX, COMPOUND_STEPS_MAX, DIRECTORY_ENTRIES_MAX, LAYOUT_COLUMNS_MAX,
-    STRAGGLERS_MAX,
+    AFTER_REQUESTS_MAX, COMPOUND_STEPS_MAX, DIRECTORY_ENTRIES_MAX, PLACE_PARTS_MAX, STRAGGLERS_MAX,
 };
 use base::{
     AttributeChange, Attributes, Extent, FileKind, FileSystemStat, FsError, Handle, LockOwner,
-    Name, ObjectId, OpenId, Principal, RequestId, ServerId, StoreId, VolumeId,
+    Name, OpenId, Principal, RequestId, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -555,8 +555,7 @@ pub enum Step {
         /// What for.
         purpose: LayoutPurpose,
     },
-    /// A parallel volume's file was changed at its stores. `WouldBlock` if it was cut meanwhile: it
-    /// is to be written again, under a new layout. Answer: `Attributes`, without a lease.
+    /// As `Stored` with `Data` or `Hole` and no place.
     Wrote {
         /// The file.
         file: FileRef,
@@ -569,8 +568,7 @@ pub enum Step {
         /// Whether it was made a hole.
         is_hole: bool,
     },
-    /// Makes a parallel volume's file longer by `bytes`, which are to be written there. Answer:
-    /// `Written`, where they begin.
+    /// As `Place`; the place stays open. Answer: `Written`, where the bytes begin.
     Extend {
         /// The file.
         file: FileRef,
@@ -607,42 +605,39 @@ pub enum Step {
         /// As in NFSv4.
         rights: u32,
     },
-}
-
-/// What a layout is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LayoutPurpose {
-    /// To read.
-    Read,
-    /// To write.
-    Write,
-    /// To write what stores of an earlier write verifier have had before. Refused with `Io` if
-    /// others may have changed the file since.
-    WriteAgain,
-}
-
-/// An object that has every so many stripe units of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileColumn {
-    /// The storage server.
-    pub server: ServerId,
-    /// Its store.
-    pub store: StoreId,
-    /// The object in it.
-    pub object: ObjectId,
-}
-
-/// Where the contents of a file lie: byte `b` in column `b / unit % columns`, at
-/// `b / unit / columns * unit + b % unit` of its object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileLayout {
-    /// Bytes of a column before the next one's turn, as a power of two.
-    pub unit_log2: u8,
-    /// Changes when the file is cut.
-    pub generation: u64,
-    /// At least one.
-    #[serde(deserialize_with = "crate::bounded::list::<LAYOUT_COLUMNS_MAX, _, _>")]
-    pub columns: Vec<FileColumn>,
+    /// Makes a parallel volume's file longer by `bytes`, which are to be written there. Answer:
+    /// `Placed`.
+    Place {
+        /// The file.
+        file: FileRef,
+        /// How many bytes.
+        bytes: u32,
+    },
+    /// What is still to be written of an append's place, because others have not cut it off or
+    /// written there since. `Io` if nobody knows any more. Answer: `PlaceLeft`.
+    PlaceLeft {
+        /// The file.
+        file: FileRef,
+        /// The place.
+        place: u64,
+    },
+    /// A parallel volume's file was changed at its stores. `WouldBlock` if a new generation of its
+    /// layout has begun since: it is to be written again, under a new layout; of an append, what is
+    /// left. Answer: `Attributes`, without a lease.
+    Stored {
+        /// The file.
+        file: FileRef,
+        /// That of the layout under which it was written.
+        generation: u64,
+        /// The byte behind the last one that the file has at least from now on.
+        end: u64,
+        /// Which bytes.
+        extent: Extent,
+        /// What they have become.
+        what: StoredWhat,
+        /// The place, if it is an append: all that was left of it is there.
+        place: Option<u64>,
+    },
 }
 
 /// An entry of a directory.
@@ -777,4 +772,23 @@ pub enum StepReply {
     },
     /// What decides.
     Explained(super::Explanation),
+    /// An append has its place.
+    Placed {
+        /// Its number.
+        place: u64,
+        /// The generation of the file's layout when it was given.
+        generation: u64,
+        /// Where it begins.
+        offset: u64,
+        /// The file with it.
+        attributes: Attributes,
+    },
+    /// What is still to be written of an append's place.
+    PlaceLeft {
+        /// Under this generation of the file's layout.
+        generation: u64,
+        /// In order, apart from each other.
+        #[serde(deserialize_with = "crate::bounded::list::<PLACE_PARTS_MAX, _, _>")]
+        parts: Vec<Extent>,
+    },
 }

@@ -10,6 +10,7 @@ mod cluster;
 mod expected;
 mod file;
 mod handshake;
+mod layout;
 mod notice;
 mod object;
 mod reserve;
@@ -24,11 +25,11 @@ pub use cluster::{
 };
 pub use expected::{Expected, Unexpected};
 pub use file::{
-    Access, AllocateMode, Compound, CompoundReply, DirectoryEntry, Entry, FileColumn, FileLayout,
-    FileRef, LayoutPurpose, Lease, LockKind, LockMode, LockRange, RenameMode, SeekWhat, Settled,
-    Step, StepReply, Target, WriteAt,
+    Access, AllocateMode, Compound, CompoundReply, DirectoryEntry, Entry, FileRef, Lease, LockKind,
+    LockMode, LockRange, RenameMode, SeekWhat, Settled, Step, StepReply, Target, WriteAt,
 };
 pub use handshake::{ConnectionRole, Farewell, Features, Hello, Proof, Welcome};
+pub use layout::{FileColumn, FileLayout, LayoutPurpose, StoredWhat};
 pub use notice::{Notice, Recall, RecallItem};
 pub use object::{
     DeviceSummary, ExpectedObjects, ObjectAttribute, ObjectBatch, ObjectError, ObjectReply,

@@ -111,7 +111,7 @@ fn steps() -> Vec<Sample> {
     names!(samples, ObjectStep:
         Create Write Append Read Truncate Punch SetAttribute RemoveAttribute Attributes Info Delete
         List Commit ConfirmSpace ExtendSpace ReleaseSpace SpaceUsed Cut Discard
-        Allocate Seek
+        Allocate Seek WriteUnder PunchUnder AllocateUnder CutUnder
     )
 }
 
@@ -145,6 +145,28 @@ fn later_steps() -> Vec<ObjectStep> {
             object,
             offset: 300,
             what: SeekWhat::Hole,
+        },
+        ObjectStep::WriteUnder {
+            object,
+            generation: 300,
+            offset: 1 << 40,
+            bytes: 1 << 20,
+        },
+        ObjectStep::PunchUnder {
+            object,
+            generation: 300,
+            hole: Extent::new(300, 400),
+        },
+        ObjectStep::AllocateUnder {
+            object,
+            generation: 300,
+            extent: Extent::new(300, 400),
+            is_cleared: true,
+        },
+        ObjectStep::CutUnder {
+            object,
+            generation: 300,
+            size_bytes: 400,
         },
     ]
 }
@@ -297,11 +319,12 @@ fn errors() -> Vec<Sample> {
             room: 200,
             offer_secs: Some((300, 400)),
         },
+        E::Superseded,
     ];
     names!(samples, ObjectError:
         UnknownStore NotFound Exists Expired NoSpace SpaceUsed NotHeld Conflict Refused Lifetime
         TooLong Attribute Invalid Damaged ReadOnly Device Forbidden Busy Ticket TooManyRevoked
-        NoRoom
+        NoRoom Superseded
     )
 }
 

@@ -150,7 +150,7 @@ pub(crate) fn steps() -> Vec<Sample> {
         Commit Allocate Seek CopyRange MakeDirectory MakeNode MakeSymlink Link Remove
         RemoveDirectory Rename ReadDirectory Fetch StatFileSystem GetXattr SetXattr ListXattrs
         RemoveXattr SyncDirectory SyncFileSystem Lock TestLock ReleaseLocks Layout
-        Wrote Extend After Access Explain
+        Wrote Extend After Access Explain Place PlaceLeft Stored
     )
 }
 
@@ -349,6 +349,22 @@ fn other_steps() -> Vec<Step> {
         Step::After {
             requests: vec![RequestId(127), RequestId(128), RequestId(1 << 33)],
         },
+        Step::Place {
+            file: file(),
+            bytes: 4096,
+        },
+        Step::PlaceLeft {
+            file: file(),
+            place: 300,
+        },
+        Step::Stored {
+            file: file(),
+            generation: 300,
+            end: 1 << 40,
+            extent: Extent::new(300, 400),
+            what: StoredWhat::Space,
+            place: Some(500),
+        },
     ]
 }
 
@@ -358,7 +374,8 @@ pub(crate) fn step_replies() -> Vec<Sample> {
     samples.extend(super::acl_samples::replies());
     names!(samples, StepReply:
         Done Attached Found Attributes LinkTarget Created Data Written Position Removed Renamed
-        Directory Contents FileSystem Xattr XattrNames Lock Layout Access Explained
+        Directory Contents FileSystem Xattr XattrNames Lock Layout Access Explained Placed
+        PlaceLeft
     )
 }
 
@@ -448,6 +465,16 @@ fn data_replies() -> Vec<StepReply> {
                 object: ObjectId([6; 16]),
             }],
         }),
+        StepReply::Placed {
+            place: 500,
+            generation: 300,
+            offset: 1 << 40,
+            attributes: attributes(),
+        },
+        StepReply::PlaceLeft {
+            generation: 300,
+            parts: vec![Extent::new(300, 400), Extent::new(800, 100)],
+        },
     ]
 }
 
@@ -720,6 +747,7 @@ pub(crate) fn words() -> Vec<Sample> {
             WriteAt: Offset End Again
         ),
         words!(FileKind: File Directory Symlink Fifo Socket CharDevice BlockDevice),
+        words!(StoredWhat: Data Space Hole),
         words!(Access: Read Write ReadWrite),
         words!(LayoutPurpose: Read Write WriteAgain),
         names!(

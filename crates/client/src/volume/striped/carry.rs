@@ -1,19 +1,21 @@
 //! Carrying steps out at stores.
 
+use super::append::Given;
 use super::map::{Part, parts};
 use super::{Stripes, Volume, fs_error, place};
 use crate::cache::NodeId;
 use crate::clock::now;
 use crate::object::{ObjectCallError, StoreClient, Written};
 use base::limits::{COMMIT_TRIES_MAX, DATA_BYTES_MAX, PIECE_CHANGES_MAX};
-use base::{Extent, FsError, ObjectId, Principal, ServerId, Time, WriteVerifier};
+use base::{Extent, FsError, Handle, ObjectId, Principal, ServerId, Time, WriteVerifier};
 use bytes::{Bytes, BytesMut};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use wire::message::{
     FileColumn, FileLayout, FileRef, LayoutPurpose, ObjectError, ObjectStep, Step, StepReply,
-    Target, WriteAt,
+    StoredWhat, Target, WriteAt,
 };
 
 /// The end of objects of files: they have none.
@@ -35,9 +37,11 @@ pub(super) type Done<T> = (T, Vec<Run>);
 pub(super) struct Told {
     /// The file reaches up to here at least.
     pub(super) end: u64,
-    /// What has space now, or is a hole.
+    /// What was changed.
     pub(super) extent: Extent,
-    pub(super) is_hole: bool,
+    pub(super) what: StoredWhat,
+    /// The place, if it is an append.
+    pub(super) place: Option<u64>,
 }
 
 /// One request under way.
@@ -77,11 +81,12 @@ impl<'a> Carrying<'a> {
         mut steps: Vec<Step>,
         payload: Bytes,
     ) -> (Results, Bytes, Option<WriteVerifier>) {
-        if let Err(error) = self.place(&mut steps).await {
-            return (vec![Err(error)], Bytes::new(), None);
-        }
+        let mut places = match self.give_places(&mut steps).await {
+            Ok(places) => places,
+            Err(error) => return (vec![Err(error)], Bytes::new(), None),
+        };
         for attempt in 0..COMMIT_TRIES_MAX {
-            let (results, data, runs) = self.once(&steps, payload.clone()).await;
+            let (results, data, runs) = self.once(&steps, &mut places, payload.clone()).await;
             let of_server = |server| runs.iter().find(|(other, _)| *other == server);
             let is_one_run = runs.iter().all(|run| of_server(run.0) == Some(run));
             let servers = &self.stripes.servers;
@@ -95,31 +100,14 @@ impl<'a> Carrying<'a> {
         (vec![Err(FsError::Io)], Bytes::new(), None)
     }
 
-    /// What goes to the end gets its place there, once.
-    async fn place(&self, steps: &mut [Step]) -> Result<()> {
-        for step in steps {
-            if let Step::Write {
-                file,
-                at: at @ WriteAt::End,
-                bytes,
-            } = step
-            {
-                let extend = Step::Extend {
-                    file: file.clone(),
-                    bytes: *bytes,
-                };
-                match self.ask(extend).await? {
-                    StepReply::Written { offset, .. } => *at = WriteAt::Offset(offset),
-                    _ => return Err(FsError::Io),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn once(&self, steps: &[Step], mut payload: Bytes) -> (Results, Bytes, Vec<Run>) {
+    async fn once(
+        &self,
+        steps: &[Step],
+        places: &mut BTreeMap<usize, Given>,
+        mut payload: Bytes,
+    ) -> (Results, Bytes, Vec<Run>) {
         let (mut results, mut runs, mut out) = (Vec::new(), Vec::new(), Bytes::new());
-        for step in steps {
+        for (index, step) in steps.iter().enumerate() {
             let result = match step {
                 Step::Read {
                     file,
@@ -138,7 +126,10 @@ impl<'a> Carrying<'a> {
                 }
                 Step::Write { file, at, bytes } => {
                     let data = payload.split_to((*bytes as usize).min(payload.len()));
-                    self.write(file, *at, data).await
+                    match places.get_mut(&index) {
+                        Some(given) => self.append(file, given, data).await,
+                        None => self.write(file, *at, data).await,
+                    }
                 }
                 Step::Allocate { file, mode, extent } => self.allocate(file, *mode, *extent).await,
                 Step::Seek { file, offset, what } => self.seek(file, *offset, *what).await,
@@ -160,7 +151,7 @@ impl<'a> Carrying<'a> {
     }
 
     /// Asks the manager.
-    async fn ask(&self, step: Step) -> Result<StepReply> {
+    pub(super) async fn ask(&self, step: Step) -> Result<StepReply> {
         let (reply, response) = self.volume.step(self.who, step).await?;
         let seen = response.recalls_seen;
         self.recalls_seen.store(seen, Ordering::Relaxed);
@@ -188,6 +179,16 @@ impl<'a> Carrying<'a> {
     pub(super) async fn check_there(&self, file: &FileRef) -> Result<()> {
         let target = file.target.clone();
         self.ask(Step::Attributes { target }).await.map(drop)
+    }
+
+    /// How long a request may be tried again.
+    pub(super) fn patience(&self) -> Patience {
+        self.volume.patience()
+    }
+
+    /// A layout is not true any more.
+    pub(super) fn forget(&self, handle: &Handle) {
+        self.stripes.forget(handle);
     }
 
     fn piece_bytes(&self, layout: &FileLayout, of: impl Fn(&StoreClient) -> u32) -> u64 {
@@ -242,27 +243,28 @@ impl<'a> Carrying<'a> {
         Ok((whole.freeze(), runs))
     }
 
-    async fn write(&self, file: &FileRef, at: WriteAt, data: Bytes) -> Result<Done<StepReply>> {
+    pub(super) async fn write(
+        &self,
+        file: &FileRef,
+        at: WriteAt,
+        data: Bytes,
+    ) -> Result<Done<StepReply>> {
         let (offset, purpose) = match at {
             WriteAt::Offset(offset) => (offset, LayoutPurpose::Write),
             WriteAt::Again(offset) => (offset, LayoutPurpose::WriteAgain),
             WriteAt::End => return Err(FsError::Invalid),
         };
         let extent = Extent::new(offset, data.len() as u64);
-        let act = |store: StoreClient, part: Part| {
-            let from = (part.file.offset - offset) as usize;
-            let data = data.slice(from..from + part.file.len as usize);
-            async move { write_part(&store, part, data).await }
+        let act = |store: StoreClient, generation: u64, part: Part| {
+            let data = data_of(&data, offset, part.file);
+            async move { write_part(&store, generation, part, data).await }
         };
-        let pieces = |layout: &FileLayout| {
-            let piece_bytes = self.piece_bytes(layout, StoreClient::write_piece_bytes);
-            let parts = parts(layout, extent, piece_bytes).into_iter();
-            parts.map(|part| (part.column, part)).collect()
-        };
+        let pieces = |layout: &FileLayout| self.pieces(layout, extent);
         let told = Told {
             end: extent.end(),
             extent,
-            is_hole: false,
+            what: StoredWhat::Data,
+            place: None,
         };
         let (reply, runs) = self.change(file, (purpose, told), pieces, act).await?;
         let StepReply::Attributes { attributes, .. } = reply else {
@@ -276,13 +278,20 @@ impl<'a> Carrying<'a> {
         Ok((reply, runs))
     }
 
+    /// The parts in which bytes of a file are written.
+    pub(super) fn pieces(&self, layout: &FileLayout, extent: Extent) -> Vec<(FileColumn, Part)> {
+        let piece_bytes = self.piece_bytes(layout, StoreClient::write_piece_bytes);
+        let parts = parts(layout, extent, piece_bytes).into_iter();
+        parts.map(|part| (part.column, part)).collect()
+    }
+
     /// Changes pieces of a file at the stores, and tells the manager.
     pub(super) async fn change<P, F>(
         &self,
         file: &FileRef,
         (purpose, told): (LayoutPurpose, Told),
         pieces: impl Fn(&FileLayout) -> Vec<(FileColumn, P)>,
-        act: impl Fn(StoreClient, P) -> F,
+        act: impl Fn(StoreClient, u64, P) -> F,
     ) -> Result<Done<StepReply>>
     where
         F: Future<Output = Result<Option<WriteVerifier>, ObjectCallError>> + Send + 'static,
@@ -290,33 +299,38 @@ impl<'a> Carrying<'a> {
         let Target::Handle(handle) = &file.target else {
             return Err(FsError::Invalid);
         };
-        let mut patience = self.volume.patience();
+        let mut patience = self.patience();
         loop {
-            let changed = self.try_change(file, (purpose, told), &pieces, &act).await;
-            match changed {
+            let layout = self.layout(file, purpose).await?;
+            let pieces = pieces(&layout);
+            let changed = self.try_change(file, (layout.generation, told), pieces, &act);
+            match changed.await {
                 // It is being cut, or was; or another manager takes over.
                 Err(FsError::WouldBlock) => {}
                 other => return other,
             }
-            self.stripes.forget(handle);
+            self.forget(handle);
             patience.wait().await?;
         }
     }
 
-    async fn try_change<P, F>(
+    /// The same by a layout of this generation.
+    ///
+    /// # Errors
+    /// [`FsError::WouldBlock`] if a new one has begun.
+    pub(super) async fn try_change<P, F>(
         &self,
         file: &FileRef,
-        (purpose, told): (LayoutPurpose, Told),
-        pieces: &impl Fn(&FileLayout) -> Vec<(FileColumn, P)>,
-        act: &impl Fn(StoreClient, P) -> F,
+        (generation, told): (u64, Told),
+        pieces: Vec<(FileColumn, P)>,
+        act: &impl Fn(StoreClient, u64, P) -> F,
     ) -> Result<Done<StepReply>>
     where
         F: Future<Output = Result<Option<WriteVerifier>, ObjectCallError>> + Send + 'static,
     {
-        let layout = self.layout(file, purpose).await?;
         let mut changing = JoinSet::new();
         let mut runs = Vec::new();
-        let mut pieces = pieces(&layout).into_iter();
+        let mut pieces = pieces.into_iter();
         loop {
             let next = match changing.len() < PIECE_CHANGES_MAX {
                 true => pieces.next(),
@@ -326,7 +340,7 @@ impl<'a> Carrying<'a> {
                 let store = self.store(&column).await?;
                 let place = place(&column);
                 self.stripes.dirty().on_write(place);
-                let changing_piece = act(store, piece);
+                let changing_piece = act(store, generation, piece);
                 changing.spawn(async move { (place, changing_piece.await) });
                 continue;
             }
@@ -337,12 +351,13 @@ impl<'a> Carrying<'a> {
             self.stripes.dirty().on_write(place);
             runs.extend(run.map_err(fs_error)?.map(|run| (place.0, run)));
         }
-        let noted = self.ask(Step::Wrote {
+        let noted = self.ask(Step::Stored {
             file: file.clone(),
-            generation: layout.generation,
+            generation,
             end: told.end,
             extent: told.extent,
-            is_hole: told.is_hole,
+            what: told.what,
+            place: told.place,
         });
         Ok((noted.await?, runs))
     }
@@ -416,14 +431,21 @@ async fn read_part(
     Ok((data, verifier))
 }
 
-async fn write_part(
+/// The bytes for a part of a file, of those that begin at an offset there.
+pub(super) fn data_of(data: &Bytes, offset: u64, part: Extent) -> Bytes {
+    let from = (part.offset - offset) as usize;
+    data.slice(from..from + part.len as usize)
+}
+
+pub(super) async fn write_part(
     store: &StoreClient,
+    generation: u64,
     part: Part,
     data: Bytes,
 ) -> Result<Option<WriteVerifier>, ObjectCallError> {
     let object = part.column.object;
     made(store, object, || {
-        store.write(object, part.offset, data.clone())
+        store.write_under(object, generation, part.offset, data.clone())
     })
     .await
 }

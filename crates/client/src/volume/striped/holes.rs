@@ -15,6 +15,7 @@ use base::{Extent, FsError, ObjectId};
 use tokio::task::JoinSet;
 use wire::message::{
     AllocateMode, FileColumn, FileLayout, FileRef, LayoutPurpose, ObjectError, SeekWhat, StepReply,
+    StoredWhat,
 };
 
 impl Carrying<'_> {
@@ -86,13 +87,19 @@ impl Carrying<'_> {
             AllocateMode::ZeroRange | AllocateMode::ZeroRangeKeepSize => true,
             AllocateMode::Extend | AllocateMode::KeepSize | AllocateMode::PunchHole => false,
         };
-        let act = move |store: StoreClient, (object, run): Run| async move {
-            made(&store, object, || store.allocate(object, run, is_cleared)).await
+        let act = move |store: StoreClient, generation, (object, run): Run| async move {
+            let allocate = || store.allocate_under(object, generation, run, is_cleared);
+            made(&store, object, allocate).await
+        };
+        let what = match is_cleared {
+            true => StoredWhat::Data,
+            false => StoredWhat::Space,
         };
         let told = Told {
             end,
             extent,
-            is_hole: false,
+            what,
+            place: None,
         };
         let how = (LayoutPurpose::Write, told);
         let changed = self.change(file, how, |it| pieces(it, extent), act).await;
@@ -108,8 +115,8 @@ impl Carrying<'_> {
     async fn punch(&self, file: &FileRef, hole: Extent) -> Result<Done<StepReply>> {
         let size = self.true_size(file).await?;
         let there = hole.intersection(Extent::new(0, size));
-        let act = |store: StoreClient, (object, run): Run| async move {
-            match store.punch(object, run).await {
+        let act = |store: StoreClient, generation, (object, run): Run| async move {
+            match store.punch_under(object, generation, run).await {
                 Ok(written) => Ok(Some(written.verifier)),
                 Err(ObjectCallError::Object(ObjectError::NotFound)) => Ok(None),
                 Err(error) => Err(error),
@@ -118,7 +125,8 @@ impl Carrying<'_> {
         let told = Told {
             end: 0,
             extent: there,
-            is_hole: true,
+            what: StoredWhat::Hole,
+            place: None,
         };
         let how = (LayoutPurpose::Write, told);
         self.change(file, how, |it| pieces(it, there), act).await

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::message::{FileRef, Lease, Target};
-use base::{FileKind, Handle, Name};
+use base::{Extent, FileKind, Handle, Name};
 
 fn target() -> Target {
     Target::Handle(Handle::new(b"h").expect("one byte"))
@@ -195,6 +195,37 @@ fn a_write_lands_where_it_was_sent_and_is_no_longer_than_it_was() {
     for (offset, bytes) in [(OFFSET_MAX, 1), (u64::MAX, 1), (0, 11)] {
         assert!(!answers(write(WriteAt::End), written(offset, bytes), 0));
     }
+}
+
+#[test]
+fn a_place_is_one_that_a_file_can_have_and_what_is_left_of_it_is_in_order() {
+    let place = |bytes| Step::Place {
+        file: file(),
+        bytes,
+    };
+    let placed = |offset| StepReply::Placed {
+        place: 1,
+        generation: 2,
+        offset,
+        attributes: attributes(),
+    };
+    assert!(answers(place(10), placed(OFFSET_MAX - 10), 0));
+    assert!(!answers(place(10), placed(OFFSET_MAX - 9), 0));
+    assert!(!answers(place(10), placed(u64::MAX), 0));
+    let left = |parts: &[(u64, u64)]| {
+        let parts = parts.iter().map(|(from, len)| Extent::new(*from, *len));
+        let reply = StepReply::PlaceLeft {
+            generation: 2,
+            parts: parts.collect(),
+        };
+        let step = Step::PlaceLeft {
+            file: file(),
+            place: 1,
+        };
+        answers(step, reply, 0)
+    };
+    assert!(left(&[]) && left(&[(5, 2), (8, 1)]));
+    assert!(!left(&[(5, 0)]) && !left(&[(5, 2), (7, 1)]) && !left(&[(8, 1), (5, 2)]));
 }
 
 #[test]

@@ -129,6 +129,10 @@ impl Answer {
             | ObjectStep::Write { .. }
             | ObjectStep::Truncate { .. }
             | ObjectStep::Punch { .. }
+            | ObjectStep::WriteUnder { .. }
+            | ObjectStep::PunchUnder { .. }
+            | ObjectStep::AllocateUnder { .. }
+            | ObjectStep::CutUnder { .. }
             | ObjectStep::SetAttribute { .. }
             | ObjectStep::RemoveAttribute { .. }
             | ObjectStep::Delete { .. }

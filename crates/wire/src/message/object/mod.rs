@@ -262,6 +262,47 @@ pub enum ObjectStep {
         /// What is looked for.
         what: SeekWhat,
     },
+    /// As `Write`, by a layout of this generation; `Superseded` if the object is of a newer one.
+    WriteUnder {
+        /// Where to.
+        object: ObjectId,
+        /// That of the layout.
+        generation: u64,
+        /// From which byte on.
+        offset: u64,
+        /// Length of its part of the payload.
+        bytes: u32,
+    },
+    /// As `Punch`, in the same way.
+    PunchUnder {
+        /// Where.
+        object: ObjectId,
+        /// That of the layout.
+        generation: u64,
+        /// Which bytes.
+        hole: Extent,
+    },
+    /// As `Allocate`, in the same way.
+    AllocateUnder {
+        /// What.
+        object: ObjectId,
+        /// That of the layout.
+        generation: u64,
+        /// Which bytes.
+        extent: Extent,
+        /// Whether those that are there become zeros.
+        is_cleared: bool,
+    },
+    /// Makes it so long if it is longer, and refuses what comes by a layout of an older generation
+    /// from now on. If it is not there, it is made for that, and does not end. Answer: `Done`.
+    CutUnder {
+        /// What.
+        object: ObjectId,
+        /// The generation that begins with this.
+        generation: u64,
+        /// How long at most.
+        size_bytes: u64,
+    },
 }
 
 impl ObjectStep {
@@ -269,7 +310,9 @@ impl ObjectStep {
     #[must_use]
     pub fn payload_bytes(&self) -> u32 {
         match self {
-            Self::Write { bytes, .. } | Self::Append { bytes, .. } => *bytes,
+            Self::Write { bytes, .. }
+            | Self::WriteUnder { bytes, .. }
+            | Self::Append { bytes, .. } => *bytes,
             _ => 0,
         }
     }
@@ -680,4 +723,7 @@ pub enum ObjectError {
         /// As in `Refused`.
         offer_secs: Option<(u64, u64)>,
     },
+    /// The object is of a newer generation than the layout by which it was found.
+    #[error("the file was cut since its layout was told")]
+    Superseded,
 }

@@ -1,0 +1,135 @@
+//! A file of a parallel volume that one machine appends to while another one empties it and writes
+//! it anew: what is appended lies behind what was written, or was cut off or written over.
+
+use crate::common::{Scene, obstacle};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// What is written anew each time: longer than all that is appended meanwhile.
+const BLOCK_BYTES: usize = 20_000;
+const RECORD_BYTES: usize = 6;
+
+fn block(round: usize) -> Vec<u8> {
+    vec![b'A' + (round % 26) as u8; BLOCK_BYTES]
+}
+
+fn record(number: usize) -> [u8; RECORD_BYTES] {
+    let mut record = [b'.'; RECORD_BYTES];
+    let text = format!("{:05}", number % 100_000);
+    record[..5].copy_from_slice(text.as_bytes());
+    record
+}
+
+/// Opens, appends, closes.
+fn append(path: &Path, number: usize) -> std::io::Result<()> {
+    let mut log = OpenOptions::new().append(true).open(path)?;
+    log.write_all(&record(number))?;
+    // The close says what became of it.
+    nix::unistd::close(log).map_err(Into::into)
+}
+
+/// Writes a block, and nothing behind it. As somebody does who empties the file, or who finds it
+/// empty.
+fn write_anew(path: &Path, round: usize) -> std::io::Result<()> {
+    let truncates = round.is_multiple_of(2);
+    if !truncates {
+        nix::unistd::truncate(path, 0)?;
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .truncate(truncates)
+        .open(path)?;
+    file.write_all(&block(round))?;
+    nix::unistd::close(file).map_err(Into::into)
+}
+
+/// What is there after a block was written: the block, and behind it whole records, each once.
+#[track_caller]
+fn check(found: &[u8], round: usize) {
+    let (head, tail) = found.split_at(BLOCK_BYTES.min(found.len()));
+    let wrong = head.iter().zip(&block(round)).position(|(a, b)| a != b);
+    assert!(
+        head.len() == BLOCK_BYTES && wrong.is_none(),
+        "round {round}: {} bytes, wrong at {wrong:?}: {:?}",
+        found.len(),
+        wrong.map(|at| String::from_utf8_lossy(&found[at..found.len().min(at + 40)])),
+    );
+    let mut seen = std::collections::BTreeSet::new();
+    for bytes in tail.chunks(RECORD_BYTES) {
+        // It may be on its way.
+        let is_record = bytes == [0; RECORD_BYTES] || (bytes[5] == b'.' && seen.insert(bytes));
+        assert!(
+            is_record,
+            "round {round}: {:?}",
+            String::from_utf8_lossy(tail)
+        );
+    }
+}
+
+/// Has one machine write a file anew so often while the other appends; says how much was appended.
+fn fight(
+    scene: &mut Scene,
+    rounds: usize,
+    mut between: impl FnMut(&mut Scene, usize) + Send,
+) -> usize {
+    let volume = scene.parallel();
+    let [near, far] =
+        ["near", "far"].map(|name| scene.mount_volume(&volume, name, &["--timeout", "60s"]));
+    let (near, far) = (near.join("file"), far.join("file"));
+    fs::write(&near, "").unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let appending = scope.spawn(|| {
+            let mut numbers = 0..;
+            while !is_over.load(Ordering::Relaxed) {
+                // What was lost with a server, and others have changed since, is an error.
+                let _ = append(&far, numbers.next().expect("there are numbers enough"));
+            }
+            numbers.start
+        });
+        let fought = scope.spawn(|| {
+            for round in 0..rounds {
+                between(scene, round);
+                match write_anew(&near, round) {
+                    Ok(()) => check(&fs::read(&near).unwrap(), round),
+                    Err(error) => println!("round {round}: {error}"),
+                }
+            }
+        });
+        let fought = fought.join();
+        is_over.store(true, Ordering::Relaxed);
+        let appended = appending.join().unwrap();
+        fought.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        appended
+    })
+}
+
+#[test]
+fn what_is_appended_while_a_file_is_emptied_never_lands_in_what_was_written_since() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let appended = fight(&mut Scene::with_two_stores("64MiB"), 100, |_, _| {});
+    assert!(appended > 50, "{appended}");
+}
+
+#[test]
+fn nor_does_it_when_the_server_is_killed() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::with_two_stores("64MiB");
+    let kill = |scene: &mut Scene, round: usize| {
+        if round % 20 == 19 {
+            scene.kill();
+            thread::sleep(Duration::from_millis(50));
+            scene.start();
+        }
+    };
+    let appended = fight(&mut scene, 45, kill);
+    assert!(appended > 20, "{appended}");
+}
