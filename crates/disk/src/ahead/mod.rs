@@ -12,7 +12,8 @@
 //! filled, so that it does not queue behind what can wait.
 //!
 //! **Profiles before guesses.** From reads of what is in a profile that is followed nothing else is
-//! guessed: what comes next is known, and a guess of 4 KiB is a whole chunk.
+//! guessed: what comes next is known, and a guess of 4 KiB is a whole chunk. A reader who goes
+//! through the whole image passes them all the same.
 //!
 //! **The window** is that of a mount's reads ([`readahead::LinkEstimator`]): what the line has
 //! shown to carry. It counts bytes as they are transferred. Reads from front to back are found by
@@ -107,6 +108,8 @@ struct State {
     streams: Option<FileStreams>,
     /// Chunks that reads from front to back will need next.
     coming: Range<usize>,
+    /// Where the last read ended from which something was guessed.
+    guessed_to: u64,
     unread: HashSet<ChunkSpec>,
     unread_bytes: u64,
     /// Reads that wait for what nobody foresaw.
@@ -123,7 +126,8 @@ struct State {
 pub(crate) struct Noted {
     /// Somebody waits for what nobody foresaw.
     is_surprise: bool,
-    /// What comes next was guessed from it: it is in no profile that is followed.
+    /// What comes next was guessed from it: it is in no profile that is followed, or goes on where
+    /// one ended that is in none.
     is_guessed_from: bool,
 }
 
@@ -178,6 +182,7 @@ impl Ahead {
                 plans,
                 streams: foresight.sequential.then(FileStreams::new),
                 coming: 0..0,
+                guessed_to: u64::MAX,
                 unread: HashSet::new(),
                 unread_bytes: 0,
                 surprised: 0,
@@ -209,8 +214,11 @@ impl Ahead {
         let is_planned = specs.iter().all(|spec| state.plans_foresee(spec));
         let noted = Noted {
             is_surprise: must_wait && foreseen < specs.len(),
-            is_guessed_from: !is_planned && state.streams.is_some(),
+            is_guessed_from: !is_planned || state.guessed_to == extent.offset,
         };
+        if noted.is_guessed_from {
+            state.guessed_to = extent.end();
+        }
         if let Some(streams) = state.streams.as_mut().filter(|_| noted.is_guessed_from) {
             streams.on_read(now, extent, self.index.image_bytes());
             for &number in numbers {

@@ -297,23 +297,23 @@ fn what_is_read_from_front_to_back_is_under_way_before_it_is_asked_for() {
 #[test]
 fn machines_that_share_a_cache_fetch_a_pack_once_together() {
     let trained = Trained::new();
-    let server = Server::files(trained.directory(), Duration::from_millis(10));
-    let machines: Vec<_> = (0..3)
-        .map(|_| trained.attach(&server, trained.cache()))
-        .collect();
-    std::thread::scope(|scope| {
-        for (_, device) in &machines {
-            scope.spawn(|| trained.replay(device));
-        }
-    });
-    let pack = &trained.scene.trained().packs[0];
-    let front = pack.read_front(trained.scene.repository.source()).unwrap();
-    let chunks = front.chunks().len() as u64;
-    let fetched = |(machine, _): &(Machine, ImageDevice)| {
+    let server = Server::files(trained.directory(), Duration::from_millis(100));
+    let attach = || {
+        let (machine, device) = trained.attach(&server, trained.cache());
+        trained.replay(&device);
         let counts = machine.fetcher.counts();
         counts.fetched + counts.from_runs
     };
-    assert_eq!(machines.iter().map(fetched).sum::<u64>(), chunks);
+    let fetched: u64 = std::thread::scope(|scope| {
+        let machines: Vec<_> = (0..3).map(|_| scope.spawn(attach)).collect();
+        machines
+            .into_iter()
+            .map(|machine| machine.join().unwrap())
+            .sum()
+    });
+    let pack = &trained.scene.trained().packs[0];
+    let front = pack.read_front(trained.scene.repository.source());
+    assert_eq!(fetched, front.unwrap().chunks().len() as u64);
 }
 
 #[test]
