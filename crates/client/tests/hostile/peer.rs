@@ -457,13 +457,6 @@ fn carry_out_step(step: &Step, payload: &mut Vec<u8>) -> Result<StepReply, FsErr
         | Step::SetXattr { target, .. }
         | Step::RemoveXattr { target, .. } => attributes_of(target),
         Step::Commit { file, .. } | Step::Allocate { file, .. } => attributes_of(&file.target),
-        Step::Layout { .. }
-        | Step::Wrote { .. }
-        | Step::Extend { .. }
-        | Step::Place { .. }
-        | Step::PlaceLeft { .. }
-        | Step::Stored { .. }
-        | Step::Explain { .. } => return Err(FsError::NotSupported),
         Step::Access { .. } => StepReply::Access { is_rich: false },
         Step::ReadLink { .. } => StepReply::LinkTarget(b"elsewhere".to_vec()),
         Step::Seek { offset, .. } => StepReply::Position(*offset),
@@ -489,6 +482,8 @@ fn carry_out_step(step: &Step, payload: &mut Vec<u8>) -> Result<StepReply, FsErr
         | Step::SyncFileSystem { .. }
         | Step::Lock { .. }
         | Step::ReleaseLocks { .. } => StepReply::Done,
+        // Of parallel volumes, and explanations.
+        _ => return Err(FsError::NotSupported),
     })
 }
 

@@ -3,8 +3,8 @@
 //! An append is given its place first: the file is longer from then on, and the bytes follow at the
 //! stores. Until its client has told that they are there, the place is *open*. In between, others
 //! may cut the file, or write there because they find it longer. An append comes in its turn when
-//! it is given its place, so what others do afterwards stands: of the place, only what they have
-//! left is still to be written. They begin a new generation of the file's layout, so that bytes
+//! it is given its place, so what others do afterwards stands: of the place, what they have left is
+//! all that has yet to come. They begin a new generation of the file's layout, so that bytes
 //! that are on their way are refused at the stores, and whoever sent them asks what is left.
 //!
 //! The other way round, somebody may have put bytes of his own where an append is given its place

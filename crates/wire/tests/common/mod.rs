@@ -12,4 +12,5 @@ pub(crate) mod samples;
 pub(crate) mod acl_samples;
 pub(crate) mod cluster_samples;
 pub(crate) mod object_samples;
+pub(crate) mod place_samples;
 pub(crate) mod reserve_samples;

@@ -145,6 +145,7 @@ pub(crate) fn steps() -> Vec<Sample> {
     samples.extend(name_steps());
     samples.extend(other_steps());
     samples.extend(super::acl_samples::steps(target(), found()));
+    samples.extend(super::place_samples::steps(file));
     names!(samples, Step:
         Attach Lookup Attributes SetAttributes ReadLink Open Create CreateFile Close Read Write
         Commit Allocate Seek CopyRange MakeDirectory MakeNode MakeSymlink Link Remove
@@ -349,22 +350,6 @@ fn other_steps() -> Vec<Step> {
         Step::After {
             requests: vec![RequestId(127), RequestId(128), RequestId(1 << 33)],
         },
-        Step::Place {
-            file: file(),
-            bytes: 4096,
-        },
-        Step::PlaceLeft {
-            file: file(),
-            place: 300,
-        },
-        Step::Stored {
-            file: file(),
-            generation: 300,
-            end: 1 << 40,
-            extent: Extent::new(300, 400),
-            what: StoredWhat::Space,
-            place: Some(500),
-        },
     ]
 }
 
@@ -372,6 +357,7 @@ pub(crate) fn step_replies() -> Vec<Sample> {
     let mut samples = attribute_replies();
     samples.extend(data_replies());
     samples.extend(super::acl_samples::replies());
+    samples.extend(super::place_samples::replies(attributes()));
     names!(samples, StepReply:
         Done Attached Found Attributes LinkTarget Created Data Written Position Removed Renamed
         Directory Contents FileSystem Xattr XattrNames Lock Layout Access Explained Placed
@@ -465,16 +451,6 @@ fn data_replies() -> Vec<StepReply> {
                 object: ObjectId([6; 16]),
             }],
         }),
-        StepReply::Placed {
-            place: 500,
-            generation: 300,
-            offset: 1 << 40,
-            attributes: attributes(),
-        },
-        StepReply::PlaceLeft {
-            generation: 300,
-            parts: vec![Extent::new(300, 400), Extent::new(800, 100)],
-        },
     ]
 }
 
