@@ -425,31 +425,13 @@ fn carry_out_step(step: &Step, payload: &mut Vec<u8>) -> Result<StepReply, FsErr
         lease: Lease::None,
     };
     Ok(match step {
-        Step::Attach { .. } => StepReply::Attached {
-            volume: VolumeId([9; 16]),
-            root: root(),
-            read_only: false,
-            parallel: false,
-        },
-        Step::Lookup { name: wanted, .. } => StepReply::Found {
-            entry: (*wanted == name("file")).then(file),
-            parent_lease: Lease::None,
-            inline_bytes: None,
-        },
-        Step::ReadDirectory { .. } => StepReply::Directory {
-            entries: vec![listed(name("file"), 1, Some(file()))],
-            end: true,
-            lease: Lease::None,
-        },
-        Step::Read { offset, bytes, .. } => {
-            let whole = Extent::new(0, FILE_BYTES);
-            let part = whole.intersection(Extent::new(*offset, u64::from(*bytes)));
-            payload.extend((part.offset..part.end()).map(|at| at as u8));
-            StepReply::Data {
-                bytes: part.len as u32,
-                end_of_file: part.end() == FILE_BYTES,
-            }
-        }
+        Step::Attach { .. }
+        | Step::Lookup { .. }
+        | Step::ReadDirectory { .. }
+        | Step::ReadLink { .. }
+        | Step::StatFileSystem { .. }
+        | Step::ListXattrs { .. } => tell(step),
+        Step::Read { offset, bytes, .. } => read(*offset, *bytes, payload),
         Step::Write { .. } | Step::CopyRange { .. } => write(step),
         Step::Attributes { target }
         | Step::SetAttributes { target, .. }
@@ -458,11 +440,8 @@ fn carry_out_step(step: &Step, payload: &mut Vec<u8>) -> Result<StepReply, FsErr
         | Step::RemoveXattr { target, .. } => attributes_of(target),
         Step::Commit { file, .. } | Step::Allocate { file, .. } => attributes_of(&file.target),
         Step::Access { .. } => StepReply::Access { is_rich: false },
-        Step::ReadLink { .. } => StepReply::LinkTarget(b"elsewhere".to_vec()),
         Step::Seek { offset, .. } => StepReply::Position(*offset),
-        Step::StatFileSystem { .. } => StepReply::FileSystem(FileSystemStat::default()),
         Step::GetXattr { .. } => return Err(FsError::NoData),
-        Step::ListXattrs { .. } => StepReply::XattrNames(Vec::new()),
         Step::Fetch { handles, .. } => StepReply::Contents {
             files: vec![None; handles.len()],
         },
@@ -483,8 +462,51 @@ fn carry_out_step(step: &Step, payload: &mut Vec<u8>) -> Result<StepReply, FsErr
         | Step::Lock { .. }
         | Step::ReleaseLocks { .. } => StepReply::Done,
         // Of parallel volumes, and explanations.
-        _ => return Err(FsError::NotSupported),
+        Step::Layout { .. }
+        | Step::Wrote { .. }
+        | Step::Extend { .. }
+        | Step::Place { .. }
+        | Step::PlaceLeft { .. }
+        | Step::Stored { .. }
+        | Step::Explain { .. } => return Err(FsError::NotSupported),
     })
+}
+
+/// What the volume has.
+fn tell(step: &Step) -> StepReply {
+    match step {
+        Step::Attach { .. } => StepReply::Attached {
+            volume: VolumeId([9; 16]),
+            root: root(),
+            read_only: false,
+            parallel: false,
+        },
+        Step::Lookup { name: wanted, .. } => StepReply::Found {
+            entry: (*wanted == name("file")).then(file),
+            parent_lease: Lease::None,
+            inline_bytes: None,
+        },
+        Step::ReadDirectory { .. } => StepReply::Directory {
+            entries: vec![listed(name("file"), 1, Some(file()))],
+            end: true,
+            lease: Lease::None,
+        },
+        Step::ReadLink { .. } => StepReply::LinkTarget(b"elsewhere".to_vec()),
+        Step::StatFileSystem { .. } => StepReply::FileSystem(FileSystemStat::default()),
+        Step::ListXattrs { .. } => StepReply::XattrNames(Vec::new()),
+        other => panic!("{other:?} asks for something else"),
+    }
+}
+
+/// A part of the one file.
+fn read(offset: u64, bytes: u32, payload: &mut Vec<u8>) -> StepReply {
+    let whole = Extent::new(0, FILE_BYTES);
+    let part = whole.intersection(Extent::new(offset, u64::from(bytes)));
+    payload.extend((part.offset..part.end()).map(|at| at as u8));
+    StepReply::Data {
+        bytes: part.len as u32,
+        end_of_file: part.end() == FILE_BYTES,
+    }
 }
 
 /// Looks for the one file, as its clients do.

@@ -99,7 +99,6 @@ impl Status {
         }
         let state = if summary.is_on { "on" } else { "off" };
         let rows = [
-            ["rich ACLs".to_owned(), state.to_owned()],
             [
                 "files that got one".to_owned(),
                 summary.became_rich.to_string(),
@@ -117,7 +116,7 @@ impl Status {
             ],
             ["files in memory".to_owned(), summary.kept.to_string()],
         ];
-        let mut text = output::table(["", ""], &rows);
+        let mut text = output::table(["rich ACLs", state], &rows);
         for AclLine(line) in &summary.last {
             text.push_str(&output::plain(line));
             text.push('\n');
