@@ -15,6 +15,11 @@ pub(super) const FILE: NodeId = NodeId(2);
 /// How far ahead it is looked for data or a hole at once: as long as one answer to an NBD client.
 const SEEK_BYTES: u64 = base::limits::NBD_STATUS_BYTES_MAX;
 
+/// Bytes that the file is said to lack: programs look for holes only in files that have fewer
+/// blocks than bytes, and to count them would be to go through the whole disk. They are said to be
+/// free, so that whoever wants to fill the file finds room.
+const LACKING_BYTES: u32 = 4096;
+
 impl DiskFs {
     fn attr(&self, node: NodeId) -> Attr {
         let (kind, mode, links, size) = match node {
@@ -25,9 +30,7 @@ impl DiskFs {
         Attr {
             ino: node.0,
             size,
-            // One block less than it has: programs look for holes only in files that have fewer
-            // blocks than bytes, and to count them would be to go through the whole disk.
-            blocks: size.div_ceil(512).saturating_sub(8),
+            blocks: size.saturating_sub(LACKING_BYTES.into()).div_ceil(512),
             atime: time,
             mtime: time,
             ctime: time,
@@ -116,12 +119,13 @@ impl DiskFs {
 
     fn stat_fs(&self) -> StatFs {
         let block_bytes = self.device.block_bytes();
+        let free = LACKING_BYTES.div_ceil(block_bytes).into();
         StatFs {
             fragment_bytes: block_bytes,
             block_bytes,
             blocks: self.device.len_bytes().div_ceil(block_bytes.into()),
-            blocks_free: 0,
-            blocks_available: 0,
+            blocks_free: free,
+            blocks_available: free,
             files: 2,
             files_free: 0,
             name_bytes_max: 255,
