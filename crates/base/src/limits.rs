@@ -65,6 +65,20 @@ pub const CONNECTION_REPLY_BYTES_MAX: usize = 32 << 20;
 /// Bytes of requests of one connection that a server has read and not yet carried out. A gigabit at
 /// 100 ms is 12 MB; the client's window is below that on each of its connections.
 pub const CONNECTION_REQUEST_BYTES_MAX: usize = 32 << 20;
+/// Bytes of replies that wait for the sockets of all connections of one credential: twice what a line
+/// of ten gigabits carries in 100 ms. Who reads nothing holds this much and no more, with however
+/// many sessions.
+pub const CREDENTIAL_REPLY_BYTES_MAX: usize = 256 << 20;
+/// What of that a credential has in any case, whatever the others hold.
+pub const CREDENTIAL_REPLY_BYTES_ALWAYS: usize = 16 << 20;
+/// Bytes of replies that wait for all sockets of a server.
+pub const SERVER_REPLY_BYTES_MAX: usize = 1 << 30;
+/// Bytes of requests of one credential that a server has read and not yet carried out: as much as a
+/// line of ten gigabits carries in 100 ms.
+pub const CREDENTIAL_REQUEST_BYTES_MAX: usize = 128 << 20;
+/// Bytes of frames with large payloads of one credential that are being read. Who sends many halves
+/// of frames holds this much for [`FRAME_TIME_MAX`].
+pub const CREDENTIAL_FRAME_BYTES_MAX: usize = 256 << 20;
 /// Time within which a frame must be complete once its first byte is there: 35 KB/s for the largest
 /// one. Who sends slower holds a buffer for nothing.
 pub const FRAME_TIME_MAX: Duration = Duration::from_secs(60);

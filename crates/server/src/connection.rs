@@ -246,6 +246,7 @@ impl Handshake<'_> {
             core.next_link(),
             self.peer,
             hello.role,
+            session.share.clone(),
             Arc::downgrade(&core.pool),
         );
         session.join(&link)?;
@@ -313,7 +314,7 @@ async fn run(
     core: &Arc<Core>,
     session: Arc<Session>,
     link: Arc<Link>,
-    (reader, writer): (FrameReader, FrameWriter),
+    (mut reader, writer): (FrameReader, FrameWriter),
     bulk: Option<Arc<BulkSocket>>,
 ) {
     tracing::info!(
@@ -330,6 +331,7 @@ async fn run(
         bulk.clone(),
     );
     let sending = tokio::spawn(sending);
+    reader.share_room(link.share.frame_bytes.clone());
     let mut receiver = Receiver {
         core: core.clone(),
         session: session.clone(),
@@ -364,6 +366,7 @@ fn leave(core: &Core, session: &Session, link: &Arc<Link>) {
     link.close(None);
     session.leave(link);
     core.pool.close(link.key);
+    link.share.forget(link.key);
 }
 
 /// The writing side: replies and notices, the most urgent first, then the farewell.
@@ -497,7 +500,9 @@ impl Receiver {
         if payload_bytes(&compound) != Some(frame.payload.len()) {
             return Err(Farewell::Protocol.into());
         }
-        let bytes_permit = take(&self.core, self.link.request_bytes.clone(), bytes, batch).await?;
+        let own = take(&self.core, self.link.request_bytes.clone(), bytes, batch).await?;
+        let shared = self.link.share.request_bytes.clone();
+        let shared = take(&self.core, shared, bytes, batch).await?;
         let settled = compound.settled.clone();
         let remembered = changes(&compound);
         let mut incoming = Incoming {
@@ -509,7 +514,7 @@ impl Receiver {
             arrived,
             compound,
             payload: frame.payload,
-            bytes_permit: Some(bytes_permit),
+            bytes_permits: Some((own, shared)),
         };
         if remembered {
             let reply_bytes = reply_estimate(incoming.compound.steps.iter());

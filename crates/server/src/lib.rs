@@ -74,6 +74,7 @@ mod reaper;
 mod rich;
 mod server;
 mod session;
+mod share;
 mod steps;
 mod storage;
 mod tree;

@@ -2,10 +2,11 @@
 //!
 //! Replies wait here, ordered by class, until the connection's writer takes them. Two bounds hold
 //! memory: a request takes a permit before it is read further than its header allows, and a reply's
-//! bytes are charged to the connection before the request is begun ([`ReplyBytes`]); a peer that
-//! does not read stalls its own requests and nobody else's.
+//! bytes are charged to the connection and to its credential's [`Share`] before the request is begun
+//! ([`ReplyBytes`]); a peer that does not read stalls its own requests and nobody else's.
 
 use crate::pool::Pool;
+use crate::share::Share;
 use crate::storage::ObjectShare;
 use base::RequestId;
 use base::limits::{
@@ -38,6 +39,8 @@ pub(crate) struct Link {
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) request_bytes: Arc<Semaphore>,
     pub(crate) objects: ObjectShare,
+    /// What its credential may hold.
+    pub(crate) share: Arc<Share>,
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
     pool: Weak<Pool>,
@@ -135,6 +138,7 @@ impl Link {
         key: LinkKey,
         peer: SocketAddr,
         role: ConnectionRole,
+        share: Arc<Share>,
         pool: Weak<Pool>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -150,6 +154,7 @@ impl Link {
             requests: Arc::new(Semaphore::new(CONNECTION_REQUESTS_MAX)),
             request_bytes: Arc::new(Semaphore::new(CONNECTION_REQUEST_BYTES_MAX)),
             objects: ObjectShare::default(),
+            share,
             bytes_sent: AtomicU64::new(0),
             bytes_received: AtomicU64::new(0),
             pool,
@@ -225,19 +230,17 @@ impl Link {
     pub(crate) fn has_room(&self) -> bool {
         let room = || self.reply_bytes.load(Ordering::SeqCst) < CONNECTION_REPLY_BYTES_MAX;
         if room() {
-            return true;
+            return self.share.has_room(self.key);
         }
         self.stalled.store(true, Ordering::SeqCst);
         // The writer may have made room before it could see the mark.
-        if room() && self.stalled.swap(false, Ordering::SeqCst) {
-            return true;
-        }
-        false
+        room() && self.stalled.swap(false, Ordering::SeqCst) && self.share.has_room(self.key)
     }
 
     /// Charges the connection with the bytes of a reply to come.
     pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> ReplyBytes {
         self.reply_bytes.fetch_add(bytes, Ordering::SeqCst);
+        self.share.charge(bytes);
         ReplyBytes {
             link: self.clone(),
             bytes,
@@ -247,11 +250,14 @@ impl Link {
     fn give_back(&self, bytes: usize) {
         let before = self.reply_bytes.fetch_sub(bytes, Ordering::SeqCst);
         let room = before - bytes < CONNECTION_REPLY_BYTES_MAX / 2;
-        if room
-            && self.stalled.swap(false, Ordering::SeqCst)
+        let mut links = self.share.give_back(bytes);
+        if room && self.stalled.swap(false, Ordering::SeqCst) {
+            links.insert(self.key);
+        }
+        if !links.is_empty()
             && let Some(pool) = self.pool.upgrade()
         {
-            pool.resume(self.key);
+            pool.resume(links);
         }
     }
 
@@ -286,9 +292,9 @@ impl ReplyBytes {
     /// Replaces the estimate by what it really is.
     pub(crate) fn resize(&mut self, bytes: usize) {
         if bytes >= self.bytes {
-            self.link
-                .reply_bytes
-                .fetch_add(bytes - self.bytes, Ordering::SeqCst);
+            let more = bytes - self.bytes;
+            self.link.reply_bytes.fetch_add(more, Ordering::SeqCst);
+            self.link.share.charge(more);
         } else {
             self.link.give_back(self.bytes - bytes);
         }

@@ -209,7 +209,8 @@ mod tests {
     fn to(key: u64) -> Destination {
         let pool: Weak<Pool> = Weak::new();
         let address = "127.0.0.1:1".parse().unwrap();
-        let link = Link::new(LinkKey(key), address, ConnectionRole::Main, pool);
+        let share = crate::share::Whole::default().share();
+        let link = Link::new(LinkKey(key), address, ConnectionRole::Main, share, pool);
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         Destination::new(link, permit)
     }

@@ -14,6 +14,7 @@ use crate::lease::RecallOutbox;
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::opens::{Opens, Room};
+use crate::share::{Share, Whole};
 use crate::storage::SessionTickets;
 use base::limits::{
     CONNECTIONS_MAX, SESSION_REST_TIME_MAX, SESSIONS_MAX, SESSIONS_PER_CREDENTIAL_MAX,
@@ -38,6 +39,8 @@ pub(crate) struct Session {
     /// Name of the client's machine, as it says.
     pub(crate) host: String,
     pub(crate) opens: Opens,
+    /// What its credential may hold of the server's memory.
+    pub(crate) share: Arc<Share>,
     pub(crate) tickets: SessionTickets,
     memory: Mutex<Memory>,
     pub(crate) recalls: RecallOutbox,
@@ -290,6 +293,8 @@ pub(crate) struct Sessions {
     last_key: AtomicU32,
     /// What their opens may take.
     room: Room,
+    /// What they may hold of the memory.
+    whole: Whole,
 }
 
 impl Sessions {
@@ -305,6 +310,7 @@ impl Sessions {
             goodbyes: Mutex::default(),
             last_key: AtomicU32::new(0),
             room: Room::new(descriptors_max),
+            whole: Whole::default(),
         }
     }
 
@@ -344,14 +350,17 @@ impl Sessions {
             return Err(Farewell::Overloaded);
         }
         // What one that has ended has open still takes of it.
-        let room = table.all().find(is_own).map(|own| own.opens.room.clone());
-        let room = room.unwrap_or_else(|| self.room.of_another());
+        let (room, share) = match table.all().find(is_own) {
+            Some(own) => (own.opens.room.clone(), own.share.clone()),
+            None => (self.room.of_another(), self.whole.share()),
+        };
         let session = Arc::new(Session {
             key: SessionKey(self.last_key.fetch_add(1, Ordering::Relaxed) + 1),
             id,
             peer: peer.clone(),
             host: host.to_owned(),
             opens: Opens::new(room),
+            share,
             tickets: SessionTickets::default(),
             memory: Mutex::default(),
             recalls: RecallOutbox::default(),

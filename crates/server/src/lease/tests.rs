@@ -178,7 +178,14 @@ fn recalling() -> (Caching, Arc<Session>, Time) {
     let open = |byte| sessions.open(SessionId([byte; 16]), &peer, "tester", &clock);
     let (holder, other) = (open(1).unwrap(), open(2).unwrap());
     let address = "127.0.0.1:1".parse().unwrap();
-    let link = Link::new(LinkKey(1), address, ConnectionRole::Main, Weak::new());
+    let share = holder.share.clone();
+    let link = Link::new(
+        LinkKey(1),
+        address,
+        ConnectionRole::Main,
+        share,
+        Weak::new(),
+    );
     holder.join(&link).unwrap();
     let caching = Caching::new(sessions, clock);
     let inode = handle(0);

@@ -7,11 +7,12 @@
 //! with one request each for long. Surplus threads leave after a while.
 //!
 //! Less urgent classes may not take all threads ([`queue`]), so whatever hangs below predictions or
-//! writes, look-ups go on.
+//! writes, look-ups go on; and no credential gets more of them than the others that want some.
 
 mod queue;
 
 use crate::link::LinkKey;
+use crate::share::ShareKey;
 use base::RequestId;
 use base::limits::{WORKERS_MAX, WORKERS_MIN};
 use export::{ExportError, Worker};
@@ -48,6 +49,10 @@ impl Queued for Turn {
 
     fn link(&self) -> LinkKey {
         (**self).link()
+    }
+
+    fn share(&self) -> ShareKey {
+        (**self).share()
     }
 
     fn request(&self) -> RequestId {
@@ -165,10 +170,12 @@ impl Pool {
         drop(dropped);
     }
 
-    /// A connection has room for replies again.
-    pub(crate) fn resume(&self, link: LinkKey) {
+    /// These connections have room for replies again.
+    pub(crate) fn resume(&self, links: impl IntoIterator<Item = LinkKey>) {
         let mut state = self.lock();
-        state.queues.resume(link);
+        for link in links {
+            state.queues.resume(link);
+        }
         self.wake(&mut state);
     }
 
@@ -240,9 +247,10 @@ impl Pool {
                 break;
             }
             let alive = state.alive;
-            if let Some((task, class)) = state.queues.take(alive) {
+            if let Some((task, running)) = state.queues.take(alive) {
                 self.wake(&mut state);
                 drop(state);
+                let begun = Instant::now();
                 let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| task.run(worker)));
                 if outcome.is_err() {
                     // The message has gone to standard error. The request stays without a reply,
@@ -250,10 +258,11 @@ impl Pool {
                     tracing::error!("a request ended by a panic");
                 }
                 self.done.fetch_add(1, Ordering::Relaxed);
+                let took = begun.elapsed();
                 state = self.lock();
                 // The class may have been at its bound: this thread goes on with it, or wakes
                 // another one when it takes something more urgent.
-                state.queues.end(class);
+                state.queues.end(running, took);
                 idle_since = Instant::now();
                 continue;
             }

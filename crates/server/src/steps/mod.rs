@@ -31,6 +31,7 @@ use crate::link::{Destination, LinkKey, ReplyBytes};
 use crate::locks::Ticket;
 use crate::pool::{QueuedTask, Task};
 use crate::session::{Session, SessionKey};
+use crate::share::ShareKey;
 use crate::tree::{By, Cutting, Held};
 use crate::volume::Volume;
 use base::limits::{
@@ -53,6 +54,9 @@ use wire::message::{
 /// Room in a reply's body for everything but the steps that measure themselves.
 const SMALL_REPLY_BYTES: usize = 1024;
 
+/// Room for a request's bytes, of its connection and of its credential.
+type BytesPermits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
 /// A request as it came.
 pub(crate) struct Incoming {
     pub(crate) session: Arc<Session>,
@@ -63,7 +67,7 @@ pub(crate) struct Incoming {
     pub(crate) arrived: Instant,
     pub(crate) compound: Compound,
     pub(crate) payload: Bytes,
-    pub(crate) bytes_permit: Option<OwnedSemaphorePermit>,
+    pub(crate) bytes_permits: Option<BytesPermits>,
 }
 
 /// A request being carried out.
@@ -76,7 +80,7 @@ pub(crate) struct Execution {
     resent: bool,
     remembered: bool,
     arrived: Instant,
-    _bytes_permit: Option<OwnedSemaphorePermit>,
+    _bytes_permits: Option<BytesPermits>,
     reply_bytes: Option<ReplyBytes>,
     who: Principal,
     is_judged: bool,
@@ -219,7 +223,7 @@ impl Execution {
             arrived,
             compound,
             payload,
-            bytes_permit,
+            bytes_permits,
         } = incoming;
         session.requests.fetch_add(1, Ordering::Relaxed);
         Box::new(Self {
@@ -231,7 +235,7 @@ impl Execution {
             resent,
             remembered,
             arrived,
-            _bytes_permit: bytes_permit,
+            _bytes_permits: bytes_permits,
             reply_bytes: None,
             who: compound.who,
             is_judged: false,
@@ -729,6 +733,10 @@ impl QueuedTask for Execution {
 
     fn link(&self) -> LinkKey {
         self.to.link.key
+    }
+
+    fn share(&self) -> ShareKey {
+        self.to.link.share.key
     }
 
     fn request(&self) -> RequestId {

@@ -264,12 +264,20 @@ impl Drop for Charge {
 mod tests {
     use super::*;
     use crate::link::LinkKey;
+    use crate::share::Whole;
     use std::sync::Weak;
     use wire::message::ConnectionRole;
 
     fn link(key: u64) -> Arc<Link> {
         let address = "127.0.0.1:1".parse().unwrap();
-        Link::new(LinkKey(key), address, ConnectionRole::Main, Weak::new())
+        let share = Whole::default().share();
+        Link::new(
+            LinkKey(key),
+            address,
+            ConnectionRole::Main,
+            share,
+            Weak::new(),
+        )
     }
 
     #[test]

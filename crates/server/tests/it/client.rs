@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use wire::frame::{Frame, FrameKind};
+use wire::frame::{Class, Frame, FrameKind};
 use wire::identity::{Credential, Enrolment, JoinString, client_config, enrol_config, server_name};
 use wire::link::{self, Connection, LinkError};
 use wire::message::{
@@ -247,9 +247,19 @@ impl Client {
         steps: Vec<Step>,
         payload: Bytes,
     ) -> (Vec<Result<StepReply, FsError>>, Bytes) {
+        self.steps_of(Class::Metadata, steps, payload).await
+    }
+
+    async fn steps_of(
+        &mut self,
+        class: Class,
+        steps: Vec<Step>,
+        payload: Bytes,
+    ) -> (Vec<Result<StepReply, FsError>>, Bytes) {
         let id = self.new_id();
         let request = self.compound(steps);
         let mut request = frame(FrameKind::Request, id, &request);
+        request.class = class;
         request.payload = payload;
         self.send_frame(request).await;
         let (reply, payload) = self.reply(id).await.unwrap();
@@ -257,6 +267,15 @@ impl Client {
             panic!("{reply:?}")
         };
         (results, payload)
+    }
+
+    /// As [`Self::steps_with`], with the class of writes.
+    pub(crate) async fn write_steps(
+        &mut self,
+        steps: Vec<Step>,
+        payload: Bytes,
+    ) -> (Vec<Result<StepReply, FsError>>, Bytes) {
+        self.steps_of(Class::Write, steps, payload).await
     }
 
     /// One step.

@@ -174,6 +174,7 @@ async fn ten_thousand_unread_replies_cost_their_connection_and_no_more_memory_th
     if !is_root() {
         return;
     }
+    let _alone = MEMORY.lock().await;
     let world = World::new().await;
     std::fs::write(world.tree.join("big"), vec![7; 1 << 20]).unwrap();
     let mut witness = world.client().await;
@@ -280,7 +281,10 @@ async fn replies_with_data_that_are_never_settled_are_refused_beyond_a_bound() {
 }
 
 /// Resident memory of this process, in bytes.
-fn resident() -> u64 {
+/// Of tests that measure the memory of this process, one runs at a time.
+pub(crate) static MEMORY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+pub(crate) fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
     let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();

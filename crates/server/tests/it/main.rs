@@ -15,6 +15,7 @@ mod client;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod greedy;
 mod hostile;
 #[cfg(test)]
 mod leases;

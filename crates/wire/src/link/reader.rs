@@ -5,8 +5,10 @@ use crate::frame::{Frame, HEADER_BYTES, Header};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::Semaphore;
 
 /// Bytes asked of the socket at once for headers and bodies.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -24,6 +26,8 @@ pub struct FrameReader {
     bytes_read: u64,
     /// Whether the last frame had a large payload.
     was_large: bool,
+    /// Bytes of large payloads that may be read at once, with others.
+    room: Option<Arc<Semaphore>>,
 }
 
 impl FrameReader {
@@ -33,7 +37,15 @@ impl FrameReader {
             buffer: BytesMut::with_capacity(BUFFER_BYTES),
             bytes_read: 0,
             was_large: false,
+            room: None,
         }
+    }
+
+    /// From now on, a large payload is read only once there is room for it among all readers that
+    /// share this; its bytes are given back when it is complete. There must be room for the largest
+    /// one.
+    pub fn share_room(&mut self, room: Arc<Semaphore>) {
+        self.room = Some(room);
     }
 
     /// All bytes read from the socket so far.
@@ -123,6 +135,11 @@ impl FrameReader {
             let _ = self.buffer.split_to(bytes);
             return Ok(payload);
         }
+        let _room = match self.room.clone() {
+            // Nobody closes it.
+            Some(room) => room.acquire_many_owned(bytes as u32).await.ok(),
+            None => None,
+        };
         let mut payload = BytesMut::with_capacity(bytes);
         let buffered = self.buffer.len().min(bytes);
         payload.extend_from_slice(&self.buffer.split_to(buffered));
