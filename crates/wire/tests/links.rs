@@ -8,12 +8,14 @@ use bytes::Bytes;
 use sim::Random;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
 };
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use wire::frame::{Class, Frame, FrameError, FrameKind, HEADER_BYTES};
 use wire::identity::{Authority, ClientVerifier, client_config, server_config, server_name};
 use wire::link::{Connection, LinkError, accept, connect, over};
@@ -341,6 +343,32 @@ async fn a_frame_that_was_begun_must_be_complete_in_time_however_slowly_it_trick
         drop(reader);
     };
     tokio::join!(trickling, reading);
+}
+
+#[tokio::test(start_paused = true)]
+async fn halves_of_frames_take_no_more_room_than_their_readers_share() {
+    let large = frame(&mut Random::new(6), 0, 64 << 10);
+    let bytes = encoded(&large);
+    let room = Arc::new(Semaphore::new(100 << 10));
+    let reader = || {
+        let (raw, end) = duplex(2 * bytes.len());
+        let mut reader = over(end, SOMEWHERE).reader;
+        reader.share_room(room.clone());
+        (raw, reader)
+    };
+    let ((mut slow, mut first), (mut quick, mut second)) = (reader(), reader());
+    let (half, rest) = bytes.split_at(bytes.len() / 2);
+    slow.write_all(half).await.unwrap();
+    let first = tokio::spawn(async move { first.read().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    quick.write_all(&bytes).await.unwrap();
+    let second = tokio::spawn(async move { second.read().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!second.is_finished(), "there is room for one only");
+    slow.write_all(rest).await.unwrap();
+    assert_eq!(first.await.unwrap().unwrap(), large);
+    assert_eq!(second.await.unwrap().unwrap(), large);
+    assert_eq!(room.available_permits(), 100 << 10);
 }
 
 #[tokio::test(start_paused = true)]
