@@ -338,7 +338,8 @@ mod tests {
         let background = Background::default();
         let scrubs = Scrubs::start(&storage, &background, Some(14 * DAY)).unwrap();
         until("noted", || load(directory.path()).unwrap().len() == 1);
-        assert_eq!(states(&background), ["not read whole yet"]);
+        let unread = ["not read whole yet".to_owned()];
+        until("unread", || states(&background) == unread);
         scrubs.ask(store, None);
         let read = ["nothing is damaged".to_owned()];
         until("read", || states(&background) == read);
@@ -355,7 +356,7 @@ mod tests {
         save(directory.path(), &old).unwrap();
         let scrubs = Scrubs::start(&storage, &background, None).unwrap();
         thread::sleep(Duration::from_millis(50));
-        assert_eq!(states(&background), ["not read whole yet"]);
+        until("unread", || states(&background) == unread);
         drop(scrubs);
         assert_eq!(load(directory.path()).unwrap(), old);
     }
