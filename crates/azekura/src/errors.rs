@@ -113,6 +113,8 @@ codes! {
     ServerDisk = "AZ0305", "look at the server's log and at its disk";
     /// A bound of the server is reached.
     ServerLimit = "AZ0306", "remove what is not needed any more, or use another server";
+    /// The path of an export leads to another directory. Servers name it in a volume's state.
+    OtherDirectory = "AZ0307", "`azekura volume show ADDRESS/VOLUME` says what is there instead";
 
     /// A file or directory that does not exist.
     FileNotFound = "AZ0401", "";

@@ -65,9 +65,9 @@ pub const CONNECTION_REPLY_BYTES_MAX: usize = 32 << 20;
 /// Bytes of requests of one connection that a server has read and not yet carried out. A gigabit at
 /// 100 ms is 12 MB; the client's window is below that on each of its connections.
 pub const CONNECTION_REQUEST_BYTES_MAX: usize = 32 << 20;
-/// Bytes of replies that wait for the sockets of all connections of one credential: twice what a line
-/// of ten gigabits carries in 100 ms. Who reads nothing holds this much and no more, with however
-/// many sessions.
+/// Bytes of replies that wait for the sockets of all connections of one credential: twice what a
+/// line of ten gigabits carries in 100 ms. Who reads nothing holds this much and no more, with
+/// however many sessions.
 pub const CREDENTIAL_REPLY_BYTES_MAX: usize = 256 << 20;
 /// What of that a credential has in any case, whatever the others hold.
 pub const CREDENTIAL_REPLY_BYTES_ALWAYS: usize = 16 << 20;

@@ -14,6 +14,14 @@ pub enum ExportError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The path leads to another directory than the one that is known.
+    #[error("{} is not the directory that was exported: {what}", path.display())]
+    Another {
+        /// The directory as given.
+        path: PathBuf,
+        /// How that shows.
+        what: crate::Difference,
+    },
     /// The process lacks a capability without which it cannot act for its callers.
     #[error("acting for callers needs {capability}; run the server as root")]
     Privilege {

@@ -6,6 +6,7 @@ use crate::errno::fs_error;
 use crate::error::ExportError;
 use crate::file::{OpenFile, OpenOptions};
 use crate::hold::{Held, Holdings};
+use crate::identity::{Difference, RootIdentity};
 use crate::rich::{RichTree, Way, by_way, rights_to_open};
 use crate::seal::{HandleKey, Seal};
 use crate::stat::{Stat, stat};
@@ -17,7 +18,7 @@ use base::{
     VolumeId,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::path::DecInt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -32,6 +33,11 @@ const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
 
 /// An `O_PATH` descriptor of the inode itself, also of a symbolic link.
 pub(crate) const PIN_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// How the top of a tree is opened.
+const TOP_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
 
 /// `RESOLVE_BENEATH` reports a component that is renamed into another directory during the look-up
 /// like a mount point, so an answer that a look-up crosses file systems is believed at the third
@@ -61,6 +67,13 @@ impl ExportOptions {
     }
 }
 
+fn failed(path: &Path, error: Errno) -> ExportError {
+    ExportError::Open {
+        path: path.to_owned(),
+        source: error.into(),
+    }
+}
+
 /// A directory tree, served by handle. See the crate's head.
 ///
 /// Every method may be called from any number of threads at once, each with its own [`Worker`].
@@ -70,6 +83,7 @@ impl ExportOptions {
 pub struct Export {
     top: OwnedFd,
     root: Handle,
+    identity: RootIdentity,
     file_system: (u32, u32),
     /// The mount in which the top lies, as name_to_handle_at(2) numbers it.
     pub(crate) mount: u64,
@@ -88,12 +102,47 @@ impl Export {
     /// [`ExportError`] names what is missing: the directory, root's rights, or persistent handles.
     pub fn open(path: &Path, options: &ExportOptions) -> Result<Self, ExportError> {
         check_privileges()?;
-        let failed = |e: Errno| ExportError::Open {
+        let top = rustix::fs::open(path, TOP_FLAGS, Mode::empty());
+        Self::below(top.map_err(|e| failed(path, e))?, path, options)
+    }
+
+    /// As [`Self::open`], where `path` was a real one when the tree was first opened, without
+    /// symbolic links; and only if it is still that directory, as far as `known` says. A link is
+    /// followed if its end is that directory without doubt.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and [`ExportError::Another`].
+    pub fn open_known(
+        path: &Path,
+        options: &ExportOptions,
+        known: Option<&RootIdentity>,
+    ) -> Result<Self, ExportError> {
+        let another = |what| ExportError::Another {
             path: path.to_owned(),
-            source: e.into(),
+            what: match path.canonicalize() {
+                Ok(real) if real != path => Difference::Link(real),
+                _ => what,
+            },
         };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let top = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+        let links = match known.is_some_and(RootIdentity::is_certain) {
+            true => ResolveFlags::empty(),
+            false => ResolveFlags::NO_SYMLINKS,
+        };
+        check_privileges()?;
+        let resolve = links | ResolveFlags::NO_MAGICLINKS;
+        let top = rustix::fs::openat2(CWD, path, TOP_FLAGS, Mode::empty(), resolve);
+        let top = top.map_err(|e| match e {
+            Errno::LOOP => another(Difference::Directory),
+            other => failed(path, other),
+        })?;
+        let export = Self::below(top, path, options)?;
+        match known.and_then(|known| known.difference(&export.identity)) {
+            Some(what) => Err(another(what)),
+            None => Ok(export),
+        }
+    }
+
+    fn below(top: OwnedFd, path: &Path, options: &ExportOptions) -> Result<Self, ExportError> {
         // A file system can have handles and yet not find an inode by them.
         let (kernel, mount) = sys::name_to_handle_in(top.as_fd(), c".")
             .and_then(|(kernel, mount)| {
@@ -104,11 +153,13 @@ impl Export {
                 path: path.to_owned(),
                 source: e.into(),
             })?;
-        let file_system = stat(&top).map_err(|_| failed(Errno::IO))?.file_system;
+        let file_system = stat(&top).map_err(|_| failed(path, Errno::IO))?.file_system;
+        let identity = RootIdentity::of(top.as_fd(), &kernel).map_err(|e| failed(path, e))?;
         let seal = Seal::new(&options.key, options.volume);
         let descriptors_max = options.descriptors_max.min(raise_descriptor_limit() / 4);
         Ok(Self {
             root: seal.close(&kernel),
+            identity,
             top,
             file_system,
             mount,
@@ -124,6 +175,12 @@ impl Export {
     #[must_use]
     pub fn root(&self) -> &Handle {
         &self.root
+    }
+
+    /// Which directory the tree is, over restarts of the machine.
+    #[must_use]
+    pub fn identity(&self) -> &RootIdentity {
+        &self.identity
     }
 
     /// The top directory, for calls that concern the file system as a whole.

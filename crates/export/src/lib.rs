@@ -7,7 +7,8 @@
 //! authentication code (`seal`), so it survives renames and restarts of the server, never comes to
 //! mean another file, and cannot be made up. A component is looked up with `openat2`, which refuses
 //! symbolic links, magic links and mount points; `..` is not a [`base::Name`]. So there is nothing
-//! that a swapped symbolic link could redirect.
+//! that a swapped symbolic link could redirect. The one path that there is, the tree's own, is
+//! opened with the identity that the directory had ([`Export::open_known`]).
 //!
 //! **The kernel judges.** A thread takes on the caller's file system uid, gid and groups and gives
 //! up every capability a user does not have ([`Worker`]); then it makes the same system call that a
@@ -45,6 +46,7 @@
 //! | `directory` | paged listings |
 //! | `file` | open files: data, space, copies |
 //! | `hold` | inodes whose last name goes |
+//! | `identity` | which directory a tree is, over restarts |
 //! | `xattr` | extended attributes |
 //! | `rich` | files whose truth is a rich ACL |
 //! | `watch` | changes made by others |
@@ -62,6 +64,7 @@ mod error;
 mod export;
 mod file;
 mod hold;
+mod identity;
 mod namespace;
 mod rich;
 mod seal;
@@ -78,6 +81,7 @@ pub use error::ExportError;
 pub use export::{Export, ExportOptions};
 pub use file::{AllocateMode, OpenFile, OpenOptions, Written};
 pub use hold::Held;
+pub use identity::{Difference, NoIdentity, RootIdentity};
 pub use namespace::{Create, Created};
 pub use rich::{AclEdit, Explained, Grounds, Names, RichFigures};
 pub use seal::HandleKey;

@@ -141,6 +141,32 @@ fn handle_at(fd: BorrowedFd<'_>, name: &CStr, flags: c_int) -> Result<(KernelHan
     check(c_long::from(result)).map(|_| (handle, u64::from(mount.cast_unsigned())))
 }
 
+/// The UUID that the kernel says of a file system; `None` if it does not (before Linux 6.9, and of
+/// file systems without one).
+pub(crate) fn file_system_uuid(directory: BorrowedFd<'_>) -> Option<[u8; 16]> {
+    /// `FS_IOC_GETFSUUID`, which writes a `struct fsuuid2`: the length, and up to 16 bytes.
+    const GET: libc::c_ulong = 0x8011_1500;
+    let mut answer = [0_u8; 17];
+    // SAFETY: the call writes no more than the 17 bytes that its number says.
+    let result = unsafe { libc::ioctl(directory.as_raw_fd(), GET as _, answer.as_mut_ptr()) };
+    check(c_long::from(result)).ok()?;
+    let (len, uuid) = answer.split_first()?;
+    uuid.first_chunk().copied().filter(|_| *len == 16)
+}
+
+/// The UUID of an XFS, which says it also under older kernels.
+pub(crate) fn xfs_uuid(directory: BorrowedFd<'_>) -> Option<[u8; 16]> {
+    /// `XFS_IOC_FSGEOMETRY_V1`, which writes a `struct xfs_fsop_geom_v1` of 112 bytes.
+    const GET: libc::c_ulong = 0x8070_5864;
+    /// Before the UUID stand eight words of 4 bytes and four of 8.
+    const UUID_AT: usize = 64;
+    let mut answer = [0_u8; 112];
+    // SAFETY: the call writes no more than the 112 bytes that its number says.
+    let result = unsafe { libc::ioctl(directory.as_raw_fd(), GET as _, answer.as_mut_ptr()) };
+    check(c_long::from(result)).ok()?;
+    answer[UUID_AT..].first_chunk().copied()
+}
+
 /// Opens the inode with this handle in the file system that `mount` lies in. Needs
 /// `CAP_DAC_READ_SEARCH` in the calling thread.
 pub(crate) fn open_by_handle(

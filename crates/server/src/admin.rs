@@ -5,7 +5,7 @@ use crate::core::{Core, Ending};
 use crate::data::{ParallelRecord, VolumePlace, VolumeRecord, new_volume_id};
 use crate::rich;
 use crate::tree::{self, Parallel, Tree};
-use crate::volume::summary;
+use crate::volume::{Volume, summary};
 use base::StoreId;
 use base::limits::{
     ADMIN_TEXT_BYTES_MAX, CREDENTIALS_PER_REPLY_MAX, JOIN_SECONDS_MAX, LAYOUT_COLUMNS_MAX,
@@ -162,6 +162,7 @@ fn create_volume(core: &Arc<Core>, name: &str, kind: &VolumeKind, dry_run: bool)
             path: check_path(core.data.path(), Path::new(path))?,
             read_only: *read_only,
             rich: false,
+            root: None,
         },
         VolumeKind::Parallel { unit_log2, width } => {
             VolumePlace::Parallel(check_layout(core, *unit_log2, *width)?)
@@ -177,16 +178,19 @@ fn create_volume(core: &Arc<Core>, name: &str, kind: &VolumeKind, dry_run: bool)
     while !core.volumes.is_free(id) {
         id = new_volume_id();
     }
-    let record = VolumeRecord {
+    let mut record = VolumeRecord {
         id,
         name: name.to_owned(),
         place,
     };
     let ground = core.ground();
-    if let VolumePlace::Export { .. } = &record.place {
+    if let VolumePlace::Export { .. } = record.place {
         // Opened before it is recorded: what cannot be served is refused now, with its reason.
-        let opened = crate::volume::Volume::open(&record, &ground);
-        opened.map_err(|e| invalid(e.to_string()))?;
+        let opened = Volume::open(&record, &ground);
+        let opened = opened.map_err(|e| invalid(e.to_string()))?;
+        if let VolumePlace::Export { root, .. } = &mut record.place {
+            *root = opened.root().cloned();
+        }
     }
     if !dry_run {
         core.registry()
@@ -201,13 +205,30 @@ fn create_volume(core: &Arc<Core>, name: &str, kind: &VolumeKind, dry_run: bool)
 }
 
 /// Begins the background work of a volume.
-pub(crate) fn begin(core: &Arc<Core>, volume: &Arc<crate::volume::Volume>) {
+pub(crate) fn begin(core: &Arc<Core>, volume: &Arc<Volume>) {
     match &volume.tree {
-        Tree::Export(_) => crate::watch::start(core, volume),
+        Tree::Export(_) => {
+            note_root(core, volume);
+            crate::watch::start(core, volume);
+        }
         Tree::Parallel(_) => {
             let task = core.background.add(format!("chores {}", volume.name));
             tree::start(task, volume);
         }
+    }
+}
+
+/// Notes which directory an export is, if that is new: of a volume that was made before it was
+/// noted, and of a file system in memory, which is another one after each start of the machine.
+/// Then those of all exports are noted at once.
+fn note_root(core: &Core, volume: &Volume) {
+    let mut registry = core.registry();
+    let record = registry.volume(&volume.name).map(|record| &record.place);
+    if let Some(VolumePlace::Export { root, .. }) = record
+        && root.as_ref() != volume.root()
+        && let Err(error) = registry.note_roots(core.volumes.roots())
+    {
+        tracing::warn!(%error, "which directories the exports are is not noted");
     }
 }
 

@@ -15,7 +15,9 @@ use crate::memory::Arrival;
 use crate::pending::PendingPlace;
 use crate::pool::Turn;
 use crate::session::Session;
-use crate::steps::{Execution, Incoming, Waited, changes, payload_bytes, reply_estimate};
+use crate::steps::{
+    BytesPermits, Execution, Incoming, Waited, changes, payload_bytes, reply_estimate,
+};
 use crate::storage::ObjectIncoming;
 use base::RequestId;
 use base::limits::{FRAME_TIME_MAX, HANDSHAKE_TIME_MAX, WARM_BYTES_MAX};
@@ -500,9 +502,7 @@ impl Receiver {
         if payload_bytes(&compound) != Some(frame.payload.len()) {
             return Err(Farewell::Protocol.into());
         }
-        let own = take(&self.core, self.link.request_bytes.clone(), bytes, batch).await?;
-        let shared = self.link.share.request_bytes.clone();
-        let shared = take(&self.core, shared, bytes, batch).await?;
+        let bytes_permits = room_for(&self.core, &self.link, bytes, batch).await?;
         let settled = compound.settled.clone();
         let remembered = changes(&compound);
         let mut incoming = Incoming {
@@ -514,7 +514,7 @@ impl Receiver {
             arrived,
             compound,
             payload: frame.payload,
-            bytes_permits: Some((own, shared)),
+            bytes_permits: Some(bytes_permits),
         };
         if remembered {
             let reply_bytes = reply_estimate(incoming.compound.steps.iter());
@@ -696,6 +696,18 @@ fn is_for_servers(request: &Request) -> bool {
             | Request::Cluster(_)
             | Request::Admin(AdminRequest::CredentialList { .. })
     )
+}
+
+/// Room for the bytes of a request, of the connection and of its credential.
+async fn room_for(
+    core: &Core,
+    link: &Link,
+    bytes: usize,
+    batch: &mut Vec<Turn>,
+) -> Result<BytesPermits, End> {
+    let own = take(core, link.request_bytes.clone(), bytes, batch).await?;
+    let shared = take(core, link.share.request_bytes.clone(), bytes, batch).await?;
+    Ok((own, shared))
 }
 
 /// Takes permits; while it waits for them, what has been read so far goes to work.

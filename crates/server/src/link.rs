@@ -2,8 +2,8 @@
 //!
 //! Replies wait here, ordered by class, until the connection's writer takes them. Two bounds hold
 //! memory: a request takes a permit before it is read further than its header allows, and a reply's
-//! bytes are charged to the connection and to its credential's [`Share`] before the request is begun
-//! ([`ReplyBytes`]); a peer that does not read stalls its own requests and nobody else's.
+//! bytes are charged to the connection and to its credential's [`Share`] before the request is
+//! begun ([`ReplyBytes`]); a peer that does not read stalls its own requests and nobody else's.
 
 use crate::pool::Pool;
 use crate::share::Share;

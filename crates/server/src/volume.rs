@@ -18,8 +18,9 @@ use crate::rich::{Audit, LocalNames};
 use crate::tree::{NamesPlace, Parallel, ParallelError, Tree};
 use base::limits::{ADMIN_TEXT_BYTES_MAX, HANDLE_BYTES_MAX};
 use base::{FsError, Handle, VolumeId};
-use export::{Export, ExportError, ExportOptions};
+use export::{Difference, Export, ExportError, ExportOptions, RootIdentity};
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::runtime::Handle as Runtime;
@@ -41,9 +42,26 @@ pub(crate) fn tag(id: VolumeId) -> Tag {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VolumeError {
     #[error(transparent)]
-    Export(#[from] ExportError),
+    Export(ExportError),
+    /// What is wrong stands first: a list of volumes shows the beginning.
+    #[error(
+        "AZ0307: {what}; this is not the directory that was exported as {}; put that one back \
+         there and restart the server, or, if this one is meant, delete the volume and create it \
+         anew (azekura volume delete, azekura volume create --export)",
+        path.display()
+    )]
+    Another { path: PathBuf, what: Difference },
     #[error(transparent)]
     Parallel(#[from] ParallelError),
+}
+
+impl From<ExportError> for VolumeError {
+    fn from(error: ExportError) -> Self {
+        match error {
+            ExportError::Another { path, what } => Self::Another { path, what },
+            other => Self::Export(other),
+        }
+    }
 }
 
 /// What volumes are opened with.
@@ -89,9 +107,10 @@ impl Volume {
                 path,
                 read_only,
                 rich,
+                root,
             } => {
                 let options = ExportOptions::new(record.id, data.handle_key.clone());
-                let export = Export::open(path, &options)?;
+                let export = Export::open_known(path, &options, root.as_ref())?;
                 export.set_names(Arc::new(LocalNames));
                 export.set_rich(*rich);
                 let mut volume = Self::serve(record, Tree::Export(export), *read_only);
@@ -124,6 +143,14 @@ impl Volume {
             has_poisoned: AtomicBool::new(false),
             flush_failed: Mutex::default(),
             audit: None,
+        }
+    }
+
+    /// Of an export: which directory it is.
+    pub(crate) fn root(&self) -> Option<&RootIdentity> {
+        match &self.tree {
+            Tree::Export(export) => Some(export.identity()),
+            Tree::Parallel(_) => None,
         }
     }
 
@@ -276,6 +303,13 @@ impl Volumes {
             .values()
             .filter_map(|s| s.volume.clone().ok())
             .collect()
+    }
+
+    /// Which directories the exports are that are served.
+    pub(crate) fn roots(&self) -> HashMap<VolumeId, RootIdentity> {
+        let volumes = self.list().into_iter();
+        let root = |volume: Arc<Volume>| Some((volume.id, volume.root()?.clone()));
+        volumes.filter_map(root).collect()
     }
 
     /// Whether files of one of them lie in stores.

@@ -1,4 +1,5 @@
-//! A server one of whose stores is not there, or there in an older state.
+//! A server one of whose stores is not there, or there in an older state; exports whose path leads
+//! elsewhere.
 
 use crate::checks::{fails, json};
 use crate::common::{Scene, obstacle, text};
@@ -423,4 +424,136 @@ fn look_after(scene: &Scene, store: &Path, round: u64) {
         _ => return,
     }
     .ok();
+}
+
+/// An ext4 in a file of the scene, mounted beside it. Taken off at the end.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn new(scene: &Scene) -> Option<Self> {
+        let (image, path) = (scene.path("image"), scene.path("disk"));
+        File::create(&image).unwrap().set_len(32 << 20).unwrap();
+        fs::create_dir(&path).unwrap();
+        let disk = Self(path);
+        let made = Command::new("mkfs.ext4")
+            .args(["-q", "-F"])
+            .arg(&image)
+            .status();
+        if !made.is_ok_and(|status| status.success()) || !disk.mount(&image) {
+            println!("skipped: no ext4 in a loop device here");
+            return None;
+        }
+        Some(disk)
+    }
+
+    fn mount(&self, image: &Path) -> bool {
+        let mut mount = Command::new("mount");
+        let status = mount.args(["-o", "loop"]).arg(image).arg(&self.0).status();
+        status.is_ok_and(|status| status.success())
+    }
+
+    fn umount(&self, options: &[&str]) -> bool {
+        let status = Command::new("umount").args(options).arg(&self.0).status();
+        status.is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.umount(&["-ql"]);
+    }
+}
+
+/// What keeps each volume from being served.
+fn troubles(scene: &Scene) -> Vec<(String, Option<String>)> {
+    let list = json(scene.azekura(&["volume", "list", scene.address(), "--json"]));
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    let trouble =
+        |volume: &serde_json::Value| (text(&volume["name"]).unwrap(), text(&volume["trouble"]));
+    list["volumes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(trouble)
+        .collect()
+}
+
+#[test]
+fn an_export_whose_path_leads_elsewhere_is_not_served() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let Some(disk) = Disk::new(&scene) else {
+        return;
+    };
+    let (other, away) = (scene.path("other"), scene.path("away"));
+    fs::create_dir(&other).unwrap();
+    let volume = |name: &str| format!("{}/{name}", scene.address());
+    let (on_disk, linked) = (volume("disk"), volume("other"));
+    for (volume, path) in [(&on_disk, &disk.0), (&linked, &other)] {
+        let create = ["volume", "create", volume, "--export", text(path)];
+        scene.azekura(&create).ok();
+    }
+    fs::write(scene.path("hello"), "hello").unwrap();
+    let near = scene.mount_volume(&linked, "near", &["--timeout", "60s"]);
+    fs::write(near.join("file"), "mine").unwrap();
+
+    scene.end(Signal::TERM);
+    assert!(disk.umount(&[]));
+    fs::rename(&other, &away).unwrap();
+    std::os::unix::fs::symlink("/etc", &other).unwrap();
+    scene.start();
+    let found = troubles(&scene);
+    let begins = |at: usize, with: &str| found[at].1.as_ref().unwrap().starts_with(with);
+    assert!(begins(0, "AZ0307: another "), "{found:?}");
+    assert!(
+        begins(1, "AZ0307: a symbolic link leads to /etc"),
+        "{found:?}"
+    );
+    assert_eq!(found[2].1, None, "the rest is served");
+    let shown = scene.azekura(&["volume", "show", &linked]).ok();
+    assert!(shown.contains("azekura volume delete"), "{shown}");
+    assert!(
+        scene
+            .azekura(&["status", scene.address()])
+            .ok()
+            .contains("AZ0307")
+    );
+    assert!(scene.log().contains("AZ0307"), "{}", scene.log());
+    let target = format!("{on_disk}:/hello");
+    fails(&scene.azekura(&["cp", "hello", &target]), "AZ0404");
+    assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 0);
+    fails(&scene.azekura(&["ls", &linked]), "AZ0404");
+    is_io_error(fs::read(near.join("passwd")));
+
+    scene.end(Signal::TERM);
+    assert!(disk.mount(&scene.path("image")));
+    fs::remove_file(&other).unwrap();
+    fs::rename(&away, &other).unwrap();
+    scene.start();
+    assert!(
+        troubles(&scene)
+            .iter()
+            .all(|(_, trouble)| trouble.is_none())
+    );
+    scene.azekura(&["cp", "hello", &target]).ok();
+    assert_eq!(fs::read(disk.0.join("hello")).unwrap(), b"hello");
+    assert_eq!(fs::read(near.join("file")).unwrap(), b"mine");
+    the_new_one_is_meant(&mut scene, &disk, &on_disk);
+}
+
+/// An administrator says that the directory that is there now is the one to be served.
+fn the_new_one_is_meant(scene: &mut Scene, disk: &Disk, volume: &str) {
+    scene.end(Signal::TERM);
+    assert!(disk.umount(&[]));
+    scene.start();
+    fails(&scene.azekura(&["ls", volume]), "AZ0404");
+    scene.azekura(&["volume", "delete", volume]).ok();
+    let create = ["volume", "create", volume, "--export", text(&disk.0)];
+    scene.azekura(&create).ok();
+    scene
+        .azekura(&["cp", "hello", &format!("{volume}:/new")])
+        .ok();
+    assert!(disk.0.join("new").exists());
 }

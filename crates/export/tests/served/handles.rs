@@ -3,7 +3,8 @@
 use crate::common::{Mounted, Served, StopAtEnd, eventually, is_root, name, options, shell};
 use base::{FileKind, FsError, Handle, Principal, VolumeId};
 use export::{
-    Access, Export, ExportError, ExportOptions, HandleKey, OpenOptions, RenameMode, Worker,
+    Access, Difference, Export, ExportError, ExportOptions, HandleKey, OpenOptions, RenameMode,
+    RootIdentity, Worker,
 };
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -530,6 +531,78 @@ fn a_tree_whose_top_is_gone_answers_with_errors() {
         matches!(no_handles, Some(ExportError::Handles { .. })),
         "{no_handles:?}"
     );
+}
+
+#[test]
+fn a_tree_is_known_again_after_a_remount_and_another_one_is_not_taken_for_it() {
+    if !is_root() {
+        return;
+    }
+    let kinds = [
+        ("mkfs.ext4", vec!["-q", "-F"], 32 << 20),
+        ("mkfs.xfs", vec!["-q"], 320 << 20),
+        ("mkfs.btrfs", vec!["-q"], 128 << 20),
+    ];
+    for (mkfs, arguments, bytes) in kinds {
+        let make = || Mounted::image(mkfs, &arguments, bytes, "rw");
+        let (Some(mounted), Some(other)) = (make(), make()) else {
+            continue;
+        };
+        let open = |path: &Path, known| Export::open_known(path, &options(), known);
+        let export = open(&mounted.path, None).expect("exportable");
+        let known: RootIdentity = export.identity().to_string().parse().expect("its text");
+        let handle = export.root().clone();
+        drop(export);
+        mounted.remount();
+        let again = open(&mounted.path, Some(&known)).expect("the same");
+        assert_eq!((again.root(), again.identity()), (&handle, &known));
+        let what = |path: &Path| match open(path, Some(&known)).err() {
+            Some(ExportError::Another { what, .. }) => what,
+            other => panic!("{mkfs}: {other:?}"),
+        };
+        // The same inode number there.
+        assert_eq!(what(&other.path), Difference::FileSystem, "{mkfs}");
+        let below = mounted.path.join("below");
+        std::fs::create_dir(&below).unwrap();
+        assert_eq!(what(&below), Difference::Directory, "{mkfs}");
+        let link = mounted.path.join("link");
+        std::os::unix::fs::symlink(&below, &link).unwrap();
+        assert_eq!(what(&link), Difference::Link(below), "{mkfs}");
+    }
+}
+
+#[test]
+fn a_tree_in_memory_is_known_by_its_kind_and_no_link_leads_there() {
+    let Some(mounted) = is_root().then(|| Mounted::tmpfs(1 << 20)).flatten() else {
+        return;
+    };
+    let open = |path: &Path, known| Export::open_known(path, &options(), known);
+    let known = open(&mounted.path, None)
+        .expect("exportable")
+        .identity()
+        .clone();
+    let other = Mounted::tmpfs(1 << 20).expect("as the first");
+    open(&other.path, Some(&known)).expect("as after a start of the machine");
+    let below = mounted.path.join("below");
+    std::fs::create_dir(&below).unwrap();
+    let link = other.path.join("link");
+    std::os::unix::fs::symlink(&mounted.path, &link).unwrap();
+    for known in [Some(&known), None] {
+        let refused = open(&link, known).err();
+        let what = Difference::Link(mounted.path.clone());
+        assert!(
+            matches!(&refused, Some(ExportError::Another { what: w, .. }) if *w == what),
+            "{refused:?}"
+        );
+    }
+    let refused = open(&below, Some(&known)).err();
+    assert!(matches!(
+        refused,
+        Some(ExportError::Another {
+            what: Difference::Directory,
+            ..
+        })
+    ));
 }
 
 #[test]

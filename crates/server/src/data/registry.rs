@@ -6,8 +6,9 @@ use super::list::{Line, Lists, plain};
 use super::{DataError, from_hex, random, to_hex};
 use base::VolumeId;
 use base::limits::{CREDENTIALS_MAX, VOLUMES_MAX, VOLUMES_TEXT_BYTES_MAX};
+use export::RootIdentity;
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
@@ -40,6 +41,8 @@ pub(crate) enum VolumePlace {
         read_only: bool,
         /// Whether files can have rich ACLs.
         rich: bool,
+        /// Which directory it is; nothing yet, of one made before this was noted.
+        root: Option<RootIdentity>,
     },
     /// Names here, contents in stores.
     Parallel(ParallelRecord),
@@ -74,6 +77,8 @@ struct VolumeEntry {
     read_only: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     rich: bool,
+    /// Of an export: which directory it is.
+    root: Option<String>,
     /// Of a parallel volume.
     unit_log2: Option<u8>,
     width: Option<u16>,
@@ -86,6 +91,10 @@ impl VolumeEntry {
                 path: PathBuf::from(path),
                 read_only: self.read_only,
                 rich: self.rich,
+                root: match self.root {
+                    Some(text) => Some(text.parse().ok()?),
+                    None => None,
+                },
             },
             (None, Some(unit_log2), Some(width)) if unit_log2 < 64 && width > 0 => {
                 VolumePlace::Parallel(ParallelRecord { unit_log2, width })
@@ -101,16 +110,18 @@ impl VolumeEntry {
 
     fn of(record: &VolumeRecord) -> Self {
         let (mut path, mut read_only, mut is_rich) = (None, false, false);
-        let (mut unit_log2, mut width) = (None, None);
+        let (mut directory, mut unit_log2, mut width) = (None, None, None);
         match &record.place {
             VolumePlace::Export {
                 path: at,
                 read_only: is_read_only,
                 rich,
+                root,
             } => {
                 path = Some(at.to_string_lossy().into_owned());
                 read_only = *is_read_only;
                 is_rich = *rich;
+                directory = root.as_ref().map(ToString::to_string);
             }
             VolumePlace::Parallel(parallel) => {
                 unit_log2 = Some(parallel.unit_log2);
@@ -123,6 +134,7 @@ impl VolumeEntry {
             path,
             read_only,
             rich: is_rich,
+            root: directory,
             unit_log2,
             width,
         }
@@ -356,6 +368,29 @@ impl Registry {
             }
         }
         Ok(written?)
+    }
+
+    /// Notes which directories exports are, of those for which that is something new.
+    pub(crate) fn note_roots(
+        &mut self,
+        mut roots: HashMap<VolumeId, RootIdentity>,
+    ) -> Result<(), DataError> {
+        let before = self.volumes.clone();
+        for volume in &mut self.volumes {
+            if let VolumePlace::Export { root, .. } = &mut volume.place
+                && let Some(found) = roots.remove(&volume.id)
+            {
+                *root = Some(found);
+            }
+        }
+        if self.volumes == before {
+            return Ok(());
+        }
+        let written = self.write_volumes();
+        if written.is_err() {
+            self.volumes = before;
+        }
+        written
     }
 
     fn write_volumes(&self) -> Result<(), DataError> {

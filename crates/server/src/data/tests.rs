@@ -105,6 +105,7 @@ fn damage_is_noticed_in_every_byte_and_named() {
             path: PathBuf::from("/srv"),
             read_only: false,
             rich: false,
+            root: None,
         },
     };
     let (open, mut registry) = DataDirectory::open(&path).unwrap();
@@ -131,6 +132,65 @@ fn damage_is_noticed_in_every_byte_and_named() {
 }
 
 #[test]
+fn a_start_notes_which_directory_an_older_export_is_and_serves_no_other() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: exports need root");
+    }
+    let (parent, path) = fresh();
+    let export = parent.path().canonicalize().unwrap().join("export");
+    std::fs::create_dir(&export).unwrap();
+    DataDirectory::init(&path).unwrap();
+    let record = VolumeRecord {
+        id: new_volume_id(),
+        name: "lab".to_owned(),
+        place: VolumePlace::Export {
+            path: export.clone(),
+            read_only: false,
+            rich: false,
+            root: None,
+        },
+    };
+    let (open, mut registry) = DataDirectory::open(&path).unwrap();
+    registry.add_volume(record.clone()).unwrap();
+    drop(open);
+    let text = || std::fs::read_to_string(path.join("volumes.toml")).unwrap();
+    assert!(!text().contains("root"), "as of an older program");
+    assert_eq!(trouble_in_a_run(&path), None);
+    let noted = text();
+    assert!(noted.contains("root = \"type="), "{noted}");
+    // Put away, so that the new one cannot have its inode.
+    let away = export.with_file_name("away");
+    std::fs::rename(&export, &away).unwrap();
+    std::fs::create_dir(&export).unwrap();
+    let trouble = trouble_in_a_run(&path).expect("another directory");
+    let begin = "AZ0307: another directory is there; this is not the directory";
+    assert!(trouble.starts_with(begin), "{trouble}");
+    std::fs::remove_dir(&export).unwrap();
+    std::os::unix::fs::symlink("/etc", &export).unwrap();
+    let trouble = trouble_in_a_run(&path).expect("another directory");
+    let begin = "AZ0307: a symbolic link leads to /etc; ";
+    assert!(trouble.starts_with(begin), "{trouble}");
+    // The same one by another way.
+    std::fs::remove_file(&export).unwrap();
+    std::os::unix::fs::symlink(&away, &export).unwrap();
+    assert_eq!(trouble_in_a_run(&path), None);
+    assert_eq!(text(), noted);
+}
+
+/// What keeps the first volume from being served.
+fn trouble_in_a_run(path: &Path) -> Option<String> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let server = crate::Server::start(crate::ServerConfig::new(path, address));
+        let server = server.await.unwrap();
+        let trouble = server.core().volumes.summaries().remove(0).trouble;
+        server.shutdown().await;
+        trouble
+    })
+}
+
+#[test]
 fn whether_a_volume_has_rich_acls_is_durable_when_it_is_said() {
     let (_parent, path) = fresh();
     DataDirectory::init(&path).unwrap();
@@ -141,6 +201,7 @@ fn whether_a_volume_has_rich_acls_is_durable_when_it_is_said() {
             path: PathBuf::from("/srv"),
             read_only: false,
             rich: false,
+            root: None,
         },
     };
     let is_rich = |registry: &crate::data::Registry| match registry.volumes()[0].place {

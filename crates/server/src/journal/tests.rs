@@ -35,6 +35,7 @@ impl World {
                 path: tree.clone(),
                 read_only: false,
                 rich: false,
+                root: None,
             },
         };
         let volumes = Volumes::default();

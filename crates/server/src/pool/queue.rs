@@ -21,11 +21,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 use wire::frame::Class;
 
-/// How many more nanoseconds of the threads' time a credential may have had than the one that has had least,
-/// and still go first with what is more urgent. A few requests of the longest kind.
+/// How many more nanoseconds of the threads' time a credential may have had than the one that has
+/// had least, and still go first with what is more urgent. A few requests of the longest kind.
 const AHEAD_MAX: u64 = 10_000_000;
-/// What a request is taken to need until it is known, in nanoseconds: a look-up. So those that begin at the same
-/// moment are not all of one credential.
+/// What a request is taken to need until it is known, in nanoseconds: a look-up. So those that
+/// begin at the same moment are not all of one credential.
 const EXPECTED: u64 = 50_000;
 
 /// What the queue must know of an element.

@@ -55,7 +55,7 @@ use wire::message::{
 const SMALL_REPLY_BYTES: usize = 1024;
 
 /// Room for a request's bytes, of its connection and of its credential.
-type BytesPermits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+pub(crate) type BytesPermits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// A request as it came.
 pub(crate) struct Incoming {
@@ -667,6 +667,8 @@ impl Execution {
     }
 
     fn reply(mut self: Box<Self>) {
+        // What was removed leaves its space before that is said: who hears it may want to fill it.
+        self.held.clear();
         let micros = u32::try_from(self.arrived.elapsed().as_micros()).unwrap_or(u32::MAX);
         let results = std::mem::take(&mut self.results);
         let reply = Reply::Files(CompoundReply {

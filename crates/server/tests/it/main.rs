@@ -16,6 +16,7 @@ mod client;
 mod files;
 #[cfg(test)]
 mod greedy;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod leases;
