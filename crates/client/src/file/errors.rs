@@ -8,9 +8,13 @@
 //! | who | hears of | and then |
 //! |---|---|---|
 //! | write | what happened since the open, once | fsync tells it again |
-//! | close | what fsync would tell | fsync tells it again |
+//! | close | what happened since the open, until an fsync tells it | fsync tells it again |
 //! | fsync | what happened since its last fsync; before it, if no fsync told it | is at peace |
 //! | sync of the volume | what nobody was told of | is at peace |
+//!
+//! So a close by somebody who came later does not fail for what others have lost, though an fsync
+//! does, if no fsync has told it. When the file has been emptied, who comes later does not hear any
+//! more of what was lost of its contents before.
 
 use base::{FsError, OpenId};
 use std::collections::HashMap;
@@ -19,6 +23,7 @@ use std::collections::HashMap;
 #[derive(Clone, Copy, Debug)]
 struct Told {
     by_fsync: u64,
+    by_close: u64,
     by_write: u64,
 }
 
@@ -58,6 +63,7 @@ impl Errors {
         let unseen = self.count > 0 && !self.seen;
         let told = Told {
             by_fsync: self.count - u64::from(unseen),
+            by_close: self.count,
             by_write: self.count,
         };
         self.opens.insert(open, told);
@@ -66,6 +72,20 @@ impl Errors {
     /// An open ends.
     pub fn on_close(&mut self, open: OpenId) {
         self.opens.remove(&open);
+    }
+
+    /// The file has been emptied after there had been `count` errors: what was lost of it is not
+    /// missing any more. Who has had it open when it was lost still hears of it, and if there have
+    /// been others since, everybody of all.
+    pub fn on_emptied(&mut self, count: u64) {
+        if self.count != count {
+            return;
+        }
+        self.seen = true;
+        let came_later = self.opens.values_mut().filter(|told| told.by_close == count);
+        for told in came_later {
+            told.by_fsync = count;
+        }
     }
 
     /// What happened after there had been `count` errors.
@@ -80,10 +100,10 @@ impl Errors {
     #[must_use]
     pub fn waits_for(&self, open: OpenId) -> bool {
         let told = self.opens.get(&open);
-        told.is_some_and(|told| told.by_fsync < self.count)
+        told.is_some_and(|told| told.by_close < self.count)
     }
 
-    /// For a close: what an open has not been told by fsync.
+    /// For a close: what happened since the open, and it has not been told by fsync.
     ///
     /// # Errors
     /// Just that.
@@ -126,6 +146,7 @@ impl Errors {
         let waits = told.by_fsync < self.count;
         *told = Told {
             by_fsync: self.count,
+            by_close: self.count,
             by_write: self.count,
         };
         self.seen |= waits;
@@ -185,6 +206,35 @@ mod tests {
         assert_eq!(errors.take(Some(B)), FULL);
         errors.on_open(A);
         assert_eq!(errors.take(Some(A)), Ok(()));
+    }
+
+    #[test]
+    fn a_later_open_is_closed_in_peace_though_its_fsync_tells() {
+        let mut errors = Errors::default();
+        errors.on_open(A);
+        errors.record(FsError::NoSpace);
+        errors.on_open(B);
+        assert_eq!([errors.look(B), errors.look(A)], [Ok(()), FULL]);
+        errors.record(FsError::NoSpace);
+        assert_eq!([errors.look(B), errors.look(B)], [FULL, FULL], "its own");
+        assert_eq!([errors.take(Some(B)), errors.look(B)], [FULL, Ok(())]);
+    }
+
+    #[test]
+    fn who_comes_after_what_was_lost_is_at_peace_when_the_file_is_emptied() {
+        let mut errors = Errors::default();
+        errors.on_open(A);
+        errors.record(FsError::NoSpace);
+        // Who empties has opened before.
+        errors.on_open(B);
+        errors.on_emptied(0);
+        errors.on_emptied(errors.count());
+        let late = OpenId(3);
+        errors.on_open(late);
+        assert_eq!([errors.take(Some(B)), errors.take(Some(late))], [Ok(()); 2]);
+        assert_eq!(errors.take(Some(A)), FULL, "it was open then");
+        errors.record(FsError::Io);
+        assert_eq!(errors.take(Some(late)), Err(FsError::Io));
     }
 
     #[test]

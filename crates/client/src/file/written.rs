@@ -463,6 +463,30 @@ impl Written {
         if is_last { self.newest.take() } else { None }
     }
 
+    /// The server has no room for a piece that is under way. Whether it may be tried again: once.
+    /// Until [`Self::try_again`] it counts as under way, so that nothing overtakes it, but in no
+    /// request.
+    pub fn on_no_room(&mut self, id: u64) -> bool {
+        let Some(piece) = self.pieces.get_mut(&id) else {
+            return false;
+        };
+        if !matches!(piece.state, PieceState::Sent(_)) || piece.last_try {
+            return false;
+        }
+        piece.last_try = true;
+        piece.sending = 0;
+        piece.request = None;
+        true
+    }
+
+    /// There may be room now for a piece of [`Self::on_no_room`].
+    pub fn try_again(&mut self, id: u64) {
+        let piece = self.pieces.get_mut(&id);
+        if let Some(piece) = piece.filter(|piece| matches!(piece.state, PieceState::Sent(_))) {
+            piece.state = PieceState::Waiting;
+        }
+    }
+
     /// A piece could not be stored; its data is lost and the error will be reported.
     pub fn on_failed(&mut self, id: u64, error: FsError) {
         self.forget(id);

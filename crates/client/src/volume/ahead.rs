@@ -370,6 +370,7 @@ impl Volume {
             step,
             contents,
             permits,
+            again: false,
         })
     }
 

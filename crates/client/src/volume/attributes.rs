@@ -131,6 +131,7 @@ impl Volume {
             // Written data must land before the size, and before a time that it would overwrite.
             self.drain(node, file).await?;
         }
+        let errors = file.as_ref().map(|file| file.lock().written.errors.count());
         let size = change.size;
         let open = if size.is_some() {
             self.open_used(open)
@@ -149,8 +150,13 @@ impl Volume {
             }
             _ => self.step(who, step).await?,
         };
-        if let (Some(file), Some(_)) = (&file, size) {
-            let freed = file.lock().distrust();
+        if let (Some(file), Some(size), Some(errors)) = (&file, size, errors) {
+            let mut state = file.lock();
+            let freed = state.distrust();
+            if size == 0 {
+                state.written.errors.on_emptied(errors);
+            }
+            drop(state);
             self.budget().on_freed(file.account, freed);
         }
         self.end_verdicts(node);
@@ -298,7 +304,7 @@ impl Volume {
     ) -> Result<(), FsError> {
         self.settle_before_change(node).await;
         self.end_verdicts(node);
-        let outcome = self.step(who, step).await;
+        let outcome = self.step_with_room(who, step).await;
         if let Some(known) = self.nodes().get_mut(node) {
             known.xattrs.clear();
             known.end_verdicts();

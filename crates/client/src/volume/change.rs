@@ -57,7 +57,7 @@ impl Volume {
             exclusive,
             open: Some((open, access, truncate)),
         };
-        let (reply, response) = self.step(who, step).await?;
+        let (reply, response) = self.step_with_room(who, step).await?;
         let is_new = matches!(reply, StepReply::Created { new: true, .. });
         let view = self.take_created(*parent, name, reply, &response)?;
         if is_new {
@@ -149,7 +149,7 @@ impl Volume {
         name: &Name,
         step: Step,
     ) -> Result<View, FsError> {
-        let (reply, response) = self.step(who, step).await?;
+        let (reply, response) = self.step_with_room(who, step).await?;
         self.take_created(parent, name, reply, &response)
     }
 

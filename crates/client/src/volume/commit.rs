@@ -5,6 +5,7 @@
 //! ([`Volume::replay`]). Before others may change a file, it is committed
 //! ([`Volume::commit_stored`]), so that this never undoes what they do.
 
+use super::freeing::Moment;
 use super::{Volume, WRITE_MEMORY_UNIT};
 use crate::cache::{Node, NodeId};
 use crate::clock::now;
@@ -29,6 +30,7 @@ const RECALL_COMMITS_MAX: usize = 8;
 /// A piece that has gone together with a commit.
 struct Sent {
     id: u64,
+    moment: Moment,
     /// What the commit covers, that piece included if it is stored.
     covered: Covered,
 }
@@ -123,7 +125,13 @@ impl Volume {
             };
             let (write, call) = self.write_step(&handle, piece);
             let covered = state.written.with(id);
-            (Sent { id, covered }, write, call)
+            let moment = self.freeing.moment();
+            let sent = Sent {
+                id,
+                moment,
+                covered,
+            };
+            (sent, write, call)
         };
         let pending = self.submit_contents(node, who, vec![write, commit], call);
         let (this, file) = (self.arc(), Arc::clone(file));
@@ -145,11 +153,15 @@ impl Volume {
         sent: Sent,
         outcome: Result<FileResponse, FsError>,
     ) -> Result<(), FsError> {
-        let Sent { id, covered } = sent;
+        let Sent {
+            id,
+            moment,
+            covered,
+        } = sent;
         let mut response = match outcome {
             Ok(response) => response,
             Err(error) => {
-                self.stored(node, file, id, Err(error));
+                self.stored(node, file, (id, moment), Err(error));
                 return Err(error);
             }
         };
@@ -160,9 +172,13 @@ impl Volume {
             .and_then(|stored| stored.as_ref().err().copied());
         let (verifier, recalls_seen) = (response.verifier, response.recalls_seen);
         // What the server did not take at once goes after the commit.
-        self.stored(node, file, id, Ok(response));
+        let again = self.stored(node, file, (id, moment), Ok(response));
         let Some(committed) = committed else {
-            return Err(refused.unwrap_or(FsError::Io));
+            // If it is sent again, the commit comes after that.
+            return match again {
+                true => Ok(()),
+                false => Err(refused.unwrap_or(FsError::Io)),
+            };
         };
         self.committed(node, file, &covered, verifier, recalls_seen, committed)
     }

@@ -7,10 +7,12 @@
 //!
 //! The server carries the steps of a request out in order and stops at the first that fails. That
 //! change is refused; those behind it have not been tried and are sent again, each alone: if there
-//! is no space for any of them, one more round trip tells of all.
+//! is no space for any of them, one more round trip tells of all. What finds no room while space is
+//! about to become free is tried once more after that (`freeing`).
 
 use super::Volume;
 use super::ahead::{Made, Taken};
+use super::freeing::Moment;
 use super::write::GATHER_TIME;
 use crate::cache::NodeId;
 use crate::file::MemoryShare;
@@ -42,6 +44,8 @@ pub(super) struct Parcel {
     pub(super) step: Step,
     pub(super) contents: Bytes,
     pub(super) permits: Vec<MemoryShare>,
+    /// It found no room, and is tried for the last time.
+    pub(super) again: bool,
 }
 
 /// Changes that wait for company.
@@ -125,11 +129,12 @@ impl Volume {
         let steps: Vec<Step> = batch.iter().map(|parcel| parcel.step.clone()).collect();
         // Not given up, as little as written data: these changes have been answered.
         let call = Call::write(payload(&batch));
+        let moment = self.freeing.moment();
         let pending = self.transport.submit_steps(&batch[0].who, steps, call);
         let this = self.arc();
         tokio::spawn(async move {
             match pending.files().await {
-                Ok(response) => this.unpack(batch, response),
+                Ok(response) => this.unpack(batch, response, moment),
                 Err(error) => {
                     let error = CallError::to_fs_error(error);
                     for parcel in batch {
@@ -141,7 +146,7 @@ impl Volume {
     }
 
     /// Takes over what the server says of each change.
-    fn unpack(&self, batch: Vec<Parcel>, response: FileResponse) {
+    fn unpack(&self, batch: Vec<Parcel>, response: FileResponse, moment: Moment) {
         let (seen, verifier) = (response.recalls_seen, response.verifier);
         let mut results = response.results.into_iter();
         let alone = batch.len() == 1;
@@ -183,7 +188,7 @@ impl Volume {
                     self.removed(*directory, name, Ok(taken));
                 }
                 (Some(Ok(_)), _) => self.refused(parcel, FsError::Io),
-                (Some(Err(error)), _) => self.refused(parcel, error),
+                (Some(Err(error)), _) => self.refused_or_again(parcel, error, moment),
                 // An answer to nothing would have it sent for ever.
                 (None, _) if alone => self.refused(parcel, FsError::Io),
                 (None, _) => untried.push(parcel),
@@ -192,6 +197,24 @@ impl Volume {
         for parcel in untried {
             self.send_batch(vec![parcel]);
         }
+    }
+
+    /// A change found no room, or is refused for another reason.
+    fn refused_or_again(&self, parcel: Parcel, error: FsError, moment: Moment) {
+        // A removal would wait for itself.
+        let is_creation = matches!(parcel.errand, Errand::Creation(_));
+        if !is_creation || parcel.again || !self.may_find_room(error, moment) {
+            return self.refused(parcel, error);
+        }
+        let parcel = Parcel {
+            again: true,
+            ..parcel
+        };
+        let this = self.arc();
+        tokio::spawn(async move {
+            this.until_freed().await;
+            this.send_batch(vec![parcel]);
+        });
     }
 
     /// A change that was answered ahead is not to be.

@@ -24,6 +24,7 @@
 //! | `booked` | tickets for an export |
 //! | `space` | allocation, holes, copies within the server |
 //! | `change` | creating, removing, renaming |
+//! | `freeing` | space that is about to become free |
 //! | `ahead` | creations answered before the server knows |
 //! | `gather` | those creations on their way |
 //! | `locks` | advisory locks |
@@ -37,6 +38,7 @@ mod behind;
 mod booked;
 mod change;
 mod commit;
+mod freeing;
 mod gather;
 mod listing;
 mod locks;
@@ -145,6 +147,7 @@ pub struct Volume {
     locks: Mutex<locks::HeldLocks>,
     opens: Mutex<base::QuickMap<OpenId, open::OpenAtServer>>,
     ahead: ahead::Ahead,
+    freeing: Arc<freeing::Freeing>,
     /// A commit of everything is due.
     group_commit: AtomicBool,
     recalls_under_way: AtomicUsize,
@@ -196,6 +199,7 @@ impl Volume {
             locks: Mutex::default(),
             opens: Mutex::default(),
             ahead: ahead::Ahead::default(),
+            freeing: Arc::default(),
             group_commit: AtomicBool::new(false),
             recalls_under_way: AtomicUsize::new(0),
             lease_returns: AtomicUsize::new(0),

@@ -279,11 +279,16 @@ impl Volume {
             }
         }
         if known {
-            let step = Step::Close { open: open.open };
-            drop(
-                self.transport
-                    .submit_steps(&open.who, vec![step], Call::metadata()),
-            );
+            // The file may have been removed: then this frees its space.
+            let freer = self.freeing.begin();
+            let steps = vec![Step::Close { open: open.open }];
+            let pending = self
+                .transport
+                .submit_steps(&open.who, steps, Call::metadata());
+            tokio::spawn(async move {
+                let _ = pending.files().await;
+                drop(freer);
+            });
         }
     }
 

@@ -150,10 +150,7 @@ impl Volume {
             }
         };
         let is_durable = self.is_durable(&step);
-        let pending = self.submit_contents(node, who, vec![step], Call::metadata());
-        let outcome = Self::replies(1, pending).await;
-        let outcome = outcome
-            .and_then(|(mut replies, response)| Ok((replies.pop().ok_or(FsError::Io)?, response)));
+        let outcome = self.contents_with_room(node, who, step).await;
         let done = match &outcome {
             Ok((StepReply::Written { bytes, .. }, _)) => *bytes,
             Ok(_) => extent.len,

@@ -7,6 +7,7 @@
 
 use super::Volume;
 use super::attributes::wall_clock;
+use super::freeing::Moment;
 use crate::cache::{Node, NodeId};
 use crate::clock::now;
 use crate::file::{File, MemoryShare, Piece, Write, Written};
@@ -164,21 +165,22 @@ impl Volume {
             return;
         };
         loop {
-            let (id, pending) = {
+            let (id, pending, moment) = {
                 let mut state = file.lock();
                 let Some((id, piece)) = state.written.poll_send() else {
                     break;
                 };
+                let moment = self.freeing.moment();
                 let (step, call) = self.write_step(&handle, piece);
                 // Under the lock: whoever sees it under way sees by which request.
                 let pending = self.submit_contents(node, &piece.who, vec![step], call);
                 state.written.on_requested(id, pending.id());
-                (id, pending)
+                (id, pending, moment)
             };
             let (this, file) = (self.arc(), Arc::clone(file));
             tokio::spawn(async move {
                 let outcome = pending.files().await.map_err(CallError::to_fs_error);
-                this.stored(node, &file, id, outcome);
+                this.stored(node, &file, (id, moment), outcome);
             });
         }
     }
@@ -195,14 +197,15 @@ impl Volume {
         (Step::Write { file, at, bytes }, Call::write(data))
     }
 
-    /// A piece has been answered.
+    /// A piece that was sent at this moment has been answered. Whether it found no room and is to
+    /// be sent once more.
     pub(super) fn stored(
         &self,
         node: NodeId,
         file: &Arc<File>,
-        id: u64,
+        (id, moment): (u64, Moment),
         outcome: Result<FileResponse, FsError>,
-    ) {
+    ) -> bool {
         let outcome = outcome.and_then(|response| {
             match response.results.into_iter().next().ok_or(FsError::Io)? {
                 Ok(StepReply::Written { bytes: 0, .. }) => Err(FsError::Io),
@@ -221,7 +224,7 @@ impl Volume {
                 Err(error) => Err(error),
             }
         });
-        let mut commit = false;
+        let (mut commit, mut again) = (false, false);
         match outcome {
             Ok((offset, bytes, attributes, recalls_seen, verifier)) => {
                 let (settled, moved) = {
@@ -238,20 +241,7 @@ impl Volume {
                 let stored = state.written.stored_bytes();
                 commit = stored >= COMMIT_BYTES && !state.written.committing;
             }
-            Err(error) => {
-                let known = {
-                    let mut state = file.lock();
-                    let known = state.written.errors.is_unseen();
-                    state.written.on_failed(id, error);
-                    known
-                };
-                // Once for a file, not for each piece that was under way. Who closes the session
-                // gives up what is on its way, and knows.
-                if !known && !self.transport.is_closed() {
-                    let inode = self.nodes().get(node).map(|known| known.attributes.inode);
-                    tracing::warn!(%error, inode, "written data of a file could not be stored");
-                }
-            }
+            Err(error) => again = self.not_stored(node, file, (id, moment), error),
         }
         if file.lock().written.take_failure() {
             // Before anybody is told: who looks then sees what is there.
@@ -262,6 +252,40 @@ impl Volume {
         if commit {
             self.commit_in_background(node, file);
         }
+        again
+    }
+
+    /// A piece could not be stored: it is lost, unless there was no room for it and there may soon
+    /// be some. Whether that is so.
+    fn not_stored(
+        &self,
+        node: NodeId,
+        file: &Arc<File>,
+        (id, moment): (u64, Moment),
+        error: FsError,
+    ) -> bool {
+        if self.may_find_room(error, moment) && file.lock().written.on_no_room(id) {
+            let (this, file) = (self.arc(), Arc::clone(file));
+            tokio::spawn(async move {
+                this.until_freed().await;
+                file.lock().written.try_again(id);
+                this.send_written(node, &file);
+            });
+            return true;
+        }
+        let known = {
+            let mut state = file.lock();
+            let known = state.written.errors.is_unseen();
+            state.written.on_failed(id, error);
+            known
+        };
+        // Once for a file, not for each piece that was under way. Who closes the session gives up
+        // what is on its way, and knows.
+        if !known && !self.transport.is_closed() {
+            let inode = self.nodes().get(node).map(|known| known.attributes.inode);
+            tracing::warn!(%error, inode, "written data of a file could not be stored");
+        }
+        false
     }
 
     /// Some of what was written to a file is lost, and nothing of it is on its way any more.

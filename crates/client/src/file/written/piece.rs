@@ -60,6 +60,8 @@ pub struct Piece {
     pub(super) again: bool,
     /// It was under way when the server lost something: an append may land before its place.
     pub(super) in_doubt: bool,
+    /// The server had no room for it, and it is tried for the last time.
+    pub(super) last_try: bool,
     /// Parts that the server is still to get.
     pub(super) left: ExtentSet,
     /// Parts in whose place something else has been put for good: by a truncation, a hole, a copy,
@@ -85,6 +87,7 @@ impl Piece {
             request: None,
             again: false,
             in_doubt: false,
+            last_try: false,
             left,
             replaced: ExtentSet::new(),
             permits: write.permits,

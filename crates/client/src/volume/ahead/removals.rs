@@ -15,6 +15,7 @@ use crate::cache::NodeId;
 use crate::file::Completion;
 use crate::volume::attributes::wall_clock;
 use crate::volume::change::forget_name;
+use crate::volume::freeing::Freer;
 use crate::volume::gather::{Errand, Parcel};
 use base::{Attributes, FileKind, FsError, Handle, Name, Principal, QuickMap};
 use bytes::Bytes;
@@ -28,6 +29,8 @@ struct Removal {
     file: Handle,
     who: Principal,
     completion: Completion,
+    /// Its space is not free yet.
+    freer: Freer,
 }
 
 /// All of them, by directory and name.
@@ -123,6 +126,7 @@ impl Volume {
             file: victim.handle.clone()?,
             who: who.clone(),
             completion: Completion::default(),
+            freer: self.freeing.begin(),
         };
         {
             // Under the same lock under which the lease was found to stand, as for creations.
@@ -170,6 +174,7 @@ impl Volume {
             step,
             contents: Bytes::new(),
             permits: Vec::new(),
+            again: false,
         })
     }
 
@@ -202,6 +207,7 @@ impl Volume {
         };
         let removal = self.ahead.removals().remove(parent, name);
         if let Some(removal) = removal {
+            drop(removal.freer);
             removal.completion.set(outcome);
         }
     }
