@@ -30,7 +30,7 @@ use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use wire::identity::{Credential, IdentityError};
 
 /// Longest configuration or state file that is read: a person writes less, and what is longer was
@@ -76,9 +76,12 @@ struct LineFile {
     format: u32,
     download: Option<LineMemory>,
     upload: Option<LineMemory>,
+    /// What the session received that measured it. Earlier releases did not note it.
+    #[serde(default)]
+    received_bytes: u64,
 }
 
-/// A time span as people write it: `30s`, `10m`, `1h 30m`.
+/// A time span as people write it: `30s`, `10m`, `1h 30m`, `7d`, `2w`. A day is 24 hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
 
@@ -86,8 +89,20 @@ impl std::str::FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a time span; write it like 30s, 10m or 1h 30m");
-        let span: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+        let wrong = || {
+            format!(
+                "{text:?} is not a time span; write it like 30s, 10m, 1h 30m or 7d (units: ms, s, \
+                 m, h, d for days, w for weeks)"
+            )
+        };
+        let span = match text.parse::<jiff::SignedDuration>() {
+            Ok(span) => span,
+            // Days and weeks; months and years are of no fixed length, and refused.
+            Err(_) => text
+                .parse::<jiff::Span>()
+                .and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()))
+                .map_err(|_| wrong())?,
+        };
         let span = Duration::try_from(span).map_err(|_| wrong())?;
         if span.is_zero() {
             return Err("the time span must be longer than nothing".to_owned());
@@ -187,6 +202,27 @@ impl Config {
         server: &Address,
         resolved: &[SocketAddr],
     ) -> Result<Credential> {
+        self.find_credential(server, resolved)
+            .map(|(credential, _)| credential)
+    }
+
+    /// Since when the credential for a server is kept: an earlier one was replaced then.
+    pub(crate) fn credential_time(
+        &self,
+        server: &Address,
+        resolved: &[SocketAddr],
+    ) -> Option<SystemTime> {
+        let (_, directory) = self.find_credential(server, resolved).ok()?;
+        // One that replaces another is renamed into its place.
+        fs::metadata(directory).ok()?.modified().ok()
+    }
+
+    /// See [`Self::credential`]; and the directory in which it lies.
+    fn find_credential(
+        &self,
+        server: &Address,
+        resolved: &[SocketAddr],
+    ) -> Result<(Credential, PathBuf)> {
         let mut candidates: Vec<Address> = server.each().collect();
         candidates.extend(resolved.iter().copied().map(Address::from));
         if resolved.iter().any(|address| is_own(address.ip())) {
@@ -194,10 +230,11 @@ impl Config {
             candidates.extend(any);
         }
         for candidate in candidates {
-            match Credential::load(&self.credential_directory(&candidate)) {
+            let directory = self.credential_directory(&candidate);
+            match Credential::load(&directory) {
                 Err(IdentityError::Io { source, .. })
                     if source.kind() == io::ErrorKind::NotFound => {}
-                outcome => return Ok(outcome?),
+                outcome => return Ok((outcome?, directory)),
             }
         }
         let (user, kept) = (user_name(), self.directory.join(CLUSTERS));
@@ -224,18 +261,23 @@ impl Config {
     /// The line to a server as an earlier mount measured it: download, upload. What cannot be read
     /// is forgotten: it only saves the first seconds of measuring.
     pub(crate) fn line(&self, server: &Address) -> (Option<LineMemory>, Option<LineMemory>) {
-        let text = read_bounded(&self.line_path(server)).unwrap_or_default();
-        match serde_json::from_str(&text) {
-            Ok(LineFile {
-                format: LINE_FORMAT,
-                download,
-                upload,
-            }) => (download, upload),
-            _ => (None, None),
-        }
+        let line = self.line_file(server);
+        line.map_or((None, None), |line| (line.download, line.upload))
     }
 
-    /// Remembers the line to a server.
+    /// How many bytes the session received that measured the line: whether its rate is the line's,
+    /// or only that of somebody who wanted little.
+    pub(crate) fn line_received_bytes(&self, server: &Address) -> u64 {
+        self.line_file(server).map_or(0, |line| line.received_bytes)
+    }
+
+    fn line_file(&self, server: &Address) -> Option<LineFile> {
+        let text = read_bounded(&self.line_path(server)).ok()?;
+        let line: LineFile = serde_json::from_str(&text).ok()?;
+        (line.format == LINE_FORMAT).then_some(line)
+    }
+
+    /// Remembers the line to a server, and how much the session received that measured it.
     ///
     /// # Errors
     /// Of the files below the state directory.
@@ -243,6 +285,7 @@ impl Config {
         &self,
         server: &Address,
         (download, upload): (Option<LineMemory>, Option<LineMemory>),
+        received_bytes: u64,
     ) -> Result<()> {
         if download.is_none() && upload.is_none() {
             return Ok(());
@@ -251,6 +294,7 @@ impl Config {
             format: LINE_FORMAT,
             download,
             upload,
+            received_bytes,
         };
         let path = self.line_path(server);
         self.make_state(Some("lines"))?;
@@ -455,7 +499,10 @@ mod tests {
         assert_eq!(span("10m"), Some(600_000));
         assert_eq!(span("1h 30m"), Some(5_400_000));
         assert_eq!(span("250ms"), Some(250));
-        for bad in ["", "30", "-5s", "0s", "soon"] {
+        assert_eq!(span("900d"), Some(900 * 86_400_000));
+        assert_eq!(span("2w"), Some(14 * 86_400_000));
+        assert_eq!(span("1d 12h"), Some(36 * 3_600_000));
+        for bad in ["", "30", "-5s", "-2d", "0s", "0d", "1mo", "1y", "soon"] {
             assert_eq!(span(bad), None, "{bad}");
         }
     }
@@ -471,9 +518,10 @@ mod tests {
             rate_bytes_per_second: 117_000_000,
         };
         config
-            .save_line(&far, (Some(memory), None))
+            .save_line(&far, (Some(memory), None), 7)
             .expect("room on the disk");
         assert_eq!(config.line(&far), (Some(memory), None));
+        assert_eq!(config.line_received_bytes(&far), 7);
         assert_eq!(config.line(&near), (None, None));
         fs::write(config.line_path(&far), "{\"format\":1").expect("room on the disk");
         assert_eq!(config.line(&far), (None, None));

@@ -535,7 +535,7 @@ pub(crate) fn from_admin(server: impl fmt::Display, error: AdminError, message: 
         AdminError::Io => Code::ServerDisk,
         AdminError::Limit => Code::ServerLimit,
     };
-    let failure = Failure::new(code, plain_text(message));
+    let failure = Failure::new(code, crate::output::without_numbers(message));
     match error {
         AdminError::NotFound => failure.hint(format!(
             "`azekura volume list {server}` shows what there is"

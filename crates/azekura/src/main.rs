@@ -6,6 +6,7 @@
 //! * [`address`], [`connect`], [`enrol`]: from words on the command line to a session with a server
 //! * [`background`]: commands that go on as processes of their own
 //! * [`mounts`]: the mounts of this machine, seen from outside
+//! * [`process`]: what the kernel tells of other processes
 //! * [`copy`]: trees copied between this machine and volumes
 //! * [`output`], [`progress`], [`logging`], [`notify`]: what is said, where and to whom
 //! * [`terminal`]: what is asked without showing the answer
@@ -25,6 +26,7 @@ mod logging;
 mod mounts;
 mod notify;
 mod output;
+mod process;
 mod progress;
 mod terminal;
 

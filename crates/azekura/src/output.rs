@@ -68,6 +68,20 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().flat_map(escape).collect()
 }
 
+/// Text of others without the system's numbers: "not supported", not "not supported (os error 95)".
+pub(crate) fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        match digits.strip_prefix(')') {
+            Some(rest) => plain.push_str(rest),
+            None => plain.extend([" (os error ", part]),
+        }
+    }
+    plain
+}
+
 fn escape(c: char) -> Vec<char> {
     if c.is_control() {
         c.escape_default().collect()
@@ -147,6 +161,16 @@ mod tests {
             b\u{1b}[2J     12 B
         "#]]
         .assert_eq(&table(["NAME", "SIZE"], &rows));
+    }
+
+    #[test]
+    fn numbers_of_the_system_are_left_out_and_what_follows_is_not() {
+        let shown = |text: &str| without_numbers(text);
+        assert_eq!(shown("in use (os error 16)"), "in use");
+        let within = "no handles (not supported (os error 95)); export /a (os error 2) or b";
+        assert_eq!(shown(within), "no handles (not supported); export /a or b");
+        assert_eq!(shown("plain"), "plain");
+        assert_eq!(shown("a (os error x)"), "a (os error x)");
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! `azekura cp`.
 
-use crate::address::{Address, FileAddress, Location, VolumeAddress};
+use crate::address::{Address, AddressError, FileAddress, Location, VolumeAddress};
 use crate::config::Config;
 use crate::connect::{GOODBYE_TIME_MAX, WayArgs, enter, runtime, unless_interrupted};
 use crate::copy::{Copied, Directory, Plan, Settings, Source, Target, Tree, copy};
-use crate::errors::{Code, Failure, Result, plain_io};
+use crate::errors::{Code, Context, Failure, Result, plain_io};
 use crate::output;
 use base::{FileKind, Name};
 use clap::ArgGroup;
 use client::transport::TransportOptions;
 use client::volume::Volume;
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 use serde_json::json;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// Copy files between this machine and volumes, without a mount
@@ -31,7 +35,7 @@ Examples:
 pub(super) struct Cp {
     /// Sources and, last, the target
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
-    locations: Vec<Location>,
+    locations: Vec<Operand>,
     /// Copy directories with everything below them
     #[arg(short, long)]
     recursive: bool,
@@ -52,6 +56,25 @@ pub(super) struct Cp {
     json: bool,
     #[command(flatten)]
     way: WayArgs,
+}
+
+/// A location as it was written.
+#[derive(Clone, Debug)]
+struct Operand {
+    location: Location,
+    /// It ends with `/`: only a directory is meant.
+    is_directory: bool,
+}
+
+impl FromStr for Operand {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        Ok(Self {
+            location: text.parse()?,
+            is_directory: text.ends_with('/') || text.ends_with("/."),
+        })
+    }
 }
 
 /// Volumes that this command is in, each by one session.
@@ -130,7 +153,7 @@ impl Cp {
             .expect("clap demands two or more");
         let mut found = Vec::new();
         for source in sources {
-            let source = volumes.source(source, self.recursive).await;
+            let source = volumes.source(&source.location, self.recursive).await;
             found.push(source?);
         }
         let target = volumes.target(target, &mut found).await?;
@@ -181,8 +204,9 @@ impl Volumes<'_> {
 
     async fn close(self) {
         for (address, volume) in self.open {
-            let line = volume.transport().line_memory();
-            if let Err(failure) = self.config.save_line(&address.server, line) {
+            let transport = volume.transport();
+            let (line, received) = (transport.line_memory(), transport.figures().bytes_received);
+            if let Err(failure) = self.config.save_line(&address.server, line, received) {
                 tracing::debug!("cannot remember the line: {}", failure.message());
             }
             // Everything was made durable before, or has been reported.
@@ -238,14 +262,21 @@ impl Volumes<'_> {
 
     /// Finds the target. If it is a directory, everything goes into it; if it is not, the one
     /// source gets its name.
-    async fn target(&mut self, location: &Location, sources: &mut [Source]) -> Result<Target> {
+    async fn target(&mut self, operand: &Operand, sources: &mut [Source]) -> Result<Target> {
+        let location = &operand.location;
         let (tree, parent, name) = match location {
             Location::Local(path) => {
                 if path.is_dir() {
                     let (tree, directory) = Tree::local(path).await?;
                     return Ok(Target { tree, directory });
                 }
-                let (directory, name, _) = split_local(path, true)?;
+                let path = match sources {
+                    [one] if one.meta.kind == FileKind::File && !operand.is_directory => {
+                        written_through(path)?
+                    }
+                    _ => path.clone(),
+                };
+                let (directory, name, _) = split_local(&path, true)?;
                 let (tree, root) = Tree::local(&directory).await?;
                 (tree, root, name)
             }
@@ -265,20 +296,86 @@ impl Volumes<'_> {
                 (tree, parent, name.clone())
             }
         };
-        if let Some((meta, directory)) = tree.lookup(&parent, &name).await?
-            && meta.kind == FileKind::Directory
-        {
-            return Ok(Target { tree, directory });
-        }
+        let kind = match tree.lookup(&parent, &name).await? {
+            Some((meta, directory)) if meta.kind == FileKind::Directory => {
+                return Ok(Target { tree, directory });
+            }
+            found => found.map(|(meta, _)| meta.kind),
+        };
         let [source] = sources else {
             let message = format!("{location} is no directory, and there are several sources");
             return Err(Failure::new(Code::Invalid, message).hint("make it, or copy one at a time"));
         };
+        if source.meta.kind != FileKind::Directory {
+            check_target(operand, kind)?;
+        }
         source.target_name = name;
         Ok(Target {
             tree,
             directory: parent,
         })
+    }
+}
+
+/// Whether a file can be put where `kind` is, or nothing.
+fn check_target(
+    Operand {
+        location,
+        is_directory,
+    }: &Operand,
+    kind: Option<FileKind>,
+) -> Result<()> {
+    if *is_directory {
+        let what = match kind {
+            Some(_) => "is no directory",
+            None => "does not exist",
+        };
+        let message = format!("{location} {what}, and a name that ends with / is a directory's");
+        return Err(Failure::new(Code::Invalid, message)
+            .hint("make the directory first; or leave the / out for a file of that name"));
+    }
+    match kind {
+        None | Some(FileKind::File | FileKind::Symlink) => Ok(()),
+        Some(_) => Err(no_file(location)),
+    }
+}
+
+fn no_file(what: impl std::fmt::Display) -> Failure {
+    let message = format!("{what} is a pipe, a socket or a device, to which nothing is copied");
+    Failure::new(Code::Invalid, message)
+        .hint("copy into a file; of a mounted volume, other programs can read it")
+}
+
+/// The file to which a target on this machine leads: a link that the user named as the target is
+/// written through, as cp(1) does it, if there is a file behind it.
+fn written_through(path: &Path) -> Result<PathBuf> {
+    if !path.is_symlink() {
+        return Ok(path.to_owned());
+    }
+    let shown = Location::Local(path.to_owned());
+    let failed = |errno: Errno| Failure::local(&shown, plain_io(&errno.into()));
+    // The kernel follows it, and refuses links that others have left in directories for everybody.
+    let opened = match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => {
+            let message = format!("{shown} is a symbolic link to a file that does not exist");
+            return Err(Failure::new(Code::FileNotFound, message)
+                .hint("remove the link, or name the file itself as the target"));
+        }
+        opened => opened.map_err(failed)?,
+    };
+    let stat = rustix::fs::fstat(&opened).map_err(failed)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(no_file(&shown));
+    }
+    let itself = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    let real = std::fs::read_link(itself).context(&shown)?;
+    // A file that has been removed since, or is not to be seen from here, has another path or none.
+    match rustix::fs::lstat(&real) {
+        Ok(there) if (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino) => Ok(real),
+        _ => {
+            let message = format!("{shown} is a symbolic link to a file that has no name any more");
+            Err(Failure::new(Code::FileNotFound, message).hint("name a file as the target"))
+        }
     }
 }
 
@@ -355,6 +452,41 @@ mod tests {
             .to_string_lossy()
             .into_owned();
         assert_eq!(split(".").1, name);
+    }
+
+    #[test]
+    fn a_target_that_is_a_link_is_written_through() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let root = scratch.path().canonicalize().expect("it is there");
+        std::fs::create_dir(root.join("below")).expect("room on the disk");
+        std::fs::write(root.join("below/file"), "x").expect("room on the disk");
+        let link = |to: &str, name: &str| {
+            std::os::unix::fs::symlink(to, root.join(name)).expect("room on the disk");
+            written_through(&root.join(name))
+        };
+        let real = root.join("below/file");
+        assert_eq!(link("below/file", "link").expect("it is there"), real);
+        assert_eq!(link("link", "twice").expect("it is there"), real);
+        let refused = |to: &str, name: &str| link(to, name).expect_err(to).to_string();
+        assert!(refused("missing", "dangling").contains("does not exist"));
+        assert!(refused("/dev/null", "device").contains("device"));
+        assert!(refused("ring", "ring").contains("symbolic links"));
+        assert_eq!(
+            written_through(&root.join("new")).expect("free"),
+            root.join("new")
+        );
+    }
+
+    #[test]
+    fn a_target_with_a_slash_is_a_directory() {
+        let operand = |text: &str| text.parse::<Operand>().expect(text);
+        for text in ["far:7/v:/new/", "new/", "far:7/v:/new/."] {
+            let failure = check_target(&operand(text), None).expect_err(text);
+            assert!(failure.message().contains("does not exist"), "{failure}");
+            assert!(check_target(&operand(text), Some(FileKind::File)).is_err());
+        }
+        assert!(check_target(&operand("far:7/v:/new"), None).is_ok());
+        assert!(check_target(&operand("pipe"), Some(FileKind::Fifo)).is_err());
     }
 
     #[test]

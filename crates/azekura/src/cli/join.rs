@@ -38,7 +38,7 @@ pub(super) struct Create {
     /// take this one's place and is trusted with all of the cluster
     #[arg(long, default_value = "host", value_parser = parse_kind)]
     kind: CredentialKind,
-    /// How long it can be used
+    /// How long it can be used: 90s, 10m, 2h, 7d
     #[arg(long = "for", value_name = "TIME", default_value = "10m")]
     valid: Span,
     /// Check that this user may do it, without doing it

@@ -1,6 +1,6 @@
 //! `mount.azekura` and `mount.fuse.azekura`: what mount(8) calls for lines in fstab.
 
-use super::mount::{Options, Plan};
+use super::mount::{OptionError, Options, Plan};
 use crate::address::VolumeAddress;
 use crate::config::Config;
 use crate::errors::{Code, Failure, Result};
@@ -75,10 +75,20 @@ fn read_options(texts: &[String], sloppy: bool) -> Result<Options> {
     // One text, so that a later word replaces an earlier one.
     let mut words: Vec<&str> = texts.iter().flat_map(|text| text.split(',')).collect();
     if sloppy {
-        words.retain(|word| word.parse::<Options>().is_ok());
+        // A second mount on top is not what a remount asks for, also of those who forgive much.
+        words.retain(|word| !matches!(word.parse::<Options>(), Err(error) if error.is_forgiven()));
     }
-    let options = words.join(",").parse();
-    options.map_err(|error| Failure::new(Code::MountOption, format!("{error}")))
+    let options: Result<Options, OptionError> = words.join(",").parse();
+    options.map_err(|error| {
+        let failure = Failure::new(Code::MountOption, error.to_string());
+        match error {
+            OptionError::Remount => failure.hint(
+                "the mount stays as it is; azekura umount waits for what is unwritten before it \
+                 takes one off",
+            ),
+            _ => failure,
+        }
+    })
 }
 
 #[cfg(test)]
@@ -92,5 +102,10 @@ mod tests {
         assert_eq!(failure.code(), Code::MountOption);
         let options = read_options(&texts, true).expect("forgiven");
         assert!(options.read_only);
+        let remount = ["remount,ro".to_owned()];
+        for sloppy in [false, true] {
+            let failure = read_options(&remount, sloppy).expect_err("a mount stays as it is");
+            assert!(failure.message().contains("mount it again"), "{failure}");
+        }
     }
 }

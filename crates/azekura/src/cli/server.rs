@@ -15,6 +15,7 @@ use ::server::{
 use ::store::device::Direction;
 use base::{ByteSize, Rate, StoreId};
 use rustix::process::{Resource, Rlimit};
+use rustix::thread::CapabilitySet;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::CommandExt;
@@ -170,6 +171,7 @@ impl Server {
         if Service::has_cluster(data)? {
             return Ok(false);
         }
+        check_privileges()?;
         let [manager, string] = join else {
             unreachable!("the option has two values");
         };
@@ -222,6 +224,7 @@ impl Server {
         if Service::has_cluster(data)? {
             return Ok(false);
         }
+        check_privileges()?;
         if let Some(meta) = &self.meta {
             self.refuse_stores()?;
             Service::init_with_meta(data, meta).await?;
@@ -297,6 +300,7 @@ impl Server {
         }
         if !there {
             check_rights(data)?;
+            check_privileges()?;
             match self.meta {
                 Some(_) => self.refuse_stores()?,
                 None => self.check_store(data).map(drop)?,
@@ -347,6 +351,8 @@ async fn begin(
                     tokio::time::sleep(PAUSE).await;
                     anew(address).map(|()| None)
                 }
+                // The code's hint says what to do, for all that a server may lack.
+                Err(ServerError::Export(_)) if lacking().is_some() => Err(unprivileged()),
                 running => Ok(Some(running?)),
             },
             () = signals.wait() => return Ok(None),
@@ -463,6 +469,36 @@ fn check_rights(data: &Path) -> Result<()> {
         };
         ServerError::from(error).into()
     })
+}
+
+/// What a server cannot do without, whatever it serves: its threads act for those who ask.
+const NEEDED: [(CapabilitySet, &str); 3] = [
+    (CapabilitySet::SETUID, "CAP_SETUID"),
+    (CapabilitySet::SETGID, "CAP_SETGID"),
+    (CapabilitySet::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
+];
+
+/// The first right that this process lacks for a server.
+fn lacking() -> Option<&'static str> {
+    // What cannot be asked is found out when it is needed.
+    let has = rustix::thread::capabilities(None).ok()?.effective;
+    let lacking = NEEDED.iter().find(|(needed, _)| !has.contains(*needed));
+    lacking.map(|(_, name)| *name)
+}
+
+/// Whether this process may act for others, before anything is made: keys and a store of a server
+/// that cannot start would be in the way of one that can.
+fn check_privileges() -> Result<()> {
+    match lacking() {
+        Some(_) => Err(unprivileged()),
+        None => Ok(()),
+    }
+}
+
+fn unprivileged() -> Failure {
+    let lacking = lacking().unwrap_or("root's rights");
+    let message = format!("a server acts for the users who ask it, which takes {lacking}");
+    Failure::new(Code::ServerRights, message)
 }
 
 /// Size of a first store if nobody says one: enough to try everything out, and no burden. None

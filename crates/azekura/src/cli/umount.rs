@@ -9,6 +9,7 @@ use crate::config::Span;
 use crate::errors::{Code, Failure, Result, plain_io};
 use crate::mounts::Mounted;
 use crate::output;
+use crate::process;
 use crate::progress::Progress;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -80,7 +81,7 @@ impl Umount {
             ));
         }
         let process = match &status {
-            Ok(status) => process(status),
+            Ok(status) => process_of(status),
             // Its process has ended or it belongs to somebody who does not let us ask. The former
             // has nothing left to write; the latter is taken off by its owner or root only.
             Err(failure) if failure.code() == Code::FileDenied || has_ended(&mounted) => None,
@@ -112,7 +113,7 @@ impl Umount {
         if self.dry_run {
             return output::line(format_args!("would detach {}", self.directory.display()));
         }
-        // Its process says its own number without asking the server.
+        // Its process says its own number, and what is unwritten, without asking the server.
         let status = mounted.status(time_max.min(ABORT_TIME_MAX)).ok();
         match mounted.abort() {
             // The process notices, gives up what is unwritten and takes the mount off.
@@ -121,7 +122,7 @@ impl Umount {
             // breaks the connection as well.
             Err(failure) => {
                 tracing::debug!("{}", failure.message());
-                if let Some(process) = status.as_ref().and_then(process) {
+                if let Some(process) = status.as_ref().and_then(process_of) {
                     end_process(process, &mounted.path);
                 }
             }
@@ -129,28 +130,45 @@ impl Umount {
         if mounted.is_there()? {
             mounted.unmount(true)?;
         }
-        await_gone(mounted, time_max)
+        await_gone(mounted, time_max)?;
+        if let Some(lost) = given_up(status.as_ref()) {
+            output::note(lost);
+        }
+        Ok(())
+    }
+}
+
+/// What a mount had not written back whose connection was broken, by its last figures.
+fn given_up(status: Option<&Value>) -> Option<String> {
+    let Some(status) = status else {
+        let unknown = "given up: what was unwritten, if anything; the mount did not say how much";
+        return Some(unknown.to_owned());
+    };
+    let has_unwritten = status.get("has_unwritten").and_then(Value::as_bool);
+    match unwritten_bytes(status) {
+        0 if has_unwritten != Some(true) => None,
+        0 => Some("given up: changes without data that the server did not have yet".to_owned()),
+        bytes => Some(format!(
+            "given up: {} that were written and not yet safe at the server",
+            output::size(bytes)
+        )),
     }
 }
 
 /// The number of the process behind a mount.
-fn process(status: &Value) -> Option<u64> {
+fn process_of(status: &Value) -> Option<u64> {
     status.get("pid").and_then(Value::as_u64)
 }
 
 /// Kills the process behind the mount on `path`; one that does not name the path among its
 /// arguments is another by now, or of another process namespace, and left alone.
 fn end_process(process: u64, path: &Path) {
-    let arguments = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-    let wanted = path.as_os_str().as_encoded_bytes();
-    let is_ours = arguments
-        .split(|byte| *byte == 0)
-        .any(|argument| argument == wanted);
     let number = i32::try_from(process).ok().and_then(Pid::from_raw);
-    if let Some(number) = number.filter(|_| is_ours) {
-        // It may have ended by itself.
-        let _ = kill_process(number, Signal::KILL);
-        wait_for_end(process);
+    if let Some(number) = number.filter(|_| process::names(process, path)) {
+        // Of another user's process nothing is to be waited for. It may also have ended by itself.
+        if kill_process(number, Signal::KILL).is_ok() {
+            wait_for_end(process);
+        }
     }
 }
 
@@ -240,9 +258,27 @@ fn unwritten_failure(path: &Path, left: u64, errno: Errno) -> Failure {
 }
 
 fn wait_for_end(process: u64) {
-    let path = PathBuf::from(format!("/proc/{process}"));
     let deadline = Instant::now() + END_TIME_MAX;
-    while path.exists() && Instant::now() < deadline {
+    while process::is_running(process) && Instant::now() < deadline {
         std::thread::sleep(END_LOOK_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_given_up_is_named() {
+        let lost = |bytes: u64, any: bool| {
+            given_up(Some(
+                &json!({"unwritten_bytes": bytes, "has_unwritten": any}),
+            ))
+        };
+        assert_eq!(lost(0, false), None);
+        assert!(lost(0, true).is_some_and(|text| text.contains("without data")));
+        assert!(lost(5 << 20, true).is_some_and(|text| text.contains("5.0 MiB")));
+        assert!(given_up(None).is_some_and(|text| text.contains("did not say")));
     }
 }

@@ -77,8 +77,11 @@ fn failed(errno: Errno) -> Failure {
         Errno::NOSPC | Errno::DQUOT => Code::NoSpace,
         _ => Code::FileFailed,
     };
-    // ELOOP is how the kernel says that a link was in the way.
-    let failure = Failure::new(code, plain_io(&errno.into()));
+    // ELOOP is how the kernel says that a link was in the way, where none is to be followed.
+    let failure = match errno {
+        Errno::LOOP => Failure::new(code, "a symbolic link is in the way, which is not followed"),
+        _ => Failure::new(code, plain_io(&errno.into())),
+    };
     match errno {
         Errno::LOOP => failure.hint("symbolic links within a copied tree are not followed"),
         Errno::ACCESS | Errno::PERM => failure.hint("look at owner and mode on this machine"),

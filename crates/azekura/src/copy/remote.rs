@@ -48,6 +48,12 @@ fn umask() -> u16 {
         .unwrap_or(0o022)
 }
 
+/// Whether the mode alone shows that `who` may read; what else may let him in, the server knows.
+fn lets_read(meta: &Meta, who: &Principal) -> bool {
+    let is_owner = meta.uid == who.uid;
+    who.uid == 0 || meta.mode & 0o444 == 0o444 || is_owner && meta.mode & 0o400 != 0
+}
+
 pub(crate) fn meta_of(attributes: &Attributes) -> Meta {
     Meta {
         kind: attributes.kind,
@@ -146,7 +152,13 @@ impl RemoteTree {
             .volume
             .open(&self.who, node, Access::Read, false)
             .await?;
-        Ok(self.file(open))
+        let file = self.file(open);
+        // Opening may have asked nobody. Whoever may not read is to hear it now, and not when the
+        // target has been made.
+        if !lets_read(&meta, &self.who) {
+            file.read(0, 1).await?;
+        }
+        Ok(file)
     }
 
     pub(super) async fn create_file(

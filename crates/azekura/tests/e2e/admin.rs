@@ -1,12 +1,13 @@
 //! Servers, volumes and credentials.
 
-use crate::checks::{fails, json};
+use crate::checks::{fails, figures, json};
 use crate::common::{Scene, VOLUME, obstacle, run, text};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// The program as a user of another machine, with a configuration of its own.
 fn elsewhere(scene: &Scene, arguments: &[&str]) -> Command {
@@ -208,6 +209,14 @@ fn who_may_not_see_the_data_directory_is_not_told_to_make_a_cluster() {
     // Nor does a dry run promise what the rights do not give.
     let denied = as_another(&scene.path("new"), &["--init", "--dry-run"]);
     fails(&denied, "AZ0602");
+    // Where this user may make one, a server could not start, and nothing is left of the attempt.
+    let own = scene.path("own");
+    fs::create_dir(&own).unwrap();
+    std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();
+    for more in [&["--init"][..], &["--init", "--dry-run"]] {
+        fails(&as_another(&own.join("srv"), more), "AZ0605");
+    }
+    assert_eq!(fs::read_dir(&own).unwrap().count(), 0);
 }
 
 #[test]
@@ -273,6 +282,64 @@ fn others_get_in_by_a_join_string_once() {
         "{}",
         unknown.stderr
     );
+}
+
+#[test]
+fn a_mount_with_the_credential_of_before_is_to_be_made_anew() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let (address, volume) = (scene.address().to_owned(), scene.volume());
+    let login = |scene: &Scene| {
+        let string = join(scene, "host");
+        run(&mut elsewhere(
+            scene,
+            &["login", &address, &string, "--label", "lab"],
+        ))
+        .ok();
+    };
+    login(&scene);
+    let mount = scene.path("mnt");
+    fs::create_dir(&mount).unwrap();
+    run(&mut elsewhere(&scene, &["mount", &volume, text(&mount)])).ok();
+    let list = json(scene.azekura(&["credential", "list", &address, "--json"]));
+    let all = list["credentials"].as_array().unwrap();
+    let lab = all.iter().find(|one| one["label"] == "lab").unwrap();
+    let serial = lab["serial"].as_str().unwrap();
+    scene
+        .azekura(&["credential", "revoke", &address, serial])
+        .ok();
+    let begun = Instant::now();
+    while figures(&mount)["connected"] == true {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let connection = |scene: &Scene| {
+        let said = run(&mut elsewhere(scene, &["doctor", text(&mount), "--json"]));
+        let said: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+        let checks = said["checks"].as_array().unwrap();
+        let check = checks.iter().find(|check| check["name"] == "connection");
+        check.unwrap().clone()
+    };
+    let anew = format!("umount --force {}", text(&mount));
+    let found = connection(&scene);
+    let advice = found["advice"].as_str().unwrap();
+    assert!(
+        advice.contains("does not come back") && advice.contains(&anew),
+        "{found}"
+    );
+    login(&scene);
+    let found = connection(&scene);
+    assert!(
+        found["found"].as_str().unwrap().contains("AZ0103"),
+        "{found}"
+    );
+    assert!(found["advice"].as_str().unwrap().contains(&anew), "{found}");
+    scene.azekura(&["umount", "--force", text(&mount)]).ok();
+    run(&mut elsewhere(&scene, &["mount", &volume, text(&mount)])).ok();
+    assert_eq!(connection(&scene)["state"], "ok");
+    scene.umount(&mount);
 }
 
 #[test]

@@ -387,6 +387,36 @@ fn describe_rest(root: &Path) -> String {
 }
 
 #[test]
+fn a_target_is_what_its_name_says() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    let place = |name: &str| format!("{}:/{name}", scene.volume());
+    fs::write(scene.path("file"), "new").unwrap();
+    // A name with a slash is a directory's, on both sides.
+    fails(&scene.azekura(&["cp", "file", &place("made/")]), "AZ0303");
+    assert!(!scene.path("export/made").exists());
+    scene.azekura(&["cp", "file", &place("made")]).ok();
+    fails(&scene.azekura(&["cp", &place("made"), "here/"]), "AZ0303");
+    assert!(!scene.path("here").exists());
+    // A link that is named is written through, if that is to a file.
+    fs::write(scene.path("behind"), "older").unwrap();
+    symlink("behind", scene.path("link")).unwrap();
+    scene.azekura(&["cp", &place("made"), "link"]).ok();
+    assert!(scene.path("link").is_symlink());
+    assert_eq!(fs::read(scene.path("behind")).unwrap(), b"new");
+    symlink("nowhere", scene.path("dangling")).unwrap();
+    fails(
+        &scene.azekura(&["cp", &place("made"), "dangling"]),
+        "AZ0401",
+    );
+    assert!(!scene.path("nowhere").exists());
+    symlink("/dev/null", scene.path("device")).unwrap();
+    fails(&scene.azekura(&["cp", &place("made"), "device"]), "AZ0303");
+}
+
+#[test]
 fn an_archive_keeps_holes_hard_links_acls_and_attributes() {
     if let Some(why) = obstacle() {
         return println!("{why}");

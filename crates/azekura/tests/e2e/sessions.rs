@@ -2,11 +2,13 @@
 
 use crate::checks::{fails, json};
 use crate::common::{Scene, VOLUME, obstacle, text};
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::{Child, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -245,4 +247,80 @@ fn a_server_that_was_killed_under_a_mount_is_soon_said_to_be_gone() {
     assert!(mount.join("file").exists());
     let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
     assert!(figures["reconnects"].as_u64() >= Some(1), "{figures}");
+}
+
+/// Takes a whole file's lock, or one of its bytes, if nobody has it.
+fn try_lock(path: &Path, bytes: bool) -> Option<File> {
+    let file = File::options().write(true).open(path).unwrap();
+    let how = FlockOperation::NonBlockingLockExclusive;
+    let taken = match bytes {
+        true => fcntl_lock(&file, how),
+        false => flock(&file, how),
+    };
+    taken.ok().map(|()| file)
+}
+
+/// A program that holds a file's lock, or waits for it.
+fn locker(path: &Path) -> Child {
+    let mut command = Command::new("flock");
+    command.args(["--no-fork", text(path), "sleep", "1000"]);
+    command.spawn().unwrap()
+}
+
+/// The server ends while locks are held, and is away while they are let go. When it is back,
+/// nobody has them but who still does.
+fn let_go_while_away(scene: &mut Scene, mounts: &[PathBuf; 2], end: Signal) {
+    let near = |name: &str| mounts[0].join(name);
+    for name in ["closed", "unlocked", "bytes", "killed", "kept"] {
+        fs::write(near(name), "x").unwrap();
+    }
+    let locked = |name: &str| try_lock(&near(name), name == "bytes").expect(name);
+    let [closed, unlocked, bytes, kept] = ["closed", "unlocked", "bytes", "kept"].map(locked);
+    let mut lockers = [locker(&near("killed")), locker(&near("kept"))];
+    let far = |name: &str| try_lock(&mounts[1].join(name), name == "bytes");
+    until("the program has its lock", || far("killed").is_none());
+    scene.end(end);
+    drop(closed);
+    let begun = Instant::now();
+    for locker in &mut lockers {
+        locker.kill().unwrap();
+        locker.wait().unwrap();
+    }
+    let killing = begun.elapsed();
+    // These wait for the server.
+    let waiting = [
+        std::thread::spawn(move || flock(&unlocked, FlockOperation::Unlock).unwrap()),
+        std::thread::spawn(move || drop(bytes)),
+    ];
+    std::thread::sleep(Duration::from_secs(1));
+    scene.start();
+    waiting.into_iter().for_each(|it| it.join().unwrap());
+    for name in ["closed", "unlocked", "bytes", "killed"] {
+        until(name, || far(name).is_some());
+        // What the one before has let go arrives in a moment.
+        until(name, || try_lock(&near(name), name == "bytes").is_some());
+    }
+    assert!(far("kept").is_none(), "who still holds one keeps it");
+    drop(kept);
+    until("it is let go as ever", || far("kept").is_some());
+    let quick = Duration::from_secs(10);
+    assert!(
+        killing < quick,
+        "{killing:?}, although nobody must be asked"
+    );
+}
+
+#[test]
+fn a_lock_let_go_while_the_server_was_away_is_nobodys() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mounts = ["near", "far"].map(|name| scene.mount(name, &["--timeout", "60s"]));
+    for end in [Signal::KILL, Signal::TERM] {
+        let_go_while_away(&mut scene, &mounts, end);
+    }
+    for mount in &mounts {
+        scene.umount(mount);
+    }
 }

@@ -122,6 +122,10 @@ fn a_users_credential_lists_and_copies_as_that_user() {
         assert_eq!((copied.len(), copied.uid()), (6, UID));
         // What belongs to root there stays closed, also to root here.
         fails(&copy(&enrolled, &["cp", &roots, "user/stolen"]), "AZ0405");
+        assert!(
+            !enrolled.scene.path("user/stolen").exists(),
+            "and nothing is made"
+        );
     }
 }
 

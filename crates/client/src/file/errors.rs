@@ -82,7 +82,10 @@ impl Errors {
             return;
         }
         self.seen = true;
-        let came_later = self.opens.values_mut().filter(|told| told.by_close == count);
+        let came_later = self
+            .opens
+            .values_mut()
+            .filter(|told| told.by_close == count);
         for told in came_later {
             told.by_fsync = count;
         }

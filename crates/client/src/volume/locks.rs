@@ -3,93 +3,64 @@
 //! What this session holds is remembered here for two reasons: a server that has been restarted
 //! must be told, and a wait that is broken off may have been granted at that very moment, in which
 //! case the lock must be put back to what it was.
+//!
+//! *Nothing outlives its owner.* What is let go is forgotten here before the server is told, so it
+//! is not taken again after a restart; and the server is told for as long as it takes, whether or
+//! not somebody still waits for it. No two requests for one holder are under way at once
+//! ([`held::Turn`]), so none of them overtakes another: not taking again what is just being let go,
+//! nor letting go what was taken since.
+
+mod held;
 
 use super::Volume;
 use crate::cache::NodeId;
 use crate::transport::{Call, CallError};
-use base::{Extent, FsError, LockOwner, Principal};
-use std::collections::HashMap;
-use wire::message::{LockKind, LockMode, LockRange, Refusal, Step, StepReply};
+use base::{Extent, FsError, LockOwner, Principal, RequestId};
+pub(super) use held::HeldLocks;
+use held::{Holder, Turn};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use wire::message::{LockKind, LockMode, LockRange, Refusal, Step, StepReply, Target};
 
-/// Locks held at the server: per inode, kind and owner, non-overlapping ranges.
-#[derive(Debug, Default)]
-pub(super) struct HeldLocks {
-    held: HashMap<(NodeId, LockKind, LockOwner), Held>,
-}
+/// How long who breaks off waits for the server to hear of it. A signal must end a program also
+/// without a server.
+const PUT_BACK_TIME_MAX: Duration = Duration::from_secs(1);
 
-#[derive(Debug)]
-struct Held {
+/// First wait before a server is told again that had no room or failed; doubles up to
+/// [`RETRY_TIME_MAX`].
+const RETRY_TIME_MIN: Duration = Duration::from_millis(100);
+/// When it has come to this, a server that fails is not told again.
+const RETRY_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Holders whose locks are taken again at once after a restart of the server.
+const RECLAIMED_AT_ONCE: usize = 64;
+
+/// A lock that somebody wants.
+struct Wanted {
     who: Principal,
-    ranges: Vec<(Extent, LockMode, u32)>,
+    node: NodeId,
+    target: Target,
+    lock: LockRange,
 }
 
-impl HeldLocks {
-    fn apply(&mut self, node: NodeId, who: &Principal, lock: &LockRange) {
-        let key = (node, lock.kind, lock.owner);
-        let held = self.held.entry(key).or_insert_with(|| Held {
-            who: who.clone(),
-            ranges: Vec::new(),
-        });
-        let mut ranges = Vec::new();
-        for (extent, mode, pid) in held.ranges.drain(..) {
-            if !extent.overlaps(lock.extent) {
-                ranges.push((extent, mode, pid));
-                continue;
-            }
-            let before = Extent::between(extent.offset, lock.extent.offset.max(extent.offset));
-            let after = Extent::between(lock.extent.end().min(extent.end()), extent.end());
-            for rest in [before, after] {
-                if !rest.is_empty() {
-                    ranges.push((rest, mode, pid));
-                }
-            }
-        }
-        if lock.mode != LockMode::Unlock {
-            ranges.push((lock.extent, lock.mode, lock.pid));
-        }
-        held.ranges = ranges;
-        if held.ranges.is_empty() {
-            self.held.remove(&key);
-        }
+impl Wanted {
+    fn holder(&self) -> Holder {
+        Holder::of(self.node, &self.lock)
     }
+}
 
-    fn overlapping(&self, node: NodeId, lock: &LockRange) -> Vec<LockRange> {
-        let Some(held) = self.held.get(&(node, lock.kind, lock.owner)) else {
-            return Vec::new();
-        };
-        held.ranges
-            .iter()
-            .filter(|(extent, ..)| extent.overlaps(lock.extent))
-            .map(|(extent, mode, pid)| LockRange {
-                kind: lock.kind,
-                mode: *mode,
-                extent: extent.intersection(lock.extent),
-                owner: lock.owner,
-                pid: *pid,
-            })
-            .collect()
-    }
+/// Whether the server may do a moment later what it did not do now.
+fn is_passing(error: FsError) -> bool {
+    matches!(error, FsError::Io | FsError::NoMemory | FsError::TimedOut)
+}
 
-    fn all(&self) -> Vec<(NodeId, Principal, LockRange)> {
-        let mut all = Vec::new();
-        for ((node, kind, owner), held) in &self.held {
-            for (extent, mode, pid) in &held.ranges {
-                let (kind, owner, mode, extent, pid) = (*kind, *owner, *mode, *extent, *pid);
-                let lock = LockRange {
-                    kind,
-                    mode,
-                    extent,
-                    owner,
-                    pid,
-                };
-                all.push((*node, held.who.clone(), lock));
-            }
-        }
-        all
-    }
-
-    fn holds(&self, node: NodeId, kind: LockKind, owner: LockOwner) -> bool {
-        self.held.contains_key(&(node, kind, owner))
+/// Whether the server may have carried out a request that ended so.
+fn may_have_run(error: CallError) -> bool {
+    match error {
+        CallError::Refused(refusal) => refusal == Refusal::Cancelled,
+        CallError::TimedOut | CallError::Protocol => true,
+        CallError::Closed | CallError::Failed(_) => false,
     }
 }
 
@@ -101,7 +72,8 @@ impl Volume {
     /// Takes, changes or releases a lock. Waits for it if `wait`, until `broken_off` is ready.
     ///
     /// # Errors
-    /// `WouldBlock` without `wait`, `Interrupted` when broken off, `Deadlock`, or the server's.
+    /// `WouldBlock` without `wait`, `Interrupted` when broken off, `Deadlock`, or the server's. A
+    /// lock that is released is released all the same, if need be later.
     pub async fn lock(
         &self,
         who: &Principal,
@@ -110,25 +82,38 @@ impl Volume {
         wait: bool,
         broken_off: impl Future<Output = ()>,
     ) -> Result<(), FsError> {
-        let target = self.target(node).await?;
-        if lock.mode == LockMode::Unlock
-            && let Ok(file) = self.file(node)
-        {
-            // What was written under the lock is there before somebody else gets it.
-            self.drain(node, &file).await?;
-            self.commit_if_shared(node).await;
+        if lock.mode == LockMode::Unlock {
+            return self.unlock(who, node, lock).await;
         }
-        let step = Step::Lock {
+        let (who, target) = (who.clone(), self.target(node).await?);
+        let wanted = Wanted {
+            who,
+            node,
             target,
             lock,
-            wait,
-            reclaim: false,
         };
+        tokio::pin!(broken_off);
+        let turn = tokio::select! {
+            turn = self.lock_turn(wanted.holder()) => turn,
+            () = &mut broken_off => return Err(FsError::Interrupted),
+            () = sleep(self.transport.request_time_max()), if !wait => {
+                return Err(FsError::TimedOut);
+            }
+        };
+        let losses = self.held_locks().losses();
         let call = Call {
             endless: wait,
             ..Call::metadata()
         };
-        let pending = self.transport.submit_steps(who, vec![step], call);
+        let step = Step::Lock {
+            target: wanted.target.clone(),
+            lock,
+            wait,
+            reclaim: false,
+        };
+        let pending = self.transport.submit_steps(&wanted.who, vec![step], call);
+        // Another thread may let go while this one waits.
+        let turn = (!wait).then_some(turn);
         let id = pending.id();
         let answer = pending.files();
         tokio::pin!(answer);
@@ -141,24 +126,77 @@ impl Volume {
                 answer.await
             }
         };
-        match outcome {
-            Ok(mut response) => {
-                response.results.pop().ok_or(FsError::Io)??;
-                if lock.mode != LockMode::Unlock
-                    && let Err(error) = self.refresh_under_lock(node).await
-                {
-                    self.put_back(who, node, lock).await;
-                    return Err(error);
-                }
-                self.held_locks().apply(node, who, &lock);
-                Ok(())
+        let error = match outcome.map(|mut response| response.results.pop()) {
+            Ok(Some(Ok(_))) => return self.on_locked(wanted, turn, losses).await,
+            Ok(Some(Err(error))) => return self.on_not_locked(wanted, turn, error).await,
+            Ok(None) => CallError::Protocol,
+            Err(error) => error,
+        };
+        if may_have_run(error) {
+            let heard = self.put_back(wanted, turn, id);
+            // Else the caller has waited for long enough.
+            if error != CallError::TimedOut {
+                heard.await;
             }
-            Err(CallError::Refused(Refusal::Cancelled)) => {
-                self.put_back(who, node, lock).await;
-                Err(FsError::Interrupted)
-            }
-            Err(error) => Err(error.to_fs_error()),
         }
+        Err(match error {
+            CallError::Refused(Refusal::Cancelled) => FsError::Interrupted,
+            error => error.to_fs_error(),
+        })
+    }
+
+    /// The server has granted a lock; `losses` are those from before it was asked.
+    async fn on_locked(
+        &self,
+        wanted: Wanted,
+        turn: Option<Turn>,
+        losses: u64,
+    ) -> Result<(), FsError> {
+        let (holder, node, extent) = (wanted.holder(), wanted.node, wanted.lock.extent);
+        let apply = |held: &mut HeldLocks, lock| {
+            held.apply(node, &wanted.who, &wanted.target, lock);
+        };
+        let (before, is_old) = {
+            let mut held = self.held_locks();
+            let (before, _) = held.within(holder, extent);
+            apply(&mut held, wanted.lock);
+            (before, held.losses() != losses)
+        };
+        drop(turn);
+        // Nobody knows which run of the server has granted an old one.
+        let stands = match is_old {
+            true => self.reclaim_in_time(holder, extent).await,
+            false => Ok(()),
+        };
+        let fresh = match stands {
+            Ok(()) => self.refresh_under_lock(node).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = fresh {
+            {
+                let mut held = self.held_locks();
+                held.release(holder, extent);
+                before.into_iter().for_each(|lock| apply(&mut held, lock));
+            }
+            self.put_back(wanted, None, None).await;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// The server has refused a lock. If it was to be another mode of a whole file's lock, that may
+    /// be gone.
+    async fn on_not_locked(
+        &self,
+        wanted: Wanted,
+        turn: Option<Turn>,
+        error: FsError,
+    ) -> Result<(), FsError> {
+        let holder = wanted.holder();
+        if holder.kind == LockKind::Flock && self.held_locks().holds(holder) {
+            self.put_back(wanted, turn, None).await;
+        }
+        Err(error)
     }
 
     /// Taking a lock is also asking for what others wrote under it: when it is taken, nothing that
@@ -190,27 +228,91 @@ impl Volume {
         Ok(())
     }
 
-    /// A lock is not wanted after all; whatever the server made of it, it is as it was before.
-    async fn put_back(&self, who: &Principal, node: NodeId, lock: LockRange) {
-        let Ok(target) = self.target(node).await else {
-            return;
-        };
-        let before = self.held_locks().overlapping(node, &lock);
-        let unlock = LockRange {
-            mode: LockMode::Unlock,
-            ..lock
-        };
-        let mut steps = Vec::new();
-        for lock in std::iter::once(unlock).chain(before) {
-            steps.push(Step::Lock {
-                target: target.clone(),
-                lock,
-                wait: false,
-                reclaim: false,
+    /// A lock is not wanted after all; whatever the server made of the request for it, it is as it
+    /// was before. To be waited for until the server has heard, or for a while.
+    fn put_back(
+        &self,
+        wanted: Wanted,
+        turn: Option<Turn>,
+        request: Option<RequestId>,
+    ) -> impl Future<Output = ()> + use<> {
+        let this = self.arc();
+        let work = tokio::spawn(async move {
+            let holder = wanted.holder();
+            let _turn = match turn {
+                Some(turn) => turn,
+                None => this.lock_turn(holder).await,
+            };
+            let (before, free) = this.held_locks().within(holder, wanted.lock.extent);
+            let unlock = free.into_iter().map(|extent| LockRange {
+                mode: LockMode::Unlock,
+                extent,
+                ..wanted.lock
             });
+            for lock in unlock.chain(before) {
+                let step = Step::Lock {
+                    target: wanted.target.clone(),
+                    lock,
+                    wait: false,
+                    reclaim: lock.mode != LockMode::Unlock,
+                };
+                match this.tell(&wanted.who, step, request).await {
+                    Ok(()) | Err(CallError::Closed) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "a broken-off lock could not be put back");
+                        this.held_locks().release(holder, lock.extent);
+                    }
+                }
+            }
+        });
+        async move {
+            // It goes on if this is over first.
+            let _ = timeout(PUT_BACK_TIME_MAX, work).await;
         }
-        if let Err(error) = self.steps(who, steps, Call::metadata()).await {
-            tracing::warn!(%error, "a broken-off lock could not be put back");
+    }
+
+    /// Carries out a step about locks, however long the server is away: behind a `request`, if it
+    /// is still under way there.
+    async fn tell(
+        &self,
+        who: &Principal,
+        step: Step,
+        request: Option<RequestId>,
+    ) -> Result<(), CallError> {
+        let mut behind = request.filter(|_| self.transport.lets_wait());
+        let mut pause = RETRY_TIME_MIN;
+        loop {
+            let after = behind.map(|id| Step::After { requests: vec![id] });
+            let steps: Vec<Step> = after.into_iter().chain([step.clone()]).collect();
+            let count = steps.len();
+            let call = Call {
+                endless: true,
+                ..Call::metadata()
+            };
+            let error = match self.transport.submit_steps(who, steps, call).files().await {
+                Ok(mut response) if response.results.len() == count => {
+                    match response.results.pop() {
+                        Some(Ok(_)) => return Ok(()),
+                        Some(Err(error)) => error.into(),
+                        None => CallError::Protocol,
+                    }
+                }
+                // The request is not to be waited for: it is not there, or for too long.
+                _ if behind.take().is_some() => continue,
+                Ok(_) => CallError::Protocol,
+                Err(error) => error,
+            };
+            let is_given_up = match error {
+                // That ends at the latest when the session does.
+                CallError::Refused(Refusal::Overloaded) => false,
+                CallError::Failed(error) => !is_passing(error) || pause >= RETRY_TIME_MAX,
+                _ => true,
+            };
+            if is_given_up {
+                return Err(error);
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(RETRY_TIME_MAX);
         }
     }
 
@@ -237,13 +339,20 @@ impl Volume {
     /// Whether an owner has a lock here, so that closing a descriptor must release it.
     #[must_use]
     pub fn holds_lock(&self, node: NodeId, kind: LockKind, owner: LockOwner) -> bool {
-        self.held_locks().holds(node, kind, owner)
+        self.held_locks().holds(Holder { node, kind, owner })
+    }
+
+    /// Releases a part of what an owner holds.
+    async fn unlock(&self, who: &Principal, node: NodeId, lock: LockRange) -> Result<(), FsError> {
+        let drained = self.drain_locked(node).await;
+        let released = self.let_go(who, node, lock).await;
+        drained.and(released)
     }
 
     /// Releases everything that an owner holds on a file.
     ///
     /// # Errors
-    /// The server's.
+    /// The server's, or `TimedOut`; it is released all the same, if need be later.
     pub async fn release_locks(
         &self,
         who: &Principal,
@@ -251,52 +360,124 @@ impl Volume {
         kind: LockKind,
         owner: LockOwner,
     ) -> Result<(), FsError> {
-        if !self.holds_lock(node, kind, owner) {
+        let holder = Holder { node, kind, owner };
+        if !self.held_locks().holds(holder) {
             return Ok(());
         }
-        if let Ok(file) = self.file(node) {
-            // Who gets the lock next finds what was written under it; errors are told elsewhere.
-            let _ = self.drain(node, &file).await;
-            self.commit_if_shared(node).await;
+        // Errors are told elsewhere.
+        let _ = self.drain_locked(node).await;
+        self.let_go(who, node, holder.nothing()).await
+    }
+
+    /// Who gets a lock next finds what was written under it.
+    async fn drain_locked(&self, node: NodeId) -> Result<(), FsError> {
+        let Ok(file) = self.file(node) else {
+            return Ok(());
+        };
+        let drained = self.drain(node, &file).await;
+        self.commit_if_shared(node).await;
+        drained
+    }
+
+    /// Lets go of a lock, here at once, and at the server when it can be told.
+    async fn let_go(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        unlock: LockRange,
+    ) -> Result<(), FsError> {
+        let holder = Holder::of(node, &unlock);
+        let held = self.held_locks().get(holder);
+        let target = match held {
+            Some(held) => held.target,
+            None => self.target(node).await?,
+        };
+        let step = if unlock == holder.nothing() {
+            Step::ReleaseLocks {
+                target,
+                owner: holder.owner,
+                kind: holder.kind,
+            }
+        } else {
+            Step::Lock {
+                target,
+                lock: unlock,
+                wait: false,
+                reclaim: false,
+            }
+        };
+        let (this, who) = (self.arc(), who.clone());
+        let work = tokio::spawn(async move {
+            let _turn = this.lock_turn(holder).await;
+            // Before the server hears of it: if it is restarted, nobody takes it again.
+            this.held_locks().release(holder, unlock.extent);
+            let told = this.tell(&who, step, None).await;
+            if let Err(error) = told
+                && error != CallError::Closed
+            {
+                tracing::warn!(%error, "a lock could not be released");
+            }
+            told.map_err(CallError::to_fs_error)
+        });
+        match timeout(self.transport.request_time_max(), work).await {
+            Ok(Ok(told)) => told,
+            Ok(Err(_)) => Err(FsError::Io),
+            Err(_) => Err(FsError::TimedOut),
         }
-        let step = Step::ReleaseLocks {
-            target: self.target(node).await?,
-            owner,
-            kind,
-        };
-        self.step(who, step).await?;
-        let extent = Extent::new(0, u64::MAX);
-        let all = LockRange {
-            kind,
-            mode: LockMode::Unlock,
-            extent,
-            owner,
-            pid: 0,
-        };
-        self.held_locks().apply(node, who, &all);
-        Ok(())
+    }
+
+    /// The server may have forgotten what we hold. Before it answers anything.
+    pub(super) fn on_locks_lost(&self) {
+        self.held_locks().on_loss();
     }
 
     /// The server runs anew: tell it what we hold.
     pub(super) async fn reclaim_locks(&self) {
-        let all = self.held_locks().all();
-        for (node, who, lock) in all {
-            let Ok(target) = self.target(node).await else {
-                continue;
-            };
+        let holders = self.held_locks().holders();
+        for holders in holders.chunks(RECLAIMED_AT_ONCE) {
+            let mut under_way = JoinSet::new();
+            for holder in holders.iter().copied() {
+                let this = self.arc();
+                under_way.spawn(async move { this.reclaim(holder).await });
+            }
+            under_way.join_all().await;
+        }
+    }
+
+    /// As [`Self::reclaim`], for somebody who waits for a lock of this extent.
+    async fn reclaim_in_time(&self, holder: Holder, extent: Extent) -> Result<(), FsError> {
+        let this = self.arc();
+        let work = tokio::spawn(async move { this.reclaim(holder).await });
+        // It goes on if this is over first.
+        let done = timeout(self.transport.request_time_max(), work).await;
+        done.map_err(|_| FsError::TimedOut)?
+            .map_err(|_| FsError::Io)?;
+        let (_, free) = self.held_locks().within(holder, extent);
+        if free.is_empty() {
+            Ok(())
+        } else {
+            Err(FsError::Io)
+        }
+    }
+
+    /// Takes again what one still holds when it is its turn.
+    async fn reclaim(&self, holder: Holder) {
+        let _turn = self.lock_turn(holder).await;
+        let Some(held) = self.held_locks().get(holder) else {
+            return;
+        };
+        for lock in held.ranges {
             let step = Step::Lock {
-                target,
+                target: held.target.clone(),
                 lock,
                 wait: false,
                 reclaim: true,
             };
-            if let Err(error) = self.step(&who, step).await {
+            if let Err(error) = self.tell(&held.who, step, None).await
+                && error != CallError::Closed
+            {
                 tracing::error!(%error, "a lock was lost when the server restarted");
-                let unlock = LockRange {
-                    mode: LockMode::Unlock,
-                    ..lock
-                };
-                self.held_locks().apply(node, &who, &unlock);
+                self.held_locks().release(holder, lock.extent);
             }
         }
     }

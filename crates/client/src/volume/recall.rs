@@ -226,6 +226,7 @@ impl Volume {
         }
         if session_lost || boot_changed {
             self.show_tickets_again();
+            self.on_locks_lost();
             let this = self.arc();
             tokio::spawn(async move {
                 this.reclaim_locks().await;

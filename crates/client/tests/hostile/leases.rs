@@ -38,7 +38,7 @@ fn any_recall(count: u64) -> Frame {
 }
 
 /// Grants whatever there is to grant, on whatever it is.
-fn generous() -> Lies {
+pub(crate) fn generous() -> Lies {
     Lies {
         answer: results(|_, said| {
             for result in said.results().iter_mut().flatten() {
@@ -188,7 +188,7 @@ fn recalls_without_end_are_left_unobeyed_in_bounded_memory() {
     });
 }
 
-fn creation(text: &str) -> Creation {
+pub(crate) fn creation(text: &str) -> Creation {
     Creation {
         parent: NodeId::ROOT,
         name: name(text),
@@ -218,7 +218,7 @@ async fn create_ahead(volume: &Volume, text: &str) {
 }
 
 /// Has the removal of the peer's file answered ahead: the caller has removed something before.
-async fn remove_ahead(volume: &Volume, text: &Name) {
+pub(crate) async fn remove_ahead(volume: &Volume, text: &Name) {
     let (who, begun) = (Principal::root(), Instant::now());
     volume.list(&who, NodeId::ROOT).await.unwrap();
     let other = name("other");

@@ -10,6 +10,7 @@
 //! | `listings` | directories without end, names that are none |
 //! | `behind` | commits that are sent behind writes |
 //! | `leases` | leases and recalls that contradict each other |
+//! | `room` | a file system that is full |
 //!
 //! Tests run one after another: they measure the memory of the whole process.
 
@@ -27,6 +28,8 @@ mod memory;
 mod peer;
 #[cfg(test)]
 mod replies;
+#[cfg(test)]
+mod room;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

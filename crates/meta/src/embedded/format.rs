@@ -11,6 +11,7 @@ use redb::{
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Version of the tables; the history is in `docs/formats/meta.md`.
@@ -57,7 +58,14 @@ fn make(builder: &Builder, path: &Path) -> Result<(), MetaError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(error)),
         _ => {}
     }
-    let database = builder.create(&new).map_err(database_error)?;
+    // What is promised to whom is nobody else's.
+    let mut options = File::options();
+    let options = options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(&new).map_err(io_error)?;
+    let backend = redb::backends::FileBackend::new(file).map_err(database_error)?;
+    let database = builder
+        .create_with_backend(backend)
+        .map_err(database_error)?;
     prepare(&database)?;
     drop(database);
     fs::rename(&new, path).map_err(io_error)?;

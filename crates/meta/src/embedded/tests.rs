@@ -8,6 +8,7 @@ use base::limits::META_LOG_BYTES_MAX;
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{Database, StorageBackend};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -176,6 +177,8 @@ async fn a_file_of_others_is_not_touched() {
     assert_eq!(std::fs::read_to_string(&text).unwrap(), lines);
     let newer = directory.path().join("newer");
     drop(Embedded::open(&newer).await.unwrap());
+    let mode = std::fs::metadata(&newer).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "nobody else reads it");
     let database = Database::create(&newer).unwrap();
     let writing = database.begin_write().unwrap();
     let mut numbers = writing.open_table(format::NUMBERS).unwrap();

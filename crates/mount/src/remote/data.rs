@@ -219,7 +219,7 @@ impl RemoteFs {
             {
                 let (volume, file) = (Arc::clone(&self.volume), Arc::clone(&file));
                 self.runtime.spawn(async move {
-                    // The server releases it with the session if this does not get through.
+                    // Nobody waits for it, and the volume sees to it until the server has heard.
                     let _ = volume
                         .release_locks(&file.who, file.node, kind, owner)
                         .await;

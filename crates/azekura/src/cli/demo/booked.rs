@@ -33,6 +33,11 @@ const STEPS_PER_SECOND: u64 = 16;
 const RATE_MAX: u64 = 200_000_000;
 /// Part of what the store promises that is reserved.
 const PROMISED_PART: u64 = 4;
+/// A stream with a reservation that gets less of it than this, in percent, did not get it.
+const KEPT_PERCENT: u64 = 90;
+/// Processors that are idle for less of the time than this, in percent, are what everything waits
+/// for.
+const IDLE_PERCENT: u64 = 10;
 /// Cells of a bar.
 const BAR: u64 = 20;
 
@@ -48,6 +53,8 @@ pub(super) struct Booked {
     rate: u64,
     without: Vec<Second>,
     with: Vec<Second>,
+    /// So much of the time of all processors was left in the half with a reservation, if known.
+    idle_percent: Option<u64>,
 }
 
 /// What the threads share.
@@ -89,11 +96,12 @@ pub(super) fn run(
             let wrote = writer.join().map_err(|_| crashed())?;
             wrote.context("a greedy writer")?;
         }
-        let (without, with) = measured?;
+        let (without, with, idle_percent) = measured?;
         Ok(Booked {
             rate,
             without,
             with,
+            idle_percent,
         })
     })
 }
@@ -117,7 +125,7 @@ fn halves(
     load: &Load,
     stop: &Stop,
     say: &dyn Fn(std::fmt::Arguments<'_>),
-) -> Result<(Vec<Second>, Vec<Second>)> {
+) -> Result<(Vec<Second>, Vec<Second>, Option<u64>)> {
     let path = near.join("recording");
     say(format_args!("without a reservation"));
     let without = half(&path, (rate, seconds), load, stop, say)?;
@@ -125,8 +133,39 @@ fn halves(
     let ticket = reserve(scene, rate, seconds)?;
     scene.mount_volume(VOLUME, "stream", Some(&ticket))?;
     say(format_args!("with {} reserved", Rate(rate)));
+    let before = Processors::now();
     let with = half(&path, (rate, seconds), load, stop, say)?;
-    Ok((without, with))
+    let idle_percent = Processors::now().and_then(|now| now.idle_percent_since(&before?));
+    Ok((without, with, idle_percent))
+}
+
+/// Time of all processors since the machine began, in ticks.
+struct Processors {
+    idle: u64,
+    all: u64,
+}
+
+impl Processors {
+    fn now() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    /// The first line is of all of them: user, nice, system, idle, waiting for devices, interrupts
+    /// (twice), stolen by others of the same machine; what follows is part of the first two.
+    fn parse(text: &str) -> Option<Self> {
+        let line = text.lines().next()?.strip_prefix("cpu ")?;
+        let ticks = line.split_whitespace().take(8).map(str::parse::<u64>);
+        let ticks = ticks.collect::<Result<Vec<_>, _>>().ok()?;
+        Some(Self {
+            idle: ticks.get(3)? + ticks.get(4)?,
+            all: ticks.iter().sum(),
+        })
+    }
+
+    fn idle_percent_since(&self, before: &Self) -> Option<u64> {
+        let all = self.all.checked_sub(before.all).filter(|all| *all > 0)?;
+        Some(percent(self.idle.saturating_sub(before.idle), all))
+    }
 }
 
 /// Reserves the rate from now on; the file with the ticket.
@@ -311,10 +350,24 @@ impl Booked {
             )
         };
         format!(
-            "\n{}{}",
+            "\n{}{}{}",
             line("unreserved", &self.without),
-            line("reserved", &self.with)
+            line("reserved", &self.with),
+            self.remark()
         )
+    }
+
+    /// Why a reservation was not kept, where it shows: it is of the device, and where the
+    /// processors have no time for the stream, server and writers, nothing is said of it.
+    fn remark(&self) -> String {
+        let is_kept = self.summary(&self.with).whole >= KEPT_PERCENT;
+        match self.idle_percent.filter(|idle| *idle < IDLE_PERCENT) {
+            Some(idle) if !is_kept => format!(
+                "remark     the processors ({idle} % idle) were the limit and not the device: no \
+                 measure; try again on an idle machine\n"
+            ),
+            _ => String::new(),
+        }
     }
 }
 
@@ -325,4 +378,42 @@ pub(super) fn store_size(path: &Path) -> Option<ByteSize> {
     let stat = rustix::fs::statvfs(path).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     (free / 4 >= SIZE).then_some(ByteSize(SIZE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn booked(stream: u64, idle_percent: Option<u64>) -> Booked {
+        let second = Second { stream, others: 1 };
+        Booked {
+            rate: 100,
+            without: vec![second],
+            with: vec![second; 2],
+            idle_percent,
+        }
+    }
+
+    #[test]
+    fn a_promise_that_the_processors_broke_is_no_measure() {
+        let page = booked(80, Some(3)).page();
+        assert!(
+            page.contains("remark     the processors (3 % idle)"),
+            "{page}"
+        );
+        for (stream, idle) in [(80, Some(40)), (80, None), (100, Some(3)), (90, Some(0))] {
+            let page = booked(stream, idle).page();
+            assert!(!page.contains("remark"), "{page}");
+        }
+    }
+
+    #[test]
+    fn what_processors_have_left_is_read() {
+        let before = Processors::parse("cpu  10 0 10 70 10 0 0 0 5 5\ncpu0 1").expect("figures");
+        let now = Processors::parse("cpu  60 0 55 72 13 0 0 0 5 5\n").expect("figures");
+        assert_eq!((before.idle, before.all), (80, 100));
+        assert_eq!(now.idle_percent_since(&before), Some(5));
+        assert_eq!(now.idle_percent_since(&now), None);
+        assert!(Processors::parse("cpu  1 2").is_none() && Processors::now().is_some());
+    }
 }

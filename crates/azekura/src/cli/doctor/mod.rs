@@ -9,16 +9,20 @@ mod network;
 
 use crate::address::{Address, Place, VolumeAddress};
 use crate::config::Config;
-use crate::connect::{WayArgs, runtime};
+use crate::connect::{WayArgs, resolve, runtime};
 use crate::errors::{Code, Failure, Result};
 use crate::mounts::Mounted;
 use crate::output::{self, span};
+use crate::process;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a mount may take to answer: it does not ask the server for this.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The check of a mount's connection.
+const CONNECTION: &str = "connection";
 
 /// Check this machine, and a server or a mount, and say what to do
 #[derive(Debug, clap::Args)]
@@ -58,6 +62,8 @@ pub(super) struct Check {
     state: State,
     found: String,
     advice: Option<String>,
+    /// Of the failure that it is, if it is one of the program's.
+    code: Option<Code>,
 }
 
 impl Check {
@@ -67,6 +73,7 @@ impl Check {
             state: State::Good,
             found: found.into(),
             advice: None,
+            code: None,
         }
     }
 
@@ -80,6 +87,7 @@ impl Check {
             state: State::Warning,
             found: found.into(),
             advice: Some(advice.into()),
+            code: None,
         }
     }
 
@@ -104,7 +112,10 @@ impl Check {
     /// A failure of the program as a finding.
     pub(super) fn failure(name: &'static str, failure: &Failure) -> Self {
         let (code, message) = (failure.code().number(), failure.message());
-        Self::failed(name, format!("{message} ({code})"), failure.hint_text())
+        Self {
+            code: Some(failure.code()),
+            ..Self::failed(name, format!("{message} ({code})"), failure.hint_text())
+        }
     }
 
     fn word(&self) -> &'static str {
@@ -126,16 +137,22 @@ impl Check {
 impl Doctor {
     pub(super) fn run(self, config: &Config) -> Result<()> {
         let mut checks = machine::checks(config);
+        let mut cut = None;
         let server = match self.subject.as_deref() {
             None => None,
             Some(subject) => match server_of(subject) {
                 Some(server) => Some(server),
-                None => mount_checks(Path::new(subject), &mut checks),
+                None => mount_checks(Path::new(subject), &mut checks, &mut cut),
             },
         };
         if let Some(server) = server {
-            let network = network::checks(config, &server, &self.way);
-            checks.extend(runtime()?.block_on(network));
+            let network = runtime()?.block_on(network::checks(config, &server, &self.way));
+            if let Some(cut) = cut {
+                checks.insert(cut.at, cut.check(config, &server.server, &network)?);
+            }
+            checks.extend(network);
+        } else if let Some(cut) = cut {
+            checks.insert(cut.at, cut.as_it_seems());
         }
         report(&checks, self.json)
     }
@@ -161,8 +178,9 @@ fn server_of(subject: &str) -> Option<Subject> {
     })
 }
 
-/// Checks a mount; returns its server.
-fn mount_checks(path: &Path, checks: &mut Vec<Check>) -> Option<Subject> {
+/// Checks a mount; returns its server. Why its connection is broken, if it is, shows when the way
+/// to the server has been looked at.
+fn mount_checks(path: &Path, checks: &mut Vec<Check>, cut: &mut Option<Cut>) -> Option<Subject> {
     let mounted = match Mounted::containing(path) {
         Ok(mounted) => mounted,
         Err(failure) => {
@@ -190,28 +208,102 @@ fn mount_checks(path: &Path, checks: &mut Vec<Check>) -> Option<Subject> {
         .get("connected")
         .and_then(Value::as_bool)
         .unwrap_or(false);
-    checks.push(if connected {
-        Check::good(
-            "connection",
-            format!(
-                "stands, made again {}",
-                output::count(number("reconnects"), "time")
-            ),
-        )
+    let unwritten_bytes = number("unwritten_bytes");
+    if connected {
+        let again = output::count(number("reconnects"), "time");
+        let found = format!("stands, made again {again}");
+        checks.push(Check::good(CONNECTION, found));
     } else {
-        let silence = span(Duration::from_millis(number("silence_millis")));
-        let advice = "it comes back by itself when the server can be reached; see below";
-        Check::failed(
-            "connection",
-            format!("broken, server not heard for {silence}"),
-            advice,
-        )
-    });
-    checks.push(Check::good(
-        "not yet safe",
-        output::size(number("unwritten_bytes")),
-    ));
+        *cut = Some(Cut {
+            at: checks.len(),
+            path: mounted.path,
+            process: status.get("pid").and_then(Value::as_u64),
+            silence: Duration::from_millis(number("silence_millis")),
+            unwritten_bytes,
+        });
+    }
+    let unwritten = output::size(unwritten_bytes);
+    checks.push(Check::good("not yet safe", unwritten));
     server
+}
+
+/// A mount whose connection is broken.
+struct Cut {
+    /// Where its check belongs among the others.
+    at: usize,
+    path: PathBuf,
+    process: Option<u64>,
+    silence: Duration,
+    unwritten_bytes: u64,
+}
+
+impl Cut {
+    fn found(&self) -> String {
+        format!("broken, server not heard for {}", span(self.silence))
+    }
+
+    /// What ends it for good.
+    fn anew(&self) -> String {
+        let path = self.path.display();
+        let lost = match self.unwritten_bytes {
+            0 => String::new(),
+            bytes => format!("; {} not yet safe are lost", output::size(bytes)),
+        };
+        format!("azekura umount --force {path}, and mount again{lost}")
+    }
+
+    /// Where nothing is known of its server.
+    fn as_it_seems(&self) -> Check {
+        let advice = "it comes back by itself when the server can be reached; see below";
+        Check::failed(CONNECTION, self.found(), advice)
+    }
+
+    /// What is to be done, as `network` shows the way to its server.
+    fn check(&self, config: &Config, server: &Address, network: &[Check]) -> Result<Check> {
+        let refused = network.iter().any(|check| {
+            let code = check.code;
+            code == Some(Code::Unauthenticated) || code == Some(Code::OtherCluster)
+        });
+        if refused {
+            let advice = format!(
+                "it does not come back by itself: first what is said below, then {}",
+                self.anew()
+            );
+            return Ok(Check::failed(CONNECTION, self.found(), advice));
+        }
+        let stands = |check: &Check| check.name == "session" && check.state == State::Good;
+        if !network.iter().any(stands) {
+            return Ok(self.as_it_seems());
+        }
+        if self.is_of_before(config, server)? {
+            let number = Code::Unauthenticated.number();
+            let found = format!(
+                "{}; the mount keeps the credential of before the last log-in ({number})",
+                self.found()
+            );
+            return Ok(Check::failed(CONNECTION, found, self.anew()));
+        }
+        let advice = format!(
+            "the server answers, so it should be back in some seconds; if it is not, the mount's \
+             log says why, and what helps is {}",
+            self.anew()
+        );
+        Ok(Check::failed(CONNECTION, self.found(), advice))
+    }
+
+    /// Whether this user has logged in at the server since the mount began, which keeps what it
+    /// began with.
+    fn is_of_before(&self, config: &Config, server: &Address) -> Result<bool> {
+        let is_known = |process: &u64| {
+            process::names(*process, &self.path) && process::is_of_this_user(*process)
+        };
+        let Some(began) = self.process.filter(is_known).and_then(process::began) else {
+            return Ok(false);
+        };
+        let addresses = runtime()?.block_on(resolve(server))?;
+        let kept = config.credential_time(server, &addresses);
+        Ok(kept.is_some_and(|kept| kept > began))
+    }
 }
 
 fn report(checks: &[Check], as_json: bool) -> Result<()> {

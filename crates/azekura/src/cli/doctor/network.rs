@@ -16,6 +16,8 @@ use wire::message::{AdminReply, AdminRequest};
 
 /// How long a connection is waited for.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+/// A session that received less says nothing of the rate that its line can carry.
+const RECEIVED_BYTES_MIN: u64 = 16 << 20;
 /// Questions asked to measure the round trip; the fastest counts.
 const ROUNDS: usize = 3;
 
@@ -149,7 +151,11 @@ async fn entered(transport: &Transport, address: &VolumeAddress) -> Check {
 fn line(config: &Config, server: &Address) -> Option<Check> {
     let download = config.line(server).0?;
     let round_trip = span(Duration::from_nanos(download.rtt_nanos));
-    let rate = Rate(download.rate_bytes_per_second);
+    let rate = match config.line_received_bytes(server) {
+        // The rate is the highest that was needed, of however little.
+        ..RECEIVED_BYTES_MIN => "rate unknown, for too little was read".to_owned(),
+        _ => format!("carried up to {}", Rate(download.rate_bytes_per_second)),
+    };
     Some(Check::good(
         "line, last mount",
         format!("{rate}, round trip {round_trip}"),

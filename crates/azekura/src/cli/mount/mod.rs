@@ -8,7 +8,7 @@ mod options;
 mod process;
 mod ticket;
 
-pub(super) use options::Options;
+pub(super) use options::{OptionError, Options};
 
 use crate::address::VolumeAddress;
 use crate::config::Config;

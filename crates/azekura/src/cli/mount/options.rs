@@ -54,8 +54,17 @@ const OTHERS_PREFIXES: [&str; 5] = ["x-", "X-", "comment=", "uhelper=", "helper=
 pub(in crate::cli) enum OptionError {
     #[error("there is no mount option {0:?}")]
     Unknown(String),
+    #[error("a volume cannot be remounted: unmount it, and mount it again with other options")]
+    Remount,
     #[error("{option}: {why}")]
     Value { option: &'static str, why: String },
+}
+
+impl OptionError {
+    /// Whether a mount that is to forgive unknown words can pass over it.
+    pub(in crate::cli) fn is_forgiven(&self) -> bool {
+        !matches!(self, Self::Remount)
+    }
 }
 
 impl Options {
@@ -86,6 +95,7 @@ impl Options {
             ("exec", "") => self.no_exec = false,
             ("noexec", "") => self.no_exec = true,
             ("plain", "") => self.plain = true,
+            ("remount", "") => return Err(OptionError::Remount),
             ("timeout", value) => {
                 let wrong = |why| OptionError::Value {
                     option: "timeout",
@@ -150,6 +160,8 @@ mod tests {
     fn unknown_words_are_named() {
         let error = "ro,compress=9".parse::<Options>().expect_err("not ours");
         assert_eq!(error.to_string(), "there is no mount option \"compress=9\"");
+        let error = "remount,ro".parse::<Options>().expect_err("not possible");
+        assert_eq!(error, OptionError::Remount);
         for bad in ["timeout=soon", "ro=1", "log=", "ticket=", "allow-other"] {
             assert!(bad.parse::<Options>().is_err(), "{bad}");
         }

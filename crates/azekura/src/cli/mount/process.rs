@@ -101,7 +101,8 @@ fn finish(
     timeout: Duration,
 ) -> Result<()> {
     let line = volume.transport().line_memory();
-    if let Err(failure) = config.save_line(&plan.volume.server, line) {
+    let received = volume.transport().figures().bytes_received;
+    if let Err(failure) = config.save_line(&plan.volume.server, line, received) {
         tracing::warn!("cannot remember the line: {}", failure.message());
     }
     let cut_off = !volume.has_unwritten() && !volume.transport().figures().connected;

@@ -34,7 +34,7 @@ struct Wanted {
     /// Space for what is written
     #[arg(long, value_name = "SIZE")]
     space: Option<ByteSize>,
-    /// How long the window is
+    /// How long the window is: 90s, 30m, 1h 30m, 7d, 2w
     #[arg(long = "for", value_name = "TIME")]
     duration: Option<Span>,
     /// Again so long after each start; with --count, all of them or none

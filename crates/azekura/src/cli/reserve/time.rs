@@ -26,7 +26,9 @@ impl FromStr for When {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!("{text:?} is no time; write it like now, +2h, 19:00 or 2026-05-01T19:00:00Z")
+            format!(
+                "{text:?} is no time; write it like now, +2h, +3d, 19:00 or 2026-05-01T19:00:00Z"
+            )
         };
         if text == "now" {
             return Ok(Self::Now);
@@ -131,6 +133,7 @@ mod tests {
         let begin = now.timestamp().as_second().unsigned_abs();
         assert_eq!(at("now"), begin);
         assert_eq!(at("+2h"), begin + 7200);
+        assert_eq!(at("+3d"), begin + 3 * 86_400);
         assert_eq!(at("19:00"), begin + 1800);
         assert_eq!(at("18:00"), begin + 84_600, "tomorrow");
         assert_eq!(at("2026-05-01T19:00:00Z"), begin + 9000);
