@@ -2,9 +2,9 @@
 //!
 //! It is asked and answers over its standard input and output, one message at a time: a length of
 //! four bytes, little-endian, then postcard. When its input ends, whatever the reason, it takes off
-//! what it mounted and attached and ends ([`serve`]). So nothing stays behind as long as one of the
-//! two processes can still do something; what is left if both are killed at once is found by
-//! [`stale`] at the next start.
+//! what it mounted and attached and ends ([`serve()`]). So nothing stays behind as long as one of
+//! the two processes can still do something; what is left if both are killed at once is found by
+//! [`stale()`] at the next start.
 
 mod look;
 mod serve;
@@ -117,7 +117,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Starts `command`, which must call [`serve`].
+    /// Starts `command`, which must call [`serve()`].
     ///
     /// # Errors
     /// Of starting it.

@@ -2,9 +2,9 @@
 //!
 //! A workload is a short list of steps on a handful of files. It begins on a file system that was
 //! made, filled ([`Workload::setup`]) and unmounted, so what was there before is certain. Some are
-//! what programs do ([`named`]: replace a file by renaming, append to a log, change pages of a
+//! what programs do ([`mod@named`]: replace a file by renaming, append to a log, change pages of a
 //! database); the others are sequences of one or two operations with something that makes them
-//! durable behind ([`sequence`]), which is where most of the known faults of file systems lie.
+//! durable behind ([`mod@sequence`]), which is where most of the known faults of file systems lie.
 //! Workloads of a store (`objects`) have objects for files and commits for syncs.
 
 mod database;

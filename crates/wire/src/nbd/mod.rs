@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Negotiation, requests and replies are bytes in and bytes out, without sockets; the rest is a
-//! thin shell. Any [`BlockDevice`](base::BlockDevice) is served: where it knows its holes, they
+//! thin shell. Any [`BlockDevice`] is served: where it knows its holes, they
 //! are told and not sent.
 //!
 //! Requests of a connection are under way together and answered in any order, as they get done. A
