@@ -24,12 +24,13 @@ mod piece;
 pub use piece::{MemoryShare, Piece, PieceState, Write};
 
 use super::Errors;
+use base::limits::DATA_BYTES_MAX;
 use base::{Attributes, Extent, ExtentSet, FsError, OpenId, Principal, RequestId, WriteVerifier};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest piece: the largest payload of a frame.
-const PIECE_BYTES_MAX: usize = 1 << 20;
+const PIECE_BYTES_MAX: usize = DATA_BYTES_MAX as usize;
 
 /// What a commit that is sent now will cover; given by [`Written::stored`], [`Written::with`] and
 /// [`Written::behind`].
@@ -245,8 +246,8 @@ impl Written {
             .sum()
     }
 
-    /// Takes data from a write. A large write becomes pieces of at most `piece_bytes_max`, but for
-    /// an append, whose bytes land together. Returns whether something is gathered that a timer
+    /// Takes data from a write. A large write becomes pieces of at most `piece_bytes_max`, which end
+    /// at multiples of that, but for an append, whose bytes land together. Returns whether something is gathered that a timer
     /// should send.
     pub fn push(&mut self, write: Write, piece_bytes_max: usize) -> bool {
         let full_bytes = piece_bytes_max.min(PIECE_BYTES_MAX / 2);
@@ -313,8 +314,9 @@ impl Written {
 
     fn add_parts(&mut self, mut rest: Write, piece_bytes_max: usize) {
         while !rest.append && rest.data.len() > piece_bytes_max {
+            let left = piece_bytes_max - (rest.offset % piece_bytes_max as u64) as usize;
             let part = Write {
-                data: rest.data.split_to(piece_bytes_max),
+                data: rest.data.split_to(left),
                 ..rest.clone()
             };
             rest.offset += part.data.len() as u64;

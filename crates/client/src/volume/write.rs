@@ -12,6 +12,7 @@ use crate::cache::{Node, NodeId};
 use crate::clock::now;
 use crate::file::{File, MemoryShare, Piece, Write, Written};
 use crate::transport::{Call, CallError, FileResponse};
+use base::limits::DATA_BYTES_MAX;
 use base::{Attributes, Extent, FsError, Handle};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -98,12 +99,22 @@ impl Volume {
         }
     }
 
+    /// Largest piece that a write is cut into. In a file on stores it is cut anew, where stripe units
+    /// are and as the lines to them are; less than a unit would cost a store a write more, for what
+    /// is written over part of a unit is written twice.
+    fn write_piece_bytes(&self) -> usize {
+        match &self.stripes {
+            Some(_) => DATA_BYTES_MAX as usize,
+            None => self.transport.write_part_bytes(),
+        }
+    }
+
     fn accept(&self, node: NodeId, file: &Arc<File>, write: Write) {
         let extent = Extent::new(write.offset, write.data.len() as u64);
         self.counters
             .written_bytes
             .fetch_add(extent.len, Ordering::Relaxed);
-        let piece_bytes_max = self.transport.write_part_bytes();
+        let piece_bytes_max = self.write_piece_bytes();
         let gathers = {
             let mut nodes = self.nodes();
             if let Some(known) = nodes.get_mut(node) {
