@@ -17,7 +17,8 @@ use crate::opens::{Opens, Room};
 use crate::share::{Share, Whole};
 use crate::storage::SessionTickets;
 use base::limits::{
-    CONNECTIONS_MAX, SESSION_REST_TIME_MAX, SESSIONS_MAX, SESSIONS_PER_CREDENTIAL_MAX,
+    CONNECTIONS_MAX, DISTRUST_TIME, SESSION_REST_TIME_MAX, SESSIONS_MAX,
+    SESSIONS_PER_CREDENTIAL_MAX,
 };
 use base::{SessionId, Time, VolumeId};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -146,6 +147,11 @@ impl Session {
     /// Whether notices can reach the client: without that it must not cache.
     pub(crate) fn hears_notices(&self) -> bool {
         self.has_main.load(Ordering::Acquire) && !self.has_ended()
+    }
+
+    /// Whether it may be given leases.
+    pub(crate) fn may_cache(&self, now: Time) -> bool {
+        self.hears_notices() && !self.share.is_distrusted(now)
     }
 
     /// The connection that carries notices.
@@ -290,6 +296,9 @@ pub(crate) struct Sessions {
     /// Sessions whose client has said goodbye, the last ones. One of its connections may still be
     /// on its way here, and must not begin the session again.
     goodbyes: Mutex<VecDeque<SessionId>>,
+    /// Credentials of which a client did not obey a recall, the last ones, and until when their
+    /// clients get no leases: also if all their sessions have ended meanwhile.
+    distrusted: Mutex<VecDeque<(String, Time)>>,
     last_key: AtomicU32,
     /// What their opens may take.
     room: Room,
@@ -308,6 +317,7 @@ impl Sessions {
         Self {
             table: RwLock::default(),
             goodbyes: Mutex::default(),
+            distrusted: Mutex::default(),
             last_key: AtomicU32::new(0),
             room: Room::new(descriptors_max),
             whole: Whole::default(),
@@ -352,7 +362,7 @@ impl Sessions {
         // What one that has ended has open still takes of it.
         let (room, share) = match table.all().find(is_own) {
             Some(own) => (own.opens.room.clone(), own.share.clone()),
-            None => (self.room.of_another(), self.whole.share()),
+            None => (self.room.of_another(), self.new_share(&peer.serial)),
         };
         let session = Arc::new(Session {
             key: SessionKey(self.last_key.fetch_add(1, Ordering::Relaxed) + 1),
@@ -378,6 +388,32 @@ impl Sessions {
         });
         table.live.insert(id, session.clone());
         Ok(session)
+    }
+
+    /// The share of a credential that has no session.
+    fn new_share(&self, serial: &str) -> Arc<Share> {
+        let share = self.whole.share();
+        let distrusted = self.distrusted();
+        let own = distrusted.iter().filter(|(known, _)| known == serial);
+        own.for_each(|(_, until)| share.distrust(*until));
+        share
+    }
+
+    /// A session does not obey a recall: its credential gets no leases for a while.
+    pub(crate) fn distrust(&self, session: &Session, now: Time) {
+        let (serial, until) = (&session.peer.serial, now + DISTRUST_TIME);
+        let mut distrusted = self.distrusted();
+        distrusted.retain(|(known, until)| known != serial && *until > now);
+        if distrusted.len() == SESSIONS_MAX {
+            distrusted.pop_front();
+        }
+        distrusted.push_back((serial.clone(), until));
+        session.share.distrust(until);
+    }
+
+    fn distrusted(&self) -> MutexGuard<'_, VecDeque<(String, Time)>> {
+        let distrusted = self.distrusted.lock();
+        distrusted.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All sessions that have not ended.

@@ -7,6 +7,7 @@
 //! the others go on, because each may hold a small part whatever the others hold.
 
 use crate::link::LinkKey;
+use base::Time;
 use base::limits::{
     CREDENTIAL_FRAME_BYTES_MAX, CREDENTIAL_REPLY_BYTES_ALWAYS, CREDENTIAL_REPLY_BYTES_MAX,
     CREDENTIAL_REQUEST_BYTES_MAX, SERVER_REPLY_BYTES_MAX,
@@ -70,6 +71,7 @@ impl Whole {
             all: self.replies.clone(),
             request_bytes: Arc::new(Semaphore::new(CREDENTIAL_REQUEST_BYTES_MAX)),
             frame_bytes: Arc::new(Semaphore::new(CREDENTIAL_FRAME_BYTES_MAX)),
+            distrusted_until: AtomicU64::new(0),
         })
     }
 }
@@ -83,9 +85,21 @@ pub(crate) struct Share {
     pub(crate) request_bytes: Arc<Semaphore>,
     /// Large payloads that are being read.
     pub(crate) frame_bytes: Arc<Semaphore>,
+    /// Until when it gets no leases, in nanoseconds of the server's clock.
+    distrusted_until: AtomicU64,
 }
 
 impl Share {
+    /// A client of it did not obey a recall: it gets no leases until then.
+    pub(crate) fn distrust(&self, until: Time) {
+        self.distrusted_until
+            .fetch_max(until.as_nanos(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_distrusted(&self, now: Time) -> bool {
+        now.as_nanos() < self.distrusted_until.load(Ordering::Relaxed)
+    }
+
     /// Whether a further request may be begun for this connection. If not, the connection is among
     /// those that [`Self::give_back`] names later.
     pub(crate) fn has_room(&self, link: LinkKey) -> bool {

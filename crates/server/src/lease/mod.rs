@@ -10,7 +10,9 @@
 //! 4. A session that was not heard for [`LEASE_TIME`] has lost all its leases; one that is heard
 //!    and does not obey within [`RECALL_TIME_MAX`] is ended. One that has much to write back first
 //!    has that time after each change of its that is carried out, and [`RECALL_WRITING_TIME_MAX`]
-//!    in all: to end it would let others go on without what it has written.
+//!    in all: to end it would let others go on without what it has written. For some time after
+//!    such an end ([`base::limits::DISTRUST_TIME`]), no client with the same credential gets
+//!    leases, and one that still has some has less time.
 //! 5. Changes made behind the server's back are reported by the kernel ([`export::Watch`]) and
 //!    recalled as they come; nobody waits for these. Where they cannot be watched, nobody gets
 //!    leases.
@@ -30,7 +32,9 @@ pub(crate) use table::Moment;
 
 use crate::clock::Clock;
 use crate::session::{Session, SessionKey, Sessions};
-use base::limits::{LEASE_TIME, RECALL_TIME_MAX, RECALL_WRITING_TIME_MAX};
+use base::limits::{
+    LEASE_TIME, RECALL_DISTRUSTED_TIME_MAX, RECALL_TIME_MAX, RECALL_WRITING_TIME_MAX,
+};
 use base::{Handle, Name, Time};
 use recall::Recalls;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -131,7 +135,7 @@ impl Caching {
             self.announce(&tokens);
             return Err(tokens);
         }
-        let lease = if session.hears_notices() {
+        let lease = if session.may_cache(now) {
             state.table.grant(session.key, directory, wanted, now)
         } else {
             Lease::None
@@ -141,12 +145,11 @@ impl Caching {
 
     /// Records a lease before the state is read. A session that notices cannot reach gets none.
     pub(crate) fn grant(&self, session: &Session, handle: &Handle, wanted: Lease) -> Lease {
-        if !session.hears_notices() {
+        let now = self.clock.now();
+        if !session.may_cache(now) {
             return Lease::None;
         }
-        self.lock()
-            .table
-            .grant(session.key, handle, wanted, self.clock.now())
+        self.lock().table.grant(session.key, handle, wanted, now)
     }
 
     /// Records leases on what was found since `then`. `false` beside a lease: the inode has changed
@@ -157,10 +160,10 @@ impl Caching {
         found: impl Iterator<Item = (&'h Handle, Lease)>,
         then: Moment,
     ) -> Vec<(Lease, bool)> {
-        if !session.hears_notices() {
+        let now = self.clock.now();
+        if !session.may_cache(now) {
             return found.map(|_| (Lease::None, true)).collect();
         }
-        let now = self.clock.now();
         let mut state = self.lock();
         found
             .map(|(handle, wanted)| {
@@ -217,7 +220,7 @@ impl Caching {
         let mut state = self.lock();
         let fresh = !state.table.changed_since(handle, then);
         let tokens = state.collect(Some(session), changes, now);
-        let lease = if session.hears_notices() {
+        let lease = if session.may_cache(now) {
             state.table.grant(session.key, handle, wanted, now)
         } else {
             Lease::None
@@ -372,9 +375,16 @@ impl Caching {
                 let ready = state.recalls.drop_session(key);
                 drop(state);
                 ready.into_iter().for_each(|go_on| go_on());
-            } else if now.since(since.max(session.changed())) > RECALL_TIME_MAX
+                continue;
+            }
+            let time_max = match session.share.is_distrusted(now) {
+                true => RECALL_DISTRUSTED_TIME_MAX,
+                false => RECALL_TIME_MAX,
+            };
+            if now.since(since.max(session.changed())) > time_max
                 || now.since(since) > RECALL_WRITING_TIME_MAX
             {
+                self.sessions.distrust(&session, now);
                 disobedient.push(session);
             }
         }

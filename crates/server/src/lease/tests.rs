@@ -6,7 +6,9 @@ use super::{Caching, Change};
 use crate::clock::Clock;
 use crate::link::{Link, LinkKey};
 use crate::session::{Session, SessionKey, Sessions};
-use base::limits::{RECALL_TIME_MAX, RECALL_WRITING_TIME_MAX};
+use base::limits::{
+    DISTRUST_TIME, RECALL_DISTRUSTED_TIME_MAX, RECALL_TIME_MAX, RECALL_WRITING_TIME_MAX,
+};
 use base::{Handle, Name, SessionId, Time};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -167,33 +169,34 @@ fn a_vanished_session_holds_nobody_up_and_its_old_answers_mean_nothing() {
     assert!(recalls.obeyed(A, old).is_empty());
 }
 
+/// A session of the bearer of this credential, with a connection for notices.
+fn session(caching: &Caching, byte: u8, serial: &str) -> Arc<Session> {
+    let peer = Peer {
+        kind: CredentialKind::Admin,
+        serial: serial.to_owned(),
+        label: "tester".to_owned(),
+    };
+    let (id, clock) = (SessionId([byte; 16]), &caching.clock);
+    let session = caching.sessions.open(id, &peer, "tester", clock).unwrap();
+    let (key, share) = (LinkKey(byte.into()), session.share.clone());
+    let (address, role) = ("127.0.0.1:1".parse().unwrap(), ConnectionRole::Main);
+    let link = Link::new(key, address, role, share, Weak::new());
+    session.join(&link).unwrap();
+    session
+}
+
 /// A session with a lease that is being recalled, and what it is recalled by.
 fn recalling() -> (Caching, Arc<Session>, Time) {
     let (sessions, clock) = (Arc::new(Sessions::new()), Clock::start());
-    let peer = Peer {
-        kind: CredentialKind::Admin,
-        serial: "01".to_owned(),
-        label: "tester".to_owned(),
-    };
-    let open = |byte| sessions.open(SessionId([byte; 16]), &peer, "tester", &clock);
-    let (holder, other) = (open(1).unwrap(), open(2).unwrap());
-    let address = "127.0.0.1:1".parse().unwrap();
-    let share = holder.share.clone();
-    let link = Link::new(
-        LinkKey(1),
-        address,
-        ConnectionRole::Main,
-        share,
-        Weak::new(),
-    );
-    holder.join(&link).unwrap();
     let caching = Caching::new(sessions, clock);
+    let (holder, other) = (session(&caching, 1, "01"), session(&caching, 2, "02"));
     let inode = handle(0);
     let lease = caching.grant(&holder, &inode, Lease::Read);
     assert_eq!(lease, Lease::Read);
     let tokens = caching.changed(Some(&other), &[Change::Inode(inode)]);
     assert_eq!(tokens.len(), 1);
-    (caching, holder, clock.now())
+    let now = caching.clock.now();
+    (caching, holder, now)
 }
 
 #[test]
@@ -229,6 +232,42 @@ fn who_does_not_obey_and_does_nothing_is_ended_and_who_writes_back_has_longer() 
         is_ended(&caching, &stuck, now + 2 * second),
         "it has stopped writing"
     );
+}
+
+#[test]
+fn who_has_not_obeyed_gets_no_leases_in_another_session_either() {
+    let second = Duration::from_secs(1);
+    let (caching, holder, since) = recalling();
+    let beside = session(&caching, 3, "01");
+    let other = session(&caching, 4, "04");
+    let inodes = [handle(5), handle(6)];
+    let leased = caching.grant(&beside, &inodes[0], Lease::Read);
+    assert_eq!(leased, Lease::Read);
+    let late = since + RECALL_TIME_MAX + second;
+    holder.hear(late);
+    assert_eq!(caching.expire_at(late).len(), 1);
+    caching.sessions.remove(&holder);
+    // What another of its sessions still has holds nobody up for as long.
+    caching.changed(Some(&other), &[Change::Inode(inodes[0].clone())]);
+    let later = caching.clock.now() + RECALL_DISTRUSTED_TIME_MAX + second;
+    beside.hear(later);
+    assert_eq!(caching.expire_at(later).len(), 1);
+    caching.sessions.remove(&beside);
+    let next = session(&caching, 7, "01");
+    let moment = caching.moment();
+    let found = || inodes.iter().map(|inode| (inode, Lease::Read));
+    let leases = |who: &Session| {
+        let (entered, _) = caching.enter(who, &handle(7), Lease::Read).unwrap();
+        let granted = caching.grant(who, &handle(8), Lease::Read);
+        let found = caching.grant_found(who, found(), moment);
+        let made = caching.made(who, &[], &handle(9), Lease::Read, moment).1;
+        let all = found.into_iter().map(|(lease, _)| lease);
+        all.chain([entered, granted, made]).collect::<Vec<_>>()
+    };
+    assert_eq!(leases(&next), [Lease::None; 5]);
+    assert_eq!(leases(&other), [Lease::Read; 5]);
+    let until = later + DISTRUST_TIME;
+    assert!(!next.may_cache(until - second) && next.may_cache(until));
 }
 
 #[test]
