@@ -246,9 +246,9 @@ impl Written {
             .sum()
     }
 
-    /// Takes data from a write. A large write becomes pieces of at most `piece_bytes_max`, which end
-    /// at multiples of that, but for an append, whose bytes land together. Returns whether something is gathered that a timer
-    /// should send.
+    /// Takes data from a write. A large write becomes pieces of at most `piece_bytes_max`, which
+    /// end at multiples of that, but for an append, whose bytes land together. Returns whether
+    /// something is gathered that a timer should send.
     pub fn push(&mut self, write: Write, piece_bytes_max: usize) -> bool {
         let full_bytes = piece_bytes_max.min(PIECE_BYTES_MAX / 2);
         let fits = self.gathering.as_ref().is_some_and(|gathering| {

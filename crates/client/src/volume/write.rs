@@ -99,9 +99,9 @@ impl Volume {
         }
     }
 
-    /// Largest piece that a write is cut into. In a file on stores it is cut anew, where stripe units
-    /// are and as the lines to them are; less than a unit would cost a store a write more, for what
-    /// is written over part of a unit is written twice.
+    /// Largest piece that a write is cut into. In a file on stores it is cut anew, where stripe
+    /// units are and as the lines to them are; less than a unit would cost a store a write more,
+    /// for what is written over part of a unit is written twice.
     fn write_piece_bytes(&self) -> usize {
         match &self.stripes {
             Some(_) => DATA_BYTES_MAX as usize,
