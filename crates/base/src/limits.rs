@@ -150,14 +150,14 @@ pub const LEASE_TRUST_TIME: Duration = Duration::from_millis(4500);
 /// it; then its session is ended. Below the time within which a mount answers, so that who waits
 /// for the recall sees a late answer and not an error.
 pub const RECALL_TIME_MAX: Duration = Duration::from_secs(20);
-/// The same for a client of a credential of which one has not obeyed lately.
+/// How long it may take in all, writing back what it answered ahead. All that a mount keeps of that
+/// takes 107 s at 10 Mbit/s.
+pub const RECALL_WRITING_TIME_MAX: Duration = Duration::from_secs(120);
+/// As [`RECALL_TIME_MAX`], for a client of a credential of which one has not obeyed lately.
 pub const RECALL_DISTRUSTED_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the clients of a credential get no leases after one of them did not obey: whoever
 /// began a new session instead would hold the others up again.
 pub const DISTRUST_TIME: Duration = Duration::from_secs(300);
-/// How long it may take in all, writing back what it answered ahead. All that a mount keeps of that
-/// takes 107 s at 10 Mbit/s.
-pub const RECALL_WRITING_TIME_MAX: Duration = Duration::from_secs(120);
 /// How long a client lets others wait at most because it makes durable what it wrote before them.
 pub const RECALL_COMMIT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Items of one recall. More make several.

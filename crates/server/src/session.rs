@@ -145,7 +145,7 @@ impl Session {
     }
 
     /// Whether notices can reach the client: without that it must not cache.
-    pub(crate) fn hears_notices(&self) -> bool {
+    fn hears_notices(&self) -> bool {
         self.has_main.load(Ordering::Acquire) && !self.has_ended()
     }
 
