@@ -15,7 +15,9 @@ mod written;
 pub use completion::Completion;
 pub use errors::Errors;
 pub use held::Held;
-pub use written::{Behind, Covered, MemoryShare, Piece, PieceState, Replacement, Write, Written};
+pub use written::{
+    Behind, Covered, Cut, MemoryShare, Piece, PieceState, Replacement, Write, Written,
+};
 
 use base::{Extent, FsError, OpenId, Principal, RequestId};
 use readahead::{Account, FileStreams};

@@ -6,7 +6,7 @@
 //!                            +---- the server's write verifier has changed before the commit
 //! ```
 //!
-//! Small adjoining writes are gathered into one piece. Pieces that overlap are never on the line at
+//! Small adjoining writes are gathered into one piece (`gathering`). Pieces that overlap are never on the line at
 //! the same time, because the line may carry them in any order: the later one waits. A piece is
 //! kept until a commit under the same verifier covers it, so that a server whose machine went down
 //! gets it again.
@@ -19,18 +19,17 @@
 //! way whose requests it names ([`Written::behind`]). Of these it covers what is stored in the end,
 //! by the very sending that it names: what was sent once more may have come after it.
 
+mod gathering;
 mod piece;
 
+pub use gathering::Cut;
 pub use piece::{MemoryShare, Piece, PieceState, Write};
 
 use super::Errors;
-use base::limits::DATA_BYTES_MAX;
-use base::{Attributes, Extent, ExtentSet, FsError, OpenId, Principal, RequestId, WriteVerifier};
+use base::{Attributes, Extent, ExtentSet, FsError, Principal, RequestId, WriteVerifier};
 use bytes::{Bytes, BytesMut};
+use gathering::Gathering;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Largest piece: the largest payload of a frame.
-const PIECE_BYTES_MAX: usize = DATA_BYTES_MAX as usize;
 
 /// What a commit that is sent now will cover; given by [`Written::stored`], [`Written::with`] and
 /// [`Written::behind`].
@@ -70,16 +69,6 @@ pub struct Behind {
 pub struct Replacement {
     parts: Vec<(u64, Extent)>,
     losses: u64,
-}
-
-#[derive(Debug)]
-struct Gathering {
-    offset: u64,
-    data: BytesMut,
-    who: Principal,
-    open: Option<OpenId>,
-    append: bool,
-    permits: Vec<MemoryShare>,
 }
 
 /// One file's written data.
@@ -244,85 +233,6 @@ impl Written {
             .filter(|piece| piece.is_stored())
             .map(|piece| piece.extent.len)
             .sum()
-    }
-
-    /// Takes data from a write. A large write becomes pieces of at most `piece_bytes_max`, which
-    /// end at multiples of that, but for an append, whose bytes land together. Returns whether
-    /// something is gathered that a timer should send.
-    pub fn push(&mut self, write: Write, piece_bytes_max: usize) -> bool {
-        let full_bytes = piece_bytes_max.min(PIECE_BYTES_MAX / 2);
-        let fits = self.gathering.as_ref().is_some_and(|gathering| {
-            gathering.offset + gathering.data.len() as u64 == write.offset
-                && gathering.open == write.open
-                && gathering.append == write.append
-                && gathering.who == write.who
-                && gathering.data.len() + write.data.len() <= PIECE_BYTES_MAX
-        });
-        if !fits {
-            self.seal();
-        }
-        match &mut self.gathering {
-            Some(gathering) => {
-                gathering.data.extend_from_slice(&write.data);
-                gathering.permits.extend(write.permits);
-            }
-            None if write.data.len() >= full_bytes => {
-                self.add_parts(write, piece_bytes_max);
-                return false;
-            }
-            None => {
-                let mut data = BytesMut::with_capacity(write.data.len().max(64 << 10));
-                data.extend_from_slice(&write.data);
-                self.gathering = Some(Gathering {
-                    offset: write.offset,
-                    data,
-                    who: write.who,
-                    open: write.open,
-                    append: write.append,
-                    permits: write.permits,
-                });
-            }
-        }
-        let full = |gathering: &Gathering| gathering.data.len() >= full_bytes;
-        if self.gathering.as_ref().is_some_and(full) {
-            self.seal();
-        }
-        self.gathering.is_some()
-    }
-
-    /// Makes what is gathered a piece.
-    pub fn seal(&mut self) {
-        if let Some(Gathering {
-            offset,
-            data,
-            who,
-            open,
-            append,
-            permits,
-        }) = self.gathering.take()
-        {
-            self.add(Write {
-                offset,
-                data: data.freeze(),
-                who,
-                open,
-                append,
-                permits,
-            });
-        }
-    }
-
-    fn add_parts(&mut self, mut rest: Write, piece_bytes_max: usize) {
-        while !rest.append && rest.data.len() > piece_bytes_max {
-            let left = piece_bytes_max - (rest.offset % piece_bytes_max as u64) as usize;
-            let part = Write {
-                data: rest.data.split_to(left),
-                ..rest.clone()
-            };
-            rest.offset += part.data.len() as u64;
-            self.add(part);
-        }
-        self.add(rest);
     }
 
     fn add(&mut self, write: Write) {

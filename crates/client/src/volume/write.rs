@@ -10,17 +10,19 @@ use super::attributes::wall_clock;
 use super::freeing::Moment;
 use crate::cache::{Node, NodeId};
 use crate::clock::now;
-use crate::file::{File, MemoryShare, Piece, Write, Written};
+use crate::file::{Cut, File, MemoryShare, Piece, Write, Written};
 use crate::transport::{Call, CallError, FileResponse};
-use base::limits::DATA_BYTES_MAX;
 use base::{Attributes, Extent, FsError, Handle};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::message::{FileRef, Step, StepReply, Target};
 
-/// How long small writes are gathered before they are sent.
+/// How long small writes are gathered before they are sent; twice that in the worst case.
 pub(super) const GATHER_TIME: Duration = Duration::from_millis(2);
+/// The same for a file on stores, where a writer that lost the processor for a moment is worth
+/// waiting for.
+const GATHER_TIME_STRIPED: Duration = Duration::from_millis(20);
 /// Stored bytes of one file that are committed without being asked, so that memory comes back while
 /// the writer goes on.
 const COMMIT_BYTES: u64 = 32 << 20;
@@ -99,13 +101,20 @@ impl Volume {
         }
     }
 
-    /// Largest piece that a write is cut into. In a file on stores it is cut anew, where stripe
-    /// units are and as the lines to them are; less than a unit would cost a store a write more,
-    /// for what is written over part of a unit is written twice.
-    fn write_piece_bytes(&self) -> usize {
+    /// Where pieces of a write end. In a file on stores they are cut anew, where stripe units are
+    /// and as the lines to them are; a part of a unit would cost a store a write more, for it is
+    /// written twice.
+    fn cut(&self) -> Cut {
         match &self.stripes {
-            Some(_) => DATA_BYTES_MAX as usize,
-            None => self.transport.write_part_bytes(),
+            Some(_) => Cut::Aligned,
+            None => Cut::Parts(self.transport.write_part_bytes()),
+        }
+    }
+
+    const fn gather_time(&self) -> Duration {
+        match &self.stripes {
+            Some(_) => GATHER_TIME_STRIPED,
+            None => GATHER_TIME,
         }
     }
 
@@ -114,7 +123,7 @@ impl Volume {
         self.counters
             .written_bytes
             .fetch_add(extent.len, Ordering::Relaxed);
-        let piece_bytes_max = self.write_piece_bytes();
+        let cut = self.cut();
         let gathers = {
             let mut nodes = self.nodes();
             if let Some(known) = nodes.get_mut(node) {
@@ -130,7 +139,7 @@ impl Volume {
             let mut state = file.lock();
             let freed = state.overwrite(extent);
             self.budget().on_freed(file.account, freed);
-            state.written.push(write, piece_bytes_max)
+            state.written.push(write, cut)
         };
         if self.is_ahead(node) {
             self.grown_ahead(node, file);
@@ -148,11 +157,14 @@ impl Volume {
         if !set {
             let (this, file) = (self.arc(), Arc::clone(file));
             tokio::spawn(async move {
-                tokio::time::sleep(GATHER_TIME).await;
-                {
+                loop {
+                    let pieces_made = file.lock().written.pieces_made();
+                    tokio::time::sleep(this.gather_time()).await;
                     let mut state = file.lock();
-                    state.written.timer_set = false;
-                    state.written.seal();
+                    if state.written.seal_older(pieces_made) {
+                        state.written.timer_set = false;
+                        break;
+                    }
                 }
                 this.send_written(node, &file);
             });

@@ -23,10 +23,10 @@ pub(crate) struct Device {
 pub(crate) enum Received {
     /// A message of so many bytes.
     Message(usize),
-    /// The mount is gone.
-    Unmounted,
-    /// The connection was aborted; the mount still stands and answers nothing but errors.
-    Aborted,
+    /// The connection has ended: the mount is gone, or it still stands and answers nothing but
+    /// errors. The error does not tell: who is reading the last request of a mount that goes gets
+    /// that of an aborted one.
+    Ended,
 }
 
 impl Device {
@@ -54,8 +54,7 @@ impl Device {
         loop {
             return match rustix::io::read(&self.fd, &mut *buffer) {
                 Ok(len) => Ok(Received::Message(len)),
-                Err(Errno::NODEV) => Ok(Received::Unmounted),
-                Err(Errno::CONNABORTED) => Ok(Received::Aborted),
+                Err(Errno::NODEV | Errno::CONNABORTED) => Ok(Received::Ended),
                 // ENOENT: the request was taken back while it was being read.
                 Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => continue,
                 Err(errno) => Err(errno),

@@ -108,7 +108,7 @@ pub(crate) fn negotiate(device: &Arc<Device>, wishes: &Wishes) -> Result<Agreeme
     loop {
         let len = match device.receive(&mut buffer).map_err(InitError::Device)? {
             Received::Message(len) => len,
-            Received::Unmounted | Received::Aborted => return Err(InitError::Gone),
+            Received::Ended => return Err(InitError::Gone),
         };
         let offer = match Parser::default()
             .parse(&buffer[..len])

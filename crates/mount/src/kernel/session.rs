@@ -149,9 +149,7 @@ impl Session {
         }
         for handle in running {
             match handle.join().expect("handlers' panics are caught") {
-                Ok(SessionEnd::Unmounted) => {}
-                Ok(SessionEnd::Aborted) if outcome.is_ok() => outcome = Ok(SessionEnd::Aborted),
-                Ok(SessionEnd::Aborted) => {}
+                Ok(()) => {}
                 Err(errno) => {
                     // The other threads still wait for requests.
                     self.give_up();
@@ -160,8 +158,8 @@ impl Session {
             }
         }
         // The kernel may end the connection of a mount that still stands. It takes a mount off its
-        // list before it ends the connection, so asking at once tells the two apart.
-        if matches!(outcome, Ok(SessionEnd::Unmounted)) {
+        // list before it ends the connection, so asking now tells the two apart.
+        if outcome.is_ok() {
             match self.mount_point.is_mounted() {
                 Ok(true) => outcome = Ok(SessionEnd::Aborted),
                 Ok(false) | Err(_) => self.ended = true,
@@ -222,13 +220,12 @@ struct Reader {
 }
 
 impl Reader {
-    fn run(&self) -> Result<SessionEnd, Errno> {
+    fn run(&self) -> Result<(), Errno> {
         let mut buffer = self.shared.pool.take();
         loop {
             let len = match self.device.receive(buffer.room())? {
                 Received::Message(len) => len,
-                Received::Unmounted => return Ok(SessionEnd::Unmounted),
-                Received::Aborted => return Ok(SessionEnd::Aborted),
+                Received::Ended => return Ok(()),
             };
             let message;
             (message, buffer) = self.parse(buffer, len);

@@ -2,6 +2,7 @@
 
 mod behind;
 
+use super::gathering::PIECE_BYTES_MAX;
 use super::*;
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -24,7 +25,7 @@ fn write(offset: u64, data: Bytes) -> Write {
 
 fn push(written: &mut Written, offset: u64, len: usize) {
     let data = Bytes::from(vec![7; len]);
-    written.push(write(offset, data), PIECE_BYTES_MAX);
+    written.push(write(offset, data), Cut::Parts(PIECE_BYTES_MAX));
 }
 
 fn send_all(written: &mut Written) -> Vec<(u64, Extent)> {
@@ -50,7 +51,7 @@ fn adjoining_small_writes_become_one_piece() {
 fn a_large_write_goes_in_parts_but_an_append_lands_together() {
     let mut written = Written::default();
     let data = || Bytes::from(vec![7; 300]);
-    written.push(write(1000, data()), 128);
+    written.push(write(1000, data()), Cut::Parts(128));
     assert_eq!(
         send_all(&mut written),
         [
@@ -64,8 +65,46 @@ fn a_large_write_goes_in_parts_but_an_append_lands_together() {
         append: true,
         ..write(1300, data())
     };
-    written.push(append, 128);
+    written.push(append, Cut::Parts(128));
     assert_eq!(send_all(&mut written), [(5, Extent::new(1300, 300))]);
+}
+
+#[test]
+fn aligned_pieces_end_where_units_do_whatever_is_written() {
+    let unit = PIECE_BYTES_MAX as u64;
+    let mut written = Written::default();
+    let mut gathers = false;
+    // Begins and ends within a unit; writes cross the ends of others.
+    for at in 0..40 {
+        let data = Bytes::from(vec![7; 100_000]);
+        gathers = written.push(write(300_000 + at * 100_000, data), Cut::Aligned);
+    }
+    assert!(gathers);
+    let large = Bytes::from(vec![7; 3 * PIECE_BYTES_MAX]);
+    assert!(written.push(write(4_300_000, large), Cut::Aligned));
+    let end = 4_300_000 + 3 * unit;
+    let units = (1..end / unit).map(|number| (number + 1, Extent::new(number * unit, unit)));
+    let mut expected = vec![(1, Extent::between(300_000, unit))];
+    expected.extend(units);
+    assert_eq!(send_all(&mut written), expected);
+    written.seal();
+    let last = Extent::between(end / unit * unit, end);
+    assert_eq!(send_all(&mut written), [(end / unit + 1, last)]);
+}
+
+#[test]
+fn a_timer_sends_nothing_that_has_just_begun() {
+    let mut written = Written::default();
+    push(&mut written, 0, 100);
+    let timer = written.pieces_made();
+    push(&mut written, 1000, 100);
+    assert!(!written.seal_older(timer), "it is newer than the timer");
+    assert_eq!(send_all(&mut written), [(1, Extent::new(0, 100))]);
+    let timer = written.pieces_made();
+    push(&mut written, 1100, 100);
+    assert!(written.seal_older(timer), "it is as old as the timer");
+    assert_eq!(send_all(&mut written), [(2, Extent::new(1000, 200))]);
+    assert!(written.seal_older(timer), "there is nothing");
 }
 
 #[test]
@@ -229,7 +268,7 @@ fn an_append_into_which_another_has_come_is_told_and_not_put_together_elsewhere(
         append: true,
         ..write(0, Bytes::from(vec![7; 100]))
     };
-    written.push(append, PIECE_BYTES_MAX);
+    written.push(append, Cut::Parts(PIECE_BYTES_MAX));
     written.seal();
     send_all(&mut written);
     assert!(!written.on_stored(1, 0, 60, OLD));
@@ -268,7 +307,7 @@ fn an_append_that_lands_in_a_gap_goes_to_where_it_was_expected() {
                 append: true,
                 ..write(offset, Bytes::from(vec![7; 100]))
             };
-            written.push(append, PIECE_BYTES_MAX);
+            written.push(append, Cut::Parts(PIECE_BYTES_MAX));
             written.seal();
         }
         assert_eq!(send_all(&mut written), [(1, Extent::new(0, 100))]);
@@ -467,7 +506,7 @@ impl Model {
         self.in_doubt[range.clone()].fill(false);
         let data = Bytes::from(vec![u8::try_from(self.calls).unwrap(); range.len()]);
         self.written
-            .push(write(offset as u64, data), PIECE_BYTES_MAX);
+            .push(write(offset as u64, data), Cut::Parts(PIECE_BYTES_MAX));
         self.written.seal();
     }
 
