@@ -76,6 +76,8 @@ impl Namespace {
                 mode,
             };
             plan.check_loops(work)?;
+            // Also if it is nothing: what comes after it may make it something.
+            work.done(Done::Renamed);
             if plan
                 .replaced
                 .as_ref()
@@ -89,7 +91,6 @@ impl Namespace {
                 });
             }
             plan.judge()?;
-            work.done(Done::Renamed);
             match mode {
                 RenameMode::Exchange => plan.exchange(work),
                 RenameMode::Replace | RenameMode::NoReplace => plan.carry_out(work),
