@@ -6,10 +6,10 @@
 //!                            +---- the server's write verifier has changed before the commit
 //! ```
 //!
-//! Small adjoining writes are gathered into one piece (`gathering`). Pieces that overlap are never on the line at
-//! the same time, because the line may carry them in any order: the later one waits. A piece is
-//! kept until a commit under the same verifier covers it, so that a server whose machine went down
-//! gets it again.
+//! Small adjoining writes are gathered into one piece (`gathering`). Pieces that overlap are never
+//! on the line at the same time, because the line may carry them in any order: the later one waits.
+//! A piece is kept until a commit under the same verifier covers it, so that a server whose machine
+//! went down gets it again.
 //!
 //! What is sent again must not undo what came after it. So a piece that waits again loses what
 //! later pieces have stored meanwhile, and what a truncation, a hole or a copy has replaced. These

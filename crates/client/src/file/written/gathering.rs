@@ -134,9 +134,8 @@ impl Written {
         }
     }
 
-    /// What is gathered, if it is not yet a piece when a timer asks that began at this number of
-    /// pieces ([`Self::pieces_made`]). Whether there is nothing newer that another turn of the timer
-    /// should send.
+    /// Makes a piece of what was gathered already when a timer began, at this number of pieces
+    /// ([`Self::pieces_made`]). Whether nothing newer is left for another turn of the timer.
     pub fn seal_older(&mut self, pieces_made: u64) -> bool {
         if self.gathering.is_some() && self.next != pieces_made {
             return false;
