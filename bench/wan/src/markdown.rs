@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::plan;
 use crate::results::{Results, Summary};
+use crate::steps::StepOutcome;
 
 /// The table with its conditions.
 pub(crate) fn table(results: &Results) -> String {
@@ -153,46 +154,68 @@ fn cell(summary: Option<&Summary>) -> String {
     cell
 }
 
-/// Recovery of each system after each step, from the run in the middle.
+/// Recovery of each system after each step: of each step the median over the runs and, in brackets,
+/// the slowest.
 fn steps(out: &mut String, results: &Results) {
-    let of = |system: &str| {
-        let mut runs: Vec<_> = results
-            .measurements
-            .iter()
-            .filter(|m| m.op == "steps" && m.system == system && !m.steps.is_empty())
-            .collect();
-        runs.sort_by_key(|m| m.done);
-        runs.get(runs.len() / 2).copied()
+    let of = |system: &str| -> Vec<&[StepOutcome]> {
+        let runs = results.measurements.iter();
+        runs.filter(|m| m.op == "steps" && m.system == system && !m.steps.is_empty())
+            .map(|m| m.steps.as_slice())
+            .collect()
     };
-    let Some(heads) = systems(results).into_iter().find_map(of) else {
+    let heads = systems(results).into_iter().map(of);
+    let Some(heads) = heads.into_iter().find_map(|runs| runs.first().copied()) else {
         return;
     };
     let _ = write!(out, "| one read while the link changes |");
-    for step in heads.steps.iter().skip(1) {
+    for step in heads.iter().skip(1) {
         let _ = write!(out, " to {} ms, {} Mbit/s |", step.rtt_ms, step.rate_mbit);
     }
-    let _ = writeln!(out, "\n| --- |{}", " --- |".repeat(heads.steps.len() - 1));
+    let _ = writeln!(out, "\n| --- |{}", " --- |".repeat(heads.len() - 1));
     for system in systems(results) {
-        let Some(run) = of(system) else { continue };
+        let runs = of(system);
+        if runs.is_empty() {
+            continue;
+        }
         let _ = write!(out, "| {system} |");
-        for step in run.steps.iter().skip(1) {
-            let recovery = match (step.recovery_rtts, step.recovery_s) {
-                (Some(rtts), _) => format!("{rtts:.1} RTT"),
-                (None, Some(seconds)) => format!("{seconds:.2} s"),
-                (None, None) => "never".to_owned(),
-            };
-            let _ = write!(
-                out,
-                " {recovery}, settled {:.0} % |",
-                step.settled_share * 100.0
-            );
+        for at in 1..heads.len() {
+            let step: Vec<&StepOutcome> = runs.iter().filter_map(|run| run.get(at)).collect();
+            let _ = write!(out, " {} |", step_cell(&step));
         }
         out.push('\n');
     }
     out.push_str(
-        "\nTime until 90 % of the line's goodput is reached again, and the share of it in the \
-         second half of the phase.\n",
+        "\nTime until 90 % of the line's goodput is reached again: the median of the runs, in \
+         brackets the slowest; and the share of it in the second half of the phase.\n",
     );
+}
+
+/// One step in all runs.
+fn step_cell(runs: &[&StepOutcome]) -> String {
+    // What never came back is slower than all that did.
+    let (unit, figure): (_, fn(&StepOutcome) -> Option<f64>) = match runs.first() {
+        Some(run) if run.rtt_ms > 0.0 => ("RTT", |run| run.recovery_rtts),
+        _ => ("s", |run| run.recovery_s),
+    };
+    let shown = |value: f64| match value.is_finite() {
+        true => format!("{value:.1}"),
+        false => "never".to_owned(),
+    };
+    let recoveries = runs.iter().map(|run| figure(run).unwrap_or(f64::INFINITY));
+    let (median, slowest) = middle_and_last(recoveries.collect());
+    let (settled, _) = middle_and_last(runs.iter().map(|run| run.settled_share).collect());
+    format!(
+        "{} {unit} ({}), settled {:.0} %",
+        shown(median),
+        shown(slowest),
+        settled * 100.0
+    )
+}
+
+fn middle_and_last(mut values: Vec<f64>) -> (f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let at = |index: usize| values.get(index).copied().unwrap_or(f64::INFINITY);
+    (at(values.len() / 2), at(values.len().saturating_sub(1)))
 }
 
 fn loopback(out: &mut String, results: &Results) {
@@ -246,4 +269,24 @@ fn loopback(out: &mut String, results: &Results) {
         "| sequential read, CPU s/GB, client + server | {} |",
         cpu.join(" | ")
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_shown_by_its_median_and_its_slowest_run() {
+        let run = |recovery_rtts: Option<f64>| StepOutcome {
+            at_s: 3.0,
+            rtt_ms: 25.0,
+            rate_mbit: 1000.0,
+            recovery_s: recovery_rtts.map(|rtts| rtts * 0.025),
+            recovery_rtts,
+            settled_share: 0.985,
+        };
+        let runs = [Some(18.2), None, Some(7.6), Some(5.4), Some(10.0)].map(run);
+        let cell = step_cell(&runs.iter().collect::<Vec<_>>());
+        assert_eq!(cell, "10.0 RTT (never), settled 98 %");
+    }
 }
