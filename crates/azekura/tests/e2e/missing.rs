@@ -521,6 +521,11 @@ fn an_export_whose_path_leads_elsewhere_is_not_served() {
             .contains("AZ0307")
     );
     assert!(scene.log().contains("AZ0307"), "{}", scene.log());
+    let said = scene.azekura(&["doctor", scene.address()]).stdout;
+    for name in ["disk", "other"] {
+        let failed = format!("{name} is not served: AZ0307");
+        assert!(said.contains(&failed), "{said}");
+    }
     let target = format!("{on_disk}:/hello");
     fails(&scene.azekura(&["cp", "hello", &target]), "AZ0404");
     assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 0);

@@ -12,7 +12,7 @@ use client::volume::Volume;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
-use wire::message::{AdminReply, AdminRequest};
+use wire::message::{AdminReply, AdminRequest, VolumeSummary};
 
 /// How long a connection is waited for.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
@@ -107,6 +107,9 @@ async fn session(
         format!("{how}, set up in {}", span(begun.elapsed())),
     ));
     let outcome = ask(&transport, checks).await;
+    if outcome.is_ok() {
+        checks.extend(unserved(&transport, server, volume.as_ref()).await);
+    }
     if let (Ok(()), Some(volume)) = (&outcome, volume) {
         checks.push(entered(&transport, volume).await);
     }
@@ -134,6 +137,29 @@ async fn ask(transport: &Transport, checks: &mut Vec<Check>) -> Result<(), Failu
         Check::warning("server version", format!("{version}, here {ours}"), advice)
     });
     Ok(())
+}
+
+/// The volumes that the server has and cannot serve; one that is `named` is looked at by itself.
+async fn unserved(
+    transport: &Transport,
+    server: &Address,
+    named: Option<&VolumeAddress>,
+) -> Vec<Check> {
+    let Ok(AdminReply::Volumes(volumes)) = transport.admin(AdminRequest::VolumeList).await else {
+        return Vec::new();
+    };
+    let is_other = |name: &str| named.is_none_or(|named| named.volume != name);
+    let check = |volume: VolumeSummary| {
+        let found = format!("{} is not served: {}", volume.name, volume.trouble?);
+        let advice = format!(
+            "put that right on the machine of the server and start it again; `azekura volume show \
+             {server}/{}` says more",
+            volume.name
+        );
+        Some(Check::failed("volume", found, advice))
+    };
+    let others = volumes.into_iter().filter(|volume| is_other(&volume.name));
+    others.filter_map(check).collect()
 }
 
 /// Whether the volume can be entered.
