@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
+use figures::median;
+
 use crate::plan;
 use crate::results::{Results, Summary};
 use crate::steps::StepOutcome;
@@ -201,21 +203,16 @@ fn step_cell(runs: &[&StepOutcome]) -> String {
         true => format!("{value:.1}"),
         false => "never".to_owned(),
     };
-    let recoveries = runs.iter().map(|run| figure(run).unwrap_or(f64::INFINITY));
-    let (median, slowest) = middle_and_last(recoveries.collect());
-    let (settled, _) = middle_and_last(runs.iter().map(|run| run.settled_share).collect());
+    let recovery = |run: &&StepOutcome| figure(run).unwrap_or(f64::INFINITY);
+    let recoveries: Vec<f64> = runs.iter().map(recovery).collect();
+    let settled: Vec<f64> = runs.iter().map(|run| run.settled_share).collect();
+    let slowest = recoveries.iter().copied().fold(0.0, f64::max);
     format!(
         "{} {unit} ({}), settled {:.0} %",
-        shown(median),
+        shown(median(&recoveries).unwrap_or(f64::INFINITY)),
         shown(slowest),
-        settled * 100.0
+        median(&settled).unwrap_or(0.0) * 100.0
     )
-}
-
-fn middle_and_last(mut values: Vec<f64>) -> (f64, f64) {
-    values.sort_by(f64::total_cmp);
-    let at = |index: usize| values.get(index).copied().unwrap_or(f64::INFINITY);
-    (at(values.len() / 2), at(values.len().saturating_sub(1)))
 }
 
 fn loopback(out: &mut String, results: &Results) {
