@@ -146,6 +146,12 @@ pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1500);
 /// When a client stops trusting its leases, counted from when it sent the latest request that was
 /// answered: earlier than the server drops them by more than two clocks drift apart.
 pub const LEASE_TRUST_TIME: Duration = Duration::from_millis(4500);
+/// How often a client looks at an open file of which its kernel may have pages without a lease.
+pub const UNLEASED_LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How many such files it looks at each time; more take turns.
+pub const UNLEASED_LOOKS_MAX: usize = 1024;
+/// How many of these looks are under way at once.
+pub const UNLEASED_LOOKS_UNDER_WAY_MAX: usize = 64;
 /// How long a client that is alive may take to obey a recall without a sign that it gets on with
 /// it; then its session is ended. Below the time within which a mount answers, so that who waits
 /// for the recall sees a late answer and not an error.

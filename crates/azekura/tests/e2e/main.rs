@@ -8,6 +8,7 @@
 //! | `mounting` | mounts: stories, several clients, dying servers |
 //! | `reading` | what the kernel asks for and nobody wants |
 //! | `replay` | what is sent again to a server that was killed, or whose machine lost power |
+//! | `kept` | files that stay open while another machine changes them |
 //! | `line` | what is read while connections come back one by one |
 //! | `disk` | a file system that can lose power |
 //! | `disks` | images published, served, attached, changed and committed |
@@ -64,6 +65,8 @@ mod errors;
 mod etcd;
 #[cfg(test)]
 mod holes;
+#[cfg(test)]
+mod kept;
 #[cfg(test)]
 mod launched;
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! only if its inode was not recalled since the request was queued.
 
 mod directory;
+mod pages;
 mod recalls;
 mod verdicts;
 
@@ -19,9 +20,11 @@ pub use verdicts::{AskedAt, Verdicts};
 
 use crate::file::File;
 use base::{Attributes, FileKind, Handle, Name, Principal, QuickMap, Timestamp};
-use std::collections::HashMap;
+use pages::Pages;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::mpsc::Receiver;
 use wire::message::{Entry, Lease};
 
 /// Nodes kept beyond those that the kernel or an open file holds; with handle, name and places in
@@ -213,6 +216,17 @@ impl Node {
         self.told == changed && !self.attributes_doubted
     }
 
+    /// Whether it is a file that somebody has open here.
+    #[must_use]
+    pub fn is_open_file(&self) -> bool {
+        self.pins > 0 && has_data(self.attributes.kind)
+    }
+
+    /// Whether the kernel's pages show the file as it is with these attributes.
+    fn has_pages_of(&self, attributes: &Attributes) -> bool {
+        self.kernel_data == Some(attributes.changed)
+    }
+
     fn is_idle(&self) -> bool {
         self.kernel_references == 0 && self.pins == 0
     }
@@ -239,16 +253,19 @@ pub struct NodeTable {
     sweep: Vec<NodeId>,
     /// How many nodes there are when the next sweep pays.
     sweep_at: usize,
+    pages: Pages,
 }
 
 impl NodeTable {
-    /// A table with the volume's root.
+    /// A table with the volume's root; and what tells whenever [`Self::take_old_pages`] or
+    /// [`Self::watched_pages`] have something.
     #[must_use]
-    pub fn new(root: &Entry, events: Arc<AtomicU64>) -> Self {
+    pub fn new(root: &Entry, events: Arc<AtomicU64>) -> (Self, Receiver<()>) {
+        let (pages, woken) = Pages::new();
         let mut node = Node::new(Some(root.handle.clone()), root.attributes.clone());
         node.lease = root.lease;
         node.pins = 1;
-        Self {
+        let table = Self {
             nodes: QuickMap::from_iter([(NodeId::ROOT, node)]),
             by_handle: QuickMap::from_iter([(root.handle.clone(), NodeId::ROOT)]),
             next_id: NodeId::ROOT.0 + 1,
@@ -258,7 +275,9 @@ impl NodeTable {
             exclusive_recalls: RecallLog::default(),
             sweep: Vec::new(),
             sweep_at: NODES_IDLE_MAX,
-        }
+            pages,
+        };
+        (table, woken)
     }
 
     /// A node by id.
@@ -385,6 +404,10 @@ impl NodeTable {
                 directory.forget_all();
             }
             node.lease = lease;
+            // Nor are pages.
+            if node.is_open_file() && !node.has_pages_of(&node.attributes) {
+                self.pages.doubt(id);
+            }
         } else {
             node.lease = node.lease.max(lease);
         }
@@ -487,6 +510,8 @@ impl NodeTable {
             node.shown = Some((node.told, ShownTimes::of(&node.attributes)));
             self.by_handle.insert(entry.handle.clone(), id);
             self.refresh(id, &entry.attributes, entry.lease, recalls_seen);
+            // The kernel has what was written here, and nobody else has written.
+            self.pages.trust(id);
         }
     }
 
@@ -600,6 +625,64 @@ impl NodeTable {
             if let Some(directory) = &mut node.directory {
                 directory.forget_all();
             }
+        }
+        let open = self.nodes.iter().filter(|(_, node)| node.is_open_file());
+        open.for_each(|(id, _)| self.pages.watch(*id));
+    }
+
+    /// The kernel reads data of the file, or keeps what it has of it: nobody takes that back
+    /// without a lease.
+    pub fn watch_pages(&mut self, id: NodeId) {
+        let node = self.nodes.get(&id);
+        if node.is_some_and(|node| !node.is_leased() && node.is_open_file()) {
+            self.pages.watch(id);
+        }
+    }
+
+    /// Takes the open files of which the kernel has old pages.
+    pub fn take_old_pages(&mut self) -> BTreeSet<NodeId> {
+        self.pages.take_old()
+    }
+
+    /// Nothing is known of a file's pages but that nobody takes them back.
+    pub fn doubt_pages(&mut self, id: NodeId) {
+        self.pages.doubt(id);
+    }
+
+    /// Open files of which the kernel may have pages that are not leased, `count_max` at most,
+    /// others each time.
+    pub fn watched_pages(&mut self, count_max: usize) -> Vec<NodeId> {
+        let mut turn = self.pages.next_watched(count_max);
+        turn.retain(|id| {
+            let node = self.nodes.get(id);
+            let is_bare = node.is_some_and(|node| !node.is_leased() && node.is_open_file());
+            if !is_bare {
+                self.pages.unwatch(*id);
+            }
+            is_bare
+        });
+        turn
+    }
+
+    /// A file without a lease is as its attributes say: if the kernel's pages are of another state,
+    /// they are old.
+    pub fn compare_pages(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get(&id)
+            && !node.is_leased()
+            && !node.has_pages_of(&node.attributes)
+        {
+            self.pages.doubt(id);
+        }
+    }
+
+    /// Old pages of a file have been dropped: those that the kernel has are of the state at
+    /// `changed` or later, if nothing has been recalled since `epoch`.
+    pub fn renew_pages(&mut self, id: NodeId, changed: Timestamp, epoch: u64) {
+        self.pages.unwatch(id);
+        if let Some(node) = self.nodes.get_mut(&id)
+            && node.epoch == epoch
+        {
+            node.kernel_data = Some(changed);
         }
     }
 

@@ -55,6 +55,8 @@ pub struct FileState {
     pub overshoots: BTreeMap<u64, oneshot::Sender<()>>,
     /// Bumped whenever data known so far may be wrong.
     pub epoch: u64,
+    /// The server has been asked for a lease and gave none: what is read is read without.
+    pub lease_refused: bool,
     /// Last reader, for whom predictions are asked.
     pub reader: Option<(Principal, Option<OpenId>)>,
     /// Writing.
@@ -86,6 +88,7 @@ impl File {
                 fetching: BTreeMap::new(),
                 overshoots: BTreeMap::new(),
                 epoch: 0,
+                lease_refused: false,
                 reader: None,
                 written: Written::default(),
                 opens: 0,
@@ -161,9 +164,16 @@ impl FileState {
             .filter(move |fetching| fetching.extent.overlaps(extent))
     }
 
-    /// Everything known of the contents may be wrong. Returns the bytes freed.
+    /// Everything known of the contents may be wrong, also what is on its way. Returns the bytes
+    /// freed.
     pub fn distrust(&mut self) -> u64 {
         self.epoch += 1;
+        self.lease_refused = false;
+        self.drop_held()
+    }
+
+    /// Everything held of the contents may be old. Returns the bytes freed.
+    pub fn drop_held(&mut self) -> u64 {
         let mut freed = 0;
         for extent in self.held.clear() {
             self.streams.on_dropped(extent);

@@ -215,12 +215,7 @@ impl Volume {
             let freed = file.lock().distrust();
             self.budget().on_freed(file.account, freed);
         }
-        self.tell_attributes(node);
-        if let Some(invalidate) = self.invalidate.get() {
-            let dropped = invalidate.data_now(node);
-            let dropped = tokio::time::timeout(self.transport.request_time_max(), dropped).await;
-            dropped.map_err(|_| FsError::TimedOut)?;
-        }
+        self.drop_pages(node).await?;
         if let Some(known) = self.nodes().get_mut(node) {
             let is_true = hold && known.is_leased() && known.epoch == epoch;
             known.kernel_data = is_true.then_some(known.attributes.changed);

@@ -45,6 +45,7 @@ mod locks;
 mod names;
 mod open;
 mod overshoot;
+mod pages;
 mod read;
 mod recall;
 mod rights;
@@ -180,6 +181,7 @@ impl Volume {
             true => Some(striped::Stripes::open(&transport).await?),
             false => None,
         };
+        let (nodes, woken) = NodeTable::new(&root, transport.events());
         let write_memory_units = CLIENT_UNWRITTEN_BYTES_MAX / WRITE_MEMORY_UNIT;
         let this = Arc::new_cyclic(|this| Self {
             transport: transport.clone(),
@@ -189,7 +191,7 @@ impl Volume {
             stripes,
             rich: AtomicBool::new(false),
             booked: booked::Booked::default(),
-            nodes: Mutex::new(NodeTable::new(&root, transport.events())),
+            nodes: Mutex::new(nodes),
             budget: Mutex::new(Budget::new(CLIENT_BUFFER_BYTES_MAX)),
             write_memory: Arc::new(Semaphore::new(write_memory_units as usize)),
             write_memory_units,
@@ -212,6 +214,7 @@ impl Volume {
             this.take_first_listing(listing, recalls_seen);
         }
         transport.set_listener(Arc::new(recall::Ear::new(&this)));
+        tokio::spawn(pages::look_after(Arc::downgrade(&this), woken));
         Ok(this)
     }
 

@@ -91,7 +91,11 @@ impl Volume {
             }
         }
         self.register(who, node, open, access, !here);
-        file.lock().on_open(open);
+        let is_bare = !here && !self.is_leased(node);
+        let mut state = file.lock();
+        state.lease_refused |= is_bare;
+        state.on_open(open);
+        drop(state);
         let keep_data = self.pin(node);
         if !access.writes() {
             self.fetch_neighbours(who, node);
@@ -193,6 +197,7 @@ impl Volume {
         let changed: Timestamp = known.attributes.changed;
         let keep = known.kernel_data == Some(changed);
         known.kernel_data = Some(changed);
+        nodes.watch_pages(node);
         keep
     }
 

@@ -34,7 +34,8 @@ impl Volume {
         extent: Extent,
     ) -> Option<Pieces> {
         let (file, size) = {
-            let nodes = self.nodes();
+            let mut nodes = self.nodes();
+            nodes.watch_pages(node);
             let known = nodes.get(node)?;
             (known.file.clone()?, known.attributes.size)
         };
@@ -75,6 +76,7 @@ impl Volume {
             self.store_overlapping(node, &file, extent).await?;
             let known = self.nodes().get(node).map(|known| known.attributes.size);
             let size = known.ok_or(FsError::Stale)?;
+            let asking = self.asking_for_lease(node);
             let wanted = extent.intersection(Extent::new(0, size));
             let waits = {
                 let mut state = file.lock();
@@ -94,7 +96,8 @@ impl Volume {
                     self.pump(node, &file);
                     return Ok(pieces);
                 }
-                self.demand(node, &file, &mut state, who, open, &target, wanted, size)
+                let from = (&target, asking);
+                self.demand(node, &file, &mut state, who, open, from, wanted, size)
             };
             first = false;
             self.pump(node, &file);
@@ -125,8 +128,8 @@ impl Volume {
         Err(FsError::Io)
     }
 
-    /// Asks for what is missing of `wanted`; all that must be waited for, and whether its failure
-    /// is the reader's.
+    /// Asks for what is missing of `wanted`, and with the first of it what is given to be asked
+    /// before; all that must be waited for, and whether its failure is the reader's.
     #[expect(
         clippy::too_many_arguments,
         reason = "the parts of one read, all of them in use"
@@ -138,7 +141,7 @@ impl Volume {
         state: &mut FileState,
         who: &Principal,
         open: Option<OpenId>,
-        target: &Target,
+        (target, mut before): (&Target, Option<Step>),
         wanted: Extent,
         size: u64,
     ) -> Vec<(Completion, bool)> {
@@ -164,7 +167,8 @@ impl Volume {
             while offset < gap.end() {
                 let part = Extent::new(offset, (gap.end() - offset).min(part_bytes));
                 state.streams.on_demanded(part);
-                self.fetch(node, file, state, who, open, target, part, Class::Demand);
+                let from = (target, before.take());
+                self.fetch(node, file, state, who, open, from, part, Class::Demand);
                 offset = part.end();
             }
         }
@@ -194,7 +198,7 @@ impl Volume {
         state: &mut FileState,
         who: &Principal,
         open: Option<OpenId>,
-        target: &Target,
+        (target, before): (&Target, Option<Step>),
         extent: Extent,
         class: Class,
     ) {
@@ -215,7 +219,8 @@ impl Volume {
             bytes: extent.len as u32,
         };
         let call = Call::read(class, extent.len);
-        let pending = self.submit_contents(node, who, vec![step], call);
+        let steps = before.into_iter().chain([step]).collect();
+        let pending = self.submit_contents(node, who, steps, call);
         let completion = Completion::default();
         let fetching = Fetching {
             extent,
@@ -240,17 +245,26 @@ impl Volume {
     ) {
         let outcome = pending.files().await.map_err(CallError::to_fs_error);
         let seen = outcome.as_ref().map_or(0, |response| response.recalls_seen);
-        let data = outcome.and_then(|response| match response.results.into_iter().next() {
+        let mut asked = None;
+        let data = outcome.and_then(|mut response| match response.results.pop() {
             Some(Ok(StepReply::Data { bytes, .. })) if bytes as usize <= response.payload.len() => {
+                asked = response.results.pop();
                 Ok(response.payload.slice(..bytes as usize))
             }
             Some(Err(error)) => Err(error),
             _ => Err(FsError::Io),
         });
+        let leased = asked.map(|reply| self.take_lease(node, reply, seen));
         let mut state = file.lock();
         let fetching = state.fetching.remove(&extent.offset);
         let valid = fetching.is_some_and(|fetching| fetching.epoch == state.epoch);
         let mut freed = 0;
+        match leased {
+            // What was read before is not covered by it; this was read after.
+            Some(true) => freed += state.distrust(),
+            Some(false) => state.lease_refused = true,
+            None => {}
+        }
         let mut shorter = None;
         let outcome = match data {
             Ok(data) if valid => {
@@ -318,13 +332,18 @@ impl Volume {
         if self.transport.blocking().is_some() {
             return;
         }
-        let handle = {
+        let (handle, is_leased) = {
             let nodes = self.nodes();
-            nodes.get(node).and_then(|node| node.handle.clone())
+            let Some(known) = nodes.get(node) else { return };
+            (known.handle.clone(), known.is_leased())
         };
         let Some(handle) = handle else { return };
         let target = Target::Handle(handle);
         let mut state = file.lock();
+        if !is_leased && !state.lease_refused && !self.is_rich() {
+            // A reader asks for a lease: what came before it would not be covered.
+            return;
+        }
         let Some((who, open)) = state.reader.clone() else {
             return;
         };
@@ -349,7 +368,7 @@ impl Volume {
                 &mut state,
                 &who,
                 open,
-                &target,
+                (&target, None),
                 fetch.extent,
                 class,
             );

@@ -7,7 +7,7 @@
 
 use super::Volume;
 use super::told::OnTheirWay;
-use crate::cache::NodeId;
+use crate::cache::{Node, NodeId};
 use crate::clock::now;
 use crate::transport::{Call, Listener};
 use base::WriteVerifier;
@@ -15,10 +15,14 @@ use base::limits::RECALLS_UNDER_WAY_MAX;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 use wire::message::{Notice, Recall, RecallItem, Request};
 
 /// Time in which the kernel has taken over an answer, also on a busy machine.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// For how long a recall waits for the kernel to drop pages.
+const DROP_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Hears what the transport says, for a volume that may be gone.
 pub(super) struct Ear {
@@ -119,11 +123,11 @@ impl Volume {
         // Names first: the kernel must not reach by an old name what it then finds new.
         if let Some(invalidate) = self.invalidate.get() {
             invalidate.names();
-            gone.iter().for_each(|node| invalidate.data(*node));
         }
         let untold = self.tell_all(&gone);
         let this = self.arc();
         tokio::spawn(async move {
+            this.until_dropped(&gone).await;
             for node in settle {
                 // What is refused is reported to whoever syncs; the recall is obeyed all the same.
                 let _ = this.settle_directory(node).await;
@@ -139,6 +143,25 @@ impl Volume {
             this.recalls_under_way.fetch_sub(1, Ordering::Relaxed);
         });
         true
+    }
+
+    /// Drops the kernel's pages of files; of those that are open here before it returns, for who
+    /// reads them asks nobody. But not for long: a reader may wait for such a page, and the page
+    /// for the server.
+    async fn until_dropped(&self, gone: &[NodeId]) {
+        let Some(invalidate) = self.invalidate.get() else {
+            return;
+        };
+        let deadline = Instant::now() + DROP_TIME_MAX;
+        for node in gone {
+            let is_open = self.nodes().get(*node).is_some_and(Node::is_open_file);
+            if is_open && Instant::now() < deadline {
+                // What takes longer goes on.
+                let _ = timeout_at(deadline, invalidate.data_now(*node)).await;
+            } else {
+                invalidate.data(*node);
+            }
+        }
     }
 
     /// Tells the kernel that attributes have changed; the inodes that it has been told of and does
