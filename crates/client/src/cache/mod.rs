@@ -196,6 +196,12 @@ impl Node {
         self.told_size
     }
 
+    /// The event with which the server's latest state was taken over.
+    #[must_use]
+    pub fn told_at(&self) -> u64 {
+        self.told_at
+    }
+
     /// Whether data, and entries of a directory, may be answered from here.
     #[must_use]
     pub fn is_leased(&self) -> bool {

@@ -136,20 +136,31 @@ impl Volume {
         Some(Step::Attributes { target })
     }
 
-    /// Takes over what such a step was answered; whether there is a lease now that was not there.
+    /// Takes over what such a step was answered by a response that has seen so many events: whether
+    /// there is a lease now that was not there, and how many events the data behind it has seen.
     pub(super) fn take_lease(
         &self,
         node: NodeId,
         reply: Result<StepReply, FsError>,
-        recalls_seen: u64,
-    ) -> bool {
+        seen: u64,
+    ) -> (bool, u64) {
         let Ok(StepReply::Attributes { attributes, lease }) = reply else {
-            return false;
+            return (false, seen);
         };
-        let is_leased = |nodes: &NodeTable| nodes.get(node).is_some_and(Node::is_leased);
+        let state = |nodes: &NodeTable| {
+            let known = nodes.get(node);
+            known.map_or((false, 0), |known| (known.is_leased(), known.told_at()))
+        };
         let mut nodes = self.nodes();
-        let was_leased = is_leased(&nodes);
-        nodes.refresh(node, &attributes, lease, recalls_seen);
-        !was_leased && is_leased(&nodes)
+        let (was_leased, was_told_at) = state(&nodes);
+        nodes.refresh(node, &attributes, lease, seen);
+        let (is_leased, told_at) = state(&nodes);
+        // The data is later than these attributes, if they were news.
+        let seen = if told_at == was_told_at {
+            seen
+        } else {
+            told_at
+        };
+        (is_leased && !was_leased, seen)
     }
 }

@@ -255,14 +255,15 @@ impl Volume {
             _ => Err(FsError::Io),
         });
         let leased = asked.map(|reply| self.take_lease(node, reply, seen));
+        let seen = leased.map_or(seen, |(_, seen)| seen);
         let mut state = file.lock();
         let fetching = state.fetching.remove(&extent.offset);
         let valid = fetching.is_some_and(|fetching| fetching.epoch == state.epoch);
         let mut freed = 0;
         match leased {
             // What was read before is not covered by it; this was read after.
-            Some(true) => freed += state.distrust(),
-            Some(false) => state.lease_refused = true,
+            Some((true, _)) => freed += state.distrust(),
+            Some((false, _)) => state.lease_refused = true,
             None => {}
         }
         let mut shorter = None;

@@ -3,11 +3,13 @@
 use crate::client::{Client, Mode, name};
 use crate::files::{at, create, made, write};
 use crate::world::{World, is_root, new_session};
-use base::{Handle, OpenId};
+use base::limits::RECALL_TIME_MAX;
+use base::{Handle, OpenId, RequestId};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 use wire::message::{
-    Access, ConnectionRole, Lease, Notice, Recall, RecallItem, Reply, Request, Step, StepReply,
+    Access, ConnectionRole, CredentialKind, Lease, Notice, Recall, RecallItem, Reply, Request,
+    Step, StepReply,
 };
 
 fn items(notices: &[Notice]) -> Vec<RecallItem> {
@@ -307,7 +309,78 @@ async fn a_recall_that_a_lost_connection_swallowed_is_sent_again() {
     );
 }
 
+/// It holds others up once, and then no more, in whatever sessions it comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_is_alive_and_does_not_obey_is_ended_and_gets_no_leases() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let credential = world.enrol(CredentialKind::Host).await;
+    let enter = || world.client_as(&credential, new_session(), ConnectionRole::Main, Mode::Tls);
+    let (mut refusing, mut writer) = (enter().await, world.client().await);
+    let root = writer.attach().await.handle;
+    let a = made(&writer.step(create(&root, "a", None)).await);
+    refusing.attach_while(&mut writer).await;
+    let leased = refusing.lookup(&root, "a").await.unwrap().lease;
+    assert_eq!(leased, Lease::Read);
+    refusing.obeys = false;
+    let refusing = tokio::spawn(refusing.stay_alive());
+    let begun = Instant::now();
+    writer.write_while_alive(&a).await;
+    let waited = begun.elapsed();
+    let bounds = [0, 5].map(|more| RECALL_TIME_MAX + Duration::from_secs(more));
+    assert!(waited >= bounds[0] && waited < bounds[1], "{waited:?}");
+    refusing.await.unwrap();
+    let mut again = enter().await;
+    again.obeys = false;
+    again.attach_while(&mut writer).await;
+    let leased = again.lookup(&root, "a").await.unwrap().lease;
+    assert_eq!(leased, Lease::None);
+    let again = tokio::spawn(again.stay_alive());
+    let begun = Instant::now();
+    writer.write_while_alive(&a).await;
+    let waited = begun.elapsed();
+    assert!(waited < Duration::from_secs(2), "{waited:?}");
+    // Nobody else is the worse for it.
+    let leased = writer.lookup(&root, "a").await.unwrap().lease;
+    assert_eq!(leased, Lease::Read);
+    again.abort();
+}
+
 impl Client {
+    /// Gives a sign of life every second until the server ends it.
+    async fn stay_alive(mut self) {
+        loop {
+            let id = self.send(&Request::Ping).await;
+            if self.reply(id).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Writes to a file and waits for it, however long that takes.
+    async fn write_while_alive(&mut self, file: &Handle) {
+        let mut request = crate::client::frame(
+            wire::frame::FrameKind::Request,
+            self.new_id(),
+            &self.compound(vec![write(file, None, 0, 2)]),
+        );
+        request.payload = Bytes::from_static(b"xy");
+        let id = request.request.0;
+        self.send_frame(request).await;
+        while !self.replies.contains_key(&RequestId(id)) {
+            assert_eq!(self.call(&Request::Ping).await, Reply::Done);
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        let (reply, _) = self.reply(id).await.unwrap();
+        assert!(
+            matches!(&reply, Reply::Files(files) if files.results[0].is_ok()),
+            "{reply:?}"
+        );
+    }
+
     /// Enters the volume while another client obeys.
     async fn attach_while(&mut self, other: &mut Client) {
         let step = Step::Attach {
