@@ -7,21 +7,24 @@
 //! [`UNLEASED_LOOK_INTERVAL`] as long as the kernel may have pages of it.
 
 use super::Volume;
-use crate::cache::{Node, NodeId, NodeTable};
+use crate::cache::{NodeId, NodeTable};
 use base::FsError;
 use base::limits::{UNLEASED_LOOK_INTERVAL, UNLEASED_LOOKS_MAX, UNLEASED_LOOKS_UNDER_WAY_MAX};
-use std::sync::Weak;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
 use tokio::sync::mpsc::Receiver;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, timeout, timeout_at};
 use wire::message::{Step, StepReply, Target};
 
 /// Looks after the pages of a volume's files, as long as there is the volume.
 pub(super) async fn look_after(volume: Weak<Volume>, mut woken: Receiver<()>) {
+    let mut work = Work::default();
     let mut next_look = None;
-    let mut earliest = tokio::time::Instant::now();
+    let mut earliest = Instant::now();
     loop {
         let is_due = match next_look {
-            Some(at) => match tokio::time::timeout_at(at, woken.recv()).await {
+            Some(at) => match timeout_at(at, woken.recv()).await {
                 Ok(Some(())) => false,
                 Ok(None) => return,
                 Err(_) => true,
@@ -34,31 +37,72 @@ pub(super) async fn look_after(volume: Weak<Volume>, mut woken: Receiver<()>) {
         let Some(volume) = volume.upgrade() else {
             return;
         };
-        volume.drop_old_pages().await;
-        if !is_due {
+        work.drop_old_pages(&volume).await;
+        if is_due {
+            let is_watching = work.look_at_watched(&volume).await;
+            earliest = Instant::now() + UNLEASED_LOOK_INTERVAL;
+            next_look = is_watching.then_some(earliest);
+        } else {
             next_look = next_look.or(Some(earliest));
-            continue;
         }
-        let is_watching = volume.look_at_watched().await;
-        earliest = tokio::time::Instant::now() + UNLEASED_LOOK_INTERVAL;
-        next_look = is_watching.then_some(earliest);
+    }
+}
+
+/// What is under way. One file that has to wait for the server holds no other up.
+#[derive(Default)]
+struct Work {
+    dropping: JoinSet<()>,
+    looking: JoinSet<NodeId>,
+    looked_at: BTreeSet<NodeId>,
+}
+
+impl Work {
+    async fn drop_old_pages(&mut self, volume: &Arc<Volume>) {
+        while self.dropping.try_join_next().is_some() {}
+        let old = volume.nodes().take_old_pages();
+        for node in old {
+            if self.dropping.len() >= UNLEASED_LOOKS_UNDER_WAY_MAX {
+                self.dropping.join_next().await;
+            }
+            let volume = Arc::clone(volume);
+            self.dropping
+                .spawn(async move { volume.renew_pages(node).await });
+        }
+    }
+
+    /// Asks for the state of open files whose pages no lease covers; whether there are still some.
+    async fn look_at_watched(&mut self, volume: &Arc<Volume>) -> bool {
+        let watched = volume.nodes().watched_pages(UNLEASED_LOOKS_MAX);
+        let is_watching = !watched.is_empty() && !volume.transport.is_closed();
+        for node in watched {
+            while let Some(looked) = self.looking.try_join_next() {
+                self.on_looked(looked);
+            }
+            if self.looking.len() >= UNLEASED_LOOKS_UNDER_WAY_MAX
+                && let Some(looked) = self.looking.join_next().await
+            {
+                self.on_looked(looked);
+            }
+            if self.looked_at.insert(node) {
+                let volume = Arc::clone(volume);
+                self.looking.spawn(async move {
+                    volume.look_at(node).await;
+                    node
+                });
+            }
+        }
+        is_watching
+    }
+
+    fn on_looked(&mut self, looked: Result<NodeId, JoinError>) {
+        // A panic has been reported; the file it was about is not looked at any more.
+        if let Ok(node) = looked {
+            self.looked_at.remove(&node);
+        }
     }
 }
 
 impl Volume {
-    async fn drop_old_pages(&self) {
-        let old = self.nodes().take_old_pages();
-        let mut dropping = JoinSet::new();
-        for node in old {
-            if dropping.len() >= UNLEASED_LOOKS_UNDER_WAY_MAX {
-                dropping.join_next().await;
-            }
-            let this = self.arc();
-            dropping.spawn(async move { this.renew_pages(node).await });
-        }
-        while dropping.join_next().await.is_some() {}
-    }
-
     async fn renew_pages(&self, node: NodeId) {
         let Some((changed, epoch, is_leased, file)) = self.nodes().get(node).map(|known| {
             let (changed, file) = (known.attributes.changed, known.file.clone());
@@ -92,26 +136,10 @@ impl Volume {
         self.tell_attributes(node);
         if let Some(invalidate) = self.invalidate.get() {
             let dropped = invalidate.data_now(node);
-            let dropped = tokio::time::timeout(self.transport.request_time_max(), dropped).await;
+            let dropped = timeout(self.transport.request_time_max(), dropped).await;
             dropped.map_err(|_| FsError::TimedOut)?;
         }
         Ok(())
-    }
-
-    /// Asks for the state of open files whose pages no lease covers; whether there are still some.
-    async fn look_at_watched(&self) -> bool {
-        let watched = self.nodes().watched_pages(UNLEASED_LOOKS_MAX);
-        let is_watching = !watched.is_empty() && !self.transport.is_closed();
-        let mut looking = JoinSet::new();
-        for node in watched {
-            if looking.len() >= UNLEASED_LOOKS_UNDER_WAY_MAX {
-                looking.join_next().await;
-            }
-            let this = self.arc();
-            looking.spawn(async move { this.look_at(node).await });
-        }
-        while looking.join_next().await.is_some() {}
-        is_watching
     }
 
     async fn look_at(&self, node: NodeId) {

@@ -17,7 +17,8 @@ use wire::message::{ReportSecond, ReserveReply, ReserveReport, ReserveRequest, S
 pub(in crate::cli) struct Report {
     #[command(flatten)]
     which: Which,
-    /// Print JSON: `windows_met` (0 to 1), `space_kept`, every second that is remembered
+    /// Print JSON: `windows_met` (0 to 1; null before the first second), `space_kept`, every second
+    /// that is remembered
     #[arg(long)]
     json: bool,
     /// Draw the bytes of each second into this file
@@ -47,12 +48,10 @@ impl Report {
     }
 }
 
-/// The part of the seconds that were kept; all of none.
-fn windows_met(report: &ReserveReport) -> f64 {
-    match report.seconds {
-        0 => 1.0,
-        seconds => report.kept as f64 / seconds as f64,
-    }
+/// The part of the seconds that were kept, if there have been any.
+fn windows_met(report: &ReserveReport) -> Option<f64> {
+    let seconds = Some(report.seconds).filter(|seconds| *seconds > 0)?;
+    Some(report.kept as f64 / seconds as f64)
 }
 
 fn cause(shortfall: Shortfall) -> &'static str {
@@ -110,7 +109,10 @@ fn text(report: &ReserveReport) -> String {
         ],
         [
             "windows met".to_owned(),
-            format!("{:.2} %", 100.0 * windows_met(report)),
+            windows_met(report).map_or_else(
+                || "nothing is measured yet".to_owned(),
+                |met| format!("{:.2} %", 100.0 * met),
+            ),
         ],
         [
             "seconds".to_owned(),
@@ -193,6 +195,6 @@ pub(super) mod tests {
         let mut none = example();
         none.seconds = 0;
         none.kept = 0;
-        assert_eq!(report_json(&none)["windows_met"], 1.0);
+        assert_eq!(report_json(&none)["windows_met"], Value::Null);
     }
 }
