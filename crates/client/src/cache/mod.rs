@@ -228,6 +228,12 @@ impl Node {
         self.pins > 0 && has_data(self.attributes.kind)
     }
 
+    /// Whether it is an open file that no lease covers. One that only this machine knows of is
+    /// covered by that.
+    fn is_bare(&self) -> bool {
+        self.is_open_file() && !self.is_leased() && self.handle.is_some()
+    }
+
     /// Whether the kernel's pages show the file as it is with these attributes.
     fn has_pages_of(&self, attributes: &Attributes) -> bool {
         self.kernel_data == Some(attributes.changed)
@@ -632,15 +638,14 @@ impl NodeTable {
                 directory.forget_all();
             }
         }
-        let open = self.nodes.iter().filter(|(_, node)| node.is_open_file());
-        open.for_each(|(id, _)| self.pages.watch(*id));
+        let bare = self.nodes.iter().filter(|(_, node)| node.is_bare());
+        bare.for_each(|(id, _)| self.pages.watch(*id));
     }
 
     /// The kernel reads data of the file, or keeps what it has of it: nobody takes that back
     /// without a lease.
     pub fn watch_pages(&mut self, id: NodeId) {
-        let node = self.nodes.get(&id);
-        if node.is_some_and(|node| !node.is_leased() && node.is_open_file()) {
+        if self.nodes.get(&id).is_some_and(Node::is_bare) {
             self.pages.watch(id);
         }
     }
@@ -660,14 +665,19 @@ impl NodeTable {
     pub fn watched_pages(&mut self, count_max: usize) -> Vec<NodeId> {
         let mut turn = self.pages.next_watched(count_max);
         turn.retain(|id| {
-            let node = self.nodes.get(id);
-            let is_bare = node.is_some_and(|node| !node.is_leased() && node.is_open_file());
+            let is_bare = self.nodes.get(id).is_some_and(Node::is_bare);
             if !is_bare {
                 self.pages.unwatch(*id);
             }
             is_bare
         });
         turn
+    }
+
+    /// Whether there may be more of them.
+    #[must_use]
+    pub fn watches_pages(&self) -> bool {
+        self.pages.is_watching()
     }
 
     /// A file without a lease is as its attributes say: if the kernel's pages are of another state,

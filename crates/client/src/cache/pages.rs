@@ -36,9 +36,16 @@ impl Pages {
 
     /// The kernel may have pages of an open file that is not leased.
     pub(super) fn watch(&mut self, node: NodeId) {
-        if self.watched.insert(node) {
+        // Who looks at others already will come to it.
+        let is_first = self.watched.is_empty();
+        if self.watched.insert(node) && is_first {
             self.wake();
         }
+    }
+
+    /// Whether anything is watched.
+    pub(super) fn is_watching(&self) -> bool {
+        !self.watched.is_empty()
     }
 
     /// A lease covers the pages, or nobody reads them through an open of before.
@@ -107,6 +114,12 @@ mod tests {
         assert!(woken.try_recv().is_err());
         assert_eq!(pages.take_old(), BTreeSet::from([NodeId(3)]));
         pages.doubt(NodeId(3));
+        assert_eq!(woken.recv().await, Some(()));
+        pages.watch(NodeId(4));
+        assert!(woken.try_recv().is_err(), "another is looked at already");
+        [2, 4].map(|node| pages.unwatch(NodeId(node)));
+        assert!(!pages.is_watching());
+        pages.watch(NodeId(4));
         assert_eq!(woken.recv().await, Some(()));
         drop(pages);
         assert_eq!(woken.recv().await, None);

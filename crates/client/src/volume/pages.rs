@@ -73,7 +73,6 @@ impl Work {
     /// Asks for the state of open files whose pages no lease covers; whether there are still some.
     async fn look_at_watched(&mut self, volume: &Arc<Volume>) -> bool {
         let watched = volume.nodes().watched_pages(UNLEASED_LOOKS_MAX);
-        let is_watching = !watched.is_empty() && !volume.transport.is_closed();
         for node in watched {
             while let Some(looked) = self.looking.try_join_next() {
                 self.on_looked(looked);
@@ -91,7 +90,7 @@ impl Work {
                 });
             }
         }
-        is_watching
+        volume.nodes().watches_pages() && !volume.transport.is_closed()
     }
 
     fn on_looked(&mut self, looked: Result<NodeId, JoinError>) {
