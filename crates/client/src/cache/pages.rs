@@ -117,7 +117,8 @@ mod tests {
         assert_eq!(woken.recv().await, Some(()));
         pages.watch(NodeId(4));
         assert!(woken.try_recv().is_err(), "another is looked at already");
-        [2, 4].map(|node| pages.unwatch(NodeId(node)));
+        pages.unwatch(NodeId(2));
+        pages.unwatch(NodeId(4));
         assert!(!pages.is_watching());
         pages.watch(NodeId(4));
         assert_eq!(woken.recv().await, Some(()));
