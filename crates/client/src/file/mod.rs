@@ -169,11 +169,6 @@ impl FileState {
     pub fn distrust(&mut self) -> u64 {
         self.epoch += 1;
         self.lease_refused = false;
-        self.drop_held()
-    }
-
-    /// Everything held of the contents may be old. Returns the bytes freed.
-    pub fn drop_held(&mut self) -> u64 {
         let mut freed = 0;
         for extent in self.held.clear() {
             self.streams.on_dropped(extent);

@@ -65,6 +65,10 @@ impl Volume {
         }
         self.learn_default_acl(who, *parent);
         let file = self.file(view.node)?;
+        if !is_new && !truncate {
+            // What is here may be from before this open, and no lease has covered it.
+            self.distrust_data(view.node);
+        }
         if truncate {
             let mut state = file.lock();
             let freed = state.distrust();

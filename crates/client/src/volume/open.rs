@@ -66,6 +66,7 @@ impl Volume {
         let file = self.file(node)?;
         let open = self.fresh_open();
         let here = !access.writes() && self.opens_here(node);
+        let was_leased = self.is_leased(node);
         if !here {
             let target = self.target(node).await?;
             let capabilities = access.writes().then(|| Step::GetXattr {
@@ -91,6 +92,10 @@ impl Volume {
             }
         }
         self.register(who, node, open, access, !here);
+        if !here && !was_leased {
+            // What was read without a lease, or is on its way, may be from before this open.
+            self.distrust_data(node);
+        }
         let is_bare = !here && !self.is_leased(node);
         let mut state = file.lock();
         state.lease_refused |= is_bare;

@@ -103,23 +103,14 @@ impl Work {
 
 impl Volume {
     async fn renew_pages(&self, node: NodeId) {
-        let Some((changed, epoch, is_leased, file)) = self.nodes().get(node).map(|known| {
-            let (changed, file) = (known.attributes.changed, known.file.clone());
-            (changed, known.epoch, known.is_leased(), file)
+        let Some((changed, epoch)) = self.nodes().get(node).map(|known| {
+            // What is read from now on is of this state or a later one.
+            (known.attributes.changed, known.epoch)
         }) else {
             return;
         };
-        if let Some(file) = file {
-            // What is on its way without a lease is young enough, and who reads a file while it
-            // grows shall not wait for the line each time.
-            let mut state = file.lock();
-            let freed = match is_leased {
-                true => state.distrust(),
-                false => state.drop_held(),
-            };
-            drop(state);
-            self.budget().on_freed(file.account, freed);
-        }
+        // Nor may what is here already, or on its way, come to the kernel after that.
+        self.distrust_data(node);
         match self.drop_pages(node).await {
             Ok(()) => self.nodes().renew_pages(node, changed, epoch),
             // Somebody who reads them waits for the server.
