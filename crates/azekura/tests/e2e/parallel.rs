@@ -95,37 +95,6 @@ fn files_are_what_they_are_on_any_file_system() {
     assert_eq!(fs::read_dir(near).unwrap().count(), 0);
 }
 
-/// What is written over part of a unit is written twice there.
-#[test]
-fn stores_get_stripe_units_whole() {
-    let Some(place) = Place::new() else { return };
-    let file = File::create(place.near.join("recording")).unwrap();
-    let step = pattern(3, 12_500_000);
-    let moved = |place: &Place| {
-        let status = json(
-            place
-                .scene
-                .azekura(&["status", place.scene.address(), "--json"]),
-        );
-        let store = &status["stores"][0];
-        let of = |what: &str| store[what]["unreserved"].as_u64().unwrap();
-        (of("done"), of("done_bytes"))
-    };
-    // At first the mount does not know the line.
-    for number in 0..12 {
-        file.write_all_at(&step, number % 4 * step.len() as u64)
-            .unwrap();
-        file.sync_data().unwrap();
-    }
-    let (pieces, bytes) = moved(&place);
-    assert!(bytes >= 12 * step.len() as u64, "{bytes}");
-    // Of 24 units, the first and the last are not whole.
-    assert!(
-        bytes / pieces >= 450_000,
-        "{bytes} bytes in {pieces} pieces"
-    );
-}
-
 /// The kernel copies through the page cache, and reads ahead into what it is just writing.
 fn copy_within(path: &Path, mut expected: Vec<u8>) {
     let len = expected.len();
