@@ -248,10 +248,10 @@ impl Volume {
             if state.written.committing || state.written.is_empty() {
                 return;
             }
+            // Stores take whole units, and what is gathered for them goes by its own time.
             if self.stripes.is_none() {
                 state.written.seal();
             }
-            // Stores take whole units, and what is gathered for them goes by its own time.
             state.written.committing = true;
             state
                 .reader
