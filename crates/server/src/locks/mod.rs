@@ -21,13 +21,13 @@ mod service;
 use base::limits::LOCKS_PER_SESSION_MAX;
 use base::{Extent, Handle, LockOwner};
 use ranges::{Held, Mode, Ranges};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use wire::message::{LockKind, LockMode, LockRange};
 
 use crate::session::SessionKey;
 pub(crate) use service::{Answer, Locks};
 
-/// Held locks that one search for a cycle looks at: some milliseconds. Programs that wait for each
+/// Locks, held or waited for, that one search for a cycle looks at: some milliseconds. Programs that wait for each
 /// other in earnest need a few; who piles locks up must not stop everybody else's. Linux gives up
 /// after ten owners.
 const SEARCH_STEPS_MAX: usize = 1 << 20;
@@ -77,7 +77,8 @@ struct Waiter {
 #[derive(Debug, Default)]
 struct File {
     held: Ranges,
-    waiting: VecDeque<Waiter>,
+    /// In the order in which they came.
+    waiting: BTreeMap<Ticket, Waiter>,
 }
 
 /// All locks of a server.
@@ -85,6 +86,8 @@ struct File {
 pub(crate) struct LockTable {
     files: HashMap<FileKey, File>,
     waiting: HashMap<Ticket, FileKey>,
+    /// The same by who waits. Several threads of a process may wait as one owner.
+    waits: HashMap<Owner, BTreeSet<Ticket>>,
     /// Files on which an owner holds something; to know whether it holds anything, and to let go of
     /// all when its session ends.
     holdings: HashMap<Owner, HashSet<FileKey>>,
@@ -128,7 +131,7 @@ impl LockTable {
             self.admit(&key);
         }
         let conflict = self.conflict(&key, &waiter);
-        let blocked = conflict.is_some() || (wait && self.is_behind(&key, &waiter, usize::MAX));
+        let blocked = conflict.is_some() || (wait && self.is_behind(&key, &waiter));
         match conflict {
             _ if !blocked => {
                 self.grant(&key, waiter);
@@ -136,14 +139,16 @@ impl LockTable {
                 Outcome::Granted
             }
             Some(held) if !wait => Outcome::Conflict(held.range(wanted.kind)),
-            _ if wanted.kind == LockKind::Posix && self.closes_cycle(&key, &waiter) => {
+            _ if wanted.kind == LockKind::Posix && self.search_cycle(&key, &waiter).0 => {
                 Outcome::Deadlock
             }
             _ => {
                 self.last_ticket += 1;
                 let ticket = waiter.ticket;
                 self.waiting.insert(ticket, key.clone());
-                self.files.entry(key).or_default().waiting.push_back(waiter);
+                self.waits.entry(owner).or_default().insert(ticket);
+                let file = self.files.entry(key).or_default();
+                file.waiting.insert(ticket, waiter);
                 Outcome::Waiting(ticket)
             }
         }
@@ -165,12 +170,9 @@ impl LockTable {
 
     /// Stops waiting. `false` if the lock has been granted meanwhile.
     pub(crate) fn cancel(&mut self, ticket: Ticket) -> bool {
-        let Some(key) = self.waiting.remove(&ticket) else {
+        let Some((key, _)) = self.end_wait(ticket) else {
             return false;
         };
-        if let Some(file) = self.files.get_mut(&key) {
-            file.waiting.retain(|w| w.ticket != ticket);
-        }
         // Those behind it may have waited for it only.
         self.admit(&key);
         true
@@ -191,34 +193,19 @@ impl LockTable {
     /// Releases everything that a session holds and forgets what it waits for; the tickets of the
     /// latter are not reported.
     pub(crate) fn end_session(&mut self, session: SessionKey) {
-        let mut keys: Vec<FileKey> = Vec::new();
-        let owners: Vec<Owner> = self
-            .holdings
-            .keys()
-            .filter(|o| o.session == session)
-            .copied()
-            .collect();
-        for owner in owners {
+        let mut keys: HashSet<FileKey> = HashSet::new();
+        let holding = self.holdings.keys().filter(|o| o.session == session);
+        for owner in holding.copied().collect::<Vec<Owner>>() {
             for key in self.holdings.remove(&owner).unwrap_or_default() {
                 if let Some(file) = self.files.get_mut(&key) {
                     file.held.carve(owner, Extent::new(0, u64::MAX));
                 }
-                keys.push(key);
+                keys.insert(key);
             }
         }
-        let waiting = &mut self.waiting;
-        for (key, file) in &mut self.files {
-            let before = file.waiting.len();
-            file.waiting.retain(|w| {
-                let stays = w.owner.session != session;
-                if !stays {
-                    waiting.remove(&w.ticket);
-                }
-                stays
-            });
-            if file.waiting.len() != before {
-                keys.push(key.clone());
-            }
+        let waiting = self.waits.iter().filter(|(o, _)| o.session == session);
+        for ticket in waiting.flat_map(|(_, t)| t).copied().collect::<Vec<_>>() {
+            keys.extend(self.end_wait(ticket).map(|(key, _)| key));
         }
         self.counts.remove(&session);
         for key in keys {
@@ -260,16 +247,30 @@ impl LockTable {
             .conflict(waiter.owner, waiter.mode, waiter.extent)
     }
 
-    /// Whether one of the first `ahead` waiters must go before `waiter`.
-    fn is_behind(&self, key: &FileKey, waiter: &Waiter, ahead: usize) -> bool {
+    /// Whether someone who waits for longer must go before `waiter`.
+    fn is_behind(&self, key: &FileKey, waiter: &Waiter) -> bool {
         waiter.polite
             && self.files.get(key).is_some_and(|file| {
-                file.waiting.iter().take(ahead).any(|other| {
+                let mut ahead = file.waiting.range(..waiter.ticket);
+                ahead.any(|(_, other)| {
                     other.owner != waiter.owner
                         && other.extent.overlaps(waiter.extent)
                         && !(other.mode == Mode::Shared && waiter.mode == Mode::Shared)
                 })
             })
+    }
+
+    /// Takes a waiter out of the tables.
+    fn end_wait(&mut self, ticket: Ticket) -> Option<(FileKey, Waiter)> {
+        let key = self.waiting.remove(&ticket)?;
+        let waiter = self.files.get_mut(&key)?.waiting.remove(&ticket)?;
+        if let Some(tickets) = self.waits.get_mut(&waiter.owner) {
+            tickets.remove(&ticket);
+            if tickets.is_empty() {
+                self.waits.remove(&waiter.owner);
+            }
+        }
+        Some((key, waiter))
     }
 
     fn grant(&mut self, key: &FileKey, waiter: Waiter) {
@@ -294,19 +295,18 @@ impl LockTable {
 
     /// An owner that holds something waits for held locks only.
     fn stop_being_polite(&mut self, owner: Owner, kind: LockKind) {
-        let contended: HashSet<&FileKey> = self.waiting.values().collect();
-        let waits = |key: &&FileKey| {
-            let file = self.files.get(*key);
-            key.1 == kind && file.is_some_and(|f| f.waiting.iter().any(|w| w.owner == owner))
-        };
-        let changed: Vec<FileKey> = contended.into_iter().filter(waits).cloned().collect();
-        for key in changed {
-            if let Some(file) = self.files.get_mut(&key) {
-                file.waiting
-                    .iter_mut()
-                    .filter(|w| w.owner == owner)
-                    .for_each(|w| w.polite = false);
+        let mut changed: HashSet<FileKey> = HashSet::new();
+        for ticket in self.waits.get(&owner).into_iter().flatten() {
+            let key = self.waiting.get(ticket).filter(|key| key.1 == kind);
+            let waiter = key
+                .and_then(|key| self.files.get_mut(key))
+                .and_then(|file| file.waiting.get_mut(ticket));
+            if let Some(waiter) = waiter {
+                waiter.polite = false;
+                changed.extend(key.cloned());
             }
+        }
+        for key in changed {
             self.admit(&key);
         }
     }
@@ -345,14 +345,13 @@ impl LockTable {
             let Some(file) = self.files.get(key) else {
                 return;
             };
-            let next = file.waiting.iter().enumerate().position(|(ahead, waiter)| {
-                self.conflict(key, waiter).is_none() && !self.is_behind(key, waiter, ahead)
+            let next = file.waiting.iter().find(|(_, waiter)| {
+                self.conflict(key, waiter).is_none() && !self.is_behind(key, waiter)
             });
-            let Some(next) = next else { break };
-            let file = self.files.get_mut(key).expect("looked at above");
-            let waiter = file.waiting.remove(next).expect("position is within");
-            self.waiting.remove(&waiter.ticket);
-            self.admitted.push(waiter.ticket);
+            let Some((next, _)) = next else { break };
+            let next = *next;
+            let (_, waiter) = self.end_wait(next).expect("looked at above");
+            self.admitted.push(next);
             self.grant(key, waiter);
         }
         if self
@@ -365,42 +364,42 @@ impl LockTable {
     }
 
     /// Whether `waiter` would wait, over any number of others, for its own owner. Nobody else gets
-    /// a lock meanwhile, so the search ends without a finding after [`SEARCH_STEPS_MAX`].
-    fn closes_cycle(&self, key: &FileKey, waiter: &Waiter) -> bool {
-        let waits = self.waits_by_owner();
-        let (mut seen, mut steps) = (HashSet::new(), 0);
+    /// a lock meanwhile, so the search ends without a finding after [`SEARCH_STEPS_MAX`]. Also says
+    /// at how many locks it looked, held or waited for.
+    fn search_cycle(&self, key: &FileKey, waiter: &Waiter) -> (bool, usize) {
+        let mut seen = HashSet::new();
+        let mut steps = self.held_count(key);
         let mut open: Vec<Owner> = self.holders(key, waiter);
         while let Some(owner) = open.pop() {
             if owner == waiter.owner {
-                return true;
+                return (true, steps);
             }
             if !seen.insert(owner) {
                 continue;
             }
-            for (key, other) in waits.get(&owner).into_iter().flatten() {
-                steps += self.files.get(*key).map_or(0, |file| file.held.len());
+            for (key, other) in self.posix_waits(owner) {
+                steps += 1 + self.held_count(key);
                 if steps > SEARCH_STEPS_MAX {
-                    return false;
+                    return (false, steps);
                 }
                 open.extend(self.holders(key, other));
             }
         }
-        false
+        (false, steps)
     }
 
-    /// Who waits for which range, in one pass over all that wait.
-    fn waits_by_owner(&self) -> HashMap<Owner, Vec<(&FileKey, &Waiter)>> {
-        let contended: HashSet<&FileKey> = self.waiting.values().collect();
-        let mut waits: HashMap<Owner, Vec<_>> = HashMap::new();
-        for key in contended {
-            if key.1 != LockKind::Posix {
-                continue;
-            }
-            for waiter in self.files.get(key).into_iter().flat_map(|f| &f.waiting) {
-                waits.entry(waiter.owner).or_default().push((key, waiter));
-            }
-        }
-        waits
+    fn held_count(&self, key: &FileKey) -> usize {
+        self.files.get(key).map_or(0, |file| file.held.len())
+    }
+
+    /// The ranges that an owner waits for.
+    fn posix_waits(&self, owner: Owner) -> impl Iterator<Item = (&FileKey, &Waiter)> {
+        let tickets = self.waits.get(&owner).into_iter().flatten();
+        tickets.filter_map(|ticket| {
+            let key = self.waiting.get(ticket)?;
+            let waiter = self.files.get(key)?.waiting.get(ticket)?;
+            (key.1 == LockKind::Posix).then_some((key, waiter))
+        })
     }
 
     /// Who holds what `waiter` waits for.

@@ -329,8 +329,9 @@ fn a_session_has_a_bounded_number_of_locks() {
     );
 }
 
+/// Counted and not timed: what one request looks at grows with who is there and no faster.
 #[test]
-fn thousands_that_hold_and_wait_cost_the_others_no_time() {
+fn thousands_that_hold_and_wait_are_each_looked_at_once() {
     const COUNT: u64 = 3000;
     let mut table = LockTable::default();
     let who = |number| Owner {
@@ -340,7 +341,6 @@ fn thousands_that_hold_and_wait_cost_the_others_no_time() {
     let (held, wanted) = (file(0), file(1));
     let keeper = owner(1 << 20);
     let exclusive = |who| posix(LockMode::Exclusive, 0, 1, who);
-    let begun = std::time::Instant::now();
     assert_eq!(
         table.lock(&wanted, keeper, &exclusive(keeper), false),
         Outcome::Granted
@@ -354,12 +354,30 @@ fn thousands_that_hold_and_wait_cost_the_others_no_time() {
     }
     // This one waits for all of them, and they wait for the keeper.
     let late = owner(2 << 20);
+    let search = |table: &LockTable, owner| {
+        let waiter = Waiter {
+            ticket: Ticket(table.last_ticket + 1),
+            owner,
+            pid: 7,
+            mode: Mode::Exclusive,
+            extent: Extent::new(0, 1),
+            polite: true,
+        };
+        table.search_cycle(&(held.clone(), LockKind::Posix), &waiter)
+    };
+    let (found, steps) = search(&table, late);
+    assert!(
+        !found && steps as u64 == 3 * COUNT,
+        "{found}, {steps} steps"
+    );
     let outcome = table.lock(&held, late, &exclusive(late), true);
     assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
+    let (found, steps) = search(&table, keeper);
+    assert!(found && steps as u64 <= 3 * COUNT, "{found}, {steps} steps");
     let outcome = table.lock(&held, keeper, &exclusive(keeper), true);
     assert_eq!(outcome, Outcome::Deadlock);
     table.end_session(SessionKey(1));
-    assert!(table.waiting.is_empty());
-    let seconds = begun.elapsed().as_secs();
-    assert!(seconds < 20, "{seconds} s");
+    // Both that are left are of other sessions; the late one has what it waited for.
+    assert!(table.waiting.is_empty() && table.waits.is_empty());
+    assert_eq!(table.take_admitted().len(), 1);
 }
