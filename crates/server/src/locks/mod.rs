@@ -27,8 +27,8 @@ use wire::message::{LockKind, LockMode, LockRange};
 use crate::session::SessionKey;
 pub(crate) use service::{Answer, Locks};
 
-/// Locks, held or waited for, that one search for a cycle looks at: some milliseconds. Programs that
-/// wait for each other in earnest need a few; who piles locks up must not stop everybody else's.
+/// Locks, held or waited for, that one search for a cycle looks at: some milliseconds. Programs
+/// that wait for each other in earnest need a few; who piles locks up must not stop everybody else's.
 /// Linux gives up after ten owners.
 const SEARCH_STEPS_MAX: usize = 1 << 20;
 
