@@ -28,8 +28,8 @@ use crate::session::SessionKey;
 pub(crate) use service::{Answer, Locks};
 
 /// Locks, held or waited for, that one search for a cycle looks at: some milliseconds. Programs
-/// that wait for each other in earnest need a few; who piles locks up must not stop everybody else's.
-/// Linux gives up after ten owners.
+/// that wait for each other in earnest need a few; who piles locks up must not stop everybody
+/// else's. Linux gives up after ten owners.
 const SEARCH_STEPS_MAX: usize = 1 << 20;
 
 /// Who holds or wants a lock.
