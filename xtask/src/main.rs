@@ -50,9 +50,9 @@ usage: cargo xtask COMMAND
   docs [FILE...]           run the examples of README.md and docs/
   deps TARGET [--dry-run]  install Debian packages missing for build, demo, test, bench or deep
   bench NAME [ARG...]      release build, then the measurement NAME of bench/
-  deep [SUITE...]          suites: pjdfstest fsx apps consistency kill9 store fuzz (default: all)
+  deep [SUITE...]          suites, or all: pjdfstest fsx apps consistency kill9 store verify fuzz
        --mount DIR         judge this directory instead of a mount made for the purpose
-       --seed N            fsx: the first seed (1)
+       --seed N            fsx, store, verify: the first seed (1); consistency: the seed
        --seeds N           fsx: number of seeds (20)
        --operations N      fsx: operations per seed (20000)
        --seconds N         fuzz: time per target; consistency: time (60)

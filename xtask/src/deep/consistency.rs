@@ -16,8 +16,11 @@ pub(crate) fn prepare() -> Result<Option<String>> {
 
 pub(crate) fn run(subject: &Subject) -> Result<()> {
     let seconds = subject.options.seconds;
-    let setting = ("AZEKURA_CONSISTENCY_SECONDS", &*seconds.to_string());
+    let mut settings = vec![("AZEKURA_CONSISTENCY_SECONDS", seconds.to_string())];
+    // Without one it begins with another seed each time, and says which.
+    let seed = subject.options.seed.map(|seed| seed.to_string());
+    settings.extend(seed.map(|seed| ("AZEKURA_CONSISTENCY_SEED", seed)));
     // On each kind of volume, one after the other or at once.
     let limit = REST_LIMIT + Duration::from_secs(2 * seconds);
-    end_to_end("consistency", setting, subject.options.volume, limit)
+    end_to_end("consistency", &settings, subject.options.volume, limit)
 }

@@ -48,7 +48,7 @@ pub(crate) fn prepare() -> Result<Option<String>> {
 pub(crate) fn run(subject: &Subject) -> Result<()> {
     let configuration = subject.scratch.join("fsx.toml");
     std::fs::write(&configuration, CONFIGURATION)?;
-    let (first, seeds) = (subject.options.seed, subject.options.seeds);
+    let (first, seeds) = (subject.options.first_seed(), subject.options.seeds);
     let operations = subject.options.operations;
     let started = Instant::now();
     let mut failed = Vec::new();

@@ -18,6 +18,6 @@ pub(crate) fn prepare() -> Result<Option<String>> {
 }
 
 pub(crate) fn run(subject: &Subject) -> Result<()> {
-    let rounds = ("AZEKURA_KILL_ROUNDS", ROUNDS);
-    end_to_end("kill9", rounds, subject.options.volume, LIMIT)
+    let rounds = ("AZEKURA_KILL_ROUNDS", ROUNDS.to_owned());
+    end_to_end("kill9", &[rounds], subject.options.volume, LIMIT)
 }

@@ -120,8 +120,8 @@ struct Options {
     mount: Option<PathBuf>,
     /// What a playground serves; one after the other without it.
     volume: Option<VolumeKind>,
-    /// The first seed; a failure names the one to begin with.
-    seed: u64,
+    /// The first seed, if one was given; a failure names the one to begin with.
+    seed: Option<u64>,
     seeds: u64,
     operations: u64,
     seconds: u64,
@@ -132,11 +132,16 @@ impl Options {
         Ok(Self {
             mount: args.take_value("--mount")?,
             volume: args.take_value("--volume")?,
-            seed: args.take_value("--seed")?.unwrap_or(1),
+            seed: args.take_value("--seed")?,
             seeds: args.take_value("--seeds")?.unwrap_or(20),
             operations: args.take_value("--operations")?.unwrap_or(20_000),
             seconds: args.take_value("--seconds")?.unwrap_or(60),
         })
+    }
+
+    /// The first seed of a suite that is the same each time.
+    fn first_seed(&self) -> u64 {
+        self.seed.unwrap_or(1)
     }
 
     fn words(&self) -> Vec<String> {
@@ -147,7 +152,7 @@ impl Options {
         if let Some(volume) = self.volume {
             words.push(format!("--volume={}", volume.name()));
         }
-        words.push(format!("--seed={}", self.seed));
+        words.extend(self.seed.map(|seed| format!("--seed={seed}")));
         words.push(format!("--seeds={}", self.seeds));
         words.push(format!("--operations={}", self.operations));
         words.push(format!("--seconds={}", self.seconds));
@@ -294,13 +299,14 @@ fn run_inside(suite: &Suite, binary: &Path, options: Options) -> Result<()> {
 /// of its environment says. The names of those on a parallel volume say so.
 fn end_to_end(
     test: &str,
-    (variable, value): (&str, &str),
+    settings: &[(&str, String)],
     volume: Option<VolumeKind>,
     limit: Duration,
 ) -> Result<()> {
     let arguments = ["test", "--locked", "--package", "azekura", "--test", test];
     let mut command = workspace::cargo(&arguments);
-    command.args(["--", "--nocapture"]).env(variable, value);
+    command.args(["--", "--nocapture"]);
+    command.envs(settings.iter().map(|(variable, value)| (variable, value)));
     match volume {
         Some(VolumeKind::Export) => command.args(["--skip", "parallel"]),
         Some(VolumeKind::Parallel) => command.arg("parallel"),
@@ -323,7 +329,7 @@ mod tests {
         let mut again = Args::new(options.words());
         let inside = Options::take(&mut again).unwrap();
         assert_eq!(inside.words(), options.words());
-        assert_eq!((inside.seed, inside.seeds), (5, 3));
+        assert_eq!((inside.seed, inside.seeds), (Some(5), 3));
         assert_eq!((inside.operations, inside.seconds), (7, 9));
         assert_eq!(inside.mount, Some(PathBuf::from("/tmp")));
         assert_eq!(inside.volume, Some(VolumeKind::Parallel));

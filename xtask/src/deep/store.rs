@@ -24,7 +24,7 @@ pub(crate) fn prepare() -> Result<Option<String>> {
 }
 
 pub(crate) fn run(subject: &Subject) -> Result<()> {
-    let seed = subject.options.seed;
+    let seed = subject.options.first_seed();
     let refused = count(&test(FULL_TEST, seed, FULL_SEEDS)?, " times no space");
     let refused = refused.context("the test does not say how often there was no space")?;
     println!("store: {FULL_SEEDS} workloads on full stores, {refused} times no space");

@@ -32,7 +32,7 @@ pub(crate) fn prepare() -> Result<Option<String>> {
 
 pub(crate) fn run(subject: &Subject) -> Result<()> {
     let binary = workspace::build_azekura(true)?;
-    let seed = subject.options.seed.to_string();
+    let seed = subject.options.first_seed().to_string();
     let crash = |arguments: &[&str]| crash(&binary, &seed, arguments);
     for target in JOURNALLING {
         for more in [
