@@ -377,9 +377,6 @@ pub const MANAGERS_MAX: usize = 16;
 pub const MANAGER_SILENCE_MAX: Duration = Duration::from_secs(9);
 /// Longest address of a cluster's metadata: the endpoints of a dozen members.
 pub const META_ADDRESS_BYTES_MAX: usize = 4096;
-/// How long a manager waits that has taken the seat of another one before it answers: as long as
-/// clients may still believe what that one has said until its trust in the seat ran out.
-pub const TAKEOVER_WAIT: Duration = Duration::from_millis(3500);
 /// Addresses under which one storage server is reached: one for each network that it is in.
 pub const SERVER_ADDRESSES_MAX: usize = 4;
 /// Longest HOST:PORT of a server. Names of hosts have up to 253 bytes.
@@ -785,10 +782,6 @@ const _: () = assert!(NAMESPACE_TIME_MAX.as_secs() < REQUEST_TIME_DEFAULT.as_sec
 const _: () = assert!(NAMESPACE_IN_FLIGHT_MAX < META_QUEUE_MAX);
 const _: () = assert!(META_TIME_MAX.as_secs() * 2 < META_SLOT_TIME.as_secs());
 const _: () = assert!(META_REQUEST_TIME_MAX.as_millis() * 2 < META_TIME_MAX.as_millis());
-const _: () = assert!(
-    META_SEAT_TRUST_TIME.as_millis() + LEASE_TRUST_TIME.as_millis() + 500
-        <= META_SEAT_TIME.as_millis() + TAKEOVER_WAIT.as_millis()
-);
 const _: () = assert!(MANAGER_SILENCE_MAX.as_millis() > META_SEAT_TIME.as_millis());
 const _: () = assert!(META_SEAT_TRUST_TIME.as_millis() + 1000 < META_SEAT_TIME.as_millis());
 const _: () =

@@ -151,6 +151,7 @@ impl Core {
             self.sessions.note_goodbye(session.id);
         }
         self.sessions.remove(session);
+        self.caching.forget_session(session);
         if let Some((link, reply)) = goodbye {
             link.end(Some(reply));
             // It asks for nothing again.

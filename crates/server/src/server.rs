@@ -15,7 +15,7 @@ use crate::error::ServerError;
 use crate::journal::Journal;
 use crate::judge::Judge;
 use crate::lead::{self, Lead, Waiting};
-use crate::lease::Caching;
+use crate::lease::{Caching, Notes};
 use crate::locks::Locks;
 use crate::manager::Manager;
 use crate::pending::{Pending, PendingPlace};
@@ -383,6 +383,11 @@ fn open(
     }
     let has_parallel = volumes.has_parallel();
     let had_locks = had_locks(&data, lead.as_deref())?;
+    let leased = match &lead {
+        // Whoever takes over lets the time pass in which anything is believed.
+        Some(_) => (Notes::none(), Vec::new()),
+        None => Notes::open(data.path())?,
+    };
     let journal = Journal::open(data.path(), &volumes, data.lost_unflushed)?;
     data.begin_run()?;
     let background = Background::default();
@@ -396,7 +401,7 @@ fn open(
         client_verifier: ClientVerifier::new(&data.server)?,
         credentials: registry.valid_credentials(),
         registry: Mutex::new(registry),
-        caching: Caching::new(sessions.clone(), clock),
+        caching: Caching::new(sessions.clone(), leased, clock),
         locks: Locks::new(had_locks, clock.now()),
         // Stores lose with each run what was not committed.
         again: Again::new(data.lost_unflushed || has_parallel),

@@ -22,10 +22,10 @@ use base::limits::{
 };
 use base::{SessionId, Time, VolumeId};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use wire::identity::Peer;
-use wire::message::{ConnectionRole, Farewell};
+use wire::message::{ConnectionRole, Farewell, Lease};
 
 /// A session's number within this run: what tables are keyed by. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +56,8 @@ pub(crate) struct Session {
     work: Mutex<Work>,
     /// Whether there is a connection for notices.
     has_main: AtomicBool,
+    /// The best lease that it was ever given, as noted on disk.
+    noted: AtomicU8,
     /// Volumes that it has entered.
     volumes: Mutex<HashSet<VolumeId>>,
     /// Requests being worked on.
@@ -91,6 +93,20 @@ impl Session {
     /// Notes that a change that the client asked for has been carried out.
     pub(crate) fn note_change(&self, now: Time) {
         self.changed.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// The best lease that it was ever given, as far as that is noted on disk.
+    pub(crate) fn noted(&self) -> Lease {
+        match self.noted.load(Ordering::Acquire) {
+            0 => Lease::None,
+            1 => Lease::Read,
+            _ => Lease::Exclusive,
+        }
+    }
+
+    /// Such a lease is noted on disk.
+    pub(crate) fn set_noted(&self, lease: Lease) {
+        self.noted.fetch_max(lease as u8, Ordering::AcqRel);
     }
 
     /// When a change that the client asked for was last carried out.
@@ -300,6 +316,9 @@ pub(crate) struct Sessions {
     /// clients get no leases: also if all their sessions have ended meanwhile.
     distrusted: Mutex<VecDeque<(String, Time)>>,
     last_key: AtomicU32,
+    /// Those of the run before that have not come back: under which keys they will, and the best
+    /// leases that they had.
+    former: Mutex<HashMap<SessionId, (SessionKey, Lease)>>,
     /// What their opens may take.
     room: Room,
     /// What they may hold of the memory.
@@ -319,6 +338,7 @@ impl Sessions {
             goodbyes: Mutex::default(),
             distrusted: Mutex::default(),
             last_key: AtomicU32::new(0),
+            former: Mutex::default(),
             room: Room::new(descriptors_max),
             whole: Whole::default(),
         }
@@ -364,8 +384,10 @@ impl Sessions {
             Some(own) => (own.opens.room.clone(), own.share.clone()),
             None => (self.room.of_another(), self.new_share(&peer.serial)),
         };
+        let former = self.former().remove(&id);
+        let (key, noted) = former.unwrap_or_else(|| (self.new_key(), Lease::None));
         let session = Arc::new(Session {
-            key: SessionKey(self.last_key.fetch_add(1, Ordering::Relaxed) + 1),
+            key,
             id,
             peer: peer.clone(),
             host: host.to_owned(),
@@ -381,6 +403,7 @@ impl Sessions {
             ended_at: AtomicU64::new(0),
             work: Mutex::default(),
             has_main: AtomicBool::new(false),
+            noted: AtomicU8::new(noted as u8),
             volumes: Mutex::default(),
             requests: AtomicU64::new(0),
             past_bytes_sent: AtomicU64::new(0),
@@ -388,6 +411,26 @@ impl Sessions {
         });
         table.live.insert(id, session.clone());
         Ok(session)
+    }
+
+    fn new_key(&self) -> SessionKey {
+        SessionKey(self.last_key.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    fn former(&self) -> MutexGuard<'_, HashMap<SessionId, (SessionKey, Lease)>> {
+        self.former.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These had leases in the run before, and may come back: under which keys.
+    pub(crate) fn expect(&self, ids: Vec<(SessionId, Lease)>) -> Vec<(SessionKey, Lease)> {
+        let mut former = self.former();
+        former.extend(ids.into_iter().map(|(id, had)| (id, (self.new_key(), had))));
+        former.values().copied().collect()
+    }
+
+    /// The time is over in which they may come back. Those who have not.
+    pub(crate) fn expect_none(&self) -> Vec<SessionId> {
+        std::mem::take(&mut *self.former()).into_keys().collect()
     }
 
     /// The share of a credential that has no session.

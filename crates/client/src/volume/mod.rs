@@ -71,7 +71,7 @@ use readahead::Budget;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use wire::message::{Step, StepReply, Target};
 
 /// Unit in which memory for written data is counted, so that a count fits a semaphore.
@@ -144,6 +144,8 @@ pub struct Volume {
     write_memory_units: u64,
     invalidate: OnceLock<Arc<dyn Invalidate>>,
     told_listings: told::ToldListings,
+    /// How often the kernel is being told to forget everything.
+    forgetting: watch::Sender<usize>,
     next_open: AtomicU64,
     locks: Mutex<locks::HeldLocks>,
     opens: Mutex<base::QuickMap<OpenId, open::OpenAtServer>>,
@@ -197,6 +199,7 @@ impl Volume {
             write_memory_units,
             invalidate: OnceLock::new(),
             told_listings: told::ToldListings::default(),
+            forgetting: watch::Sender::default(),
             next_open: AtomicU64::new(1),
             locks: Mutex::default(),
             opens: Mutex::default(),

@@ -3,7 +3,8 @@
 //! A recall is obeyed in two parts. At once, before any later frame of the connection is looked at:
 //! the table forgets, so that nothing is answered from here any more. Then, in a task: the kernel
 //! is told, creations answered ahead are sent, opens that only we know of are made at the server,
-//! data there is made durable; after that the server hears that it is done.
+//! data there is made durable; after that the server hears that it is done. A recall without items
+//! asks whether what was believed before the last reconnection is forgotten.
 
 use super::Volume;
 use super::told::OnTheirWay;
@@ -125,8 +126,12 @@ impl Volume {
             invalidate.names();
         }
         let untold = self.tell_all(&gone);
+        let is_about_all = items.is_empty();
         let this = self.arc();
         tokio::spawn(async move {
+            if is_about_all {
+                this.until_forgotten().await;
+            }
             this.until_dropped(&gone).await;
             for node in settle {
                 // What is refused is reported to whoever syncs; the recall is obeyed all the same.
@@ -229,11 +234,23 @@ impl Volume {
         let listings = self.told_listings.on_their_way();
         invalidate.names();
         let untold = self.tell_all(&nodes);
+        self.forgetting.send_modify(|count| *count += 1);
         let this = self.arc();
         tokio::spawn(async move {
             this.drop_listed_names(listings).await;
             this.tell_again(untold).await;
+            this.forgetting.send_modify(|count| *count -= 1);
         });
+    }
+
+    /// Waits until the kernel has forgotten what nobody may believe any more.
+    async fn until_forgotten(&self) {
+        // The sender lives as long as the volume.
+        let _ = self
+            .forgetting
+            .subscribe()
+            .wait_for(|count| *count == 0)
+            .await;
     }
 
     fn on_connected(&self, boot_changed: bool, session_lost: bool) {

@@ -15,7 +15,7 @@
 //!   has a seat of its own, for whose epoch it asks anew after a transaction without an answer.
 //! * **A deposed manager says nothing.** Every frame is sent while the seat is trusted, or not at
 //!   all. Clients believe what a manager has said for `LEASE_TRUST_TIME` after they heard it last;
-//!   whoever takes over lets that time pass ([`TAKEOVER_WAIT`](base::limits::TAKEOVER_WAIT)).
+//!   whoever takes over lets that time pass, also after itself.
 //! * **A deposed manager does nothing.** Storage servers obey the manager of the latest epoch that
 //!   they have heard of, which is in the certificate that it signs for itself when it takes the
 //!   seat. A cut that the one before has sent too late is refused there.

@@ -64,7 +64,8 @@ impl Drop for Roll {
 }
 
 impl Roll {
-    /// Writes down that this manager is there, and begins to look at the others.
+    /// Writes down that this manager is there, and begins to look at the others. Whether there has
+    /// never been any.
     ///
     /// # Errors
     /// [`DataError`]; there are too many managers.
@@ -72,7 +73,7 @@ impl Roll {
         engine: Arc<dyn Engine>,
         seal: ListSeal,
         own: &ManagerSummary,
-    ) -> Result<Arc<Self>, DataError> {
+    ) -> Result<(Arc<Self>, bool), DataError> {
         let entry = ManagerEntry {
             id: to_hex(&own.server.0),
             label: own.label.clone(),
@@ -85,6 +86,7 @@ impl Roll {
             tasks: Mutex::default(),
         });
         let known = this.read().await?;
+        let is_first = known.is_empty();
         if !known.contains(&entry) {
             let others = known.iter().filter(|known| known.id != entry.id);
             if others.count() >= MANAGERS_MAX {
@@ -98,7 +100,7 @@ impl Roll {
         let engine = this.engine.clone();
         let present = tokio::spawn(be_present(engine, format!("{PRESENCE}{}", entry.id)));
         *this.tasks.lock().unwrap_or_else(PoisonError::into_inner) = vec![looking, present];
-        Ok(this)
+        Ok((this, is_first))
     }
 
     async fn read(&self) -> Result<Vec<ManagerEntry>, DataError> {

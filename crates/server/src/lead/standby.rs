@@ -10,7 +10,7 @@ use crate::data::{DataDirectory, DataError, MetaAddress, NewCluster, to_hex};
 use crate::pending::Pending;
 use crate::server::accept;
 use base::ServerId;
-use base::limits::{HANDSHAKE_TIME_MAX, META_CAMPAIGN_INTERVAL, TAKEOVER_WAIT};
+use base::limits::{HANDSHAKE_TIME_MAX, LEASE_TRUST_TIME, META_CAMPAIGN_INTERVAL};
 use meta::{Condition, Engine, Etcd, KeyRange, MetaError, Transaction};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -93,6 +93,7 @@ async fn campaign(
     waiting: &Waiting<'_>,
     leader: &Mutex<String>,
 ) -> Result<(Lead, Instant), DataError> {
+    let begun = Instant::now();
     let seal = ListSeal::new(&waiting.data.names_key);
     let engine: Arc<dyn Engine> = open(waiting.address).await?;
     patiently(|| check(&*engine, &seal, waiting)).await?;
@@ -103,7 +104,7 @@ async fn campaign(
         leads: false,
         is_there: true,
     };
-    let roll = patiently(|| Roll::begin(engine.clone(), seal.clone(), &own)).await?;
+    let (roll, is_first) = patiently(|| Roll::begin(engine.clone(), seal.clone(), &own)).await?;
     let holder = roll::holder(waiting.server, waiting.addresses);
     let own = to_hex(&waiting.server.0);
     let tell = |at: &str| {
@@ -149,9 +150,12 @@ async fn campaign(
         seat,
         roll,
     };
+    // Clients may believe for that long what they were told just now by the one before, or before
+    // this process began by an earlier one.
     let from = match another_led {
-        true => from + TAKEOVER_WAIT,
-        false => from,
+        _ if is_first => from,
+        true => from + LEASE_TRUST_TIME,
+        false => from.max(begun + LEASE_TRUST_TIME),
     };
     Ok((lead, from))
 }

@@ -13,7 +13,9 @@
 //!    in all: to end it would let others go on without what it has written. For some time after
 //!    such an end ([`base::limits::DISTRUST_TIME`]), no client with the same credential gets
 //!    leases, and one that still has some has less time.
-//! 5. Changes made behind the server's back are reported by the kernel ([`export::Watch`]) and
+//! 5. What the run before has leased is not known, but to whom ([`notes`]): for some time, whoever
+//!    had leases counts as if he still had them ([`former`]).
+//! 6. Changes made behind the server's back are reported by the kernel ([`export::Watch`]) and
 //!    recalled as they come; nobody waits for these. Where they cannot be watched, nobody gets
 //!    leases.
 //!
@@ -24,9 +26,12 @@
 //!
 //! Nothing waits on a thread here. Who must wait leaves a continuation behind.
 
+mod former;
+mod notes;
 mod recall;
 pub(crate) mod table;
 
+pub(crate) use notes::Notes;
 pub(crate) use recall::{RecallOutbox, Token};
 pub(crate) use table::Moment;
 
@@ -35,7 +40,8 @@ use crate::session::{Session, SessionKey, Sessions};
 use base::limits::{
     LEASE_TIME, RECALL_DISTRUSTED_TIME_MAX, RECALL_TIME_MAX, RECALL_WRITING_TIME_MAX,
 };
-use base::{Handle, Name, Time};
+use base::{Handle, Name, SessionId, Time};
+use former::Former;
 use recall::Recalls;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use table::LeaseTable;
@@ -56,6 +62,7 @@ pub(crate) enum Change {
 struct State {
     table: LeaseTable,
     recalls: Recalls<Continuation>,
+    former: Former,
 }
 
 impl State {
@@ -79,6 +86,27 @@ impl State {
                 tokens.push(self.recalls.add(holder, item, now));
             }
         }
+        // Nobody waits for what programs of this machine have changed.
+        if let Some(by) = by.filter(|_| !changes.is_empty()) {
+            tokens.extend(self.former.forget(&mut self.recalls, by, now));
+        }
+        tokens
+    }
+
+    /// Collects what others have alone of a directory that `by` is about to use.
+    fn contest(&mut self, by: Option<SessionKey>, directory: &Handle, now: Time) -> Vec<Token> {
+        let mut tokens = Vec::new();
+        if let Some(holder) = self.table.contest(by, directory, now) {
+            let item = RecallItem {
+                handle: directory.clone(),
+                what: Recall::Exclusive,
+            };
+            tokens.push(self.recalls.add(holder, item, now));
+        }
+        if let Some(by) = by {
+            let former = self.former.settle(&mut self.recalls, by, directory, now);
+            tokens.extend(former);
+        }
         tokens
     }
 }
@@ -87,17 +115,26 @@ impl State {
 pub(crate) struct Caching {
     state: Mutex<State>,
     sessions: Arc<Sessions>,
+    notes: Notes,
     clock: Clock,
 }
 
 impl Caching {
-    pub(crate) fn new(sessions: Arc<Sessions>, clock: Clock) -> Self {
+    /// `former` had leases in the run before.
+    pub(crate) fn new(
+        sessions: Arc<Sessions>,
+        (notes, former): (Notes, Vec<(SessionId, Lease)>),
+        clock: Clock,
+    ) -> Self {
+        let former = sessions.expect(former);
         let state = State {
             table: LeaseTable::default(),
             recalls: Recalls::default(),
+            former: Former::new(former, clock.now()),
         };
         Self {
             state: Mutex::new(state),
+            notes,
             sessions,
             clock,
         }
@@ -125,31 +162,41 @@ impl Caching {
     ) -> Result<(Lease, Moment), Vec<Token>> {
         let now = self.clock.now();
         let mut state = self.lock();
-        if let Some(holder) = state.table.contest(Some(session.key), directory, now) {
-            let item = RecallItem {
-                handle: directory.clone(),
-                what: Recall::Exclusive,
-            };
-            let tokens = vec![state.recalls.add(holder, item, now)];
+        let tokens = state.contest(Some(session.key), directory, now);
+        if !tokens.is_empty() {
             drop(state);
             self.announce(&tokens);
             return Err(tokens);
         }
-        let lease = if session.may_cache(now) {
-            state.table.grant(session.key, directory, wanted, now)
-        } else {
-            Lease::None
-        };
-        Ok((lease, state.table.moment()))
+        let moment = state.table.moment();
+        let lease = self.give(&mut state, session, directory, wanted, now);
+        Ok((lease, moment))
+    }
+
+    /// Records a lease, unless the session may have none.
+    fn give(
+        &self,
+        state: &mut State,
+        session: &Session,
+        handle: &Handle,
+        wanted: Lease,
+        now: Time,
+    ) -> Lease {
+        if !session.may_cache(now) {
+            return Lease::None;
+        }
+        let lease = state.table.grant(session.key, handle, wanted, now);
+        if self.notes.raise(session, lease) {
+            return lease;
+        }
+        state.table.give_back(session.key, handle, now);
+        Lease::None
     }
 
     /// Records a lease before the state is read. A session that notices cannot reach gets none.
     pub(crate) fn grant(&self, session: &Session, handle: &Handle, wanted: Lease) -> Lease {
         let now = self.clock.now();
-        if !session.may_cache(now) {
-            return Lease::None;
-        }
-        self.lock().table.grant(session.key, handle, wanted, now)
+        self.give(&mut self.lock(), session, handle, wanted, now)
     }
 
     /// Records leases on what was found since `then`. `false` beside a lease: the inode has changed
@@ -161,14 +208,12 @@ impl Caching {
         then: Moment,
     ) -> Vec<(Lease, bool)> {
         let now = self.clock.now();
-        if !session.may_cache(now) {
-            return found.map(|_| (Lease::None, true)).collect();
-        }
         let mut state = self.lock();
         found
             .map(|(handle, wanted)| {
                 let fresh = !state.table.changed_since(handle, then);
-                (state.table.grant(session.key, handle, wanted, now), fresh)
+                let lease = self.give(&mut state, session, handle, wanted, now);
+                (lease, fresh)
             })
             .collect()
     }
@@ -183,13 +228,7 @@ impl Caching {
         let mut tokens = Vec::new();
         let mut state = self.lock();
         for handle in directories {
-            if let Some(holder) = state.table.contest(Some(session.key), handle, now) {
-                let item = RecallItem {
-                    handle: handle.clone(),
-                    what: Recall::Exclusive,
-                };
-                tokens.push(state.recalls.add(holder, item, now));
-            }
+            tokens.extend(state.contest(Some(session.key), handle, now));
         }
         drop(state);
         self.announce(&tokens);
@@ -220,11 +259,7 @@ impl Caching {
         let mut state = self.lock();
         let fresh = !state.table.changed_since(handle, then);
         let tokens = state.collect(Some(session), changes, now);
-        let lease = if session.may_cache(now) {
-            state.table.grant(session.key, handle, wanted, now)
-        } else {
-            Lease::None
-        };
+        let lease = self.give(&mut state, session, handle, wanted, now);
         drop(state);
         self.announce(&tokens);
         (tokens, lease, fresh)
@@ -237,14 +272,8 @@ impl Caching {
         let mut tokens = Vec::new();
         let mut state = self.lock();
         for change in changes {
-            if let Change::Entry(directory, _) = change
-                && let Some(holder) = state.table.contest(None, directory, now)
-            {
-                let item = RecallItem {
-                    handle: directory.clone(),
-                    what: Recall::Exclusive,
-                };
-                tokens.push(state.recalls.add(holder, item, now));
+            if let Change::Entry(directory, _) = change {
+                tokens.extend(state.contest(None, directory, now));
             }
         }
         drop(state);
@@ -288,7 +317,7 @@ impl Caching {
                         main.wake();
                     }
                 }
-                None => self.end_session(key),
+                None => self.end_unless_awaited(key),
             }
         }
     }
@@ -349,9 +378,23 @@ impl Caching {
         let now = self.clock.now();
         let mut state = self.lock();
         state.table.drop_session(session, true, now);
+        state.former.end(session);
         let ready = state.recalls.drop_session(session);
         drop(state);
         ready.into_iter().for_each(|go_on| go_on());
+    }
+
+    /// Nobody is there: it is over, unless it may still come back from the run before.
+    fn end_unless_awaited(&self, key: SessionKey) {
+        let now = self.clock.now();
+        if !self.lock().former.is_awaited(key, now) {
+            self.end_session(key);
+        }
+    }
+
+    /// There is nothing left of this session: the next run need not wait for it.
+    pub(crate) fn forget_session(&self, session: &Session) {
+        self.notes.remove(session.id);
     }
 
     /// Gives up on sessions that are silent, and returns those that are not and yet do not obey;
@@ -365,7 +408,7 @@ impl Caching {
         let mut disobedient = Vec::new();
         for (key, since) in waiting {
             let Some(session) = self.sessions.by_key(key) else {
-                self.end_session(key);
+                self.end_unless_awaited(key);
                 continue;
             };
             if now.since(session.heard()) > LEASE_TIME {
@@ -394,7 +437,13 @@ impl Caching {
     /// Forgets what nobody holds.
     pub(crate) fn sweep(&self) {
         let now = self.clock.now();
-        self.lock().table.sweep(now);
+        let mut state = self.lock();
+        state.table.sweep(now);
+        if state.former.sweep(now) {
+            drop(state);
+            let gone = self.sessions.expect_none();
+            gone.into_iter().for_each(|id| self.notes.remove(id));
+        }
     }
 
     /// Whether anybody waits for a recall.

@@ -37,6 +37,8 @@ struct Batch {
     items: Vec<RecallItem>,
     since: Time,
     sent: bool,
+    /// It takes no further items.
+    alone: bool,
     waits: Vec<u64>,
 }
 
@@ -74,6 +76,7 @@ impl<C> Recalls<C> {
         let outstanding = self.sessions.entry(session).or_default();
         if let Some((id, last)) = outstanding.batches.iter_mut().next_back()
             && !last.sent
+            && !last.alone
         {
             if last.items.contains(&item) {
                 return Token {
@@ -89,11 +92,35 @@ impl<C> Recalls<C> {
                 };
             }
         }
+        self.put(session, vec![item], false, now)
+    }
+
+    /// Notes that `item` is to be recalled, in a batch of its own: what it takes to obey it does
+    /// not depend on anything else. Without an item: whatever was believed before the session's
+    /// last reconnection is to be forgotten.
+    pub(super) fn add_alone(
+        &mut self,
+        session: SessionKey,
+        item: Option<RecallItem>,
+        now: Time,
+    ) -> Token {
+        self.put(session, item.into_iter().collect(), true, now)
+    }
+
+    fn put(
+        &mut self,
+        session: SessionKey,
+        items: Vec<RecallItem>,
+        alone: bool,
+        since: Time,
+    ) -> Token {
+        let outstanding = self.sessions.entry(session).or_default();
         outstanding.last_batch += 1;
         let batch = Batch {
-            items: vec![item],
-            since: now,
+            items,
+            since,
             sent: false,
+            alone,
             waits: Vec::new(),
         };
         outstanding.batches.insert(outstanding.last_batch, batch);
@@ -101,6 +128,24 @@ impl<C> Recalls<C> {
             session,
             batch: outstanding.last_batch,
         }
+    }
+
+    /// Whether the batch has not been obeyed, and still must be.
+    pub(super) fn is_open(&self, token: Token) -> bool {
+        let outstanding = self.sessions.get(&token.session);
+        outstanding.is_some_and(|outstanding| outstanding.batches.contains_key(&token.batch))
+    }
+
+    /// The last batch of a session that has so many to obey, or more.
+    pub(super) fn last_of(&self, session: SessionKey, count: usize) -> Option<Token> {
+        let batches = &self.sessions.get(&session)?.batches;
+        let (batch, _) = batches
+            .last_key_value()
+            .filter(|_| batches.len() >= count)?;
+        Some(Token {
+            session,
+            batch: *batch,
+        })
     }
 
     /// Keeps `then` until all batches are obeyed; gives it back if they are.

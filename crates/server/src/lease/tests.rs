@@ -1,5 +1,7 @@
 //! The two pure structures, and how long a session may take to obey.
 
+use super::former::Former;
+use super::notes::Notes;
 use super::recall::Recalls;
 use super::table::LeaseTable;
 use super::{Caching, Change};
@@ -188,7 +190,7 @@ fn session(caching: &Caching, byte: u8, serial: &str) -> Arc<Session> {
 /// A session with a lease that is being recalled, and what it is recalled by.
 fn recalling() -> (Caching, Arc<Session>, Time) {
     let (sessions, clock) = (Arc::new(Sessions::new()), Clock::start());
-    let caching = Caching::new(sessions, clock);
+    let caching = Caching::new(sessions, (Notes::none(), Vec::new()), clock);
     let (holder, other) = (session(&caching, 1, "01"), session(&caching, 2, "02"));
     let inode = handle(0);
     let lease = caching.grant(&holder, &inode, Lease::Read);
@@ -268,6 +270,116 @@ fn who_has_not_obeyed_gets_no_leases_in_another_session_either() {
     assert_eq!(leases(&other), [Lease::Read; 5]);
     let until = later + DISTRUST_TIME;
     assert!(!next.may_cache(until - second) && next.may_cache(until));
+}
+
+#[test]
+fn a_former_session_is_asked_once_to_forget_and_once_to_send_what_belongs_into_a_directory() {
+    const C: SessionKey = SessionKey(3);
+    let mut recalls = Recalls::<()>::default();
+    let had = vec![(A, Lease::Exclusive), (B, Lease::Read)];
+    let mut former = Former::new(had, at(0));
+    let forget = former.forget(&mut recalls, C, at(0));
+    assert_eq!(forget.len(), 2);
+    assert_eq!(former.forget(&mut recalls, A, at(1)).len(), 1, "only B");
+    assert_eq!(former.forget(&mut recalls, C, at(1)).len(), 2, "the same");
+    let [first, second] = [handle(0), handle(1)];
+    let settle = former.settle(&mut recalls, C, &first, at(1));
+    assert_eq!(settle.len(), 1, "B had no directory alone");
+    assert!(former.settle(&mut recalls, A, &first, at(1)).is_empty());
+    former.settle(&mut recalls, B, &second, at(1));
+    // Nothing that is recalled beside them is in the way of obeying them.
+    recalls.add(A, item(7), at(1));
+    let exclusive = |handle: &Handle| RecallItem {
+        handle: handle.clone(),
+        what: Recall::Exclusive,
+    };
+    let mut sent = std::iter::from_fn(|| recalls.next_notice(A)).collect::<Vec<_>>();
+    let items: Vec<_> = sent.iter().map(|(_, items)| items.clone()).collect();
+    let wanted = [
+        vec![],
+        vec![exclusive(&first)],
+        vec![exclusive(&second)],
+        vec![item(7)],
+    ];
+    assert_eq!(items, wanted);
+    recalls.obeyed(A, sent.remove(0).0);
+    recalls.obeyed(A, sent.remove(0).0);
+    assert_eq!(former.forget(&mut recalls, C, at(2)).len(), 1, "only B");
+    assert!(former.settle(&mut recalls, C, &first, at(2)).is_empty());
+    assert_eq!(former.settle(&mut recalls, C, &second, at(2)).len(), 1);
+    assert!(recalls.next_notice(A).is_none(), "nobody is asked twice");
+    assert!(former.is_awaited(B, at(5)) && !former.is_awaited(C, at(5)));
+    // Whoever is not back has nothing any more.
+    assert!(former.forget(&mut recalls, C, at(6)).is_empty());
+    assert!(!former.is_awaited(B, at(6)));
+    assert!(former.sweep(at(6)) && !former.sweep(at(6)));
+}
+
+#[test]
+fn those_who_want_more_than_a_session_is_asked_at_once_wait() {
+    let mut recalls = Recalls::<()>::default();
+    let mut former = Former::new(vec![(A, Lease::Exclusive)], at(0));
+    for number in 0..10_000u32 {
+        let directory = Handle::new(&number.to_le_bytes()).unwrap();
+        let settle = former.settle(&mut recalls, B, &directory, at(0));
+        assert_eq!(settle.len(), 1);
+    }
+    let sent = std::iter::from_fn(|| recalls.next_notice(A)).count();
+    assert_eq!(sent, 4096);
+}
+
+#[test]
+fn who_had_leases_is_known_to_the_next_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |found: &[(u8, Lease)]| {
+        let (notes, former) = Notes::open(directory.path()).unwrap();
+        let mut had: Vec<_> = former.iter().map(|(id, lease)| (id.0[0], *lease)).collect();
+        had.sort_unstable();
+        assert_eq!(had, found);
+        let (sessions, clock) = (Arc::new(Sessions::new()), Clock::start());
+        Caching::new(sessions, (notes, former), clock)
+    };
+    let caching = run(&[]);
+    let told = [1, 2, 3, 4].map(|byte| session(&caching, byte, "01"));
+    for (inode, wanted) in [(1, Lease::Read), (2, Lease::Exclusive), (3, Lease::Read)] {
+        let own = &told[usize::from(inode) - 1];
+        assert_eq!(caching.grant(own, &handle(inode), wanted), wanted);
+    }
+    caching.grant(&told[0], &handle(9), Lease::Exclusive);
+    caching.forget_session(&told[2]);
+    let caching = run(&[(1, Lease::Exclusive), (2, Lease::Exclusive)]);
+    // The second one is back, the first one is not.
+    let back = session(&caching, 2, "01");
+    let other = session(&caching, 5, "01");
+    let change = [Change::Inode(handle(20))];
+    assert_eq!(caching.changed(Some(&other), &change).len(), 2);
+    assert_eq!(caching.changed(Some(&back), &change).len(), 1);
+    caching.grant(&other, &handle(5), Lease::Read);
+    let still = [
+        (1, Lease::Exclusive),
+        (2, Lease::Exclusive),
+        (5, Lease::Read),
+    ];
+    run(&still);
+    // A slot that was torn when the power failed is nobody's.
+    let path = directory.path().join("sessions");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[40] ^= 1;
+    bytes.extend([7; 45]);
+    std::fs::write(&path, &bytes).unwrap();
+    run(&[(1, Lease::Exclusive), (5, Lease::Read)]);
+}
+
+#[test]
+fn a_lease_that_cannot_be_noted_is_not_given() {
+    let directory = tempfile::tempdir().unwrap();
+    let (notes, former) = Notes::open(directory.path()).unwrap();
+    let notes = notes.read_only(directory.path());
+    let (sessions, clock) = (Arc::new(Sessions::new()), Clock::start());
+    let caching = Caching::new(sessions, (notes, former), clock);
+    let own = session(&caching, 1, "01");
+    assert_eq!(caching.grant(&own, &handle(1), Lease::Read), Lease::None);
+    assert_eq!(caching.count(own.key), 0);
 }
 
 #[test]

@@ -417,3 +417,99 @@ impl Client {
         }
     }
 }
+
+/// Its client believes what the run before has told it until it has heard of this one.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_run_before_has_leased_is_recalled_from_who_comes_back() {
+    if !is_root() {
+        return;
+    }
+    let mut world = World::new().await;
+    let (reading, writing) = (new_session(), new_session());
+    let role = ConnectionRole::Main;
+    let admin = world.admin.clone();
+    let mut reader = world.client_as(&admin, reading, role, Mode::Tls).await;
+    let mut writer = world.client_as(&admin, writing, role, Mode::Tls).await;
+    let root = writer.attach().await.handle;
+    let a = made(&writer.step(create(&root, "a", None)).await);
+    reader.attach_while(&mut writer).await;
+    reader.lookup(&root, "a").await.unwrap();
+    drop((reader, writer));
+    world.restart().await;
+    let mut writer = world.client_as(&admin, writing, role, Mode::Tls).await;
+    writer.attach().await;
+    let change = base::AttributeChange {
+        mode: Some(0o600),
+        ..Default::default()
+    };
+    let step = Step::SetAttributes {
+        target: at(&a),
+        change,
+        open: None,
+    };
+    let sending = writer.send_steps(vec![step]).await;
+    let early = tokio::time::timeout(Duration::from_millis(500), writer.receive()).await;
+    assert!(early.is_err(), "another one believes the old mode");
+    let mut reader = world.client_as(&admin, reading, role, Mode::Tls).await;
+    reader.receive().await.unwrap();
+    // Without items: it has forgotten everything when it is back.
+    assert!(matches!(&reader.notices[..], [Notice::Recall { items, .. }] if items.is_empty()));
+    writer.reply(sending).await.unwrap();
+    // And has nothing more to forget, but what this run has told it.
+    writer.step(create(&root, "b", None)).await.unwrap();
+    assert_eq!(reader.notices.len(), 1);
+}
+
+/// It may have created files there that this run has not heard of.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_a_session_of_the_run_before_had_alone_is_used_when_it_is_back() {
+    if !is_root() {
+        return;
+    }
+    let mut world = World::new().await;
+    let (making, looking) = (new_session(), new_session());
+    let (role, admin) = (ConnectionRole::Main, world.admin.clone());
+    let mut maker = world.client_as(&admin, making, role, Mode::Tls).await;
+    let mut looker = world.client_as(&admin, looking, role, Mode::Tls).await;
+    let root = maker.attach().await.handle;
+    looker.attach_while(&mut maker).await;
+    let making_d = Step::MakeDirectory {
+        parent: at(&root),
+        name: name("d"),
+        mode: 0o755,
+        umask: 0,
+    };
+    let d = made(&maker.step(making_d).await);
+    drop((maker, looker));
+    world.restart().await;
+    let mut looker = world.client_as(&admin, looking, role, Mode::Tls).await;
+    let lookup = || Step::Lookup {
+        parent: at(&d),
+        name: name("ahead"),
+        inline_bytes_max: 0,
+    };
+    let sending = looker.send_steps(vec![lookup()]).await;
+    let early = tokio::time::timeout(Duration::from_millis(500), looker.receive()).await;
+    assert!(early.is_err(), "somebody may have created it");
+    let mut maker = world.client_as(&admin, making, role, Mode::Tls).await;
+    maker.obeys = false;
+    while maker.notices.is_empty() {
+        maker.receive().await.unwrap();
+    }
+    let [Notice::Recall { id, items }] = &maker.notices[..] else {
+        panic!("{:?}", maker.notices);
+    };
+    let (id, alone) = (*id, Recall::Exclusive);
+    assert!(matches!(&items[..], [item] if item.handle == d && item.what == alone));
+    let creating = maker.send_steps(vec![create(&d, "ahead", None)]).await;
+    // What it sees has changed, too: it had leases, and obeys without having to send anything.
+    looker.receive().await.unwrap();
+    maker.reply(creating).await.unwrap();
+    maker.send(&Request::RecallDone(id)).await;
+    maker.obeys = true;
+    let found = format!("{:?}", looker.reply(sending).await.unwrap());
+    assert!(found.contains("Found { entry: Some"), "{found}");
+    // Nobody is asked twice.
+    looker.step(lookup()).await.unwrap();
+    assert_eq!(maker.notices.len(), 1);
+}

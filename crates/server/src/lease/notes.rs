@@ -1,0 +1,150 @@
+//! Which sessions have leases, on disk.
+//!
+//! ```text
+//! sessions    slots of 32 bytes: name 16 | lease u8 | zeros 11 | crc32c u32 of these
+//! ```
+//! A session has a slot from its first lease on, which says the best lease that it was ever given.
+//! A slot is written before the lease is, into the page cache, a microsecond each: it survives
+//! `kill -9`. When a machine starts anew, its time has mostly run out. Drawn in
+//! `docs/formats/server-data.md`.
+
+use crate::data::DataError;
+use crate::session::Session;
+use base::SessionId;
+use base::limits::SESSIONS_MAX;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use wire::message::Lease;
+
+const SLOT_BYTES: usize = 32;
+/// Sessions, those that are ending, and those of the run before.
+const SLOTS_MAX: usize = 4 * SESSIONS_MAX;
+
+/// The file, and whose slots there are.
+pub(crate) struct Notes {
+    /// None of one of several managers: who takes over lets the time pass in which anything is
+    /// believed.
+    file: Option<File>,
+    slots: Mutex<Vec<Option<SessionId>>>,
+}
+
+impl Notes {
+    /// Nothing is noted.
+    pub(crate) fn none() -> Self {
+        Self {
+            file: None,
+            slots: Mutex::default(),
+        }
+    }
+
+    /// The notes in a data directory, and what the run before has left there: its sessions, each
+    /// with the best lease that it had.
+    ///
+    /// # Errors
+    /// [`DataError::Io`].
+    pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<(SessionId, Lease)>), DataError> {
+        let path = directory.join("sessions");
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|file| Ok((read(&file)?, file)));
+        let (found, file) = opened.map_err(|source| DataError::Io { path, source })?;
+        let slots = found.iter().map(|slot| slot.map(|(id, _)| id)).collect();
+        let notes = Self {
+            file: Some(file),
+            slots: Mutex::new(slots),
+        };
+        Ok((notes, found.into_iter().flatten().collect()))
+    }
+
+    /// As it is on a disk that takes nothing.
+    #[cfg(test)]
+    pub(super) fn read_only(mut self, directory: &Path) -> Self {
+        self.file = Some(File::open(directory.join("sessions")).unwrap());
+        self
+    }
+
+    /// Notes that a session has such a lease, unless that is known. Whether it may be given: what
+    /// cannot be noted must not.
+    pub(super) fn raise(&self, session: &Session, lease: Lease) -> bool {
+        if lease <= session.noted() {
+            return true;
+        }
+        let Some(file) = &self.file else {
+            return true;
+        };
+        let mut slots = self.lock();
+        let own = slots.iter().position(|slot| *slot == Some(session.id));
+        let free = || slots.iter().position(Option::is_none);
+        let place = own.or_else(free).unwrap_or(slots.len());
+        if place >= SLOTS_MAX {
+            return false;
+        }
+        // Another thread may have noted more.
+        let lease = lease.max(session.noted());
+        if let Err(error) = write(file, place, session.id, lease) {
+            tracing::warn!(%error, "sessions cannot be noted, and get no leases");
+            return false;
+        }
+        if place == slots.len() {
+            slots.push(None);
+        }
+        slots[place] = Some(session.id);
+        session.set_noted(lease);
+        true
+    }
+
+    /// A session is over, or will not come back.
+    pub(super) fn remove(&self, id: SessionId) {
+        let mut slots = self.lock();
+        let own = slots.iter().position(|slot| *slot == Some(id));
+        if let (Some(file), Some(place)) = (&self.file, own) {
+            if let Err(error) = write(file, place, id, Lease::None) {
+                tracing::warn!(%error, "the end of a session cannot be noted");
+            }
+            slots[place] = None;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Option<SessionId>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn write(file: &File, place: usize, id: SessionId, lease: Lease) -> io::Result<()> {
+    let mut slot = [0; SLOT_BYTES];
+    slot[..16].copy_from_slice(&id.0);
+    slot[16] = lease as u8;
+    let checksum = crc32c::crc32c(&slot[..SLOT_BYTES - 4]);
+    slot[SLOT_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
+    file.write_all_at(&slot, (place * SLOT_BYTES) as u64)
+}
+
+fn read(file: &File) -> io::Result<Vec<Option<(SessionId, Lease)>>> {
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; length.min(SLOTS_MAX * SLOT_BYTES)];
+    file.read_exact_at(&mut bytes, 0)?;
+    let slots = bytes.as_chunks::<SLOT_BYTES>().0;
+    Ok(slots.iter().map(decode).collect())
+}
+
+/// Nobody's, or damaged: a machine that lost power may have left anything.
+fn decode(slot: &[u8; SLOT_BYTES]) -> Option<(SessionId, Lease)> {
+    let (body, checksum) = slot.split_last_chunk()?;
+    if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
+        return None;
+    }
+    let lease = match body[16] {
+        1 => Lease::Read,
+        2 => Lease::Exclusive,
+        _ => return None,
+    };
+    Some((SessionId(*body.first_chunk()?), lease))
+}
