@@ -28,7 +28,7 @@ use base::limits::{
     CONNECTIONS_MAX, CONNECTIONS_PENDING_MAX, HANDSHAKE_TIME_MAX, SESSIONS_MAX,
     STORES_NOTED_INTERVAL, WORKERS_MIN,
 };
-use base::{BootId, ClusterId, StoreId};
+use base::{BootId, ClusterId, SessionId, StoreId};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use wire::identity::{ClientVerifier, Credential, Fingerprint, server_config};
 use wire::link::{Connection, LinkError};
-use wire::message::{Farewell, ServerStatus};
+use wire::message::{Farewell, Lease, ServerStatus};
 
 /// Connections of a server, the unauthenticated included.
 const CONNECTIONS_ALL_MAX: usize = SESSIONS_MAX * CONNECTIONS_MAX + CONNECTIONS_PENDING_MAX;
@@ -383,11 +383,6 @@ fn open(
     }
     let has_parallel = volumes.has_parallel();
     let had_locks = had_locks(&data, lead.as_deref())?;
-    let leased = match &lead {
-        // Whoever takes over lets the time pass in which anything is believed.
-        Some(_) => (Notes::none(), Vec::new()),
-        None => Notes::open(data.path())?,
-    };
     let journal = Journal::open(data.path(), &volumes, data.lost_unflushed)?;
     data.begin_run()?;
     let background = Background::default();
@@ -401,7 +396,7 @@ fn open(
         client_verifier: ClientVerifier::new(&data.server)?,
         credentials: registry.valid_credentials(),
         registry: Mutex::new(registry),
-        caching: Caching::new(sessions.clone(), leased, clock),
+        caching: Caching::new(sessions.clone(), leased(&data, lead.as_deref())?, clock),
         locks: Locks::new(had_locks, clock.now()),
         // Stores lose with each run what was not committed.
         again: Again::new(data.lost_unflushed || has_parallel),
@@ -445,6 +440,18 @@ fn gather(
     cluster.set_credential(lead.credential(data)?);
     let members = know(Members::open(lead.lists())?, cluster);
     Ok((registry, Some(members)))
+}
+
+/// Who may believe what the run before has leased.
+fn leased(
+    data: &DataDirectory,
+    lead: Option<&Lead>,
+) -> Result<(Notes, Vec<(SessionId, Lease)>), ServerError> {
+    match lead {
+        // Whoever takes over lets the time pass in which anything is believed.
+        Some(_) => Ok((Notes::none(), Vec::new())),
+        None => Ok(Notes::open(data.path())?),
+    }
 }
 
 /// Whether sessions may have held locks when somebody served last.
