@@ -230,12 +230,17 @@ fn data_of_another_size_than_asked_for_is_an_error_or_the_files_end() {
             let volume = peer.volume().await;
             let open = opened(&volume).await.unwrap();
             let outcome = read(&volume, &open, Extent::new(0, 4096)).await;
-            let expected = if is_end {
-                Ok(vec![0xab; 7])
+            if is_end {
+                // If the file's state was told after the read had been queued, the read may have
+                // been the earlier one at the server, and the rest is asked for.
+                let data = outcome.unwrap();
+                let (first, rest) = data.split_at(7);
+                assert_eq!(first, [0xab; 7]);
+                let there = contents(Extent::new(7, 4096 - 7));
+                assert!(rest.is_empty() || rest == there, "{} bytes", rest.len());
             } else {
-                Err(FsError::Io)
-            };
-            assert_eq!(outcome, expected, "case {at}");
+                assert_eq!(outcome, Err(FsError::Io), "case {at}");
+            }
             assert!(volume.buffered_bytes() <= CLIENT_BUFFER_BYTES_MAX);
         }
     });
