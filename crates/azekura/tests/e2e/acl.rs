@@ -1,6 +1,7 @@
 //! Rich ACLs of an exported volume, with the tools that people have: nfs4_getfacl and nfs4_setfacl,
 //! getfacl and setfacl, and our own command.
 
+use crate::checks::copy_program;
 use crate::common::{Scene, obstacle, run, text};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -233,7 +234,7 @@ fn programs_run_where_they_may_be_run_and_are_read_where_they_may_be_read() {
     let volume = office.volume.clone();
     office.acl(&["enable", &volume]);
     let program = office.export().join("program");
-    fs::copy("/bin/true", &program).unwrap();
+    copy_program("/bin/true", &program);
     chown(&program, Some(OWNER), Some(OWNER)).unwrap();
     fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
     let entries = format!("A::OWNER@:rwaxtTcCy,A::{AYA}:xtcy");

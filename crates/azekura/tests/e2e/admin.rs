@@ -1,6 +1,6 @@
 //! Servers, volumes and credentials.
 
-use crate::checks::{fails, figures, json};
+use crate::checks::{copy_program, fails, figures, json};
 use crate::common::{Scene, VOLUME, obstacle, run, text};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -182,7 +182,7 @@ fn who_may_not_see_the_data_directory_is_not_told_to_make_a_cluster() {
     let scene = Scene::new();
     // A copy that other users can run; the data directory is its owner's.
     let program = scene.path("program");
-    fs::copy(env!("CARGO_BIN_EXE_azekura"), &program).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_azekura"), &program);
     let open = fs::Permissions::from_mode(0o755);
     for path in [scene.path("."), program.clone()] {
         fs::set_permissions(path, open.clone()).unwrap();

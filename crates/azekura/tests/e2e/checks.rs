@@ -1,7 +1,9 @@
 //! What many tests look for.
 
-use crate::common::Run;
+use crate::common::{Run, run};
 use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
 
 /// The JSON that a command printed; every key of it must be in the reference.
 #[track_caller]
@@ -49,4 +51,11 @@ pub(crate) fn figures(mount: &std::path::Path) -> Value {
     let mut text = vec![0; 1 << 16];
     let len = rustix::fs::getxattr(mount, "system.azekura.status", &mut text[..]).unwrap();
     serde_json::from_slice(&text[..len]).unwrap()
+}
+
+/// Copies a program that is run afterwards. By another process: children of other tests, between
+/// fork and exec, have open what is open here, and what is open for writing cannot be run.
+#[track_caller]
+pub(crate) fn copy_program(from: &str, to: &Path) {
+    run(Command::new("cp").arg(from).arg(to)).ok();
 }

@@ -1,6 +1,7 @@
 //! Who may do what on a mount: what others were told is nobody else's answer, who gets in, extended
 //! attributes, and what is left to whom a directory was closed.
 
+use crate::checks::copy_program;
 use crate::common::{Run, Scene, obstacle, run, text};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -129,7 +130,7 @@ fn nobody_gets_what_was_cached_for_another() {
 /// A program that says whose rights it has, and a device, on the export.
 fn make_special(export: &Path) {
     let program = export.join("whoami");
-    fs::copy("/usr/bin/id", &program).unwrap();
+    copy_program("/usr/bin/id", &program);
     set_mode(&program, 0o4755);
     let mut device = Command::new("mknod");
     run(device.args(["-m", "666", text(&export.join("null")), "c", "1", "3"])).ok();

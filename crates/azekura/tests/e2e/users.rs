@@ -1,6 +1,6 @@
 //! Credentials that speak for one user.
 
-use crate::checks::{fails, json};
+use crate::checks::{copy_program, fails, json};
 use crate::common::{Run, Scene, obstacle, run};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -45,7 +45,7 @@ impl Enrolled {
         )
         .unwrap();
         let program = scene.path("azekura");
-        fs::copy(env!("CARGO_BIN_EXE_azekura"), &program).unwrap();
+        copy_program(env!("CARGO_BIN_EXE_azekura"), &program);
         let this = Self { scene, program };
         let string = string["join_string"].as_str().unwrap();
         this.as_user(&["login", this.scene.address(), string]).ok();

@@ -12,7 +12,7 @@ mod stale;
 
 pub use look::look;
 pub use serve::{Kernel, Underneath, output, serve};
-pub use stale::{RUN_PREFIX, Stale, lock_run, stale};
+pub use stale::{RUN_PREFIX, RunLock, Stale, lock_run, stale};
 
 use crate::oracle::Entry;
 use crate::workload::Step;

@@ -25,15 +25,28 @@ pub struct Stale {
     pub device: Option<PathBuf>,
 }
 
+/// The lock on the directory of a run.
+#[derive(Debug)]
+pub struct RunLock(OwnedFd);
+
+impl Drop for RunLock {
+    /// A child that another thread has just begun has the descriptor as well, until it is another
+    /// program: with that alone the directory would be held until then.
+    fn drop(&mut self) {
+        // What cannot be unlocked ends with the last descriptor.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// Locks the directory of a run for as long as what is returned; `None` if somebody has it.
 ///
 /// # Errors
 /// Of opening the directory.
-pub fn lock_run(directory: &Path) -> io::Result<Option<OwnedFd>> {
+pub fn lock_run(directory: &Path) -> io::Result<Option<RunLock>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let descriptor = open(directory, flags, Mode::empty())?;
     match flock(&descriptor, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(descriptor)),
+        Ok(()) => Ok(Some(RunLock(descriptor))),
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(errno) => Err(errno.into()),
     }

@@ -5,14 +5,13 @@
 //! are killed at once is a loop device, which is detached when the next run starts.
 
 use crate::errors::{Code, Context, Failure, Result, plain_io};
-use ::verify::actor::{Actor, RUN_PREFIX, Request, lock_run, stale};
+use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, lock_run, stale};
 use ::verify::crash::Target;
 use ::verify::{Medium, Recorder};
 use mount::disk::{DiskConfig, DiskMount};
 use mount::kernel::MountPoint;
 use rustix::mount::MountPropagationFlags;
 use std::fs::remove_dir;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -27,7 +26,7 @@ pub(super) struct Scene {
     served: Option<(MountPoint, JoinHandle<()>)>,
     directory: PathBuf,
     /// Says that the run is not over.
-    _lock: Option<OwnedFd>,
+    _lock: Option<RunLock>,
 }
 
 /// Takes this process, which must not have threads yet, into mounts of its own.
