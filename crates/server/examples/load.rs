@@ -106,7 +106,8 @@ impl Client {
             match frame_in.kind {
                 FrameKind::Reply => return Ok((decode(&frame_in.body)?, frame_in.payload)),
                 FrameKind::Notice => {
-                    let wire::message::Notice::Recall { id, .. } = decode(&frame_in.body)?;
+                    let notice: wire::message::Notice = decode(&frame_in.body)?;
+                    let id = notice.id();
                     self.send(Class::Metadata, &Request::RecallDone(id)).await?;
                     self.connection.writer.flush().await?;
                 }

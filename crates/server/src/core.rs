@@ -150,8 +150,9 @@ impl Core {
         if goodbye.is_some() {
             self.sessions.note_goodbye(session.id);
         }
-        self.sessions.remove(session);
+        // While nobody can begin it anew.
         self.caching.forget_session(session);
+        self.sessions.remove(session);
         if let Some((link, reply)) = goodbye {
             link.end(Some(reply));
             // It asks for nothing again.

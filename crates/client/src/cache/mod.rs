@@ -627,6 +627,19 @@ impl NodeTable {
         Some(id)
     }
 
+    /// The server says that there is no such inode any more: the names that lead to it here are
+    /// asked for anew.
+    pub fn forget_stale(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.lease = Lease::None;
+            node.epoch += 1;
+            node.xattrs.clear();
+            if node.is_bare() {
+                self.pages.watch(id);
+            }
+        }
+    }
+
     /// Leases are worth nothing any more (silence, or a new session).
     pub fn forget_leases(&mut self, sequence: u64) {
         self.recalls.record_all(sequence);

@@ -103,13 +103,14 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
     } = connection;
     let bulk = socket.filter(|_| index > 0).map(Arc::new);
     let connection = ConnectionIndex(index);
-    let boot_changed = {
+    let (boot_changed, is_other_run) = {
         let mut state = shared.lock();
         if state.closed {
             return;
         }
         shared.on_heard(now());
         let changed = state.boot != Some(welcome.boot);
+        let is_other_run = state.on_run(welcome.boot);
         if index == 0 {
             state.on_greeted(&welcome, greeting_time);
         }
@@ -123,21 +124,23 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         if !state.session.is_up(connection) {
             state.session.handle_up(connection);
         }
-        changed
+        (changed, is_other_run)
     };
     notify(shared, |listener| {
+        if index > 0 && is_other_run {
+            // The main connection may come back later, and this one's answers count for leases.
+            listener.on_other_run();
+        }
         listener.on_verifier(shared.verifier(&welcome));
+        if index == 0 && again {
+            listener.on_connected(boot_changed, !welcome.session_known);
+        }
     });
     if index == 0 {
         shared.places.prefer(address);
         if welcome.features.have(Features::MANAGERS) && shared.endpoint.server.is_none() {
             tokio::spawn(places::learn(Arc::downgrade(shared)));
         }
-    }
-    if index == 0 && again {
-        notify(shared, |listener| {
-            listener.on_connected(boot_changed, !welcome.session_known);
-        });
     }
     shared.wake_all();
     let outcome = tokio::select! {

@@ -66,6 +66,9 @@ pub trait Listener: Send + Sync {
     /// The main connection stands again. `boot_changed`: opens are gone and locks must be
     /// reclaimed; `session_lost`: leases are gone, too.
     fn on_connected(&self, boot_changed: bool, session_lost: bool);
+    /// Another connection has found another run of the server than those before it. Called before
+    /// anything is heard on it.
+    fn on_other_run(&self) {}
     /// A connection stands whose server may have lost what those before it had stored and not made
     /// durable, unless it says the same verifier as they did. Called before anything is heard on
     /// it.

@@ -47,6 +47,8 @@ pub(super) struct State {
     pub(super) download: LinkEstimator,
     pub(super) upload: LinkEstimator,
     pub(super) boot: Option<BootId>,
+    /// The run that a connection has found last.
+    pub(super) last_run: Option<BootId>,
     /// What the server has, as it said last.
     pub(super) features: Features,
     /// Of the main connection: the round trip, before there is a better figure.
@@ -82,6 +84,7 @@ impl State {
             download: estimator(line.0),
             upload: estimator(line.1),
             boot: None,
+            last_run: None,
             features: Features::default(),
             greeting_time: Duration::ZERO,
             bulk: (0..connections).map(|_| Bulk::default()).collect(),
@@ -98,6 +101,13 @@ impl State {
         self.greeting_time = time;
         self.download.expect_rtt(time);
         self.upload.expect_rtt(time);
+    }
+
+    /// A connection is welcomed by this run of the server. Whether it is another one than those of
+    /// the connections before.
+    pub(super) fn on_run(&mut self, run: BootId) -> bool {
+        let last = self.last_run.replace(run);
+        last.is_some_and(|last| last != run)
     }
 
     /// A connection is welcomed by a server that has these abilities. What it could not read is

@@ -335,6 +335,17 @@ impl Volume {
         await_for_a_while(RECALL_COMMIT_TIME_MAX, committed).await;
     }
 
+    /// Makes everything durable that is stored, before others change it; for a while, after which
+    /// it goes on.
+    pub(super) async fn commit_all_for_others(&self) {
+        let needs_commit = |file: &Arc<File>| file.lock().written.needs_commit();
+        if self.files().iter().any(needs_commit) {
+            let this = self.arc();
+            let committed = async move { this.commit_all(this.transport.own()).await };
+            await_for_a_while(RECALL_COMMIT_TIME_MAX, committed).await;
+        }
+    }
+
     /// The server has said its write verifier: what it may have lost is sent again.
     pub(super) fn replay(&self, verifier: WriteVerifier) {
         for (node, file) in self.files_by_node() {

@@ -83,7 +83,14 @@ impl Volume {
             let pending = self.transport.submit_steps(who, steps, Call::metadata());
             let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
             let mut results = std::mem::take(&mut response.results).into_iter();
-            let reply = results.next().ok_or(FsError::Io)??;
+            let reply = match results.next().ok_or(FsError::Io)? {
+                Err(FsError::Stale) => {
+                    // Whoever tries once more is to ask for the name as well.
+                    self.nodes().forget_stale(node);
+                    return Err(FsError::Stale);
+                }
+                reply => reply?,
+            };
             self.take_attributes(node, reply, &response)?;
             match results.next() {
                 Some(Ok(StepReply::Xattr(value))) => self.note_capabilities(node, Some(value)),

@@ -3,8 +3,10 @@
 //! A recall is obeyed in two parts. At once, before any later frame of the connection is looked at:
 //! the table forgets, so that nothing is answered from here any more. Then, in a task: the kernel
 //! is told, creations answered ahead are sent, opens that only we know of are made at the server,
-//! data there is made durable; after that the server hears that it is done. A recall without items
-//! asks whether what was believed before the last reconnection is forgotten.
+//! data there is made durable; after that the server hears that it is done.
+//!
+//! A server that has begun anew asks whether everything is forgotten that its run before has said,
+//! and whether what was answered ahead then has been sent.
 
 use super::Volume;
 use super::told::OnTheirWay;
@@ -45,6 +47,17 @@ impl Listener for Ear {
         };
         match notice {
             Notice::Recall { id, items } => volume.on_recall(id, &items),
+            Notice::Forget { id } => {
+                let this = volume.clone();
+                volume.obey(id, async move { this.forget_for_others().await })
+            }
+            Notice::Settle { id } => {
+                let this = volume.clone();
+                // What is refused is reported to whoever syncs.
+                volume.obey(id, async move {
+                    let _ = this.settle_everywhere().await;
+                })
+            }
         }
     }
 
@@ -57,6 +70,12 @@ impl Listener for Ear {
     fn on_verifier(&self, verifier: WriteVerifier) {
         if let Some(volume) = self.volume.upgrade() {
             volume.replay(verifier);
+        }
+    }
+
+    fn on_other_run(&self) {
+        if let Some(volume) = self.volume.upgrade() {
+            volume.forget_leases();
         }
     }
 
@@ -91,10 +110,9 @@ impl Volume {
 
     /// Obeys a recall, unless too many are being obeyed.
     fn on_recall(&self, id: u64, items: &[RecallItem]) -> bool {
-        if self.recalls_under_way.load(Ordering::Relaxed) >= RECALLS_UNDER_WAY_MAX {
+        if self.has_recalls_enough() {
             return false;
         }
-        self.recalls_under_way.fetch_add(1, Ordering::Relaxed);
         let sequence = self.transport.next_recall();
         self.counters.recalls.fetch_add(1, Ordering::Relaxed);
         let mut gone = Vec::new();
@@ -126,12 +144,8 @@ impl Volume {
             invalidate.names();
         }
         let untold = self.tell_all(&gone);
-        let is_about_all = items.is_empty();
         let this = self.arc();
-        tokio::spawn(async move {
-            if is_about_all {
-                this.until_forgotten().await;
-            }
+        self.obey(id, async move {
             this.until_dropped(&gone).await;
             for node in settle {
                 // What is refused is reported to whoever syncs; the recall is obeyed all the same.
@@ -141,6 +155,22 @@ impl Volume {
             this.commit_for_others(&gone).await;
             this.drop_listed_names(listings).await;
             this.tell_again(untold).await;
+        })
+    }
+
+    fn has_recalls_enough(&self) -> bool {
+        self.recalls_under_way.load(Ordering::Relaxed) >= RECALLS_UNDER_WAY_MAX
+    }
+
+    /// Says that something is done when it is, unless too much of that kind is under way.
+    fn obey(&self, id: u64, work: impl Future<Output = ()> + Send + 'static) -> bool {
+        if self.has_recalls_enough() {
+            return false;
+        }
+        self.recalls_under_way.fetch_add(1, Ordering::Relaxed);
+        let this = self.arc();
+        tokio::spawn(async move {
+            work.await;
             let done = this
                 .transport
                 .submit(&Request::RecallDone(id), Call::metadata());
@@ -148,6 +178,18 @@ impl Volume {
             this.recalls_under_way.fetch_sub(1, Ordering::Relaxed);
         });
         true
+    }
+
+    /// Others are about to change what the server's run before may have leased to us. That all of
+    /// it is forgotten has been seen to when we came back.
+    async fn forget_for_others(&self) {
+        self.until_forgotten().await;
+        let open: Vec<NodeId> = {
+            let opens = self.opens.lock().expect("no panic happens under this lock");
+            opens.values().map(|open| open.node).collect()
+        };
+        self.keep_all_open(&open).await;
+        self.commit_all_for_others().await;
     }
 
     /// Drops the kernel's pages of files; of those that are open here before it returns, for who

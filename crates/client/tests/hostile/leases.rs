@@ -4,16 +4,16 @@ use crate::alone;
 use crate::memory::Measured;
 use crate::peer::{END_TIME_MAX, Lies, Peer, file, handle, look, name, results, root};
 use base::limits::{RECALL_ITEMS_MAX, RECALLS_UNDER_WAY_MAX};
-use base::{Extent, Name, Principal, RequestId};
+use base::{BootId, Extent, Name, Principal, RequestId};
 use client::cache::NodeId;
 use client::volume::{Creation, Volume};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use wire::frame::{Frame, FrameKind};
 use wire::message::{
-    Access, Lease, Notice, Recall, RecallItem, RenameMode, Request, Step, StepReply,
+    Access, Lease, Notice, Recall, RecallItem, RenameMode, Request, Step, StepReply, frame,
 };
 
 fn notice(id: u64, items: Vec<RecallItem>) -> Frame {
@@ -241,6 +241,10 @@ struct Held {
     answers: AtomicBool,
     /// Something was asked about the name before.
     is_early: AtomicBool,
+    /// That everything be sent is asked for with this number.
+    settles: AtomicBool,
+    /// And done: before the answers were given, or after.
+    settled: Mutex<Vec<(u64, bool)>>,
 }
 
 fn holding(held: &Arc<Held>) -> Lies {
@@ -251,9 +255,17 @@ fn holding(held: &Arc<Held>) -> Lies {
                 let (handle, what) = (root().handle, Recall::Everything);
                 return Some(notice(1, vec![RecallItem { handle, what }]));
             }
+            if mine.settles.swap(false, Ordering::AcqRel) {
+                let settle = Notice::Settle { id: 1 << 33 };
+                return Some(frame(FrameKind::Notice, RequestId(0), &settle));
+            }
             None
         })),
         answer: Box::new(move |asked, said| {
+            if let Request::RecallDone(id) = asked.request {
+                let answered = yours.answers.load(Ordering::Acquire);
+                yours.settled.lock().unwrap().push((id, answered));
+            }
             let of_name = |step: &Step| match step {
                 Step::Lookup { name, .. }
                 | Step::Remove {
@@ -341,6 +353,57 @@ fn a_name_whose_creation_is_on_its_way_is_not_asked_about() {
             assert!(!is_early, "question {question} was asked before");
         });
     }
+}
+
+#[test]
+fn a_server_that_has_begun_anew_is_told_when_everything_has_been_sent() {
+    alone(async {
+        let held = Arc::new(Held::default());
+        let peer = Peer::start(holding(&held)).await;
+        let volume = peer.volume().await;
+        create_ahead(&volume, "second").await;
+        held.settles.store(true, Ordering::Release);
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        held.answers.store(true, Ordering::Release);
+        let begun = Instant::now();
+        while held.settled.lock().unwrap().is_empty() {
+            assert!(begun.elapsed() < END_TIME_MAX, "it is never told");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(held.settled.lock().unwrap()[..], [(1 << 33, true)]);
+    });
+}
+
+/// Its answers count for leases, and the main connection may not know yet.
+#[test]
+fn a_connection_that_finds_another_run_of_the_server_ends_what_was_believed() {
+    alone(async {
+        let peer = Peer::start(Lies {
+            welcome: |number, welcome| {
+                if number > 2 {
+                    welcome.boot = BootId([9; 16]);
+                }
+            },
+            ..generous()
+        })
+        .await;
+        let volume = peer.volume().await;
+        let begun = Instant::now();
+        while peer.connections() < 3 {
+            assert!(begun.elapsed() < END_TIME_MAX, "three connections");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        look(&volume).await.unwrap().expect("it is there");
+        let believes = || volume.lookup_cached(NodeId::ROOT, &name("file")).is_some();
+        assert!(believes());
+        peer.hang_up(2);
+        while believes() {
+            assert!(begun.elapsed() < END_TIME_MAX, "it goes on believing");
+            assert!(volume.transport().leases_hold(), "not because of silence");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(peer.connections() > 3, "it has found the other run");
+    });
 }
 
 #[test]

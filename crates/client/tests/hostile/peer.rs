@@ -254,6 +254,11 @@ impl Peer {
         self.connections.load(Ordering::Relaxed)
     }
 
+    /// Ends the connection with this number.
+    pub(crate) fn hang_up(&self, number: usize) {
+        self.serving.lock().unwrap()[number].abort();
+    }
+
     pub(crate) async fn connect(&self) -> Result<Transport, ConnectError> {
         self.connect_with(REQUEST_TIME_MAX).await
     }

@@ -93,7 +93,6 @@ async fn campaign(
     waiting: &Waiting<'_>,
     leader: &Mutex<String>,
 ) -> Result<(Lead, Instant), DataError> {
-    let begun = Instant::now();
     let seal = ListSeal::new(&waiting.data.names_key);
     let engine: Arc<dyn Engine> = open(waiting.address).await?;
     patiently(|| check(&*engine, &seal, waiting)).await?;
@@ -115,6 +114,7 @@ async fn campaign(
         }
     };
     let mut another_led = false;
+    let begun = Instant::now();
     let seat = loop {
         match engine.lead(SEAT, &holder).await {
             Ok(seat) => break Arc::new(seat),

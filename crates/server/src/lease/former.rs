@@ -2,51 +2,70 @@
 //!
 //! Clients believe what that run has leased to them for up to [`base::limits::LEASE_TRUST_TIME`]
 //! after it has answered them last, or until they have heard of the new one; and what they have
-//! created ahead in a directory of their own is on its way. Nobody knows here what they had. So for
-//! [`LEASE_TIME`] from the start on:
+//! created ahead in a directory of their own is on its way. Nobody knows here what they had. So:
 //!
-//! * **Who changes anything** waits until each of them is back and has forgotten everything. That
-//!   is one recall without items for each: it can be obeyed at once, whatever else is under way.
-//! * **Who uses a directory** waits until each of them that ever had a directory alone is back and
-//!   has sent what it had created or removed there. That is one recall for each directory, alone in
-//!   its batch: to obey it, the client creates files there, for which others obey in turn; they can
-//!   if they need not send anything from elsewhere first.
+//! * **Who changes anything** waits until each of them has forgotten everything, and what it had
+//!   stored is durable. A client can do that at once, whatever else is under way.
+//! * **Who uses a directory** waits until each of them that ever had one alone has sent what it had
+//!   created or removed ahead. These requests themselves do not wait for each other, but as changes
+//!   for others to forget; so nobody waits in a circle.
 //!
-//! Who does not come back is waited for no longer than that.
+//! A session is asked for both when it is back, and must obey as any recall. For one that is not
+//! back, others wait until [`LEASE_TIME`] from the start on: then it believes nothing any more.
 
-use super::recall::{Recalls, Token};
+use super::recall::{Asked, Recalls, Token};
 use crate::session::SessionKey;
-use base::limits::{CHANGED_FILES_MAX, LEASE_TIME};
-use base::{Handle, Time};
+use base::Time;
+use base::limits::LEASE_TIME;
 use std::collections::HashMap;
-use wire::message::{Lease, Recall, RecallItem};
+use wire::message::Lease;
 
-/// Recalls that one session is to obey, before those who want more wait for them.
-const ASKED_AT_ONCE_MAX: usize = 4096;
+#[derive(Debug)]
+struct Awaited {
+    /// The best lease that it had.
+    had: Lease,
+    is_back: bool,
+    forget: Option<Token>,
+    settle: Option<Token>,
+}
 
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Former {
-    /// Each with the best lease that it had.
-    sessions: HashMap<SessionKey, Lease>,
+    sessions: HashMap<SessionKey, Awaited>,
     until: Time,
-    /// What they have been asked for: to forget everything, or to send what belongs into a
-    /// directory.
-    asked: HashMap<(SessionKey, Option<Handle>), Token>,
+    is_over: bool,
 }
 
 impl Former {
     pub(super) fn new(sessions: Vec<(SessionKey, Lease)>, now: Time) -> Self {
+        let awaited = |had| Awaited {
+            had,
+            is_back: false,
+            forget: None,
+            settle: None,
+        };
+        let sessions = sessions.into_iter();
         Self {
-            sessions: sessions.into_iter().collect(),
+            sessions: sessions.map(|(key, had)| (key, awaited(had))).collect(),
             until: now + LEASE_TIME,
-            asked: HashMap::new(),
+            is_over: false,
         }
     }
 
     /// Whether something may be believed in a session that nobody has opened here yet.
     pub(super) fn is_awaited(&self, key: SessionKey, now: Time) -> bool {
-        now < self.until && self.sessions.contains_key(&key)
+        let awaited = self.sessions.get(&key);
+        now < self.until && awaited.is_some_and(|awaited| !awaited.is_back)
+    }
+
+    /// A session has its main connection.
+    pub(super) fn on_main<C>(&mut self, recalls: &mut Recalls<C>, key: SessionKey, now: Time) {
+        if let Some(awaited) = self.sessions.get_mut(&key) {
+            awaited.is_back = true;
+            awaited.forget(recalls, key, now);
+            awaited.settle(recalls, key, now);
+        }
     }
 
     /// Whom `by` is to wait for before its change is answered.
@@ -56,62 +75,34 @@ impl Former {
         by: SessionKey,
         now: Time,
     ) -> Vec<Token> {
-        self.ask(recalls, by, None, now)
+        let others = self.others(by, now);
+        others
+            .filter_map(|(key, awaited)| awaited.forget(recalls, key, now))
+            .collect()
     }
 
-    /// Whom `by` is to wait for before it uses a directory, or what may be one.
+    /// Whom `by` is to wait for before it uses a directory.
     pub(super) fn settle<C>(
         &mut self,
         recalls: &mut Recalls<C>,
         by: SessionKey,
-        directory: &Handle,
         now: Time,
     ) -> Vec<Token> {
-        self.ask(recalls, by, Some(directory), now)
+        let others = self.others(by, now);
+        others
+            .filter_map(|(key, awaited)| awaited.settle(recalls, key, now))
+            .collect()
     }
 
-    fn ask<C>(
+    fn others(
         &mut self,
-        recalls: &mut Recalls<C>,
         by: SessionKey,
-        directory: Option<&Handle>,
         now: Time,
-    ) -> Vec<Token> {
-        if now >= self.until || self.sessions.is_empty() {
-            return Vec::new();
-        }
-        let needed = match directory {
-            None => Lease::Read,
-            Some(_) => Lease::Exclusive,
-        };
-        let others = self.sessions.iter();
-        let others = others.filter(|(key, lease)| **key != by && **lease >= needed);
-        let mut tokens = Vec::new();
-        for (key, _) in others {
-            let asked = (*key, directory.cloned());
-            let token = match self.asked.get(&asked) {
-                Some(token) => *token,
-                None => {
-                    if let Some(last) = recalls.last_of(*key, ASKED_AT_ONCE_MAX) {
-                        tokens.push(last);
-                        continue;
-                    }
-                    let item = directory.map(|directory| RecallItem {
-                        handle: directory.clone(),
-                        what: Recall::Exclusive,
-                    });
-                    let token = recalls.add_alone(*key, item, now);
-                    if self.asked.len() < CHANGED_FILES_MAX {
-                        self.asked.insert(asked, token);
-                    }
-                    token
-                }
-            };
-            if recalls.is_open(token) {
-                tokens.push(token);
-            }
-        }
-        tokens
+    ) -> impl Iterator<Item = (SessionKey, &mut Awaited)> {
+        let until = self.until;
+        let all = self.sessions.iter_mut();
+        all.filter(move |(key, awaited)| **key != by && (awaited.is_back || now < until))
+            .map(|(key, awaited)| (*key, awaited))
     }
 
     /// The session is over.
@@ -119,12 +110,35 @@ impl Former {
         self.sessions.remove(&key);
     }
 
-    /// Frees the memory when the time is over. Whether that was now.
-    pub(super) fn sweep(&mut self, now: Time) -> bool {
-        let is_over = now >= self.until && !self.sessions.is_empty();
-        if is_over {
-            *self = Self::default();
+    /// Forgets who has obeyed, and whose time is over. Whether nobody is awaited any more, once.
+    pub(super) fn sweep<C>(&mut self, recalls: &Recalls<C>, now: Time) -> bool {
+        let until = self.until;
+        self.sessions.retain(|_, awaited| {
+            let asked = [awaited.forget, awaited.settle];
+            let is_open = |token: &Token| recalls.is_open(*token);
+            match awaited.is_back {
+                true => asked.iter().flatten().any(is_open),
+                false => now < until,
+            }
+        });
+        let was_over = std::mem::replace(&mut self.is_over, now >= until);
+        self.is_over && !was_over
+    }
+}
+
+impl Awaited {
+    fn forget<C>(&mut self, recalls: &mut Recalls<C>, key: SessionKey, now: Time) -> Option<Token> {
+        let ask = || recalls.ask(key, Asked::Forget, now);
+        let token = *self.forget.get_or_insert_with(ask);
+        recalls.is_open(token).then_some(token)
+    }
+
+    fn settle<C>(&mut self, recalls: &mut Recalls<C>, key: SessionKey, now: Time) -> Option<Token> {
+        if self.had < Lease::Exclusive {
+            return None;
         }
-        is_over
+        let ask = || recalls.ask(key, Asked::Settle, now);
+        let token = *self.settle.get_or_insert_with(ask);
+        recalls.is_open(token).then_some(token)
     }
 }

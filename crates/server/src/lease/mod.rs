@@ -42,7 +42,7 @@ use base::limits::{
 };
 use base::{Handle, Name, SessionId, Time};
 use former::Former;
-use recall::Recalls;
+use recall::{Asked, Recalls};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use table::LeaseTable;
 use wire::message::{Lease, Notice, Recall, RecallItem};
@@ -103,10 +103,13 @@ impl State {
             };
             tokens.push(self.recalls.add(holder, item, now));
         }
-        if let Some(by) = by {
-            let former = self.former.settle(&mut self.recalls, by, directory, now);
-            tokens.extend(former);
-        }
+        tokens
+    }
+
+    /// As [`Self::contest`], and what sessions of the run before may have created there.
+    fn contest_all(&mut self, by: SessionKey, directory: &Handle, now: Time) -> Vec<Token> {
+        let mut tokens = self.contest(Some(by), directory, now);
+        tokens.extend(self.former.settle(&mut self.recalls, by, now));
         tokens
     }
 }
@@ -127,9 +130,10 @@ impl Caching {
         clock: Clock,
     ) -> Self {
         let former = sessions.expect(former);
+        let run = u32::from_le_bytes(crate::data::random());
         let state = State {
             table: LeaseTable::default(),
-            recalls: Recalls::default(),
+            recalls: Recalls::of_run(run),
             former: Former::new(former, clock.now()),
         };
         Self {
@@ -150,7 +154,8 @@ impl Caching {
     }
 
     /// The session is about to use `directory`, which nobody else must have alone meanwhile.
-    /// Records a lease before the state is read.
+    /// Records a lease before the state is read. `ahead`: it has used it already, when it had it
+    /// alone.
     ///
     /// # Errors
     /// The tokens say whom to wait for before it is tried again.
@@ -159,10 +164,14 @@ impl Caching {
         session: &Session,
         directory: &Handle,
         wanted: Lease,
+        ahead: bool,
     ) -> Result<(Lease, Moment), Vec<Token>> {
         let now = self.clock.now();
         let mut state = self.lock();
-        let tokens = state.contest(Some(session.key), directory, now);
+        let tokens = match ahead {
+            true => state.contest(Some(session.key), directory, now),
+            false => state.contest_all(session.key, directory, now),
+        };
         if !tokens.is_empty() {
             drop(state);
             self.announce(&tokens);
@@ -189,8 +198,16 @@ impl Caching {
         if self.notes.raise(session, lease) {
             return lease;
         }
-        state.table.give_back(session.key, handle, now);
-        Lease::None
+        match session.noted() {
+            Lease::None => {
+                state.table.give_back(session.key, handle, now);
+                Lease::None
+            }
+            noted => {
+                state.table.lower(session.key, handle, noted);
+                noted
+            }
+        }
     }
 
     /// Records a lease before the state is read. A session that notices cannot reach gets none.
@@ -228,7 +245,7 @@ impl Caching {
         let mut tokens = Vec::new();
         let mut state = self.lock();
         for handle in directories {
-            tokens.extend(state.contest(Some(session.key), handle, now));
+            tokens.extend(state.contest_all(session.key, handle, now));
         }
         drop(state);
         self.announce(&tokens);
@@ -334,16 +351,27 @@ impl Caching {
             return None;
         }
         let mut state = self.lock();
-        let Some((id, items)) = state.recalls.next_notice(session.key) else {
+        let Some((id, asked)) = state.recalls.next_notice(session.key) else {
             session.recalls.set(false);
             return None;
         };
-        Some(Notice::Recall { id, items })
+        Some(match asked {
+            Asked::Items(items) => Notice::Recall { id, items },
+            Asked::Forget => Notice::Forget { id },
+            Asked::Settle => Notice::Settle { id },
+        })
     }
 
     /// A new main connection: what was sent on the one before may not have arrived.
     pub(crate) fn resend(&self, session: &Session) {
-        self.lock().recalls.resend(session.key);
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let State {
+            recalls, former, ..
+        } = &mut *state;
+        former.on_main(recalls, session.key, now);
+        recalls.resend(session.key);
+        drop(state);
         session.recalls.set(true);
     }
 
@@ -394,7 +422,7 @@ impl Caching {
 
     /// There is nothing left of this session: the next run need not wait for it.
     pub(crate) fn forget_session(&self, session: &Session) {
-        self.notes.remove(session.id);
+        self.notes.remove(&[session.id], |_| true);
     }
 
     /// Gives up on sessions that are silent, and returns those that are not and yet do not obey;
@@ -438,11 +466,17 @@ impl Caching {
     pub(crate) fn sweep(&self) {
         let now = self.clock.now();
         let mut state = self.lock();
-        state.table.sweep(now);
-        if state.former.sweep(now) {
-            drop(state);
+        let State {
+            table,
+            recalls,
+            former,
+        } = &mut *state;
+        table.sweep(now);
+        let is_over = former.sweep(recalls, now);
+        drop(state);
+        if is_over {
             let gone = self.sessions.expect_none();
-            gone.into_iter().for_each(|id| self.notes.remove(id));
+            self.notes.remove(&gone, |id| !self.sessions.contains(id));
         }
     }
 

@@ -101,12 +101,19 @@ impl Notes {
         true
     }
 
-    /// A session is over, or will not come back.
-    pub(super) fn remove(&self, id: SessionId) {
+    /// These sessions are over, or will not come back; unless `is_over` says otherwise of one.
+    pub(super) fn remove(&self, ids: &[SessionId], is_over: impl Fn(SessionId) -> bool) {
+        let Some(file) = &self.file else {
+            return;
+        };
         let mut slots = self.lock();
-        let own = slots.iter().position(|slot| *slot == Some(id));
-        if let (Some(file), Some(place)) = (&self.file, own) {
-            if let Err(error) = write(file, place, id, Lease::None) {
+        for id in ids {
+            let own = slots.iter().position(|slot| *slot == Some(*id));
+            // Under the lock: whoever is back notes its leases before or after this.
+            let Some(place) = own.filter(|_| is_over(*id)) else {
+                continue;
+            };
+            if let Err(error) = write(file, place, *id, Lease::None) {
                 tracing::warn!(%error, "the end of a session cannot be noted");
             }
             slots[place] = None;

@@ -33,16 +33,24 @@ impl RecallOutbox {
     }
 }
 
+/// What a session is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// To give these back.
+    Items(Vec<RecallItem>),
+    /// To forget what the run before has told it.
+    Forget,
+    /// To send what it had created or removed ahead in the run before.
+    Settle,
+}
+
 struct Batch {
-    items: Vec<RecallItem>,
+    asked: Asked,
     since: Time,
     sent: bool,
-    /// It takes no further items.
-    alone: bool,
     waits: Vec<u64>,
 }
 
-#[derive(Default)]
 struct Outstanding {
     last_batch: u64,
     batches: BTreeMap<u64, Batch>,
@@ -58,6 +66,9 @@ pub(super) struct Recalls<C> {
     sessions: HashMap<SessionKey, Outstanding>,
     waits: HashMap<u64, Wait<C>>,
     last_wait: u64,
+    /// After this number, batches are counted. Each run has another: what obeys a batch of the run
+    /// before may arrive in this one.
+    first: u64,
 }
 
 impl<C> Default for Recalls<C> {
@@ -66,61 +77,57 @@ impl<C> Default for Recalls<C> {
             sessions: HashMap::new(),
             waits: HashMap::new(),
             last_wait: 0,
+            first: 0,
         }
     }
 }
 
 impl<C> Recalls<C> {
+    /// For one run of the server.
+    pub(super) fn of_run(run: u32) -> Self {
+        Self {
+            first: u64::from(run) << 32,
+            ..Self::default()
+        }
+    }
+
     /// Notes that `item` is to be recalled.
     pub(super) fn add(&mut self, session: SessionKey, item: RecallItem, now: Time) -> Token {
-        let outstanding = self.sessions.entry(session).or_default();
-        if let Some((id, last)) = outstanding.batches.iter_mut().next_back()
+        let outstanding = self.sessions.get_mut(&session);
+        if let Some(outstanding) = outstanding
+            && let Some((id, last)) = outstanding.batches.iter_mut().next_back()
             && !last.sent
-            && !last.alone
+            && let Asked::Items(items) = &mut last.asked
         {
-            if last.items.contains(&item) {
+            if items.contains(&item) {
                 return Token {
                     session,
                     batch: *id,
                 };
             }
-            if last.items.len() < RECALL_ITEMS_MAX {
-                last.items.push(item);
+            if items.len() < RECALL_ITEMS_MAX {
+                items.push(item);
                 return Token {
                     session,
                     batch: *id,
                 };
             }
         }
-        self.put(session, vec![item], false, now)
+        self.ask(session, Asked::Items(vec![item]), now)
     }
 
-    /// Notes that `item` is to be recalled, in a batch of its own: what it takes to obey it does
-    /// not depend on anything else. Without an item: whatever was believed before the session's
-    /// last reconnection is to be forgotten.
-    pub(super) fn add_alone(
-        &mut self,
-        session: SessionKey,
-        item: Option<RecallItem>,
-        now: Time,
-    ) -> Token {
-        self.put(session, item.into_iter().collect(), true, now)
-    }
-
-    fn put(
-        &mut self,
-        session: SessionKey,
-        items: Vec<RecallItem>,
-        alone: bool,
-        since: Time,
-    ) -> Token {
-        let outstanding = self.sessions.entry(session).or_default();
+    /// Notes that something is to be asked, in a batch of its own.
+    pub(super) fn ask(&mut self, session: SessionKey, asked: Asked, since: Time) -> Token {
+        let first = self.first;
+        let outstanding = self.sessions.entry(session).or_insert_with(|| Outstanding {
+            last_batch: first,
+            batches: BTreeMap::new(),
+        });
         outstanding.last_batch += 1;
         let batch = Batch {
-            items,
+            asked,
             since,
             sent: false,
-            alone,
             waits: Vec::new(),
         };
         outstanding.batches.insert(outstanding.last_batch, batch);
@@ -134,18 +141,6 @@ impl<C> Recalls<C> {
     pub(super) fn is_open(&self, token: Token) -> bool {
         let outstanding = self.sessions.get(&token.session);
         outstanding.is_some_and(|outstanding| outstanding.batches.contains_key(&token.batch))
-    }
-
-    /// The last batch of a session that has so many to obey, or more.
-    pub(super) fn last_of(&self, session: SessionKey, count: usize) -> Option<Token> {
-        let batches = &self.sessions.get(&session)?.batches;
-        let (batch, _) = batches
-            .last_key_value()
-            .filter(|_| batches.len() >= count)?;
-        Some(Token {
-            session,
-            batch: *batch,
-        })
     }
 
     /// Keeps `then` until all batches are obeyed; gives it back if they are.
@@ -174,11 +169,11 @@ impl<C> Recalls<C> {
     }
 
     /// The next batch to send to a session.
-    pub(super) fn next_notice(&mut self, session: SessionKey) -> Option<(u64, Vec<RecallItem>)> {
+    pub(super) fn next_notice(&mut self, session: SessionKey) -> Option<(u64, Asked)> {
         let batches = &mut self.sessions.get_mut(&session)?.batches;
         let (id, batch) = batches.iter_mut().find(|(_, batch)| !batch.sent)?;
         batch.sent = true;
-        Some((*id, batch.items.clone()))
+        Some((*id, batch.asked.clone()))
     }
 
     /// All batches must be sent again.

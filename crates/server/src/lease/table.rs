@@ -91,6 +91,18 @@ impl LeaseTable {
         self.recent.clear();
     }
 
+    /// What a session has of an inode is no more than this from now on.
+    pub(crate) fn lower(&mut self, session: SessionKey, handle: &Handle, to: Lease) {
+        let holders = self.inodes.get_mut(handle).into_iter();
+        let mut own = holders.flat_map(|inode| &mut inode.holders);
+        if let Some((_, held)) = own.find(|(holder, _)| *holder == session)
+            && *held > to
+        {
+            self.exclusives -= usize::from(*held == Lease::Exclusive);
+            *held = to;
+        }
+    }
+
     /// Records the best lease that `session` may have, up to `wanted`, and returns it. It never
     /// takes away what the session has already.
     pub(crate) fn grant(

@@ -2,7 +2,7 @@
 
 use super::former::Former;
 use super::notes::Notes;
-use super::recall::Recalls;
+use super::recall::{Asked, Recalls};
 use super::table::LeaseTable;
 use super::{Caching, Change};
 use crate::clock::Clock;
@@ -150,12 +150,13 @@ fn recalls_gather_until_they_are_sent_and_are_sent_again_on_a_new_connection() {
     };
     assert_eq!(recalls.add(A, entry, at(0)), first);
     let (id, items) = recalls.next_notice(A).unwrap();
-    assert_eq!(items.len(), 3);
+    assert!(matches!(items, Asked::Items(items) if items.len() == 3));
     let second = recalls.add(A, item(2), at(0));
     assert_ne!(second, first, "what was sent does not grow");
     recalls.resend(A);
     assert_eq!(recalls.next_notice(A).unwrap().0, id);
-    assert_eq!(recalls.next_notice(A).unwrap().1, [item(2)]);
+    let next = recalls.next_notice(A).unwrap().1;
+    assert_eq!(next, Asked::Items(vec![item(2)]));
 }
 
 #[test]
@@ -259,7 +260,7 @@ fn who_has_not_obeyed_gets_no_leases_in_another_session_either() {
     let moment = caching.moment();
     let found = || inodes.iter().map(|inode| (inode, Lease::Read));
     let leases = |who: &Session| {
-        let (entered, _) = caching.enter(who, &handle(7), Lease::Read).unwrap();
+        let (entered, _) = caching.enter(who, &handle(7), Lease::Read, false).unwrap();
         let granted = caching.grant(who, &handle(8), Lease::Read);
         let found = caching.grant_found(who, found(), moment);
         let made = caching.made(who, &[], &handle(9), Lease::Read, moment).1;
@@ -273,59 +274,69 @@ fn who_has_not_obeyed_gets_no_leases_in_another_session_either() {
 }
 
 #[test]
-fn a_former_session_is_asked_once_to_forget_and_once_to_send_what_belongs_into_a_directory() {
+fn a_former_session_is_asked_once_to_forget_and_once_to_send_what_it_made_ahead() {
     const C: SessionKey = SessionKey(3);
     let mut recalls = Recalls::<()>::default();
     let had = vec![(A, Lease::Exclusive), (B, Lease::Read)];
     let mut former = Former::new(had, at(0));
-    let forget = former.forget(&mut recalls, C, at(0));
-    assert_eq!(forget.len(), 2);
+    assert_eq!(former.forget(&mut recalls, C, at(0)).len(), 2);
     assert_eq!(former.forget(&mut recalls, A, at(1)).len(), 1, "only B");
     assert_eq!(former.forget(&mut recalls, C, at(1)).len(), 2, "the same");
-    let [first, second] = [handle(0), handle(1)];
-    let settle = former.settle(&mut recalls, C, &first, at(1));
+    let settle = former.settle(&mut recalls, C, at(1));
     assert_eq!(settle.len(), 1, "B had no directory alone");
-    assert!(former.settle(&mut recalls, A, &first, at(1)).is_empty());
-    former.settle(&mut recalls, B, &second, at(1));
+    assert!(former.settle(&mut recalls, A, at(1)).is_empty());
     // Nothing that is recalled beside them is in the way of obeying them.
     recalls.add(A, item(7), at(1));
-    let exclusive = |handle: &Handle| RecallItem {
-        handle: handle.clone(),
-        what: Recall::Exclusive,
-    };
+    recalls.add(A, item(8), at(1));
     let mut sent = std::iter::from_fn(|| recalls.next_notice(A)).collect::<Vec<_>>();
-    let items: Vec<_> = sent.iter().map(|(_, items)| items.clone()).collect();
-    let wanted = [
-        vec![],
-        vec![exclusive(&first)],
-        vec![exclusive(&second)],
-        vec![item(7)],
-    ];
-    assert_eq!(items, wanted);
-    recalls.obeyed(A, sent.remove(0).0);
+    let asked: Vec<_> = sent.iter().map(|(_, asked)| asked.clone()).collect();
+    let items = Asked::Items(vec![item(7), item(8)]);
+    assert_eq!(asked, [Asked::Forget, Asked::Settle, items]);
     recalls.obeyed(A, sent.remove(0).0);
     assert_eq!(former.forget(&mut recalls, C, at(2)).len(), 1, "only B");
-    assert!(former.settle(&mut recalls, C, &first, at(2)).is_empty());
-    assert_eq!(former.settle(&mut recalls, C, &second, at(2)).len(), 1);
+    assert_eq!(former.settle(&mut recalls, C, at(2)).len(), 1);
+    recalls.obeyed(A, sent.remove(0).0);
+    assert!(former.settle(&mut recalls, C, at(2)).is_empty());
     assert!(recalls.next_notice(A).is_none(), "nobody is asked twice");
-    assert!(former.is_awaited(B, at(5)) && !former.is_awaited(C, at(5)));
-    // Whoever is not back has nothing any more.
-    assert!(former.forget(&mut recalls, C, at(6)).is_empty());
-    assert!(!former.is_awaited(B, at(6)));
-    assert!(former.sweep(at(6)) && !former.sweep(at(6)));
 }
 
 #[test]
-fn those_who_want_more_than_a_session_is_asked_at_once_wait() {
+fn who_is_back_is_waited_for_until_he_has_obeyed_and_who_is_not_for_a_while() {
+    const C: SessionKey = SessionKey(3);
     let mut recalls = Recalls::<()>::default();
-    let mut former = Former::new(vec![(A, Lease::Exclusive)], at(0));
-    for number in 0..10_000u32 {
-        let directory = Handle::new(&number.to_le_bytes()).unwrap();
-        let settle = former.settle(&mut recalls, B, &directory, at(0));
-        assert_eq!(settle.len(), 1);
+    let had = vec![(A, Lease::Exclusive), (B, Lease::Exclusive)];
+    let mut former = Former::new(had, at(0));
+    assert!(former.is_awaited(A, at(5)) && former.is_awaited(B, at(5)));
+    assert!(!former.is_awaited(C, at(5)));
+    // It is asked as soon as it is back, although nobody waits for it.
+    former.on_main(&mut recalls, A, at(5));
+    let sent = std::iter::from_fn(|| recalls.next_notice(A)).collect::<Vec<_>>();
+    assert_eq!(sent.len(), 2);
+    assert!(!former.is_awaited(A, at(5)));
+    assert!(former.sweep(&recalls, at(6)) && !former.sweep(&recalls, at(6)));
+    assert!(!former.is_awaited(B, at(6)));
+    for wait in [Former::forget::<()>, Former::settle] {
+        let tokens = wait(&mut former, &mut recalls, C, at(60));
+        assert_eq!(tokens.iter().map(|t| t.session).collect::<Vec<_>>(), [A]);
     }
-    let sent = std::iter::from_fn(|| recalls.next_notice(A)).count();
-    assert_eq!(sent, 4096);
+    for (id, _) in sent {
+        recalls.obeyed(A, id);
+    }
+    former.sweep(&recalls, at(61));
+    assert!(former.forget(&mut recalls, C, at(61)).is_empty());
+    assert!(former.settle(&mut recalls, C, at(61)).is_empty());
+}
+
+#[test]
+fn what_obeys_a_recall_of_the_run_before_obeys_none_of_this_one() {
+    let mut before = Recalls::<()>::of_run(7);
+    before.add(A, item(0), at(0));
+    let (old, _) = before.next_notice(A).unwrap();
+    let mut recalls = Recalls::<()>::of_run(8);
+    let token = recalls.add(A, item(0), at(0));
+    recalls.next_notice(A).unwrap();
+    recalls.obeyed(A, old);
+    assert!(recalls.is_open(token));
 }
 
 #[test]
@@ -347,6 +358,7 @@ fn who_had_leases_is_known_to_the_next_run() {
     }
     caching.grant(&told[0], &handle(9), Lease::Exclusive);
     caching.forget_session(&told[2]);
+    caching.sweep();
     let caching = run(&[(1, Lease::Exclusive), (2, Lease::Exclusive)]);
     // The second one is back, the first one is not.
     let back = session(&caching, 2, "01");
@@ -397,7 +409,10 @@ fn batches_are_bounded() {
         );
     }
     let sizes: Vec<_> = std::iter::from_fn(|| recalls.next_notice(A))
-        .map(|(_, items)| items.len())
+        .map(|(_, asked)| match asked {
+            Asked::Items(items) => items.len(),
+            other => panic!("{other:?}"),
+        })
         .collect();
     assert_eq!(sizes, [1024, 1024, 952]);
 }

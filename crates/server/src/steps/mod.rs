@@ -80,7 +80,7 @@ pub(crate) struct Execution {
     resent: bool,
     remembered: bool,
     arrived: Instant,
-    _bytes_permits: Option<BytesPermits>,
+    bytes_permits: Option<BytesPermits>,
     reply_bytes: Option<ReplyBytes>,
     who: Principal,
     is_judged: bool,
@@ -235,7 +235,7 @@ impl Execution {
             resent,
             remembered,
             arrived,
-            _bytes_permits: bytes_permits,
+            bytes_permits,
             reply_bytes: None,
             who: compound.who,
             is_judged: false,
@@ -493,12 +493,28 @@ impl Execution {
     /// Makes sure that nobody else has a directory alone, and records a lease on it before its
     /// state is read.
     fn enter(&self, place: &Place, wanted: Lease) -> Result<(Lease, Moment), Stop> {
+        self.enter_for(place, wanted, false)
+    }
+
+    /// As [`Self::enter`], for a step that may have been answered ahead of this: then the session
+    /// had the directory alone, and does not wait for what others may have created there.
+    fn enter_ahead(&self, place: &Place, wanted: Lease) -> Result<(Lease, Moment), Stop> {
+        self.enter_for(place, wanted, true)
+    }
+
+    fn enter_for(
+        &self,
+        place: &Place,
+        wanted: Lease,
+        ahead: bool,
+    ) -> Result<(Lease, Moment), Stop> {
         let wanted = if place.volume.is_watched() {
             wanted
         } else {
             Lease::None
         };
-        let entered = self.core.caching.enter(&self.session, &place.outer, wanted);
+        let caching = &self.core.caching;
+        let entered = caching.enter(&self.session, &place.outer, wanted, ahead);
         entered.map_err(Stop::AfterRecalls)
     }
 
@@ -637,6 +653,10 @@ impl Execution {
         if tokens.is_empty() {
             return self.settle();
         }
+        // What came along is where it belongs. Its room is needed: what obeys the recalls comes
+        // behind other requests.
+        self.payload = Bytes::new();
+        self.bytes_permits = None;
         core.caching.wait(&tokens, Box::new(move || self.settle()));
     }
 

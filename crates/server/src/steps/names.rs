@@ -298,7 +298,7 @@ impl Execution {
         bytes: u32,
     ) -> Result<StepReply, Stop> {
         let parent = self.changing(parent)?;
-        let (parent_lease, then) = self.enter(&parent, Lease::Exclusive)?;
+        let (parent_lease, then) = self.enter_ahead(&parent, Lease::Exclusive)?;
         if bytes > 0 && parent.volume.tree.parallel().is_some() {
             return Err(FsError::NotSupported.into());
         }
@@ -490,7 +490,10 @@ impl Execution {
         what: Removing<'_>,
     ) -> Result<StepReply, Stop> {
         let parent = self.changing(parent)?;
-        let (parent_lease, _) = self.enter(&parent, Lease::Exclusive)?;
+        let (parent_lease, _) = match what {
+            Removing::File(Some(_)) => self.enter_ahead(&parent, Lease::Exclusive)?,
+            _ => self.enter(&parent, Lease::Exclusive)?,
+        };
         let parent_before = self.attributes_of(worker, &parent).ok();
         let victim = self.peek(worker, &parent, name);
         let outer = victim.as_ref().map(|v| parent.volume.outer(&v.handle));

@@ -215,9 +215,7 @@ impl Client {
             FrameKind::Notice => {
                 let notice: Notice = decode(&frame.body).expect("a notice");
                 if self.obeys {
-                    let Notice::Recall { id, .. } = &notice;
-                    let id = *id;
-                    self.send(&Request::RecallDone(id)).await;
+                    self.send(&Request::RecallDone(notice.id())).await;
                 }
                 self.notices.push(notice);
             }

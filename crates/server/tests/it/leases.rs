@@ -3,7 +3,7 @@
 use crate::client::{Client, Mode, name};
 use crate::files::{at, create, made, write};
 use crate::world::{World, is_root, new_session};
-use base::limits::RECALL_TIME_MAX;
+use base::limits::{LEASE_TIME, RECALL_TIME_MAX};
 use base::{Handle, OpenId, RequestId};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
@@ -15,7 +15,10 @@ use wire::message::{
 fn items(notices: &[Notice]) -> Vec<RecallItem> {
     notices
         .iter()
-        .flat_map(|Notice::Recall { items, .. }| items.clone())
+        .flat_map(|notice| match notice {
+            Notice::Recall { items, .. } => items.clone(),
+            other => panic!("{other:?}"),
+        })
         .collect()
 }
 
@@ -448,12 +451,12 @@ async fn what_the_run_before_has_leased_is_recalled_from_who_comes_back() {
         open: None,
     };
     let sending = writer.send_steps(vec![step]).await;
-    let early = tokio::time::timeout(Duration::from_millis(500), writer.receive()).await;
+    let early = tokio::time::timeout(Duration::from_millis(500), writer.reply(sending)).await;
     assert!(early.is_err(), "another one believes the old mode");
     let mut reader = world.client_as(&admin, reading, role, Mode::Tls).await;
     reader.receive().await.unwrap();
-    // Without items: it has forgotten everything when it is back.
-    assert!(matches!(&reader.notices[..], [Notice::Recall { items, .. }] if items.is_empty()));
+    // It has forgotten everything when it says so; it never had a directory alone.
+    assert!(matches!(reader.notices[..], [Notice::Forget { .. }]));
     writer.reply(sending).await.unwrap();
     // And has nothing more to forget, but what this run has told it.
     writer.step(create(&root, "b", None)).await.unwrap();
@@ -489,27 +492,70 @@ async fn a_directory_that_a_session_of_the_run_before_had_alone_is_used_when_it_
         inline_bytes_max: 0,
     };
     let sending = looker.send_steps(vec![lookup()]).await;
-    let early = tokio::time::timeout(Duration::from_millis(500), looker.receive()).await;
+    let early = tokio::time::timeout(Duration::from_millis(500), looker.reply(sending)).await;
     assert!(early.is_err(), "somebody may have created it");
     let mut maker = world.client_as(&admin, making, role, Mode::Tls).await;
     maker.obeys = false;
-    while maker.notices.is_empty() {
+    while maker.notices.len() < 2 {
         maker.receive().await.unwrap();
     }
-    let [Notice::Recall { id, items }] = &maker.notices[..] else {
+    let [Notice::Settle { id: settle }, Notice::Forget { id: forget }] = maker.notices[..] else {
         panic!("{:?}", maker.notices);
     };
-    let (id, alone) = (*id, Recall::Exclusive);
-    assert!(matches!(&items[..], [item] if item.handle == d && item.what == alone));
-    let creating = maker.send_steps(vec![create(&d, "ahead", None)]).await;
-    // What it sees has changed, too: it had leases, and obeys without having to send anything.
-    looker.receive().await.unwrap();
-    maker.reply(creating).await.unwrap();
-    maker.send(&Request::RecallDone(id)).await;
-    maker.obeys = true;
+    // Neither waits for the other: what it sends is answered as soon as others have forgotten.
+    let file = Step::CreateFile {
+        parent: at(&d),
+        name: name("ahead"),
+        mode: 0o644,
+        umask: 0,
+        change: base::AttributeChange::default(),
+        bytes: 0,
+    };
+    made(&maker.step(file).await);
+    maker.send(&Request::RecallDone(settle)).await;
     let found = format!("{:?}", looker.reply(sending).await.unwrap());
     assert!(found.contains("Found { entry: Some"), "{found}");
+    maker.send(&Request::RecallDone(forget)).await;
+    maker.obeys = true;
     // Nobody is asked twice.
     looker.step(lookup()).await.unwrap();
-    assert_eq!(maker.notices.len(), 1);
+    assert_eq!(maker.notices.len(), 2);
+}
+
+/// However long its creations take on a slow line: it is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_back_in_time_is_waited_for_beyond_it() {
+    if !is_root() {
+        return;
+    }
+    let mut world = World::new().await;
+    let (making, looking) = (new_session(), new_session());
+    let (role, admin) = (ConnectionRole::Main, world.admin.clone());
+    let mut maker = world.client_as(&admin, making, role, Mode::Tls).await;
+    let root = maker.attach().await.handle;
+    made(&maker.step(create(&root, "a", None)).await);
+    drop(maker);
+    world.restart().await;
+    let mut maker = world.client_as(&admin, making, role, Mode::Tls).await;
+    maker.obeys = false;
+    while maker.notices.len() < 2 {
+        maker.receive().await.unwrap();
+    }
+    let mut looker = world.client_as(&admin, looking, role, Mode::Tls).await;
+    let attach = Step::Attach {
+        volume: "lab".to_owned(),
+    };
+    let sending = looker.send_steps(vec![attach]).await;
+    let late = LEASE_TIME + Duration::from_secs(2);
+    let begun = Instant::now();
+    while begun.elapsed() < late {
+        // It lives.
+        maker.send(&Request::Ping).await;
+        let early = tokio::time::timeout(Duration::from_millis(500), looker.reply(sending)).await;
+        assert!(early.is_err(), "{:?}", begun.elapsed());
+    }
+    for notice in maker.notices.clone() {
+        maker.send(&Request::RecallDone(notice.id())).await;
+    }
+    looker.reply(sending).await.unwrap();
 }

@@ -15,6 +15,29 @@ pub enum Notice {
         #[serde(deserialize_with = "crate::bounded::list::<1024, _, _>")]
         items: Vec<RecallItem>,
     },
+    /// The server has begun anew, and its run before had leased something to this session. The
+    /// client answers `RecallDone(id)` when nothing is believed any more that it was told before it
+    /// came back, and what it had stored is durable.
+    Forget {
+        /// Number to answer with.
+        id: u64,
+    },
+    /// Likewise, and the session had a directory alone. The client answers `RecallDone(id)` when
+    /// everything has arrived that was created or removed ahead before it came back.
+    Settle {
+        /// Number to answer with.
+        id: u64,
+    },
+}
+
+impl Notice {
+    /// Number to answer with.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        match self {
+            Self::Recall { id, .. } | Self::Forget { id } | Self::Settle { id } => *id,
+        }
+    }
 }
 
 /// One recalled lease.

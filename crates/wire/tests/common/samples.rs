@@ -587,7 +587,7 @@ pub(crate) fn notices() -> Vec<Sample> {
         handle: handle(),
         what,
     };
-    let samples = vec![Notice::Recall {
+    let mut samples = vec![Notice::Recall {
         id: 5,
         items: vec![
             recall(Recall::Everything),
@@ -595,7 +595,9 @@ pub(crate) fn notices() -> Vec<Sample> {
             recall(Recall::Exclusive),
         ],
     }];
-    names!(samples, Notice: Recall)
+    samples.push(Notice::Forget { id: 6 });
+    samples.push(Notice::Settle { id: 7 });
+    names!(samples, Notice: Recall Forget Settle)
 }
 
 fn volume() -> VolumeSummary {
