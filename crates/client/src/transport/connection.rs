@@ -109,8 +109,7 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
             return;
         }
         shared.on_heard(now());
-        let changed = state.boot != Some(welcome.boot);
-        let is_other_run = state.on_run(welcome.boot);
+        let changed = (state.boot != Some(welcome.boot), state.on_run(welcome.boot));
         if index == 0 {
             state.on_greeted(&welcome, greeting_time);
         }
@@ -124,7 +123,7 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         if !state.session.is_up(connection) {
             state.session.handle_up(connection);
         }
-        (changed, is_other_run)
+        changed
     };
     notify(shared, |listener| {
         if index > 0 && is_other_run {
