@@ -188,7 +188,12 @@ impl Volume {
             let opens = self.opens.lock().expect("no panic happens under this lock");
             opens.values().map(|open| open.node).collect()
         };
-        self.keep_all_open(&open).await;
+        // Not what the server does not know yet: to send it takes that others have obeyed.
+        let known: Vec<NodeId> = open
+            .into_iter()
+            .filter(|node| !self.is_ahead(*node))
+            .collect();
+        self.keep_all_open(&known).await;
         self.commit_all_for_others().await;
     }
 

@@ -149,6 +149,21 @@ impl Journal {
         Ok(Past::NotDone)
     }
 
+    /// A step that an earlier copy has not brought to its end goes on: it counts as begun until it
+    /// ends. What it does meanwhile is then not taken for what others have done.
+    pub(crate) fn again(&self, key: Key) -> Result<(), FsError> {
+        let mut inner = self.lock();
+        let session = inner.entries.get(&key.session);
+        let entry = session.and_then(|entries| entries.get(&(key.request, key.step)));
+        let intent = entry.ok_or(FsError::Io)?.intent.clone();
+        inner.write(&Record::Intent { key, intent })?;
+        let session = inner.entries.get_mut(&key.session);
+        if let Some(entry) = session.and_then(|e| e.get_mut(&(key.request, key.step))) {
+            entry.state = State::Begun;
+        }
+        Ok(())
+    }
+
     /// A step has run.
     pub(crate) fn end(&self, key: Key, outcome: Result<Done, FsError>) {
         let state = match outcome {

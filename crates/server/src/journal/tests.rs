@@ -6,6 +6,7 @@ use crate::volume::Volume;
 use base::{FileKind, Handle, Name, Principal};
 use export::Worker;
 use proptest::prelude::*;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -268,6 +269,56 @@ fn appends_and_links_are_told_apart() {
         Past::NotDone,
     ];
     assert_eq!(world.pasts(), expected);
+}
+
+#[test]
+fn a_file_whose_filling_is_interrupted_again_and_again_is_not_taken_for_one_that_others_changed() {
+    let Some(world) = World::new() else { return };
+    let make = || {
+        Intent::new(Act::Make {
+            parent: world.root(),
+            name: name("a"),
+            kind: FileKind::File,
+            uid: 0,
+            fills: true,
+        })
+    };
+    assert_eq!(
+        world.journal().begin(key(0), make(), true),
+        Ok(Past::NotDone)
+    );
+    let path = world.tree.join("a");
+    let changed = || {
+        let found = std::fs::metadata(&path).unwrap();
+        base::Timestamp {
+            seconds: found.ctime(),
+            nanos: found.ctime_nsec() as u32,
+        }
+    };
+    let mut last = None;
+    for contents in ["", "1", "1234"] {
+        // The server is killed in the middle of filling it.
+        std::fs::write(&path, contents).unwrap();
+        let journal = world.journal();
+        let Ok(Past::Done(done)) = journal.begin(key(0), make(), true) else {
+            panic!("it was made");
+        };
+        assert_eq!(done.unfilled, Some(changed()));
+        assert_ne!(done.unfilled, last);
+        last = done.unfilled;
+        journal.again(key(0)).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let journal = world.journal();
+    journal.begin(key(0), make(), true).unwrap();
+    journal.again(key(0)).unwrap();
+    let done = Done::inode(world.handle("a").unwrap());
+    journal.end(key(0), Ok(done.clone()));
+    std::fs::write(&path, "what others write").unwrap();
+    assert_eq!(
+        world.journal().begin(key(0), make(), true),
+        Ok(Past::Done(done))
+    );
 }
 
 #[test]

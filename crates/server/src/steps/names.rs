@@ -184,6 +184,17 @@ impl Execution {
                 core.journal.end(key, record);
                 Ok(outcome?)
             }
+            Past::Done(done) if done.unfilled.is_some() => {
+                core.journal.again(key)?;
+                let outcome = redo(self, done.clone());
+                let record = match &outcome {
+                    Ok(made) => Ok(describe(made)),
+                    Err(Stop::Error(error)) => Err(*error),
+                    Err(_) => Ok(done),
+                };
+                core.journal.end(key, record);
+                outcome
+            }
             Past::Done(done) => redo(self, done),
             Past::Failed(error) => Err(error.into()),
             Past::Unknown => Err(unknown()),
