@@ -19,6 +19,8 @@ use tempfile::TempDir;
 
 /// No command of a test takes longer, also on a machine that is busy.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(120);
+/// From fork to exec, also on a busy machine.
+const FORK_TIME_MAX: Duration = Duration::from_secs(5);
 /// The volume that every scene has.
 pub(crate) const VOLUME: &str = "v";
 
@@ -358,10 +360,17 @@ impl Scene {
         path
     }
 
-    /// Takes a mount off in order.
+    /// Takes a mount off in order. What another test's child, between fork and exec, has open of
+    /// it for a moment, may be in the way.
     #[track_caller]
     pub(crate) fn umount(&mut self, path: &Path) {
-        self.azekura(&["umount", text(path)]).ok();
+        let begun = Instant::now();
+        let mut done = self.azekura(&["umount", text(path)]);
+        while done.stderr.contains("AZ0505") && begun.elapsed() < FORK_TIME_MAX {
+            std::thread::sleep(Duration::from_millis(20));
+            done = self.azekura(&["umount", text(path)]);
+        }
+        done.ok();
         self.mounts.retain(|mount| mount != path);
     }
 }
