@@ -10,6 +10,7 @@ use ::verify::crash::Target;
 use ::verify::{Medium, Recorder};
 use mount::disk::{DiskConfig, DiskMount};
 use mount::kernel::MountPoint;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::mount::MountPropagationFlags;
 use std::fs::remove_dir;
 use std::path::{Path, PathBuf};
@@ -73,14 +74,26 @@ fn remove(directory: &Path) {
     let _ = remove_dir(directory);
 }
 
+/// Makes the directory of a run, and locks it before another run can take it for left behind: it
+/// has its name only then.
+fn make_directory() -> Result<(PathBuf, Option<RunLock>)> {
+    let hidden = format!(".{RUN_PREFIX}");
+    let made = tempfile::Builder::new().prefix(&hidden).tempdir();
+    let made = made.context("a temporary directory")?.keep();
+    let lock = lock_run(&made).context(made.display())?;
+    let name = made.file_name().unwrap_or_default().to_string_lossy();
+    let directory = made.with_file_name(&name[1..]);
+    let renamed = renameat_with(CWD, &made, CWD, &directory, RenameFlags::NOREPLACE);
+    renamed.context(directory.display())?;
+    Ok((directory, lock))
+}
+
 impl Scene {
     /// Sets a device of this length up, with an actor for this target.
     pub(super) fn new(target: Target, len_bytes: u64) -> Result<Self> {
-        let directory = tempfile::Builder::new().prefix(RUN_PREFIX).tempdir();
-        let directory = directory.context("a temporary directory")?.keep();
+        let (directory, lock) = make_directory()?;
         let name = directory.file_name().unwrap_or_default();
         let name = name.to_string_lossy().into_owned();
-        let lock = lock_run(&directory).context(directory.display())?;
         let medium = Arc::new(Medium::new(len_bytes));
         let recorder = Arc::new(Recorder::new(medium.clone()));
         let mut scene = Self {
