@@ -33,7 +33,10 @@ pub(crate) fn write(text: &str) -> Result<()> {
 /// Says something beside the result.
 pub(crate) fn note(text: impl fmt::Display) {
     // Nobody can be told that standard error is gone.
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    // In one piece: others write to the same log, or read it.
+    let _ = io::stderr()
+        .lock()
+        .write_all(format!("{text}\n").as_bytes());
 }
 
 /// A table without lines: columns are apart by blanks, as in `ls` and `df`.
