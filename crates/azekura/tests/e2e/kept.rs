@@ -74,10 +74,10 @@ fn refill(path: &Path, with: u8) {
 fn is_seen_by_who_keeps_it_open(kept: &mut Kept) {
     // Leased: at once. Twice, and more: a lease that was taken back is given again.
     for round in b'e'..b'h' {
+        // The server hears of the close before; then a look brings the lease.
+        std::thread::sleep(Duration::from_millis(2500));
         kept.refill(round);
         assert_eq!(kept.read(), round, "leased");
-        // The server hears of the close; then a look brings the lease.
-        std::thread::sleep(Duration::from_millis(2500));
     }
     // Open for writing elsewhere, so not leased.
     let writing = File::options().write(true).open(&kept.other).unwrap();
