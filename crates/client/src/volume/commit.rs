@@ -307,7 +307,6 @@ impl Volume {
     /// As [`Self::commit_stored`] for files that others want. If there are many more, they follow
     /// by one flush: others may want them next.
     pub(super) async fn commit_for_others(&self, nodes: &[NodeId]) {
-        let needs_commit = |file: &Arc<File>| file.lock().written.needs_commit();
         let wanted = |node: &NodeId| {
             let file = self.nodes().get(*node).and_then(|node| node.file.clone());
             file.is_some_and(|file| needs_commit(&file))
@@ -338,7 +337,6 @@ impl Volume {
     /// Makes everything durable that is stored, before others change it; for a while, after which
     /// it goes on.
     pub(super) async fn commit_all_for_others(&self) {
-        let needs_commit = |file: &Arc<File>| file.lock().written.needs_commit();
         if self.files().iter().any(needs_commit) {
             let this = self.arc();
             let committed = async move { this.commit_all(this.transport.own()).await };
@@ -425,6 +423,11 @@ impl Volume {
             self.commit_all_soon();
         }
     }
+}
+
+/// Whether something is stored and not durable.
+fn needs_commit(file: &Arc<File>) -> bool {
+    file.lock().written.needs_commit()
 }
 
 /// Waits until something is done, for a while; it goes on by itself.

@@ -653,9 +653,10 @@ impl Execution {
         if tokens.is_empty() {
             return self.settle();
         }
-        // What came along is where it belongs. Its room is needed: what obeys the recalls comes
-        // behind other requests.
+        // What came is done with, and its room is needed: what obeys the recalls comes behind other
+        // requests.
         self.payload = Bytes::new();
+        self.steps = Vec::new();
         self.bytes_permits = None;
         core.caching.wait(&tokens, Box::new(move || self.settle()));
     }
