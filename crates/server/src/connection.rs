@@ -163,7 +163,7 @@ impl Handshake<'_> {
             boot: self.core.data.boot,
             write_verifier: self.core.data.write_verifier,
             store_verifier: self.core.storage.verifier(),
-            session_known: self.core.sessions.contains(hello.session),
+            session_known: self.core.sessions.is_known(hello.session),
             challenge,
         };
         if hello.role == ConnectionRole::Enrolment {
@@ -181,7 +181,7 @@ impl Handshake<'_> {
                 UnixTime::now(),
             );
             self.look_again(&peer).await;
-            return Ok(Some(self.join(&hello, peer)?));
+            return Ok(Some(self.join(&hello, &welcome, peer)?));
         }
         let peer = self
             .core
@@ -189,7 +189,7 @@ impl Handshake<'_> {
             .verify(self.certificates, UnixTime::now());
         self.look_again(&peer).await;
         // The session is joined first: what the welcome says of it must stay true.
-        let joined = self.join(&hello, peer)?;
+        let joined = self.join(&hello, &welcome, peer)?;
         if let Err(end) = greet(writer, &welcome).await {
             leave(self.core, &joined.0, &joined.1);
             return Err(end);
@@ -226,6 +226,7 @@ impl Handshake<'_> {
     fn join(
         &self,
         hello: &Hello,
+        welcome: &Welcome,
         peer: Result<Peer, wire::identity::IdentityError>,
     ) -> Result<(Arc<Session>, Arc<Link>), End> {
         let peer = peer.map_err(|error| {
@@ -244,6 +245,10 @@ impl Handshake<'_> {
         let session = core
             .sessions
             .open(hello.session, &peer, &hello.host, &core.clock)?;
+        // It has ended since its client was told that it goes on.
+        if welcome.session_known && !session.is_begun() {
+            return Err(Farewell::Ending.into());
+        }
         let link = Link::new(
             core.next_link(),
             self.peer,
@@ -444,6 +449,9 @@ impl Receiver {
                 Err(error) => return error.into(),
             };
             self.session.hear(self.core.clock.now());
+            if self.link.role == ConnectionRole::Main {
+                self.session.begin();
+            }
             self.link.count_received(self.reader.bytes_read());
             let outcome = match frame.kind {
                 FrameKind::Request => self.request(frame, &mut batch).await,
@@ -484,6 +492,10 @@ impl Receiver {
         let arrived = Instant::now();
         let bytes = frame.body.len() + frame.payload.len();
         let request = decode::<Request>(&frame.body).map_err(|_| Farewell::Protocol)?;
+        if let Request::RecallDone(recall) = request {
+            // What has taken all room may wait for this.
+            self.core.caching.obeyed(&self.session, recall);
+        }
         let permit = take(&self.core, self.link.requests.clone(), 1, batch).await?;
         let to = Destination::new(self.link.clone(), permit);
         if self.session.peer.kind == CredentialKind::Server && !is_for_servers(&request) {
@@ -598,7 +610,11 @@ impl Receiver {
             );
         };
         let reply = match request {
-            Request::Ping | Request::EndSession | Request::Warm { .. } => Reply::Done,
+            // What was obeyed is known already.
+            Request::Ping
+            | Request::EndSession
+            | Request::Warm { .. }
+            | Request::RecallDone(_) => Reply::Done,
             Request::LineChanged { is_longer } => {
                 if let Some(socket) = &self.bulk {
                     socket.restart(is_longer);
@@ -607,10 +623,6 @@ impl Receiver {
             }
             Request::ReturnLeases(ref handles) => {
                 self.core.caching.give_back(&self.session, handles);
-                Reply::Done
-            }
-            Request::RecallDone(recall) => {
-                self.core.caching.obeyed(&self.session, recall);
                 Reply::Done
             }
             Request::Admin(request) => {

@@ -56,6 +56,9 @@ pub(crate) struct Session {
     work: Mutex<Work>,
     /// Whether there is a connection for notices.
     has_main: AtomicBool,
+    /// Whether the client has heard that this is another session than it had: it has sent something
+    /// on a main connection, after its greeting.
+    is_begun: AtomicBool,
     /// The best lease that it was ever given, as noted on disk.
     noted: AtomicU8,
     /// Volumes that it has entered.
@@ -88,6 +91,16 @@ impl Session {
     /// Notes that the client lives.
     pub(crate) fn hear(&self, now: Time) {
         self.heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// The client has sent something on a main connection.
+    pub(crate) fn begin(&self) {
+        self.is_begun.store(true, Ordering::Release);
+    }
+
+    /// Whether the client goes on with it, and what it left there is its own.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.is_begun.load(Ordering::Acquire)
     }
 
     /// Notes that a change that the client asked for has been carried out.
@@ -344,9 +357,24 @@ impl Sessions {
         }
     }
 
-    /// Whether there is such a session; what a welcome tells.
+    /// Whether there is such a session.
     pub(crate) fn contains(&self, id: SessionId) -> bool {
         self.read().live.contains_key(&id)
+    }
+
+    /// Whether the client goes on with a session that it has begun; what a welcome tells. One that
+    /// has ended may have been made anew by a connection of its that came before its main one.
+    pub(crate) fn is_known(&self, id: SessionId) -> bool {
+        self.read().live.get(&id).is_some_and(|it| it.is_begun())
+    }
+
+    /// Nobody will come back under this key; whose it was, if somebody might have.
+    pub(crate) fn expect_no_longer(&self, key: SessionKey) -> Option<SessionId> {
+        let mut former = self.former();
+        let of_key = |(id, (own, _)): (&SessionId, &(SessionKey, Lease))| (*own == key).then_some(*id);
+        let id = former.iter().find_map(of_key)?;
+        former.remove(&id);
+        Some(id)
     }
 
     /// Finds or makes the session `id` for the bearer of a credential.
@@ -403,6 +431,7 @@ impl Sessions {
             ended_at: AtomicU64::new(0),
             work: Mutex::default(),
             has_main: AtomicBool::new(false),
+            is_begun: AtomicBool::new(false),
             noted: AtomicU8::new(noted as u8),
             volumes: Mutex::default(),
             requests: AtomicU64::new(0),

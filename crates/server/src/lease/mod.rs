@@ -323,7 +323,11 @@ impl Caching {
         if tokens.is_empty() {
             return;
         }
-        let mut told: Vec<SessionKey> = tokens.iter().map(|t| t.session).collect();
+        let mut told: Vec<SessionKey> = {
+            let recalls = &self.lock().recalls;
+            let unsent = tokens.iter().filter(|token| recalls.is_unsent(**token));
+            unsent.map(|token| token.session).collect()
+        };
         told.sort_unstable();
         told.dedup();
         for key in told {
@@ -415,7 +419,14 @@ impl Caching {
     /// Nobody is there: it is over, unless it may still come back from the run before.
     fn end_unless_awaited(&self, key: SessionKey) {
         let now = self.clock.now();
-        if !self.lock().former.is_awaited(key, now) {
+        if self.lock().former.is_awaited(key, now) {
+            return;
+        }
+        if let Some(id) = self.sessions.expect_no_longer(key) {
+            self.notes.remove(&[id], |id| !self.sessions.contains(id));
+        }
+        // Whoever has come back in this moment is found now, and nobody else comes.
+        if self.sessions.by_key(key).is_none() {
             self.end_session(key);
         }
     }

@@ -17,18 +17,28 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use wire::message::Lease;
 
 const SLOT_BYTES: usize = 32;
 /// Sessions, those that are ending, and those of the run before.
 const SLOTS_MAX: usize = 4 * SESSIONS_MAX;
+/// When noting is tried again after it was refused: each entry of a listing would try it.
+const REFUSED_TIME: Duration = Duration::from_secs(1);
 
 /// The file, and whose slots there are.
 pub(crate) struct Notes {
     /// None of one of several managers: who takes over lets the time pass in which anything is
     /// believed.
     file: Option<File>,
-    slots: Mutex<Vec<Option<SessionId>>>,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Default)]
+struct Slots {
+    owners: Vec<Option<SessionId>>,
+    /// Until when nothing is tried after the disk, or the room, has refused something.
+    refuses_until: Option<Instant>,
 }
 
 impl Notes {
@@ -59,7 +69,10 @@ impl Notes {
         let slots = found.iter().map(|slot| slot.map(|(id, _)| id)).collect();
         let notes = Self {
             file: Some(file),
-            slots: Mutex::new(slots),
+            slots: Mutex::new(Slots {
+                owners: slots,
+                refuses_until: None,
+            }),
         };
         Ok((notes, found.into_iter().flatten().collect()))
     }
@@ -81,22 +94,33 @@ impl Notes {
             return true;
         };
         let mut slots = self.lock();
-        let own = slots.iter().position(|slot| *slot == Some(session.id));
-        let free = || slots.iter().position(Option::is_none);
-        let place = own.or_else(free).unwrap_or(slots.len());
-        if place >= SLOTS_MAX {
+        let Slots {
+            owners,
+            refuses_until,
+        } = &mut *slots;
+        let now = Instant::now();
+        if refuses_until.is_some_and(|until| now < until) {
             return false;
         }
         // Another thread may have noted more.
         let lease = lease.max(session.noted());
-        if let Err(error) = write(file, place, session.id, lease) {
+        let own = owners.iter().position(|slot| *slot == Some(session.id));
+        let free = || owners.iter().position(Option::is_none);
+        let place = own.or_else(free).unwrap_or(owners.len());
+        let written = match place < SLOTS_MAX {
+            true => write(file, place, session.id, lease),
+            false => Err(io::ErrorKind::QuotaExceeded.into()),
+        };
+        if let Err(error) = written {
             tracing::warn!(%error, "sessions cannot be noted, and get no leases");
+            *refuses_until = Some(now + REFUSED_TIME);
             return false;
         }
-        if place == slots.len() {
-            slots.push(None);
+        *refuses_until = None;
+        if place == owners.len() {
+            owners.push(None);
         }
-        slots[place] = Some(session.id);
+        owners[place] = Some(session.id);
         session.set_noted(lease);
         true
     }
@@ -106,9 +130,9 @@ impl Notes {
         let Some(file) = &self.file else {
             return;
         };
-        let mut slots = self.lock();
+        let owners = &mut self.lock().owners;
         for id in ids {
-            let own = slots.iter().position(|slot| *slot == Some(*id));
+            let own = owners.iter().position(|slot| *slot == Some(*id));
             // Under the lock: whoever is back notes its leases before or after this.
             let Some(place) = own.filter(|_| is_over(*id)) else {
                 continue;
@@ -116,11 +140,11 @@ impl Notes {
             if let Err(error) = write(file, place, *id, Lease::None) {
                 tracing::warn!(%error, "the end of a session cannot be noted");
             }
-            slots[place] = None;
+            owners[place] = None;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Option<SessionId>>> {
+    fn lock(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -143,6 +143,13 @@ impl<C> Recalls<C> {
         outstanding.is_some_and(|outstanding| outstanding.batches.contains_key(&token.batch))
     }
 
+    /// Whether the batch is to be sent.
+    pub(super) fn is_unsent(&self, token: Token) -> bool {
+        let outstanding = self.sessions.get(&token.session);
+        let batch = outstanding.and_then(|outstanding| outstanding.batches.get(&token.batch));
+        batch.is_some_and(|batch| !batch.sent)
+    }
+
     /// Keeps `then` until all batches are obeyed; gives it back if they are.
     pub(super) fn wait(&mut self, tokens: &[Token], then: C) -> Option<C> {
         let mut tokens = tokens.to_vec();

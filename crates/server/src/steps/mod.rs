@@ -328,6 +328,9 @@ impl Execution {
                     break;
                 }
                 Stop::AfterRecalls(tokens) => {
+                    // Others' requests on this line, which may be what is waited for, have the room
+                    // meanwhile.
+                    self.reply_bytes = None;
                     let pool = core.pool.clone();
                     core.caching
                         .wait(&tokens, Box::new(move || pool.push_resumed(self)));
