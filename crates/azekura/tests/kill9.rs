@@ -2,10 +2,17 @@
 //! checked.
 //!
 //! The writers work on one mount and go on while the server dies and comes back. What they were
-//! acknowledged (`fsync` or `close` returned, a name was made or renamed and its directory synced)
-//! is noted, and must be found at the server itself after each round, byte for byte. An export is
-//! looked at while no server runs; the contents of a parallel volume are in a store, so it is
-//! looked at through a new mount as soon as there is a server again.
+//! acknowledged is noted, and must be found after each round, byte for byte:
+//!
+//! | acknowledged | found |
+//! |---|---|
+//! | `fsync` returned; a name was made, renamed or removed and its directory synced | at the server itself |
+//! | `close` returned, of what is not created ahead of the server for being small | likewise on an export: its server's kernel has it |
+//! | `close` returned, of small files | by another machine, when there is a server again |
+//!
+//! An export is looked at while no server runs; the contents of a parallel volume are in a store, so
+//! it is looked at through a new mount as soon as there is a server again, and what was only closed
+//! when all is written.
 //!
 //! `AZEKURA_KILL_ROUNDS` says how many rounds, `AZEKURA_KILL_SEED` from which seed; both are
 //! printed.
@@ -39,8 +46,20 @@ mod rounds {
     /// A server lives this long, at most.
     const LIFE_MILLIS_MAX: u64 = 400;
 
-    /// What was acknowledged: contents by path below the volume.
-    type Acknowledged = BTreeMap<PathBuf, Vec<u8>>;
+    /// Larger files are not answered ahead of the server.
+    const AHEAD_BYTES_MAX: usize = 64 << 10;
+
+    /// What must be found under a name.
+    #[derive(Clone)]
+    enum Wanted {
+        /// Contents, and maybe more behind them.
+        Contents(Vec<u8>),
+        Directory,
+        Nothing,
+    }
+
+    /// What was acknowledged, by path below the volume.
+    type Acknowledged = BTreeMap<PathBuf, Wanted>;
 
     fn bytes(random: &mut Random, len: u64) -> Vec<u8> {
         (0..len).map(|_| random.below(256) as u8).collect()
@@ -53,6 +72,8 @@ mod rounds {
         name: String,
         word: Arc<Word>,
         made: u64,
+        /// Files that were made and synced, and not removed.
+        synced: Vec<String>,
     }
 
     impl Writer {
@@ -68,9 +89,13 @@ mod rounds {
             file.write_all(&record)
                 .expect("the mount waits for its server");
             file.sync_all().expect("the mount waits for its server");
-            self.note(log, &record);
-            if self.random.below(4) == 0 {
-                self.make_file();
+            self.note_more(log, &record);
+            match self.random.below(6) {
+                0 => self.make_file(),
+                1 => self.close_file(),
+                2 => self.make_directory(),
+                3 => self.remove_file(),
+                _ => {}
             }
         }
 
@@ -95,19 +120,64 @@ mod rounds {
                 .sync_all()
                 .expect("the server comes back");
             fs::rename(&new, directory.join(&name)).expect("the mount waits for its server");
-            File::open(&directory)
+            self.sync_directory();
+            self.synced.push(name.clone());
+            let path = Path::new(&self.name).join(name);
+            self.word.synced().insert(path, Wanted::Contents(content));
+        }
+
+        fn sync_directory(&self) {
+            File::open(self.root.join(&self.name))
                 .expect("it is there")
                 .sync_all()
                 .expect("the server comes back");
-            self.note(Path::new(&self.name).join(name), &content);
         }
 
-        fn note(&self, path: PathBuf, more: &[u8]) {
-            self.word
-                .acknowledged()
-                .entry(path)
-                .or_default()
-                .extend_from_slice(more);
+        /// Makes a file, and relies on its close.
+        fn close_file(&mut self) {
+            self.made += 1;
+            let len = [1 + self.random.below(3_000), 200_000][self.made as usize % 2];
+            let content = bytes(&mut self.random, len);
+            let path = Path::new(&self.name).join(format!("closed-{}", self.made));
+            let mut file = File::create(self.root.join(&path)).expect("the mount waits");
+            file.write_all(&content).expect("the mount waits");
+            nix::unistd::close(file).expect("the mount waits for its server");
+            let is_there = content.len() > AHEAD_BYTES_MAX;
+            let mut closed = match is_there {
+                true => self.word.closed(),
+                false => self.word.closed_ahead(),
+            };
+            closed.insert(path, Wanted::Contents(content));
+        }
+
+        fn make_directory(&mut self) {
+            self.made += 1;
+            let path = Path::new(&self.name).join(format!("directory-{}", self.made));
+            fs::create_dir(self.root.join(&path)).expect("the mount waits for its server");
+            self.sync_directory();
+            self.word.synced().insert(path, Wanted::Directory);
+        }
+
+        /// Removes a file of before.
+        fn remove_file(&mut self) {
+            let Some(name) = self.synced.pop() else {
+                return;
+            };
+            let path = Path::new(&self.name).join(name);
+            // Until it is known to be gone, it may be there or not.
+            self.word.synced().remove(&path);
+            fs::remove_file(self.root.join(&path)).expect("the mount waits for its server");
+            self.sync_directory();
+            self.word.synced().insert(path, Wanted::Nothing);
+        }
+
+        fn note_more(&self, path: PathBuf, more: &[u8]) {
+            let mut synced = self.word.synced();
+            let known = synced.entry(path);
+            match known.or_insert_with(|| Wanted::Contents(Vec::new())) {
+                Wanted::Contents(known) => known.extend_from_slice(more),
+                Wanted::Directory | Wanted::Nothing => unreachable!("it is a log"),
+            }
         }
     }
 
@@ -115,6 +185,19 @@ mod rounds {
     /// have arrived.
     fn check(export: &Path, acknowledged: &Acknowledged) {
         for (path, wanted) in acknowledged {
+            let wanted = match wanted {
+                Wanted::Contents(wanted) => wanted,
+                Wanted::Directory => {
+                    let is_there = export.join(path).is_dir();
+                    assert!(is_there, "{} was acknowledged", path.display());
+                    continue;
+                }
+                Wanted::Nothing => {
+                    let is_there = export.join(path).exists();
+                    assert!(!is_there, "{} was removed", path.display());
+                    continue;
+                }
+            };
             let found = fs::read(export.join(path))
                 .unwrap_or_else(|error| panic!("{} was acknowledged: {error}", path.display()));
             let same = found.iter().zip(wanted).take_while(|(a, b)| a == b).count();
@@ -146,43 +229,53 @@ mod rounds {
         }
 
         /// Checks, and leaves a server that was just killed started again.
-        fn check_and_start(&self, scene: &mut Scene, acknowledged: &Acknowledged) {
+        fn check_and_start(&self, scene: &mut Scene, word: &Word) {
+            let (synced, closed) = (word.synced().clone(), word.closed().clone());
+            let ahead = word.closed_ahead().clone();
             match self {
                 Self::Export => {
-                    check(&scene.path("export"), acknowledged);
+                    check(&scene.path("export"), &synced);
+                    check(&scene.path("export"), &closed);
                     scene.start();
+                    self.check_elsewhere(scene, &[&ahead]);
                 }
                 Self::Parallel => {
                     scene.start();
-                    self.check(scene, acknowledged);
+                    self.check_elsewhere(scene, &[&synced]);
                 }
             }
         }
 
-        fn check(&self, scene: &mut Scene, acknowledged: &Acknowledged) {
-            match self {
-                Self::Export => check(&scene.path("export"), acknowledged),
-                Self::Parallel => {
-                    let other = self.mount(scene, "other");
-                    check(&other, acknowledged);
-                    scene.umount(&other);
-                }
-            }
+        /// Checks through a mount that has cached nothing.
+        fn check_elsewhere(&self, scene: &mut Scene, all: &[&Acknowledged]) {
+            let other = self.mount(scene, "other");
+            all.iter().for_each(|it| check(&other, it));
+            scene.umount(&other);
         }
     }
 
     /// What writers and their test say to each other.
     #[derive(Default)]
     struct Word {
-        acknowledged: Mutex<Acknowledged>,
+        synced: Mutex<Acknowledged>,
+        closed: Mutex<Acknowledged>,
+        closed_ahead: Mutex<Acknowledged>,
         /// Nothing more is begun while this is set: what is written already is looked at.
         pause: AtomicBool,
         stop: AtomicBool,
     }
 
     impl Word {
-        fn acknowledged(&self) -> MutexGuard<'_, Acknowledged> {
-            self.acknowledged.lock().expect("no writer panics here")
+        fn synced(&self) -> MutexGuard<'_, Acknowledged> {
+            self.synced.lock().expect("no writer panics here")
+        }
+
+        fn closed(&self) -> MutexGuard<'_, Acknowledged> {
+            self.closed.lock().expect("no writer panics here")
+        }
+
+        fn closed_ahead(&self) -> MutexGuard<'_, Acknowledged> {
+            self.closed_ahead.lock().expect("no writer panics here")
         }
     }
 
@@ -196,6 +289,7 @@ mod rounds {
                 name,
                 word: Arc::clone(word),
                 made: 0,
+                synced: Vec::new(),
             };
             std::thread::spawn(move || {
                 while !writer.word.stop.load(Ordering::Relaxed) {
@@ -225,23 +319,30 @@ mod rounds {
             assert!(!failed, "a writer failed before round {round}");
             scene.kill();
             word.pause.store(true, Ordering::Relaxed);
-            let now = word.acknowledged().clone();
-            seen.check_and_start(&mut scene, &now);
+            seen.check_and_start(&mut scene, &word);
             word.pause.store(false, Ordering::Relaxed);
         }
         word.stop.store(true, Ordering::Relaxed);
         for writer in writers {
             writer.join().unwrap();
         }
-        let all = word.acknowledged().clone();
-        let bytes: usize = all.values().map(Vec::len).sum();
+        let all = [word.synced(), word.closed(), word.closed_ahead()].map(|it| it.clone());
+        let contents = all.iter().flat_map(BTreeMap::values).map(|wanted| match wanted {
+            Wanted::Contents(contents) => contents.len(),
+            Wanted::Directory | Wanted::Nothing => 0,
+        });
+        let bytes: usize = contents.sum();
+        let counts = all.each_ref().map(BTreeMap::len);
         assert!(bytes > 0, "nothing was acknowledged");
-        check(&mount, &all);
+        all.iter().for_each(|it| check(&mount, it));
         scene.umount(&mount);
-        seen.check(&mut scene, &all);
+        seen.check_elsewhere(&mut scene, &all.each_ref());
+        if matches!(seen, Seen::Export) {
+            all.iter().for_each(|it| check(&scene.path("export"), it));
+        }
         println!(
-            "kill9: {} files, {bytes} acknowledged bytes, none lost",
-            all.len()
+            "kill9: {counts:?} names synced, closed, and closed ahead, {bytes} acknowledged bytes, \
+             none lost"
         );
     }
 

@@ -414,11 +414,24 @@ fn plain_connections_work_where_the_server_allows_them() {
     if let Some(why) = obstacle() {
         return println!("{why}");
     }
-    let scene = Scene::new();
-    fails(
-        &scene.azekura(&["ls", &scene.volume(), "--plain", "--timeout", "5s"]),
-        "AZ0107",
-    );
+    let mut scene = Scene::new();
+    let plain = ["ls", &scene.volume(), "--plain", "--timeout", "5s"];
+    fails(&scene.azekura(&plain), "AZ0107");
+    scene.end(rustix::process::Signal::TERM);
+    scene.start_with(&["--plain"]);
+    let said = scene.log();
+    assert!(!said.contains("without TLS"), "not on loopback: {said}");
+    fs::write(scene.path("export/file"), "contents").unwrap();
+    let listed = scene.azekura(&["ls", &scene.volume(), "--plain"]);
+    assert!(listed.stdout.contains("file"), "{listed:?}");
+    let mount = scene.mount("mnt", &["--plain"]);
+    assert_eq!(fs::read(mount.join("file")).unwrap(), b"contents");
+    fs::write(mount.join("other"), vec![7; 3_000_000]).unwrap();
+    let found = fs::read(scene.path("export/other")).unwrap();
+    assert!(found == vec![7; 3_000_000]);
+    scene.umount(&mount);
+    // Who does not ask for it is still encrypted.
+    scene.azekura(&["ls", &scene.volume()]).ok();
 }
 
 #[test]

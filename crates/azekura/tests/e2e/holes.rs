@@ -1,4 +1,5 @@
-//! Holes and space of files on a parallel volume over two stores, beside ext4.
+//! Holes and space of files: on a parallel volume over two stores, beside ext4; on an export, which
+//! has those of its file system.
 
 use crate::common::{Run, Scene, obstacle, run, text};
 use crate::random::{Random, seed};
@@ -174,6 +175,78 @@ fn whatever_is_written_is_data() {
         }
     }
     assert!(fs::read(place.far.join("f")).unwrap() == expected);
+}
+
+fn zero(file: &File, offset: u64, len: u64, keep_size: bool) -> io::Result<()> {
+    let mut flags = FallocateFlags::ZERO_RANGE;
+    flags.set(FallocateFlags::KEEP_SIZE, keep_size);
+    Ok(fallocate(file, flags, offset, len)?)
+}
+
+/// What is done on the mount of an export, with much of it unwritten most of the time, against an
+/// array of bytes; and the holes are those of the exported file.
+#[test]
+fn zeros_holes_and_lengths_on_an_export_are_those_of_its_file() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    const LEN: u64 = 2 * MIB;
+    let mut scene = Scene::new();
+    let mounts = ["near", "far"].map(|name| scene.mount(name, &["--timeout", "60s"]));
+    let path = mounts[0].join("f");
+    let file = open(&path);
+    let mut random = Random(seed("AZEKURA_HOLES_SEED"));
+    let mut expected: Vec<u8> = Vec::new();
+    for round in 0..400_u32 {
+        let offset = random.below(LEN);
+        let len = 1 + random.below([100, 9_000, 300_000][round as usize % 3]);
+        let (from, to) = (offset as usize, (offset + len) as usize);
+        let cleared = |expected: &mut Vec<u8>| {
+            let end = to.min(expected.len());
+            expected[from.min(end)..end].fill(0);
+        };
+        match random.below(7) {
+            0 | 1 => {
+                let byte = (round % 255) as u8 + 1;
+                file.write_all_at(&vec![byte; len as usize], offset).unwrap();
+                expected.resize(expected.len().max(to), 0);
+                expected[from..to].fill(byte);
+            }
+            2 => {
+                punch(&file, offset, len).unwrap();
+                cleared(&mut expected);
+            }
+            3 => {
+                zero(&file, offset, len, true).unwrap();
+                cleared(&mut expected);
+            }
+            4 => {
+                zero(&file, offset, len, false).unwrap();
+                expected.resize(expected.len().max(to), 0);
+                cleared(&mut expected);
+            }
+            5 => {
+                file.set_len(offset).unwrap();
+                expected.resize(from, 0);
+            }
+            _ => {
+                fallocate(&file, FallocateFlags::empty(), offset, len).unwrap();
+                expected.resize(expected.len().max(to), 0);
+            }
+        }
+        assert_eq!(file.metadata().unwrap().len(), expected.len() as u64);
+        if round % 10 == 0 {
+            assert!(fs::read(&path).unwrap() == expected, "round {round}");
+            file.sync_all().unwrap();
+            let local = scene.path("export/f");
+            assert!(fs::read(&local).unwrap() == expected, "round {round}");
+            assert_eq!(data(&path), data(&local), "round {round}");
+        }
+    }
+    drop(file);
+    assert!(fs::read(mounts[1].join("f")).unwrap() == expected);
+    let beyond = seek(&open(&path), SeekFrom::Data(expected.len() as u64));
+    assert_eq!(beyond, Err(rustix::io::Errno::NXIO));
 }
 
 /// Writes until there is no space; how much was written.

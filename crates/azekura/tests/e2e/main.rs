@@ -13,6 +13,9 @@
 //! | `disk` | a file system that can lose power |
 //! | `disks` | images published, served, attached, changed and committed |
 //! | `errors` | what is heard of lost writes |
+//! | `far` | a line that counts round trips |
+//! | `fetched` | what is fetched before it is asked for |
+//! | `locks` | locks on parts of files |
 //! | `sessions` | how sessions begin and end |
 //! | `rights` | who may do what on a mount |
 //! | `acl` | rich ACLs |
@@ -64,6 +67,10 @@ mod errors;
 #[cfg(test)]
 mod etcd;
 #[cfg(test)]
+mod far;
+#[cfg(test)]
+mod fetched;
+#[cfg(test)]
 mod holes;
 #[cfg(test)]
 mod kept;
@@ -71,6 +78,8 @@ mod kept;
 mod launched;
 #[cfg(test)]
 mod line;
+#[cfg(test)]
+mod locks;
 #[cfg(test)]
 mod managers;
 #[cfg(test)]

@@ -491,7 +491,10 @@ fn a_dead_server_ends_no_program_and_no_umount_in_a_hang() {
         "{:?}",
         begun.elapsed()
     );
-    if !refused.status.success() {
+    if refused.status.success() {
+        // Nothing was left to write: then it is there.
+        same(&fs::read(scene.path("export/unsafe")).unwrap(), &bytes(300_000, 10));
+    } else {
         fails(&refused, "AZ0506");
         assert!(
             refused.stderr.contains("KiB"),
@@ -509,6 +512,70 @@ fn a_dead_server_ends_no_program_and_no_umount_in_a_hang() {
         );
     }
     assert!(!is_mounted(&mount));
+}
+
+#[test]
+fn umount_waits_for_what_is_unwritten_and_says_how_much_it_is() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &["--timeout", "2s"]);
+    let contents = bytes(3 << 20, 11);
+    let mut file = File::create(mount.join("file")).unwrap();
+    file.sync_all().unwrap();
+    scene.signal(rustix::process::Signal::STOP);
+    file.write_all(&contents).unwrap();
+    // The close waits for the server, and fails; what was written stays.
+    drop(file);
+    let refused = scene.azekura(&["umount", text(&mount), "--timeout", "2s"]);
+    fails(&refused, "AZ0506");
+    assert!(refused.stderr.contains("3 MiB"), "{}", refused.stderr);
+    assert!(is_mounted(&mount));
+    let mut waiting = scene.command();
+    waiting.args(["umount", text(&mount), "--timeout", "60s"]);
+    let mut waiting = waiting.stderr(std::process::Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(waiting.try_wait().unwrap().is_none(), "the server is silent");
+    scene.signal(rustix::process::Signal::CONT);
+    assert!(waiting.wait().unwrap().success());
+    assert!(!is_mounted(&mount));
+    same(&fs::read(scene.path("export/file")).unwrap(), &contents);
+}
+
+#[test]
+fn the_figures_of_the_file_system_are_those_of_the_export() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let disk = scene.path("disk");
+    fs::create_dir(&disk).unwrap();
+    let tmpfs = ["-t", "tmpfs", "-o", "size=8m,nr_inodes=1k", "tmpfs", text(&disk)];
+    run(Command::new("mount").args(tmpfs)).ok();
+    let volume = format!("{}/small", scene.address());
+    scene
+        .azekura(&["volume", "create", &volume, "--export", text(&disk)])
+        .ok();
+    let mount = scene.mount_volume(&volume, "mnt", &[]);
+    let figures = |path: &Path| {
+        let found = rustix::fs::statvfs(path).unwrap();
+        let bytes = |blocks: u64| blocks * found.f_frsize;
+        let space = [found.f_blocks, found.f_bfree, found.f_bavail].map(bytes);
+        (space, found.f_files, found.f_ffree)
+    };
+    assert_eq!(figures(&mount), figures(&disk));
+    fs::write(mount.join("file"), bytes(5 << 20, 1)).unwrap();
+    scene.azekura(&["sync", text(&mount)]).ok();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while figures(&mount) != figures(&disk) {
+        assert!(Instant::now() < deadline, "{:?} {:?}", figures(&mount), figures(&disk));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let left = figures(&mount).0[1];
+    assert!(left <= 3 << 20, "{left}");
+    scene.umount(&mount);
+    run(Command::new("umount").args(["-l", text(&disk)])).ok();
 }
 
 #[test]

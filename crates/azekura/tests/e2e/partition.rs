@@ -4,6 +4,7 @@
 use crate::common::{Scene, obstacle, run, text};
 use crate::servers::{Disks, pattern, servers, until};
 use rustix::io::Errno;
+use rustix::process::Signal;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -11,7 +12,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
 
@@ -126,6 +127,58 @@ fn reserve(scene: &Scene, volume: &str) -> (std::path::PathBuf, usize) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let made: Value = serde_json::from_str(&made).unwrap();
     (path, made["tickets"].as_array().unwrap().len())
+}
+
+/// A line that is silent both ways, and says nothing of it.
+#[test]
+fn a_mount_outlives_a_line_that_is_lost_and_its_programs_are_told_in_time() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    const TIMEOUT: Duration = Duration::from_secs(4);
+    let _home = Home;
+    let there = Machine::new(4, "server");
+    let user = Machine::new(5, "user");
+    there.connect(&user);
+    there.enter();
+    let mut scene = Scene::with_store_at("64MiB", &format!("{}:7700", there.address));
+    scene.end(Signal::TERM);
+    scene.start_with(&["--plain"]);
+    let said = scene.log();
+    assert!(said.contains("without TLS can be read"), "{said}");
+    for name in ["known", "new", "later"] {
+        fs::write(scene.path("export").join(name), pattern(3, 2 * MIB)).unwrap();
+    }
+    user.enter();
+    let mount = scene.mount("mount", &["--timeout", "4s", "--plain"]);
+    assert!(fs::read(mount.join("known")).unwrap() == pattern(3, 2 * MIB));
+    let mut written = File::create(mount.join("written")).unwrap();
+    written.write_all(&pattern(4, MIB)).unwrap();
+    written.sync_all().unwrap();
+
+    there.set(&user, "down");
+    written.write_all(&pattern(5, MIB)).unwrap();
+    let timed = |what: &str, call: &mut dyn FnMut() -> std::io::Result<()>| {
+        let begun = Instant::now();
+        let error = call().expect_err(what);
+        let time = begun.elapsed();
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::TIMEDOUT), "{what}");
+        assert!(time < TIMEOUT + Duration::from_secs(6), "{what}: {time:?}");
+    };
+    timed("read", &mut || fs::read(mount.join("new")).map(drop));
+    timed("fsync", &mut || written.sync_all());
+    timed("mkdir", &mut || fs::create_dir(mount.join("made")));
+    timed("list", &mut || fs::read_dir(&mount).and_then(|mut all| all.try_for_each(|it| it.map(drop))));
+
+    there.set(&user, "up");
+    user.set(&there, "up");
+    until("the line is back", || fs::read(mount.join("new")).is_ok());
+    assert!(fs::read(mount.join("later")).unwrap() == pattern(3, 2 * MIB));
+    written.sync_all().unwrap();
+    drop(written);
+    let found = fs::read(scene.path("export/written")).unwrap();
+    assert!(found == [pattern(4, MIB), pattern(5, MIB)].concat());
+    scene.umount(&mount);
 }
 
 #[test]

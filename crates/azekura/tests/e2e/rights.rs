@@ -127,6 +127,62 @@ fn nobody_gets_what_was_cached_for_another() {
     assert!(hits > Some(0.1), "nothing was answered from here: {hits:?}");
 }
 
+/// Makes files, directories and links in directories with and without a group of their own, and
+/// says what they are.
+const MAKE: &str = r#"
+umask 027
+for dir in own shared; do
+    cd $dir
+    perl -MFcntl -e '
+        sub make { sysopen(my $file, $_[0], O_CREAT | O_WRONLY | O_EXCL, $_[1]) or die "$_[0] $!" }
+        make("plain", 0666); make("suid", 04777); make("sgid", 02777); make("both", 06755);
+        mkdir("sub", 0777) or die $!; make("sub/in", 02775); symlink("plain", "link") or die $!'
+    stat -c '%n %A %u %g' plain suid sgid both sub sub/in link
+    cd ..
+done
+"#;
+
+/// What is created ahead of the server gets its owner, group and mode here; it must be what the
+/// server's file system gives.
+#[test]
+fn what_is_created_ahead_belongs_to_whom_it_belongs_on_the_server() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    let local = scene.path("local");
+    for top in [&scene.path("export"), &local] {
+        fs::create_dir_all(top).unwrap();
+        set_mode(top, 0o755);
+        for user in ["own", "member", "other"] {
+            fs::create_dir(top.join(user)).unwrap();
+            set_mode(&top.join(user), 0o777);
+            for (name, mode) in [("own", 0o777), ("shared", 0o2777)] {
+                let directory = top.join(user).join(name);
+                fs::create_dir(&directory).unwrap();
+                chown(&directory, None, Some(GROUP)).unwrap();
+                set_mode(&directory, mode);
+            }
+        }
+    }
+    let mount = scene.mount("mnt", &["--allow-other"]);
+    for (name, uid, group) in [("own", 0, None), ("member", USER, Some(GROUP)), ("other", USER, None)] {
+        let make = |top: &Path| run(&mut shell(uid, group, &top.join(name), MAKE)).ok();
+        let expected = make(&local);
+        assert_eq!(expected.lines().count(), 14, "{expected}");
+        assert_eq!(make(&mount), expected, "{name}, before the server has it");
+        scene.azekura(&["sync", text(&mount)]).ok();
+        let look = MAKE.lines().filter(|line| !line.contains("make") && !line.contains("perl"));
+        let look = look.filter(|line| !line.contains("mkdir")).collect::<Vec<_>>().join("\n");
+        for top in [&mount, &scene.path("export")] {
+            let seen = run(&mut shell(0, None, &top.join(name), &look)).ok();
+            assert_eq!(seen, expected, "{name}, at {}", top.display());
+        }
+    }
+    let ahead = crate::checks::figures(&mount)["created_ahead"].as_u64();
+    assert!(ahead > Some(20), "created ahead: {ahead:?}");
+}
+
 /// A program that says whose rights it has, and a device, on the export.
 fn make_special(export: &Path) {
     let program = export.join("whoami");

@@ -2,15 +2,14 @@
 
 use crate::checks::{fails, json};
 use crate::common::{Scene, VOLUME, obstacle, text};
+use crate::far::{Far, log_in};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Sessions that the server has, but for that of the command which asks.
@@ -95,82 +94,6 @@ fn an_interrupted_copy_says_goodbye() {
         no_session_left(&scene);
         fs::remove_dir_all(begun).unwrap();
     }
-}
-
-/// An alert of TLS 1.3, encrypted.
-const TLS_END_BYTES: usize = 24;
-
-/// A line of 40 ms each way in front of a server.
-struct Far {
-    address: String,
-    /// How often the client has spoken after having listened: round trips that it waited for.
-    turns: Arc<AtomicUsize>,
-    lines: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Far {
-    fn new(server: String) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let this = Self {
-            address: listener.local_addr().unwrap().to_string(),
-            turns: Arc::default(),
-            lines: Arc::default(),
-        };
-        let (turns, lines) = (this.turns.clone(), this.lines.clone());
-        std::thread::spawn(move || {
-            for near in listener.incoming() {
-                let (near, far) = (near.unwrap(), TcpStream::connect(&server).unwrap());
-                lines.lock().unwrap().push(near.try_clone().unwrap());
-                join(near, far, turns.clone());
-            }
-        });
-        this
-    }
-
-    /// Breaks all connections.
-    fn cut(&self) {
-        for line in self.lines.lock().unwrap().drain(..) {
-            // Some have ended by themselves.
-            let _ = line.shutdown(Shutdown::Both);
-        }
-    }
-}
-
-fn join(near: TcpStream, far: TcpStream, turns: Arc<AtomicUsize>) {
-    let listened = Arc::new(AtomicBool::new(true));
-    let (near2, far2) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-    let spoke = listened.clone();
-    let up = move |bytes| {
-        // The end of the encryption is no request, and not always sent.
-        if bytes > TLS_END_BYTES && spoke.swap(false, Ordering::SeqCst) {
-            turns.fetch_add(1, Ordering::SeqCst);
-        }
-    };
-    std::thread::spawn(move || carry(near, far, up, || {}));
-    let hears = move || listened.store(true, Ordering::SeqCst);
-    std::thread::spawn(move || carry(far2, near2, |_| {}, hears));
-}
-
-fn carry(mut from: TcpStream, mut to: TcpStream, read: impl Fn(usize), writes: impl Fn()) {
-    let mut buffer = [0; 65536];
-    while let Ok(bytes @ 1..) = from.read(&mut buffer) {
-        read(bytes);
-        std::thread::sleep(Duration::from_millis(40));
-        // Before: the answer to what is written may come at once.
-        writes();
-        if to.write_all(&buffer[..bytes]).is_err() {
-            break;
-        }
-    }
-    let _ = to.shutdown(Shutdown::Write);
-}
-
-/// A credential for another way to the scene's server.
-fn log_in(scene: &Scene, address: &str) {
-    let create = ["join", "create", scene.address(), "--json"];
-    let join: serde_json::Value = serde_json::from_str(&scene.azekura(&create).ok()).unwrap();
-    let string = join["join_string"].as_str().unwrap();
-    scene.azekura(&["login", address, string]).ok();
 }
 
 #[test]

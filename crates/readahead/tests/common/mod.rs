@@ -10,6 +10,8 @@
     reason = "each test binary uses its part of the model; a panic is a failed test"
 )]
 
+pub(crate) mod near;
+
 use base::{Extent, ExtentSet, Rate, Time};
 use readahead::{FileStreams, Line, LinkEstimator, Sent, Tally};
 use std::cmp::Reverse;

@@ -547,3 +547,26 @@ async fn when_the_goodbye_is_answered_nothing_changes_any_more() {
     assert_eq!(made(), then);
     assert!(then < 64 * 32, "the end came in the middle");
 }
+
+/// A session that has ended is made anew by whichever of its client's connections comes first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_a_bulk_connection_has_begun_is_none_that_goes_on() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let session = new_session();
+    let connect = |role, mode| world.client_as(&world.admin, session, role, mode);
+    let bulk = connect(ConnectionRole::Bulk, Mode::Tls).await;
+    assert!(!bulk.welcome.session_known);
+    for mode in [Mode::Tls, Mode::Plain] {
+        // Its client never hears the welcome, or hears it and says nothing.
+        drop(connect(ConnectionRole::Main, mode).await);
+    }
+    let mut main = connect(ConnectionRole::Main, Mode::Tls).await;
+    assert!(!main.welcome.session_known);
+    main.attach().await;
+    drop(main);
+    let again = connect(ConnectionRole::Main, Mode::Tls).await;
+    assert!(again.welcome.session_known);
+}

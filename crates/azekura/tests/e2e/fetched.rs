@@ -1,0 +1,198 @@
+//! What is fetched before it is asked for: by hints, beside what is read, and over a line that is
+//! known from before.
+
+use crate::checks::figures;
+use crate::common::{Scene, VOLUME, obstacle, text};
+use crate::far::{Far, log_in};
+use rustix::fs::XattrFlags;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Bytes of which each page knows its place.
+fn contents(bytes: u64) -> Vec<u8> {
+    let page = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
+    (0..bytes / 8).flat_map(|word| page(word / 512)).collect()
+}
+
+fn hint(file: &Path, name: &str, value: &str) -> rustix::io::Result<()> {
+    rustix::fs::setxattr(file, name, value.as_bytes(), XattrFlags::empty())
+}
+
+fn number(mount: &Path, name: &str) -> u64 {
+    figures(mount)[name].as_u64().unwrap()
+}
+
+#[test]
+fn what_a_program_says_that_it_will_read_is_there_before_it_reads() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let whole = contents(64 * MIB);
+    fs::write(scene.path("export/file"), &whole).unwrap();
+    let mount = scene.mount("mnt", &[]);
+    let path = mount.join("file");
+    let wanted = [(40 * MIB, MIB), (3 * MIB, 512 * KIB), (55 * MIB, 300 * KIB)];
+    let words = wanted.map(|(offset, len)| format!("{offset}+{len}"));
+    hint(&path, "user.azekura.will_read", &words.join(" ")).unwrap();
+    let all: u64 = wanted.iter().map(|(_, len)| len).sum();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while number(&mount, "buffered_bytes") < all {
+        assert!(Instant::now() < deadline, "{}", figures(&mount));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(number(&mount, "read_bytes"), 0, "nobody has read yet");
+    let received = number(&mount, "bytes_received");
+    let file = File::open(&path).unwrap();
+    for (offset, len) in wanted {
+        // Last first: what follows is not fetched for a reader that goes backwards.
+        for at in (offset..offset + len).step_by(64 * KIB as usize).collect::<Vec<_>>() {
+            let len = (64 * KIB).min(offset + len - at);
+            let mut found = vec![0; len as usize];
+            file.read_exact_at(&mut found, at).unwrap();
+            assert!(found == whole[at as usize..(at + len) as usize], "at {at}");
+        }
+    }
+    let figures = figures(&mount);
+    assert!(figures["hit_rate"].as_f64() > Some(0.95), "{figures}");
+    let more = figures["bytes_received"].as_u64().unwrap() - received;
+    assert!(more < 32 * MIB, "{more} bytes, though all of it was there");
+    for bad in ["", "x", "1+", "5"] {
+        let refused = hint(&path, "user.azekura.will_read", bad);
+        assert_eq!(refused, Err(rustix::io::Errno::INVAL), "{bad:?}");
+    }
+}
+
+#[test]
+fn who_says_that_he_reads_at_random_gets_nothing_else() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let whole = contents(16 * MIB);
+    for name in ["random", "normal"] {
+        fs::write(scene.path("export").join(name), &whole).unwrap();
+    }
+    let mount = scene.mount("mnt", &[]);
+    let read = |name: &str| {
+        let file = File::open(mount.join(name)).unwrap();
+        let before = number(&mount, "bytes_received");
+        let mut found = vec![0; 4 * MIB as usize];
+        file.read_exact_at(&mut found, 0).unwrap();
+        assert!(found == whole[..found.len()]);
+        // What was asked for beyond it arrives.
+        std::thread::sleep(Duration::from_millis(300));
+        number(&mount, "bytes_received") - before
+    };
+    hint(&mount.join("random"), "user.azekura.advise", "random").unwrap();
+    let [random, normal] = ["random", "normal"].map(read);
+    // The kernel itself reads on by less than 256 KiB.
+    assert!(random < 4 * MIB + 512 * KIB, "{random}");
+    assert!(normal > random + MIB, "{normal} and {random}");
+    let refused = hint(&mount.join("normal"), "user.azekura.advise", "quickly");
+    assert_eq!(refused, Err(rustix::io::Errno::INVAL));
+}
+
+/// A mount whose requests take 80 ms to be answered.
+fn far_mount(scene: &mut Scene) -> (Far, std::path::PathBuf) {
+    let far = Far::new(scene.address().to_owned());
+    log_in(scene, &far.address);
+    let volume = format!("{}/{VOLUME}", far.address);
+    let mount = scene.mount_volume(&volume, "mnt", &["--timeout", "60s"]);
+    (far, mount)
+}
+
+#[test]
+fn small_files_that_are_read_in_order_come_many_at_a_time() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    const FILES: usize = 300;
+    let mut scene = Scene::new();
+    let local = scene.path("export/d");
+    fs::create_dir(&local).unwrap();
+    let content = |number: usize| format!("{number} ").repeat(1000);
+    for number in 0..FILES {
+        fs::write(local.join(format!("{number:04}")), content(number)).unwrap();
+    }
+    let (far, mount) = far_mount(&mut scene);
+    far.turns.store(0, Ordering::SeqCst);
+    let mut names: Vec<_> = fs::read_dir(mount.join("d"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    names.sort();
+    for (number, name) in names.iter().enumerate() {
+        let found = fs::read(mount.join("d").join(name)).unwrap();
+        assert!(found == content(number).as_bytes(), "{number}");
+    }
+    let turns = far.turns.load(Ordering::SeqCst);
+    assert!(turns < FILES / 4, "{turns} round trips for {FILES} files");
+}
+
+#[test]
+fn directories_beside_those_that_are_listed_come_along() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    const DIRECTORIES: usize = 60;
+    let mut scene = Scene::new();
+    for number in 0..DIRECTORIES {
+        let directory = scene.path("export").join(format!("{number:02}"));
+        fs::create_dir(&directory).unwrap();
+        for name in ["a", "b", "c"] {
+            fs::write(directory.join(name), name).unwrap();
+        }
+    }
+    let (far, mount) = far_mount(&mut scene);
+    far.turns.store(0, Ordering::SeqCst);
+    let mut files = 0;
+    for number in 0..DIRECTORIES {
+        for entry in fs::read_dir(mount.join(format!("{number:02}"))).unwrap() {
+            files += entry.unwrap().metadata().unwrap().len();
+        }
+    }
+    assert_eq!(files, 3 * DIRECTORIES as u64);
+    let turns = far.turns.load(Ordering::SeqCst);
+    assert!(
+        turns < DIRECTORIES / 2,
+        "{turns} round trips for {DIRECTORIES} directories"
+    );
+}
+
+#[test]
+fn the_next_mount_knows_the_line() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    fs::write(scene.path("export/file"), contents(24 * MIB)).unwrap();
+    let (far, mount) = far_mount(&mut scene);
+    let first = number(&mount, "window_bytes");
+    fs::read(mount.join("file")).unwrap();
+    let measured = number(&mount, "window_bytes");
+    scene.umount(&mount);
+    let lines: Vec<_> = fs::read_dir(scene.path("config/state/lines"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let volume = format!("{}/{VOLUME}", far.address);
+    let mount = scene.mount_volume(&volume, "mnt", &[]);
+    let second = number(&mount, "window_bytes");
+    assert!(
+        second != first && second.abs_diff(measured) < measured / 2,
+        "{first} at first, {measured} measured, then {second}"
+    );
+    // What is written there by somebody else is no line, and does no harm.
+    scene.umount(&mount);
+    fs::write(&lines[0], "{").unwrap();
+    let mount = scene.mount_volume(&volume, "mnt", &[]);
+    assert_eq!(number(&mount, "window_bytes"), first, "{}", text(&lines[0]));
+}

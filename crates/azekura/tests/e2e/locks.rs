@@ -1,0 +1,132 @@
+//! Locks on parts of files, between two machines and between the opens of one.
+
+use crate::common::{Scene, obstacle};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+fn open(path: &Path) -> File {
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+/// A lock of this kind on bytes `from..to`.
+fn range(kind: libc::c_int, from: i64, to: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: from,
+        l_len: to - from,
+        l_pid: 0,
+    }
+}
+
+fn set(file: &File, kind: libc::c_int, (from, to): (i64, i64)) -> Result<(), Errno> {
+    fcntl(file, FcntlArg::F_SETLK(&range(kind, from, to))).map(drop)
+}
+
+fn set_of_open(file: &File, kind: libc::c_int, (from, to): (i64, i64)) -> Result<(), Errno> {
+    fcntl(file, FcntlArg::F_OFD_SETLK(&range(kind, from, to))).map(drop)
+}
+
+struct Two {
+    scene: Scene,
+    mounts: [PathBuf; 2],
+}
+
+fn two() -> Option<Two> {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return None;
+    }
+    let mut scene = Scene::new();
+    let mounts = ["near", "far"].map(|name| scene.mount(name, &["--timeout", "60s"]));
+    for name in ["a", "b"] {
+        fs::write(mounts[0].join(name), "contents").unwrap();
+    }
+    Some(Two { scene, mounts })
+}
+
+const READ: libc::c_int = libc::F_RDLCK;
+const WRITE: libc::c_int = libc::F_WRLCK;
+const FREE: libc::c_int = libc::F_UNLCK;
+const REFUSED: Result<(), Errno> = Err(Errno::EAGAIN);
+
+#[test]
+fn ranges_that_one_machine_has_locked_are_refused_to_the_other() {
+    let Some(mut two) = two() else {
+        return;
+    };
+    let [near, far] = [0, 1].map(|mount: usize| open(&two.mounts[mount].join("a")));
+    set(&near, WRITE, (0, 10)).unwrap();
+    assert_eq!(set(&far, WRITE, (5, 15)), REFUSED);
+    assert_eq!(set(&far, READ, (9, 10)), REFUSED);
+    set(&far, WRITE, (10, 20)).unwrap();
+    // Who asks what is in the way is told.
+    let mut asked = range(WRITE, 0, 100);
+    fcntl(&far, FcntlArg::F_GETLK(&mut asked)).unwrap();
+    assert_eq!((asked.l_type, asked.l_start, asked.l_len), (WRITE as i16, 0, 10));
+    // A hole in it, and a part that only keeps writers out.
+    set(&near, FREE, (4, 6)).unwrap();
+    set(&far, WRITE, (4, 6)).unwrap();
+    assert_eq!(set(&far, WRITE, (3, 4)), REFUSED);
+    set(&near, READ, (0, 4)).unwrap();
+    set(&far, READ, (0, 4)).unwrap();
+    assert_eq!(set(&far, WRITE, (0, 4)), REFUSED);
+    // A machine that is taken off lets go of what it had.
+    drop(near);
+    let mount = two.mounts[0].clone();
+    two.scene.umount(&mount);
+    set(&far, WRITE, (0, 20)).unwrap();
+}
+
+#[test]
+fn locks_of_an_open_belong_to_it_and_not_to_its_process() {
+    let Some(two) = two() else {
+        return;
+    };
+    let near = two.mounts[0].join("a");
+    let [one, other] = [(); 2].map(|()| open(&near));
+    let far = open(&two.mounts[1].join("a"));
+    set_of_open(&one, WRITE, (100, 110)).unwrap();
+    assert_eq!(set_of_open(&other, WRITE, (105, 106)), REFUSED);
+    assert_eq!(set_of_open(&far, READ, (109, 120)), REFUSED);
+    // Another open that is closed takes nothing along.
+    drop(other);
+    assert_eq!(set_of_open(&far, WRITE, (100, 101)), REFUSED);
+    drop(one);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while set_of_open(&far, WRITE, (100, 110)).is_err() {
+        assert!(Instant::now() < deadline, "it is let go with its open");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn two_machines_that_would_wait_for_each_other_for_ever_are_told_so() {
+    let Some(two) = two() else {
+        return;
+    };
+    let file = |mount: usize, name: &str| open(&two.mounts[mount].join(name));
+    let [near, far] = [0, 1].map(|mount| ["a", "b"].map(|name| file(mount, name)));
+    set(&near[0], WRITE, (0, 1)).unwrap();
+    set(&far[1], WRITE, (0, 1)).unwrap();
+    let wait = |file: &File| fcntl(file, FcntlArg::F_SETLKW(&range(WRITE, 0, 1))).map(drop);
+    let outcomes = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let outcome = wait(&near[1]);
+            // Whoever is refused gives way.
+            set(&near[0], FREE, (0, 1)).unwrap();
+            outcome
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        let outcome = wait(&far[0]);
+        set(&far[1], FREE, (0, 1)).unwrap();
+        [waits.join().unwrap(), outcome]
+    });
+    let refused = outcomes.iter().filter(|it| **it == Err(Errno::EDEADLK));
+    assert_eq!(refused.count(), 1, "{outcomes:?}");
+    assert!(outcomes.contains(&Ok(())), "{outcomes:?}");
+}
