@@ -8,6 +8,7 @@
 //! ext4 directory, the suites show their own baseline.
 
 mod apps;
+mod bench;
 mod consistency;
 mod fsx;
 mod fuzz;
@@ -46,7 +47,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 8] = [
+const SUITES: [Suite; 9] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -95,6 +96,13 @@ const SUITES: [Suite; 8] = [
         on_mount: false,
         prepare: verify::prepare,
         run: verify::run,
+    },
+    Suite {
+        name: "bench",
+        limit: minutes(60),
+        on_mount: false,
+        prepare: bench::prepare,
+        run: bench::run,
     },
     Suite {
         name: "fuzz",

@@ -2,7 +2,8 @@
 //!
 //! The plain variant goes without TLS, as data may on one machine. The blocking variant is the
 //! paper's comparison (Figures 4 and 6): one request in flight with an RPC buffer of 64 MB,
-//! everything else the same. The parallel variant is a volume striped over four stores of one
+//! everything else the same. The first mount is one that knows nothing of the line from a mount
+//! before; the others do, but for the first of a run, as in use. The parallel variant is a volume striped over four stores of one
 //! server, without TLS; all stores are files on tmpfs.
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ const BLOCKING_BYTES: &str = "64MB";
 enum Variant {
     /// As everybody gets it.
     Usual,
+    /// As it is on the first mount of that server.
+    First,
     Plain,
     Blocking,
     Parallel,
@@ -46,6 +49,10 @@ pub(crate) struct Azekura {
 impl Azekura {
     pub(crate) fn pipelined(program: &Path) -> Box<dyn System> {
         Self::boxed(program, Variant::Usual)
+    }
+
+    pub(crate) fn first(program: &Path) -> Box<dyn System> {
+        Self::boxed(program, Variant::First)
     }
 
     pub(crate) fn plain(program: &Path) -> Box<dyn System> {
@@ -71,7 +78,7 @@ impl Azekura {
 impl Variant {
     fn port(self) -> u16 {
         match self {
-            Self::Usual | Self::Blocking => PORT,
+            Self::Usual | Self::First | Self::Blocking => PORT,
             Self::Plain => PORT_PLAIN,
             Self::Parallel => PORT_PARALLEL,
         }
@@ -86,9 +93,13 @@ impl Variant {
     }
 }
 
+fn config(site: &Site) -> PathBuf {
+    site.temp().join("azekura-config")
+}
+
 fn command(site: &Site, side: Side) -> Command {
     let mut command = site.command(side, &site.programs.azekura);
-    command.env("AZEKURA_CONFIG_DIR", site.temp().join("azekura-config"));
+    command.env("AZEKURA_CONFIG_DIR", config(site));
     command
 }
 
@@ -96,6 +107,7 @@ impl System for Azekura {
     fn name(&self) -> &'static str {
         match self.variant {
             Variant::Usual => "azekura",
+            Variant::First => "azekura-first",
             Variant::Plain => "azekura-plain",
             Variant::Blocking => "azekura-blocking",
             Variant::Parallel => "azekura-parallel",
@@ -106,6 +118,7 @@ impl System for Azekura {
         let version = first_line(&self.program, "--version").unwrap_or_default();
         match self.variant {
             Variant::Usual => format!("{version}, no option"),
+            Variant::First => format!("{version}, nothing known of the line from a mount before"),
             Variant::Plain => format!("{version}, --plain: no TLS"),
             Variant::Parallel => {
                 format!("{version}, --plain, a parallel volume over {STORES} stores")
@@ -131,7 +144,7 @@ impl System for Azekura {
         Some(match self.variant {
             Variant::Plain => ServerKind::AzekuraPlain,
             Variant::Parallel => ServerKind::AzekuraParallel,
-            Variant::Usual | Variant::Blocking => ServerKind::Azekura,
+            Variant::Usual | Variant::First | Variant::Blocking => ServerKind::Azekura,
         })
     }
 
@@ -141,6 +154,10 @@ impl System for Azekura {
 
     fn mount(&self, site: &Site) -> anyhow::Result<Mounted> {
         let point = site.mount_point();
+        if self.variant == Variant::First {
+            // It is not there before the first one.
+            let _ = std::fs::remove_dir_all(config(site).join("state/lines"));
+        }
         let mut mount = command(site, Side::Client);
         mount
             .arg("mount")

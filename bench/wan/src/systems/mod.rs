@@ -56,6 +56,7 @@ pub(crate) fn systems(
     for name in names {
         match name.as_str() {
             "azekura" => found.push(azekura::Azekura::pipelined(&programs.azekura)),
+            "azekura-first" => found.push(azekura::Azekura::first(&programs.azekura)),
             "azekura-plain" => found.push(azekura::Azekura::plain(&programs.azekura)),
             "azekura-parallel" => found.push(azekura::Azekura::parallel(&programs.azekura)),
             "azekura-blocking" => found.push(azekura::Azekura::blocking(&programs.azekura)),

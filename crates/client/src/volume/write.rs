@@ -312,7 +312,7 @@ impl Volume {
     }
 
     /// Some of what was written to a file is lost, and nothing of it is on its way any more.
-    fn doubt_contents(&self, node: NodeId) {
+    pub(super) fn doubt_contents(&self, node: NodeId) {
         self.nodes().doubt_contents(node);
         self.distrust_data(node);
         self.tell_data(node);
