@@ -358,18 +358,15 @@ impl Volume {
                 let freed = state.distrust();
                 self.budget().on_freed(file.account, freed);
             }
-            let doubt = state.written.take_doubt();
             drop(state);
-            if let Some(told) = doubt {
-                self.send_unless_changed(node, &file, told);
-            } else if again {
+            if again {
                 self.send_written(node, &file);
             }
         }
     }
 
     /// Sends again what a file has lost, unless somebody has changed it since `told`.
-    fn send_unless_changed(&self, node: NodeId, file: &Arc<File>, told: Timestamp) {
+    pub(super) fn send_unless_changed(&self, node: NodeId, file: &Arc<File>, told: Timestamp) {
         let (this, file) = (self.arc(), Arc::clone(file));
         tokio::spawn(async move {
             let is_changed = this.is_changed_since(node, &file, told).await;

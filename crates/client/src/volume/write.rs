@@ -187,6 +187,10 @@ impl Volume {
             }
             return;
         };
+        let doubt = file.lock().written.take_doubt();
+        if let Some(told) = doubt {
+            return self.send_unless_changed(node, file, told);
+        }
         loop {
             let (id, pending, moment) = {
                 let mut state = file.lock();

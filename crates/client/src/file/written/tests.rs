@@ -155,7 +155,7 @@ fn what_may_be_lost_is_sent_again_in_order() {
 fn what_others_could_change_before_it_was_lost_waits_until_it_is_known_whether_they_have() {
     let told = Timestamp {
         seconds: 7,
-        nanoseconds: 1,
+        nanos: 1,
     };
     for is_changed in [false, true] {
         let mut written = Written::default();
