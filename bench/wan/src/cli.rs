@@ -63,8 +63,8 @@ pub(crate) struct WanArgs {
     /// Round-trip times in milliseconds.
     #[arg(long, value_delimiter = ',', default_value = "0,25,100")]
     pub(crate) rtts: Vec<f64>,
-    /// Systems: azekura, azekura-first (knows nothing of the line from a mount before), azekura-plain,
-    /// azekura-blocking (seq and stride only), sshfs (two rows),
+    /// Systems: azekura, azekura-first (knows nothing of the line from a mount before),
+    /// azekura-plain, azekura-blocking (seq and stride only), sshfs (two rows),
     /// sshfs-tuned, sshfs-ra16, rclone (two rows), rclone-http, rclone-sftp.
     #[arg(
         long,

@@ -4,15 +4,14 @@
 //! The writers work on one mount and go on while the server dies and comes back. What they were
 //! acknowledged is noted, and must be found after each round, byte for byte:
 //!
-//! | acknowledged | found |
-//! |---|---|
-//! | `fsync` returned; a name was made, renamed or removed and its directory synced | at the server itself |
-//! | `close` returned, of what is not created ahead of the server for being small | likewise on an export: its server's kernel has it |
-//! | `close` returned, of small files | by another machine, when there is a server again |
+//! * of what `fsync` returned for, and of names that were made, renamed or removed and their
+//!   directory synced: at the server itself;
+//! * of what `close` returned for, likewise on an export, whose server's kernel has it; of small
+//!   files, which are created ahead, by another machine when there is a server again.
 //!
-//! An export is looked at while no server runs; the contents of a parallel volume are in a store, so
-//! it is looked at through a new mount as soon as there is a server again, and what was only closed
-//! when all is written.
+//! An export is looked at while no server runs; the contents of a parallel volume are in a store,
+//! so it is looked at through a new mount as soon as there is a server again, and what was only
+//! closed when all is written.
 //!
 //! `AZEKURA_KILL_ROUNDS` says how many rounds, `AZEKURA_KILL_SEED` from which seed; both are
 //! printed.
@@ -164,8 +163,15 @@ mod rounds {
                 return;
             };
             let path = Path::new(&self.name).join(name);
-            // Until it is known to be gone, it may be there or not.
-            self.word.synced().remove(&path);
+            {
+                let mut synced = self.word.synced();
+                // Who pauses is about to look for all that is noted.
+                if self.word.pause.load(Ordering::Relaxed) {
+                    return;
+                }
+                // Until it is known to be gone, it may be there or not.
+                synced.remove(&path);
+            }
             fs::remove_file(self.root.join(&path)).expect("the mount waits for its server");
             self.sync_directory();
             self.word.synced().insert(path, Wanted::Nothing);

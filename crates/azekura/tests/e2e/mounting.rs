@@ -530,7 +530,7 @@ fn umount_waits_for_what_is_unwritten_and_says_how_much_it_is() {
     drop(file);
     let refused = scene.azekura(&["umount", text(&mount), "--timeout", "2s"]);
     fails(&refused, "AZ0506");
-    assert!(refused.stderr.contains("3 MiB"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("3.0 MiB"), "{}", refused.stderr);
     assert!(is_mounted(&mount));
     let mut waiting = scene.command();
     waiting.args(["umount", text(&mount), "--timeout", "60s"]);

@@ -342,32 +342,6 @@ fn who_comes_back_late_undoes_nothing(place: &mut Place) {
     place.holds("late-alone", &[b'A'; LEN], LEN);
 }
 
-/// Nor does who was away when others wrote, and is back only after the loss.
-fn who_was_away_before_it_undoes_nothing(place: &mut Place) {
-    let names = ["away-far", "away-alone"];
-    let files: Vec<File> = names.iter().map(|name| place.file(name)).collect();
-    names.iter().for_each(|name| place.stored(name));
-    let away = Stopped::mount(&place.scene, &place.near);
-    // Longer than others ask before they change something.
-    std::thread::sleep(base::limits::LEASE_TIME + Duration::from_secs(1));
-    let far = place.open_far("away-far", false);
-    far.write_all_at(&[b'B'; 4096], 0).unwrap();
-    far.sync_all().unwrap();
-    place.scene.kill();
-    place.disk.as_mut().unwrap().lose_power();
-    place.scene.start();
-    drop(away);
-    let [far, alone] = [0, 1].map(|file: usize| files[file].sync_all());
-    assert_eq!(
-        far.unwrap_err().raw_os_error(),
-        Some(Errno::EIO as i32),
-        "it is told"
-    );
-    alone.unwrap();
-    place.holds("away-alone", &[b'A'; LEN], LEN);
-    place.holds("away-far", &[b'B'; 4096], LEN);
-}
-
 #[test]
 fn what_is_sent_again_to_a_killed_server_undoes_nothing() {
     if let Some(why) = obstacle() {
@@ -396,6 +370,5 @@ fn a_machine_that_lost_power_gets_everything_again_and_no_more() {
     place.holds("plain", &[b'C'; LEN], LEN);
     drop(file);
     who_comes_back_late_undoes_nothing(&mut place);
-    who_was_away_before_it_undoes_nothing(&mut place);
     place.end();
 }

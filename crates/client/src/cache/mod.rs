@@ -655,15 +655,6 @@ impl NodeTable {
         bare.for_each(|(id, _)| self.pages.watch(*id));
     }
 
-    /// Files of which a lease says what they are, with when they were last changed.
-    #[must_use]
-    pub fn leased_files(&self) -> Vec<(Arc<File>, Timestamp)> {
-        let nodes = self.nodes.values();
-        let leased = nodes.filter(|node| node.attributes_leased());
-        let file = |node: &Node| Some((Arc::clone(node.file.as_ref()?), node.told));
-        leased.filter_map(file).collect()
-    }
-
     /// The kernel reads data of the file, or keeps what it has of it: nobody takes that back
     /// without a lease.
     pub fn watch_pages(&mut self, id: NodeId) {

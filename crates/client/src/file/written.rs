@@ -26,9 +26,7 @@ pub use gathering::Cut;
 pub use piece::{MemoryShare, Piece, PieceState, Write};
 
 use super::Errors;
-use base::{
-    Attributes, Extent, ExtentSet, FsError, Principal, RequestId, Timestamp, WriteVerifier,
-};
+use base::{Attributes, Extent, ExtentSet, FsError, Principal, RequestId, WriteVerifier};
 use bytes::{Bytes, BytesMut};
 use gathering::Gathering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,17 +102,6 @@ pub struct Written {
     /// The latest state of the file that a reply to a write has told, and the recalls that had been
     /// seen when that write was queued. Replies overtake each other.
     newest: Option<(Attributes, u64)>,
-    /// The file as it was when others could begin to change it without asking, if everything was at
-    /// the server by then.
-    left: Option<Left>,
-}
-
-#[derive(Debug)]
-struct Left {
-    /// When it was last changed.
-    told: Timestamp,
-    /// Somebody asks whether it has been changed since.
-    is_asked: bool,
 }
 
 impl Written {
@@ -257,9 +244,6 @@ impl Written {
     /// and no earlier one that waits. Appends go one at a time, and after all that is lost, since
     /// the server decides where each lands.
     pub fn poll_send(&mut self) -> Option<(u64, &Piece)> {
-        if self.left.is_some() && self.has_lost() {
-            return None;
-        }
         let under_way = |piece: &&Piece| matches!(piece.state, PieceState::Sent(_));
         let under_way = self.pieces.values().filter(under_way);
         let mut append_out = !self.lost.is_empty();
@@ -343,7 +327,6 @@ impl Written {
         let stored = Extent::new(piece.extent.offset + part.offset, part.len);
         self.settle(id);
         self.supersede(id, stored);
-        self.left = self.left.take().filter(|_| self.has_lost());
         self.pieces.get(&id).is_some_and(Piece::is_stored)
     }
 
@@ -516,39 +499,6 @@ impl Written {
         !self.lost.is_empty()
     }
 
-    /// The lease of the file is over, and nobody has to ask before he changes it; it was last changed
-    /// at `told`. If everything is at the server, what is found there later tells whether somebody
-    /// has. What is under way changes it by itself.
-    pub fn on_left(&mut self, told: Timestamp) {
-        if self.needs_commit() && self.is_stored() && self.left.is_none() {
-            let is_asked = false;
-            self.left = Some(Left { told, is_asked });
-        }
-    }
-
-    /// Something was lost that others may have changed since the lease was over: it is not sent
-    /// again before somebody has found out. Since when it must be unchanged, once.
-    pub fn take_doubt(&mut self) -> Option<Timestamp> {
-        let has_lost = self.has_lost();
-        let left = self.left.as_mut();
-        let left = left.filter(|left| has_lost && !left.is_asked)?;
-        left.is_asked = true;
-        Some(left.told)
-    }
-
-    /// Nobody has changed the file: what was lost is sent again.
-    pub fn on_unchanged(&mut self) {
-        self.left = None;
-    }
-
-    /// Somebody has: what was lost stays lost, and who syncs is told.
-    pub fn on_changed_by_others(&mut self) {
-        self.left = None;
-        for id in self.lost.clone() {
-            self.on_failed(id, FsError::Io);
-        }
-    }
-
     /// How often the server may have lost something. If it is another number than before a step
     /// that depended on what was stored, the step has to be repeated.
     #[must_use]
@@ -666,7 +616,6 @@ impl Written {
                 earlier.replaced.insert(part);
             }
         }
-        self.left = self.left.take().filter(|_| !self.pieces.is_empty());
         self.changed = self.changed.filter(|order| *order > covered.through);
     }
 

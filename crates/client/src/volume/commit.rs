@@ -12,7 +12,7 @@ use crate::clock::now;
 use crate::file::{Covered, File};
 use crate::transport::{Call, CallError, FileResponse};
 use base::limits::{COMMIT_TRIES_MAX, RECALL_COMMIT_TIME_MAX};
-use base::{FsError, OpenId, Principal, Timestamp, WriteVerifier};
+use base::{FsError, OpenId, Principal, WriteVerifier};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::message::{FileRef, Step, StepReply, Target};
@@ -346,9 +346,6 @@ impl Volume {
 
     /// The server has said its write verifier: what it may have lost is sent again.
     pub(super) fn replay(&self, verifier: WriteVerifier) {
-        if !self.transport.leases_hold() {
-            self.leave_files();
-        }
         for (node, file) in self.files_by_node() {
             let mut state = file.lock();
             let losses = state.written.losses();
@@ -363,47 +360,6 @@ impl Volume {
                 self.send_written(node, &file);
             }
         }
-    }
-
-    /// Sends again what a file has lost, unless somebody has changed it since `told`.
-    pub(super) fn send_unless_changed(&self, node: NodeId, file: &Arc<File>, told: Timestamp) {
-        let (this, file) = (self.arc(), Arc::clone(file));
-        tokio::spawn(async move {
-            let is_changed = this.is_changed_since(node, &file, told).await;
-            let has_failed = {
-                let written = &mut file.lock().written;
-                match is_changed {
-                    true => written.on_changed_by_others(),
-                    false => written.on_unchanged(),
-                }
-                written.take_failure()
-            };
-            if is_changed {
-                let inode = this.nodes().get(node).map(|known| known.attributes.inode);
-                tracing::warn!(inode, "what was lost is not sent again: others changed the file");
-            }
-            if has_failed {
-                this.doubt_contents(node);
-            }
-            file.progress.notify_waiters();
-            this.send_written(node, &file);
-        });
-    }
-
-    /// Asks until it is answered. A file that is not there any more tells so by itself.
-    async fn is_changed_since(&self, node: NodeId, file: &Arc<File>, told: Timestamp) -> bool {
-        let who = file.lock().written.writer();
-        let who = who.unwrap_or_else(|| self.transport.own().clone());
-        while let Ok(target) = self.target(node).await {
-            match self.step(&who, Step::Attributes { target }).await {
-                Ok((StepReply::Attributes { attributes, .. }, _)) => {
-                    return attributes.changed > told;
-                }
-                Err(FsError::TimedOut) if !self.transport.is_closed() => {}
-                _ => break,
-            }
-        }
-        false
     }
 
     /// Waits until a group commit pays: some seconds, or less if it brings much memory back.

@@ -266,7 +266,6 @@ impl Volume {
 
     /// Nothing that is known here may be believed any more.
     fn forget_leases(&self) {
-        self.leave_files();
         let sequence = self.transport.next_recall();
         let nodes: Vec<NodeId> = {
             let mut nodes = self.nodes();
@@ -289,14 +288,6 @@ impl Volume {
             this.tell_again(untold).await;
             this.forgetting.send_modify(|count| *count -= 1);
         });
-    }
-
-    /// Others may change files from now on without asking.
-    pub(super) fn leave_files(&self) {
-        let leased = self.nodes().leased_files();
-        for (file, told) in leased {
-            file.lock().written.on_left(told);
-        }
     }
 
     /// Waits until the kernel has forgotten what nobody may believe any more.

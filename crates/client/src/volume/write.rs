@@ -187,10 +187,6 @@ impl Volume {
             }
             return;
         };
-        let doubt = file.lock().written.take_doubt();
-        if let Some(told) = doubt {
-            return self.send_unless_changed(node, file, told);
-        }
         loop {
             let (id, pending, moment) = {
                 let mut state = file.lock();
@@ -316,7 +312,7 @@ impl Volume {
     }
 
     /// Some of what was written to a file is lost, and nothing of it is on its way any more.
-    pub(super) fn doubt_contents(&self, node: NodeId) {
+    fn doubt_contents(&self, node: NodeId) {
         self.nodes().doubt_contents(node);
         self.distrust_data(node);
         self.tell_data(node);

@@ -150,44 +150,6 @@ fn what_may_be_lost_is_sent_again_in_order() {
     assert!(written.is_empty());
 }
 
-/// A lease is over with everything at the server: others may have been there before the loss.
-#[test]
-fn what_others_could_change_before_it_was_lost_waits_until_it_is_known_whether_they_have() {
-    let told = Timestamp {
-        seconds: 7,
-        nanos: 1,
-    };
-    for is_changed in [false, true] {
-        let mut written = Written::default();
-        push(&mut written, 0, 10);
-        written.seal();
-        written.on_left(told);
-        send_all(&mut written);
-        assert!(written.on_stored(1, 0, 10, OLD));
-        // It was under way: nothing follows from what the server has.
-        assert_eq!(written.take_doubt(), None);
-        written.on_left(told);
-        assert_eq!(written.take_doubt(), None, "nothing is lost");
-        assert!(written.on_verifier(NEW));
-        push(&mut written, 100, 10);
-        written.seal();
-        assert_eq!(send_all(&mut written), [], "not even what is new");
-        assert_eq!(written.take_doubt(), Some(told));
-        assert_eq!(written.take_doubt(), None, "one asks");
-        match is_changed {
-            false => {
-                written.on_unchanged();
-                assert_eq!(send_all(&mut written).len(), 2);
-            }
-            true => {
-                written.on_changed_by_others();
-                assert_eq!(send_all(&mut written), [(2, Extent::new(100, 10))]);
-                assert!(!written.has_lost() && written.errors.is_untold());
-            }
-        }
-    }
-}
-
 #[test]
 fn what_is_sent_again_does_not_undo_what_came_after_it() {
     let mut written = Written::default();
