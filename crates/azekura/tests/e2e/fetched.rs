@@ -186,7 +186,7 @@ fn the_next_mount_knows_the_line() {
     let volume = format!("{}/{VOLUME}", far.address);
     let windows = [100_000_u64, 2_000_000_000].map(|bytes| {
         let mut line = known.clone();
-        line["download"]["rate"] = bytes.into();
+        line["download"]["rate_bytes_per_second"] = bytes.into();
         line["received_bytes"] = (1_u64 << 40).into();
         fs::write(&files[0], line.to_string()).unwrap();
         let mount = scene.mount_volume(&volume, "mnt", &[]);
