@@ -371,8 +371,8 @@ impl Sessions {
     /// Nobody will come back under this key; whose it was, if somebody might have.
     pub(crate) fn expect_no_longer(&self, key: SessionKey) -> Option<SessionId> {
         let mut former = self.former();
-        let of_key = |(id, (own, _)): (&SessionId, &(SessionKey, Lease))| (*own == key).then_some(*id);
-        let id = former.iter().find_map(of_key)?;
+        let (id, _) = former.iter().find(|(_, (own, _))| *own == key)?;
+        let id = *id;
         former.remove(&id);
         Some(id)
     }
