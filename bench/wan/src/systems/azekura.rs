@@ -3,8 +3,8 @@
 //! The plain variant goes without TLS, as data may on one machine. The blocking variant is the
 //! paper's comparison (Figures 4 and 6): one request in flight with an RPC buffer of 64 MB,
 //! everything else the same. The first variant knows nothing of the line from a mount before; the
-//! others do, but for the first mount of a run, as in use. The parallel variant is a volume striped over four stores of one
-//! server, without TLS; all stores are files on tmpfs.
+//! others do, but for the first mount of a run, as in use. The parallel variant is a volume striped
+//! over four stores of one server, without TLS; all stores are files on tmpfs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
