@@ -333,10 +333,13 @@ mod rounds {
             writer.join().unwrap();
         }
         let all = [word.synced(), word.closed(), word.closed_ahead()].map(|it| it.clone());
-        let contents = all.iter().flat_map(BTreeMap::values).map(|wanted| match wanted {
-            Wanted::Contents(contents) => contents.len(),
-            Wanted::Directory | Wanted::Nothing => 0,
-        });
+        let contents = all
+            .iter()
+            .flat_map(BTreeMap::values)
+            .map(|wanted| match wanted {
+                Wanted::Contents(contents) => contents.len(),
+                Wanted::Directory | Wanted::Nothing => 0,
+            });
         let bytes: usize = contents.sum();
         let counts = all.each_ref().map(BTreeMap::len);
         assert!(bytes > 0, "nothing was acknowledged");

@@ -616,10 +616,9 @@ impl Receiver {
         };
         let reply = match request {
             // What was obeyed is known already.
-            Request::Ping
-            | Request::EndSession
-            | Request::Warm { .. }
-            | Request::RecallDone(_) => Reply::Done,
+            Request::Ping | Request::EndSession | Request::Warm { .. } | Request::RecallDone(_) => {
+                Reply::Done
+            }
             Request::LineChanged { is_longer } => {
                 if let Some(socket) = &self.bulk {
                     socket.restart(is_longer);

@@ -208,7 +208,8 @@ fn zeros_holes_and_lengths_on_an_export_are_those_of_its_file() {
         match random.below(7) {
             0 | 1 => {
                 let byte = (round % 255) as u8 + 1;
-                file.write_all_at(&vec![byte; len as usize], offset).unwrap();
+                file.write_all_at(&vec![byte; len as usize], offset)
+                    .unwrap();
                 expected.resize(expected.len().max(to), 0);
                 expected[from..to].fill(byte);
             }
@@ -245,7 +246,7 @@ fn zeros_holes_and_lengths_on_an_export_are_those_of_its_file() {
     }
     drop(file);
     assert!(fs::read(mounts[1].join("f")).unwrap() == expected);
-    let beyond = seek(&open(&path), SeekFrom::Data(expected.len() as u64));
+    let beyond = seek(open(&path), SeekFrom::Data(expected.len() as u64));
     assert_eq!(beyond, Err(rustix::io::Errno::NXIO));
 }
 

@@ -67,7 +67,10 @@ fn ranges_that_one_machine_has_locked_are_refused_to_the_other() {
     // Who asks what is in the way is told.
     let mut asked = range(WRITE, 0, 100);
     fcntl(&far, FcntlArg::F_GETLK(&mut asked)).unwrap();
-    assert_eq!((asked.l_type, asked.l_start, asked.l_len), (WRITE as i16, 0, 10));
+    assert_eq!(
+        (asked.l_type, asked.l_start, asked.l_len),
+        (WRITE as i16, 0, 10)
+    );
     // A hole in it, and a part that only keeps writers out.
     set(&near, FREE, (4, 6)).unwrap();
     set(&far, WRITE, (4, 6)).unwrap();

@@ -493,7 +493,10 @@ fn a_dead_server_ends_no_program_and_no_umount_in_a_hang() {
     );
     if refused.status.success() {
         // Nothing was left to write: then it is there.
-        same(&fs::read(scene.path("export/unsafe")).unwrap(), &bytes(300_000, 10));
+        same(
+            &fs::read(scene.path("export/unsafe")).unwrap(),
+            &bytes(300_000, 10),
+        );
     } else {
         fails(&refused, "AZ0506");
         assert!(
@@ -536,7 +539,10 @@ fn umount_waits_for_what_is_unwritten_and_says_how_much_it_is() {
     waiting.args(["umount", text(&mount), "--timeout", "60s"]);
     let mut waiting = waiting.stderr(std::process::Stdio::null()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(1500));
-    assert!(waiting.try_wait().unwrap().is_none(), "the server is silent");
+    assert!(
+        waiting.try_wait().unwrap().is_none(),
+        "the server is silent"
+    );
     scene.signal(rustix::process::Signal::CONT);
     assert!(waiting.wait().unwrap().success());
     assert!(!is_mounted(&mount));
@@ -551,7 +557,14 @@ fn the_figures_of_the_file_system_are_those_of_the_export() {
     let mut scene = Scene::new();
     let disk = scene.path("disk");
     fs::create_dir(&disk).unwrap();
-    let tmpfs = ["-t", "tmpfs", "-o", "size=8m,nr_inodes=1k", "tmpfs", text(&disk)];
+    let tmpfs = [
+        "-t",
+        "tmpfs",
+        "-o",
+        "size=8m,nr_inodes=1k",
+        "tmpfs",
+        text(&disk),
+    ];
     run(Command::new("mount").args(tmpfs)).ok();
     let volume = format!("{}/small", scene.address());
     scene
@@ -569,7 +582,12 @@ fn the_figures_of_the_file_system_are_those_of_the_export() {
     scene.azekura(&["sync", text(&mount)]).ok();
     let deadline = Instant::now() + Duration::from_secs(20);
     while figures(&mount) != figures(&disk) {
-        assert!(Instant::now() < deadline, "{:?} {:?}", figures(&mount), figures(&disk));
+        assert!(
+            Instant::now() < deadline,
+            "{:?} {:?}",
+            figures(&mount),
+            figures(&disk)
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     let left = figures(&mount).0[1];

@@ -162,13 +162,19 @@ fn a_mount_outlives_a_line_that_is_lost_and_its_programs_are_told_in_time() {
         let begun = Instant::now();
         let error = call().expect_err(what);
         let time = begun.elapsed();
-        assert_eq!(Errno::from_io_error(&error), Some(Errno::TIMEDOUT), "{what}");
+        assert_eq!(
+            Errno::from_io_error(&error),
+            Some(Errno::TIMEDOUT),
+            "{what}"
+        );
         assert!(time < TIMEOUT + Duration::from_secs(6), "{what}: {time:?}");
     };
     timed("read", &mut || fs::read(mount.join("new")).map(drop));
     timed("fsync", &mut || written.sync_all());
     timed("mkdir", &mut || fs::create_dir(mount.join("made")));
-    timed("list", &mut || fs::read_dir(&mount).and_then(|mut all| all.try_for_each(|it| it.map(drop))));
+    timed("list", &mut || {
+        fs::read_dir(&mount).and_then(|mut all| all.try_for_each(|it| it.map(drop)))
+    });
 
     there.set(&user, "up");
     user.set(&there, "up");

@@ -166,14 +166,23 @@ fn what_is_created_ahead_belongs_to_whom_it_belongs_on_the_server() {
         }
     }
     let mount = scene.mount("mnt", &["--allow-other"]);
-    for (name, uid, group) in [("own", 0, None), ("member", USER, Some(GROUP)), ("other", USER, None)] {
+    for (name, uid, group) in [
+        ("own", 0, None),
+        ("member", USER, Some(GROUP)),
+        ("other", USER, None),
+    ] {
         let make = |top: &Path| run(&mut shell(uid, group, &top.join(name), MAKE)).ok();
         let expected = make(&local);
         assert_eq!(expected.lines().count(), 14, "{expected}");
         assert_eq!(make(&mount), expected, "{name}, before the server has it");
         scene.azekura(&["sync", text(&mount)]).ok();
-        let look = MAKE.lines().filter(|line| !line.contains("make") && !line.contains("perl"));
-        let look = look.filter(|line| !line.contains("mkdir")).collect::<Vec<_>>().join("\n");
+        let look = MAKE
+            .lines()
+            .filter(|line| !line.contains("make") && !line.contains("perl"));
+        let look = look
+            .filter(|line| !line.contains("mkdir"))
+            .collect::<Vec<_>>()
+            .join("\n");
         for top in [&mount, &scene.path("export")] {
             let seen = run(&mut shell(0, None, &top.join(name), &look)).ok();
             assert_eq!(seen, expected, "{name}, at {}", top.display());
