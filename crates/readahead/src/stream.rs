@@ -486,6 +486,15 @@ impl Stream {
             let within = Extent::between(piece.offset, depth_end);
             return (self.unread_bytes == 0).then_some(within);
         }
+        self.next_planned_piece(covered, unit_bytes)
+    }
+
+    /// The same of the planned runs alone.
+    pub(crate) fn next_planned_piece(
+        &mut self,
+        covered: &ExtentSet,
+        unit_bytes: u64,
+    ) -> Option<Extent> {
         while let Some(&planned) = self.plan.get(self.plan_cursor) {
             let Some(&gap) = covered.missing(planned).first() else {
                 self.plan_cursor += 1;

@@ -33,7 +33,8 @@
 //! where a change is a contradiction of a stream that had proven itself. The bound therefore holds
 //! for every sequence of reads. Streams that are not proven share a far smaller allowance, 4 % of
 //! the useful bytes beyond the initial credit, which keeps random access cheap. A stream that
-//! proves itself frees what it has under way from that allowance.
+//! proves itself frees what it has under way from that allowance. Where its jumps repeat, 512 KiB
+//! more are for the runs that follow from them: what is known after three accesses is fetched.
 //!
 //! Source: paper section 4; Patterson et al., informed prefetching (SOSP 1995), for the horizon and
 //! the hints.

@@ -8,6 +8,11 @@ use super::{
 };
 use std::time::Duration;
 
+/// What streams without proof may have beyond their allowance in runs that follow from jumps which
+/// repeat: short runs, each taken for the beginning of a long one, have used up the rest before
+/// that is known.
+const REGULAR_BYTES: u64 = 512 << 10;
+
 /// What one wrong guess about a whole pattern may cost: two BDP, or the window where the BDP is
 /// too small to matter.
 fn pipe_bytes(line: &Line) -> u64 {
@@ -88,7 +93,8 @@ impl FileStreams {
         }
         let share_bytes = (depth_bytes / turns).max(2 * PIECE_BYTES_MIN);
         let doubted = self.is_doubted(&self.streams[at]);
-        let waste_bytes = self.waste_room_bytes(doubted, line);
+        let waste_bytes = self.waste_room_bytes(doubted, 0, line);
+        let regular_bytes = self.waste_room_bytes(doubted, REGULAR_BYTES, line);
         let stream = &mut self.streams[at];
         // Above this, credit would only delay the effect of a contradiction.
         stream.credit_bytes = stream
@@ -102,9 +108,8 @@ impl FileStreams {
         }
         let room_bytes = depth_bytes
             .saturating_sub(stream.unread_bytes)
-            .min(waste_bytes)
             .min(room_bytes);
-        if room_bytes == 0 {
+        if room_bytes.min(regular_bytes) == 0 {
             return None;
         }
         // Many requests within the credit, so that they flow while it grows: over connections in
@@ -113,8 +118,15 @@ impl FileStreams {
         let even_bytes = (stream.credit_bytes / 16).max(PIECE_BYTES_MIN);
         let unit_bytes = line.extent_bytes.min(1 << even_bytes.ilog2());
         stream.extend_plan(depth_bytes.saturating_add(unit_bytes), size, &self.recall);
-        let piece = stream.next_piece(&self.covered, size, depth_bytes, unit_bytes)?;
-        let extent = fitting(piece, unit_bytes, room_bytes, stream.unread_bytes == 0)?;
+        let has_none = stream.unread_bytes == 0;
+        let fits = |piece: Option<Extent>, waste_bytes: u64| {
+            fitting(piece?, unit_bytes, room_bytes.min(waste_bytes), has_none)
+        };
+        let piece = stream.next_piece(&self.covered, size, depth_bytes, unit_bytes);
+        let extent = fits(piece, waste_bytes).or_else(|| {
+            let planned = stream.next_planned_piece(&self.covered, unit_bytes);
+            fits(planned, regular_bytes)
+        })?;
         stream.unread_bytes += extent.len;
         self.tally.unread_bytes += extent.len;
         self.doubt_unread_bytes += if doubted { extent.len } else { 0 };
@@ -131,7 +143,8 @@ impl FileStreams {
     }
 
     /// Bytes that may still be asked for without breaking a bound, were all unread ones lost.
-    fn waste_room_bytes(&self, doubted: bool, line: &Line) -> u64 {
+    /// Streams without proof have `more_bytes` beyond their allowance.
+    fn waste_room_bytes(&self, doubted: bool, more_bytes: u64, line: &Line) -> u64 {
         let useful_bytes = self.tally.useful_bytes;
         let allowed_bytes = CREDIT_INITIAL_BYTES
             .saturating_add(useful_bytes / WASTE_SHARE)
@@ -142,7 +155,7 @@ impl FileStreams {
         if !doubted {
             return room_bytes;
         }
-        let doubt_allowed_bytes = CREDIT_INITIAL_BYTES + useful_bytes / DOUBT_SHARE;
+        let doubt_allowed_bytes = CREDIT_INITIAL_BYTES + more_bytes + useful_bytes / DOUBT_SHARE;
         let doubt_stake_bytes = self.doubt_wasted_bytes + self.doubt_unread_bytes;
         room_bytes.min(doubt_allowed_bytes.saturating_sub(doubt_stake_bytes))
     }

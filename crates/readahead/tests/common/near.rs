@@ -12,7 +12,7 @@ pub(crate) struct Client {
     size: u64,
     /// Fetched on a guess: ever, and since the last `forget`.
     pub(crate) fetched: ExtentSet,
-    recent: ExtentSet,
+    pub(crate) recent: ExtentSet,
     pub(crate) cancelled: ExtentSet,
     pub(crate) arrives: bool,
 }
