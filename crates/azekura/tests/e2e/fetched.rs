@@ -59,7 +59,9 @@ fn what_a_program_says_that_it_will_read_is_there_before_it_reads() {
         }
     }
     let figures = figures(&mount);
-    assert!(figures["hit_rate"].as_f64() > Some(0.95), "{figures}");
+    // The kernel reads a little beyond each, which nobody has hinted.
+    let hit_bytes = figures["hit_rate"].as_f64().unwrap() * number(&mount, "read_bytes") as f64;
+    assert!(hit_bytes >= all as f64, "{hit_bytes} of {all}: {figures}");
     let more = figures["bytes_received"].as_u64().unwrap() - received;
     assert!(more < 32 * MIB, "{more} bytes, though all of it was there");
     for bad in ["", "x", "1+", "5"] {
