@@ -488,19 +488,20 @@ impl Receiver {
         }
     }
 
-    /// A recall that is obeyed is heard of before there is room for the request: what has taken all
-    /// room may wait for that.
-    fn obeys(&self, request: &Request) {
+    /// What a frame asks for. A recall that is obeyed is heard of before there is room for the
+    /// request: what has taken all room may wait for that.
+    fn decode(&self, frame: &Frame) -> Result<Request, End> {
+        let request = decode::<Request>(&frame.body).map_err(|_| Farewell::Protocol)?;
         if let Request::RecallDone(recall) = request {
-            self.core.caching.obeyed(&self.session, *recall);
+            self.core.caching.obeyed(&self.session, recall);
         }
+        Ok(request)
     }
 
     async fn request(&mut self, frame: Frame, batch: &mut Vec<Turn>) -> Result<(), End> {
         let arrived = Instant::now();
         let bytes = frame.body.len() + frame.payload.len();
-        let request = decode::<Request>(&frame.body).map_err(|_| Farewell::Protocol)?;
-        self.obeys(&request);
+        let request = self.decode(&frame)?;
         let permit = take(&self.core, self.link.requests.clone(), 1, batch).await?;
         let to = Destination::new(self.link.clone(), permit);
         if self.session.peer.kind == CredentialKind::Server && !is_for_servers(&request) {
