@@ -17,8 +17,8 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// No command of a test takes longer, also on a machine that is busy and whose disk is slow.
-const COMMAND_TIME_MAX: Duration = Duration::from_secs(240);
+/// No command of a test takes longer, also on a machine that is busy.
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(120);
 /// From fork to exec, also on a busy machine.
 const FORK_TIME_MAX: Duration = Duration::from_secs(5);
 /// The volume that every scene has.

@@ -123,10 +123,12 @@ impl FileStreams {
             fitting(piece?, unit_bytes, room_bytes.min(waste_bytes), has_none)
         };
         let piece = stream.next_piece(&self.covered, size, depth_bytes, unit_bytes);
-        let extent = fits(piece, waste_bytes).or_else(|| {
+        let mut extent = fits(piece, waste_bytes);
+        if extent.is_none() && piece.is_some() && doubted {
             let planned = stream.next_planned_piece(&self.covered, unit_bytes);
-            fits(planned, regular_bytes)
-        })?;
+            extent = fits(planned, regular_bytes);
+        }
+        let extent = extent?;
         stream.unread_bytes += extent.len;
         self.tally.unread_bytes += extent.len;
         self.doubt_unread_bytes += if doubted { extent.len } else { 0 };
