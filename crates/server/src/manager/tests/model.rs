@@ -23,6 +23,8 @@ struct Model {
     devices: Vec<PlanDevice>,
     line: u64,
     held: BTreeMap<TicketId, Vec<(Resource, u64, u64, u64)>>,
+    /// The sums of what is held, by second.
+    taken: BTreeMap<Resource, Vec<u64>>,
     now: u64,
 }
 
@@ -32,17 +34,21 @@ type Narrowest = Option<(usize, usize)>;
 impl Model {
     /// What is taken of a resource in a second.
     fn level(&self, resource: Resource, second: u64) -> u64 {
-        let all = self.held.values().flatten();
-        let own = all.filter(|(of, from, to, _)| *of == resource && (*from..*to).contains(&second));
-        own.map(|(.., amount)| amount).sum()
+        let seconds = self.taken.get(&resource);
+        let taken = seconds.and_then(|seconds| seconds.get(second as usize));
+        taken.copied().unwrap_or(0)
     }
 
     fn has_room(&self, resource: Resource, capacity: u64, amount: u64, ask: &Ask) -> bool {
+        let taken = self.taken.get(&resource).map_or(&[][..], Vec::as_slice);
         let mut seconds = windows(ask.window, ask.every_secs, ask.count).flat_map(|window| {
             let end = window.end().as_secs() + GUARD_SECONDS;
             window.start().as_secs().max(self.now)..end
         });
-        seconds.all(|second| self.level(resource, second) + amount <= capacity)
+        seconds.all(|second| {
+            let taken = taken.get(second as usize).copied().unwrap_or(0);
+            taken + amount <= capacity
+        })
     }
 
     /// Tries every set of devices.
@@ -92,7 +98,25 @@ impl Model {
             let to = to.as_secs() + GUARD_SECONDS;
             (claim.resource, from.as_secs(), to, claim.amount)
         });
-        self.held.insert(id, claims.collect());
+        let claims: Vec<_> = claims.collect();
+        self.let_go(id);
+        for &(resource, from, to, amount) in &claims {
+            let seconds = self.taken.entry(resource).or_default();
+            seconds.resize(seconds.len().max(to as usize), 0);
+            for taken in &mut seconds[from as usize..to as usize] {
+                *taken += amount;
+            }
+        }
+        self.held.insert(id, claims);
+    }
+
+    fn let_go(&mut self, id: TicketId) {
+        for (resource, from, to, amount) in self.held.remove(&id).unwrap_or_default() {
+            let seconds = self.taken.get_mut(&resource).unwrap();
+            for taken in &mut seconds[from as usize..to as usize] {
+                *taken -= amount;
+            }
+        }
     }
 }
 
@@ -135,6 +159,7 @@ impl World {
             devices,
             line,
             held: BTreeMap::new(),
+            taken: BTreeMap::new(),
             now: START,
         };
         Self {
@@ -398,7 +423,7 @@ impl World {
             "still held"
         );
         self.book.gone(id).unwrap();
-        self.model.held.remove(&id);
+        self.model.let_go(id);
         self.live.retain(|live| *live != id);
         assert_eq!(self.book.row(id).unwrap().state, RowState::Gone);
     }
