@@ -311,7 +311,8 @@ fn end_to_end(
     volume: Option<VolumeKind>,
     limit: Duration,
 ) -> Result<()> {
-    let arguments = ["test", "--locked", "--package", "azekura", "--test", test];
+    // Of the whole workspace: with the features that `cargo xtask ci` has compiled.
+    let arguments = ["test", "--locked", "--workspace", "--test", test];
     let mut command = workspace::cargo(&arguments);
     command.args(["--", "--nocapture"]);
     command.envs(settings.iter().map(|(variable, value)| (variable, value)));
