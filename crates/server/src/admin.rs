@@ -3,18 +3,20 @@
 
 use crate::core::{Core, Ending};
 use crate::data::{ParallelRecord, VolumePlace, VolumeRecord, new_volume_id};
+use crate::overlap;
 use crate::rich;
 use crate::tree::{self, Parallel, Tree};
 use crate::volume::{Volume, summary};
-use base::StoreId;
 use base::limits::{
     ADMIN_TEXT_BYTES_MAX, CREDENTIALS_PER_REPLY_MAX, JOIN_SECONDS_MAX, LAYOUT_COLUMNS_MAX,
     SUMMARY_TEXT_BYTES_MAX,
 };
+use base::{SessionId, StoreId, VolumeId};
+use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 use wire::message::{
     AdminError, AdminReply, AdminRequest, CredentialKind, Farewell, Refusal, Reply, ServerStatus,
@@ -151,6 +153,8 @@ fn find(core: &Core, name: &str) -> Result<VolumeSummary, (AdminError, String)> 
 
 fn create_volume(core: &Arc<Core>, name: &str, kind: &VolumeKind, dry_run: bool) -> Outcome {
     check_name(name)?;
+    // What is found of the others holds until this one is among them.
+    let _creating = core.creating.lock().unwrap_or_else(PoisonError::into_inner);
     let place = match kind {
         VolumeKind::Export { .. } if core.lead.is_some() => {
             return Err(invalid(
@@ -184,7 +188,10 @@ fn create_volume(core: &Arc<Core>, name: &str, kind: &VolumeKind, dry_run: bool)
         place,
     };
     let ground = core.ground();
-    if let VolumePlace::Export { .. } = record.place {
+    if let VolumePlace::Export { path, .. } = &record.place {
+        if let Some(why) = overlap::refusal(path, &core.volumes.summaries()) {
+            return Err(invalid(why));
+        }
         // Opened before it is recorded: what cannot be served is refused now, with its reason.
         let opened = Volume::open(&record, &ground);
         let opened = opened.map_err(|e| invalid(e.to_string()))?;
@@ -318,19 +325,35 @@ fn check_path(data: &Path, path: &Path) -> Result<PathBuf, (AdminError, String)>
     Ok(real)
 }
 
+/// Nobody has the volume mounted. A mount that has asked for nothing since the server was started
+/// is known by its note, also while it is not back yet.
+fn check_unused(core: &Core, volume: VolumeId) -> Result<(), (AdminError, String)> {
+    let noted = core.caching.noted_users(volume);
+    let sessions = core.sessions.list_all();
+    let users = sessions.iter().filter(|session| session.uses(volume));
+    let users: HashSet<SessionId> = users.map(|s| s.id).chain(noted).collect();
+    let count = users.len();
+    if count == 0 {
+        return Ok(());
+    }
+    let is_there = sessions.iter().any(|session| users.contains(&session.id));
+    let plural = if count == 1 { "" } else { "s" };
+    let message = match is_there {
+        true => {
+            let use_it = if count == 1 { "uses" } else { "use" };
+            format!("{count} session{plural} {use_it} it; unmount it there first")
+        }
+        false => format!(
+            "{count} session{plural} used it before the server was started and may still come \
+             back; try again in a few seconds"
+        ),
+    };
+    Err((AdminError::InUse, message))
+}
+
 fn delete_volume(core: &Core, name: &str, dry_run: bool) -> Outcome {
     let volume = find(core, name)?;
-    let users = core
-        .sessions
-        .list_all()
-        .into_iter()
-        .filter(|s| s.uses(volume.id))
-        .count();
-    if users > 0 {
-        let use_it = if users == 1 { " uses" } else { "s use" };
-        let message = format!("{users} session{use_it} it; unmount it there first");
-        return Err((AdminError::InUse, message));
-    }
+    check_unused(core, volume.id)?;
     let opened = core.volumes.by_name(name).ok();
     let parallel = opened.as_ref().and_then(|volume| volume.tree.parallel());
     if let Some(parallel) = parallel

@@ -15,9 +15,7 @@ use crate::memory::Arrival;
 use crate::pending::PendingPlace;
 use crate::pool::Turn;
 use crate::session::Session;
-use crate::steps::{
-    BytesPermits, Execution, Incoming, Waited, changes, payload_bytes, reply_estimate,
-};
+use crate::steps::{BytesPermits, Execution, Incoming, Waited, payload_bytes, reply_estimate};
 use crate::storage::ObjectIncoming;
 use base::RequestId;
 use base::limits::{FRAME_TIME_MAX, HANDSHAKE_TIME_MAX, WARM_BYTES_MAX};
@@ -522,7 +520,7 @@ impl Receiver {
         }
         let bytes_permits = room_for(&self.core, &self.link, bytes, batch).await?;
         let settled = compound.settled.clone();
-        let remembered = changes(&compound);
+        let remembered = compound.is_change();
         let mut incoming = Incoming {
             session: self.session.clone(),
             to,

@@ -1,8 +1,8 @@
 //! What all parts of a server share.
 //!
 //! One value, made at the start and shared by reference count. Each part guards its own state; none
-//! is locked while a system call on a served file runs, and no two are locked at once but in the
-//! order sessions, leases, locks, pool.
+//! is locked while a system call on a served file runs, but [`Core::creating`], and no two are
+//! locked at once but in the order sessions, leases, locks, pool.
 
 use crate::again::Again;
 use crate::background::Background;
@@ -32,6 +32,9 @@ use wire::message::{Farewell, Settled};
 pub(crate) struct Core {
     pub(crate) data: DataDirectory,
     pub(crate) registry: Mutex<Registry>,
+    /// Held while a volume is made, from the look at the others on; before any other lock, and
+    /// while an exported directory is looked at.
+    pub(crate) creating: Mutex<()>,
     pub(crate) credentials: Arc<ValidCredentials>,
     pub(crate) volumes: Volumes,
     pub(crate) sessions: Arc<Sessions>,

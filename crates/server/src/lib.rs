@@ -68,6 +68,7 @@ mod locks;
 mod manager;
 mod memory;
 mod opens;
+mod overlap;
 mod pending;
 mod pool;
 mod reaper;

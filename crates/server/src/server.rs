@@ -23,7 +23,7 @@ use crate::pool::Pool;
 use crate::session::Sessions;
 use crate::storage::{self, NewStore, Scrubs, Storage, StorageError};
 use crate::volume::{Ground, Volumes};
-use crate::{admin, reaper};
+use crate::{admin, overlap, reaper};
 use base::limits::{
     CONNECTIONS_MAX, CONNECTIONS_PENDING_MAX, HANDSHAKE_TIME_MAX, SESSIONS_MAX,
     STORES_NOTED_INTERVAL, WORKERS_MIN,
@@ -396,6 +396,7 @@ fn open(
         client_verifier: ClientVerifier::new(&data.server)?,
         credentials: registry.valid_credentials(),
         registry: Mutex::new(registry),
+        creating: Mutex::new(()),
         caching: Caching::new(sessions.clone(), leased(&data, lead.as_deref())?, clock),
         locks: Locks::new(had_locks, clock.now()),
         // Stores lose with each run what was not committed.
@@ -476,6 +477,7 @@ fn serve_volume(volumes: &Volumes, record: &VolumeRecord, ground: &Ground<'_>) {
 
 /// Begins the work that nobody asks for.
 fn begin(core: &Arc<Core>) {
+    overlap::warn(&core.volumes.summaries());
     for volume in core.volumes.list() {
         admin::begin(core, &volume);
     }

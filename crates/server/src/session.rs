@@ -257,6 +257,13 @@ impl Session {
             .insert(volume);
     }
 
+    /// A volume that it has entered; a mount's has one.
+    pub(crate) fn entered(&self) -> Option<VolumeId> {
+        let volumes = self.volumes.lock();
+        let volumes = volumes.unwrap_or_else(PoisonError::into_inner);
+        volumes.iter().next().copied()
+    }
+
     /// Whether it has entered a volume.
     pub(crate) fn uses(&self, volume: VolumeId) -> bool {
         self.volumes

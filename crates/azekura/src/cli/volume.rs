@@ -151,7 +151,10 @@ fn refused(server: &Address, kind: &VolumeKind, failure: Failure) -> Failure {
             };
         }
     };
+    let said = failure.to_string();
+    let is_taken = said.contains("exports already") || said.contains("is exported already");
     match failure.code() {
+        Code::Invalid if is_taken => failure.during(format_args!("at {server}")),
         Code::Invalid if !failure.to_string().contains(export) => {
             failure.during(format_args!("at {server}"))
         }

@@ -74,6 +74,115 @@ fn volumes_are_made_listed_and_deleted() {
 }
 
 #[test]
+fn a_directory_is_one_volumes() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    for name in ["x/nest/deep", "xy"] {
+        fs::create_dir_all(scene.path(name)).unwrap();
+    }
+    std::os::unix::fs::symlink(scene.path("x/nest"), scene.path("link")).unwrap();
+    let name = |name: &str| format!("{}/{name}", scene.address());
+    let create = |volume: &str, export: &str| {
+        let (volume, export) = (name(volume), scene.path(export));
+        scene.azekura(&["volume", "create", &volume, "--export", text(&export)])
+    };
+    create("nst", "x/nest").ok();
+    let real = |path: &str| scene.path(path).canonicalize().unwrap();
+    let (top, nest, deep) = (real("x"), real("x/nest"), real("x/nest/deep"));
+    let (top, nest, deep) = (text(&top), text(&nest), text(&deep));
+    let same = format!("{nest} is exported already, as volume nst; mount nst, or delete it first");
+    let inner = format!(
+        "{deep} lies in {nest}, which volume nst exports already; mount nst and use its directory \
+         deep, or delete nst first"
+    );
+    let outer =
+        format!("{nest}, which volume nst exports already, lies in {top}; delete nst first");
+    for (export, why) in [
+        ("x/nest", &same),
+        ("link", &same),
+        ("x/nest/deep", &inner),
+        ("link/deep", &inner),
+        ("x", &outer),
+    ] {
+        let refused = create("w", export);
+        fails(&refused, "AZ0303");
+        assert!(refused.stderr.contains(why), "{export}: {refused:?}");
+    }
+    let (volume, export) = (name("w"), scene.path("x"));
+    let trial = ["volume", "create", &volume, "--export", text(&export)];
+    let dry: Vec<&str> = trial.iter().copied().chain(["--dry-run"]).collect();
+    fails(&scene.azekura(&dry), "AZ0303");
+    // Whole names count, and what is deleted is in nobody's way.
+    create("y", "xy").ok();
+    scene.azekura(&["volume", "delete", &name("nst")]).ok();
+    create("w", "x").ok();
+    fails(&create("nst", "x/nest"), "AZ0303");
+    assert!(!scene.log().contains("export the same files"));
+}
+
+#[test]
+fn volumes_that_overlap_already_are_served_and_the_log_says_it() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    for name in ["export/nest", "other"] {
+        fs::create_dir(scene.path(name)).unwrap();
+    }
+    fs::write(scene.path("export/nest/file"), "x").unwrap();
+    let nest = format!("{}/nest", scene.address());
+    let export = scene.path("other");
+    let create = ["volume", "create", &nest, "--export", text(&export)];
+    scene.azekura(&create).ok();
+    scene.end(rustix::process::Signal::TERM);
+    assert!(!scene.log().contains("export the same files"));
+    // By another path than before, as an older version took it: the directory is still the same.
+    fs::rename(scene.path("other"), scene.path("export/nest/other")).unwrap();
+    let there = scene.path("export/nest/other");
+    std::os::unix::fs::symlink(there, scene.path("other")).unwrap();
+    fs::write(scene.path("export/nest/other/file"), "y").unwrap();
+    scene.start();
+    let log = scene.log();
+    assert!(log.contains("export the same files"), "{log}");
+    let listed = scene.azekura(&["ls", &nest]).ok();
+    assert!(listed.contains("file"), "{listed}");
+    scene.azekura(&["ls", &scene.volume()]).ok();
+}
+
+#[test]
+fn a_volume_that_is_mounted_is_not_deleted_also_after_a_restart() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    fs::create_dir(scene.path("more")).unwrap();
+    let more = format!("{}/more", scene.address());
+    let export = scene.path("more");
+    let create = ["volume", "create", &more, "--export", text(&export)];
+    scene.azekura(&create).ok();
+    let volume = scene.volume();
+    let mount = scene.mount("mnt", &[]);
+    let delete = ["volume", "delete", &volume];
+    fails(&scene.azekura(&delete), "AZ0304");
+    for _ in 0..2 {
+        scene.kill();
+        scene.start();
+        // Before the mount is back, and when everybody has had the time for it.
+        fails(&scene.azekura(&delete), "AZ0304");
+        std::thread::sleep(Duration::from_secs(8));
+        fails(&scene.azekura(&delete), "AZ0304");
+    }
+    // Another volume is in nobody's use.
+    scene.azekura(&["volume", "delete", &more]).ok();
+    fs::write(mount.join("file"), "x").unwrap();
+    assert_eq!(fs::read(mount.join("file")).unwrap(), b"x");
+    scene.umount(&mount);
+    scene.azekura(&delete).ok();
+}
+
+#[test]
 fn init_is_repeatable_and_the_volumes_stay() {
     if let Some(why) = obstacle() {
         return println!("{why}");

@@ -1,9 +1,10 @@
-//! A file of a parallel volume that one machine appends to while another one empties it and writes
-//! it anew: what is appended lies behind what was written, or was cut off or written over.
+//! Files that several machines append to, also while one of them empties it and writes it anew: what
+//! is appended lies behind what was written, or was cut off or written over.
 
 use crate::common::{Scene, obstacle};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -132,4 +133,52 @@ fn nor_does_it_when_the_server_is_killed() {
     };
     let appended = fight(&mut scene, 45, kill);
     assert!(appended > 20, "{appended}");
+}
+
+/// Lines of two machines, of lengths that cross pages everywhere.
+#[test]
+fn lines_of_two_machines_are_whole() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    const LINES: usize = 3000;
+    let mut scene = Scene::new();
+    File::create(scene.path("export/log")).unwrap();
+    let mounts = ["one", "two"].map(|name| scene.mount(name, &[]));
+    let line = |of: usize, number: usize| {
+        let filling = "x".repeat(20 + (number * 37 + of * 11) % 180);
+        format!("{of} {number} {filling}\n")
+    };
+    thread::scope(|threads| {
+        for (of, mount) in mounts.iter().enumerate() {
+            threads.spawn(move || {
+                let mut log = append_to(&mount.join("log"));
+                for number in 0..LINES {
+                    log.write_all(line(of, number).as_bytes()).unwrap();
+                }
+                nix::unistd::close(log).unwrap();
+            });
+        }
+    });
+    let log = fs::read_to_string(scene.path("export/log")).unwrap();
+    let mut next = [0; 2];
+    for found in log.split_inclusive('\n') {
+        let of = usize::from(found.starts_with("1 "));
+        assert_eq!(found, line(of, next[of]), "after {next:?}");
+        next[of] += 1;
+    }
+    assert_eq!(next, [LINES; 2]);
+    // Whoever appends can read, too.
+    let both = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .open(mounts[0].join("log"))
+        .unwrap();
+    let mut begin = vec![0; 10_000];
+    both.read_exact_at(&mut begin, 0).unwrap();
+    assert_eq!(begin, &log.as_bytes()[..begin.len()]);
+}
+
+fn append_to(path: &Path) -> File {
+    OpenOptions::new().append(true).open(path).unwrap()
 }

@@ -423,3 +423,32 @@ fn who_has_reached_a_file_goes_on_although_the_way_there_is_closed() {
         0o700
     );
 }
+
+/// As a local file system does it: whoever may write a program may write it, and its capabilities
+/// are gone.
+#[test]
+fn who_is_not_root_writes_a_program_and_its_capabilities_are_gone() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    let export = scene.path("export");
+    for name in ["there", "here"] {
+        let path = export.join(name);
+        fs::write(&path, "program").unwrap();
+        std::os::unix::fs::chown(&path, Some(USER), None).unwrap();
+        set_xattr(&path, "security.capability", &CAPABILITY).unwrap();
+    }
+    let mount = scene.mount("mnt", &["--allow-other"]);
+    let known = xattr(&mount.join("here"), "security.capability");
+    assert_eq!(known.as_deref(), Ok(&CAPABILITY[..]));
+    for name in ["there", "here"] {
+        let script = format!("echo more >> {name} && cat {name}");
+        let said = run(&mut shell(USER, None, &mount, &script)).ok();
+        assert_eq!(said, "programmore\n");
+        for top in [&mount, &export] {
+            let left = xattr(&top.join(name), "security.capability");
+            assert_eq!(left, Err(Errno::NODATA), "{name}");
+        }
+    }
+}

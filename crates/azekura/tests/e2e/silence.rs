@@ -6,7 +6,7 @@ use crate::mapping::Mapping;
 use base::limits::LEASE_TRUST_TIME;
 use rustix::process::Signal;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -176,4 +176,93 @@ fn syncfs_hands_dirty_pages_over_and_asks_no_server() {
     assert_eq!(synced.recv_timeout(PATIENCE), Ok(Ok(1)));
     assert_eq!(unwritten(), 0);
     assert_eq!(fs::read(scene.path("export/mapped")).unwrap(), [2; 4096]);
+}
+
+/// What the mount and the server's machine say of what lies in a directory.
+fn state(directory: &Path) -> Vec<(String, u32, u64)> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        let about = fs::metadata(entry.path()).unwrap();
+        let len = if about.is_dir() { 0 } else { about.len() };
+        let name = entry.file_name().into_string().unwrap();
+        (name, about.permissions().mode(), len)
+    });
+    let mut all: Vec<_> = entries.collect();
+    all.sort();
+    all
+}
+
+/// A server that stands still for longer than a call may take, and does what was asked all the same
+/// once it goes on.
+#[test]
+fn what_was_done_after_its_time_was_over_is_seen() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let export = scene.path("export/dir");
+    fs::create_dir(&export).unwrap();
+    let mount = scene.mount("mnt", &["--timeout", "1s"]).join("dir");
+    let mut given_up = 0;
+    for round in 0..4 {
+        for name in ["mode", "len", "dir", "from", "gone"] {
+            let path = export.join(format!("{name}{round}"));
+            match name {
+                "dir" => fs::create_dir(path).unwrap(),
+                _ => fs::write(path, "contents").unwrap(),
+            }
+        }
+        until_equal(&mount, &export);
+        let at = |name: &str| mount.join(format!("{name}{round}"));
+        let jobs: Vec<Box<dyn FnOnce() -> std::io::Result<()> + Send>> = vec![
+            Box::new({
+                let path = at("mode");
+                move || fs::set_permissions(path, fs::Permissions::from_mode(0o400))
+            }),
+            Box::new({
+                let path = at("len");
+                move || nix::unistd::truncate(&path, 3).map_err(Into::into)
+            }),
+            Box::new({
+                let path = at("made");
+                move || fs::create_dir(path)
+            }),
+            Box::new({
+                let path = at("dir");
+                move || fs::remove_dir(path)
+            }),
+            Box::new({
+                let (from, to) = (at("from"), at("to"));
+                move || fs::rename(from, to)
+            }),
+        ];
+        scene.signal(Signal::STOP);
+        let ends: Vec<_> = jobs.into_iter().map(begin).collect();
+        std::thread::sleep(Duration::from_millis(1300));
+        scene.signal(Signal::CONT);
+        for end in ends {
+            given_up += usize::from(end.recv_timeout(PATIENCE).unwrap().is_err());
+        }
+        until_equal(&mount, &export);
+        for name in ["mode", "len"] {
+            let path = format!("{name}{round}");
+            let [here, there] = [&mount, &export].map(|top| fs::read(top.join(&path)).unwrap());
+            assert_eq!(here, there, "{path}");
+        }
+    }
+    assert!(given_up > 0, "nothing took too long");
+}
+
+/// Changes of the server's machine are heard of a little later, and what was late is late.
+#[track_caller]
+fn until_equal(mount: &Path, export: &Path) {
+    let begun = Instant::now();
+    while state(mount) != state(export) {
+        let (here, there) = (state(mount), state(export));
+        assert!(
+            begun.elapsed() < Duration::from_secs(15),
+            "{here:?}\n{there:?}"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

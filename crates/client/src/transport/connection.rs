@@ -153,8 +153,11 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
     let mut state = shared.lock();
     state.session.handle_down(connection);
     state.bulk[index] = Bulk::default();
-    state.forget_lost();
+    let may_be_made = state.forget_lost();
     drop(state);
+    if may_be_made {
+        notify(shared, |listener| listener.on_late_change());
+    }
     // What this connection carried may go on the others.
     shared.wake_all();
 }
@@ -246,6 +249,11 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, verifier: WriteVerifie
     let Some(answered) = state.session.handle_reply(connection, frame.request) else {
         state.settle_link(now, frame.request, None);
         shared.wake_ready(&mut state);
+        let is_late = state.is_late_change(frame.request);
+        drop(state);
+        if is_late && !matches!(reply, Ok(Reply::Refused(_))) {
+            notify(shared, |listener| listener.on_late_change());
+        }
         return;
     };
     let delivered = Delivered {
@@ -291,7 +299,7 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, verifier: WriteVerifie
 fn is_answer(reply: &Reply, waiter: &Waiter, payload: &[u8]) -> bool {
     match (reply, &waiter.expected) {
         (Reply::Refused(_), _) => true,
-        (Reply::Files(files), Some(Answers::Files(expected))) => {
+        (Reply::Files(files), Some(Answers::Files(expected, _))) => {
             expected.check(&files.results, payload.len()).is_ok()
         }
         (Reply::Object(reply), Some(Answers::Objects(expected))) => {

@@ -76,6 +76,9 @@ pub trait Listener: Send + Sync {
     /// The server has heard nothing for so long, or may have, that no lease may be believed any
     /// more.
     fn on_silence(&self);
+    /// A change of which its caller was told that there is no answer has been made after all, or
+    /// may have been: what was believed in the meantime may be wrong.
+    fn on_late_change(&self) {}
 }
 
 /// How a transport behaves.
@@ -514,10 +517,11 @@ impl Transport {
             settled,
             steps,
         };
+        let is_change = compound.is_change();
         self.submit_encoded(
             encode(&Request::Files(compound)),
             call,
-            Some(Answers::Files(expected)),
+            Some(Answers::Files(expected, is_change)),
             needs,
         )
     }
@@ -538,7 +542,7 @@ impl Transport {
     pub fn cancel(&self, id: RequestId) {
         let mut state = self.shared.lock();
         state.session.cancel(id);
-        if let Some(waiter) = state.waiters.remove(&id) {
+        if let Some(waiter) = state.give_up(id) {
             let _ = waiter
                 .answer
                 .send(Err(CallError::Refused(Refusal::Cancelled)));

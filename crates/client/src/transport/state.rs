@@ -5,7 +5,7 @@ use super::{CallError, Response, UNKNOWN, warming};
 use crate::clock::{boot_time, now};
 use base::{BootId, RequestId, Time};
 use readahead::{Changes, Line, LineMemory, LinkEstimator, Sent};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use wire::frame::{Frame, FrameKind};
@@ -24,7 +24,8 @@ pub(super) struct Waiter {
 
 /// What may be answered.
 pub(super) enum Answers {
-    Files(Expected),
+    /// And whether it changes anything.
+    Files(Expected, bool),
     Objects(ExpectedObjects),
 }
 
@@ -42,6 +43,8 @@ pub(super) struct Delivered {
 pub(super) struct State {
     pub(super) session: ClientSession,
     pub(super) waiters: HashMap<RequestId, Waiter>,
+    /// Changes that were given up while they were on a line: the server may make them all the same.
+    late: BTreeSet<RequestId>,
     /// Tokens of the two estimators for requests on the line.
     sent: HashMap<RequestId, (Option<Sent>, Option<Sent>)>,
     pub(super) download: LinkEstimator,
@@ -80,6 +83,7 @@ impl State {
         Self {
             session: ClientSession::new(connections, RequestId(1)),
             waiters: HashMap::new(),
+            late: BTreeSet::new(),
             sent: HashMap::new(),
             download: estimator(line.0),
             upload: estimator(line.1),
@@ -215,8 +219,24 @@ impl State {
         }
     }
 
-    /// After a connection broke: tokens of requests that are not on any line any more.
-    pub(super) fn forget_lost(&mut self) {
+    /// A request is given up that the session knows no more or will not answer. Returns who waits.
+    pub(super) fn give_up(&mut self, id: RequestId) -> Option<Waiter> {
+        let waiter = self.waiters.remove(&id)?;
+        let is_change = matches!(waiter.expected, Some(Answers::Files(_, true)));
+        if is_change && self.session.is_on_line(id) {
+            self.late.insert(id);
+        }
+        Some(waiter)
+    }
+
+    /// A reply came for which nobody waits; whether it is that of a change that was given up.
+    pub(super) fn is_late_change(&mut self, id: RequestId) -> bool {
+        self.late.remove(&id)
+    }
+
+    /// After a connection broke: tokens of requests that are not on any line any more. Whether a
+    /// change is among them that was given up before and may have been made.
+    pub(super) fn forget_lost(&mut self) -> bool {
         let now = now();
         let lost: Vec<_> = self
             .sent
@@ -227,6 +247,9 @@ impl State {
         for id in lost {
             self.settle_link(now, id, None);
         }
+        let known = self.late.len();
+        self.late.retain(|id| self.session.is_on_line(*id));
+        self.late.len() < known
     }
 
     /// What may be on the line, after the session was told of its distance.

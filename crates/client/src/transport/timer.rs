@@ -42,7 +42,7 @@ fn turn(shared: &Arc<Shared>) -> Duration {
     let mut overdue = Vec::new();
     let mut state = shared.lock();
     while let Some(id) = state.session.poll_expired(now) {
-        overdue.extend(state.waiters.remove(&id));
+        overdue.extend(state.give_up(id));
     }
     let silence = now.since(shared.heard_at());
     let deadline = state.session.next_deadline();

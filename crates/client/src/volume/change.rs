@@ -57,7 +57,8 @@ impl Volume {
             exclusive,
             open: Some((open, access, truncate)),
         };
-        let (reply, response) = self.step_with_room(who, step).await?;
+        let outcome = self.step_with_room(who, step).await;
+        let (reply, response) = outcome.inspect_err(|_| self.doubt_name(*parent, name))?;
         let is_new = matches!(reply, StepReply::Created { new: true, .. });
         let view = self.take_created(*parent, name, reply, &response)?;
         if is_new {
@@ -153,7 +154,8 @@ impl Volume {
         name: &Name,
         step: Step,
     ) -> Result<View, FsError> {
-        let (reply, response) = self.step_with_room(who, step).await?;
+        let outcome = self.step_with_room(who, step).await;
+        let (reply, response) = outcome.inspect_err(|_| self.doubt_name(parent, name))?;
         self.take_created(parent, name, reply, &response)
     }
 
@@ -282,6 +284,7 @@ impl Volume {
         }
         let target = self.target_with(parent, name).await?;
         let victim = self.nodes().name(parent, name).flatten();
+        let _leaving = victim.map(|victim| self.leave(victim));
         if let Some(victim) = victim {
             self.keep_open(victim).await?;
         }
@@ -318,6 +321,9 @@ impl Volume {
         let seen = response.recalls_seen;
         let mut nodes = self.nodes();
         let left = entry.as_ref().map(|entry| nodes.apply_lost(entry, seen));
+        if let (None, Some(victim)) = (&left, victim) {
+            nodes.forget_stale(victim);
+        }
         nodes.note_change(parent, name);
         nodes.refresh(parent, &attributes, parent_lease, seen);
         set_or_forget(&mut nodes, parent, name, None, seen);
@@ -356,6 +362,7 @@ impl Volume {
         let from = self.target_with(parent, name).await?;
         let to = self.target_with(to_parent, to_name).await?;
         let replaced = self.nodes().name(to_parent, to_name).flatten();
+        let _leaving = replaced.map(|replaced| self.leave(replaced));
         self.before_rename(parent, name, replaced, mode).await?;
         let step = Step::Rename {
             parent: from,
@@ -389,6 +396,9 @@ impl Volume {
         keep_refreshed(&mut nodes, parent, &attributes, seen);
         keep_refreshed(&mut nodes, to_parent, &to_attributes, seen);
         set_or_forget(&mut nodes, to_parent, to_name, Some(node), seen);
+        if let (None, Some(replaced)) = (&there, replaced) {
+            nodes.forget_stale(replaced);
+        }
         let there = there.and_then(|entry| nodes.apply_lost(&entry, seen));
         match (mode, there.or(replaced)) {
             (RenameMode::Exchange, Some(other)) => {

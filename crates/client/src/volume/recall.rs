@@ -85,6 +85,17 @@ impl Listener for Ear {
             volume.forget_leases();
         }
     }
+
+    fn on_late_change(&self) {
+        if let Some(volume) = self.volume.upgrade() {
+            tracing::warn!(
+                volume = %volume.name,
+                "a change was made after its caller had been told that it was not answered in \
+                 time; cached answers are dropped"
+            );
+            volume.forget_leases();
+        }
+    }
 }
 
 impl Volume {

@@ -22,11 +22,15 @@ fn access(flags: OFlags) -> Access {
 }
 
 fn opened(file: &OpenFile, fh: Fh) -> Opened {
-    let flags = if file.keep_data {
-        FOpenFlags::KEEP_CACHE
-    } else {
-        FOpenFlags::empty()
-    };
+    let mut flags = FOpenFlags::empty();
+    if file.keep_data {
+        flags |= FOpenFlags::KEEP_CACHE;
+    }
+    if file.append && file.access.writes() {
+        // Through the page cache, the kernel makes two requests of a write that ends beyond a page
+        // it does not have, and between the two of them another machine's record could stand.
+        flags |= FOpenFlags::DIRECT_IO;
+    }
     Opened::new(fh, flags)
 }
 

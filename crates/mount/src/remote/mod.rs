@@ -77,6 +77,7 @@ pub fn wishes(is_rich: bool) -> Wishes {
             | InitFlags::POSIX_LOCKS
             | InitFlags::FLOCK_LOCKS
             | InitFlags::BIG_WRITES
+            | InitFlags::DIRECT_IO_ALLOW_MMAP
             | InitFlags::DONT_MASK
             | InitFlags::DO_READDIRPLUS
             | InitFlags::ASYNC_DIO

@@ -40,7 +40,7 @@ use crate::session::{Session, SessionKey, Sessions};
 use base::limits::{
     LEASE_TIME, RECALL_DISTRUSTED_TIME_MAX, RECALL_TIME_MAX, RECALL_WRITING_TIME_MAX,
 };
-use base::{Handle, Name, SessionId, Time};
+use base::{Handle, Name, SessionId, Time, VolumeId};
 use former::Former;
 use recall::{Asked, Recalls};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -434,6 +434,12 @@ impl Caching {
     /// There is nothing left of this session: the next run need not wait for it.
     pub(crate) fn forget_session(&self, session: &Session) {
         self.notes.remove(&[session.id], |_| true);
+    }
+
+    /// Which sessions have used a volume, as far as they are noted: those with leases, and those of
+    /// the run before that are back or may still come back.
+    pub(crate) fn noted_users(&self, volume: VolumeId) -> Vec<SessionId> {
+        self.notes.users(volume)
     }
 
     /// Gives up on sessions that are silent, and returns those that are not and yet do not obey;

@@ -1,17 +1,21 @@
-//! Which sessions have leases, on disk.
+//! Which sessions have leases, and which volumes they use, on disk.
 //!
 //! ```text
-//! sessions    slots of 32 bytes: name 16 | lease u8 | zeros 11 | crc32c u32 of these
+//! sessions    slots of 32 bytes:
+//!             name 16 | lease u8 | zeros 3 | volume 4 | zeros 4 | crc32c u32 of these
 //! ```
-//! A session has a slot from its first lease on, which says the best lease that it was ever given.
+//! A session has a slot from its first lease on, which says the best lease that it was ever given,
+//! and the first bytes of the identity of the volume that it had entered by then, zeros if that is
+//! not known: a mount that is idle over a restart has its volume still mounted.
 //! A slot is written before the lease is, into the page cache, a microsecond each: it survives
 //! `kill -9`. When a machine starts anew, its time has mostly run out. Drawn in
 //! `docs/formats/server-data.md`.
 
 use crate::data::DataError;
 use crate::session::Session;
-use base::SessionId;
+use crate::volume::{Tag, tag};
 use base::limits::SESSIONS_MAX;
+use base::{SessionId, VolumeId};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -21,6 +25,10 @@ use std::time::{Duration, Instant};
 use wire::message::Lease;
 
 const SLOT_BYTES: usize = 32;
+/// Where the volume stands in a slot.
+const VOLUME: std::ops::Range<usize> = 20..24;
+/// Of a session whose volume is not known; an older server has noted it.
+const NO_VOLUME: Tag = [0; 4];
 /// Sessions, those that are ending, and those of the run before.
 const SLOTS_MAX: usize = 4 * SESSIONS_MAX;
 /// When noting is tried again after it was refused: each entry of a listing would try it.
@@ -36,9 +44,16 @@ pub(crate) struct Notes {
 
 #[derive(Default)]
 struct Slots {
-    owners: Vec<Option<SessionId>>,
+    owners: Vec<Option<Owner>>,
     /// Until when nothing is tried after the disk, or the room, has refused something.
     refuses_until: Option<Instant>,
+}
+
+/// Whose a slot is.
+#[derive(Clone, Copy)]
+struct Owner {
+    id: SessionId,
+    volume: Tag,
 }
 
 impl Notes {
@@ -66,7 +81,10 @@ impl Notes {
             .open(&path)
             .and_then(|file| Ok((read(&file)?, file)));
         let (found, file) = opened.map_err(|source| DataError::Io { path, source })?;
-        let slots = found.iter().map(|slot| slot.map(|(id, _)| id)).collect();
+        let slots = found
+            .iter()
+            .map(|slot| slot.map(|(owner, _)| owner))
+            .collect();
         let notes = Self {
             file: Some(file),
             slots: Mutex::new(Slots {
@@ -74,7 +92,9 @@ impl Notes {
                 refuses_until: None,
             }),
         };
-        Ok((notes, found.into_iter().flatten().collect()))
+        let former = found.into_iter().flatten();
+        let former = former.map(|(owner, lease)| (owner.id, lease));
+        Ok((notes, former.collect()))
     }
 
     /// As it is on a disk that takes nothing.
@@ -104,11 +124,18 @@ impl Notes {
         }
         // Another thread may have noted more.
         let lease = lease.max(session.noted());
-        let own = owners.iter().position(|slot| *slot == Some(session.id));
+        let own = place_of(owners, session.id);
+        let noted = own.and_then(|place| owners[place]);
+        let noted = noted.map(|owner| owner.volume);
+        let noted = noted.filter(|volume| *volume != NO_VOLUME);
+        let owner = Owner {
+            id: session.id,
+            volume: noted.unwrap_or_else(|| session.entered().map_or(NO_VOLUME, tag)),
+        };
         let free = || owners.iter().position(Option::is_none);
         let place = own.or_else(free).unwrap_or(owners.len());
         let written = match place < SLOTS_MAX {
-            true => write(file, place, session.id, lease),
+            true => write(file, place, owner, lease),
             false => Err(io::ErrorKind::QuotaExceeded.into()),
         };
         if let Err(error) = written {
@@ -120,7 +147,7 @@ impl Notes {
         if place == owners.len() {
             owners.push(None);
         }
-        owners[place] = Some(session.id);
+        owners[place] = Some(owner);
         session.set_noted(lease);
         true
     }
@@ -132,16 +159,32 @@ impl Notes {
         };
         let owners = &mut self.lock().owners;
         for id in ids {
-            let own = owners.iter().position(|slot| *slot == Some(*id));
+            let own = place_of(owners, *id);
             // Under the lock: whoever is back notes its leases before or after this.
             let Some(place) = own.filter(|_| is_over(*id)) else {
                 continue;
             };
-            if let Err(error) = write(file, place, *id, Lease::None) {
+            let owner = Owner {
+                id: *id,
+                volume: NO_VOLUME,
+            };
+            if let Err(error) = write(file, place, owner, Lease::None) {
                 tracing::warn!(%error, "the end of a session cannot be noted");
             }
             owners[place] = None;
         }
+    }
+
+    /// The sessions that have used a volume, as far as that is known.
+    pub(super) fn users(&self, volume: VolumeId) -> Vec<SessionId> {
+        let wanted = tag(volume);
+        if wanted == NO_VOLUME {
+            return Vec::new();
+        }
+        let slots = self.lock();
+        let owners = slots.owners.iter().flatten();
+        let users = owners.filter(|owner| owner.volume == wanted);
+        users.map(|owner| owner.id).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
@@ -149,16 +192,23 @@ impl Notes {
     }
 }
 
-fn write(file: &File, place: usize, id: SessionId, lease: Lease) -> io::Result<()> {
+/// The slot of a session.
+fn place_of(owners: &[Option<Owner>], id: SessionId) -> Option<usize> {
+    let is_own = |slot: &Option<Owner>| slot.is_some_and(|owner| owner.id == id);
+    owners.iter().position(is_own)
+}
+
+fn write(file: &File, place: usize, owner: Owner, lease: Lease) -> io::Result<()> {
     let mut slot = [0; SLOT_BYTES];
-    slot[..16].copy_from_slice(&id.0);
+    slot[..16].copy_from_slice(&owner.id.0);
     slot[16] = lease as u8;
+    slot[VOLUME].copy_from_slice(&owner.volume);
     let checksum = crc32c::crc32c(&slot[..SLOT_BYTES - 4]);
     slot[SLOT_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
     file.write_all_at(&slot, (place * SLOT_BYTES) as u64)
 }
 
-fn read(file: &File) -> io::Result<Vec<Option<(SessionId, Lease)>>> {
+fn read(file: &File) -> io::Result<Vec<Option<(Owner, Lease)>>> {
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     let mut bytes = vec![0; length.min(SLOTS_MAX * SLOT_BYTES)];
     file.read_exact_at(&mut bytes, 0)?;
@@ -167,7 +217,7 @@ fn read(file: &File) -> io::Result<Vec<Option<(SessionId, Lease)>>> {
 }
 
 /// Nobody's, or damaged: a machine that lost power may have left anything.
-fn decode(slot: &[u8; SLOT_BYTES]) -> Option<(SessionId, Lease)> {
+fn decode(slot: &[u8; SLOT_BYTES]) -> Option<(Owner, Lease)> {
     let (body, checksum) = slot.split_last_chunk()?;
     if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
         return None;
@@ -177,5 +227,9 @@ fn decode(slot: &[u8; SLOT_BYTES]) -> Option<(SessionId, Lease)> {
         2 => Lease::Exclusive,
         _ => return None,
     };
-    Some((SessionId(*body.first_chunk()?), lease))
+    let owner = Owner {
+        id: SessionId(*body.first_chunk()?),
+        volume: body.get(VOLUME)?.try_into().ok()?,
+    };
+    Some((owner, lease))
 }

@@ -67,10 +67,11 @@ impl Execution {
         let then = self.core.caching.moment();
         let handle = volume.tree.root().clone();
         let attributes = volume.tree.attributes(self.by(worker), &handle)?;
+        // Before its first lease: the note of that says which volume it is.
+        self.session.attach(volume.id);
         let node = Node { handle, attributes };
         let entry = self.entry(worker, &volume, node, Lease::Read, then)?;
         self.note(entry.handle.clone());
-        self.session.attach(volume.id);
         Ok(StepReply::Attached {
             volume: volume.id,
             root: entry,

@@ -149,36 +149,6 @@ impl From<FsError> for Stop {
     }
 }
 
-/// Whether a request changes anything, so that it must not run twice.
-pub(crate) fn changes(compound: &Compound) -> bool {
-    compound.steps.iter().any(|step| {
-        !matches!(
-            step,
-            Step::Attach { .. }
-                | Step::Lookup { .. }
-                | Step::Attributes { .. }
-                | Step::ReadLink { .. }
-                | Step::Open {
-                    truncate: false,
-                    ..
-                }
-                | Step::Read { .. }
-                | Step::Seek { .. }
-                | Step::ReadDirectory { .. }
-                | Step::Fetch { .. }
-                | Step::StatFileSystem { .. }
-                | Step::GetXattr { .. }
-                | Step::ListXattrs { .. }
-                | Step::TestLock { .. }
-                | Step::Layout { .. }
-                | Step::After { .. }
-                | Step::Access { .. }
-                | Step::Explain { .. }
-                | Step::PlaceLeft { .. }
-        )
-    })
-}
-
 /// The bytes of payload that the steps say they have; `None` if a step says too much.
 pub(crate) fn payload_bytes(compound: &Compound) -> Option<usize> {
     compound

@@ -413,7 +413,9 @@ async fn volumes_are_made_and_deleted_but_not_under_somebody() {
     }
     let world = World::new().await;
     let mut admin = world.client().await;
-    let tree = path(&world.tree);
+    let tree = world.path().join("second");
+    std::fs::create_dir(&tree).unwrap();
+    let tree = path(&tree);
     for trial in [true, false] {
         let outcome = make(&mut admin, "second", tree.clone(), trial).await;
         assert_eq!(outcome, Ok("second".to_owned()), "a trial makes nothing");

@@ -80,10 +80,11 @@ async fn one_volume_more_than_can_be_listed_is_refused() {
     append(&world, "volumes", &more);
     world.start().await;
     let mut admin = world.client().await;
-    let path = world.tree.to_str().unwrap().to_owned();
     let create = |name: &str| {
+        let tree = world.path().join(name);
+        std::fs::create_dir(&tree).unwrap();
         let kind = VolumeKind::Export {
-            path: path.clone(),
+            path: tree.to_str().unwrap().to_owned(),
             read_only: false,
         };
         Request::Admin(AdminRequest::VolumeCreate {

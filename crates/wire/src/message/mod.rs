@@ -6,6 +6,7 @@
 
 mod acl;
 mod admin;
+mod change;
 mod cluster;
 mod expected;
 mod file;

@@ -1,0 +1,41 @@
+//! Which requests change something.
+
+use super::{Compound, Step};
+
+impl Compound {
+    /// Whether a request changes anything, so that it must not run twice, and so that whoever gives
+    /// it up does not know how things stand.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        self.steps.iter().any(Step::is_change)
+    }
+}
+
+impl Step {
+    fn is_change(&self) -> bool {
+        !matches!(
+            self,
+            Step::Attach { .. }
+                | Step::Lookup { .. }
+                | Step::Attributes { .. }
+                | Step::ReadLink { .. }
+                | Step::Open {
+                    truncate: false,
+                    ..
+                }
+                | Step::Read { .. }
+                | Step::Seek { .. }
+                | Step::ReadDirectory { .. }
+                | Step::Fetch { .. }
+                | Step::StatFileSystem { .. }
+                | Step::GetXattr { .. }
+                | Step::ListXattrs { .. }
+                | Step::TestLock { .. }
+                | Step::Layout { .. }
+                | Step::After { .. }
+                | Step::Access { .. }
+                | Step::Explain { .. }
+                | Step::PlaceLeft { .. }
+        )
+    }
+}
