@@ -386,12 +386,11 @@ fn open(
     let journal = Journal::open(data.path(), &volumes, data.lost_unflushed)?;
     data.begin_run()?;
     let background = Background::default();
-    let scrubs = Scrubs::start(&storage, &background, config.scrub_interval);
-    let scrubs = scrubs.map_err(StorageError::Thread)?;
+    let scrubs = Scrubs::start(&storage, &background, config.scrub_interval)
+        .map_err(StorageError::Thread)?;
     let manager = members.as_ref().map_or(Ok(Manager::none()), |_| {
         Manager::open(data.path(), &cluster, lead.as_ref())
     })?;
-    let member = joined(&data, config);
     let core = Arc::new(Core {
         client_verifier: ClientVerifier::new(&data.server)?,
         credentials: registry.valid_credentials(),
@@ -412,7 +411,7 @@ fn open(
         cluster,
         lead,
         members: members.map(Mutex::new),
-        member,
+        member: joined(&data, config),
         stopping: AtomicBool::new(false),
         last_link: AtomicU64::new(0),
         locks_noted: AtomicBool::new(had_locks),

@@ -1,5 +1,5 @@
-//! Files that several machines append to, also while one of them empties it and writes it anew: what
-//! is appended lies behind what was written, or was cut off or written over.
+//! Files that several machines append to, also while one of them empties it and writes it anew:
+//! what is appended lies behind what was written, or was cut off or written over.
 
 use crate::common::{Scene, obstacle};
 use std::fs::{self, File, OpenOptions};

@@ -7,12 +7,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const LEN: usize = 20_000;
-/// `ESTALE`.
-const STALE: i32 = 116;
 /// Longer than an open file without a lease is not looked at, on a busy machine.
 const SEEN: Duration = Duration::from_secs(20);
 
@@ -149,42 +146,4 @@ fn a_file_that_grows_is_followed_to_its_end() {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-}
-
-/// As an editor or a rotated log does it: whoever has opened the name has the old file or the new one.
-#[test]
-fn a_file_that_is_replaced_can_be_read_by_who_opened_it_just_before() {
-    if let Some(why) = obstacle() {
-        return println!("{why}");
-    }
-    const TIMES: usize = 400;
-    let mut scene = Scene::new();
-    let mount = scene.mount("mnt", &[]);
-    let path = mount.join("file");
-    fs::write(&path, [0; LEN]).unwrap();
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|threads| {
-        for _ in 0..2 {
-            threads.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    let file = match File::open(&path) {
-                        Ok(file) => file,
-                        // Replaced twice while it was opened, and the kernel tries twice (F1).
-                        Err(error) if error.raw_os_error() == Some(STALE) => continue,
-                        Err(error) => panic!("{error}"),
-                    };
-                    std::thread::yield_now();
-                    let mut found = vec![1; LEN];
-                    file.read_exact_at(&mut found, 0).unwrap();
-                    assert!(found.iter().all(|byte| *byte == 0));
-                }
-            });
-        }
-        for number in 0..TIMES {
-            let new = mount.join(format!("new{}", number % 2));
-            fs::write(&new, [0; LEN]).unwrap();
-            fs::rename(&new, &path).unwrap();
-        }
-        is_over.store(true, Ordering::Relaxed);
-    });
 }

@@ -150,9 +150,14 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
     if let Err(error) = outcome {
         tracing::debug!(connection = index, %error, "connection lost");
     }
+    on_down(shared, connection);
+}
+
+/// A connection broke.
+fn on_down(shared: &Shared, connection: ConnectionIndex) {
     let mut state = shared.lock();
     state.session.handle_down(connection);
-    state.bulk[index] = Bulk::default();
+    state.bulk[connection.0] = Bulk::default();
     let may_be_made = state.forget_lost();
     drop(state);
     if may_be_made {

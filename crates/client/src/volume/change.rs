@@ -284,7 +284,6 @@ impl Volume {
         }
         let target = self.target_with(parent, name).await?;
         let victim = self.nodes().name(parent, name).flatten();
-        let _leaving = victim.map(|victim| self.leave(victim));
         if let Some(victim) = victim {
             self.keep_open(victim).await?;
         }
@@ -321,9 +320,6 @@ impl Volume {
         let seen = response.recalls_seen;
         let mut nodes = self.nodes();
         let left = entry.as_ref().map(|entry| nodes.apply_lost(entry, seen));
-        if let (None, Some(victim)) = (&left, victim) {
-            nodes.forget_stale(victim);
-        }
         nodes.note_change(parent, name);
         nodes.refresh(parent, &attributes, parent_lease, seen);
         set_or_forget(&mut nodes, parent, name, None, seen);
@@ -362,7 +358,6 @@ impl Volume {
         let from = self.target_with(parent, name).await?;
         let to = self.target_with(to_parent, to_name).await?;
         let replaced = self.nodes().name(to_parent, to_name).flatten();
-        let _leaving = replaced.map(|replaced| self.leave(replaced));
         self.before_rename(parent, name, replaced, mode).await?;
         let step = Step::Rename {
             parent: from,
@@ -396,9 +391,6 @@ impl Volume {
         keep_refreshed(&mut nodes, parent, &attributes, seen);
         keep_refreshed(&mut nodes, to_parent, &to_attributes, seen);
         set_or_forget(&mut nodes, to_parent, to_name, Some(node), seen);
-        if let (None, Some(replaced)) = (&there, replaced) {
-            nodes.forget_stale(replaced);
-        }
         let there = there.and_then(|entry| nodes.apply_lost(&entry, seen));
         match (mode, there.or(replaced)) {
             (RenameMode::Exchange, Some(other)) => {

@@ -71,7 +71,7 @@ use readahead::Budget;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use wire::message::{Step, StepReply, Target};
 
 /// Unit in which memory for written data is counted, so that a count fits a semaphore.
@@ -149,11 +149,6 @@ pub struct Volume {
     next_open: AtomicU64,
     locks: Mutex<locks::HeldLocks>,
     opens: Mutex<base::QuickMap<OpenId, open::OpenAtServer>>,
-    /// Files that are about to lose a name, with how many changes are about to take it. Locked
-    /// under `opens`.
-    leaving: Mutex<base::QuickMap<NodeId, u32>>,
-    /// Told when one of them has lost its name, or not.
-    left: Notify,
     ahead: ahead::Ahead,
     freeing: Arc<freeing::Freeing>,
     /// A commit of everything is due.
@@ -208,8 +203,6 @@ impl Volume {
             next_open: AtomicU64::new(1),
             locks: Mutex::default(),
             opens: Mutex::default(),
-            leaving: Mutex::default(),
-            left: Notify::new(),
             ahead: ahead::Ahead::default(),
             freeing: Arc::default(),
             group_commit: AtomicBool::new(false),

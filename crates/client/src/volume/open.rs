@@ -51,28 +51,6 @@ pub(super) struct OpenAtServer {
     pub(super) known: bool,
 }
 
-/// While it lives, a file is not opened without the server, see [`Volume::leave`].
-pub(super) struct Leaving<'a> {
-    volume: &'a Volume,
-    node: NodeId,
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        let Ok(mut leaving) = self.volume.leaving.lock() else {
-            return;
-        };
-        if let Some(count) = leaving.get_mut(&self.node) {
-            *count -= 1;
-            if *count == 0 {
-                leaving.remove(&self.node);
-            }
-        }
-        drop(leaving);
-        self.volume.left.notify_waiters();
-    }
-}
-
 impl Volume {
     /// Opens a file that exists.
     ///
@@ -87,7 +65,7 @@ impl Volume {
     ) -> Result<OpenFile, FsError> {
         let file = self.file(node)?;
         let open = self.fresh_open();
-        let here = !access.writes() && self.open_here(who, node, open, access).await;
+        let here = !access.writes() && self.opens_here(node);
         let was_leased = self.is_leased(node);
         if !here {
             let target = self.target(node).await?;
@@ -120,9 +98,7 @@ impl Volume {
                 _ => {}
             }
         }
-        if !here {
-            self.register(who, node, open, access, true);
-        }
+        self.register(who, node, open, access, !here);
         if !here && !was_leased {
             // What was read without a lease, or is on its way, may be from before this open.
             self.distrust_data(node);
@@ -164,9 +140,7 @@ impl Volume {
         }
         let file = self.file(node).ok()?;
         let (open, access) = (self.fresh_open(), Access::Read);
-        if !self.register_here(who, node, open, access) {
-            return None;
-        }
+        self.register(who, node, open, access, false);
         file.lock().on_open(open);
         let keep_data = self.pin(node);
         self.fetch_neighbours(who, node);
@@ -200,10 +174,9 @@ impl Volume {
         if !self.transport.leases_hold() {
             return false;
         }
-        // One without a name may be gone at the server.
-        self.nodes().get(node).is_some_and(|node| {
-            (node.attributes_leased() && node.attributes.links > 0) || node.handle.is_none()
-        })
+        self.nodes()
+            .get(node)
+            .is_some_and(|node| node.attributes_leased() || node.handle.is_none())
     }
 
     pub(super) fn register(
@@ -224,56 +197,6 @@ impl Volume {
             .lock()
             .expect("no panic happens under this lock")
             .insert(open, entry);
-    }
-
-    /// Opens without the server, if nobody needs to be asked; whether that was done. A file that is
-    /// about to lose a name is opened afterwards, as it is then.
-    async fn open_here(&self, who: &Principal, node: NodeId, open: OpenId, access: Access) -> bool {
-        loop {
-            let left = self.left.notified();
-            tokio::pin!(left);
-            left.as_mut().enable();
-            if !self.opens_here(node) {
-                return false;
-            }
-            if self.register_here(who, node, open, access) {
-                return true;
-            }
-            left.await;
-        }
-    }
-
-    /// Notes an open that the server does not know. Not of a file that is about to lose a name: it
-    /// may be gone at the server before the open is made there. Whether it is noted.
-    fn register_here(&self, who: &Principal, node: NodeId, open: OpenId, access: Access) -> bool {
-        let mut opens = self.opens.lock().expect("no panic happens under this lock");
-        let is_leaving = {
-            let leaving = self.leaving.lock();
-            let leaving = leaving.expect("no panic happens under this lock");
-            leaving.contains_key(&node)
-        };
-        if !is_leaving {
-            let entry = OpenAtServer {
-                node,
-                access,
-                who: who.clone(),
-                known: false,
-            };
-            opens.insert(open, entry);
-        }
-        !is_leaving
-    }
-
-    /// A file is about to lose a name: until what is returned is dropped, it is not opened without
-    /// the server.
-    pub(super) fn leave(&self, node: NodeId) -> Leaving<'_> {
-        let _opens = self.opens.lock().expect("no panic happens under this lock");
-        let mut leaving = self
-            .leaving
-            .lock()
-            .expect("no panic happens under this lock");
-        *leaving.entry(node).or_insert(0) += 1;
-        Leaving { volume: self, node }
     }
 
     /// Notes an open; whether the kernel's data of the file is still true.
