@@ -24,9 +24,8 @@ const BESIDE: [&str; 6] = [
     "seconds",
 ];
 
-/// How many tests of a program run at once for each processor, beside the others and of the others:
-/// most of them wait most of the time, those that mount two thirds of it.
-const TESTS_PER_PROCESSOR: (usize, usize) = (2, 3);
+/// How many tests of a program run at once for each processor: most of them wait most of the time.
+const TESTS_PER_PROCESSOR: usize = 2;
 
 /// Compiles all tests and runs them; their output goes to the terminal, lane by lane.
 pub(super) fn run(limit: Duration) -> Result<Verdict> {
@@ -37,16 +36,15 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
         .iter()
         .map(String::as_str)
         .partition(|name| BESIDE.contains(name));
-    let (few, many) = TESTS_PER_PROCESSOR;
-    let mut build = cargo(many, &["--no-run", "--lib", "--bins", "--tests"], &[]);
+    let mut build = cargo(&["--no-run", "--lib", "--bins", "--tests"], &[]);
     let built = process::stream(&mut build, limit)?;
     if !built.success {
         return Ok(verdict(built));
     }
     let (shown, kept) = std::thread::scope(|scope| {
-        let lane = scope
-            .spawn(|| process::capture(&mut cargo(few, &["--lib", "--bins"], &beside), left()));
-        let shown = process::stream(&mut cargo(many, &[], &others), left());
+        let lane =
+            scope.spawn(|| process::capture(&mut cargo(&["--lib", "--bins"], &beside), left()));
+        let shown = process::stream(&mut cargo(&[], &others), left());
         let kept = lane.join().map_err(|_| anyhow!("a lane of tests panicked"));
         (shown, kept)
     });
@@ -57,10 +55,10 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
 }
 
 /// `cargo test` for the whole workspace, so that every lane is compiled with the same features.
-fn cargo(at_once: usize, what: &[&str], programs: &[&str]) -> Command {
+fn cargo(what: &[&str], programs: &[&str]) -> Command {
     let mut command = workspace::cargo(&["test", "--locked", "--workspace"]);
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let tests = (processors * at_once).to_string();
+    let tests = (processors * TESTS_PER_PROCESSOR).to_string();
     command.env("RUST_TEST_THREADS", tests).args(what);
     for program in programs {
         command.args(["--test", program]);
