@@ -1,11 +1,12 @@
-//! Which sessions have leases, on disk.
+//! Which sessions have leases, and which have written into stores, on disk.
 //!
 //! ```text
-//! sessions    slots of 32 bytes: name 16 | lease u8 | zeros 11 | crc32c u32 of these
+//! sessions    slots of 32 bytes: name 16 | lease u8 | writes u8 | zeros 10 | crc32c u32 of these
 //! ```
-//! A session has a slot from its first lease on, which says the best lease that it was ever given.
-//! A slot is written before the lease is, into the page cache, a microsecond each: it survives
-//! `kill -9`. When a machine starts anew, its time has mostly run out. Drawn in
+//! A session has a slot from its first lease or write on, which says the best lease that it was
+//! ever given, and whether it has ever written into objects of this server. A slot is written
+//! before the lease is given, or the write carried out, into the page cache, a microsecond each: it
+//! survives `kill -9`. When a machine starts anew, its time has mostly run out. Drawn in
 //! `docs/formats/server-data.md`.
 
 use crate::data::DataError;
@@ -26,6 +27,40 @@ const SLOTS_MAX: usize = 4 * SESSIONS_MAX;
 /// When noting is tried again after it was refused: each entry of a listing would try it.
 const REFUSED_TIME: Duration = Duration::from_secs(1);
 
+/// What is noted of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Noted {
+    /// The best lease that it was ever given.
+    pub(crate) lease: Lease,
+    /// Whether it has written into objects of this server's stores.
+    pub(crate) writes: bool,
+}
+
+impl Noted {
+    /// Of a session that has no slot.
+    pub(crate) const NOTHING: Self = Self::leased(Lease::None);
+
+    /// It had such a lease at best, and wrote nothing.
+    pub(crate) const fn leased(lease: Lease) -> Self {
+        let writes = false;
+        Self { lease, writes }
+    }
+
+    /// It wrote, and had no lease.
+    pub(crate) const WRITES: Self = Self {
+        lease: Lease::None,
+        writes: true,
+    };
+
+    /// This and that.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            lease: self.lease.max(other.lease),
+            writes: self.writes || other.writes,
+        }
+    }
+}
+
 /// The file, and whose slots there are.
 pub(crate) struct Notes {
     /// None of one of several managers: who takes over lets the time pass in which anything is
@@ -36,7 +71,7 @@ pub(crate) struct Notes {
 
 #[derive(Default)]
 struct Slots {
-    owners: Vec<Option<SessionId>>,
+    owners: Vec<Option<(SessionId, Noted)>>,
     /// Until when nothing is tried after the disk, or the room, has refused something.
     refuses_until: Option<Instant>,
 }
@@ -50,12 +85,11 @@ impl Notes {
         }
     }
 
-    /// The notes in a data directory, and what the run before has left there: its sessions, each
-    /// with the best lease that it had.
+    /// The notes in a data directory, and what the run before has left there: its sessions.
     ///
     /// # Errors
     /// [`DataError::Io`].
-    pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<(SessionId, Lease)>), DataError> {
+    pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<(SessionId, Noted)>), DataError> {
         let path = directory.join("sessions");
         let opened = OpenOptions::new()
             .read(true)
@@ -66,11 +100,10 @@ impl Notes {
             .open(&path)
             .and_then(|file| Ok((read(&file)?, file)));
         let (found, file) = opened.map_err(|source| DataError::Io { path, source })?;
-        let slots = found.iter().map(|slot| slot.map(|(id, _)| id)).collect();
         let notes = Self {
             file: Some(file),
             slots: Mutex::new(Slots {
-                owners: slots,
+                owners: found.clone(),
                 refuses_until: None,
             }),
         };
@@ -84,10 +117,11 @@ impl Notes {
         self
     }
 
-    /// Notes that a session has such a lease, unless that is known. Whether it may be given: what
-    /// cannot be noted must not.
-    pub(super) fn raise(&self, session: &Session, lease: Lease) -> bool {
-        if lease <= session.noted() {
+    /// Notes that a session has such a lease, or writes, unless that is known. Whether that
+    /// succeeded: a lease that cannot be noted must not be given.
+    pub(super) fn raise(&self, session: &Session, more: Noted) -> bool {
+        let known = session.noted();
+        if known.with(more) == known {
             return true;
         }
         let Some(file) = &self.file else {
@@ -103,12 +137,12 @@ impl Notes {
             return false;
         }
         // Another thread may have noted more.
-        let lease = lease.max(session.noted());
-        let own = owners.iter().position(|slot| *slot == Some(session.id));
+        let noted = session.noted().with(more);
+        let own = place_of(owners, session.id);
         let free = || owners.iter().position(Option::is_none);
         let place = own.or_else(free).unwrap_or(owners.len());
         let written = match place < SLOTS_MAX {
-            true => write(file, place, session.id, lease),
+            true => write(file, place, session.id, noted),
             false => Err(io::ErrorKind::QuotaExceeded.into()),
         };
         if let Err(error) = written {
@@ -120,9 +154,27 @@ impl Notes {
         if place == owners.len() {
             owners.push(None);
         }
-        owners[place] = Some(session.id);
-        session.set_noted(lease);
+        owners[place] = Some((session.id, noted));
+        session.set_noted(noted);
         true
+    }
+
+    /// Everything that was ever written into stores is durable, and this run ends: the next one
+    /// need not wait for anybody who would write it again.
+    pub(super) fn forget_writes(&self) {
+        let Some(file) = &self.file else {
+            return;
+        };
+        for (place, slot) in self.lock().owners.iter_mut().enumerate() {
+            let Some((id, known)) = slot.filter(|(_, known)| known.writes) else {
+                continue;
+            };
+            let noted = Noted::leased(known.lease);
+            if let Err(error) = write(file, place, id, noted) {
+                tracing::warn!(%error, "that a session has written nothing cannot be noted");
+            }
+            *slot = Some((id, noted)).filter(|_| noted != Noted::NOTHING);
+        }
     }
 
     /// These sessions are over, or will not come back; unless `is_over` says otherwise of one.
@@ -132,12 +184,12 @@ impl Notes {
         };
         let owners = &mut self.lock().owners;
         for id in ids {
-            let own = owners.iter().position(|slot| *slot == Some(*id));
+            let own = place_of(owners, *id);
             // Under the lock: whoever is back notes its leases before or after this.
             let Some(place) = own.filter(|_| is_over(*id)) else {
                 continue;
             };
-            if let Err(error) = write(file, place, *id, Lease::None) {
+            if let Err(error) = write(file, place, *id, Noted::NOTHING) {
                 tracing::warn!(%error, "the end of a session cannot be noted");
             }
             owners[place] = None;
@@ -149,16 +201,22 @@ impl Notes {
     }
 }
 
-fn write(file: &File, place: usize, id: SessionId, lease: Lease) -> io::Result<()> {
+fn place_of(owners: &[Option<(SessionId, Noted)>], id: SessionId) -> Option<usize> {
+    let mut owners = owners.iter();
+    owners.position(|slot| slot.is_some_and(|(owner, _)| owner == id))
+}
+
+fn write(file: &File, place: usize, id: SessionId, noted: Noted) -> io::Result<()> {
     let mut slot = [0; SLOT_BYTES];
     slot[..16].copy_from_slice(&id.0);
-    slot[16] = lease as u8;
+    slot[16] = noted.lease as u8;
+    slot[17] = u8::from(noted.writes);
     let checksum = crc32c::crc32c(&slot[..SLOT_BYTES - 4]);
     slot[SLOT_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
     file.write_all_at(&slot, (place * SLOT_BYTES) as u64)
 }
 
-fn read(file: &File) -> io::Result<Vec<Option<(SessionId, Lease)>>> {
+fn read(file: &File) -> io::Result<Vec<Option<(SessionId, Noted)>>> {
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     let mut bytes = vec![0; length.min(SLOTS_MAX * SLOT_BYTES)];
     file.read_exact_at(&mut bytes, 0)?;
@@ -167,15 +225,18 @@ fn read(file: &File) -> io::Result<Vec<Option<(SessionId, Lease)>>> {
 }
 
 /// Nobody's, or damaged: a machine that lost power may have left anything.
-fn decode(slot: &[u8; SLOT_BYTES]) -> Option<(SessionId, Lease)> {
+fn decode(slot: &[u8; SLOT_BYTES]) -> Option<(SessionId, Noted)> {
     let (body, checksum) = slot.split_last_chunk()?;
     if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
         return None;
     }
     let lease = match body[16] {
+        0 => Lease::None,
         1 => Lease::Read,
         2 => Lease::Exclusive,
         _ => return None,
     };
-    Some((SessionId(*body.first_chunk()?), lease))
+    let writes = body[17] != 0;
+    let noted = Some(Noted { lease, writes }).filter(|noted| *noted != Noted::NOTHING);
+    Some((SessionId(*body.first_chunk()?), noted?))
 }
