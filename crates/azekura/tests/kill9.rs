@@ -7,18 +7,29 @@
 //! * of what `fsync` returned for, and of names that were made, renamed or removed and their
 //!   directory synced: at the server itself;
 //! * of what `close` returned for, likewise on an export, whose server's kernel has it; of small
-//!   files, which are created ahead, by another machine when there is a server again.
+//!   files, which are created ahead, and of a parallel volume by another machine when there is a
+//!   server again.
 //!
-//! An export is looked at while no server runs; the contents of a parallel volume are in a store,
-//! so it is looked at through a new mount as soon as there is a server again, and what was only
-//! closed when all is written.
+//! An export is looked at while no server runs; the contents of a parallel volume are in stores,
+//! which lose what nobody has flushed, so it is looked at through a new mount as soon as there is a
+//! server again: it waits until the mount of the writers has brought that again. The stores are
+//! those of the manager, which is killed with them, or of servers beside it, of which one is killed
+//! in each round.
 //!
 //! `AZEKURA_KILL_ROUNDS` says how many rounds, `AZEKURA_KILL_SEED` from which seed; both are
 //! printed.
 
 #[cfg(test)]
+#[expect(dead_code, reason = "some of it is for other tests")]
+#[path = "e2e/checks.rs"]
+mod checks;
+#[cfg(test)]
 #[expect(dead_code, reason = "one kind of scene is for other tests")]
 mod common;
+#[cfg(test)]
+#[expect(dead_code, reason = "some of it is for other tests")]
+#[path = "e2e/launched.rs"]
+mod launched;
 #[cfg(test)]
 #[path = "common/random.rs"]
 mod random;
@@ -26,10 +37,11 @@ mod random;
 #[cfg(test)]
 mod rounds {
     use crate::common::{Scene, obstacle};
+    use crate::launched::Launched;
     use crate::random::{Random, seed, setting};
     use std::collections::BTreeMap;
     use std::fs::{self, File};
-    use std::io::Write;
+    use std::io::{Seek, SeekFrom, Write};
     use std::path::{Path, PathBuf};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex, MutexGuard};
@@ -42,6 +54,8 @@ mod rounds {
     const PARALLEL_ROUNDS: usize = 5;
     /// Room for what 200 rounds write.
     const STORE_SIZE: &str = "1GiB";
+    /// The same of two servers, each with a store.
+    const SERVER_STORE_SIZE: &str = "512MiB";
     /// A server lives this long, at most.
     const LIFE_MILLIS_MAX: u64 = 400;
 
@@ -70,6 +84,8 @@ mod rounds {
         root: PathBuf,
         name: String,
         word: Arc<Word>,
+        /// Whether it has the server say where the log ends: that takes all of its stores.
+        appends: bool,
         made: u64,
         /// Files that were made and synced, and not removed.
         synced: Vec<String>,
@@ -81,9 +97,11 @@ mod rounds {
             let log = Path::new(&self.name).join("log");
             let mut file = File::options()
                 .create(true)
-                .append(true)
+                .write(true)
+                .append(self.appends)
                 .open(self.root.join(&log))
                 .expect("the mount waits for its server");
+            file.seek(SeekFrom::End(0)).expect("it has an end");
             let record = self.random_record();
             file.write_all(&record)
                 .expect("the mount waits for its server");
@@ -223,6 +241,8 @@ mod rounds {
         Export,
         /// A mount that has cached nothing, of the parallel volume, whose contents are in stores.
         Parallel,
+        /// The same. The stores are those of these servers, which are killed in turn.
+        Stores(Box<[Launched; 2]>),
     }
 
     impl Seen {
@@ -230,12 +250,21 @@ mod rounds {
             let options = ["--timeout", "120s"];
             match self {
                 Self::Export => scene.mount(name, &options),
-                Self::Parallel => scene.mount_volume(&scene.parallel(), name, &options),
+                Self::Parallel | Self::Stores(_) => {
+                    scene.mount_volume(&scene.parallel(), name, &options)
+                }
+            }
+        }
+
+        fn kill(&mut self, scene: &mut Scene, round: usize) {
+            match self {
+                Self::Export | Self::Parallel => scene.kill(),
+                Self::Stores(servers) => servers[round % 2].kill(),
             }
         }
 
         /// Checks, and leaves a server that was just killed started again.
-        fn check_and_start(&self, scene: &mut Scene, word: &Word) {
+        fn check_and_start(&mut self, scene: &mut Scene, word: &Word, round: usize) {
             let (synced, closed) = (word.synced().clone(), word.closed().clone());
             let ahead = word.closed_ahead().clone();
             match self {
@@ -247,8 +276,21 @@ mod rounds {
                 }
                 Self::Parallel => {
                     scene.start();
-                    self.check_elsewhere(scene, &[&synced]);
+                    self.check_elsewhere(scene, &[&synced, &closed, &ahead]);
                 }
+                Self::Stores(servers) => {
+                    let server = &mut servers[round % 2];
+                    server.start("");
+                    self.check_elsewhere(scene, &[&synced, &closed, &ahead]);
+                    self.until_known(scene);
+                }
+            }
+        }
+
+        /// Waits until new files are laid out over all stores again.
+        fn until_known(&self, scene: &Scene) {
+            if let Self::Stores(servers) = self {
+                servers.iter().for_each(|server| server.until_known(scene));
             }
         }
 
@@ -285,7 +327,12 @@ mod rounds {
         }
     }
 
-    fn start_writers(mount: &Path, seed: u64, word: &Arc<Word>) -> Vec<JoinHandle<()>> {
+    fn start_writers(
+        mount: &Path,
+        seed: u64,
+        appends: bool,
+        word: &Arc<Word>,
+    ) -> Vec<JoinHandle<()>> {
         let start = |index: usize| {
             let name = format!("writer-{index}");
             fs::create_dir(mount.join(&name)).unwrap();
@@ -294,6 +341,7 @@ mod rounds {
                 root: mount.to_owned(),
                 name,
                 word: Arc::clone(word),
+                appends,
                 made: 0,
                 synced: Vec::new(),
             };
@@ -309,7 +357,7 @@ mod rounds {
         (0..WRITERS).map(start).collect()
     }
 
-    fn kill_again_and_again(mut scene: Scene, seen: &Seen, rounds: usize) {
+    fn kill_again_and_again(mut scene: Scene, mut seen: Seen, rounds: usize) {
         let rounds = setting("AZEKURA_KILL_ROUNDS").map_or(rounds, |rounds| rounds as usize);
         let seed = seed("AZEKURA_KILL_SEED");
         let mut random = Random(seed);
@@ -317,15 +365,16 @@ mod rounds {
         println!("kill9: {rounds} rounds at {address}; AZEKURA_KILL_SEED={seed} repeats them");
         let mount = seen.mount(&mut scene, "mnt");
         let word = Arc::new(Word::default());
-        let writers = start_writers(&mount, seed, &word);
+        let appends = !matches!(seen, Seen::Stores(_));
+        let writers = start_writers(&mount, seed, appends, &word);
         for round in 0..rounds {
             std::thread::sleep(Duration::from_millis(random.below(LIFE_MILLIS_MAX)));
             // A writer only ends early by a failure, which it has told.
             let failed = writers.iter().any(JoinHandle::is_finished);
             assert!(!failed, "a writer failed before round {round}");
-            scene.kill();
+            seen.kill(&mut scene, round);
             word.pause.store(true, Ordering::Relaxed);
-            seen.check_and_start(&mut scene, &word);
+            seen.check_and_start(&mut scene, &word, round);
             word.pause.store(false, Ordering::Relaxed);
         }
         word.stop.store(true, Ordering::Relaxed);
@@ -359,7 +408,7 @@ mod rounds {
     fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
         match obstacle() {
             Some(why) => println!("{why}"),
-            None => kill_again_and_again(Scene::new(), &Seen::Export, ROUNDS),
+            None => kill_again_and_again(Scene::new(), Seen::Export, ROUNDS),
         }
     }
 
@@ -369,8 +418,26 @@ mod rounds {
             Some(why) => println!("{why}"),
             None => {
                 let scene = Scene::with_two_stores(STORE_SIZE);
-                kill_again_and_again(scene, &Seen::Parallel, PARALLEL_ROUNDS);
+                kill_again_and_again(scene, Seen::Parallel, PARALLEL_ROUNDS);
             }
         }
+    }
+
+    #[test]
+    fn nothing_closed_on_a_parallel_volume_is_read_old_when_its_servers_are_killed() {
+        if let Some(why) = obstacle() {
+            println!("{why}");
+            return;
+        }
+        let scene = Scene::new();
+        let mut servers = ["one", "two"].map(|name| Launched::new(&scene, name));
+        for server in &mut servers {
+            server.join(&scene, SERVER_STORE_SIZE);
+        }
+        let volume = scene.parallel();
+        let create = ["volume", "create", &volume, "--parallel"];
+        let unit = ["--stripe-unit", "64KiB"];
+        scene.azekura(&[&create[..], &unit[..]].concat()).ok();
+        kill_again_and_again(scene, Seen::Stores(Box::new(servers)), PARALLEL_ROUNDS);
     }
 }

@@ -32,6 +32,7 @@
 //! | `rights` | volumes with rich ACLs: what a caller may |
 //! | `recall` | leases that the server takes back, reconnection |
 
+mod again;
 mod ahead;
 mod attributes;
 mod behind;
