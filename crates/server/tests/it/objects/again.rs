@@ -86,7 +86,7 @@ async fn what_a_server_has_lost_is_read_when_its_writer_has_written_it_again() {
     // It is asked once.
     let mut writer = main(&world, session).await;
     writer.call(&Request::Ping).await;
-    assert_eq!(writer.notices, []);
+    assert!(writer.notices.is_empty(), "{:?}", writer.notices);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
