@@ -577,9 +577,7 @@ impl StoreClient {
         loop {
             match self.patient_steps(&steps, &payload).await {
                 // Nothing was done.
-                Err(ObjectCallError::Object(ObjectError::NotYet))
-                    if now().since(begun) < limit =>
-                {
+                Err(ObjectCallError::Object(ObjectError::NotYet)) if now().since(begun) < limit => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(NOT_YET_PAUSE_MAX);
                 }

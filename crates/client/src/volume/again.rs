@@ -81,6 +81,8 @@ impl Volume {
 
 /// A number that changes whenever more of that has come to the servers.
 fn arrivals(lacking: &Lacking) -> u64 {
-    let arrivals = lacking.iter().map(|(file, _)| file.lock().written.arrivals());
+    let arrivals = lacking
+        .iter()
+        .map(|(file, _)| file.lock().written.arrivals());
     arrivals.sum::<u64>() + lacking.len() as u64
 }

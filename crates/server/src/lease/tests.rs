@@ -9,8 +9,7 @@ use crate::clock::Clock;
 use crate::link::{Link, LinkKey};
 use crate::session::{Session, SessionKey, Sessions};
 use base::limits::{
-    DISTRUST_TIME, LEASE_TIME, RECALL_DISTRUSTED_TIME_MAX, RECALL_TIME_MAX,
-    RECALL_WRITING_TIME_MAX,
+    DISTRUST_TIME, LEASE_TIME, RECALL_DISTRUSTED_TIME_MAX, RECALL_TIME_MAX, RECALL_WRITING_TIME_MAX,
 };
 use base::{Handle, Name, SessionId, Time};
 use proptest::prelude::*;
@@ -18,9 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use wire::identity::Peer;
-use wire::message::{
-    ConnectionRole, CredentialKind, Features, Lease, Notice, Recall, RecallItem,
-};
+use wire::message::{ConnectionRole, CredentialKind, Features, Lease, Notice, Recall, RecallItem};
 
 const A: SessionKey = SessionKey(1);
 const B: SessionKey = SessionKey(2);
@@ -457,7 +454,9 @@ fn who_wrote_into_stores_is_known_to_the_next_run() {
     back.set_features(Features::WRITE_AGAIN);
     caching.resend(&back);
     let notices = std::iter::from_fn(|| caching.next_notice(&back)).collect::<Vec<_>>();
-    let again = notices.iter().find(|it| matches!(it, Notice::WriteAgain { .. }));
+    let again = notices
+        .iter()
+        .find(|it| matches!(it, Notice::WriteAgain { .. }));
     assert_eq!(notices.len(), 3, "{notices:?}");
     assert!(caching.is_writing_again());
     caching.obeyed(&back, again.unwrap().id());
