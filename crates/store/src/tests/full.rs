@@ -473,6 +473,46 @@ fn a_store_full_of_records_can_be_emptied_and_gets_its_space_back() {
     }
 }
 
+/// One checkpoint frees nearly all pages of the records: its map of pages is the longest there is.
+#[test]
+fn a_store_that_one_checkpoint_has_emptied_opens() {
+    let mut format = world::format(1);
+    // All is deleted before the log asks for a checkpoint.
+    format.sizes.log_bytes = 8 << 20;
+    let disk = world::formatted_with(64 << 20, &format);
+    let mut store = Core::open(disk.clone(), world::options()).unwrap();
+    let now = Time::from_secs(1);
+    let objects: Vec<_> = (0..200).map(id).collect();
+    for object in &objects {
+        let done = store.transact(now, |t| {
+            t.create(*object, Terms::Default)?;
+            (0..60).try_for_each(|name| t.set_attribute(*object, &[name; 9], Some(&[name; 1000])))
+        });
+        done.unwrap();
+    }
+    store.checkpoint().unwrap();
+    store.checkpoint().unwrap();
+    let (pages, epoch) = (store.pages.live_count(), store.superblock().epoch);
+    assert!(pages > 3_500, "{pages} pages");
+    for object in &objects {
+        store.delete(now, *object).unwrap();
+    }
+    store.checkpoint().unwrap();
+    assert_eq!(store.superblock().epoch, epoch + 1, "by one checkpoint");
+    assert!(store.pages.freed().count() > 3_500);
+    drop(store);
+    let mut store = Core::open(disk.clone(), world::options()).unwrap();
+    assert_eq!(store.check(true).unwrap().findings, []);
+    for _ in 0..4 {
+        store.checkpoint().unwrap();
+    }
+    let usage = store.usage();
+    assert!(usage.used == 0 && usage.records <= 8, "{usage:?}");
+    drop(store);
+    let store = Core::open(disk, world::options()).unwrap();
+    assert_eq!(store.check(true).unwrap().findings, []);
+}
+
 /// A reservation of all that is left, beside objects whose records change all the time.
 #[test]
 fn records_of_others_do_not_take_what_is_promised() {
