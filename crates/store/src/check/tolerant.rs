@@ -48,7 +48,8 @@ impl Tolerant {
     }
 
     /// Whether some of these bytes could not be read.
-    pub(crate) fn lacks(&self, extent: Extent) -> bool {
+    #[cfg(test)]
+    fn lacks(&self, extent: Extent) -> bool {
         self.lock().iter().any(|other| other.overlaps(extent))
     }
 

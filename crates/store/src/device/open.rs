@@ -116,8 +116,8 @@ impl FileDevice {
         Ok(device)
     }
 
-    /// As [`Self::create`], of a file that has its name from [`Self::give_name`] on: until then, the
-    /// end of the process, however it comes, is the end of the file.
+    /// As [`Self::create`], of a file that has its name from [`Self::give_name`] on: until then,
+    /// the end of the process, however it comes, is the end of the file.
     ///
     /// # Errors
     /// As [`Self::create`].

@@ -236,6 +236,8 @@ impl Shared {
                 state = self.wait_for_turn(state, end)?;
             }
             match state.reclaim_for_a_while() {
+                // Who waits longer than anybody may gets what was given back by then.
+                Ok(true) if Instant::now() >= end => return Ok(state),
                 Ok(true) => state = group::wait(&self.changed, state, STORE_RECLAIM_TIME_MAX),
                 Ok(false) => return Ok(state),
                 Err(StoreError::Due(Due::Commit)) => {

@@ -1,5 +1,5 @@
-//! Sectors that the device cannot read: a check and a repair go on, say which, and cost no more than
-//! what lay there.
+//! Sectors that the device cannot read: a check and a repair go on, say which, and cost no more
+//! than what lay there.
 
 use super::world::{self, Model, id};
 use crate::layout::{Layout, PAGE_BYTES};
