@@ -6,6 +6,7 @@
 //! none, and those after it run into a full store.
 
 use super::world::{self, id};
+use crate::key::Key;
 use crate::transaction::attribute::ATTRIBUTE_RECORDS;
 use crate::{Core, Request, StoreError, Terms};
 use base::{Extent, ObjectId, Time};
@@ -481,21 +482,18 @@ fn a_store_that_one_checkpoint_has_emptied_opens() {
     format.sizes.log_bytes = 8 << 20;
     let disk = world::formatted_with(64 << 20, &format);
     let mut store = Core::open(disk.clone(), world::options()).unwrap();
-    let now = Time::from_secs(1);
-    let objects: Vec<_> = (0..200).map(id).collect();
-    for object in &objects {
-        let done = store.transact(now, |t| {
-            t.create(*object, Terms::Default)?;
-            (0..60).try_for_each(|name| t.set_attribute(*object, &[name; 9], Some(&[name; 1000])))
-        });
-        done.unwrap();
+    // As many as a larger store lets one have.
+    let keys =
+        || (1..=200).flat_map(|of| (0..60).map(move |name| Key::Attribute(of, vec![name; 9])));
+    for key in keys() {
+        store.put_unlogged(key, Some(vec![7; 1000].into()));
     }
     store.checkpoint().unwrap();
     store.checkpoint().unwrap();
     let (pages, epoch) = (store.pages.live_count(), store.superblock().epoch);
     assert!(pages > 3_500, "{pages} pages");
-    for object in &objects {
-        store.delete(now, *object).unwrap();
+    for key in keys() {
+        store.put_unlogged(key, None);
     }
     store.checkpoint().unwrap();
     assert_eq!(store.superblock().epoch, epoch + 1, "by one checkpoint");
