@@ -484,7 +484,7 @@ fn a_store_that_one_checkpoint_has_emptied_opens() {
     let mut store = Core::open(disk.clone(), world::options()).unwrap();
     // As many as a larger store lets one have.
     let keys =
-        || (1..=200).flat_map(|of| (0..60).map(move |name| Key::Attribute(of, vec![name; 9])));
+        || (1..=200).flat_map(|of| (0..80).map(move |name| Key::Attribute(of, vec![name; 9])));
     for key in keys() {
         store.put_unlogged(key, Some(vec![7; 1000].into()));
     }
