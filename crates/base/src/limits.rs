@@ -351,6 +351,10 @@ pub const STORE_BATCH_TIME_MAX: Duration = Duration::from_secs(1);
 pub const STORE_GATHER_TIME_MAX: Duration = Duration::from_millis(2);
 /// How often a store looks for what is over: nothing of it is readable before that, either.
 pub const STORE_RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a store that gives back what is over keeps everybody else waiting at once, a step more
+/// or less: then others have it for as long. A flush of a disk, which all wait for anyway, takes
+/// longer.
+pub const STORE_RECLAIM_TIME_MAX: Duration = Duration::from_millis(2);
 /// How often a server notes how far its stores are: an older state of one is noticed unless it is
 /// from within that time before a run ended out of order. A note is one small file made durable.
 pub const STORES_NOTED_INTERVAL: Duration = Duration::from_secs(60);

@@ -1,11 +1,11 @@
 //! Where the bytes of a part of an AU are: from its checksums to a plan.
 
-use crate::StoreError;
 use crate::key::Key;
 use crate::layout::{GROUP_BYTES, Layout, PIECE_BYTES, SPAN_BYTES};
 use crate::leaf::{Group, Leaf};
 use crate::log::entry::PieceAt;
 use crate::read::Plan;
+use crate::{Damage, StoreError};
 use base::Extent;
 use std::sync::Arc;
 
@@ -96,6 +96,11 @@ pub(crate) fn plan(
     into: usize,
     plan: &mut Plan,
 ) -> Result<(), StoreError> {
+    // Nobody reads beyond what an AU has, whatever a record says.
+    let layout = view.view_layout();
+    if !extent.is_empty() && (au >= layout.au_count || extent.end() > layout.au_bytes) {
+        return Err(Damage::Record.into());
+    }
     let mut known: Option<(Key, Leaf)> = None;
     let mut into = into;
     for at in GroupAt::each(au, extent) {

@@ -19,6 +19,7 @@
 mod checkpoint;
 mod group;
 mod grow;
+mod merge;
 mod open;
 mod records;
 mod room;
@@ -44,8 +45,11 @@ use std::sync::Arc;
 
 use checkpoint::Frozen;
 pub(crate) use checkpoint::{Checkpoint, leaf_key, sum_at};
-pub(crate) use open::superblock_of;
+use merge::Fronts;
+#[cfg(test)]
+pub(crate) use merge::take_looks;
 pub use open::{Format, Options};
+pub(crate) use open::{check_len, superblock_of};
 pub(crate) use records::Records;
 
 /// Records and pieces as they are now, over what lies below.
@@ -110,6 +114,10 @@ pub struct Core {
     pub(crate) promises: Promises,
     /// Records that are gone for good.
     pub(crate) lost: Lost,
+    /// Where lists begin that are consumed from their front.
+    fronts: Fronts,
+    /// That of the newest superblock.
+    format_version: u16,
 }
 
 /// Where the space is, in allocation units.
@@ -196,7 +204,7 @@ impl Core {
             .extend(staged.layer.records.keys().cloned());
         self.batch.pieces.extend(staged.layer.pieces.keys());
         for (key, value) in staged.layer.records {
-            self.overlay.put(key, value);
+            self.put_over(key, value);
         }
         self.overlay.pieces.extend(staged.layer.pieces);
         for au in staged.given_back {
@@ -204,6 +212,14 @@ impl Core {
         }
         self.counters = staged.counters;
         Ok(())
+    }
+
+    /// Gives a record these contents for whoever looks from now on, or removes it.
+    fn put_over(&mut self, key: Key, value: Option<Value>) {
+        if value.is_some() {
+            self.fronts.on_put(&key);
+        }
+        self.overlay.put(key, value);
     }
 
     /// Whether writes are refused since the device failed.
@@ -228,6 +244,13 @@ impl Core {
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
+    }
+
+    /// The version of the format that the store on the device is of: an older one stays that until
+    /// it is opened for writing.
+    #[must_use]
+    pub fn format_version(&self) -> u16 {
+        self.format_version
     }
 
     /// Replaces what is known of the device; durable in both superblocks when it returns.
@@ -278,7 +301,8 @@ impl Core {
             free,
             limbo,
             records,
-            used: total - free - limbo - records,
+            // Records that contradict each other may come to more.
+            used: total.saturating_sub(free + limbo + records),
         }
     }
 
@@ -348,51 +372,6 @@ impl Core {
         self.value(key)?
             .map(|value| record::decode(&value))
             .transpose()
-    }
-
-    /// The first records from `from` up to, not including, `to`.
-    pub(crate) fn range(
-        &self,
-        from: &Key,
-        to: &Key,
-        count_max: usize,
-    ) -> Result<Vec<(Key, Value)>, StoreError> {
-        let found = self.range_left(from, to, count_max)?;
-        let end = match found.last() {
-            Some((last, _)) if found.len() == count_max => last,
-            _ => to,
-        };
-        self.lost.check_range(from, end)?;
-        Ok(found)
-    }
-
-    /// The same of what is left where records were lost.
-    pub(crate) fn range_left(
-        &self,
-        from: &Key,
-        to: &Key,
-        count_max: usize,
-    ) -> Result<Vec<(Key, Value)>, StoreError> {
-        let over = || self.overlay.records.range(from..to);
-        let frozen = self.frozen.as_ref().map(|frozen| &frozen.layer.records);
-        let frozen = || {
-            frozen
-                .into_iter()
-                .flat_map(|records| records.range(from..to))
-        };
-        // Each record above hides at most one below.
-        let hidden = over().count() + frozen().count();
-        let below = self
-            .tree
-            .range(from, to, count_max.saturating_add(hidden))?;
-        let mut merged: BTreeMap<Key, Value> = below.into_iter().collect();
-        for (key, value) in frozen().chain(over()) {
-            match value {
-                Some(value) => merged.insert(key.clone(), value.clone()),
-                None => merged.remove(key),
-            };
-        }
-        Ok(merged.into_iter().take(count_max).collect())
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), StoreError> {

@@ -1,5 +1,6 @@
 //! Why a store did not do it. One closed set; the text says what, the caller decides what follows.
 
+use crate::check::is_unreadable;
 use base::{ByteSize, DeviceError, ObjectId, StoreId};
 use reservation::Interval;
 use std::fmt;
@@ -161,6 +162,9 @@ pub enum Damage {
     /// Both superblocks.
     #[error("both superblocks")]
     Superblocks,
+    /// The superblocks, each of another store.
+    #[error("the two superblocks are of two different stores")]
+    TwoStores,
     /// A sector of the log that acknowledged commits may lie in.
     #[error("the log at byte {0}")]
     Log(u64),
@@ -176,9 +180,28 @@ pub enum Damage {
     /// Bytes of an object.
     #[error("data at byte {0}")]
     Data(u64),
+    /// Bytes that the device cannot read: from here on.
+    #[error("the device cannot read what is at byte {0}")]
+    Unreadable(u64),
     /// Records that were there and that a repair could not restore.
     #[error("a record that was lost")]
     Lost,
+}
+
+impl StoreError {
+    /// What is damaged, if that is why; also if the medium does not give some bytes.
+    pub(crate) fn damage(&self) -> Option<Damage> {
+        match self {
+            Self::Damaged(damage) => Some(*damage),
+            Self::Device(error) => match error {
+                DeviceError::Failed { extent, .. } if is_unreadable(error) => {
+                    Some(Damage::Unreadable(extent.offset))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
 }
 
 impl From<Damage> for StoreError {

@@ -33,8 +33,15 @@ pub(crate) const AU_BYTES_MAX: u64 = 64 << 20;
 pub(crate) const LOG_BYTES_MIN: u64 = 512 << 10;
 /// Largest log. A third of it is what is replayed after a crash, and what waits in memory.
 pub(crate) const LOG_BYTES_MAX: u64 = 1 << 30;
+/// Longest device: as many of the smallest allocation units as are counted, whose map in memory has
+/// 512 MiB.
+pub(crate) const DEVICE_BYTES_MAX: u64 = 1 << 48;
+/// Largest odd area: what suits a device of three times that length. Its map in memory has 32 MiB.
+pub(crate) const RECORD_BYTES_MAX: u64 = 1 << 40;
 /// Fewest pages of records that the odd area has: enough for a first checkpoint.
 pub(crate) const RECORD_BYTES_MIN: u64 = 64 * PAGE_BYTES;
+
+const TOO_LONG: &str = "a store has at most 256 TiB; make several, on parts of the device";
 
 /// The sizes that are chosen when a store is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +57,9 @@ pub struct Sizes {
 
 impl Sizes {
     /// Sizes that suit a device of `device_bytes`: a log of 1/64 of it, at most 192 MiB (a third is
-    /// replayed in well below a second); an eighth of a percent for records, as appended data
-    /// needs.
+    /// replayed in well below a second); 1/800 for records, an eighth of a percent, which is more
+    /// than appended data needs (`docs/performance.md`). Where there are more records, as of many
+    /// small objects, they take allocation units.
     #[must_use]
     pub fn for_device(device_bytes: u64, au_bytes: u64) -> Self {
         let pages = |bytes: u64| bytes / PAGE_BYTES * PAGE_BYTES;
@@ -89,6 +97,9 @@ impl Layout {
             log_bytes,
             record_bytes,
         } = sizes;
+        if device_bytes > DEVICE_BYTES_MAX {
+            return Err(StoreError::Sizes(TOO_LONG));
+        }
         if record_bytes < RECORD_BYTES_MIN {
             return Err(StoreError::Sizes("too little room for records"));
         }
@@ -116,6 +127,9 @@ impl Layout {
     /// [`StoreError::Sizes`] if they are too many.
     pub fn grown_to(&self, device_bytes: u64) -> Result<Self, StoreError> {
         let device_bytes = device_bytes.max(self.device_bytes);
+        if device_bytes > DEVICE_BYTES_MAX {
+            return Err(StoreError::Sizes(TOO_LONG));
+        }
         let au_count = (device_bytes - self.grid_offset) / self.au_bytes;
         let grown = Self {
             device_bytes,
@@ -133,6 +147,9 @@ impl Layout {
     /// [`StoreError::Sizes`] says what does not.
     pub fn check(&self) -> Result<(), StoreError> {
         let fail = |why| Err(StoreError::Sizes(why));
+        if self.device_bytes > DEVICE_BYTES_MAX {
+            return fail(TOO_LONG);
+        }
         if !self.au_bytes.is_power_of_two()
             || !(AU_BYTES_MIN..=AU_BYTES_MAX).contains(&self.au_bytes)
         {
@@ -147,6 +164,9 @@ impl Layout {
             || self.grid_offset < self.record_offset() + RECORD_BYTES_MIN
         {
             return fail("the grid begins after the records, at a multiple of the allocation unit");
+        }
+        if self.grid_offset - self.record_offset() > RECORD_BYTES_MAX + AU_BYTES_MAX {
+            return fail("the records have more than 1 TiB before anything is stored");
         }
         let grid_bytes = u64::from(self.au_count) * self.au_bytes;
         if self.au_count == 0
@@ -176,6 +196,12 @@ impl Layout {
     #[must_use]
     pub fn au_offset(&self, au: u32) -> u64 {
         self.grid_offset + u64::from(au) * self.au_bytes
+    }
+
+    /// The longest object: its allocation units are counted in 32 bits.
+    #[must_use]
+    pub fn object_bytes_max(&self) -> u64 {
+        self.au_bytes.saturating_mul(u64::from(u32::MAX))
     }
 
     /// Pages of records in an AU that was taken for them.
@@ -259,6 +285,25 @@ mod tests {
             ..good
         };
         assert!(bad(far, 16 * MIB).contains("larger"));
+    }
+
+    #[test]
+    fn the_longest_device_is_known_and_what_is_longer_refused() {
+        for unit in [AU_BYTES_MIN, MIB, AU_BYTES_MAX] {
+            let sizes = |bytes| Sizes::for_device(bytes, unit);
+            let most = Layout::new(DEVICE_BYTES_MAX, sizes(DEVICE_BYTES_MAX)).unwrap();
+            for bytes in [DEVICE_BYTES_MAX + PAGE_BYTES, u64::MAX - 4095] {
+                let more = Layout::new(bytes, sizes(bytes)).unwrap_err();
+                assert!(more.to_string().contains("at most 256 TiB"), "{more}");
+                let more = most.grown_to(bytes).unwrap_err();
+                assert!(more.to_string().contains("at most 256 TiB"), "{more}");
+            }
+        }
+        let sizes = Sizes {
+            record_bytes: RECORD_BYTES_MAX + AU_BYTES_MAX,
+            ..Sizes::for_device(1 << 44, MIB)
+        };
+        assert!(Layout::new(1 << 44, sizes).is_err());
     }
 
     #[test]

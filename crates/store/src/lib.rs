@@ -71,7 +71,7 @@ pub use pages::Pointer;
 pub use repair::Examination;
 pub use reserve::{How, Payer, Request, ReservationInfo, Reserved, Terms};
 pub use seek::{Sought, Wanted};
-pub use shell::{Barrier, Clock, Gate, Pass, Reading, Status, Store, Writing};
+pub use shell::{Barrier, Clock, Gate, Pass, Reading, Status, Store, Writing, stopped_clock};
 pub use superblock::{Counters, Lifetimes, LogHead, STORE_FORMAT_VERSION, Superblock};
 pub use transaction::Transaction;
 pub use transaction::allocate::Present;

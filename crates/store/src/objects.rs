@@ -250,16 +250,18 @@ impl Core {
         len: usize,
     ) -> Result<(Plan, usize), StoreError> {
         let onode = self.onode(now, object)?;
+        onode.check(&self.layout)?;
         let asked = Extent::new(offset, len as u64);
         let there = asked.intersection(Extent::new(0, onode.size_bytes));
         let mut plan = Plan::default();
         match onode.home {
+            Home::Lost => return Err(Damage::Lost.into()),
+            _ if there.is_empty() => {}
             Home::Packed(slot) => {
                 let within = Extent::new(slot_offset(slot) + there.offset, there.len);
                 content::plan(self, slot.au, within, 0, &mut plan)?;
             }
             Home::Own => self.plan_own(onode.number, there, &mut plan)?,
-            Home::Lost => return Err(Damage::Lost.into()),
         }
         Ok((plan, there.len as usize))
     }

@@ -32,6 +32,8 @@ const PAGE: usize = PAGE_BYTES as usize;
 /// A page of the map's chain begins with the next one's place and checksum and its own length.
 const CHAIN_HEADER_BYTES: usize = 16;
 const CHAIN_BODY_BYTES: usize = PAGE - CHAIN_HEADER_BYTES;
+/// Most bytes of a number of 32 bits as the map has it.
+const NUMBER_BYTES_MAX: u64 = 5;
 
 /// Which pages of records are free.
 #[derive(Clone, Debug)]
@@ -90,8 +92,9 @@ impl Pages {
     /// How many pages the newest records have.
     #[must_use]
     pub(crate) fn live_count(&self) -> usize {
-        let not_free = self.count() - self.free_count();
-        not_free - self.freed.len() - self.freed_before.len()
+        // Damaged records free a page more than once.
+        let freed = self.freed.len() + self.freed_before.len();
+        (self.count() - self.free_count()).saturating_sub(freed)
     }
 
     /// How many pages there are.
@@ -121,6 +124,12 @@ impl Pages {
     #[must_use]
     pub(crate) fn chain(&self) -> &[u64] {
         &self.chain
+    }
+
+    /// Whether records can take another AU: pages are counted in 32 bits, up to 16 TiB of them.
+    #[must_use]
+    pub(crate) fn can_take_au(&self) -> bool {
+        (self.used.len() + self.au_pages()) as u64 <= u64::from(u32::MAX)
     }
 
     /// Takes a whole AU for records.
@@ -220,9 +229,8 @@ impl Pages {
     /// How many pages the map takes if `more` pages are freed besides.
     #[must_use]
     pub(crate) fn map_pages(&self, more: usize) -> usize {
-        let freed = (self.freed.len() + more) * 5;
-        let bytes = self.taken.len() * 5 + self.used.len().div_ceil(8) + freed + 30;
-        bytes.div_ceil(CHAIN_BODY_BYTES)
+        let (taken, freed) = (self.taken.len() as u64, self.freed.len() + more);
+        map_pages(taken, self.used.len() as u64, freed as u64) as usize
     }
 
     /// Writes the map as it is once the next superblock is durable: without what that one frees.
@@ -277,38 +285,28 @@ impl Pages {
         device: &dyn BlockDevice,
         first: Pointer,
     ) -> Result<Self, StoreError> {
+        let (chain, bytes) = read_chain(&layout, device, first)?;
+        let damaged = || damaged_map(first.page);
+        let map: PageMap = record::decode(&bytes).map_err(|_| damaged())?;
         let mut pages = Self::new(layout);
-        let damaged = |page: u64| Damage::PageMap(page.saturating_mul(PAGE_BYTES));
-        let mut bytes = Vec::new();
-        let mut next = first;
-        // A chain is no longer than a map of all the device would be.
-        let links_max = layout.device_bytes / PAGE_BYTES / (PAGE_BYTES * 2) + 2;
-        while next.page != 0 {
-            let page = read_page(device, next).map_err(|error| match error {
-                StoreError::Damaged(_) => damaged(next.page).into(),
-                other => other,
-            })?;
-            pages.chain.push(next.page);
-            let (following, part) = decode_link(&page).ok_or(damaged(next.page))?;
-            bytes.extend_from_slice(part);
-            if pages.chain.len() as u64 > links_max {
-                return Err(damaged(next.page).into());
-            }
-            next = following;
-        }
-        let map: PageMap = record::decode(&bytes).map_err(|_| damaged(first.page))?;
+        pages.chain = chain;
         for au in map.taken {
-            if au >= layout.au_count || pages.position_of_taken.contains_key(&au) {
-                return Err(damaged(first.page).into());
+            let is_new = au < layout.au_count && !pages.position_of_taken.contains_key(&au);
+            if !is_new || !pages.can_take_au() {
+                return Err(damaged());
             }
             pages.take_au(au);
         }
-        let inside = map
-            .freed
-            .iter()
-            .all(|index| (*index as usize) < pages.used.len());
-        if !pages.used.set_bytes(0, &map.used) || !inside {
-            return Err(damaged(first.page).into());
+        if !pages.used.set_bytes(0, &map.used) {
+            return Err(damaged());
+        }
+        // What is freed is still in use, and is freed once.
+        let mut freed = Bitmap::new(pages.used.len());
+        let fits = |index: usize| index < pages.used.len() && pages.used.get(index);
+        for index in &map.freed {
+            if !fits(*index as usize) || !freed.set(*index as usize, true) {
+                return Err(damaged());
+            }
         }
         pages.freed = map.freed;
         Ok(pages)
@@ -372,13 +370,60 @@ impl Pages {
     }
 }
 
+/// How many pages the map takes of so many taken AUs, and pages of which so many are freed.
+fn map_pages(taken: u64, pages: u64, freed: u64) -> u64 {
+    let bytes = taken * NUMBER_BYTES_MAX + pages.div_ceil(8) + freed * NUMBER_BYTES_MAX + 30;
+    bytes.div_ceil(CHAIN_BODY_BYTES as u64)
+}
+
+/// The longest chain that a device can have: records have taken every AU, and the last checkpoint
+/// has freed every page, as when a store is emptied.
+fn chain_len_max(layout: &Layout) -> u64 {
+    let aus = u64::from(layout.au_count);
+    let pages = (layout.record_pages() + aus * layout.au_pages()).min(u64::from(u32::MAX));
+    map_pages(aus, pages, pages)
+}
+
+fn damaged_map(page: u64) -> StoreError {
+    Damage::PageMap(page.saturating_mul(PAGE_BYTES)).into()
+}
+
+/// Reads the pages of a map; where they are, and what they say.
+fn read_chain(
+    layout: &Layout,
+    device: &dyn BlockDevice,
+    first: Pointer,
+) -> Result<(Vec<u64>, Vec<u8>), StoreError> {
+    let (mut chain, mut bytes) = (Vec::new(), Vec::new());
+    // Each page once: what leads back to where it was has no end.
+    let mut seen = BTreeSet::new();
+    let mut next = first;
+    while next.page != 0 {
+        if chain.len() as u64 >= chain_len_max(layout) || !seen.insert(next.page) {
+            return Err(damaged_map(next.page));
+        }
+        let page = read_page(device, next).map_err(|error| match error {
+            StoreError::Damaged(_) => damaged_map(next.page),
+            other => other,
+        })?;
+        let (following, part) = decode_link(&page).ok_or_else(|| damaged_map(next.page))?;
+        chain.push(next.page);
+        bytes.extend_from_slice(part);
+        next = following;
+    }
+    Ok((chain, bytes))
+}
+
 /// Reads a page and holds it against what its pointer says.
 ///
 /// # Errors
-/// [`StoreError::Damaged`], the device's.
+/// [`StoreError::Damaged`], also if there is no such page on the device; the device's.
 pub(crate) fn read_page(device: &dyn BlockDevice, pointer: Pointer) -> Result<Vec<u8>, StoreError> {
     let offset = pointer.page.saturating_mul(PAGE_BYTES);
     let mut page = vec![0; PAGE];
+    if device.extent_at(offset, PAGE).is_err() {
+        return Err(Damage::Page(offset).into());
+    }
     device.read_at(offset, &mut page)?;
     if crc32c::crc32c(&page) == pointer.crc || planted(Mistake::PagesUnverified) {
         Ok(page)

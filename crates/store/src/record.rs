@@ -4,6 +4,7 @@
 //! attribute's contents are its bytes as they are.
 
 use crate::key::{VALUE_BYTES_MAX, Value};
+use crate::layout::{Layout, PIECE_BYTES};
 use crate::{Damage, StoreError};
 use reservation::{Interval, Moment};
 use serde::de::DeserializeOwned;
@@ -27,6 +28,27 @@ pub(crate) struct Onode {
     pub(crate) generation: u64,
     /// Where its bytes are.
     pub(crate) home: Home,
+}
+
+impl Onode {
+    /// Whether its figures can be those of an object of a store with this layout. With others, its
+    /// bytes would be sought where others' are.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(crate) fn check(&self, layout: &Layout) -> Result<(), StoreError> {
+        let fits = match self.home {
+            Home::Own => self.size_bytes <= layout.object_bytes_max(),
+            Home::Packed(slot) => {
+                let end = u64::from(slot.piece) + u64::from(slot.pieces);
+                slot.au < layout.au_count
+                    && end * PIECE_BYTES <= layout.au_bytes
+                    && self.size_bytes <= u64::from(slot.pieces) * PIECE_BYTES
+            }
+            Home::Lost => true,
+        };
+        fits.then_some(()).ok_or(Damage::Record.into())
+    }
 }
 
 /// An object as it is stored: one that was never cut has the bytes that it had in version 1.

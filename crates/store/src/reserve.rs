@@ -136,6 +136,21 @@ pub struct ReservationInfo {
     pub records_used: u64,
 }
 
+impl ReservationInfo {
+    fn of(reservation: u64, holder: &Holder) -> Self {
+        Self {
+            reservation,
+            request: Request {
+                interval: holder.interval,
+                aus: holder.aus,
+                records: holder.records,
+            },
+            aus_used: holder.aus_used,
+            records_used: holder.records_used,
+        }
+    }
+}
+
 /// The second in which `time` lies.
 pub(crate) fn moment(time: Time) -> Moment {
     Moment::at_or_before(time)
@@ -265,7 +280,8 @@ impl Core {
         Ok(())
     }
 
-    /// The reservations from number `from` on that are not over, at most `count_max`.
+    /// The first `count_max` reservations from number `from` on that are not over; fewer only if
+    /// there are no more.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], the device's.
@@ -274,25 +290,23 @@ impl Core {
         from: u64,
         count_max: usize,
     ) -> Result<Vec<ReservationInfo>, StoreError> {
-        let records = self.range(&Key::Holder(from), &Key::Holder(POOL), count_max)?;
-        let mut found = Vec::with_capacity(records.len());
-        for (key, value) in records {
-            let (Key::Holder(reservation), holder) = (key, decode::<Holder>(&value)?) else {
-                continue;
-            };
-            if holder.is_over || holder.interval.end() <= moment(self.counters.now) {
-                continue;
+        let (mut found, mut from) = (Vec::new(), from);
+        while found.len() < count_max {
+            let left = count_max - found.len();
+            let records = self.range(&Key::Holder(from), &Key::Holder(POOL), left)?;
+            let is_all = records.len() < left;
+            for (key, value) in records {
+                let (Key::Holder(reservation), holder) = (key, decode::<Holder>(&value)?) else {
+                    continue;
+                };
+                from = reservation + 1;
+                if !holder.is_over && moment(self.counters.now) < holder.interval.end() {
+                    found.push(ReservationInfo::of(reservation, &holder));
+                }
             }
-            found.push(ReservationInfo {
-                reservation,
-                request: Request {
-                    interval: holder.interval,
-                    aus: holder.aus,
-                    records: holder.records,
-                },
-                aus_used: holder.aus_used,
-                records_used: holder.records_used,
-            });
+            if is_all {
+                break;
+            }
         }
         Ok(found)
     }
@@ -358,7 +372,7 @@ impl Core {
     /// One step of that; false if there was nothing to do.
     pub(crate) fn reclaim_some(&mut self) -> Result<bool, StoreError> {
         let after = Key::End(moment(self.counters.now).as_secs().saturating_add(1), 0);
-        let ended = self.range(&Key::End(0, 0), &after, 1)?;
+        let ended = self.first_of_list(&Key::End(0, 0), &after, 1)?;
         if let Some((Key::End(second, holder), _)) = ended.first() {
             let known = self.record::<Holder>(&Key::Holder(*holder))?;
             if known.is_none_or(|known| known.interval.end().as_secs() != *second) {
@@ -367,11 +381,19 @@ impl Core {
             self.try_transact(&mut |t| t.bury(*holder))?;
             return Ok(true);
         }
-        let has = |from: &Key, to: &Key| Ok::<_, StoreError>(!self.range(from, to, 1)?.is_empty());
-        if self.first_dead()?.is_none() && !has(&Key::Over(0), &Key::Over(u64::MAX))? {
+        if self.first_dead()?.is_none() && self.first_over()?.is_none() {
             return Ok(false);
         }
         self.try_transact(&mut |t| t.reclaim())
+    }
+
+    /// The first holder that is over and not removed yet.
+    pub(crate) fn first_over(&mut self) -> Result<Option<u64>, StoreError> {
+        let over = self.first_of_list(&Key::Over(0), &Key::Over(u64::MAX), 1)?;
+        Ok(over.first().and_then(|(key, _)| match key {
+            Key::Over(holder) => Some(*holder),
+            _ => None,
+        }))
     }
 
     /// Gives back the AUs of all deleted objects; false if there are none.

@@ -49,6 +49,7 @@ impl Core {
         wanted: Wanted,
     ) -> Result<Sought, StoreError> {
         let onode = self.onode(now, object)?;
+        onode.check(&self.layout)?;
         let there = Extent::between(offset, onode.size_bytes);
         if there.is_empty() {
             return Ok(behind(offset, wanted));

@@ -12,6 +12,7 @@
 use crate::bits::put_one_bit_right;
 use crate::layout::{Layout, PAGE_BYTES};
 use crate::pages::Pointer;
+use crate::tree::HEIGHT_MAX;
 use crate::{Damage, StoreError};
 use base::{StoreId, Time};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,11 @@ const MAGIC: [u8; 8] = *b"AZKSTORE";
 pub const STORE_FORMAT_VERSION: u16 = 2;
 /// The oldest version that is read.
 const OLDEST_VERSION: u16 = 1;
+/// The largest number that a store comes to: one that grows in a lifetime of any device reaches a
+/// small part of it. What says more was not written by a store, and nothing is counted from there.
+pub(crate) const NUMBER_MAX: u64 = u64::MAX >> 1;
+/// The same of openings.
+const OPENING_MAX: u32 = u32::MAX >> 1;
 /// Longest capability table, as bytes: what is left of a page, rounded down.
 pub(crate) const CAPABILITY_BYTES_MAX: usize = 3072;
 const HEADER_BYTES: usize = 16;
@@ -78,8 +84,9 @@ pub struct LogHead {
 impl LogHead {
     /// Whether an entry can begin there.
     fn is_possible(&self) -> bool {
-        const MAX: u64 = u64::MAX >> 1;
-        self.position.is_multiple_of(PAGE_BYTES) && self.position <= MAX && self.sequence <= MAX
+        self.position.is_multiple_of(PAGE_BYTES)
+            && self.position <= NUMBER_MAX
+            && self.sequence <= NUMBER_MAX
     }
 }
 
@@ -92,6 +99,23 @@ pub struct Counters {
     pub generation: u64,
     /// The latest time that the store has heard of. It never goes back, not over a restart either.
     pub now: Time,
+}
+
+impl Counters {
+    /// Whether a store counts so far. Half of the numbers are names of pools.
+    pub(crate) fn are_possible(&self) -> bool {
+        self.number <= NUMBER_MAX && self.generation <= NUMBER_MAX
+    }
+}
+
+/// The number of the opening after one: after two if one may have been lost.
+///
+/// # Errors
+/// [`StoreError::Damaged`] if no store was opened so often.
+pub(crate) fn opening_after(opening: u32, is_one_lost: bool) -> Result<u32, StoreError> {
+    let next = opening.checked_add(1 + u32::from(is_one_lost));
+    let next = next.filter(|next| *next <= OPENING_MAX);
+    next.ok_or(Damage::Superblocks.into())
 }
 
 impl Superblock {
@@ -144,12 +168,46 @@ impl Superblock {
         }
         let superblock: Self =
             postcard::from_bytes(&page[HEADER_BYTES..]).map_err(|_| Damage::Superblocks)?;
-        superblock.layout.check()?;
-        if superblock.capability.len() > CAPABILITY_BYTES_MAX || !superblock.log_head.is_possible()
-        {
-            return Err(Damage::Superblocks.into());
+        match superblock.is_possible() {
+            true => Ok(superblock),
+            false => Err(Damage::Superblocks.into()),
         }
-        Ok(superblock)
+    }
+
+    /// Reads what lies in one of the two places, by its number.
+    ///
+    /// # Errors
+    /// As [`Self::decode`]; one that belongs to the other place is damage.
+    pub(crate) fn decode_at(place: usize, page: &[u8]) -> Result<Self, StoreError> {
+        let superblock = Self::decode(page)?;
+        match superblock.epoch % 2 == place as u64 {
+            true => Ok(superblock),
+            false => Err(Damage::Superblocks.into()),
+        }
+    }
+
+    /// The version of the format that an intact page says.
+    pub(crate) fn version_of(page: &[u8]) -> u16 {
+        u16::from_le_bytes([page[8], page[9]])
+    }
+
+    /// Whether its figures are those of a store: nothing is counted from others, and no memory
+    /// taken for them.
+    fn is_possible(&self) -> bool {
+        let Self { layout, .. } = self;
+        let is_page = |pointer: &Pointer| {
+            let pages = layout.record_offset() / PAGE_BYTES..layout.device_bytes / PAGE_BYTES;
+            pages.contains(&pointer.page)
+        };
+        layout.check().is_ok()
+            && self.epoch <= NUMBER_MAX
+            && self.opening <= OPENING_MAX
+            && self.height <= HEIGHT_MAX
+            && (self.height == 0 || self.root.is_some())
+            && self.root.iter().chain(&self.page_map).all(is_page)
+            && self.log_head.is_possible()
+            && self.counters.are_possible()
+            && self.capability.len() <= CAPABILITY_BYTES_MAX
     }
 
     /// The page as it was before one bit of it flipped; none if that is not what happened.
@@ -171,8 +229,10 @@ impl Superblock {
     ///
     /// # Errors
     /// That of the first place if neither is intact, unless only the second one says that it is a
-    /// store at all; [`StoreError::Newer`] goes before everything: an older release must not go
-    /// back to a superblock that a newer one has replaced.
+    /// store at all. [`StoreError::Newer`] goes before everything: an older release must not go
+    /// back to a superblock that a newer one has replaced. [`StoreError::Damaged`] if they are of
+    /// two stores: the device was put together from two, and whichever were chosen, what the other
+    /// one needs would be written over.
     pub fn choose(
         a: Result<Self, StoreError>,
         b: Result<Self, StoreError>,
@@ -180,7 +240,8 @@ impl Superblock {
         match (a, b) {
             (Err(newer @ StoreError::Newer { .. }), _)
             | (_, Err(newer @ StoreError::Newer { .. })) => Err(newer),
-            (Ok(a), Ok(b)) if a.store == b.store && b.epoch > a.epoch => Ok(b),
+            (Ok(a), Ok(b)) if a.store != b.store => Err(Damage::TwoStores.into()),
+            (Ok(a), Ok(b)) if b.epoch > a.epoch => Ok(b),
             (Ok(a), _) => Ok(a),
             (Err(_), Ok(b)) => Ok(b),
             (Err(StoreError::NotAStore), Err(b)) => Err(b),
@@ -292,6 +353,70 @@ mod tests {
                 matches!(decoded, Err(StoreError::Damaged(_))),
                 "{log_head:?}"
             );
+        }
+    }
+
+    #[test]
+    fn figures_that_no_store_has_are_damage() {
+        type Change = fn(&mut Superblock);
+        let changes: [Change; 17] = [
+            |s| s.epoch = u64::MAX,
+            |s| s.opening = u32::MAX,
+            |s| s.height = 41,
+            |s| s.root = None,
+            |s| s.root.as_mut().unwrap().page = u64::MAX,
+            |s| s.root.as_mut().unwrap().page = (64 << 20) / PAGE_BYTES,
+            |s| s.page_map.as_mut().unwrap().page = 31,
+            |s| s.counters.number = 1 << 63,
+            |s| s.counters.generation = u64::MAX,
+            |s| s.layout.au_bytes = 0,
+            |s| s.layout.au_count = 0,
+            |s| s.layout.au_count = u32::MAX,
+            |s| s.layout.log_bytes = u64::MAX,
+            |s| s.layout.grid_offset = u64::MAX,
+            |s| s.layout.grid_offset = 0,
+            |s| {
+                s.layout.device_bytes = u64::MAX;
+                s.layout.grid_offset = 1 << 62;
+            },
+            |s| s.layout.device_bytes = 1 << 49,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut superblock = sample(2);
+            change(&mut superblock);
+            let decoded = Superblock::decode(&superblock.encode());
+            assert!(
+                matches!(decoded, Err(StoreError::Damaged(Damage::Superblocks))),
+                "{number}: {decoded:?}"
+            );
+        }
+        let most = Superblock {
+            epoch: NUMBER_MAX,
+            opening: OPENING_MAX,
+            ..sample(2)
+        };
+        assert!(Superblock::decode(&most.encode()).is_ok());
+        assert!(opening_after(OPENING_MAX - 1, false).is_ok());
+        assert!(opening_after(OPENING_MAX - 1, true).is_err());
+        assert!(opening_after(u32::MAX, true).is_err());
+    }
+
+    #[test]
+    fn each_has_its_place_and_two_stores_are_none() {
+        let page = sample(2).encode();
+        assert!(Superblock::decode_at(0, &page).is_ok());
+        let elsewhere = Superblock::decode_at(1, &page);
+        assert!(matches!(elsewhere, Err(StoreError::Damaged(_))));
+        let other = |epoch| {
+            Ok(Superblock {
+                store: StoreId([8; 16]),
+                ..sample(epoch)
+            })
+        };
+        for epoch in [1, 3] {
+            let chosen = Superblock::choose(Ok(sample(2)), other(epoch));
+            let is_refused = matches!(chosen, Err(StoreError::Damaged(Damage::TwoStores)));
+            assert!(is_refused, "{chosen:?}");
         }
     }
 

@@ -99,6 +99,10 @@ impl From<StoreError> for Failure {
                 "nothing says any more where the store's parts are: restore it from a copy; if the \
                  disk fails, copy it first (ddrescue)",
             ),
+            StoreError::Damaged(Damage::TwoStores) => failure.hint(
+                "a part of the device was copied there from another store: put back what was \
+                 there, or restore the store from a copy",
+            ),
             StoreError::Foreign { .. } => {
                 failure.hint("is the path right? disks may have changed their names")
             }

@@ -111,6 +111,32 @@ fn a_store_in_a_new_file_is_measured_and_shown() {
 }
 
 #[test]
+fn a_store_of_an_older_format_says_so_until_it_is_written_to() {
+    let scene = Scene::new();
+    let disk = scene.path("disk");
+    scene.format(&disk, &["--size", "16MiB"]).ok();
+    let file = File::options().read(true).write(true).open(&disk).unwrap();
+    for superblock in [0, 64 << 10] {
+        let mut page = [0; 4096];
+        file.read_exact_at(&mut page, superblock).unwrap();
+        page[8] = 1;
+        page[12..16].fill(0);
+        let crc = crc32c::crc32c(&page);
+        page[12..16].copy_from_slice(&crc.to_le_bytes());
+        file.write_all_at(&page, superblock).unwrap();
+    }
+    let version = || json(scene.store(&["show", text(&disk), "--json"]))["format_version"].clone();
+    assert_eq!(version(), 1);
+    let page = scene.store(&["show", text(&disk)]).ok();
+    assert!(
+        page.contains("version 1; 2 once it is written to"),
+        "{page}"
+    );
+    put(&disk, 1, b"new");
+    assert_eq!(version(), 2);
+}
+
+#[test]
 fn a_store_that_is_not_measured_promises_no_rate() {
     let scene = Scene::new();
     let disk = scene.path("disk");
@@ -191,28 +217,124 @@ fn nothing_is_left_of_a_store_that_is_not_made() {
     fails(&scene.store(&["show", text(&disk)]), "AZ0002");
 }
 
+/// Whether a process has a file of that length open below a directory.
+fn has_file(process: u32, directory: &Path, len_bytes: u64) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd"));
+    let descriptors = descriptors.into_iter().flatten().flatten();
+    descriptors.map(|descriptor| descriptor.path()).any(|path| {
+        let is_below = fs::read_link(&path).is_ok_and(|target| target.starts_with(directory));
+        is_below && fs::metadata(&path).is_ok_and(|metadata| metadata.len() == len_bytes)
+    })
+}
+
 #[test]
 fn an_interrupted_format_leaves_no_file() {
     let scene = Scene::new();
     let disk = scene.path("disk");
-    let log = File::create(scene.path("log")).unwrap();
-    let mut child = scene
-        .command(&["format", text(&disk), "--size", "16MiB"])
-        .stderr(log)
-        .spawn()
-        .unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    // It has its name when it is whole; then it is measured, for a minute.
-    while !disk.exists() {
-        assert!(Instant::now() < deadline, "no file");
-        std::thread::sleep(Duration::from_millis(5));
+    let directory = scene.0.path().canonicalize().unwrap();
+    for signal in [Signal::TERM, Signal::KILL] {
+        let log = File::create(scene.path("log")).unwrap();
+        let mut child = scene
+            .command(&["format", text(&disk), "--size", "16MiB"])
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !has_file(child.id(), &directory, 16 * MIB) {
+            assert!(Instant::now() < deadline, "no file");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // It is written by now, and measured, for a minute.
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(!disk.exists(), "it has its name when it is a store");
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let status = child.wait().unwrap();
+        if signal == Signal::TERM {
+            let said = fs::read_to_string(scene.path("log")).unwrap();
+            assert_eq!(status.code(), Some(1), "{said}");
+            assert!(said.contains("AZ0004"), "{said}");
+        }
+        assert!(!disk.exists());
     }
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    let status = child.wait().unwrap();
-    let said = fs::read_to_string(scene.path("log")).unwrap();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("AZ0004"), "{said}");
-    assert!(!disk.exists());
+    // What may have been left is not in the way, and goes.
+    scene.format(&disk, &["--size", "16MiB"]).ok();
+    let left = fs::read_dir(&directory).unwrap().flatten();
+    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    assert!(left.len() <= 3 && disk.exists(), "{left:?}");
+    let is_unfinished = |name: &std::ffi::OsString| name.to_string_lossy().contains("unfinished");
+    assert!(!left.iter().any(is_unfinished), "{left:?}");
+}
+
+#[test]
+fn a_path_is_judged_before_anything_is_written() {
+    let scene = Scene::new();
+    let disk = scene.path("disk");
+    let slash = format!("{}/", text(&disk));
+    for is_there in [false, true] {
+        if is_there {
+            File::create_new(&disk).unwrap().set_len(16 * MIB).unwrap();
+        }
+        let refused = scene.format(Path::new(&slash), &["--size", "16MiB"]);
+        fails(&refused, "AZ0809");
+        assert!(refused.stderr.contains("slash"), "{refused:#?}");
+        assert_eq!(disk.exists(), is_there);
+    }
+    let huge = scene.path("huge");
+    let long = scene.format(&huge, &["--size", "300TiB", "--dry-run"]);
+    fails(
+        &long,
+        if has_room(&scene, 300 << 40) {
+            "AZ0806"
+        } else {
+            "AZ0403"
+        },
+    );
+    let sparse = File::create_new(&huge).unwrap();
+    // Not every file system has files of that length.
+    if sparse.set_len(257 << 40).is_ok() {
+        let refused = scene.format(&huge, &["--dry-run"]);
+        fails(&refused, "AZ0806");
+        assert!(refused.stderr.contains("256 TiB"), "{refused:#?}");
+    }
+}
+
+fn has_room(scene: &Scene, bytes: u64) -> bool {
+    let stat = rustix::fs::statvfs(scene.0.path()).unwrap();
+    stat.f_bavail.saturating_mul(stat.f_frsize) >= bytes
+}
+
+/// A link leads to another file system, which has the room.
+#[test]
+fn a_link_to_a_file_is_that_file() {
+    let scene = Scene::new();
+    let elsewhere = tempfile::tempdir_in("/dev/shm");
+    let Ok(elsewhere) = elsewhere else {
+        eprintln!("skipped: there is no other file system");
+        return;
+    };
+    let (file, link) = (elsewhere.path().join("file"), scene.path("link"));
+    let room = |path: &Path| {
+        let stat = rustix::fs::statvfs(path).unwrap();
+        stat.f_bavail.saturating_mul(stat.f_frsize)
+    };
+    let (here, there) = (room(scene.0.path()), room(elsewhere.path()));
+    // More than there is where the file is, and less than where the link is; or the other way.
+    let len = (here / 2 + there / 2) / 4096 * 4096;
+    if here.abs_diff(there) < 64 * MIB {
+        eprintln!("skipped: both file systems have the same room");
+        return;
+    }
+    File::create_new(&file).unwrap().set_len(len).unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let tried = scene.format(&link, &["--dry-run"]);
+    match there < here {
+        true => {
+            fails(&tried, "AZ0403");
+            let directory = text(elsewhere.path());
+            assert!(tried.stderr.contains(directory), "{tried:#?}");
+        }
+        false => drop(tried.ok()),
+    }
 }
 
 #[test]

@@ -200,6 +200,29 @@ fn a_scrub_reads_everything_at_its_rate_and_names_what_is_bad() {
     assert!(check.contains("0 findings"), "{check}");
 }
 
+/// The store was used last at the beginning of 1970, and this machine's clock is not asked.
+#[test]
+fn nothing_ends_because_somebody_looks_after_a_store() {
+    let scene = Scene::new();
+    let disk = scene.path("disk");
+    let lifetime = ["--size", "16MiB", "--default-lifetime", "100s"];
+    scene.format(&disk, &lifetime).ok();
+    let data = vec![0xC7; 2 << 20];
+    put(&disk, 1, &data);
+    for command in [
+        // Long enough for the store to look for what is over.
+        &["scrub", "--rate", "1200KiB/s"][..],
+        &["check", "--repair", "--data"],
+        &["grow", "--size", "32MiB"],
+        &["calibrate", "--calibration-time", "200ms"],
+        &["show"],
+    ] {
+        let arguments = [&command[..1], &[text(&disk)], &command[1..]].concat();
+        scene.store(&arguments).ok();
+        assert!(get(&disk, 1, data.len()).unwrap() == data, "{command:?}");
+    }
+}
+
 #[test]
 fn a_store_grows_with_its_file() {
     let scene = Scene::new();

@@ -304,7 +304,7 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, verifier: WriteVerifie
 fn is_answer(reply: &Reply, waiter: &Waiter, payload: &[u8]) -> bool {
     match (reply, &waiter.expected) {
         (Reply::Refused(_), _) => true,
-        (Reply::Files(files), Some(Answers::Files(expected, _))) => {
+        (Reply::Files(files), Some(Answers::Files { expected, .. })) => {
             expected.check(&files.results, payload.len()).is_ok()
         }
         (Reply::Object(reply), Some(Answers::Objects(expected))) => {

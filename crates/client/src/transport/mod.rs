@@ -521,7 +521,10 @@ impl Transport {
         self.submit_encoded(
             encode(&Request::Files(compound)),
             call,
-            Some(Answers::Files(expected, is_change)),
+            Some(Answers::Files {
+                expected,
+                is_change,
+            }),
             needs,
         )
     }

@@ -24,8 +24,7 @@ pub(super) struct Waiter {
 
 /// What may be answered.
 pub(super) enum Answers {
-    /// And whether it changes anything.
-    Files(Expected, bool),
+    Files { expected: Expected, is_change: bool },
     Objects(ExpectedObjects),
 }
 
@@ -222,7 +221,13 @@ impl State {
     /// A request is given up that the session knows no more or will not answer. Returns who waits.
     pub(super) fn give_up(&mut self, id: RequestId) -> Option<Waiter> {
         let waiter = self.waiters.remove(&id)?;
-        let is_change = matches!(waiter.expected, Some(Answers::Files(_, true)));
+        let is_change = matches!(
+            waiter.expected,
+            Some(Answers::Files {
+                is_change: true,
+                ..
+            })
+        );
         if is_change && self.session.is_on_line(id) {
             self.late.insert(id);
         }

@@ -222,18 +222,19 @@ fn unmeasured() -> [Measured; 2] {
 pub(super) fn make(path: &Path, size_bytes: u64) -> Result<StoreId, StorageError> {
     let size_bytes = size_bytes - size_bytes % u64::from(store::device::BLOCK_BYTES);
     let go_on = &mut |_, _| ControlFlow::Continue(());
-    let file = FileDevice::create(path, size_bytes, DeviceOptions::default(), go_on)?;
-    let made = format(path, Arc::new(file));
-    if made.is_err() {
-        // It was made here and has no store in it. If it stays, the error is of more interest.
-        let _ = std::fs::remove_file(path);
-    }
-    made
+    let options = DeviceOptions::default();
+    // It has its name when there is a store in it.
+    let file = Arc::new(FileDevice::create_unnamed(
+        path, size_bytes, options, go_on,
+    )?);
+    let store = format(path, &file)?;
+    file.give_name()?;
+    Ok(store)
 }
 
-fn format(path: &Path, file: Arc<FileDevice>) -> Result<StoreId, StorageError> {
+fn format(path: &Path, file: &Arc<FileDevice>) -> Result<StoreId, StorageError> {
     let size_bytes = file.len_bytes();
-    let capability = measure(path, &file)?;
+    let capability = measure(path, file)?;
     let mut unit = u64::from(capability.allocation_unit_bytes);
     while unit > UNIT_BYTES_MIN && size_bytes / unit < UNITS_MIN {
         unit /= 2;
@@ -244,7 +245,7 @@ fn format(path: &Path, file: Arc<FileDevice>) -> Result<StoreId, StorageError> {
         lifetimes: Lifetimes::default(),
         capability: capability.encode(),
     };
-    Core::format(&*file, &format).map_err(StorageError::store(path))?;
+    Core::format(&**file, &format).map_err(StorageError::store(path))?;
     Ok(format.store)
 }
 

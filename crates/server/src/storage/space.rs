@@ -185,7 +185,6 @@ impl Device {
                     Err(other) => return Err(failed(other)),
                 }
             }
-            // Pages may be short of what is over; only an empty one is the end.
             match page.last() {
                 Some(last) => from = last.reservation + 1,
                 None => break,

@@ -59,6 +59,7 @@ use crate::Random;
 use base::{BlockDevice, DeviceAction, DeviceError, Extent};
 use cell::Turns;
 use log::{Certainty, Change, Flushed, Operation, SECTOR_BYTES, TRIMMED};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -97,6 +98,8 @@ struct State {
     operations: Vec<Operation>,
     counts: DiskCounts,
     faults: Vec<Fault>,
+    /// Sectors whose bytes the medium does not give any more.
+    unreadable: BTreeSet<u64>,
     is_off: bool,
 }
 
@@ -128,6 +131,7 @@ impl CrashDisk {
             operations: Vec::new(),
             counts: DiskCounts::default(),
             faults: Vec::new(),
+            unreadable: BTreeSet::new(),
             is_off: false,
         };
         Self {
@@ -203,6 +207,17 @@ impl CrashDisk {
         });
     }
 
+    /// From now on, reads that touch these sectors fail as `EIO`, as those of a medium that wears
+    /// out. A sector that is written can be read again: a disk has others to put in its place.
+    ///
+    /// # Panics
+    /// If they are not on the disk.
+    pub fn make_unreadable(&self, extent: Extent) {
+        assert!(self.check_inside(extent).is_ok(), "{extent} is not there");
+        self.state
+            .with(|state| state.unreadable.extend(sectors_around(extent)));
+    }
+
     /// Turns a bit of `within` around and says which.
     ///
     /// # Panics
@@ -244,6 +259,18 @@ impl State {
         }
     }
 
+    /// Fails if the medium does not give all of these bytes.
+    fn check_readable(&self, extent: Extent) -> Result<(), DeviceError> {
+        match self.unreadable.range(sectors_around(extent)).next() {
+            None => Ok(()),
+            Some(_) => Err(DeviceError::Failed {
+                action: DeviceAction::Read,
+                extent,
+                source: Failure::InputOutput.error(),
+            }),
+        }
+    }
+
     /// Does what is left of a write or trim, whole sectors at a time.
     fn change(&mut self, change: Change, next: Next) -> Result<(), DeviceError> {
         match next {
@@ -278,6 +305,9 @@ impl State {
                     .write_at(offset + number * SECTOR_BYTES as u64, &TRIMMED);
             }),
         }
+        for sector in change.first_sector..change.first_sector + change.sector_count {
+            self.unreadable.remove(&sector);
+        }
         if change.sector_count > 0 {
             self.operations.push(Operation::Change(change));
         }
@@ -309,6 +339,15 @@ impl State {
     }
 }
 
+/// The sectors that have bytes of an extent.
+fn sectors_around(extent: Extent) -> std::ops::Range<u64> {
+    let sector = SECTOR_BYTES as u64;
+    match extent.is_empty() {
+        true => 0..0,
+        false => extent.offset / sector..extent.end().div_ceil(sector),
+    }
+}
+
 /// How an operation goes on.
 enum Next {
     Goes,
@@ -335,6 +374,7 @@ impl BlockDevice for CrashDisk {
         self.state.with(|state| {
             state.counts.reads += 1;
             let next = state.begin(DeviceAction::Read, extent)?;
+            state.check_readable(extent)?;
             state.now.read_at(offset, into);
             match next {
                 Next::FailsHalfway(error, _) => return Err(error),

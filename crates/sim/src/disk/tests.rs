@@ -3,7 +3,6 @@
 
 use super::*;
 use proptest::prelude::*;
-use std::collections::BTreeSet;
 
 /// A disk of two blocks: 16 sectors.
 const LEN: usize = 8192;
@@ -369,6 +368,29 @@ fn faults_strike_when_armed_and_leave_what_they_say() {
     disk.flush().unwrap_err();
     disk.read_at(0, &mut sector).unwrap_err();
     assert_eq!(disk.position(), position, "nothing happens without power");
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_can_be_written_and_then_be_read() {
+    let disk = CrashDisk::new(LEN as u64);
+    disk.write_at(0, &[1; LEN]).unwrap();
+    disk.make_unreadable(Extent::new(1000, 100));
+    let is_readable = |offset: u64, len: usize| match disk.read_at(offset, &mut vec![0; len]) {
+        Ok(()) => true,
+        Err(DeviceError::Failed { action, source, .. }) => {
+            assert_eq!(action, DeviceAction::Read);
+            assert_eq!(source.raw_os_error(), Some(5));
+            false
+        }
+        Err(other) => panic!("{other}"),
+    };
+    assert!(is_readable(0, 512) && is_readable(1536, 512) && is_readable(700, 0));
+    assert!(!is_readable(0, 513) && !is_readable(1535, 1) && !is_readable(0, LEN));
+    // A write of a part of a sector is that of the whole sector, as a disk's own cache makes it.
+    disk.write_at(512, &[2; 512]).unwrap();
+    assert!(is_readable(0, 1024) && !is_readable(1024, 1));
+    disk.trim(Extent::new(1024, 512)).unwrap();
+    assert!(is_readable(0, LEN));
 }
 
 #[test]

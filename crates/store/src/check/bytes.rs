@@ -44,12 +44,12 @@ pub(crate) fn bad_parts(
         let step = Extent::between(offset, part.end().min(offset + STEP_BYTES));
         match read(view, device, au, step) {
             Ok(covered) => fits += covered,
-            Err(StoreError::Damaged(_)) => {
+            Err(error) if error.damage().is_none() => return Err(error),
+            Err(_) => {
                 for at in GroupAt::each(au, step) {
                     fits += bad_parts_of_group(view, device, at, &mut bad)?;
                 }
             }
-            Err(other) => return Err(other),
         }
         offset = step.end();
     }
@@ -79,12 +79,15 @@ fn bad_parts_of_group(
     let start = u64::from(at.group) * GROUP_BYTES;
     let group = match view.view_leaf(&at.key()) {
         Ok(leaf) => leaf.group(at.index()).clone(),
-        Err(StoreError::Damaged(damage)) => {
+        Err(error) => {
+            let damage = match error.damage().ok_or(error)? {
+                Damage::Unreadable(at) => Damage::Page(at),
+                damage => damage,
+            };
             let extent = Extent::new(start, GROUP_BYTES);
             bad.push(Bad { extent, damage });
             return Ok(0);
         }
-        Err(other) => return Err(other),
     };
     // Each checksum on its own, so that what is beside a bad one is not taken for bad.
     let parts: Vec<Extent> = match &group {
@@ -99,8 +102,10 @@ fn bad_parts_of_group(
     for extent in parts {
         match read(view, device, at.au, extent) {
             Ok(covered) => fits += covered,
-            Err(StoreError::Damaged(damage)) => bad.push(Bad { extent, damage }),
-            Err(other) => return Err(other),
+            Err(error) => {
+                let damage = error.damage().ok_or(error)?;
+                bad.push(Bad { extent, damage });
+            }
         }
     }
     Ok(fits)
@@ -158,6 +163,10 @@ fn finding(object: ObjectId, extent: Extent, damage: Damage) -> Option<Finding> 
         Damage::Data(at) => (
             Kind::Data,
             format!("not what was written; on the device from byte {at} on"),
+        ),
+        Damage::Unreadable(at) => (
+            Kind::Data,
+            format!("cannot be read; on the device from byte {at} on"),
         ),
         Damage::Lost => (Kind::Lost, "the checksums are lost".to_owned()),
         other => (Kind::Record, other.to_string()),

@@ -24,6 +24,8 @@ pub enum Kind {
     Lost,
     /// Bytes of an object that do not fit their checksum.
     Data,
+    /// Bytes that the device cannot read.
+    Device,
 }
 
 impl Kind {
@@ -40,6 +42,7 @@ impl Kind {
             Self::Orphan => "orphan",
             Self::Lost => "lost",
             Self::Data => "data",
+            Self::Device => "device",
         }
     }
 }

@@ -10,6 +10,7 @@ mod bytes;
 mod finding;
 mod holders;
 mod records;
+mod tolerant;
 
 use crate::StoreError;
 use crate::core::Core;
@@ -17,6 +18,7 @@ pub(crate) use bytes::{Bad, SOME_RECORDS, Source, bad_parts, locate};
 pub use finding::{Finding, Kind, Mend};
 pub(crate) use records::{Derived, derive};
 use std::collections::{BTreeMap, BTreeSet};
+pub(crate) use tolerant::{Tolerant, is_unreadable};
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use crate::layout::{PIECE_BYTES, SPAN_BYTES};
 use crate::leaf::Leaf;
 use crate::lost::Range;
 use crate::record::{AuRecord, Home, Onode, Place, Slot, decode, encode};
-use crate::superblock::Counters;
+use crate::superblock::{Counters, NUMBER_MAX};
 use crate::transaction::attribute::ATTRIBUTE_RECORDS;
 use crate::{Damage, StoreError};
 use base::{Extent, ObjectId};
@@ -186,6 +186,8 @@ impl Work<'_> {
         self.known.insert(number, known);
         if let Home::Packed(slot) = onode.home {
             self.slot(object, onode, slot);
+        } else if onode.check(&self.core.layout).is_err() {
+            self.find_of(object, Kind::Record, "it is longer than an object can be");
         }
         Ok(())
     }
@@ -207,7 +209,7 @@ impl Work<'_> {
 
     fn count_number(&mut self, number: u64) {
         let next = &mut self.out.counters.number;
-        if number == u64::MAX {
+        if number >= NUMBER_MAX {
             let what = format!("number {number} is in use, which is never given out");
             self.out.find(Kind::Record, Mend::Impossible, what);
         } else if number >= *next {
@@ -440,7 +442,7 @@ impl Work<'_> {
         let slots = self.slots.get(&au).cloned().unwrap_or_default();
         if let Some(found) = found
             && found.generation >= self.out.counters.generation
-            && found.generation < u64::MAX
+            && found.generation < NUMBER_MAX
         {
             self.out.counters.generation = found.generation + 1;
             let what = format!("AU {au} has a generation that would be given out again");
@@ -466,7 +468,8 @@ impl Work<'_> {
         }
         let generation = found.map_or(self.out.counters.generation, |found| found.generation);
         if found.is_none() {
-            self.out.counters.generation = self.out.counters.generation.saturating_add(1);
+            let next = self.out.counters.generation.saturating_add(1);
+            self.out.counters.generation = next.min(NUMBER_MAX);
         }
         let says = match (found, is_there) {
             (Some(found), _) => format!("says {}", found.users),

@@ -1,6 +1,6 @@
 //! Format and open.
 
-use super::{Batch, Core, Layer};
+use super::{Batch, Core, Fronts, Layer};
 use crate::key::{Key, Value};
 use crate::layout::{Layout, PAGE_BYTES, PIECE_BYTES, SUPERBLOCK_OFFSETS, Sizes};
 use crate::log::entry::{self, Change, PieceAt};
@@ -10,7 +10,10 @@ use crate::pages::Pages;
 use crate::planted::{Mistake, planted};
 use crate::promises::Promises;
 use crate::space::Space;
-use crate::superblock::{CAPABILITY_BYTES_MAX, Counters, Lifetimes, LogHead, Superblock};
+use crate::superblock::{
+    CAPABILITY_BYTES_MAX, Counters, Lifetimes, LogHead, STORE_FORMAT_VERSION, Superblock,
+    opening_after,
+};
 use crate::tree::Tree;
 use crate::{Damage, StoreError};
 use base::{BlockDevice, StoreId, Time};
@@ -107,6 +110,7 @@ impl Core {
             ..core.superblock.clone()
         };
         core.write_superblock(superblock)?;
+        core.format_version = STORE_FORMAT_VERSION;
         Ok(core)
     }
 
@@ -125,21 +129,25 @@ impl Core {
 
     /// The store as it is, and the number of the next opening for writing.
     fn load(device: Arc<dyn BlockDevice>, options: Options) -> Result<(Self, u32), StoreError> {
-        let (superblock, is_older) = read_superblock(&*device)?;
+        let Found {
+            superblock,
+            version,
+            is_older,
+        } = read_superblock(&*device)?;
         if let Some(wanted) = options.store.filter(|wanted| *wanted != superblock.store) {
             let found = superblock.store;
             return Err(StoreError::Foreign { found, wanted });
         }
         let layout = superblock.layout;
-        if layout.device_bytes > device.len_bytes() {
-            return Err(StoreError::Sizes("the device is shorter than the store"));
-        }
+        // Before any memory is taken for what it says.
+        check_len(&superblock, &*device)?;
         let pages = match superblock.page_map {
             Some(first) => Pages::read_map(layout, &*device, first)?,
             None => Pages::new(layout),
         };
         let head = superblock.log_head;
         let mut core = Self::assemble(device, superblock, pages, options.cache_pages);
+        core.format_version = version;
         core.load_space()?;
         let (next, opening) = core.replay(head)?;
         if next.sequence < options.least_sequence {
@@ -150,7 +158,7 @@ impl Core {
         }
         core.load_lost()?;
         // A superblock that is lost may have had the number after that of the older one.
-        let opening = opening.max(core.superblock.opening) + 1 + u32::from(is_older);
+        let opening = opening_after(opening.max(core.superblock.opening), is_older)?;
         core.log = Log::new(&layout, opening, head, next);
         if !planted(Mistake::PromisesForgotten) {
             core.load_calendar()?;
@@ -184,6 +192,8 @@ impl Core {
             is_read_only: false,
             promises: Promises::new(),
             lost: Lost::default(),
+            fronts: Fronts::default(),
+            format_version: STORE_FORMAT_VERSION,
             tree: Tree::new(device.clone(), root, height, cache_pages),
             device,
             layout,
@@ -253,7 +263,7 @@ impl Core {
 
     /// Changes a record as of the next checkpoint, without an entry in the log.
     pub(crate) fn put_unlogged(&mut self, key: Key, value: Option<Value>) {
-        self.overlay.put(key, value);
+        self.put_over(key, value);
     }
 
     /// Whether the next checkpoint changes the record.
@@ -281,20 +291,51 @@ impl Core {
     }
 }
 
-/// The superblock that counts.
-pub(crate) fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, StoreError> {
-    read_superblock(device).map(|(superblock, _)| superblock)
+/// Fails if the device is shorter than the store.
+pub(crate) fn check_len(
+    superblock: &Superblock,
+    device: &dyn BlockDevice,
+) -> Result<(), StoreError> {
+    let (wanted_bytes, len_bytes) = (superblock.layout.device_bytes, device.len_bytes());
+    match wanted_bytes > len_bytes {
+        true => Err(StoreError::Shortened {
+            store: superblock.store,
+            wanted_bytes,
+            len_bytes,
+        }),
+        false => Ok(()),
+    }
 }
 
-/// The superblock that counts, and whether it is the older one because the other is lost.
-fn read_superblock(device: &dyn BlockDevice) -> Result<(Superblock, bool), StoreError> {
-    let read = |offset: u64| {
+/// The superblock that counts.
+pub(crate) fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, StoreError> {
+    read_superblock(device).map(|found| found.superblock)
+}
+
+/// What is found of the two superblocks.
+struct Found {
+    /// The one that counts.
+    superblock: Superblock,
+    /// The version of the format that it is of.
+    version: u16,
+    /// Whether it is the older one because the other is lost.
+    is_older: bool,
+}
+
+fn read_superblock(device: &dyn BlockDevice) -> Result<Found, StoreError> {
+    let mut versions = [STORE_FORMAT_VERSION; 2];
+    let mut read = |place: usize| {
         let mut page = vec![0; PAGE_BYTES as usize];
-        device.read_at(offset, &mut page)?;
-        Superblock::decode(&page)
+        device.read_at(SUPERBLOCK_OFFSETS[place], &mut page)?;
+        versions[place] = Superblock::version_of(&page);
+        Superblock::decode_at(place, &page)
     };
-    let places = SUPERBLOCK_OFFSETS.map(read);
-    let is_older = places.iter().any(Result::is_err);
-    let [even, odd] = places;
-    Ok((Superblock::choose(even, odd)?, is_older))
+    let (even, odd) = (read(0), read(1));
+    let is_older = even.is_err() || odd.is_err();
+    let superblock = Superblock::choose(even, odd)?;
+    Ok(Found {
+        version: versions[(superblock.epoch % 2) as usize],
+        superblock,
+        is_older,
+    })
 }

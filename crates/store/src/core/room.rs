@@ -159,6 +159,9 @@ impl Core {
     }
 
     fn take_au_for_records(&mut self) -> bool {
+        if !self.pages.can_take_au() {
+            return false;
+        }
         let Some(au) = self.space.draw_for_records() else {
             return false;
         };

@@ -74,17 +74,10 @@ impl Contents {
 /// # Errors
 /// [`StoreError::Shortened`] says how long the device was.
 pub fn ensure_whole(device: &dyn BlockDevice) -> Result<(), StoreError> {
-    let len_bytes = device.len_bytes();
     match crate::core::superblock_of(device) {
-        Ok(superblock) if superblock.layout.device_bytes > len_bytes => {
-            Err(StoreError::Shortened {
-                store: superblock.store,
-                wanted_bytes: superblock.layout.device_bytes,
-                len_bytes,
-            })
-        }
+        Ok(superblock) => crate::core::check_len(&superblock, device),
         // Whoever opens the store says what else there is to say.
-        _ => Ok(()),
+        Err(_) => Ok(()),
     }
 }
 

@@ -5,6 +5,7 @@
 //! the block first. Two such writes of one block must not be carried out at once, or the later one
 //! would undo the earlier: they take turns.
 
+use super::open::Name;
 use super::{AlignedBuffer, BLOCK_BYTES, DeviceOptions, sys};
 use base::{BlockDevice, DeviceAction, DeviceError, Extent};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -29,6 +30,7 @@ pub struct FileDevice {
     flush_has_failed: AtomicBool,
     /// Whose turn it is to change part of a block.
     patching: Mutex<()>,
+    name: Mutex<Name>,
 }
 
 /// Turns `O_DIRECT` on if a block can then still be read. Not every file system that accepts the
@@ -66,9 +68,20 @@ impl FileDevice {
             len_bytes: AtomicU64::new(0),
             flush_has_failed: AtomicBool::new(false),
             patching: Mutex::new(()),
+            name: Mutex::new(Name::Own),
         };
         device.set_len_bytes(len_bytes);
         device
+    }
+
+    /// The same under another name, or none.
+    pub(super) fn with_name(self, name: Name) -> Self {
+        *self.name() = name;
+        self
+    }
+
+    pub(super) fn name(&self) -> MutexGuard<'_, Name> {
+        self.name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where it is.
@@ -216,6 +229,10 @@ impl Drop for FileDevice {
     /// The lock would last as long as anybody, such as a child between fork and exec, has a copy of
     /// the descriptor.
     fn drop(&mut self) {
+        if let Name::Beside(other) = &*self.name() {
+            // It never became what it was to be. If the name stays, the next try removes it.
+            let _ = fs::unlink(other);
+        }
         // Closing it unlocks as well, if later.
         let _ = fs::flock(&self.file, FlockOperation::Unlock);
     }

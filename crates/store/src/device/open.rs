@@ -1,15 +1,18 @@
 //! Opening a device and making one.
 //!
-//! A file is made under no name (`O_TMPFILE`) and gets its name when it is whole: who is killed on
-//! the way leaves nothing behind, and a name that exists is never taken. File systems that cannot
-//! do that get a name at once, which is removed when something fails.
+//! A file is made under no name (`O_TMPFILE`) and gets its name when it is whole, or when there is
+//! something in it: who is killed on the way leaves nothing behind, and a name that exists is never
+//! taken. On file systems that cannot do that it has a name beside that one until then
+//! ([`beside`]), which is removed when something fails, and by who tries it again after a kill.
 
 use super::error::OpenError;
 use super::{AlignedBuffer, BLOCK_BYTES, FileDevice};
 use base::limits::DEVICE_LOCK_TIME_MAX;
 use base::{BlockDevice, Extent};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{self, AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{
+    self, AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags,
+};
 use rustix::io::Errno;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -108,21 +111,62 @@ impl FileDevice {
         options: DeviceOptions,
         progress: &mut Progress<'_>,
     ) -> Result<Self, OpenError> {
+        let device = Self::create_unnamed(path, len_bytes, options, progress)?;
+        device.give_name()?;
+        Ok(device)
+    }
+
+    /// As [`Self::create`], of a file that has its name from [`Self::give_name`] on: until then,
+    /// the end of the process, however it comes, is the end of the file.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_unnamed(
+        path: &Path,
+        len_bytes: u64,
+        options: DeviceOptions,
+        progress: &mut Progress<'_>,
+    ) -> Result<Self, OpenError> {
         if len_bytes == 0 || !len_bytes.is_multiple_of(u64::from(BLOCK_BYTES)) {
             return Err(OpenError::Length { len_bytes });
         }
         if path.symlink_metadata().is_ok() {
             return Err(OpenError::Exists { path: path.into() });
         }
-        let (file, is_named) = make(path)?;
-        let made = finish(&file, path, len_bytes, is_named, options, progress);
-        if made.is_err() && is_named {
+        let (file, name) = make(path)?;
+        let written = write_all(&file, path, len_bytes, options, progress);
+        if let (Err(_), Name::Beside(other)) = (&written, &name) {
             // The name was made here and the lock is ours. If it stays, the error already says
             // that something is wrong with this place.
-            let _ = fs::unlink(path);
+            let _ = fs::unlink(other);
         }
-        made?;
-        Ok(Self::new(file, path.into(), false, len_bytes, options))
+        written?;
+        Ok(Self::new(file, path.into(), false, len_bytes, options).with_name(name))
+    }
+
+    /// Gives a file that was made without its name this name, durably. Does nothing if it has it.
+    ///
+    /// # Errors
+    /// [`OpenError::Exists`] if another one has the name by now, [`OpenError::System`].
+    pub fn give_name(&self) -> Result<(), OpenError> {
+        let path = self.path();
+        let mut name = self.name();
+        let named = match &*name {
+            Name::Own => return Ok(()),
+            Name::None => {
+                let source = format!("/proc/self/fd/{}", self.file().as_raw_fd());
+                fs::linkat(CWD, source, CWD, path, AtFlags::SYMLINK_FOLLOW)
+            }
+            Name::Beside(other) => rename(other, path),
+        };
+        named.map_err(|errno| name_error(path, errno))?;
+        *name = Name::Own;
+        drop(name);
+        let directory = directory_of(path);
+        let directory = fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+        directory
+            .and_then(fs::fsync)
+            .map_err(|errno| system("flush the directory of", path, errno))
     }
 
     /// Makes the file longer; the new bytes are written zeros. A block device that has grown by
@@ -228,19 +272,70 @@ fn lock(file: &OwnedFd, path: &Path, is_shared: bool) -> Result<(), OpenError> {
     })
 }
 
-/// A new file in the directory of `path`, and whether it has its name already.
-fn make(path: &Path) -> Result<(OwnedFd, bool), OpenError> {
+/// Under which name a file that is a device lies.
+#[derive(Debug)]
+pub(super) enum Name {
+    /// Its own.
+    Own,
+    /// None yet: it goes with its last descriptor.
+    None,
+    /// Another one for the time being.
+    Beside(PathBuf),
+}
+
+/// A new file in the directory of `path`, and its name for the time being.
+fn make(path: &Path) -> Result<(OwnedFd, Name), OpenError> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match fs::open(directory_of(path), flags | OFlags::TMPFILE, mode) {
-        Ok(file) => Ok((file, false)),
+        Ok(file) => {
+            lock(&file, path, false)?;
+            Ok((file, Name::None))
+        }
         // Kernels and file systems that do not know the flag open the directory itself, in vain.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
-            let file = fs::open(path, flags | OFlags::CREATE | OFlags::EXCL, mode);
-            Ok((file.map_err(|errno| name_error(path, errno))?, true))
+            let name = beside(path);
+            Ok((make_beside(path, &name)?, Name::Beside(name)))
         }
         Err(errno) => Err(system("create", path, errno)),
     }
+}
+
+/// Gives a file another name that nobody has.
+fn rename(from: &Path, to: &Path) -> Result<(), Errno> {
+    match fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // File systems that do not know the flag know links, or there is no way.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            fs::linkat(CWD, from, CWD, to, AtFlags::empty())?;
+            fs::unlink(from)
+        }
+        renamed => renamed,
+    }
+}
+
+/// The name that a file has before its own, where it needs one.
+pub(super) fn beside(path: &Path) -> PathBuf {
+    let own = path.file_name().unwrap_or_default().to_string_lossy();
+    directory_of(path).join(format!(".{own}.azekura-unfinished"))
+}
+
+/// A new file of that name. One that is there was left by somebody who was killed, unless somebody
+/// is at it now.
+pub(super) fn make_beside(path: &Path, name: &Path) -> Result<OwnedFd, OpenError> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let create = || fs::open(name, flags | OFlags::CREATE | OFlags::EXCL, mode);
+    let file = match create() {
+        Err(Errno::EXIST) => {
+            let left = fs::open(name, flags, mode).map_err(|errno| name_error(name, errno))?;
+            lock(&left, path, false)?;
+            fs::unlink(name).map_err(|errno| system("remove", name, errno))?;
+            create().map_err(|errno| name_error(name, errno))?
+        }
+        other => other.map_err(|errno| name_error(path, errno))?,
+    };
+    lock(&file, path, false)?;
+    Ok(file)
 }
 
 fn name_error(path: &Path, errno: Errno) -> OpenError {
@@ -257,17 +352,15 @@ fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-/// Locks, allocates, writes and names a new file, durably.
-fn finish(
+/// Allocates and writes a new file, durably.
+fn write_all(
     file: &OwnedFd,
     path: &Path,
     len_bytes: u64,
-    is_named: bool,
     options: DeviceOptions,
     progress: &mut Progress<'_>,
 ) -> Result<(), OpenError> {
     let failed = |what| move |errno| system(what, path, errno);
-    lock(file, path, false)?;
     fs::fallocate(file, FallocateFlags::empty(), 0, len_bytes)
         .map_err(failed("allocate space for"))?;
     if !options.through_cache {
@@ -275,17 +368,7 @@ fn finish(
         super::file::pass_by_cache(file);
     }
     fill(file, path, Extent::new(0, len_bytes), progress)?;
-    fs::fsync(file).map_err(failed("flush"))?;
-    if !is_named {
-        let source = format!("/proc/self/fd/{}", file.as_raw_fd());
-        fs::linkat(CWD, source, CWD, path, AtFlags::SYMLINK_FOLLOW)
-            .map_err(|errno| name_error(path, errno))?;
-    }
-    let directory = directory_of(path);
-    let directory = fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
-    directory
-        .and_then(fs::fsync)
-        .map_err(failed("flush the directory of"))
+    fs::fsync(file).map_err(failed("flush"))
 }
 
 fn fill(

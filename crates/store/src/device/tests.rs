@@ -538,6 +538,55 @@ impl Loop {
     }
 }
 
+#[test]
+fn a_file_without_a_name_ends_with_its_device_and_gets_none_that_is_taken() {
+    let directory = scratch();
+    let path = directory.path().join("device");
+    let options = DeviceOptions::default();
+    let unnamed = || FileDevice::create_unnamed(&path, MIB, options, &mut go).unwrap();
+    drop(unnamed());
+    let left: Vec<_> = directory.path().read_dir().unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    let device = unnamed();
+    device.write_at(5, b"kept").unwrap();
+    assert!(!path.exists());
+    std::fs::write(&path, b"another").unwrap();
+    let taken = device.give_name().unwrap_err();
+    assert!(matches!(taken, OpenError::Exists { .. }), "{taken}");
+    std::fs::remove_file(&path).unwrap();
+    for _ in 0..2 {
+        device.give_name().unwrap();
+    }
+    drop(device);
+    assert_eq!(std::fs::read(&path).unwrap()[5..9], *b"kept");
+    let left = directory.path().read_dir().unwrap().count();
+    assert_eq!(left, 1);
+}
+
+/// As on a file system where files must have names.
+#[test]
+fn what_somebody_left_who_was_killed_is_removed_by_the_next_try() {
+    let directory = scratch();
+    let path = directory.path().join("device");
+    let name = open::beside(&path);
+    std::fs::write(&name, b"left").unwrap();
+    let file = open::make_beside(&path, &name).unwrap();
+    assert_eq!(name.metadata().unwrap().len(), 0);
+    let busy = open::make_beside(&path, &name).unwrap_err();
+    assert!(matches!(busy, OpenError::InUse { .. }), "{busy}");
+    let options = DeviceOptions::default();
+    let device = FileDevice::new(file, path.clone(), false, 0, options);
+    let device = device.with_name(open::Name::Beside(name.clone()));
+    device.give_name().unwrap();
+    assert!(path.exists() && !name.exists());
+    drop(device);
+    assert!(path.exists());
+    let file = open::make_beside(&path, &name).unwrap();
+    let device = FileDevice::new(file, path, false, 0, options);
+    drop(device.with_name(open::Name::Beside(name.clone())));
+    assert!(!name.exists());
+}
+
 /// Set for the process that is killed: the file that it makes.
 const VICTIM: &str = "AZEKURA_TEST_DEVICE";
 

@@ -108,6 +108,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Counters, Vec<Change>), StoreError
         generation: reader.u64()?,
         now: Time::from_nanos(reader.u64()?),
     };
+    if !counters.are_possible() {
+        return Err(Damage::Record.into());
+    }
     let mut changes = Vec::new();
     while let [tag, rest @ ..] = reader.0 {
         reader.0 = rest;

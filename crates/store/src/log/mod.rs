@@ -260,6 +260,7 @@ impl<'a> Replay<'a> {
             || first.index != 0
             || first.opening < self.opening
             || !len.is_multiple_of(PAGE)
+            || len as u64 > entry_bytes(body_bytes_max(self.capacity_bytes))
             || within + len as u64 > self.capacity_bytes
         {
             return Ok(None);

@@ -10,6 +10,9 @@
 //! | the map of pages, lists, counts, the map of AUs, counters | the records ([`crate::check`]) |
 //! | bytes that lately went through the log | the log, if it reaches back so far |
 //!
+//! What the device cannot read is damaged like anything else ([`crate::check::Tolerant`]), and is
+//! said besides.
+//!
 //! Nothing else is invented. Records that are gone leave a mark ([`crate::lost`]) and go on being
 //! errors for whoever reads them, as bytes do that do not fit their checksums.
 //!
@@ -25,9 +28,10 @@ mod patched;
 mod patient;
 mod views;
 
-use crate::StoreError;
-use crate::check::{self, Mend, Report, check_data, locate};
+use crate::check::{self, Mend, Report, Tolerant, check_data, locate};
 use crate::core::Options;
+use crate::layout::{PAGE_BYTES, SUPERBLOCK_OFFSETS};
+use crate::{Damage, StoreError};
 use base::BlockDevice;
 use patient::Patient;
 use std::sync::Arc;
@@ -59,8 +63,11 @@ impl Examination {
         device: &Arc<dyn BlockDevice>,
         progress: &mut check::CheckProgress<'_>,
     ) -> Result<Report, StoreError> {
+        let tolerant = Arc::new(Tolerant::new(device.clone()));
+        let device: Arc<dyn BlockDevice> = tolerant.clone();
         let mut findings = Vec::new();
-        let views = Views::read(device, self.options, &mut findings)?;
+        let views = Views::read(&device, self.options, &mut findings);
+        let views = views.map_err(|error| unreadable(&tolerant, error))?;
         let mut patient = Patient::new(&views, self, &mut findings)?;
         let mut derived = check::derive(&patient.core, patient.gone())?;
         findings.append(&mut derived.findings);
@@ -77,12 +84,31 @@ impl Examination {
         findings.extend(locate(&patient.core, au_bytes, &bad)?);
         let is_possible = |mend: Mend| mend == Mend::Possible;
         let needs = patient.has_gaps() || findings.iter().any(|f| is_possible(f.mend));
+        let mut unreadable = tolerant.findings(&patient.core.layout);
         if self.repair && needs {
-            patient.mend(device, &views, derived)?;
+            patient.mend(&device, &views, derived)?;
             let possible = findings.iter_mut().filter(|f| is_possible(f.mend));
             possible.for_each(|finding| finding.mend = Mend::Done);
+            unreadable = tolerant.findings_now();
         }
+        findings.extend(unreadable);
         report.findings = findings;
         Ok(report)
+    }
+}
+
+/// Why there is no superblock: what cannot be read may be one.
+fn unreadable(device: &Tolerant, error: StoreError) -> StoreError {
+    let is_none = matches!(
+        error,
+        StoreError::NotAStore | StoreError::Damaged(Damage::Superblocks)
+    );
+    let failed = SUPERBLOCK_OFFSETS.iter().find_map(|at| {
+        let mut page = [0; PAGE_BYTES as usize];
+        device.read_strictly(*at, &mut page).err()
+    });
+    match failed {
+        Some(failed) if is_none => failed.into(),
+        _ => error,
     }
 }

@@ -13,7 +13,7 @@ use crate::log::{Log, Replay};
 use crate::lost::{Lost, Range, intersection};
 use crate::pages::Pages;
 use crate::record::encode;
-use crate::superblock::LogHead;
+use crate::superblock::{LogHead, opening_after};
 use crate::tree::{Gap, Tree};
 use crate::{Damage, StoreError};
 use base::{BlockDevice, Extent, ObjectId};
@@ -233,7 +233,7 @@ impl Patient {
         }
         self.core.raise_counters(newest.counters);
         let (next, opening) = replay.end();
-        let opening = opening.max(newest.opening) + 1 + u32::from(views.is_single);
+        let opening = opening_after(opening.max(newest.opening), views.is_single)?;
         self.core.superblock_mut().opening = opening;
         self.core.resume_log(Log::new(&layout, opening, next, next));
         Ok(())

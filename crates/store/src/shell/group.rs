@@ -14,8 +14,11 @@
 use super::{Shared, State};
 use crate::StoreError;
 use crate::core::{Checkpoint, Due};
-use base::limits::{STORE_BATCH_TIME_MAX, STORE_GATHER_TIME_MAX, STORE_RECLAIM_INTERVAL};
+use base::limits::{
+    STORE_BATCH_TIME_MAX, STORE_GATHER_TIME_MAX, STORE_RECLAIM_INTERVAL, STORE_RECLAIM_TIME_MAX,
+};
 use std::sync::{MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// When what is over is looked at again after something else had to come first.
@@ -144,13 +147,10 @@ impl Shared {
         while !state.is_alone && !state.is_stopping && state.checkpoint.is_none() {
             let now = (self.clock)();
             state.core.advance(now);
-            let reclaimed = state.core.reclaim_some();
-            state.note_batch();
-            match reclaimed {
+            match state.reclaim_for_a_while() {
                 Ok(true) => {
-                    // In between, others have the store.
-                    drop(state);
-                    state = self.lock();
+                    // In between, others have the store, and not only if they are quicker.
+                    state = wait(&self.keeper, state, STORE_RECLAIM_TIME_MAX);
                     continue;
                 }
                 // What cannot be given back now will be; whoever needs it is told why not.
@@ -187,15 +187,33 @@ impl Shared {
 
     /// Gives back what is over, in steps between which others have the store.
     pub(super) fn reclaim(&self) -> Result<(), StoreError> {
+        let mut begin = Instant::now();
         while self.change(|core, now| {
             core.advance(now);
             core.reclaim_some()
-        })? {}
+        })? {
+            if begin.elapsed() >= STORE_RECLAIM_TIME_MAX {
+                thread::sleep(STORE_RECLAIM_TIME_MAX);
+                begin = Instant::now();
+            }
+        }
         Ok(())
     }
 }
 
 impl State {
+    /// Gives some of what is over back, for as long as others may be kept waiting by that; false if
+    /// there is nothing more.
+    pub(super) fn reclaim_for_a_while(&mut self) -> Result<bool, StoreError> {
+        let begin = Instant::now();
+        let mut reclaimed = self.core.reclaim_some();
+        while matches!(reclaimed, Ok(true)) && begin.elapsed() < STORE_RECLAIM_TIME_MAX {
+            reclaimed = self.core.reclaim_some();
+        }
+        self.note_batch();
+        reclaimed
+    }
+
     fn is_commit_due(&self) -> bool {
         let is_old = || {
             self.batch_since

@@ -37,10 +37,10 @@ use crate::objects::{ObjectInfo, Page};
 use crate::reserve::{How, Payer, Request, ReservationInfo, Terms};
 use crate::transaction::Transaction;
 use crate::{Attribute, Layout, Present, Report, Sought, StoreError, Wanted};
-use base::limits::STORE_WAIT_TIME_MAX;
+use base::limits::{STORE_RECLAIM_TIME_MAX, STORE_WAIT_TIME_MAX};
 use base::{DeviceAction, DeviceError, Extent, ObjectId, Time};
 pub use gate::{Gate, Pass};
-pub use open::Clock;
+pub use open::{Clock, stopped_clock};
 use queued::Queued;
 pub use read::Reading;
 use reservation::Moment;
@@ -201,19 +201,19 @@ impl Shared {
                     let none = StoreError::NoSpace { wanted: 1, free: 0 };
                     match checkpoints.cmp(&CHECKPOINTS_MAX) {
                         Ordering::Less => self.wait_for_checkpoint(state, end)?,
-                        Ordering::Equal => self.make_free(state, end)?.ok_or(none)?,
+                        Ordering::Equal => self.make_free(state, end, in_turn)?.ok_or(none)?,
                         Ordering::Greater => return Err(none),
                     }
                 }
                 // What was deleted still counts until it is given back.
                 (None, StoreError::Used { .. }) if !has_reclaimed => {
                     has_reclaimed = true;
-                    self.reclaim_all(state, end)?
+                    self.reclaim_all(state, end, in_turn)?
                 }
                 // Each checkpoint frees some of what has been given back.
                 (None, StoreError::NoSpace { .. }) if made_free < CHECKPOINTS_MAX => {
                     made_free += 1;
-                    match self.make_free(state, end)? {
+                    match self.make_free(state, end, in_turn)? {
                         Some(state) => state,
                         None => return Err(error),
                     }
@@ -223,16 +223,23 @@ impl Shared {
         }
     }
 
-    /// Gives back what is over.
+    /// Gives back what is over, in steps between which others have the store; `in_turn` if it is
+    /// the caller who changes it alone.
     fn reclaim_all<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         end: Instant,
+        in_turn: bool,
     ) -> Result<MutexGuard<'a, State>, StoreError> {
         loop {
-            match state.core.reclaim_some() {
-                Ok(true) => {}
-                Ok(false) => break,
+            if !in_turn {
+                state = self.wait_for_turn(state, end)?;
+            }
+            match state.reclaim_for_a_while() {
+                // Who waits longer than anybody may gets what was given back by then.
+                Ok(true) if Instant::now() >= end => return Ok(state),
+                Ok(true) => state = group::wait(&self.changed, state, STORE_RECLAIM_TIME_MAX),
+                Ok(false) => return Ok(state),
                 Err(StoreError::Due(Due::Commit)) => {
                     let mark = state.batch + 1;
                     state = self.wait_for_commit(state, mark, end)?;
@@ -243,8 +250,6 @@ impl Shared {
                 Err(other) => return Err(other),
             }
         }
-        state.note_batch();
-        Ok(state)
     }
 
     /// Gives back what is over and waits until some of it is free; none if there is nothing.
@@ -252,8 +257,9 @@ impl Shared {
         &'a self,
         state: MutexGuard<'a, State>,
         end: Instant,
+        in_turn: bool,
     ) -> Result<Option<MutexGuard<'a, State>>, StoreError> {
-        let mut state = self.reclaim_all(state, end)?;
+        let mut state = self.reclaim_all(state, end, in_turn)?;
         let before = state.core.usage().free;
         while state.core.usage().free <= before {
             if state.core.has_frozen() {
@@ -562,7 +568,8 @@ impl Store {
             .change(|core, now| core.release(now, reservation))
     }
 
-    /// The reservations from number `from` on that are not over, at most `count_max`.
+    /// The first `count_max` reservations from number `from` on that are not over; fewer only if
+    /// there are no more.
     ///
     /// # Errors
     /// See [`Core::reservations`].

@@ -14,6 +14,14 @@ use std::time::Duration;
 /// What a store asks for the time.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
+/// A clock for whoever only looks after a store: to the store it is as late as when it was used
+/// last. Whatever this machine takes the time to be, nothing ends by that.
+#[must_use]
+pub fn stopped_clock() -> Clock {
+    // A store's time never goes back.
+    Arc::new(|| Time::ZERO)
+}
+
 impl Store {
     /// Makes a store of the device; whatever was there is gone.
     ///

@@ -6,13 +6,17 @@
 //! not fit is asked for and read again, the last time under the lock, and is damaged only if it
 //! does not fit then. Records are read from the device although they are in memory.
 //!
+//! What the device cannot read is told and does not end it.
+//!
 //! What is in memory as well is written anew, by checkpoints: the superblocks, the log, and the map
 //! of pages. Anything else is said, with object and bytes, and left to
 //! [`Examination`](crate::Examination).
 
 use super::read::TRIES;
 use super::{Shared, Store};
-use crate::check::{Bad, Finding, Kind, Mend, Report, SOME_RECORDS, Source, bad_parts, locate};
+use crate::check::{
+    Bad, Finding, Kind, Mend, Report, SOME_RECORDS, Source, Tolerant, bad_parts, locate,
+};
 use crate::content;
 use crate::key::{Key, Value};
 use crate::layout::{GROUP_BYTES, LOG_OFFSET, PAGE_BYTES, SPAN_BYTES, SUPERBLOCK_OFFSETS};
@@ -24,6 +28,7 @@ use crate::tree::Walk;
 use crate::{Damage, StoreError};
 use base::{BlockDevice, DeviceError, Extent};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,6 +61,7 @@ impl From<DeviceError> for End {
 /// A scrub under way.
 struct Scrub<'a, 'p> {
     shared: &'a Shared,
+    device: Arc<Tolerant>,
     report: Report,
     bad: BTreeMap<u32, Vec<Bad>>,
     begin: Instant,
@@ -83,6 +89,7 @@ impl Store {
         let used = self.status().usage.used;
         let mut scrub = Scrub {
             shared: &self.shared,
+            device: Arc::new(Tolerant::new(self.shared.device.clone())),
             report: Report::default(),
             bad: BTreeMap::new(),
             begin: Instant::now(),
@@ -122,7 +129,7 @@ impl Scrub<'_, '_> {
         match locate(self.shared, au_bytes, &self.bad) {
             Ok(found) => self.report.findings.extend(found),
             // The records that say whose they are cannot be read.
-            Err(StoreError::Damaged(_)) => {
+            Err(error) if error.damage().is_some() => {
                 for (au, part) in self
                     .bad
                     .iter()
@@ -135,6 +142,7 @@ impl Scrub<'_, '_> {
             }
             Err(other) => return Err(other),
         }
+        self.report.findings.extend(self.device.findings_now());
         Ok(self.report)
     }
 
@@ -144,13 +152,13 @@ impl Scrub<'_, '_> {
     }
 
     fn superblocks(&mut self) -> Result<(), End> {
-        for offset in SUPERBLOCK_OFFSETS {
+        for (place, offset) in SUPERBLOCK_OFFSETS.into_iter().enumerate() {
             let mut is_intact = false;
             for _ in 0..TRIES {
                 let mut page = vec![0; PAGE_BYTES as usize];
-                self.shared.device.read_at(offset, &mut page)?;
+                self.device.read_at(offset, &mut page)?;
                 self.spend(PAGE_BYTES)?;
-                is_intact = Superblock::decode(&page).is_ok();
+                is_intact = Superblock::decode_at(place, &page).is_ok();
                 if is_intact {
                     break;
                 }
@@ -173,7 +181,8 @@ impl Scrub<'_, '_> {
                 let (head, end) = state.core.durable_log();
                 (state.core.layout, head, end)
             };
-            let mut replay = Replay::new(&*self.shared.device, &layout, head);
+            let device = self.device.clone();
+            let mut replay = Replay::new(&*device, &layout, head);
             damage = loop {
                 let (next, _) = replay.end();
                 if next.sequence >= end.sequence {
@@ -207,7 +216,7 @@ impl Scrub<'_, '_> {
             let Some(first) = superblock.page_map else {
                 return Ok(());
             };
-            match Pages::read_map(superblock.layout, &*self.shared.device, first) {
+            match Pages::read_map(superblock.layout, &*self.device, first) {
                 Ok(pages) => {
                     let bytes = pages.chain().len() as u64 * PAGE_BYTES;
                     return self.spend(bytes);
@@ -242,13 +251,13 @@ impl Scrub<'_, '_> {
         for _ in 0..TRIES {
             let tree = self.shared.lock().core.tree.clone();
             let _turn = self.shared.device.turn_to_read(PAGE_BYTES);
-            let walk = tree.walk_to(key)?;
+            let walk = tree.walk_to(&*self.device, key)?;
             if walk.damaged.is_none() {
                 return Ok(walk);
             }
         }
         // No page is used again while nobody can finish a checkpoint.
-        self.shared.lock().core.tree.walk_to(key)
+        self.shared.lock().core.tree.walk_to(&*self.device, key)
     }
 
     /// Reads the bytes of every AU.
@@ -288,7 +297,6 @@ impl Scrub<'_, '_> {
 
     /// Reads a part of an AU; says how much fits, and what does not without any doubt.
     fn read(&self, au: u32, part: Extent) -> Result<(u64, Vec<Bad>), StoreError> {
-        let device = &*self.shared.device;
         let mut bytes = vec![0; part.len as usize];
         for _ in 0..TRIES {
             let mut plan = Plan::default();
@@ -296,15 +304,15 @@ impl Scrub<'_, '_> {
                 let state = self.shared.lock();
                 content::plan(&state.core, au, part, 0, &mut plan)
             };
-            let _turn = device.turn_to_read(part.len);
-            match planned.and_then(|()| plan.carry_out(device, &mut bytes)) {
+            let _turn = self.shared.device.turn_to_read(part.len);
+            match planned.and_then(|()| plan.carry_out(&*self.device, &mut bytes)) {
                 Ok(()) => return Ok((plan.covered_bytes(), Vec::new())),
-                Err(StoreError::Damaged(_)) => {}
+                Err(error) if error.damage().is_some() => {}
                 Err(other) => return Err(other),
             }
         }
         let state = self.shared.lock();
-        bad_parts(&state.core, device, au, part)
+        bad_parts(&state.core, &*self.device, au, part)
     }
 
     /// So much was read: says how far it is, and waits if that was too fast.

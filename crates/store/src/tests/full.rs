@@ -6,6 +6,7 @@
 //! none, and those after it run into a full store.
 
 use super::world::{self, id};
+use crate::key::Key;
 use crate::transaction::attribute::ATTRIBUTE_RECORDS;
 use crate::{Core, Request, StoreError, Terms};
 use base::{Extent, ObjectId, Time};
@@ -471,6 +472,43 @@ fn a_store_full_of_records_can_be_emptied_and_gets_its_space_back() {
         assert_eq!(store.check(true).unwrap().findings, Vec::new());
         assert_eq!(fill_with_records(&mut store, is_own).len(), made.len());
     }
+}
+
+/// One checkpoint frees nearly all pages of the records: its map of pages is the longest there is.
+#[test]
+fn a_store_that_one_checkpoint_has_emptied_opens() {
+    let mut format = world::format(1);
+    // All is deleted before the log asks for a checkpoint.
+    format.sizes.log_bytes = 8 << 20;
+    let disk = world::formatted_with(64 << 20, &format);
+    let mut store = Core::open(disk.clone(), world::options()).unwrap();
+    // As many as a larger store lets one have.
+    let keys =
+        || (1..=200).flat_map(|of| (0..80).map(move |name| Key::Attribute(of, vec![name; 9])));
+    for key in keys() {
+        store.put_unlogged(key, Some(vec![7; 1000].into()));
+    }
+    store.checkpoint().unwrap();
+    store.checkpoint().unwrap();
+    let (pages, epoch) = (store.pages.live_count(), store.superblock().epoch);
+    assert!(pages > 3_500, "{pages} pages");
+    for key in keys() {
+        store.put_unlogged(key, None);
+    }
+    store.checkpoint().unwrap();
+    assert_eq!(store.superblock().epoch, epoch + 1, "by one checkpoint");
+    assert!(store.pages.freed().count() > 3_500);
+    drop(store);
+    let mut store = Core::open(disk.clone(), world::options()).unwrap();
+    assert_eq!(store.check(true).unwrap().findings, []);
+    for _ in 0..4 {
+        store.checkpoint().unwrap();
+    }
+    let usage = store.usage();
+    assert!(usage.used == 0 && usage.records <= 8, "{usage:?}");
+    drop(store);
+    let store = Core::open(disk, world::options()).unwrap();
+    assert_eq!(store.check(true).unwrap().findings, []);
 }
 
 /// A reservation of all that is left, beside objects whose records change all the time.

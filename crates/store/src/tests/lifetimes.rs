@@ -108,6 +108,36 @@ fn an_object_of_a_reservation_lives_as_long_or_shorter_and_longer_with_it() {
 }
 
 #[test]
+fn what_is_cut_lives_as_long_as_it_did_and_what_is_made_by_that_no_longer_than_anything() {
+    let (_, mut store) = store(Lifetimes {
+        default_seconds: Some(100),
+        longest_seconds: Some(1_000),
+        renewals_max: None,
+    });
+    store.create(at(10), id(1), Terms::Default).unwrap();
+    let data = world::pattern(1, 0, 9_000);
+    store.write(at(10), id(1), 0, &data).unwrap();
+    for object in [id(1), id(2)] {
+        store.cut(at(20), object, 50, 3).unwrap();
+    }
+    let info = |object| store.info(at(20), object).unwrap();
+    let of = |info: crate::ObjectInfo| (info.size_bytes, info.generation, info.end);
+    assert_eq!(of(info(id(1))), (50, 3, secs(110)));
+    assert_eq!(of(info(id(2))), (0, 3, secs(1_020)));
+    // What is over is not cut, and does not come back by that.
+    let late = store.cut(at(110), id(1), 0, 4);
+    assert!(matches!(late, Err(StoreError::Expired(_))), "{late:?}");
+    assert!(store.info(at(1_019), id(2)).is_ok());
+    assert!(store.info(at(1_020), id(2)).is_err());
+    store.reclaim(at(2_000)).unwrap();
+    assert_eq!(store.check(true).unwrap().objects, 0);
+    // Where nothing has to end, a cut is for ever.
+    store.set_lifetimes(Lifetimes::default()).unwrap();
+    store.cut(at(2_000), id(3), 0, 1).unwrap();
+    assert_eq!(store.info(at(1 << 33), id(3)).unwrap().end, Moment::FOREVER);
+}
+
+#[test]
 fn a_full_store_renews_what_it_has() {
     let (_, mut store) = store(Lifetimes::default());
     let data = world::pattern(1, 0, world::AU as usize);

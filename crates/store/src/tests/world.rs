@@ -56,7 +56,8 @@ pub(crate) fn formatted_for(seed: u64) -> Arc<CrashDisk> {
     }
 }
 
-fn formatted_with(len_bytes: u64, format: &Format) -> Arc<CrashDisk> {
+/// The same of these sizes.
+pub(crate) fn formatted_with(len_bytes: u64, format: &Format) -> Arc<CrashDisk> {
     let disk = CrashDisk::new(len_bytes);
     Core::format(&disk, format).unwrap();
     disk.restart_log();

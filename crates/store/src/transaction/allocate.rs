@@ -73,6 +73,7 @@ impl Core {
         extent: Extent,
     ) -> Result<(), StoreError> {
         let onode = self.onode(now, object)?;
+        onode.check(&self.layout)?;
         let au_bytes = self.layout.au_bytes;
         let (first, end) = (extent.offset / au_bytes, extent.end().div_ceil(au_bytes));
         let Ok(last) = u32::try_from(end) else {

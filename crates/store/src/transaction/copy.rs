@@ -95,8 +95,8 @@ impl Core {
 
     /// The first object that is deleted and still has AUs, and its holder; not the clone that is
     /// being made.
-    pub(crate) fn first_dead(&self) -> Result<Option<(u64, u64)>, StoreError> {
-        for (key, value) in self.range(&Key::Dead(0), &Key::Dead(u64::MAX), 2)? {
+    pub(crate) fn first_dead(&mut self) -> Result<Option<(u64, u64)>, StoreError> {
+        for (key, value) in self.first_of_list(&Key::Dead(0), &Key::Dead(u64::MAX), 2)? {
             if let Key::Dead(number) = key
                 && self.cloning != Some(number)
             {
@@ -286,7 +286,8 @@ impl Transaction<'_> {
             };
             let place: Place = decode(value)?;
             let mut record = self.own(place.au)?;
-            record.users += u32::from(!planted(Mistake::UsersNotCounted));
+            let more = u32::from(!planted(Mistake::UsersNotCounted));
+            record.users = record.users.checked_add(more).ok_or(Damage::Record)?;
             self.put(Key::Au(place.au), &record);
             self.use_aus(clone.onode.holder, 1)?;
             self.put(Key::Place(clone.onode.number, *index), &place);

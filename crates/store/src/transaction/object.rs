@@ -2,7 +2,7 @@
 
 use super::allocate::Present;
 use super::{Purpose, Transaction};
-use crate::key::Key;
+use crate::key::{Key, Value};
 use crate::layout::{GROUP_BYTES, PIECE_BYTES, SPAN_BYTES};
 use crate::record::{Home, Onode, Place, Slot};
 use crate::reserve::{self, Terms};
@@ -14,8 +14,6 @@ use reservation::Moment;
 
 /// Objects whose holder is over that one transaction removes.
 const OBJECTS_TOGETHER: usize = 8;
-/// Behind all holders that are over.
-const AFTER_OVER: Key = Key::Over(u64::MAX);
 /// Records that one transaction removes to give space back, if more than one AU or object has
 /// them. The more, the more room there has to be for it in a full store.
 const REMOVALS_MAX: usize = 96;
@@ -37,7 +35,7 @@ impl Transaction<'_> {
     /// [`StoreError::Lifetime`].
     pub fn create(&mut self, object: ObjectId, terms: Terms) -> Result<(), StoreError> {
         self.serve(Purpose::Growth);
-        match self.onode(object) {
+        match self.onode_there(object) {
             Ok(_) => return Err(StoreError::Exists(object)),
             Err(StoreError::Expired(_)) => self.erase(object)?,
             Err(StoreError::NotFound(_)) => {}
@@ -149,7 +147,8 @@ impl Transaction<'_> {
 
     /// Makes the object at most so long, and refuses from now on what comes by an older layout
     /// than one of this generation. One that is not there is made, to refuse that as well: whoever
-    /// was told of the object before may write there for the first time later. Says false as
+    /// was told of the object before may write there for the first time later. It lives as long as
+    /// any object does in this store; one that is there, as long as it did. Says false as
     /// [`Self::truncate`] does; nothing older is taken from the first time on.
     ///
     /// # Errors
@@ -164,7 +163,10 @@ impl Transaction<'_> {
         self.serve(Purpose::Cut);
         let mut onode = match self.onode(object) {
             Err(StoreError::NotFound(_)) => {
-                self.make(object, Terms::Until(Moment::FOREVER), generation)?;
+                let now = reserve::moment(self.staged.counters.now);
+                let longest = self.core.superblock().lifetimes.longest_seconds;
+                let end = longest.map_or(Moment::FOREVER, |seconds| now.plus(seconds));
+                self.make(object, Terms::Until(end), generation)?;
                 return Ok(true);
             }
             known => known?,
@@ -206,7 +208,7 @@ impl Transaction<'_> {
     /// [`StoreError::NotFound`], [`StoreError::Damaged`].
     pub fn delete(&mut self, object: ObjectId) -> Result<(), StoreError> {
         self.serve(Purpose::Removal);
-        self.onode(object)?;
+        self.onode_there(object)?;
         self.erase(object)
     }
 
@@ -238,28 +240,28 @@ impl Transaction<'_> {
     /// [`StoreError::Damaged`].
     pub(crate) fn reclaim(&mut self) -> Result<bool, StoreError> {
         if let Some((number, holder)) = self.core.first_dead()? {
-            if self.cut_own(number, holder, 0)? {
+            if self.cut_dead(number, holder)? {
                 self.remove(Key::Dead(number));
             }
             return Ok(true);
         }
-        let over = self.range(&Key::Over(0), &AFTER_OVER, 1)?;
-        let Some((Key::Over(holder), _)) = over.first() else {
+        let Some(holder) = self.core.first_over()? else {
             return Ok(false);
         };
-        let from = Key::Member(*holder, ObjectId([0; 16]));
-        let members = self.range(&from, &Key::End(0, 0), OBJECTS_TOGETHER)?;
-        let mut is_empty = true;
+        let from = Key::Member(holder, ObjectId([0; 16]));
+        let to = match holder.checked_add(1) {
+            Some(next) => Key::Member(next, ObjectId([0; 16])),
+            None => Key::End(0, 0),
+        };
+        let members = (self.core).first_of_list(&from, &to, OBJECTS_TOGETHER)?;
+        let is_empty = members.is_empty();
         for (key, _) in members {
-            if let Key::Member(other, object) = key
-                && other == *holder
-            {
+            if let Key::Member(_, object) = key {
                 let onode: Option<Onode> = self.record(&Key::Object(object))?;
-                if onode.is_none_or(|onode| onode.holder != *holder) {
+                if onode.is_none_or(|onode| onode.holder != holder) {
                     return Err(Damage::Record.into());
                 }
                 self.erase(object)?;
-                is_empty = false;
             }
             let load = self.staged.layer.load();
             if load.changes > REMOVALS_MAX || load.put_bytes > REMOVAL_PUT_BYTES_MAX {
@@ -267,8 +269,8 @@ impl Transaction<'_> {
             }
         }
         if is_empty {
-            self.remove(Key::Over(*holder));
-            self.remove(Key::Holder(*holder));
+            self.remove(Key::Over(holder));
+            self.remove(Key::Holder(holder));
         }
         Ok(true)
     }
@@ -298,7 +300,7 @@ impl Transaction<'_> {
             self.admit(Terms::Within(onode.holder, end))?;
         }
         onode.end = end;
-        onode.renewals += 1;
+        onode.renewals = onode.renewals.saturating_add(1);
         self.put(Key::Object(object), &onode);
         Ok(())
     }
@@ -334,6 +336,13 @@ impl Transaction<'_> {
     }
 
     pub(super) fn onode(&self, object: ObjectId) -> Result<Onode, StoreError> {
+        let onode = self.onode_there(object)?;
+        onode.check(&self.core.layout)?;
+        Ok(onode)
+    }
+
+    /// The same also of one whose figures make no sense: it can be removed.
+    fn onode_there(&self, object: ObjectId) -> Result<Onode, StoreError> {
         let onode: Option<Onode> = self.record(&Key::Object(object))?;
         let onode = onode.ok_or(StoreError::NotFound(object))?;
         let holder = self.record(&Key::Holder(onode.holder))?;
@@ -353,10 +362,7 @@ impl Transaction<'_> {
     }
 
     pub(super) fn object_bytes_max(&self) -> u64 {
-        self.core
-            .layout
-            .au_bytes
-            .saturating_mul(u64::from(u32::MAX))
+        self.core.layout.object_bytes_max()
     }
 
     /// Largest object that shares an AU: beyond a quarter, too little of the AU would be left over.
@@ -465,6 +471,14 @@ impl Transaction<'_> {
         self.clear_own(number, holder, whole)
     }
 
+    /// Gives back the first AUs of an object that is deleted; true if that was all. What one step
+    /// has given back, the next one does not look at again.
+    fn cut_dead(&mut self, number: u64, holder: u64) -> Result<bool, StoreError> {
+        let places = self.core.first_places(number, self.give_back_max() + 1)?;
+        let whole = Extent::between(0, self.object_bytes_max());
+        self.clear_places(holder, whole, places)
+    }
+
     /// Clears a part of an object with AUs of its own.
     fn clear_own(&mut self, number: u64, holder: u64, part: Extent) -> Result<bool, StoreError> {
         let au_bytes = self.core.layout.au_bytes;
@@ -484,6 +498,19 @@ impl Transaction<'_> {
             true => self.range_left(&from, &to, count_max + 1)?,
             false => self.range(&from, &to, count_max + 1)?,
         };
+        self.clear_places(holder, part, places)
+    }
+
+    /// Clears a part of an object at these places of it, as many as one transaction does; true if
+    /// that was all.
+    fn clear_places(
+        &mut self,
+        holder: u64,
+        part: Extent,
+        places: Vec<(Key, Value)>,
+    ) -> Result<bool, StoreError> {
+        let au_bytes = self.core.layout.au_bytes;
+        let count_max = self.give_back_max();
         let is_done = places.len() <= count_max;
         for (key, value) in places.into_iter().take(count_max) {
             let Key::Place(_, index) = key else {

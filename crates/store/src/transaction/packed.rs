@@ -62,7 +62,7 @@ impl Transaction<'_> {
                         piece: at as u16,
                         pieces,
                     };
-                    record.users += 1;
+                    record.users = record.users.checked_add(1).ok_or(Damage::Record)?;
                     self.mark(slot, record, taken, true);
                     return Ok(Some(slot));
                 }
@@ -76,6 +76,9 @@ impl Transaction<'_> {
 
     /// Gives pieces back, and their AU if nobody has any of it.
     pub(super) fn give_slot_back(&mut self, slot: Slot) -> Result<(), StoreError> {
+        if usize::from(slot.piece) + usize::from(slot.pieces) > self.pieces_of_packed() {
+            return Err(Damage::Record.into());
+        }
         let mut record = self.packed(slot.au)?;
         record.users = record.users.checked_sub(1).ok_or(Damage::Record)?;
         if record.users == 0 {

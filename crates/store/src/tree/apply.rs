@@ -6,7 +6,7 @@
 //! parent, whatever is deleted.
 
 use super::node::{self, Item, Node, Payload, ROOM_BYTES};
-use super::{HEIGHT_MAX, Tree};
+use super::{Bounds, HEIGHT_MAX, Tree};
 use crate::key::{Key, Value};
 use crate::layout::PAGE_BYTES;
 use crate::pages::{Pages, Pointer};
@@ -108,7 +108,7 @@ impl Writer<'_> {
     fn rewrite_root(&mut self, changes: &[Change]) -> Result<(Option<Pointer>, u8), StoreError> {
         let mut level = self.tree.height;
         let mut items = match self.tree.root {
-            Some(root) => self.rewrite(root, level, changes)?,
+            Some(root) => self.rewrite(root, level, Bounds::default(), changes)?,
             None => merge(&Node::default(), changes),
         };
         loop {
@@ -130,9 +130,10 @@ impl Writer<'_> {
         &mut self,
         pointer: Pointer,
         level: u8,
+        bounds: Bounds<'_>,
         changes: &[Change],
     ) -> Result<Vec<Item>, StoreError> {
-        let node = self.tree.load(pointer, level)?;
+        let node = self.tree.load(pointer, level, bounds)?;
         self.pages.free(pointer.page)?;
         if level == 0 {
             return Ok(merge(&node, changes));
@@ -158,7 +159,8 @@ impl Writer<'_> {
                 items.push((key.clone(), Payload::Child(*child)));
                 continue;
             }
-            carried.extend(self.rewrite(*child, level - 1, here)?);
+            let below = bounds.of_child(&node, index);
+            carried.extend(self.rewrite(*child, level - 1, below, here)?);
             if !is_meagre(&carried) {
                 items.extend(self.emit(level - 1, std::mem::take(&mut carried))?);
             }

@@ -1,11 +1,13 @@
 //! The tree beside an ordered map.
 
-use super::{Load, Tree};
+use super::{Load, Tree, node};
 use crate::key::{Key, Value};
-use crate::layout::{Layout, Sizes};
+use crate::layout::{Layout, PAGE_BYTES, Sizes};
 use crate::log::entry::record_len;
 use crate::memory::MemoryDevice;
-use crate::pages::Pages;
+use crate::pages::{Pages, Pointer};
+use crate::{Damage, StoreError};
+use base::BlockDevice;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -135,4 +137,125 @@ fn a_damaged_page_is_an_error_for_its_records_alone() {
     let damaged = results.iter().filter(|result| result.is_err()).count();
     assert!(damaged > 0 && damaged < 200, "{damaged} of 400");
     assert!(results.iter().flatten().all(Option::is_some));
+}
+
+/// Writes a page with a checksum that fits; the pointer to it.
+fn write(device: &MemoryDevice, page: u64, level: u8, items: &[node::Item]) -> Pointer {
+    let bytes = node::encode(level, items);
+    device.write_at(page * PAGE_BYTES, &bytes).unwrap();
+    let crc = crc32c::crc32c(&bytes);
+    Pointer { page, crc }
+}
+
+fn leaf(numbers: impl IntoIterator<Item = u32>) -> Vec<node::Item> {
+    let record = |number| (Key::Au(number), node::Payload::Record(value(number, 4)));
+    numbers.into_iter().map(record).collect()
+}
+
+fn child(number: u32, pointer: Pointer) -> node::Item {
+    (Key::Au(number), node::Payload::Child(pointer))
+}
+
+/// Two inner pages with two leaves each, one of which has these items; its root.
+fn crafted(
+    device: &Arc<MemoryDevice>,
+    first_page: u64,
+    which: usize,
+    items: &[node::Item],
+) -> Pointer {
+    let mut leaves = Vec::new();
+    for number in 0..4_u32 {
+        let page = first_page + u64::from(number);
+        let own = leaf(number * 10..number * 10 + 10);
+        let items = if which == number as usize {
+            items
+        } else {
+            &own
+        };
+        leaves.push(write(device, page, 0, items));
+    }
+    let inner = |page, at: usize| {
+        let first = at as u32 * 10;
+        let items = [child(first, leaves[at]), child(first + 10, leaves[at + 1])];
+        write(device, page, 1, &items)
+    };
+    let (left, right) = (inner(first_page + 4, 0), inner(first_page + 5, 2));
+    write(
+        device,
+        first_page + 6,
+        2,
+        &[child(0, left), child(20, right)],
+    )
+}
+
+#[test]
+fn a_page_whose_keys_are_not_those_of_its_place_is_damaged_whatever_its_checksum() {
+    let (device, layout) = world();
+    let first_page = layout.record_offset() / PAGE_BYTES;
+    let all = |tree: &Tree| tree.range(&Key::Au(0), &Key::Leaf(0, 0), usize::MAX);
+    let whole = crafted(&device, first_page, 9, &[]);
+    let tree = Tree::new(device.clone(), Some(whole), 2, 8);
+    assert_eq!(all(&tree).unwrap().len(), 40);
+    assert_eq!(tree.gaps().unwrap(), []);
+    // Before, behind, both, and none at all; in the first, a middle and the last leaf.
+    let wrong: [(usize, Vec<u32>); 9] = [
+        (0, (0..11).collect()),
+        (0, vec![15]),
+        (1, (9..20).collect()),
+        (1, (10..21).collect()),
+        (1, vec![35]),
+        (1, Vec::new()),
+        (2, (19..25).collect()),
+        (3, (29..40).collect()),
+        (3, vec![5]),
+    ];
+    for (which, numbers) in wrong {
+        let root = crafted(&device, first_page, which, &leaf(numbers.clone()));
+        let is_damaged = |page: u64, error: StoreError| {
+            let at = (first_page + page) * PAGE_BYTES;
+            assert!(matches!(error, StoreError::Damaged(Damage::Page(found)) if found == at));
+        };
+        let tree = Tree::new(device.clone(), Some(root), 2, 8);
+        for number in 0..40 {
+            let found = tree.get(&Key::Au(number));
+            match number as usize / 10 == which {
+                true => is_damaged(which as u64, found.unwrap_err()),
+                false => assert_eq!(found.unwrap(), Some(value(number, 4))),
+            }
+        }
+        is_damaged(which as u64, all(&tree).unwrap_err());
+        is_damaged(which as u64, tree.visit_pages(&mut |_| {}).unwrap_err());
+        let gaps = tree.gaps().unwrap();
+        assert_eq!(gaps.len(), 1, "{numbers:?}");
+        assert_eq!(gaps[0].pointer.page, first_page + which as u64);
+        let walk = tree.walk_to(&*device, &Key::Au(which as u32 * 10)).unwrap();
+        assert_eq!(walk.damaged, Some(gaps[0].pointer));
+        let (mut changed, mut pages) = (tree.clone(), Pages::new(layout));
+        let key = Key::Au(which as u32 * 10 + 3);
+        assert!(changed.apply(&mut pages, &[(&key, None)]).is_err());
+        // A repair goes on without it.
+        let rest = tree.skipping_damage();
+        assert_eq!(all(&rest).unwrap().len(), 30);
+    }
+}
+
+/// A page that leads to one page many times, on many levels, would take for ever to be gone
+/// through.
+#[test]
+fn a_page_that_is_led_to_twice_is_damaged_where_it_does_not_belong() {
+    let (device, layout) = world();
+    let first_page = layout.record_offset() / PAGE_BYTES;
+    for bottom in [leaf(0..10), Vec::new()] {
+        let mut below = write(&device, first_page, 0, &bottom);
+        for level in 1..=30_u8 {
+            let items: Vec<_> = (0..200).map(|number| child(number, below)).collect();
+            below = write(&device, first_page + u64::from(level), level, &items);
+        }
+        let tree = Tree::new(device.clone(), Some(below), 30, 8);
+        let damaged = tree.range(&Key::MIN, &Key::MAX, usize::MAX);
+        assert!(matches!(damaged, Err(StoreError::Damaged(_))));
+        assert!(tree.visit_pages(&mut |_| {}).is_err());
+        let gaps = tree.gaps().unwrap();
+        assert!((1..=30 * 200).contains(&gaps.len()), "{} gaps", gaps.len());
+    }
 }

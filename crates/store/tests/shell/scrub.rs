@@ -1,7 +1,8 @@
 //! A scrub beside writers, and what it finds.
 
 use crate::work::{self, Worker};
-use base::{BlockDevice, ObjectId};
+use base::{BlockDevice, Extent, ObjectId, Time};
+use reservation::{Interval, Moment};
 use sim::CrashDisk;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use store::device::InOrder;
-use store::{Core, Kind, Mend, Report, Store, Superblock, Terms};
+use store::{Core, Kind, Mend, Report, Request, Store, Superblock, Terms, stopped_clock};
 
 const DEVICE_BYTES: u64 = 16 << 20;
 const OBJECT: ObjectId = ObjectId([0xB1; 16]);
@@ -109,6 +110,97 @@ fn a_flipped_bit_in_data_or_records_is_found_and_what_is_in_memory_is_renewed() 
     let mut bytes = vec![0; 1000];
     assert_eq!(store.read(OBJECT, 0, &mut bytes).unwrap(), 1000);
     assert!(bytes == data[..1000]);
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_is_found_and_the_rest_is_read() {
+    let (disk, store) = store();
+    let data: Vec<u8> = (0..75_000_u32).flat_map(u32::to_le_bytes).collect();
+    store.create(OBJECT, Terms::Default).unwrap();
+    store.write(OBJECT, 0, &data).unwrap();
+    store.checkpoint().unwrap();
+    let whole = scrub(&store).verified_bytes;
+    let mut all = vec![0; DEVICE_BYTES as usize];
+    disk.read_at(0, &mut all).unwrap();
+    let kinds = |report: &Report| -> Vec<_> {
+        let each = report.findings.iter().map(|f| (f.kind, f.mend));
+        each.collect()
+    };
+    disk.make_unreadable(Extent::new(100, 1));
+    let renewed = [(Kind::Superblock, Mend::Done), (Kind::Device, Mend::Done)];
+    assert_eq!(kinds(&scrub(&store)), renewed);
+    assert_eq!(scrub(&store).findings, []);
+
+    let superblocks = [0, 64 << 10].map(|at| {
+        let mut page = vec![0; 4096];
+        disk.read_at(at, &mut page).unwrap();
+        Superblock::decode(&page).unwrap()
+    });
+    let newest = superblocks
+        .into_iter()
+        .max_by_key(|superblock| superblock.epoch);
+    let root = newest.unwrap().root.unwrap().page * 4096;
+    let mut page = vec![0; 4096];
+    disk.read_at(root, &mut page).unwrap();
+    disk.make_unreadable(Extent::new(root + 512, 1));
+    let bad = [
+        (Kind::Page, Mend::Possible),
+        (Kind::Device, Mend::Impossible),
+    ];
+    assert_eq!(kinds(&scrub(&store)), bad);
+    disk.write_at(root, &page).unwrap();
+
+    let part = &data[200_000..200_100];
+    let at = all.windows(part.len()).position(|bytes| bytes == part);
+    disk.make_unreadable(Extent::new(at.unwrap() as u64, 1));
+    let report = scrub(&store);
+    let bad = [
+        (Kind::Data, Mend::Impossible),
+        (Kind::Device, Mend::Impossible),
+    ];
+    assert_eq!(kinds(&report), bad);
+    assert_eq!(report.findings[0].object, Some(OBJECT));
+    assert!(report.findings[0].extent.unwrap().contains(200_000));
+    assert_eq!(
+        report.verified_bytes,
+        whole - (64 << 10),
+        "all others were read"
+    );
+}
+
+/// Whose clock is wrong may be anybody who looks after a store.
+#[test]
+fn who_only_looks_after_a_store_ends_nothing() {
+    let (disk, store) = store();
+    let end = Moment::from_secs(100);
+    let interval = Interval::new(Moment::from_secs(1), end).unwrap();
+    let request = Request {
+        interval,
+        aus: 2,
+        records: 4,
+    };
+    let reservation = store.reserve(request).unwrap();
+    store.create(OBJECT, Terms::Until(end)).unwrap();
+    store.write(OBJECT, 0, &vec![7; 1 << 20]).unwrap();
+    let other = ObjectId([0xB2; 16]);
+    store.create(other, Terms::Reserved(reservation)).unwrap();
+    store.stop().unwrap();
+
+    let queue = InOrder::new(Arc::new(disk.clone())).unwrap();
+    let store = Store::open_on(Box::new(queue), work::options(), stopped_clock()).unwrap();
+    // Long enough for its own threads to look for what is over.
+    let rate = Some(700 << 10);
+    let report = store.scrub(rate, &mut |_, _| ControlFlow::Continue(()));
+    assert_eq!(report.unwrap().findings, []);
+    store.stop().unwrap();
+
+    let core = Core::open_read_only(Arc::new(disk), work::options()).unwrap();
+    assert_eq!(core.now(), Time::from_secs(1));
+    let reservations = core.reservations(0, 9).unwrap();
+    assert_eq!(reservations.len(), 1, "{reservations:?}");
+    for object in [OBJECT, other] {
+        core.info(Time::from_secs(99), object).unwrap();
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub(super) struct Description {
     path: PathBuf,
     device: String,
     superblock: Superblock,
+    format_version: u16,
     usage: Usage,
     reserved: Reserved,
     capability: Result<Capability, TableError>,
@@ -32,6 +33,7 @@ impl Description {
             usage: core.usage(),
             reserved: core.reserved(super::now())?,
             capability: Capability::decode(&superblock.capability),
+            format_version: core.format_version(),
             superblock,
         })
     }
@@ -51,7 +53,7 @@ impl Description {
         json!({
             "path": self.path.to_string_lossy(),
             "store": self.superblock.store.to_string(),
-            "format_version": STORE_FORMAT_VERSION,
+            "format_version": self.format_version,
             "device": self.device,
             "device_bytes": layout.device_bytes,
             "allocation_unit_bytes": layout.au_bytes,
@@ -83,7 +85,7 @@ impl Description {
         let lines = [
             ("store", self.superblock.store.to_string()),
             ("on", format!("{}: {}", shown(&self.path), self.device)),
-            ("format", format!("version {STORE_FORMAT_VERSION}")),
+            ("format", self.format()),
             (
                 "size",
                 format!(
@@ -140,6 +142,14 @@ impl Description {
         let page = lines.map(|(name, text)| format!("{name:<14}{text}\n"));
         let table = self.capability.as_ref().map(rate_table);
         page.concat() + &table.map_or_else(|_| String::new(), |table| format!("\n{table}"))
+    }
+
+    fn format(&self) -> String {
+        let version = self.format_version;
+        match version < STORE_FORMAT_VERSION {
+            true => format!("version {version}; {STORE_FORMAT_VERSION} once it is written to"),
+            false => format!("version {version}"),
+        }
     }
 
     fn measured(&self) -> String {

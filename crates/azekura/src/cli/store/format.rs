@@ -11,6 +11,7 @@ use crate::progress::Progress;
 use ::store::device::{BLOCK_BYTES, Contents, DeviceOptions, FileDevice};
 use ::store::{Core, Format as StoreFormat, Layout, Lifetimes, Sizes};
 use base::{BlockDevice, ByteSize, Extent, StoreId};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,6 +68,7 @@ pub(in crate::cli) struct Format {
 impl Format {
     pub(super) fn run(self) -> Result<()> {
         let lifetimes = self.lifetimes()?;
+        self.check_path()?;
         let is_new = self.path.symlink_metadata().is_err();
         let size = self.size(is_new)?;
         if self.dry_run {
@@ -79,18 +81,15 @@ impl Format {
             check_directory(directory_of(&self.path), size)?;
             let bar = Progress::bytes("writing", size);
             interrupt.with_bar(&bar, |progress| {
-                FileDevice::create(&self.path, size, options, progress)
+                // It has its name when there is a store in it.
+                FileDevice::create_unnamed(&self.path, size, options, progress)
             })?
         } else {
             self.open_there()?
         };
         let device = Arc::new(device);
-        let made = self.make(&device, is_new, lifetimes, &interrupt);
-        if made.is_err() && is_new {
-            // It was made here and has no store in it. If it stays, the error is of more interest.
-            let _ = std::fs::remove_file(&self.path);
-        }
-        made?;
+        self.make(&device, is_new, lifetimes, &interrupt)?;
+        device.give_name()?;
         let core = Core::open_read_only(device.clone(), ::store::Options::default())
             .map_err(|error| on(&self.path, error.into()))?;
         Description::of(&device, &core)?.print(self.json)
@@ -113,6 +112,15 @@ impl Format {
             longest_seconds: seconds(longest),
             renewals_max: self.renewals,
         })
+    }
+
+    /// A name that ends with a slash is a directory's, and no file can be given it.
+    fn check_path(&self) -> Result<()> {
+        if !self.path.as_os_str().as_bytes().ends_with(b"/") || self.path.is_dir() {
+            return Ok(());
+        }
+        let message = format!("{} would be a directory", shown(&self.path));
+        Err(Failure::new(Code::NotADevice, message).hint("leave out the slash at its end"))
     }
 
     /// The length of a file that is to be made; none if there is a device.
@@ -166,7 +174,9 @@ impl Format {
             // Holes are going to be filled, and what was filled stays if there is too little space.
             let stat = self.path.metadata().context(shown(&self.path))?;
             let lacking = device.len_bytes().saturating_sub(stat.blocks() * 512);
-            check_room(directory_of(&self.path), lacking)?;
+            // Where the file is, and not where a link to it is.
+            let path = self.path.canonicalize().context(shown(&self.path))?;
+            check_room(directory_of(&path), lacking)?;
         }
         Ok(device)
     }

@@ -8,10 +8,9 @@ use crate::errors::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 use ::store::device::DeviceOptions;
-use ::store::{Options, Store};
+use ::store::{Options, Store, stopped_clock};
 use base::{Rate, StoreId};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use wire::message::{AdminReply, AdminRequest};
 
 /// Read everything that a store has and hold it against its checksums
@@ -92,7 +91,7 @@ impl Scrub {
         };
         let interrupt = Interrupt::watch()?;
         let device = super::open_device(path, DeviceOptions::default())?;
-        let store = Store::open(device, options, Arc::new(super::now));
+        let store = Store::open(device, options, stopped_clock());
         let store = store.map_err(|error| on(path, error.into()))?;
         let units = store.status().usage.used;
         let bar = Progress::bytes("reading", units * store.layout().au_bytes);
