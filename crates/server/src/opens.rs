@@ -23,6 +23,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// The descriptors that this process may have: its soft limit is raised to the hard one.
+pub(crate) fn descriptors_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.maximum.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    })
+}
+
 /// Descriptors for opens.
 #[derive(Clone)]
 pub(crate) struct Room {
@@ -36,7 +44,7 @@ type RoomPermits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 impl Room {
     /// For a process that may have `descriptors_max`: half of them, as a quarter is the export's
-    /// for look-ups; and three quarters of that for one credential.
+    /// for look-ups and an eighth is for connections that begin; and three quarters of that for one credential.
     pub(crate) fn new(descriptors_max: usize) -> Self {
         let all = (descriptors_max / 2).min(Semaphore::MAX_PERMITS);
         let own_max = all - all / 4;

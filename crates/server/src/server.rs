@@ -328,7 +328,7 @@ impl Server {
             core: core.clone(),
             tls,
             plain: config.plain,
-            pending: Pending::default(),
+            pending: Pending::new(),
             all: Arc::new(AtomicUsize::new(0)),
         };
         let accepting = tokio::spawn(accept.run(listener, stop.clone()));

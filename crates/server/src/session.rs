@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::lease::RecallOutbox;
 use crate::link::Link;
 use crate::memory::Memory;
-use crate::opens::{Opens, Room};
+use crate::opens::{self, Opens, Room};
 use crate::share::{Share, Whole};
 use crate::storage::SessionTickets;
 use base::limits::{
@@ -348,18 +348,13 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// None yet.
     pub(crate) fn new() -> Self {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        // The soft limit is raised to this.
-        let descriptors_max = limit.maximum.map_or(usize::MAX, |limit| {
-            usize::try_from(limit).unwrap_or(usize::MAX)
-        });
         Self {
             table: RwLock::default(),
             goodbyes: Mutex::default(),
             distrusted: Mutex::default(),
             last_key: AtomicU32::new(0),
             former: Mutex::default(),
-            room: Room::new(descriptors_max),
+            room: Room::new(opens::descriptors_max()),
             whole: Whole::default(),
         }
     }

@@ -199,7 +199,7 @@ async fn answer_all(
     waiting: &Waiting<'_>,
     leader: &Mutex<String>,
 ) -> Result<(Lead, Instant), DataError> {
-    let pending = Pending::default();
+    let pending = Pending::new();
     loop {
         let (stream, peer) = match waiting.listener.accept().await {
             Ok(accepted) => accepted,
