@@ -44,7 +44,8 @@ type RoomPermits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 impl Room {
     /// For a process that may have `descriptors_max`: half of them, as a quarter is the export's
-    /// for look-ups and an eighth is for connections that begin; and three quarters of that for one credential.
+    /// for look-ups and an eighth is for connections that begin; and three quarters of that for one
+    /// credential.
     pub(crate) fn new(descriptors_max: usize) -> Self {
         let all = (descriptors_max / 2).min(Semaphore::MAX_PERMITS);
         let own_max = all - all / 4;
