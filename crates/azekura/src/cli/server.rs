@@ -152,8 +152,9 @@ impl Server {
         let Some(running) = begin(bound, settings, &mut signals).await? else {
             return Ok(());
         };
-        announce(&running)?;
+        // First, so that whoever waits for it to be ready has been told.
         tell_missing(&running);
+        announce(&running)?;
         if is_new {
             tell_rates(&running);
         }

@@ -101,7 +101,7 @@ while read -r address kernel; do
     "$@" server --init --store-size "$STORE_SIZE" --with-parent --data srv --listen "$address" \
         $more >server.out 2>>server.log &
     echo $!
-    wait $!
+    wait $! 2>/dev/null
     echo ended
 done
 "#;
