@@ -499,6 +499,18 @@ impl Written {
         !self.lost.is_empty()
     }
 
+    /// These pieces, in order.
+    #[must_use]
+    pub fn lost(&self) -> Vec<u64> {
+        self.lost.iter().copied().collect()
+    }
+
+    /// Whether the server has not got one of these again, in order.
+    #[must_use]
+    pub fn has_lost_of(&self, ids: &[u64]) -> bool {
+        ids.iter().any(|id| self.lost.contains(id))
+    }
+
     /// How often the server may have lost something. If it is another number than before a step
     /// that depended on what was stored, the step has to be repeated.
     #[must_use]

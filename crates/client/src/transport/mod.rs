@@ -36,7 +36,7 @@ use bytes::Bytes;
 use readahead::{Line, LineMemory};
 use state::{Answers, State, Waiter};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use trust::Trust;
@@ -181,13 +181,20 @@ impl Shared {
     }
 
     /// Tells of a notice, now or as soon as somebody listens; whether there was room for it.
-    fn hear(&self, notice: Notice) -> bool {
+    fn hear(self: &Arc<Self>, notice: Notice) -> bool {
         let listener = {
             let mut slot = self
                 .listener
                 .lock()
                 .expect("no panic happens under this lock");
             let Some(listener) = slot.listener.clone() else {
+                if let Notice::WriteAgain { id } = notice {
+                    drop(slot);
+                    // Nobody here holds what was written.
+                    let shared = Arc::clone(self);
+                    Transport { shared }.obeyed(id);
+                    return true;
+                }
                 let room = slot.unheard.len() < NOTICES_UNHEARD_MAX;
                 if room {
                     slot.unheard.push(notice);
@@ -215,6 +222,17 @@ impl Shared {
 #[derive(Clone)]
 pub struct Transport {
     shared: Arc<Shared>,
+}
+
+/// A transport that lasts only as long as others have it.
+#[derive(Clone)]
+pub(crate) struct WeakTransport(Weak<Shared>);
+
+impl WeakTransport {
+    pub(crate) fn upgrade(&self) -> Option<Transport> {
+        let shared = self.0.upgrade()?;
+        Some(Transport { shared })
+    }
 }
 
 /// Figures of a transport at one moment.
@@ -360,6 +378,15 @@ impl Transport {
             _ => self.submit_attach(volume),
         };
         pending.files().await
+    }
+
+    /// What a notice of this number asks for is done. Nobody waits for the answer.
+    pub(crate) fn obeyed(&self, id: u64) {
+        drop(self.submit(&Request::RecallDone(id), Call::metadata()));
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakTransport {
+        WeakTransport(Arc::downgrade(&self.shared))
     }
 
     /// Sets who hears notices and reconnections.

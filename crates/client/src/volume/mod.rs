@@ -19,6 +19,7 @@
 //! | `overshoot` | what the kernel reads past the end of a run |
 //! | `write` | write-behind |
 //! | `commit` | what makes it durable; replay |
+//! | `again` | what storage servers have lost |
 //! | `behind` | commits that are sent right behind the writes |
 //! | `striped` | contents of parallel volumes, at their stores |
 //! | `booked` | tickets for an export |
@@ -32,6 +33,7 @@
 //! | `rights` | volumes with rich ACLs: what a caller may |
 //! | `recall` | leases that the server takes back, reconnection |
 
+mod again;
 mod ahead;
 mod attributes;
 mod behind;

@@ -597,7 +597,8 @@ pub(crate) fn notices() -> Vec<Sample> {
     }];
     samples.push(Notice::Forget { id: 6 });
     samples.push(Notice::Settle { id: 7 });
-    names!(samples, Notice: Recall Forget Settle)
+    samples.push(Notice::WriteAgain { id: 8 });
+    names!(samples, Notice: Recall Forget Settle WriteAgain)
 }
 
 fn volume() -> VolumeSummary {

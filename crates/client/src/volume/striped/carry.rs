@@ -74,8 +74,9 @@ impl<'a> Carrying<'a> {
         self.recalls_seen.load(Ordering::Relaxed)
     }
 
-    /// Carries all steps out, in one run of each server: what was done in the one before may be
-    /// lost. Says which verifier all runs have together, if stores were asked.
+    /// Carries all steps out, in the run of each server that is the latest when all is done: what
+    /// was done in one before may be lost, and what was read there may have been. Says which
+    /// verifier all runs have together, if it got so far.
     pub(super) async fn all(
         &self,
         mut steps: Vec<Step>,
@@ -87,13 +88,15 @@ impl<'a> Carrying<'a> {
         };
         for attempt in 0..COMMIT_TRIES_MAX {
             let (results, data, runs) = self.once(&steps, &mut places, payload.clone()).await;
-            let of_server = |server| runs.iter().find(|(other, _)| *other == server);
-            let is_one_run = runs.iter().all(|run| of_server(run.0) == Some(run));
-            let servers = &self.stripes.servers;
-            let noted = runs.iter().map(|run| servers.runs.note(run.0, run.1));
-            let together = noted.last();
-            if is_one_run || matches!(results.last(), Some(Err(_))) {
-                return (results, data, together);
+            let known = &self.stripes.servers.runs;
+            let current = known.current(&runs);
+            if current.is_some() {
+                return (results, data, current);
+            }
+            if matches!(results.last(), Some(Err(_))) {
+                // What was stored before that counts as lost.
+                let noted = runs.iter().map(|run| known.note(run.0, run.1));
+                return (results, data, noted.last());
             }
             pause(attempt).await;
         }
