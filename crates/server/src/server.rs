@@ -381,7 +381,6 @@ fn open(
     for record in registry.volumes() {
         serve_volume(&volumes, record, &ground);
     }
-    let has_parallel = volumes.has_parallel();
     let had_locks = had_locks(&data, lead.as_deref())?;
     let journal = Journal::open(data.path(), &volumes, data.lost_unflushed)?;
     data.begin_run()?;
@@ -398,8 +397,7 @@ fn open(
         creating: Mutex::new(()),
         caching: Caching::new(sessions.clone(), former(&data, lead.as_deref())?, clock),
         locks: Locks::new(had_locks, clock.now()),
-        // Stores lose with each run what was not committed.
-        again: Again::new(data.lost_unflushed || has_parallel),
+        again: Again::new(data.lost_unflushed),
         journal,
         judge: Judge::default(),
         buffers: Buffers::default(),

@@ -27,7 +27,7 @@ mod warming;
 
 pub use call::{Call, CallError, FileResponse, Pending, Response};
 pub use dial::{ConnectError, Endpoint};
-pub(crate) use object::Runs;
+pub(crate) use object::{OVER, Runs};
 
 use crate::clock::{boot_time, now};
 use base::limits::{CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, NOTICES_UNHEARD_MAX};
@@ -42,8 +42,8 @@ use tokio::sync::{Notify, oneshot};
 use trust::Trust;
 use wire::frame::{Class, Frame};
 use wire::message::{
-    Compound, CredentialKind, Expected, Features, Notice, Refusal, Request, Step, StepReply,
-    Target, encode,
+    Compound, CredentialKind, Expected, Features, LayoutPurpose, Notice, Refusal, Request, Step,
+    StepReply, Target, encode,
 };
 use wire::session::{ConnectionIndex, InFlight, Submission};
 
@@ -534,11 +534,8 @@ impl Transport {
     pub fn submit_steps(&self, who: &Principal, steps: Vec<Step>, call: Call) -> Pending {
         let settled = self.shared.lock().session.settled();
         let expected = Expected::of(&steps);
-        let waits = steps.iter().any(|step| matches!(step, Step::After { .. }));
-        let needs = match waits {
-            true => Features::AFTER,
-            false => Features::default(),
-        };
+        let needs = steps.iter().map(needs);
+        let needs = needs.fold(Features::default(), Features::with);
         let compound = Compound {
             who: who.clone(),
             settled,
@@ -713,5 +710,17 @@ impl Transport {
         self.shared.lock().close();
         self.shared.wake_all();
         self.shared.timer.notify_one();
+    }
+}
+
+/// What a server must have to read a step.
+fn needs(step: &Step) -> Features {
+    match step {
+        Step::After { .. } => Features::AFTER,
+        Step::Layout {
+            purpose: LayoutPurpose::WritePartAgain(_),
+            ..
+        } => Features::WRITE_AGAIN,
+        _ => Features::default(),
     }
 }

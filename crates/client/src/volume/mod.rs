@@ -65,7 +65,7 @@ pub use readahead::Advice as ReadAdvice;
 
 use crate::cache::{Node, NodeId, NodeTable};
 use crate::clock::now;
-use crate::file::File;
+use crate::file::{File, Order};
 use crate::transport::{Call, CallError, FileResponse, Transport};
 use base::limits::{CLIENT_BUFFER_BYTES_MAX, CLIENT_UNWRITTEN_BYTES_MAX, LEASE_RETURNS_MAX};
 use base::{Attributes, FsError, Handle, Name, OpenId, Principal, VolumeId};
@@ -334,7 +334,12 @@ impl Volume {
         if !crate::cache::has_data(node.attributes.kind) {
             return Err(FsError::Invalid);
         }
-        Ok(Arc::clone(node.file.get_or_insert_with(File::new)))
+        let order = match &self.stripes {
+            Some(_) => Order::NewestFirst,
+            None => Order::OldestFirst,
+        };
+        let file = node.file.get_or_insert_with(|| File::new(order));
+        Ok(Arc::clone(file))
     }
 
     /// The server's name for a node; waits for a file created ahead.

@@ -289,22 +289,25 @@ impl Volume {
         let Target::Handle(handle) = &file.target else {
             return Err(FsError::Invalid);
         };
-        if purpose != LayoutPurpose::WriteAgain
+        if !purpose.is_again()
             && let Some(layout) = stripes.layouts().get(handle)
         {
             return Ok(Arc::clone(layout));
         }
-        let step = Step::Layout {
-            file: file.clone(),
-            purpose,
-        };
-        let mut patience = self.patience();
+        let (mut patience, mut purpose) = (self.patience(), purpose);
         let layout = loop {
-            match self.step(who, step.clone()).await {
+            let file = file.clone();
+            match self.step(who, Step::Layout { file, purpose }).await {
                 Ok((StepReply::Layout(layout), _)) => break Arc::new(layout),
                 Ok(_) => return Err(FsError::Io),
                 // It is being cut.
                 Err(FsError::WouldBlock) => patience.wait().await?,
+                // An older manager says it of whole files.
+                Err(FsError::NotSupported)
+                    if matches!(purpose, LayoutPurpose::WritePartAgain(_)) =>
+                {
+                    purpose = LayoutPurpose::WriteAgain;
+                }
                 Err(error) => return Err(error),
             }
         };

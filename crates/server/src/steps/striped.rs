@@ -8,7 +8,7 @@ use super::{Execution, Place, Stop};
 use crate::lease::Change;
 use crate::opens::Use;
 use crate::tree::Parallel;
-use base::FsError;
+use base::{Extent, FsError};
 use export::Worker;
 use meta::namespace::{Placed, What, Written};
 use wire::message::{FileRef, LayoutPurpose, Lease, Step, StepReply, StoredWhat};
@@ -86,11 +86,18 @@ impl Execution {
     ) -> Result<StepReply, Stop> {
         let what = match purpose {
             LayoutPurpose::Read => Use::Read,
-            LayoutPurpose::Write | LayoutPurpose::WriteAgain => Use::Write,
+            LayoutPurpose::Write
+            | LayoutPurpose::WriteAgain
+            | LayoutPurpose::WritePartAgain(_) => Use::Write,
         };
         let (place, _) = self.file_ref(worker, file, what)?;
-        let is_mine = || self.core.again.may_store(self.session.id, &place.outer);
-        if purpose == LayoutPurpose::WriteAgain && !is_mine() {
+        let again = match purpose {
+            LayoutPurpose::Read | LayoutPurpose::Write => None,
+            LayoutPurpose::WriteAgain => Some(Extent::between(0, u64::MAX)),
+            LayoutPurpose::WritePartAgain(extent) => Some(extent),
+        };
+        let (noted, by) = (&self.core.again, self.session.id);
+        if again.is_some_and(|extent| !noted.may_store_part(by, &place.outer, extent)) {
             tracing::warn!(
                 volume = place.volume.name,
                 host = self.session.host,
@@ -111,8 +118,11 @@ impl Execution {
     ) -> Result<StepReply, Stop> {
         let (place, _) = self.file_ref(worker, file, Use::Write)?;
         let names = &parallel(&place)?.names;
-        self.changes(&place);
         let noted = names.wrote(&self.turn, &self.who, &place.inner, written);
+        // An append has come in its turn when it was given its place.
+        if noted.is_ok() && written.place.is_none() && written.what != What::Space {
+            self.changes_part(&place, written.extent);
+        }
         if noted == Err(FsError::WouldBlock)
             && names.is_met(&self.turn, &place.inner, written)?
             && self.may_cut(&place).is_ok()
@@ -137,13 +147,15 @@ impl Execution {
         let found = parallel(&place)?;
         // What cannot be written is not to become a hole.
         found.check_reach(&self.turn, &place.inner)?;
-        self.changes(&place);
         self.identify();
         let placed = (found.names).extend(&self.turn, &self.who, &place.inner, bytes.into());
         self.turn.begin(None);
         if placed == Err(FsError::WouldBlock) && self.may_cut(&place).is_ok() {
             let names = &parallel(&place)?.names;
             names.give_up_place(&self.turn, &place.inner)?;
+        }
+        if let Ok(placed) = &placed {
+            self.changes_part(&place, Extent::new(placed.begin, bytes.into()));
         }
         self.written(place, placed, reply)
     }

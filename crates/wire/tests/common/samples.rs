@@ -728,7 +728,15 @@ pub(crate) fn words() -> Vec<Sample> {
         words!(FileKind: File Directory Symlink Fifo Socket CharDevice BlockDevice),
         words!(StoredWhat: Data Space Hole),
         words!(Access: Read Write ReadWrite),
-        words!(LayoutPurpose: Read Write WriteAgain),
+        names!(
+            vec![
+                LayoutPurpose::Read,
+                LayoutPurpose::Write,
+                LayoutPurpose::WriteAgain,
+                LayoutPurpose::WritePartAgain(Extent::new(300, 5)),
+            ],
+            LayoutPurpose: Read Write WriteAgain WritePartAgain
+        ),
         names!(
             vec![
                 volume().kind,

@@ -6,6 +6,7 @@ use super::{Stripes, Volume, fs_error, place};
 use crate::cache::NodeId;
 use crate::clock::now;
 use crate::object::{ObjectCallError, StoreClient, Written};
+use crate::transport::OVER;
 use base::limits::{COMMIT_TRIES_MAX, DATA_BYTES_MAX, PIECE_CHANGES_MAX};
 use base::{Extent, FsError, Handle, ObjectId, Principal, ServerId, Time, WriteVerifier};
 use bytes::{Bytes, BytesMut};
@@ -94,9 +95,8 @@ impl<'a> Carrying<'a> {
                 return (results, data, current);
             }
             if matches!(results.last(), Some(Err(_))) {
-                // What was stored before that counts as lost.
-                let noted = runs.iter().map(|run| known.note(run.0, run.1));
-                return (results, data, noted.last());
+                // What was stored before that is lost.
+                return (results, data, Some(OVER));
             }
             pause(attempt).await;
         }
@@ -252,12 +252,15 @@ impl<'a> Carrying<'a> {
         at: WriteAt,
         data: Bytes,
     ) -> Result<Done<StepReply>> {
-        let (offset, purpose) = match at {
-            WriteAt::Offset(offset) => (offset, LayoutPurpose::Write),
-            WriteAt::Again(offset) => (offset, LayoutPurpose::WriteAgain),
+        let offset = match at {
+            WriteAt::Offset(offset) | WriteAt::Again(offset) => offset,
             WriteAt::End => return Err(FsError::Invalid),
         };
         let extent = Extent::new(offset, data.len() as u64);
+        let purpose = match at {
+            WriteAt::Again(_) => LayoutPurpose::WritePartAgain(extent),
+            _ => LayoutPurpose::Write,
+        };
         let act = |store: StoreClient, generation: u64, part: Part| {
             let data = data_of(&data, offset, part.file);
             async move { write_part(&store, generation, part, data).await }
