@@ -110,7 +110,9 @@ impl Written {
                 if parts.iter().any(|part| part.by != Some(by)) {
                     return false;
                 }
-                parts.iter().for_each(|part| known.insert(part.extent));
+                for part in parts {
+                    known.insert(part.extent);
+                }
             }
         }
         !self.is_incomplete || known.covers(extent)

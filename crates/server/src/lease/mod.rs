@@ -477,8 +477,8 @@ impl Caching {
         self.notes.remove(&[session.id], |_| true);
     }
 
-    /// Which sessions have used a volume, as far as they are noted: those with leases, and those of
-    /// the run before that are back or may still come back.
+    /// Which sessions have used a volume, as far as they are noted: those that have leases or have
+    /// written into stores, and those of the run before that are back or may still come back.
     pub(crate) fn noted_users(&self, volume: VolumeId) -> Vec<SessionId> {
         self.notes.users(volume)
     }

@@ -11,7 +11,7 @@ use crate::session::{Session, SessionKey, Sessions};
 use base::limits::{
     DISTRUST_TIME, LEASE_TIME, RECALL_DISTRUSTED_TIME_MAX, RECALL_TIME_MAX, RECALL_WRITING_TIME_MAX,
 };
-use base::{Handle, Name, SessionId, Time};
+use base::{Handle, Name, SessionId, Time, VolumeId};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -465,6 +465,41 @@ fn who_wrote_into_stores_is_known_to_the_next_run() {
     caching.all_is_durable();
     assert!(!run().is_writing_again());
     assert_eq!(run().sessions.expect_none().len(), 2, "they had leases");
+}
+
+#[test]
+fn lease_writes_and_volume_of_a_session_are_noted_beside_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = || {
+        let notes = Notes::open(directory.path()).unwrap();
+        let (sessions, clock) = (Arc::new(Sessions::new()), Clock::start());
+        Caching::new(sessions, notes, clock)
+    };
+    let volume = VolumeId([9; 16]);
+    let caching = run();
+    let [writer, leased] = [1, 2].map(|byte| session(&caching, byte, "01"));
+    // Writing comes before the volume, or after it, or alone.
+    caching.writes_to_stores(&writer);
+    assert!(caching.noted_users(volume).is_empty());
+    writer.attach(volume);
+    leased.attach(volume);
+    caching.grant(&writer, &handle(1), Lease::Read);
+    caching.grant(&leased, &handle(2), Lease::Read);
+    caching.writes_to_stores(&leased);
+    caching.writes_to_stores(&session(&caching, 3, "01"));
+    let users = [writer.id, leased.id];
+    assert_eq!(caching.noted_users(volume), users);
+    let caching = run();
+    assert!(caching.is_writing_again());
+    assert_eq!(caching.noted_users(volume), users);
+    // Who only wrote has no slot once that is durable; the others keep theirs.
+    caching.notes.forget_writes();
+    let caching = run();
+    assert!(!caching.is_writing_again());
+    assert_eq!(caching.noted_users(volume), users);
+    assert_eq!(caching.sessions.expect_none().len(), 2);
+    let bytes = std::fs::read(directory.path().join("sessions")).unwrap();
+    assert_eq!(bytes[16..28], [1, 0, 0, 0, 9, 9, 9, 9, 0, 0, 0, 0]);
 }
 
 #[test]

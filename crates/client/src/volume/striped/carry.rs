@@ -76,8 +76,8 @@ impl<'a> Carrying<'a> {
     }
 
     /// Carries all steps out, in the run of each server that is the latest when all is done: what
-    /// was done in one before may be lost, and what was read there may have been. Says which
-    /// verifier all runs have together, if it got so far.
+    /// was done in one before may be lost, and what was read there may have been; for as long as a
+    /// request may be tried again. Says which verifier all runs have together, if it got so far.
     pub(super) async fn all(
         &self,
         mut steps: Vec<Step>,
@@ -87,10 +87,11 @@ impl<'a> Carrying<'a> {
             Ok(places) => places,
             Err(error) => return (vec![Err(error)], Bytes::new(), None),
         };
-        for attempt in 0..COMMIT_TRIES_MAX {
+        // It begins when a server has begun anew: until then it was waited for.
+        let mut patience = None;
+        loop {
             let (results, data, runs) = self.once(&steps, &mut places, payload.clone()).await;
-            let known = &self.stripes.servers.runs;
-            let current = known.current(&runs);
+            let current = self.stripes.servers.runs.current(&runs);
             if current.is_some() {
                 return (results, data, current);
             }
@@ -98,9 +99,11 @@ impl<'a> Carrying<'a> {
                 // What was stored before that is lost.
                 return (results, data, Some(OVER));
             }
-            pause(attempt).await;
+            let patience = patience.get_or_insert_with(|| self.patience());
+            if let Err(error) = patience.wait().await {
+                return (vec![Err(error)], Bytes::new(), None);
+            }
         }
-        (vec![Err(FsError::Io)], Bytes::new(), None)
     }
 
     async fn once(
