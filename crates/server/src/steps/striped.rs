@@ -84,18 +84,13 @@ impl Execution {
         file: &FileRef,
         purpose: LayoutPurpose,
     ) -> Result<StepReply, Stop> {
-        let what = match purpose {
-            LayoutPurpose::Read => Use::Read,
-            LayoutPurpose::Write
-            | LayoutPurpose::WriteAgain
-            | LayoutPurpose::WritePartAgain(_) => Use::Write,
+        let (what, again) = match purpose {
+            LayoutPurpose::Read => (Use::Read, None),
+            LayoutPurpose::Write => (Use::Write, None),
+            LayoutPurpose::WriteAgain => (Use::Write, Some(Extent::between(0, u64::MAX))),
+            LayoutPurpose::WritePartAgain(extent) => (Use::Write, Some(extent)),
         };
         let (place, _) = self.file_ref(worker, file, what)?;
-        let again = match purpose {
-            LayoutPurpose::Read | LayoutPurpose::Write => None,
-            LayoutPurpose::WriteAgain => Some(Extent::between(0, u64::MAX)),
-            LayoutPurpose::WritePartAgain(extent) => Some(extent),
-        };
         let (noted, by) = (&self.core.again, self.session.id);
         if again.is_some_and(|extent| !noted.may_store_part(by, &place.outer, extent)) {
             tracing::warn!(
