@@ -230,7 +230,7 @@ pub const LISTINGS_BYTES_MAX: u64 = 512 << 20;
 /// flushed. 262,144 take some 30 MB. Of further ones nothing is taken again.
 pub const CHANGED_FILES_MAX: usize = 1 << 18;
 /// Parts of parallel volumes' files of which a manager notes who has written them last; at least
-/// half of that at any time. 131,072 take some 35 MB, if each is of another file. Clients make
+/// half of that at any time. 131,072 take some 45 MB, if each is of another file. Clients make
 /// durable within 5 s what they write. Of what is forgotten nothing is taken again.
 pub const CHANGED_PARTS_MAX: usize = 1 << 17;
 /// Recalls that a client obeys at once. Each waits for a round trip if files are open; 16,384 are a
