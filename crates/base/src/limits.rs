@@ -704,6 +704,23 @@ pub const VERIFY_TEXT_BYTES_MAX: usize = 4096;
 pub const VERIFY_FAILURES_MAX: usize = 100;
 /// States that are tried to find out which few writes a failure is about.
 pub const VERIFY_REDUCE_TRIES_MAX: u32 = 100;
+/// Combinations that one run measures: at half a minute for each repeat, days.
+pub const VERIFY_SPEED_CELLS_MAX: usize = 1024;
+/// Repeats of each: more would tell no more about a median.
+pub const VERIFY_SPEED_REPEATS_MAX: u32 = 1000;
+/// What is written, read or made in one of them: as much as a large disk takes in an hour.
+pub const VERIFY_SPEED_BYTES_MAX: u64 = 1 << 40;
+/// Small files that are made.
+pub const VERIFY_SPEED_FILES_MAX: u64 = 10_000_000;
+/// What a program that measures prints and that is looked at: a report of fio has some kilobytes.
+pub const VERIFY_SPEED_SAID_BYTES_MAX: u64 = 1 << 20;
+/// How long one program may measure.
+pub const VERIFY_SPEED_JOB_TIME_MAX: Duration = Duration::from_secs(4 * 3600);
+/// How long everything else may take: a large file system is made, or what was written to a slow
+/// disk goes there.
+pub const VERIFY_SPEED_STEP_TIME_MAX: Duration = Duration::from_secs(1800);
+/// How long cleaning up may take: what was written is written to the disk before it is unmounted.
+pub const VERIFY_SPEED_END_TIME_MAX: Duration = Duration::from_secs(300);
 /// States of one recovery that is itself interrupted.
 pub const VERIFY_RECOVERY_STATES_MAX: u64 = 12;
 
@@ -730,6 +747,7 @@ const _: () = assert!(DISK_PACK_FRONT_BYTES_MAX < DISK_PACK_WHOLE_BYTES_MAX);
 const _: () = assert!(DATA_BYTES_MAX as usize <= FRAME_PAYLOAD_BYTES_MAX);
 const _: () = assert!(DATA_BYTES_MAX as u64 <= VERIFY_RECORD_BYTES_MAX);
 const _: () = assert!(VERIFY_FOUND_BYTES_MAX < VERIFY_MESSAGE_BYTES_MAX as u64);
+const _: () = assert!(VERIFY_SPEED_SAID_BYTES_MAX * 2 < VERIFY_MESSAGE_BYTES_MAX as u64);
 const _: () = assert!(XATTR_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(OBJECTS_PER_PAGE_MAX * 53 < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(2 * OBJECT_REQUESTS_MAX < CONNECTION_REQUESTS_MAX);

@@ -36,6 +36,7 @@ pub mod medium;
 pub mod oracle;
 pub mod recorder;
 pub mod report;
+pub mod speed;
 pub mod states;
 pub mod statistics;
 pub mod workload;

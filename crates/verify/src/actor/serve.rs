@@ -115,6 +115,27 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// The name of its loop device, without a directory.
+    ///
+    /// # Errors
+    /// In words, if none is attached.
+    pub(crate) fn device_name(&self) -> Result<String, String> {
+        let (device, _) = self.device()?;
+        let name = Path::new(device).file_name().unwrap_or_default();
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// Where it is mounted.
+    ///
+    /// # Errors
+    /// In words, if nothing is.
+    pub(crate) fn mount_point(&self) -> Result<&Path, String> {
+        match self.is_mounted {
+            true => Ok(self.device()?.1),
+            false => Err("nothing is mounted".to_owned()),
+        }
+    }
+
     fn device(&self) -> Result<(&str, &Path), String> {
         let device = self.device.as_ref().ok_or("no device is attached")?;
         Ok((&device.0, &device.1))
@@ -175,11 +196,8 @@ impl Underneath for Kernel {
     }
 
     fn run(&mut self, step: &Step) -> Result<(), String> {
-        let (_, point) = self.device()?;
-        if !self.is_mounted {
-            return Err("nothing is mounted".to_owned());
-        }
-        step.run(point).map_err(|error| error.to_string())
+        step.run(self.mount_point()?)
+            .map_err(|error| error.to_string())
     }
 
     fn look(&mut self, databases: &[String]) -> Result<Vec<Entry>, String> {

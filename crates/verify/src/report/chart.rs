@@ -28,9 +28,31 @@ pub(super) fn bar(good: u64, bad: u64) -> String {
     svg
 }
 
+/// A bar from 0 to a median, with a line over its interval: shares of the whole width.
+pub(super) fn interval(median: f64, low: f64, high: f64) -> String {
+    let place = |share: f64| (share.clamp(0.0, 1.0) * WIDTH as f64).round();
+    let (median, low, high) = (place(median), place(low), place(high));
+    format!(
+        "<svg width=\"{WIDTH}\" height=\"12\" role=\"img\" aria-label=\"{median} of {WIDTH}\">\
+         <rect width=\"{median}\" height=\"12\" fill=\"#729fcf\"/>\
+         <rect x=\"{low}\" y=\"5\" width=\"{}\" height=\"2\" fill=\"#204a87\"/></svg>",
+        (high - low).max(1.0)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interval_is_within_its_bar() {
+        let shown = interval(0.5, 0.25, 1.0);
+        assert!(
+            shown.contains("<rect width=\"100\"")
+                && shown.contains("x=\"50\" y=\"5\" width=\"150\"")
+        );
+        assert!(interval(2.0, -1.0, f64::NAN).contains("x=\"0\""));
+    }
 
     #[test]
     fn what_is_bad_is_seen() {

@@ -1,0 +1,305 @@
+//! What is measured, by which programs, in which order.
+
+use super::files::{FILE_BYTES_MAX, Took};
+use super::{bonnie, fio};
+use serde::{Deserialize, Serialize};
+
+/// A figure that a run is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Measure {
+    /// Bytes a second, one written at a time.
+    CharWrite,
+    /// Bytes a second, one read at a time.
+    CharRead,
+    /// Bytes a second, in blocks, until they are on the disk.
+    BlockWrite,
+    /// Bytes a second, in blocks, until the calls have taken them.
+    CachedWrite,
+    /// Bytes a second, in blocks, with nothing of them in memory.
+    BlockRead,
+    /// Bytes a second, in blocks that are read, changed and written in their place.
+    Rewrite,
+    /// Blocks a second, at places drawn by chance.
+    Seeks,
+    /// Small files a second, until they are on the disk.
+    Create,
+    /// Small files a second, until they are gone from the disk.
+    Delete,
+}
+
+impl Measure {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::CharWrite,
+        Self::CharRead,
+        Self::BlockWrite,
+        Self::CachedWrite,
+        Self::BlockRead,
+        Self::Rewrite,
+        Self::Seeks,
+        Self::Create,
+        Self::Delete,
+    ];
+
+    /// As in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CharWrite => "char_write",
+            Self::CharRead => "char_read",
+            Self::BlockWrite => "block_write",
+            Self::CachedWrite => "cached_write",
+            Self::BlockRead => "block_read",
+            Self::Rewrite => "rewrite",
+            Self::Seeks => "seeks",
+            Self::Create => "create",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// Whether it is in bytes a second, and not in things a second.
+    #[must_use]
+    pub const fn is_in_bytes(self) -> bool {
+        !matches!(self, Self::Seeks | Self::Create | Self::Delete)
+    }
+}
+
+/// What one program found out about one of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Value {
+    /// What.
+    pub measure: Measure,
+    /// In bytes or things a second.
+    pub rate: f64,
+    /// Processor time that it took, as a share of one processor, if the program says so itself.
+    pub cpu: Option<f64>,
+}
+
+/// Measures that are made together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Byte by byte, by bonnie++.
+    Char,
+    /// In blocks, by fio.
+    Block,
+    /// Small files, by this program.
+    Files,
+}
+
+impl Group {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Char, Self::Block, Self::Files];
+
+    /// As on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Char => "char",
+            Self::Block => "block",
+            Self::Files => "files",
+        }
+    }
+
+    /// The group with this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
+
+    /// The program that must be installed, and its Debian package.
+    #[must_use]
+    pub const fn program(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Char => Some(("bonnie++", "bonnie++")),
+            Self::Block => Some(("fio", "fio")),
+            Self::Files => None,
+        }
+    }
+}
+
+/// How much is written, read, made and deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// What is measured.
+    pub groups: Vec<Group>,
+    /// Bytes that are written and read in blocks.
+    pub bytes: u64,
+    /// Bytes of one call of these.
+    pub io_bytes: u64,
+    /// Bytes that are written and read one by one.
+    pub char_bytes: u64,
+    /// Small files.
+    pub files: u64,
+}
+
+impl Work {
+    /// Bytes that are in files at most, at one time.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        let of = |group| match group {
+            Group::Char => self.char_bytes,
+            Group::Block => self.bytes,
+            Group::Files => self.files.saturating_mul(FILE_BYTES_MAX),
+        };
+        self.groups.iter().copied().map(of).max().unwrap_or(0)
+    }
+
+    /// What is done, in its order.
+    pub(super) fn acts(&self) -> Vec<Act> {
+        let mut acts = Vec::new();
+        for group in &self.groups {
+            acts.extend(match group {
+                Group::Block => [
+                    Act::Run(Program::Fio { is_write: true }),
+                    Act::Forget,
+                    Act::Run(Program::Fio { is_write: false }),
+                ]
+                .to_vec(),
+                Group::Char => vec![Act::Run(Program::Bonnie)],
+                Group::Files => [
+                    Act::Run(Program::Files { is_create: true }),
+                    Act::Forget,
+                    Act::Run(Program::Files { is_create: false }),
+                ]
+                .to_vec(),
+            });
+            acts.push(Act::Clear);
+        }
+        acts
+    }
+}
+
+/// A part of the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    /// A program is run.
+    Run(Program),
+    /// What is in memory of files is written and forgotten.
+    Forget,
+    /// What the programs have made is removed.
+    Clear,
+}
+
+/// A program that measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    Fio { is_write: bool },
+    Bonnie,
+    Files { is_create: bool },
+}
+
+/// A program to be run in the directory of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its name; of `azekura` it is the one that runs.
+    pub program: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+impl Program {
+    /// How it is called.
+    pub(super) fn job(self, work: &Work, is_root: bool) -> Job {
+        let (program, arguments) = match self {
+            Self::Fio { is_write } => ("fio", fio::arguments(is_write, work.bytes, work.io_bytes)),
+            Self::Bonnie => ("bonnie++", bonnie::arguments(work.char_bytes, is_root)),
+            Self::Files { is_create } => {
+                let what = if is_create { "create" } else { "delete" };
+                let words = ["verify", "files", what, &work.files.to_string()];
+                ("azekura", words.map(str::to_owned).to_vec())
+            }
+        };
+        Job {
+            program: program.to_owned(),
+            arguments,
+        }
+    }
+
+    /// What it has found out.
+    ///
+    /// # Errors
+    /// In words.
+    pub(super) fn values(self, said: &str) -> Result<Vec<Value>, String> {
+        match self {
+            Self::Fio { is_write } => fio::values(is_write, said),
+            Self::Bonnie => bonnie::values(said),
+            Self::Files { is_create } => {
+                let took: Took = serde_json::from_str(said).map_err(|error| error.to_string())?;
+                let measure = match is_create {
+                    true => Measure::Create,
+                    false => Measure::Delete,
+                };
+                let rate = took.files as f64 / took.durable_seconds.max(1e-9);
+                Ok(vec![Value {
+                    measure,
+                    rate,
+                    cpu: None,
+                }])
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work() -> Work {
+        Work {
+            groups: Group::ALL.to_vec(),
+            bytes: 1 << 30,
+            io_bytes: 131_072,
+            char_bytes: 1 << 20,
+            files: 1000,
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_or_deleted_while_it_is_in_memory() {
+        let acts = work().acts();
+        for (at, act) in acts.iter().enumerate() {
+            if let Act::Run(
+                Program::Fio { is_write: false } | Program::Files { is_create: false },
+            ) = act
+            {
+                assert_eq!(acts[at - 1], Act::Forget);
+            }
+        }
+        assert_eq!(acts.iter().filter(|act| **act == Act::Clear).count(), 3);
+        assert_eq!(work().stored_bytes(), 1 << 30);
+        let nothing = Work {
+            groups: Vec::new(),
+            ..work()
+        };
+        assert_eq!((nothing.acts().len(), nothing.stored_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn every_measure_has_a_name_of_its_own() {
+        let mut names = Measure::ALL.map(Measure::name).to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Measure::ALL.len());
+        for group in Group::ALL {
+            assert_eq!(Group::by_name(group.name()), Some(group));
+        }
+    }
+
+    #[test]
+    fn files_are_counted_until_they_are_on_the_disk() {
+        let took = Took {
+            files: 1000,
+            bytes: 1,
+            seconds: 0.25,
+            durable_seconds: 0.5,
+        };
+        let said = serde_json::to_string(&took).unwrap();
+        let program = Program::Files { is_create: false };
+        let values = program.values(&said).unwrap();
+        assert_eq!(values[0].measure, Measure::Delete);
+        assert!((values[0].rate - 2000.0).abs() < 1e-9);
+        assert!(program.values("").is_err());
+        let job = program.job(&work(), true);
+        assert_eq!(job.arguments, ["verify", "files", "delete", "1000"]);
+    }
+}
