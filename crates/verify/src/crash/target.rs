@@ -100,7 +100,7 @@ impl Target {
 
     /// Makes one on the device. Nothing is left to be done in the background, where it would be
     /// noise in the logs.
-    pub(super) fn make(self) -> Tool {
+    pub(crate) fn make(self) -> Tool {
         let (program, arguments): (_, &[&str]) = match self {
             Self::Ext4 | Self::Ext3 => (
                 self.maker().0,
@@ -132,7 +132,7 @@ impl Target {
     }
 
     /// What must run before it is mounted after a loss of power.
-    pub(super) fn repair(self) -> Vec<Tool> {
+    pub(crate) fn repair(self) -> Vec<Tool> {
         match self {
             Self::Ext2 => vec![Tool {
                 program: "e2fsck".to_owned(),

@@ -5,8 +5,10 @@
 
 mod chart;
 mod speed;
+mod tune;
 
 pub use speed::speed_page;
+pub use tune::tune_page;
 
 use crate::crash::{Failure, Outcome};
 use crate::statistics::wilson;

@@ -6,8 +6,9 @@ use super::memory::Groups;
 use super::tunable::Setting;
 use super::undo::{Notes, Undo, remove};
 use super::work::Job;
-use crate::actor::{ActorError, Kernel, RunLock, Underneath};
+use crate::actor::{ActorError, Kernel, MountAs, RunLock, Underneath};
 use base::limits::{VERIFY_SPEED_SAID_BYTES_MAX, VERIFY_TEXT_BYTES_MAX};
+use rustix::fs::{Advice, fadvise, fdatasync};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -51,6 +52,10 @@ pub(super) struct Keeper {
     work: Option<PathBuf>,
     /// The loop device.
     device: Option<Kernel>,
+    /// The file below it.
+    image: PathBuf,
+    /// How it was mounted.
+    mount: Option<MountAs>,
     _locks: Vec<RunLock>,
 }
 
@@ -75,6 +80,8 @@ impl Keeper {
             is_bound: false,
             work: None,
             device: None,
+            image: PathBuf::new(),
+            mount: None,
             _locks: locks,
         })
     }
@@ -85,11 +92,14 @@ impl Keeper {
             Request::Begin => Ok(()),
             Request::Attach { scratch, len_bytes } => self.attach(&scratch, len_bytes),
             Request::Tool(tool) => self.device().and_then(|device| device.tool(&tool)),
-            Request::Mount(mount) => self.device().and_then(|device| device.mount(&mount)),
+            Request::Mount(mount) => {
+                self.mount = Some(mount.clone());
+                self.device().and_then(|device| device.mount(&mount))
+            }
             Request::Enter(below) => self.enter(below),
             Request::Tune(settings) => self.tune(&settings),
             Request::Bound(bytes) => self.bound(bytes),
-            Request::Forget => forget(),
+            Request::Forget => self.forget(),
             Request::Run(job) => {
                 return self.run(&job, requests).map(|ran| match ran {
                     Ok(ran) => Answer::Ran(ran),
@@ -126,7 +136,30 @@ impl Keeper {
         let attached = device.attach(&path, &self.directory);
         // What is half attached is taken off by it.
         self.device = Some(device);
+        self.image = path;
         attached
+    }
+
+    fn is_mounted(&self) -> bool {
+        let device = self.device.as_ref();
+        device.is_some_and(|device| device.mount_point().is_ok())
+    }
+
+    /// Empties the caches of what is measured: of a file system of ours by mounting it anew, which
+    /// is nobody else's matter.
+    fn forget(&mut self) -> Result<(), String> {
+        if !self.is_mounted() {
+            rustix::fs::sync();
+            return fs::write(DROP_CACHES, "3").map_err(words(Path::new(DROP_CACHES)));
+        }
+        let mount = self.mount.clone().ok_or("it was never mounted")?;
+        self.device()?.unmount()?;
+        // If the file's own file system cannot do without, it is in memory there.
+        let image = File::open(&self.image).map_err(words(&self.image))?;
+        fdatasync(&image).map_err(|errno| words(&self.image)(errno.into()))?;
+        fadvise(&image, 0, None, Advice::DontNeed)
+            .map_err(|errno| words(&self.image)(errno.into()))?;
+        self.device()?.mount(&mount)
     }
 
     fn enter(&mut self, below: Option<PathBuf>) -> Result<(), String> {
@@ -196,13 +229,9 @@ impl Keeper {
         self.is_bound = false;
         self.untune()?;
         let work = self.work.take();
-        if let Some(device) = self
-            .device
-            .as_mut()
-            .filter(|device| device.mount_point().is_ok())
-        {
+        if self.is_mounted() {
             // What was made there goes when the next file system is made.
-            return device.unmount();
+            return self.device()?.unmount();
         }
         if let Some(work) = work {
             fs::remove_dir_all(&work).map_err(words(&work))?;
@@ -354,9 +383,4 @@ fn stop(child: &Child) {
     if let Some(id) = id {
         let _ = kill_process_group(id, Signal::KILL);
     }
-}
-
-fn forget() -> Result<(), String> {
-    rustix::fs::sync();
-    fs::write(DROP_CACHES, "3").map_err(words(Path::new(DROP_CACHES)))
 }

@@ -39,7 +39,7 @@ pub use exec::exec_job;
 pub use keeper::Ground;
 pub use outcome::{BlockRatio, Outcome, Sample, Summary};
 pub use plan::{BLOCK_BYTES_DEFAULT, Cell, LeftOut, Matrix, Place, Plan};
-pub use run::{Options, Watch, run};
+pub use run::{Options, Watch, run, set};
 pub use tunable::{Setting, Tunable};
 pub use undo::clean_up;
 pub use work::{Group, Measure, Value, Work};

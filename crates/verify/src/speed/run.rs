@@ -4,6 +4,7 @@ use super::actor::{Answer, Ran, Request};
 use super::machine::{Others, load, was_busy};
 use super::outcome::{Outcome, Sample};
 use super::plan::{Cell, LeftOut, Place, Plan, order};
+use super::tunable::Setting;
 use super::work::{Act, Program, Work};
 use super::{SpeedError, check};
 use crate::actor::{Actor, ActorError};
@@ -26,8 +27,11 @@ pub struct Options {
     pub seed: u64,
     /// Where the file of the device is made.
     pub scratch: PathBuf,
-    /// Whether the user may mount, and empty caches.
+    /// Whether the user may mount, and set what is the machine's.
     pub is_root: bool,
+    /// Whether the machine's caches are emptied before something is read in a directory. Those of
+    /// a file system that was made are in any case.
+    pub empties_caches: bool,
 }
 
 /// Is told how many repeats of all are done, and what is measured now; false ends the run. It is
@@ -59,7 +63,7 @@ pub fn run(
         left_out: options.plan.left_out.clone(),
         processors,
         load,
-        are_caches_dropped: options.is_root,
+        are_caches_dropped: options.empties_caches || !has_directory(&options.plan.cells),
         ..Outcome::default()
     };
     match run.all(&mut outcome) {
@@ -70,6 +74,20 @@ pub fn run(
     outcome.is_loaded = was_busy(load, processors) || outcome.disturbed() > 0;
     outcome.time = started.elapsed();
     Ok(outcome)
+}
+
+/// Sets these parameters, and all others as they were.
+///
+/// # Errors
+/// [`SpeedError`]
+pub fn set(actor: &mut Actor<Answer>, settings: Vec<Setting>) -> Result<(), SpeedError> {
+    let request = Request::Tune(settings);
+    match actor.ask_while(&request, VERIFY_SPEED_STEP_TIME_MAX, &mut || true)? {
+        Answer::Done => Ok(()),
+        Answer::Failed(why) => Err(SpeedError::of(why)),
+        Answer::Busy => Err(SpeedError::Busy),
+        Answer::Ran(_) => Err(ActorError::Garbled.into()),
+    }
 }
 
 fn load_now() -> f64 {
@@ -156,7 +174,9 @@ impl Run<'_> {
         for act in self.options.work.acts() {
             match act {
                 Act::Run(program) => self.measure(program, &mut sample)?,
-                Act::Forget if self.options.is_root => self.must(&Request::Forget)?,
+                Act::Forget if self.options.empties_caches || cell.format().is_some() => {
+                    self.must(&Request::Forget)?;
+                }
                 // fio asks the kernel to forget the file, which everybody may.
                 Act::Forget => {}
                 Act::Clear => self.must(&Request::Clear)?,
@@ -213,6 +233,11 @@ impl Run<'_> {
             answer => Ok(answer),
         }
     }
+}
+
+fn has_directory(cells: &[Cell]) -> bool {
+    let mut cells = cells.iter();
+    cells.any(|cell| matches!(cell.place, Place::Directory(_)))
 }
 
 fn share_of_processor(ran: &Ran) -> f64 {

@@ -57,6 +57,16 @@ impl Measure {
         }
     }
 
+    /// With which others it is measured.
+    #[must_use]
+    pub const fn group(self) -> Group {
+        match self {
+            Self::CharWrite | Self::CharRead | Self::Rewrite | Self::Seeks => Group::Char,
+            Self::BlockWrite | Self::CachedWrite | Self::BlockRead => Group::Block,
+            Self::Create | Self::Delete => Group::Files,
+        }
+    }
+
     /// Whether it is in bytes a second, and not in things a second.
     #[must_use]
     pub const fn is_in_bytes(self) -> bool {

@@ -44,8 +44,7 @@ impl Values {
         for (at, (tunable, _)) in self.set.iter().enumerate() {
             if self.set[..at].iter().any(|(before, _)| before == tunable) {
                 let message = format!("--set {} is given twice", tunable.name());
-                let hint = "with a comma between, a parameter has several values";
-                return Err(Failure::new(Code::CrashInvalid, message).hint(hint));
+                return Err(refused(message).hint("--set NAME=5,20 gives it several values"));
             }
         }
         Ok(self.set.clone())
@@ -132,6 +131,12 @@ fn setting(text: &str) -> Result<(Tunable, Vec<u64>), String> {
         }
     }
     Ok((tunable, kept))
+}
+
+/// A combination that cannot be run.
+pub(super) fn refused(message: String) -> Failure {
+    let hint = "`azekura verify --help` has a page for each kind of run";
+    Failure::new(Code::CrashInvalid, message).hint(hint)
 }
 
 /// Where there is room for a large file: not in what may be memory, unless that is said.

@@ -7,6 +7,8 @@ mod scene;
 mod speed;
 mod speed_print;
 mod store;
+mod tune;
+mod tune_print;
 
 use crate::errors::{Code, Context, Failure, Result};
 use ::verify::actor::{Kernel, serve};
@@ -20,6 +22,7 @@ use std::path::{Path, PathBuf};
 pub(super) enum Verify {
     Crash(Box<crash::Crash>),
     Speed(Box<speed::Speed>),
+    Tune(Box<tune::Tune>),
     /// The process of a run that uses the file system
     #[command(hide = true)]
     Actor {
@@ -62,6 +65,7 @@ impl Verify {
         match self {
             Self::Crash(command) => command.run(),
             Self::Speed(command) => command.run(),
+            Self::Tune(command) => command.run(),
             Self::Job { group, words } => {
                 let error = exec_job(group.as_deref(), &words);
                 let program = words[0].to_string_lossy();

@@ -75,6 +75,10 @@ pub(in crate::cli) struct Speed {
     /// The order of the cells comes from this number
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
+    /// Do not empty the machine's caches, which are everybody's, before something is read in a
+    /// directory
+    #[arg(long)]
+    keep_caches: bool,
     /// Where the file of the device is made
     #[arg(long, value_name = "DIR", default_value_os_t = matrix::scratch_default())]
     scratch: PathBuf,
@@ -124,8 +128,7 @@ impl Speed {
             false => &Group::ALL[..],
         };
         let (groups, left_out) = check::groups(wanted, are_named)?;
-        let refused = |message| Failure::new(Code::CrashInvalid, message);
-        let mut plan = Plan::new(&matrix).map_err(refused)?;
+        let mut plan = Plan::new(&matrix).map_err(matrix::refused)?;
         plan.left_out.extend(left_out);
         Ok(Options {
             plan,
@@ -140,6 +143,7 @@ impl Speed {
             seed: self.seed,
             scratch: std::path::absolute(&self.scratch).context(self.scratch.display())?,
             is_root,
+            empties_caches: is_root && !self.keep_caches,
         })
     }
 
@@ -171,7 +175,7 @@ impl Speed {
 }
 
 /// What is told last if cells failed: nothing else says it in JSON to somebody at a terminal.
-fn could_not(failed: &[::verify::speed::LeftOut]) -> Failure {
+pub(super) fn could_not(failed: &[::verify::speed::LeftOut]) -> Failure {
     let words: Vec<String> = failed
         .iter()
         .map(|one| format!("{}: {}", one.what, one.why))

@@ -88,7 +88,7 @@ pub(super) fn text(outcome: &Outcome) -> String {
         );
     }
     if !outcome.are_caches_dropped {
-        text.push_str("caches were not dropped, which only root may: reading may be from memory\n");
+        text.push_str("the caches of directories were not emptied: reading may be from memory\n");
     }
     text
 }
