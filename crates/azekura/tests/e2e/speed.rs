@@ -35,9 +35,13 @@ impl Ground {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
+        self.verify("speed", arguments)
+    }
+
+    fn verify(&self, what: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_azekura"));
         command
-            .args(["verify", "speed"])
+            .args(["verify", what])
             .args(arguments)
             .env("TMPDIR", self.directory.path())
             .env_remove("RUST_LOG")
@@ -247,6 +251,44 @@ fn whatever_ends_a_run_the_machine_is_as_before_and_nobody_measures_beside_it() 
     assert_eq!(parameter(), before);
     waits("something is left", || ground.left().is_empty());
     assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_short_flush_time_recovers_more() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    let ground = Ground::new();
+    let expire = "/proc/sys/vm/dirty_expire_centisecs";
+    let before = std::fs::read_to_string(expire).unwrap();
+    let page = ground.directory.path().join("tune.html");
+    let sizes = ["--size", "4MiB", "--repeat", "1", "--json"];
+    let more = [
+        "--flush-time",
+        "30s,300ms",
+        "--waits",
+        "0s,2s",
+        "--report",
+        text(&page),
+    ];
+    let found = json(run(
+        &mut ground.verify("tune", &[&sizes[..], &more].concat())
+    ));
+    let points = found["points"].as_array().unwrap();
+    let after = |point: usize, wait: usize| -> f64 {
+        let share = &points[point]["after"][wait]["recovery"]["median"];
+        share.as_f64().unwrap_or_else(|| panic!("{found}"))
+    };
+    assert_eq!((after(0, 0), after(1, 0)), (0.0, 0.0), "{found}");
+    assert!(after(1, 1) > after(0, 1), "{found}");
+    assert!(points[0]["speed"]["median"].as_f64().unwrap() > 0.0);
+    assert!(points.iter().any(|point| point["is_on_front"] == true));
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("<circle"), "{html}");
+    std::fs::remove_file(&page).unwrap();
+    assert_eq!(std::fs::read_to_string(expire).unwrap(), before);
+    assert_eq!(ground.left(), [""; 0]);
 }
 
 #[test]

@@ -85,7 +85,6 @@ pub fn recover(
 ) -> Result<Recovered, CrashError> {
     let mount = target.mount_as(&cell.mount_options);
     stage.medium.load(Image::new(target.device_bytes()));
-    stage.recorder.start(None);
     let actor = &mut *stage.actor;
     actor.must(&Request::Tool(target.make()))?;
     actor.must(&Request::Mount(mount.clone()))?;

@@ -2,7 +2,7 @@
 
 use super::speed::whole;
 use crate::config::Span;
-use crate::errors::{Code, Failure, Result};
+use crate::errors::{Code, Context, Failure, Result};
 use ::verify::crash::Target;
 use ::verify::speed::{Place, Tunable};
 use base::ByteSize;
@@ -139,11 +139,18 @@ pub(super) fn refused(message: String) -> Failure {
     Failure::new(Code::CrashInvalid, message).hint(hint)
 }
 
-/// Where there is room for a large file: not in what may be memory, unless that is said.
-pub(super) fn scratch_default() -> PathBuf {
-    match std::env::var_os("TMPDIR").filter(|value| !value.is_empty()) {
-        Some(directory) => directory.into(),
-        None => "/var/tmp".into(),
+/// The directory for a large file: where there is room, and not in what may be memory, unless that
+/// is said.
+pub(super) fn scratch(asked: Option<&Path>) -> Result<PathBuf> {
+    let said = || std::env::var_os("TMPDIR").filter(|value| !value.is_empty());
+    let directory = match asked {
+        Some(asked) => asked.to_owned(),
+        None => said().map_or("/var/tmp".into(), PathBuf::from),
+    };
+    let whole = std::fs::canonicalize(&directory).context(directory.display())?;
+    match whole.to_str() {
+        Some(_) => Ok(whole),
+        None => Err(refused(format!("{} is not UTF-8", whole.display()))),
     }
 }
 

@@ -79,9 +79,9 @@ pub(in crate::cli) struct Speed {
     /// directory
     #[arg(long)]
     keep_caches: bool,
-    /// Where the file of the device is made
-    #[arg(long, value_name = "DIR", default_value_os_t = matrix::scratch_default())]
-    scratch: PathBuf,
+    /// Where the file of the device is made: $TMPDIR, or /var/tmp, unless said otherwise
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
     /// Write a page of HTML with everything
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -141,7 +141,7 @@ impl Speed {
             },
             repeats: self.repeat,
             seed: self.seed,
-            scratch: std::path::absolute(&self.scratch).context(self.scratch.display())?,
+            scratch: matrix::scratch(self.scratch.as_deref())?,
             is_root,
             empties_caches: is_root && !self.keep_caches,
         })

@@ -76,9 +76,9 @@ pub(in crate::cli) struct Tune {
     /// The order of the measurements comes from this number
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Where the file of the device is made
-    #[arg(long, value_name = "DIR", default_value_os_t = matrix::scratch_default())]
-    scratch: PathBuf,
+    /// Where the file of the device is made: $TMPDIR, or /var/tmp, unless said otherwise
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
     /// Write a page of HTML with everything
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -164,7 +164,7 @@ impl Tune {
             },
             repeats: self.repeat,
             seed: self.seed,
-            scratch: std::path::absolute(&self.scratch).context(self.scratch.display())?,
+            scratch: matrix::scratch(self.scratch.as_deref())?,
             is_root,
             empties_caches: false,
         })
