@@ -254,6 +254,41 @@ fn whatever_ends_a_run_the_machine_is_as_before_and_nobody_measures_beside_it() 
 }
 
 #[test]
+fn a_device_that_was_named_is_used_unless_somebody_else_uses_it() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    let ground = Ground::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let file = elsewhere.path().join("disk");
+    std::fs::File::create(&file)
+        .unwrap()
+        .set_len(400 << 20)
+        .unwrap();
+    let mut losetup = Command::new("losetup");
+    let device = run(losetup.args(["--find", "--show"]).arg(&file)).ok();
+    let device = device.trim();
+    let detach = || run(Command::new("losetup").args(["--detach", device])).ok();
+    let more = ["--measure", "files", "--set", "read_ahead_kb=64", "--json"];
+    let named = [&SMALL[..], &more, &["--yes-destroy", device]].concat();
+    let found = json(ground.speed(&named));
+    assert_eq!(medians(&found, 0).len(), 2);
+    assert_eq!(ground.left(), [""; 0]);
+    let point = elsewhere.path().join("point");
+    std::fs::create_dir(&point).unwrap();
+    run(Command::new("mount").arg(device).arg(&point)).ok();
+    let used = ground.speed(&named);
+    run(Command::new("umount").arg(&point)).ok();
+    detach();
+    fails(&used, "AZ1206");
+    fails(
+        &ground.speed(&[&SMALL[..], &["--yes-destroy", text(&file)]].concat()),
+        "AZ1206",
+    );
+}
+
+#[test]
 fn a_short_flush_time_recovers_more() {
     if let Some(why) = obstacle() {
         println!("{why}");

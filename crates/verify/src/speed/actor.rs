@@ -28,6 +28,8 @@ pub enum Request {
         /// How long.
         len_bytes: u64,
     },
+    /// Use this block device, of which the user has said that it may be destroyed.
+    Take(PathBuf),
     /// Run a tool on the device.
     Tool(Tool),
     /// Mount the device.

@@ -6,6 +6,8 @@ use super::run::Options;
 use super::work::{Group, Work};
 use super::{LeftOut, SpeedError};
 use crate::crash::{CrashError, is_installed};
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
@@ -34,6 +36,7 @@ pub(super) fn room(options: &Options) -> Result<(), SpeedError> {
     let mut places: Vec<(PathBuf, u64)> = Vec::new();
     for cell in &options.plan.cells {
         let needed = match &cell.place {
+            Place::Made(_) if options.device.is_some() => continue,
             Place::Made(_) => (options.scratch.clone(), scratch_bytes(&options.work)),
             // An inode for each file.
             Place::Directory(path) => {
@@ -43,6 +46,13 @@ pub(super) fn room(options: &Options) -> Result<(), SpeedError> {
         };
         if !places.contains(&needed) {
             places.push(needed);
+        }
+    }
+    if let Some(device) = &options.device {
+        let (needed, free) = (scratch_bytes(&options.work), device_len(device)?);
+        if free < needed {
+            let path = device.clone();
+            return Err(SpeedError::NoRoom { path, needed, free });
         }
     }
     for (path, needed) in places {
@@ -57,6 +67,16 @@ pub(super) fn room(options: &Options) -> Result<(), SpeedError> {
         }
     }
     Ok(())
+}
+
+/// How long a block device is.
+fn device_len(device: &Path) -> Result<u64, SpeedError> {
+    let wrong = |source| SpeedError::Directory {
+        path: device.to_owned(),
+        source,
+    };
+    let mut file = File::open(device).map_err(wrong)?;
+    file.seek(SeekFrom::End(0)).map_err(wrong)
 }
 
 /// Checks directories, and that file systems can be made and mounted by this user.

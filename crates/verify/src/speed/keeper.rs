@@ -50,10 +50,10 @@ pub(super) struct Keeper {
     is_bound: bool,
     /// Where programs work.
     work: Option<PathBuf>,
-    /// The loop device.
+    /// The device.
     device: Option<Kernel>,
-    /// The file below it.
-    image: PathBuf,
+    /// The file below it, if it is a loop device of this run.
+    image: Option<PathBuf>,
     /// How it was mounted.
     mount: Option<MountAs>,
     _locks: Vec<RunLock>,
@@ -80,7 +80,7 @@ impl Keeper {
             is_bound: false,
             work: None,
             device: None,
-            image: PathBuf::new(),
+            image: None,
             mount: None,
             _locks: locks,
         })
@@ -91,6 +91,12 @@ impl Keeper {
         let done = match request {
             Request::Begin => Ok(()),
             Request::Attach { scratch, len_bytes } => self.attach(&scratch, len_bytes),
+            Request::Take(device) => {
+                let mut taken = Kernel::default();
+                let outcome = taken.take(&device, &self.directory);
+                self.device = Some(taken);
+                outcome
+            }
             Request::Tool(tool) => self.device().and_then(|device| device.tool(&tool)),
             Request::Mount(mount) => {
                 self.mount = Some(mount.clone());
@@ -136,7 +142,7 @@ impl Keeper {
         let attached = device.attach(&path, &self.directory);
         // What is half attached is taken off by it.
         self.device = Some(device);
-        self.image = path;
+        self.image = Some(path);
         attached
     }
 
@@ -154,11 +160,13 @@ impl Keeper {
         }
         let mount = self.mount.clone().ok_or("it was never mounted")?;
         self.device()?.unmount()?;
-        // If the file's own file system cannot do without, it is in memory there.
-        let image = File::open(&self.image).map_err(words(&self.image))?;
-        fdatasync(&image).map_err(|errno| words(&self.image)(errno.into()))?;
-        fadvise(&image, 0, None, Advice::DontNeed)
-            .map_err(|errno| words(&self.image)(errno.into()))?;
+        if let Some(path) = &self.image {
+            // If the file's own file system cannot do without, it is in memory there.
+            let image = File::open(path).map_err(words(path))?;
+            let forgotten =
+                fdatasync(&image).and_then(|()| fadvise(&image, 0, None, Advice::DontNeed));
+            forgotten.map_err(|errno| words(path)(errno.into()))?;
+        }
         self.device()?.mount(&mount)
     }
 

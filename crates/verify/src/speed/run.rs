@@ -27,6 +27,8 @@ pub struct Options {
     pub seed: u64,
     /// Where the file of the device is made.
     pub scratch: PathBuf,
+    /// The device on which file systems are made instead; everything on it is lost.
+    pub device: Option<PathBuf>,
     /// Whether the user may mount, and set what is the machine's.
     pub is_root: bool,
     /// Whether the machine's caches are emptied before something is read in a directory. Those of
@@ -109,9 +111,12 @@ impl Run<'_> {
         self.must(&Request::Begin)?;
         check::room(options)?;
         if outcome.has_made() {
-            self.must(&Request::Attach {
-                scratch: options.scratch.clone(),
-                len_bytes: check::device_bytes(&options.work),
+            self.must(&match &options.device {
+                Some(device) => Request::Take(device.clone()),
+                None => Request::Attach {
+                    scratch: options.scratch.clone(),
+                    len_bytes: check::device_bytes(&options.work),
+                },
             })?;
         }
         let mut is_failed = vec![false; outcome.cells.len()];

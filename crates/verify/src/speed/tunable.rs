@@ -110,10 +110,7 @@ impl Tunable {
     pub(super) fn path(self, device: Option<&str>) -> Option<PathBuf> {
         match self.is_of_a_device() {
             false => Some(Path::new("/proc/sys/vm").join(self.name())),
-            true => {
-                let queue = Path::new("/sys/block").join(device?).join("queue");
-                Some(queue.join(self.name()))
-            }
+            true => Some(disk(device?)?.join("queue").join(self.name())),
         }
     }
 
@@ -125,6 +122,16 @@ impl Tunable {
             _ => None,
         }
     }
+}
+
+/// The directory of a block device in the kernel's list of disks; of a partition, that of its disk.
+pub(super) fn disk(device: &str) -> Option<PathBuf> {
+    let disks = Path::new("/sys/block");
+    if disks.join(device).exists() {
+        return Some(disks.join(device));
+    }
+    let part = std::fs::canonicalize(Path::new("/sys/class/block").join(device)).ok()?;
+    Some(disks.join(part.parent()?.file_name()?))
 }
 
 impl fmt::Display for Setting {
@@ -151,12 +158,18 @@ mod tests {
     fn parameters_are_where_the_kernel_has_them() {
         for tunable in Tunable::ALL {
             assert_eq!(Tunable::by_name(tunable.name()), Some(tunable));
-            let path = tunable.path(Some("loop0")).unwrap();
-            if !tunable.is_of_a_device() {
-                assert!(path.exists(), "{}", path.display());
+            if tunable.is_of_a_device() {
+                continue;
             }
-            assert!(path.ends_with(tunable.name()));
+            let path = tunable.path(None).unwrap();
+            assert!(path.exists() && path.ends_with(tunable.name()), "{path:?}");
         }
+        for device in std::fs::read_dir("/sys/block").unwrap() {
+            let name = device.unwrap().file_name().into_string().unwrap();
+            let path = Tunable::ReadAhead.path(Some(&name)).unwrap();
+            assert!(path.exists(), "{path:?}");
+        }
+        assert_eq!(Tunable::ReadAhead.path(Some("no-such-device")), None);
         assert_eq!(Tunable::ReadAhead.path(None), None);
         assert_eq!(Tunable::by_name("panic"), None);
     }

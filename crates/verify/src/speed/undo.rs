@@ -63,9 +63,11 @@ impl Undo {
         match self {
             Self::Boot(_) => true,
             Self::Parameter { path, .. } => {
-                let path = path.to_string_lossy();
-                let is_queue = path.starts_with("/sys/block/loop") && path.contains("/queue/");
-                !path.contains("..") && (is_queue || path.starts_with("/proc/sys/vm/"))
+                let is_one = |known: &str| path.file_name().is_some_and(|name| name == known);
+                let of_device = ["read_ahead_kb", "max_sectors_kb"].into_iter().any(is_one);
+                let is_queue = path.starts_with("/sys/block") && of_device;
+                let is_plain = !path.to_string_lossy().contains("..");
+                is_plain && (is_queue || path.starts_with("/proc/sys/vm"))
             }
             Self::File(path) | Self::Tree(path) | Self::Group(path) => is_named(path),
         }
@@ -219,7 +221,8 @@ mod tests {
         let bad = [
             parameter("/proc/sys/vm/../kernel/core_pattern"),
             parameter("/proc/sys/kernel/core_pattern"),
-            parameter("/sys/block/sda/queue/read_ahead_kb"),
+            parameter("/sys/block/sda/queue/scheduler"),
+            parameter("/etc/read_ahead_kb"),
             Undo::File("/etc/passwd".into()),
             Undo::Tree("/mnt/far".into()),
             Undo::Tree(RUN.into()),

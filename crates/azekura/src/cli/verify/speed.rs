@@ -82,6 +82,9 @@ pub(in crate::cli) struct Speed {
     /// Where the file of the device is made: $TMPDIR, or /var/tmp, unless said otherwise
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
+    /// Make the file systems on this block device. Everything on it is lost
+    #[arg(long, value_name = "DEVICE")]
+    yes_destroy: Option<PathBuf>,
     /// Write a page of HTML with everything
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -142,9 +145,18 @@ impl Speed {
             repeats: self.repeat,
             seed: self.seed,
             scratch: matrix::scratch(self.scratch.as_deref())?,
+            device: self.device()?,
             is_root,
             empties_caches: is_root && !self.keep_caches,
         })
+    }
+
+    /// The device that may be destroyed, by the name that the kernel gives it.
+    fn device(&self) -> Result<Option<PathBuf>> {
+        let named = self.yes_destroy.as_deref();
+        named
+            .map(|path| std::fs::canonicalize(path).context(path.display()))
+            .transpose()
     }
 
     fn tell(&self, outcome: &Outcome) -> Result<()> {

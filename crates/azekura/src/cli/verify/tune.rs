@@ -165,6 +165,7 @@ impl Tune {
             repeats: self.repeat,
             seed: self.seed,
             scratch: matrix::scratch(self.scratch.as_deref())?,
+            device: None,
             is_root,
             empties_caches: false,
         })
