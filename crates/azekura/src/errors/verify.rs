@@ -39,7 +39,8 @@ impl From<ActorError> for Failure {
 
 impl From<SpeedError> for Failure {
     fn from(error: SpeedError) -> Self {
-        let message = crate::output::plain(&error.to_string());
+        let message = crate::output::without_numbers(&error.to_string());
+        let message = crate::output::plain(&message);
         match error {
             SpeedError::NoTool { package, .. } => {
                 Self::new(Code::CrashNeeds, message).hint(format!("apt-get install {package}"))
