@@ -1,7 +1,7 @@
 //! The run: every cell as often as is asked for, one after the other.
 
 use super::actor::{Answer, Ran, Request};
-use super::machine::{Others, load, was_busy};
+use super::machine::{Others, Ticks, load, was_busy};
 use super::outcome::{Outcome, Sample};
 use super::plan::{Cell, LeftOut, Place, Plan, order};
 use super::tunable::Setting;
@@ -11,8 +11,11 @@ use crate::actor::{Actor, ActorError};
 use crate::crash::Target;
 use base::limits::{VERIFY_SPEED_JOB_TIME_MAX, VERIFY_SPEED_STEP_TIME_MAX};
 use std::path::PathBuf;
-use std::thread::available_parallelism;
-use std::time::Instant;
+use std::thread::{available_parallelism, sleep};
+use std::time::{Duration, Instant};
+
+/// For so long is looked what others do, before each repeat.
+const OBSERVED: Duration = Duration::from_millis(200);
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -92,6 +95,11 @@ pub fn set(actor: &mut Actor<Answer>, settings: Vec<Setting>) -> Result<(), Spee
     }
 }
 
+fn ticks_now() -> Ticks {
+    let said = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    Ticks::parse(&said).unwrap_or_default()
+}
+
 fn load_now() -> f64 {
     let said = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load(&said).unwrap_or(0.0)
@@ -157,6 +165,7 @@ impl Run<'_> {
 
     /// Measures a cell once.
     fn cell(&mut self, cell: &Cell) -> Result<Sample, SpeedError> {
+        let others = self.observe()?;
         let started = Instant::now();
         let mut below = None;
         match &cell.place {
@@ -172,13 +181,13 @@ impl Run<'_> {
             cell: 0,
             round: 0,
             values: Vec::new(),
-            others: Others::default(),
+            others,
             load: 0.0,
             time: started.elapsed(),
         };
         for act in self.options.work.acts() {
             match act {
-                Act::Run(program) => self.measure(program, &mut sample)?,
+                Act::Run(program) => self.measure(program, cell, &mut sample)?,
                 Act::Forget if self.options.empties_caches || cell.format().is_some() => {
                     self.must(&Request::Forget)?;
                 }
@@ -198,14 +207,34 @@ impl Run<'_> {
         self.must(&Request::Mount(target.mount_as(&cell.mount_options)))
     }
 
-    fn measure(&mut self, program: Program, sample: &mut Sample) -> Result<(), SpeedError> {
+    /// What others do while the run does nothing.
+    fn observe(&mut self) -> Result<Others, SpeedError> {
+        if !(self.watch)(self.done, &self.what) {
+            return Err(ActorError::Interrupted.into());
+        }
+        let (before, started) = (ticks_now(), Instant::now());
+        sleep(OBSERVED);
+        let ticks = ticks_now() - before;
+        Ok(Others::new(ticks, Duration::ZERO, started.elapsed()))
+    }
+
+    fn measure(
+        &mut self,
+        program: Program,
+        cell: &Cell,
+        sample: &mut Sample,
+    ) -> Result<(), SpeedError> {
         let job = program.job(&self.options.work, self.options.is_root);
         let Answer::Ran(ran) = self.ask(&Request::Run(job), VERIFY_SPEED_JOB_TIME_MAX)? else {
             return Err(ActorError::Garbled.into());
         };
         let values = program.values(&ran.said).map_err(SpeedError::Program)?;
         let share = share_of_processor(&ran);
-        let others = Others::new(ran.ticks, ran.user, ran.time);
+        let mut others = Others::new(ran.ticks, ran.user, ran.time);
+        if matches!(cell.place, Place::Directory(_)) {
+            // The programs that serve it work for the run, and nobody knows which they are.
+            others.programs = 0.0;
+        }
         sample.others = sample.others.most(others);
         sample.values.extend(values.into_iter().map(|mut value| {
             value.cpu = value.cpu.or(Some(share));
@@ -221,7 +250,7 @@ impl Run<'_> {
         }
     }
 
-    fn ask(&mut self, request: &Request, limit: std::time::Duration) -> Result<Answer, SpeedError> {
+    fn ask(&mut self, request: &Request, limit: Duration) -> Result<Answer, SpeedError> {
         let Self {
             actor,
             watch,
