@@ -35,6 +35,9 @@ struct Job {
     error: i64,
     read: Direction,
     write: Direction,
+    /// In percent of the time of the job.
+    usr_cpu: f64,
+    sys_cpu: f64,
 }
 
 #[derive(Deserialize)]
@@ -78,11 +81,9 @@ pub(super) fn values(is_write: bool, said: &str) -> Result<Vec<Value>, String> {
     {
         return Err("fio has moved nothing".to_owned());
     }
-    let value = |measure, rate| Value {
-        measure,
-        rate,
-        cpu: None,
-    };
+    let share = (job.usr_cpu + job.sys_cpu) / 100.0;
+    let cpu = share.is_finite().then_some(share);
+    let value = |measure, rate| Value { measure, rate, cpu };
     Ok(match is_write {
         true => vec![
             value(Measure::BlockWrite, moved.bw_bytes),
@@ -113,7 +114,11 @@ mod tests {
       "write" : {
         "io_bytes" : 67108864, "bw_bytes" : 466033777, "total_ios" : 64, "runtime" : 144,
         "lat_ns" : { "min" : 101422, "max" : 5660748, "mean" : 996213.406250, "N" : 64 }
-      }
+      },
+      "job_runtime" : 143,
+      "usr_cpu" : 0.500000,
+      "sys_cpu" : 38.500000,
+      "ctx" : 21
     }
   ],
   "disk_util" : []
@@ -132,6 +137,10 @@ mod tests {
             (Measure::CachedWrite, 1_052_561_623),
         ];
         assert_eq!(rates, known);
+        assert!(
+            values.iter().all(|value| value.cpu == Some(0.39)),
+            "{values:?}"
+        );
     }
 
     #[test]
