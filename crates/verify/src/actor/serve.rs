@@ -138,6 +138,22 @@ impl Kernel {
         std::fs::create_dir(point).map_err(|error| format!("{}: {error}", point.display()))
     }
 
+    /// Its device.
+    ///
+    /// # Errors
+    /// In words, if there is none.
+    pub(crate) fn device_path(&self) -> Result<&str, String> {
+        Ok(self.device()?.0)
+    }
+
+    /// The directory for its mount.
+    ///
+    /// # Errors
+    /// In words, if there is no device.
+    pub(crate) fn point(&self) -> Result<&Path, String> {
+        Ok(self.device()?.1)
+    }
+
     /// The name of its device, without a directory.
     ///
     /// # Errors
@@ -179,7 +195,11 @@ impl Underneath for Kernel {
 
     fn tool(&mut self, tool: &Tool) -> Result<(), String> {
         let (device, _) = self.device()?;
-        let mut command = Command::new(&tool.program);
+        let mut command = match tool.program.as_str() {
+            // The tool of our stores is this program.
+            "azekura" => Command::new(std::env::current_exe().map_err(|error| error.to_string())?),
+            other => Command::new(other),
+        };
         for argument in &tool.arguments {
             command.arg(if argument == "{}" { device } else { argument });
         }

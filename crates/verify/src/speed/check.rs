@@ -5,7 +5,7 @@ use super::plan::{Matrix, Place};
 use super::run::Options;
 use super::work::{Group, Work};
 use super::{LeftOut, SpeedError};
-use crate::crash::{CrashError, is_installed};
+use crate::crash::{CrashError, Target, is_installed};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -16,18 +16,29 @@ const OVERHEAD_BYTES: u64 = 512 * MIB;
 /// Lengths of devices: file systems want whole blocks, and groups of them.
 const UNIT_BYTES: u64 = 64 * MIB;
 
-/// How long a device is for this work. Half of it stays empty: a full file system is a slow one,
-/// and ext4 has an inode for every 16 KiB.
-pub(super) fn device_bytes(work: &Work) -> u64 {
-    let stored = work.stored_bytes().saturating_mul(2);
+/// Whether a store is among these.
+fn has_store(options: &Options) -> bool {
+    let mut cells = options.plan.cells.iter();
+    cells.any(|cell| cell.place == Place::Made(Target::Store))
+}
+
+/// How long a device is for this run.
+pub(super) fn device_bytes(options: &Options) -> u64 {
+    bytes_for(options.work.stored_bytes(has_store(options)))
+}
+
+/// How long a device is for so much. Half of it stays empty: a full file system is a slow one, and
+/// ext4 has an inode for every 16 KiB.
+fn bytes_for(stored: u64) -> u64 {
+    let stored = stored.saturating_mul(2);
     stored
         .saturating_add(OVERHEAD_BYTES)
         .next_multiple_of(UNIT_BYTES)
 }
 
 /// What must be free for it where the file of the device lies, which has holes.
-fn scratch_bytes(work: &Work) -> u64 {
-    let stored = work.stored_bytes();
+fn scratch_bytes(options: &Options) -> u64 {
+    let stored = options.work.stored_bytes(has_store(options));
     stored + stored / 4 + OVERHEAD_BYTES / 2
 }
 
@@ -37,11 +48,11 @@ pub(super) fn room(options: &Options) -> Result<(), SpeedError> {
     for cell in &options.plan.cells {
         let needed = match &cell.place {
             Place::Made(_) if options.device.is_some() => continue,
-            Place::Made(_) => (options.scratch.clone(), scratch_bytes(&options.work)),
+            Place::Made(_) => (options.scratch.clone(), scratch_bytes(options)),
             // An inode for each file.
             Place::Directory(path) => {
                 let inodes = options.work.files / 8 * FILE_BYTES_MAX / 4;
-                (path.clone(), options.work.stored_bytes() + inodes)
+                (path.clone(), options.work.stored_bytes(false) + inodes)
             }
         };
         if !places.contains(&needed) {
@@ -49,7 +60,7 @@ pub(super) fn room(options: &Options) -> Result<(), SpeedError> {
         }
     }
     if let Some(device) = &options.device {
-        let (needed, free) = (scratch_bytes(&options.work), device_len(device)?);
+        let (needed, free) = (scratch_bytes(options), device_len(device)?);
         if free < needed {
             let path = device.clone();
             return Err(SpeedError::NoRoom { path, needed, free });
@@ -162,10 +173,10 @@ mod tests {
             char_bytes: MIB,
             files: 100_000,
         };
-        let bytes = device_bytes(&work);
+        let stored = work.stored_bytes(false);
+        let bytes = bytes_for(stored);
         assert!(bytes / 16_384 >= work.files, "{bytes}");
-        assert!(bytes >= 2 * work.stored_bytes() && bytes.is_multiple_of(UNIT_BYTES));
-        assert!(scratch_bytes(&work) < bytes);
+        assert!(bytes >= 2 * stored && bytes.is_multiple_of(UNIT_BYTES));
     }
 
     #[test]

@@ -31,6 +31,33 @@ pub struct Took {
     pub durable_seconds: f64,
 }
 
+/// What is in the files, one after the other: nothing of it can be compressed or stored once.
+#[derive(Debug)]
+pub struct Contents {
+    random: Random,
+    bytes: Vec<u8>,
+}
+
+impl Contents {
+    /// Of so many files; equal for equal numbers.
+    #[must_use]
+    pub fn of(count: u64) -> Self {
+        Self {
+            random: Random::new(count),
+            bytes: vec![0; FILE_BYTES_MAX as usize],
+        }
+    }
+
+    /// That of the next one.
+    pub fn next_file(&mut self) -> &[u8] {
+        let len = self.random.within(FILE_BYTES_MIN..FILE_BYTES_MAX + 1) as usize;
+        for chunk in self.bytes[..len.next_multiple_of(8)].chunks_exact_mut(8) {
+            chunk.copy_from_slice(&self.random.next_u64().to_le_bytes());
+        }
+        &self.bytes[..len]
+    }
+}
+
 fn name(number: u64) -> String {
     format!("{number:08}")
 }
@@ -42,19 +69,14 @@ fn name(number: u64) -> String {
 pub fn create(root: &Path, count: u64) -> io::Result<Took> {
     let directory = root.join(DIRECTORY);
     fs::create_dir(&directory)?;
-    // Nothing of it can be compressed or stored once.
-    let mut random = Random::new(count);
-    let mut content = vec![0; FILE_BYTES_MAX as usize];
+    let mut contents = Contents::of(count);
     let mut bytes = 0;
     timed(root, count, || {
         for number in 0..count {
-            let len = random.within(FILE_BYTES_MIN..FILE_BYTES_MAX + 1) as usize;
-            for chunk in content[..len.next_multiple_of(8)].chunks_exact_mut(8) {
-                chunk.copy_from_slice(&random.next_u64().to_le_bytes());
-            }
+            let content = contents.next_file();
             let mut file = File::create_new(directory.join(name(number)))?;
-            file.write_all(&content[..len])?;
-            bytes += len as u64;
+            file.write_all(content)?;
+            bytes += content.len() as u64;
         }
         Ok(())
     })

@@ -5,7 +5,7 @@ use super::machine::{Ticks, children};
 use super::memory::Groups;
 use super::tunable::Setting;
 use super::undo::{Notes, Undo, remove};
-use super::work::Job;
+use super::work::{DEVICE, Job};
 use crate::actor::{ActorError, Kernel, MountAs, RunLock, Underneath};
 use base::limits::{VERIFY_SPEED_SAID_BYTES_MAX, VERIFY_TEXT_BYTES_MAX};
 use rustix::fs::{Advice, fadvise, fdatasync};
@@ -173,10 +173,10 @@ impl Keeper {
     fn enter(&mut self, below: Option<PathBuf>) -> Result<(), String> {
         let path = match &below {
             Some(below) => below.join(&self.name),
-            None => self.device()?.mount_point()?.join(&self.name),
+            None => self.device()?.point()?.join(&self.name),
         };
         // On the device it goes with the device.
-        if below.is_some() {
+        if !(below.is_none() && self.is_mounted()) {
             self.note(Undo::Tree(path.clone()))?;
         }
         fs::create_dir(&path).map_err(words(&path))?;
@@ -295,8 +295,13 @@ impl Keeper {
             "azekura" => command.arg(&own),
             other => command.arg(other),
         };
+        for argument in &job.arguments {
+            match (argument.as_str(), &self.device) {
+                (DEVICE, Some(device)) => command.arg(device.device_path()?),
+                (argument, _) => command.arg(argument),
+            };
+        }
         command
-            .args(&job.arguments)
             .current_dir(work)
             .stdin(Stdio::null())
             .stdout(file("out")?)

@@ -42,7 +42,7 @@ pub use plan::{BLOCK_BYTES_DEFAULT, Cell, LeftOut, Matrix, Place, Plan};
 pub use run::{Options, Watch, run, set};
 pub use tunable::{Setting, Tunable};
 pub use undo::clean_up;
-pub use work::{Group, Measure, Value, Work};
+pub use work::{Group, Measure, Objects, Value, Work};
 
 use crate::actor::ActorError;
 use std::io;

@@ -163,6 +163,16 @@ impl Plan {
             }
             return vec![None];
         };
+        if *target == Target::Store {
+            if !asked.is_empty() {
+                self.leave_out(
+                    place,
+                    "a block size",
+                    "a store has units of 64 KiB and more",
+                );
+            }
+            return vec![None];
+        }
         let mut blocks = Vec::new();
         for bytes in asked {
             // It has sectors of the machine's pages, or of more than this machine can test.
@@ -209,6 +219,10 @@ impl Plan {
                 if is_asked {
                     self.leave_out(place, "mount options", "it is mounted already");
                 }
+                vec![String::new()]
+            }
+            Place::Made(Target::Store) if is_asked => {
+                self.leave_out(place, "mount options", "a store is not mounted");
                 vec![String::new()]
             }
             Place::Made(_) if asked.is_empty() => vec![String::new()],
@@ -262,7 +276,8 @@ fn format(target: Target, block_bytes: u64) -> Tool {
             vec!["-q", "-F", "-b", &block, "-E", lazy, "{}"]
         }
         Target::Xfs => vec!["-q", "-f", "-b", &size, "{}"],
-        Target::Btrfs | Target::Store => vec!["-q", "-f", "{}"],
+        Target::Btrfs => vec!["-q", "-f", "{}"],
+        Target::Store => return target.make(),
     };
     Tool {
         program: target.maker().0.to_owned(),
@@ -349,6 +364,19 @@ mod tests {
         let tool = plan.cells[0].format().unwrap();
         assert_eq!(tool.arguments, ["-q", "-f", "-b", "size=4096", "{}"]);
         assert_eq!(plan.cells[1].format(), None);
+    }
+
+    #[test]
+    fn a_store_is_made_as_for_a_crash_run_and_has_neither_blocks_nor_mount_options() {
+        let plan = Plan::new(&Matrix {
+            places: vec![Place::Made(Target::Store)],
+            block_bytes: vec![1024, 4096],
+            mount_options: vec!["noatime".into(), "sync".into()],
+            ..Matrix::default()
+        });
+        let plan = plan.unwrap();
+        assert_eq!((plan.cells.len(), plan.left_out.len()), (1, 2));
+        assert_eq!(plan.cells[0].format(), Some(Target::Store.make()));
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl Run<'_> {
                 Some(device) => Request::Take(device.clone()),
                 None => Request::Attach {
                     scratch: options.scratch.clone(),
-                    len_bytes: check::device_bytes(&options.work),
+                    len_bytes: check::device_bytes(options),
                 },
             })?;
         }
@@ -185,7 +185,12 @@ impl Run<'_> {
             load: 0.0,
             time: started.elapsed(),
         };
-        for act in self.options.work.acts() {
+        let work = &self.options.work;
+        let acts = match is_store(cell) {
+            true => work.store_acts(),
+            false => work.acts(),
+        };
+        for act in acts {
             match act {
                 Act::Run(program) => self.measure(program, cell, &mut sample)?,
                 Act::Forget if self.options.empties_caches || cell.format().is_some() => {
@@ -203,6 +208,9 @@ impl Run<'_> {
     fn make(&mut self, target: Target, cell: &Cell) -> Result<(), SpeedError> {
         if let Some(tool) = cell.format() {
             self.must(&Request::Tool(tool))?;
+        }
+        if target == Target::Store {
+            return Ok(());
         }
         self.must(&Request::Mount(target.mount_as(&cell.mount_options)))
     }
@@ -267,6 +275,10 @@ impl Run<'_> {
             answer => Ok(answer),
         }
     }
+}
+
+fn is_store(cell: &Cell) -> bool {
+    cell.place == Place::Made(Target::Store)
 }
 
 fn has_directory(cells: &[Cell]) -> bool {

@@ -143,15 +143,33 @@ pub struct Work {
 }
 
 impl Work {
-    /// Bytes that are in files at most, at one time.
+    /// Bytes that are in files at most, at one time; or in objects of a store, of which the smallest
+    /// takes a whole unit.
     #[must_use]
-    pub fn stored_bytes(&self) -> u64 {
+    pub fn stored_bytes(&self, in_store: bool) -> u64 {
+        let each = if in_store {
+            STORE_UNIT_BYTES
+        } else {
+            FILE_BYTES_MAX
+        };
         let of = |group| match group {
             Group::Char => self.char_bytes,
             Group::Block => self.bytes,
-            Group::Files => self.files.saturating_mul(FILE_BYTES_MAX),
+            Group::Files => self.files.saturating_mul(each),
         };
         self.groups.iter().copied().map(of).max().unwrap_or(0)
+    }
+
+    /// What is done with a store, in its order. It keeps nothing in memory of the kernel, and has no
+    /// characters.
+    pub(super) fn store_acts(&self) -> Vec<Act> {
+        let acts = |one, other| [one, other].map(|what| Act::Run(Program::Objects(what)));
+        let of = |group: &Group| match group {
+            Group::Char => Vec::new(),
+            Group::Block => acts(Objects::Write, Objects::Read).to_vec(),
+            Group::Files => acts(Objects::Create, Objects::Delete).to_vec(),
+        };
+        self.groups.iter().flat_map(of).collect()
     }
 
     /// What is done, in its order.
@@ -196,14 +214,67 @@ pub(super) enum Program {
     Fio { is_write: bool },
     Bonnie,
     Files { is_create: bool },
+    Objects(Objects),
 }
+
+/// What is done with objects of a store, by this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Objects {
+    /// One object is written in blocks.
+    Write,
+    /// It is read.
+    Read,
+    /// Small ones are made.
+    Create,
+    /// They are deleted.
+    Delete,
+}
+
+impl Objects {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Write, Self::Read, Self::Create, Self::Delete];
+
+    /// As on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Create => "create",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// What of it was found out.
+    fn values(self, took: Took) -> Vec<Value> {
+        let rate = |measure, things: u64, seconds: f64| Value {
+            measure,
+            rate: things as f64 / seconds.max(1e-9),
+            cpu: None,
+        };
+        match self {
+            Self::Write => vec![
+                rate(Measure::BlockWrite, took.bytes, took.durable_seconds),
+                rate(Measure::CachedWrite, took.bytes, took.seconds),
+            ],
+            Self::Read => vec![rate(Measure::BlockRead, took.bytes, took.seconds)],
+            Self::Create => vec![rate(Measure::Create, took.files, took.durable_seconds)],
+            Self::Delete => vec![rate(Measure::Delete, took.files, took.durable_seconds)],
+        }
+    }
+}
+
+/// What stands for the device among the arguments of a program.
+pub(super) const DEVICE: &str = "{}";
+/// The smallest unit in which a store gives space, in bytes: with it stores are made here.
+const STORE_UNIT_BYTES: u64 = 64 << 10;
 
 /// A program to be run in the directory of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Its name; of `azekura` it is the one that runs.
     pub program: String,
-    /// Its arguments.
+    /// Its arguments; `{}` stands for the device.
     pub arguments: Vec<String>,
 }
 
@@ -217,6 +288,21 @@ impl Program {
                 let what = if is_create { "create" } else { "delete" };
                 let words = ["verify", "files", what, &work.files.to_string()];
                 ("azekura", words.map(str::to_owned).to_vec())
+            }
+            Self::Objects(what) => {
+                let sizes = [work.bytes, work.io_bytes, work.files];
+                let [bytes, io_bytes, files] = sizes.map(|size| size.to_string());
+                let words = ["verify", "objects", what.name(), DEVICE];
+                let sizes = [
+                    "--bytes",
+                    &bytes,
+                    "--io-bytes",
+                    &io_bytes,
+                    "--files",
+                    &files,
+                ];
+                let words = words.iter().chain(&sizes);
+                ("azekura", words.map(|word| (*word).to_owned()).collect())
             }
         };
         Job {
@@ -233,6 +319,10 @@ impl Program {
         match self {
             Self::Fio { is_write } => fio::values(is_write, said),
             Self::Bonnie => bonnie::values(said),
+            Self::Objects(what) => {
+                let took = serde_json::from_str(said).map_err(|error| error.to_string())?;
+                Ok(what.values(took))
+            }
             Self::Files { is_create } => {
                 let took: Took = serde_json::from_str(said).map_err(|error| error.to_string())?;
                 let measure = match is_create {
@@ -276,12 +366,12 @@ mod tests {
             }
         }
         assert_eq!(acts.iter().filter(|act| **act == Act::Clear).count(), 3);
-        assert_eq!(work().stored_bytes(), 1 << 30);
+        assert_eq!(work().stored_bytes(false), 1 << 30);
         let nothing = Work {
             groups: Vec::new(),
             ..work()
         };
-        assert_eq!((nothing.acts().len(), nothing.stored_bytes()), (0, 0));
+        assert_eq!((nothing.acts().len(), nothing.stored_bytes(true)), (0, 0));
     }
 
     #[test]
@@ -293,6 +383,39 @@ mod tests {
         for group in Group::ALL {
             assert_eq!(Group::by_name(group.name()), Some(group));
         }
+    }
+
+    #[test]
+    fn a_store_is_measured_by_its_objects() {
+        let acts = work().store_acts();
+        let objects = Objects::ALL.map(|what| Act::Run(Program::Objects(what)));
+        assert_eq!(acts, objects);
+        let many = Work {
+            files: 100_000,
+            ..work()
+        };
+        assert_eq!(many.stored_bytes(true), 100_000 * STORE_UNIT_BYTES);
+        let took = Took {
+            files: 10,
+            bytes: 1000,
+            seconds: 0.25,
+            durable_seconds: 0.5,
+        };
+        let rates = |what: Objects| -> Vec<(Measure, f64)> {
+            let values = what.values(took);
+            values
+                .iter()
+                .map(|value| (value.measure, value.rate))
+                .collect()
+        };
+        let writes = [
+            (Measure::BlockWrite, 2000.0),
+            (Measure::CachedWrite, 4000.0),
+        ];
+        assert_eq!(rates(Objects::Write), writes);
+        assert_eq!(rates(Objects::Delete), [(Measure::Delete, 20.0)]);
+        let job = Program::Objects(Objects::Read).job(&work(), true);
+        assert_eq!(job.arguments[..4], ["verify", "objects", "read", DEVICE]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod crash;
 mod matrix;
+mod objects;
 mod print;
 mod scene;
 mod speed;
@@ -51,6 +52,7 @@ pub(super) enum Verify {
         /// How many
         count: u64,
     },
+    Objects(objects::Work),
 }
 
 /// What is done with small files.
@@ -71,6 +73,7 @@ impl Verify {
                 let program = words[0].to_string_lossy();
                 Err(Failure::local(program, crate::errors::plain_io(&error)))
             }
+            Self::Objects(command) => command.run(),
             Self::Files { what, count } => {
                 let took = match what {
                     What::Create => files::create(Path::new("."), count),

@@ -35,7 +35,8 @@ use std::process::Command;
   azekura verify speed --memory 256MiB,512MiB,1GiB,2GiB,4GiB --size 1GiB --measure block
   azekura verify speed --flush-time 30s,10s,3s,1s --set dirty_ratio=5,20")]
 pub(in crate::cli) struct Speed {
-    /// What to measure: ext4, xfs, btrfs, ext3, ext2, or a directory, with a slash in its name
+    /// What to measure: ext4, xfs, btrfs, ext3, ext2, store (our own), or a directory, with a slash
+    /// in its name
     #[arg(
         long,
         value_name = "NAMES",

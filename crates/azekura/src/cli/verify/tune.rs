@@ -40,7 +40,7 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
   azekura verify tune --flush-time 30s,10s,3s,1s
   azekura verify tune --target ext3 --mount-options data=journal --mount-options data=writeback")]
 pub(in crate::cli) struct Tune {
-    /// The file system: ext4, xfs, btrfs, ext3, ext2; several are compared
+    /// The file system: ext4, xfs, btrfs, ext3, ext2, store (our own); several are compared
     #[arg(
         long,
         value_name = "NAMES",
