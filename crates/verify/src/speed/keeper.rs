@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 /// How often is looked whether a program has ended, or the run.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
+const NO_DEVICE: &str = "no device is attached";
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
 /// What a run stands on.
@@ -122,9 +123,7 @@ impl Keeper {
     }
 
     fn device(&mut self) -> Result<&mut Kernel, String> {
-        self.device
-            .as_mut()
-            .ok_or("no device is attached".to_owned())
+        self.device.as_mut().ok_or_else(|| NO_DEVICE.to_owned())
     }
 
     fn note(&mut self, undo: Undo) -> Result<(), String> {
@@ -173,7 +172,10 @@ impl Keeper {
     fn enter(&mut self, below: Option<PathBuf>) -> Result<(), String> {
         let path = match &below {
             Some(below) => below.join(&self.name),
-            None => self.device()?.point()?.join(&self.name),
+            None => {
+                let device = self.device.as_ref().ok_or(NO_DEVICE)?;
+                device.point()?.join(&self.name)
+            }
         };
         // On the device it goes with the device.
         if !(below.is_none() && self.is_mounted()) {
