@@ -65,8 +65,12 @@ pub(super) fn place(text: &str) -> Result<Place, String> {
     }
 }
 
+fn bytes(text: &str) -> Result<ByteSize, String> {
+    text.parse::<ByteSize>().map_err(|error| error.to_string())
+}
+
 pub(super) fn block_size(text: &str) -> Result<ByteSize, String> {
-    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    let size = bytes(text)?;
     match size.0 {
         1024 | 2048 | 4096 => Ok(size),
         _ => Err("a block has 1KiB, 2KiB or 4KiB".to_owned()),
@@ -74,7 +78,7 @@ pub(super) fn block_size(text: &str) -> Result<ByteSize, String> {
 }
 
 pub(super) fn memory(text: &str) -> Result<ByteSize, String> {
-    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    let size = bytes(text)?;
     match size.0 >= MEMORY_BYTES_MIN {
         true => Ok(size),
         false => Err("the programs that measure need 16MiB".to_owned()),
@@ -82,7 +86,7 @@ pub(super) fn memory(text: &str) -> Result<ByteSize, String> {
 }
 
 pub(super) fn size(text: &str) -> Result<ByteSize, String> {
-    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    let size = bytes(text)?;
     match (1 << 20..=VERIFY_SPEED_BYTES_MAX).contains(&size.0) {
         true => Ok(size),
         false => Err("it is from 1MiB to 1TiB".to_owned()),
@@ -90,7 +94,7 @@ pub(super) fn size(text: &str) -> Result<ByteSize, String> {
 }
 
 pub(super) fn io_size(text: &str) -> Result<ByteSize, String> {
-    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    let size = bytes(text)?;
     match (512..=1 << 26).contains(&size.0) {
         true => Ok(size),
         false => Err("it is from 512 to 64MiB".to_owned()),
@@ -115,7 +119,7 @@ fn setting(text: &str) -> Result<(Tunable, Vec<u64>), String> {
     let wrong = || format!("{name} is from {} to {}", bounds.start(), bounds.end());
     let mut kept = Vec::new();
     for value in values.split(',') {
-        let value = value.parse().map_err(|_| wrong())?;
+        let value = value.parse::<u64>().map_err(|_| wrong())?;
         if !bounds.contains(&value) {
             return Err(wrong());
         }
