@@ -52,6 +52,7 @@ pub(super) enum Verify {
         /// How many
         count: u64,
     },
+    #[command(hide = true)]
     Objects(objects::Work),
 }
 
