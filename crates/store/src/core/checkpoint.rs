@@ -211,7 +211,11 @@ impl Checkpoint {
     }
 }
 
-fn write_superblock(device: &dyn BlockDevice, superblock: &Superblock) -> Result<(), StoreError> {
+/// Writes a superblock into its place and makes it durable.
+pub(crate) fn write_superblock(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+) -> Result<(), StoreError> {
     let parity = superblock.epoch % 2;
     let parity = if planted(Mistake::OneSuperblock) {
         0

@@ -3,6 +3,7 @@
 mod blind;
 mod crash;
 mod cuts;
+mod doubt;
 mod faults;
 mod found;
 mod full;
