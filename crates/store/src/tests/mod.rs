@@ -16,5 +16,6 @@ mod paid;
 mod repair;
 mod reserved;
 mod reuse;
+mod stale;
 mod unreadable;
 mod world;
