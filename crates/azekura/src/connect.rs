@@ -8,7 +8,7 @@
 use crate::address::{Address, VolumeAddress};
 use crate::cli::Signals;
 use crate::config::{Config, Span};
-use crate::errors::{Code, Failure, Result, from_admin};
+use crate::errors::{Code, Failure, Result, from_admin, plain_io};
 use base::Principal;
 use client::transport::{CallError, ConnectError, Endpoint, Transport, TransportOptions};
 use client::volume::Volume;
@@ -61,7 +61,10 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
         .worker_threads((processors / 2).clamp(1, RUNTIME_THREADS_MAX))
         .enable_all()
         .build()
-        .map_err(|error| Failure::local("cannot start threads", error))
+        .map_err(|error| {
+            Failure::local("cannot start threads", plain_io(&error))
+                .hint("this user is at a limit: `ulimit -a` shows them")
+        })
 }
 
 /// The addresses that a server's name stands for.

@@ -3,7 +3,7 @@
 //! Standard output carries results only, so that it can be piped; progress and warnings go to
 //! standard error. A reader that has seen enough (`| head`) ends the command, which is no failure.
 
-use crate::errors::{Failure, Result};
+use crate::errors::{Failure, Result, plain_io};
 use base::{ByteSize, Rate};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use std::fmt;
@@ -25,7 +25,8 @@ pub(crate) fn write(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::enough()),
-        Err(error) => Err(Failure::local("standard output", error)),
+        Err(error) => Err(Failure::local("standard output", plain_io(&error))
+            .hint("only this text is lost: what the command was to do is done")),
         Ok(()) => Ok(()),
     }
 }

@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use checkpoint::Frozen;
-pub(crate) use checkpoint::{Checkpoint, leaf_key, sum_at};
+pub(crate) use checkpoint::{Checkpoint, leaf_key, sum_at, write_superblock};
 use merge::Fronts;
 #[cfg(test)]
 pub(crate) use merge::take_looks;

@@ -61,6 +61,8 @@ pub(crate) enum Mistake {
     RecordAusFreeTooEarly,
     /// Pages of records are not held against their checksum.
     PagesUnverified,
+    /// An opening takes for durable what it can read, though its flush may have failed.
+    DoubtForgotten,
 }
 
 /// Whether this mistake is planted on this thread.

@@ -323,8 +323,9 @@ impl Core {
                 let interval = one.request.interval;
                 reserved.count += u64::from(now < interval.end());
                 if interval.contains(now) {
-                    reserved.aus += one.request.aus;
-                    reserved.aus_used += one.aus_used;
+                    // A record may say anything.
+                    reserved.aus = reserved.aus.saturating_add(one.request.aus);
+                    reserved.aus_used = reserved.aus_used.saturating_add(one.aus_used);
                 }
             }
             match some.last() {

@@ -6,6 +6,12 @@
 //! goes bad is one from which the other recovers everything: see [`crate::log`] and
 //! [`crate::pages`].
 //!
+//! So two intact ones are one epoch apart, whatever happens: each is durable before the next is
+//! written ([`crate::core`] has what an opening does about a flush that failed), a torn one is not
+//! intact, and what was torn or could not be written is written again with the same epoch, or with
+//! a repair both. One that is older than that was not written by the store: a device has forgotten
+//! a write, or somebody put an old copy there. It restores nothing any more, and a check says so.
+//!
 //! Drawn in `docs/formats/store.md`. The first 16 bytes and the rule of the checksum stay as they
 //! are in every version, so that an older release can tell a newer store from a damaged one.
 
@@ -225,6 +231,11 @@ impl Superblock {
         Self::decode(&bare).is_ok().then_some(bare)
     }
 
+    /// Whether the store has written others since: it is not the one before the newest.
+    pub(crate) fn is_stale(&self, newest_epoch: u64) -> bool {
+        self.epoch < newest_epoch.saturating_sub(1)
+    }
+
     /// The one that counts of what lies in the two places.
     ///
     /// # Errors
@@ -337,6 +348,14 @@ mod tests {
             Superblock::choose(good(2), newer),
             Err(StoreError::Newer { .. })
         ));
+    }
+
+    #[test]
+    fn what_is_older_than_the_one_before_is_stale() {
+        for (epoch, is_stale) in [(1, true), (3, true), (4, false), (5, false), (6, false)] {
+            assert_eq!(sample(epoch).is_stale(5), is_stale, "{epoch}");
+        }
+        assert!(!sample(0).is_stale(0));
     }
 
     #[test]

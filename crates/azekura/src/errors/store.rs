@@ -5,6 +5,7 @@ use ::disk::source::FetchError;
 use ::store::device::{CalibrateError, OpenError};
 use ::store::{Damage, StoreError};
 use base::DeviceError;
+use rustix::io::Errno;
 use std::io;
 
 impl From<DeviceError> for Failure {
@@ -53,11 +54,21 @@ impl From<OpenError> for Failure {
                     io::ErrorKind::ReadOnlyFilesystem => {
                         local("the device or its file system can only be read; use another")
                     }
+                    _ if is_of_path(&source) => local("is the path right?"),
                     _ => local("dmesg may say more; the page of this code says what to look at"),
                 }
             }
         }
     }
+}
+
+/// Whether the system does not even understand where it is to look.
+fn is_of_path(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(
+        errno,
+        Some(Errno::LOOP | Errno::NOTDIR | Errno::NAMETOOLONG)
+    )
 }
 
 impl From<CalibrateError> for Failure {

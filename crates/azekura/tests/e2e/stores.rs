@@ -279,6 +279,23 @@ fn a_path_is_judged_before_anything_is_written() {
         assert!(refused.stderr.contains("slash"), "{refused:#?}");
         assert_eq!(disk.exists(), is_there);
     }
+    // It would be written and measured for a minute before the system says so.
+    for path in [scene.path(&"n".repeat(300)), disk.join("below")] {
+        let refused = scene.format(&path, &["--size", "16MiB"]);
+        fails(&refused, "AZ0002");
+        assert!(
+            refused.stderr.contains("is the path right?"),
+            "{refused:#?}"
+        );
+    }
+    let circle = scene.path("circle");
+    std::os::unix::fs::symlink(&circle, &circle).unwrap();
+    let refused = scene.store(&["show", text(&circle)]);
+    fails(&refused, "AZ0002");
+    assert!(
+        refused.stderr.contains("is the path right?"),
+        "{refused:#?}"
+    );
     let huge = scene.path("huge");
     let long = scene.format(&huge, &["--size", "300TiB", "--dry-run"]);
     fails(
@@ -354,6 +371,23 @@ fn what_is_no_store_or_in_use_is_refused() {
     fails(&scene.format(&disk, &["--overwrite"]), "AZ0802");
     drop(user);
     scene.store(&["show", text(&disk)]).ok();
+}
+
+#[test]
+fn what_was_done_and_cannot_be_printed_is_said_to_be_done() {
+    let scene = Scene::new();
+    let disk = scene.path("disk");
+    let arguments = [&["format", text(&disk), "--size", "16MiB"], &QUICK[..]].concat();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = scene.command(&arguments).stdout(full).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("AZ0002") && said.contains("is done"),
+        "{said}"
+    );
+    assert!(!said.contains("os error"), "{said}");
+    scene.store(&["check", text(&disk)]).ok();
 }
 
 /// Puts an object into a store.
@@ -455,6 +489,9 @@ fn a_block_device_becomes_a_store() {
     assert!(made["device"].as_str().unwrap().starts_with("block device"));
     assert_eq!(made["capability"]["rates"].as_array().unwrap().len(), 136);
     fails(&scene.format(device, &[]), "AZ0803");
+    // Nobody has the device now, and somebody may at any time.
+    fails(&scene.format(&below, &["--overwrite"]), "AZ0802");
+    fails(&scene.store(&["check", text(&below)]), "AZ0802");
     let user = FileDevice::open(device, DeviceOptions::default()).unwrap();
     fails(&scene.format(device, &["--overwrite"]), "AZ0802");
     drop(user);

@@ -262,6 +262,12 @@ fn a_store_grows_with_its_file() {
         &scene.store(&["grow", text(&disk), "--size", "20MiB"]),
         "AZ0806",
     );
+    let huge = scene.store(&["grow", text(&disk), "--size", "300TiB"]);
+    fails(&huge, "AZ0806");
+    assert!(
+        huge.stderr
+            .contains("cannot grow: a store has at most 256 TiB")
+    );
     scene.store(&["grow", text(&disk)]).ok();
     put(&disk, 2, &vec![0x11; 20 << 20]);
     assert!(get(&disk, 1, data.len()).unwrap() == data);

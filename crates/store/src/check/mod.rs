@@ -5,10 +5,17 @@
 //! AUs and pages are in use, and the lists by which things are found. The check makes the derived
 //! ones anew ([`records`]) and says where they are not what the store has. So a repair has nothing
 //! to invent: it writes what was derived ([`crate::repair`]).
+//!
+//! If pages of records cannot be read, an examination of the device goes on from what the older
+//! superblock and the log have. A store that is open cannot: it writes to both meanwhile. Its check
+//! names these pages, as its scrub does, and the data that the others do not vouch for any more
+//! ([`left`]). It derives nothing then: what follows from records of which some are missing would
+//! be called wrong, or lost, though a repair may have them all.
 
 mod bytes;
 mod finding;
 mod holders;
+mod left;
 mod records;
 mod tolerant;
 
@@ -35,14 +42,16 @@ impl Core {
     /// Checks everything; with `data`, also reads every byte.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if a page of records cannot be read: then what is in it cannot be
-    /// checked, but see [`crate::Examination`]; the device's.
+    /// The device's.
     pub fn check(&self, data: bool) -> Result<Report, StoreError> {
-        let mut findings = check_pages(self)?;
+        let mut findings = match check_pages(self) {
+            Err(error) if error.damage().is_some() => return left::check(self, data),
+            other => other?,
+        };
         let derived = derive(self, &[])?;
         let mut bad = derived.bad;
         let verified_bytes = match data {
-            true => check_data(self, &mut bad, &mut |_, _| {})?,
+            true => check_data(self, &aus_in_use(self)?, &mut bad, &mut |_, _| {})?,
             false => 0,
         };
         findings.extend(derived.findings);
@@ -84,20 +93,26 @@ pub(crate) fn check_pages(core: &Core) -> Result<Vec<Finding>, StoreError> {
 /// Is told how many bytes of allocation units were read, and of how many.
 pub type CheckProgress<'a> = dyn FnMut(u64, u64) + 'a;
 
-/// Reads every byte of every AU that is in use; says how many fit their checksums.
+/// AUs with bytes of objects.
+pub(crate) fn aus_in_use(core: &Core) -> Result<Vec<u32>, StoreError> {
+    records::aus_in_use(core, core.layout.au_count)
+}
+
+/// Reads every byte of these AUs; says how many fit their checksums.
 pub(crate) fn check_data(
     core: &Core,
+    aus: &[u32],
     bad: &mut BTreeMap<u32, Vec<Bad>>,
     progress: &mut CheckProgress<'_>,
 ) -> Result<u64, StoreError> {
     let mut verified_bytes = 0;
-    let (aus, au_bytes) = (records::aus_in_use(core)?, core.layout.au_bytes);
+    let au_bytes = core.layout.au_bytes;
     let total_bytes = aus.len() as u64 * au_bytes;
     for (number, au) in (1..).zip(aus) {
         let whole = base::Extent::new(0, au_bytes);
-        let (fits, parts) = bad_parts(core, &*core.device, au, whole)?;
+        let (fits, parts) = bad_parts(core, &*core.device, *au, whole)?;
         verified_bytes += fits;
-        let known = bad.entry(au).or_default();
+        let known = bad.entry(*au).or_default();
         for part in parts {
             // What is lost is known already.
             if !known.iter().any(|other| other.extent.covers(part.extent)) {

@@ -1,6 +1,6 @@
 //! The derived records made anew from the primary ones, and held against those that are there.
 
-use super::bytes::{Bad, for_each};
+use super::bytes::{Bad, Source, for_each};
 use super::{Finding, Kind, Mend};
 use crate::bitmap::Bitmap;
 use crate::core::Core;
@@ -71,14 +71,14 @@ pub(crate) fn derive(core: &Core, gone: &[Range]) -> Result<Derived, StoreError>
 }
 
 /// AUs with bytes of objects.
-pub(super) fn aus_in_use(core: &Core) -> Result<Vec<u32>, StoreError> {
+pub(super) fn aus_in_use(source: &impl Source, au_count: u32) -> Result<Vec<u32>, StoreError> {
     let mut aus = Vec::new();
-    for_each(core, &Key::Au(0), &Key::Leaf(0, 0), |key, _| {
+    for_each(source, &Key::Au(0), &Key::Leaf(0, 0), |key, _| {
         if let Key::Au(au) = key {
             aus.push(*au);
         }
     })?;
-    aus.retain(|au| *au < core.layout.au_count);
+    aus.retain(|au| *au < au_count);
     Ok(aus)
 }
 

@@ -54,7 +54,7 @@ impl Core {
     /// [`StoreError::Poisoned`], the device's, and those of a checkpoint if one is due.
     pub fn commit(&mut self) -> Result<(), StoreError> {
         self.commit_batch()?;
-        if self.log.wants_checkpoint() {
+        if self.wants_checkpoint() {
             self.checkpoint()?;
         }
         Ok(())

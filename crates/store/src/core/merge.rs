@@ -112,6 +112,17 @@ impl Core {
         to: &Key,
         count_max: usize,
     ) -> Result<Vec<(Key, Value)>, StoreError> {
+        self.range_over(&self.tree, from, to, count_max)
+    }
+
+    /// The same with another view of the tree.
+    pub(crate) fn range_over(
+        &self,
+        tree: &Tree,
+        from: &Key,
+        to: &Key,
+        count_max: usize,
+    ) -> Result<Vec<(Key, Value)>, StoreError> {
         if from >= to {
             return Ok(Vec::new());
         }
@@ -121,7 +132,7 @@ impl Core {
         let mut frozen = frozen
             .flat_map(|records| records.range(from..to))
             .peekable();
-        let mut below = Below::new(&self.tree, (from, to), count_max);
+        let mut below = Below::new(tree, (from, to), count_max);
         let mut found = Vec::new();
         while found.len() < count_max {
             count_look();

@@ -1,10 +1,17 @@
 //! Format and open.
+//!
+//! What can be read when a store is opened is not durable for that: if a flush fails, what it was
+//! for may be read until power is lost and be gone then, and no later flush makes it certain, only
+//! writing it again does. In doubt is what was written last: an entry of the log, after which
+//! nothing was begun, or a superblock. So an opening for writing writes the last entry and the
+//! newest superblock once more and makes them durable, before the next one takes the place of the
+//! older, which is all that is certain until then.
 
-use super::{Batch, Core, Fronts, Layer};
+use super::{Batch, Core, Fronts, Layer, write_superblock};
 use crate::key::{Key, Value};
 use crate::layout::{Layout, PAGE_BYTES, PIECE_BYTES, SUPERBLOCK_OFFSETS, Sizes};
 use crate::log::entry::{self, Change, PieceAt};
-use crate::log::{Log, Replay};
+use crate::log::{self, Log, Replay};
 use crate::lost::Lost;
 use crate::pages::Pages;
 use crate::planted::{Mistake, planted};
@@ -103,10 +110,12 @@ impl Core {
     /// [`StoreError::NotAStore`], [`StoreError::Newer`], [`StoreError::Foreign`],
     /// [`StoreError::Older`], [`StoreError::Damaged`], the device's.
     pub fn open(device: Arc<dyn BlockDevice>, options: Options) -> Result<Self, StoreError> {
-        let (mut core, opening) = Self::load(device, options)?;
+        let loaded = Self::load(device, options)?;
+        loaded.write_again()?;
+        let mut core = loaded.core;
         let superblock = Superblock {
             epoch: core.superblock.epoch + 1,
-            opening,
+            opening: loaded.opening,
             ..core.superblock.clone()
         };
         core.write_superblock(superblock)?;
@@ -122,13 +131,13 @@ impl Core {
         device: Arc<dyn BlockDevice>,
         options: Options,
     ) -> Result<Self, StoreError> {
-        let (mut core, _) = Self::load(device, options)?;
+        let mut core = Self::load(device, options)?.core;
         core.is_read_only = true;
         Ok(core)
     }
 
-    /// The store as it is, and the number of the next opening for writing.
-    fn load(device: Arc<dyn BlockDevice>, options: Options) -> Result<(Self, u32), StoreError> {
+    /// The store as it is.
+    fn load(device: Arc<dyn BlockDevice>, options: Options) -> Result<Loaded, StoreError> {
         let Found {
             superblock,
             version,
@@ -149,7 +158,11 @@ impl Core {
         let mut core = Self::assemble(device, superblock, pages, options.cache_pages);
         core.format_version = version;
         core.load_space()?;
-        let (next, opening) = core.replay(head)?;
+        let Replayed {
+            next,
+            opening,
+            last_entry,
+        } = core.replay(head)?;
         if next.sequence < options.least_sequence {
             return Err(StoreError::Older {
                 found: next.sequence,
@@ -163,7 +176,12 @@ impl Core {
         if !planted(Mistake::PromisesForgotten) {
             core.load_calendar()?;
         }
-        Ok((core, opening))
+        Ok(Loaded {
+            core,
+            opening,
+            last_entry,
+            is_older,
+        })
     }
 
     /// The store of a superblock before anything of it was read.
@@ -222,9 +240,8 @@ impl Core {
         Ok(())
     }
 
-    /// Reads the log from `head` on into the layer over the tree; where it ends, and the latest
-    /// opening that wrote to it.
-    fn replay(&mut self, head: LogHead) -> Result<(LogHead, u32), StoreError> {
+    /// Reads the log from `head` on into the layer over the tree.
+    fn replay(&mut self, head: LogHead) -> Result<Replayed, StoreError> {
         let device = self.device.clone();
         let mut replay = Replay::new(&*device, &self.layout, head);
         while let Some(body) = replay.read()? {
@@ -237,7 +254,12 @@ impl Core {
             }
         }
         replay.check_end()?;
-        Ok(replay.end())
+        let (next, opening) = replay.end();
+        Ok(Replayed {
+            next,
+            opening,
+            last_entry: replay.last(),
+        })
     }
 
     /// Takes in one change of the log.
@@ -288,6 +310,48 @@ impl Core {
     /// Goes on with this log.
     pub(crate) fn resume_log(&mut self, log: Log) {
         self.log = log;
+    }
+}
+
+/// What replay comes to.
+struct Replayed {
+    /// Where the log ends.
+    next: LogHead,
+    /// The latest opening that wrote to it.
+    opening: u32,
+    last_entry: Option<LogHead>,
+}
+
+/// A store that was read, and nothing written to it yet.
+struct Loaded {
+    core: Core,
+    /// The number of the next opening for writing.
+    opening: u32,
+    last_entry: Option<LogHead>,
+    /// Whether there is only one superblock.
+    is_older: bool,
+}
+
+impl Loaded {
+    /// Makes durable what may only have been written.
+    fn write_again(&self) -> Result<(), StoreError> {
+        let Core {
+            device,
+            layout,
+            superblock,
+            ..
+        } = &self.core;
+        if planted(Mistake::DoubtForgotten) {
+            return Ok(());
+        }
+        if let Some(entry) = self.last_entry {
+            log::write_again(&**device, layout, entry)?;
+        }
+        match self.is_older {
+            // It is all that there is: the next one is written first.
+            true => Ok(device.flush()?),
+            false => write_superblock(&**device, superblock),
+        }
     }
 }
 

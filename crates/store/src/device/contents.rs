@@ -8,8 +8,8 @@ use crate::{StoreError, Superblock};
 use base::{BlockDevice, DeviceError};
 use std::fmt;
 
-/// What is looked at.
-const LOOKED_AT_BYTES: u64 = 1 << 20;
+/// What [`Contents`] looks at, from the device's beginning on.
+pub const LOOKED_AT_BYTES: u64 = 1 << 20;
 /// The places of a store's superblocks.
 const SUPERBLOCKS: [usize; 2] = [0, 64 << 10];
 

@@ -47,6 +47,7 @@ mod contents;
 mod error;
 mod file;
 mod inorder;
+mod loops;
 mod open;
 mod queue;
 mod ring;
@@ -59,7 +60,7 @@ mod unit;
 
 pub use buffer::AlignedBuffer;
 pub use calibrate::{CalibrateError, Calibration, Capability, Direction, MeasuredRate, calibrate};
-pub use contents::{Contents, ensure_whole};
+pub use contents::{Contents, LOOKED_AT_BYTES, ensure_whole};
 pub use error::OpenError;
 pub use file::FileDevice;
 pub use inorder::InOrder;

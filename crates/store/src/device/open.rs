@@ -6,7 +6,7 @@
 //! ([`beside`]), which is removed when something fails, and by who tries it again after a kill.
 
 use super::error::OpenError;
-use super::{AlignedBuffer, BLOCK_BYTES, FileDevice};
+use super::{AlignedBuffer, BLOCK_BYTES, FileDevice, loops};
 use base::limits::DEVICE_LOCK_TIME_MAX;
 use base::{BlockDevice, Extent};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -59,7 +59,7 @@ impl FileDevice {
         }
     }
 
-    fn open_now(path: &Path, options: DeviceOptions) -> Result<Self, OpenError> {
+    pub(super) fn open_now(path: &Path, options: DeviceOptions) -> Result<Self, OpenError> {
         let failed = |what| move |errno| system(what, path, errno);
         let kind = |stat: &fs::Stat| FileType::from_raw_mode(stat.st_mode);
         let stat = fs::stat(path).map_err(failed("open"))?;
@@ -85,6 +85,7 @@ impl FileDevice {
             return Err(OpenError::NotADevice { path: path.into() });
         }
         let is_block_device = kind(&opened) == FileType::BlockDevice;
+        loops::check(path, &opened, options.read_only)?;
         let len_bytes = if is_block_device {
             super::sys::block_device_len_bytes(file.as_fd()).map_err(failed("measure"))?
         } else {

@@ -179,12 +179,30 @@ pub(crate) fn encode(sequence: u64, opening: u32, body: &[u8]) -> AlignedBuffer 
     bytes
 }
 
+/// Writes the entry that is there once more, as it is. It is durable after the next flush.
+///
+/// # Errors
+/// [`StoreError::Damaged`] if it cannot be read any more; the device's.
+pub(crate) fn write_again(
+    device: &dyn BlockDevice,
+    layout: &Layout,
+    entry: LogHead,
+) -> Result<(), StoreError> {
+    let offset = LOG_OFFSET + entry.position % layout.log_bytes;
+    let mut replay = Replay::new(device, layout, entry);
+    let body = replay.read_at(entry.position)?;
+    let body = body.ok_or(Damage::Log(offset))?;
+    let bytes = encode(entry.sequence, replay.opening, &body);
+    Ok(device.write_at(offset, &bytes)?)
+}
+
 /// Goes through the log from a superblock's head on.
 pub(crate) struct Replay<'a> {
     device: &'a dyn BlockDevice,
     capacity_bytes: u64,
     next: LogHead,
     opening: u32,
+    last: Option<LogHead>,
 }
 
 impl<'a> Replay<'a> {
@@ -195,12 +213,18 @@ impl<'a> Replay<'a> {
             capacity_bytes: layout.log_bytes,
             next: head,
             opening: 0,
+            last: None,
         }
     }
 
     /// Where the next entry would be, and the latest opening that was seen.
     pub(crate) fn end(&self) -> (LogHead, u32) {
         (self.next, self.opening)
+    }
+
+    /// Where the entry is that was read last; none if there was none.
+    pub(crate) fn last(&self) -> Option<LogHead> {
+        self.last
     }
 
     /// The next entry's body with zeros behind it; none at the end of the log.
@@ -277,6 +301,10 @@ impl<'a> Replay<'a> {
             body.extend_from_slice(sector::body(sector));
         }
         self.opening = first.opening;
+        self.last = Some(LogHead {
+            position,
+            sequence: expected,
+        });
         self.next = LogHead {
             position: position + len as u64,
             sequence: expected

@@ -28,7 +28,7 @@ mod patched;
 mod patient;
 mod views;
 
-use crate::check::{self, Mend, Report, Tolerant, check_data, locate};
+use crate::check::{self, Mend, Report, Tolerant, aus_in_use, check_data, locate};
 use crate::core::Options;
 use crate::layout::{PAGE_BYTES, SUPERBLOCK_OFFSETS};
 use crate::{Damage, StoreError};
@@ -78,7 +78,8 @@ impl Examination {
             ..Report::default()
         };
         if self.data {
-            report.verified_bytes = check_data(&patient.core, &mut bad, progress)?;
+            let aus = aus_in_use(&patient.core)?;
+            report.verified_bytes = check_data(&patient.core, &aus, &mut bad, progress)?;
         }
         let au_bytes = patient.core.layout.au_bytes;
         findings.extend(locate(&patient.core, au_bytes, &bad)?);

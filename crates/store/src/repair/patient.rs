@@ -4,7 +4,7 @@ use super::Examination;
 use super::views::{View, Views};
 use crate::check::{Bad, Derived, Finding, Kind, Mend, check_pages, locate};
 use crate::content::View as _;
-use crate::core::{Core, leaf_key, sum_at};
+use crate::core::{Core, leaf_key, sum_at, write_superblock};
 use crate::key::Key;
 use crate::layout::{LOG_OFFSET, PAGE_BYTES, PIECE_BYTES};
 use crate::log::entry::{self, Change, PieceAt};
@@ -395,7 +395,12 @@ impl Patient {
         for offset in &self.bad_sectors {
             device.write_at(*offset, &blank)?;
         }
-        device.flush()?;
+        let newest = &views.newest.superblock;
+        match self.core.superblock().epoch == newest.epoch && !views.is_single {
+            // It may be in doubt, and the next one takes the place of the one that is certain.
+            true => write_superblock(&**device, newest)?,
+            false => device.flush()?,
+        }
         let core = &mut self.core;
         let (root, height) = core.tree.root();
         let tree = Tree::new(device.clone(), root, height, self.cache_pages);

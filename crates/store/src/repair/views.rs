@@ -62,6 +62,10 @@ impl Views {
             .flatten()
             .find(|other| *other != superblock);
         let is_single = other.is_none();
+        let stale = other.as_ref();
+        let stale = stale.filter(|other| other.is_stale(superblock.epoch));
+        findings.extend(stale.map(|stale| stale_finding(stale, &superblock)));
+        let is_stale = stale.is_some();
         let same_root = |other: &Superblock| {
             other.root == superblock.root && other.log_head == superblock.log_head
         };
@@ -81,8 +85,10 @@ impl Views {
             if more.is_empty() {
                 return Ok(Self {
                     device,
+                    // What a stale one needs may be used by others since; it is no help unless
+                    // help is needed.
+                    older: older.filter(|_| !is_stale || is_needed),
                     newest,
-                    older,
                     mended,
                     is_single,
                 });
@@ -131,6 +137,17 @@ impl View {
         all.extend(self.pages.iter().flat_map(|pages| pages.chain()));
         Ok(all)
     }
+}
+
+/// What is to be said of a superblock that is not the one before the newest.
+fn stale_finding(stale: &Superblock, newest: &Superblock) -> Finding {
+    let offset = SUPERBLOCK_OFFSETS[(stale.epoch % 2) as usize];
+    let what = format!(
+        "the superblock at byte {offset} is an old one, of epoch {} beside {}: the device has \
+         forgotten a write, or an old copy was put there",
+        stale.epoch, newest.epoch
+    );
+    Finding::new(Kind::Superblock, Mend::Possible, what)
 }
 
 /// The superblocks as they are, or as they were before one bit flipped.

@@ -153,19 +153,25 @@ impl Scrub<'_, '_> {
 
     fn superblocks(&mut self) -> Result<(), End> {
         for (place, offset) in SUPERBLOCK_OFFSETS.into_iter().enumerate() {
-            let mut is_intact = false;
+            let mut wrong = None;
             for _ in 0..TRIES {
+                // Before it is read: what is read is no older than that.
+                let newest = self.shared.lock().core.superblock().epoch;
                 let mut page = vec![0; PAGE_BYTES as usize];
                 self.device.read_at(offset, &mut page)?;
                 self.spend(PAGE_BYTES)?;
-                is_intact = Superblock::decode_at(place, &page).is_ok();
-                if is_intact {
+                wrong = match Superblock::decode_at(place, &page) {
+                    Ok(superblock) if superblock.is_stale(newest) => Some("an old one"),
+                    Ok(_) => None,
+                    Err(_) => Some("damaged"),
+                };
+                if wrong.is_none() {
                     break;
                 }
                 thread::sleep(SETTLE_TIME);
             }
-            if !is_intact {
-                let what = format!("the superblock at byte {offset} is damaged");
+            if let Some(wrong) = wrong {
+                let what = format!("the superblock at byte {offset} is {wrong}");
                 self.find(Kind::Superblock, what);
             }
         }

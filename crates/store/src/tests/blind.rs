@@ -1,46 +1,48 @@
 //! Are the tests blind? Mistakes are planted, and some test has to notice each.
 
-use super::{crash, faults, full, reserved, reuse, world};
+use super::{crash, doubt, faults, full, reserved, reuse, world};
 use crate::planted::{Mistake, plant};
 use sim::{Plant, Which};
 use std::panic::catch_unwind;
 
-/// Mistakes in the store itself.
-const MISTAKES: [Mistake; 27] = [
-    Mistake::NoDataFlush,
-    Mistake::NoEntryFlush,
-    Mistake::NoCheckpointFlush,
-    Mistake::NoSuperblockFlush,
-    Mistake::OneSuperblock,
-    Mistake::PagesFreeAtOnce,
-    Mistake::PagesFreeTooEarly,
-    Mistake::SpaceFreeAtOnce,
-    Mistake::SpaceLost,
-    Mistake::SpaceNotWritten,
-    Mistake::CutIsForgotten,
-    Mistake::DirectOverLive,
-    Mistake::PiecesNotWritten,
-    Mistake::StalePieces,
-    Mistake::CountersNotReplayed,
-    Mistake::TornEntries,
-    Mistake::LogTooLong,
-    Mistake::NothingIsOver,
-    Mistake::UseWithoutLimit,
-    Mistake::PromisesForgotten,
-    Mistake::NotPoisoned,
-    Mistake::UsersNotCounted,
-    Mistake::SharedInPlace,
-    Mistake::DataUnverified,
-    Mistake::PagesUnverified,
-    Mistake::RecordAusFreeAtOnce,
-    Mistake::RecordAusFreeTooEarly,
+/// Mistakes in the store itself, each with the test and the seed that is tried first: most tests
+/// run for long where they notice nothing.
+const MISTAKES: [(Mistake, &str, u64); 28] = [
+    (Mistake::NoDataFlush, "crash", 0),
+    (Mistake::NoEntryFlush, "crash", 0),
+    (Mistake::NoCheckpointFlush, "crash", 0),
+    (Mistake::NoSuperblockFlush, "failed flush", 0),
+    (Mistake::OneSuperblock, "crash", 0),
+    (Mistake::PagesFreeAtOnce, "crash", 2),
+    (Mistake::PagesFreeTooEarly, "crash", 2),
+    (Mistake::SpaceFreeAtOnce, "reuse", 0),
+    (Mistake::SpaceLost, "crash", 0),
+    (Mistake::SpaceNotWritten, "crash", 0),
+    (Mistake::CutIsForgotten, "crash", 1),
+    (Mistake::DirectOverLive, "failed flush", 4),
+    (Mistake::PiecesNotWritten, "failed flush", 0),
+    (Mistake::StalePieces, "crash", 4),
+    (Mistake::CountersNotReplayed, "crash", 0),
+    (Mistake::TornEntries, "crash", 0),
+    (Mistake::LogTooLong, "crash", 22),
+    (Mistake::NothingIsOver, "reserved", 3),
+    (Mistake::UseWithoutLimit, "reserved", 6),
+    (Mistake::PromisesForgotten, "crash", 0),
+    (Mistake::NotPoisoned, "failing flush", 0),
+    (Mistake::UsersNotCounted, "failed flush", 6),
+    (Mistake::SharedInPlace, "crash", 19),
+    (Mistake::DataUnverified, "flipped bits", 0),
+    (Mistake::PagesUnverified, "flipped bits", 35),
+    (Mistake::RecordAusFreeAtOnce, "crash", 3),
+    (Mistake::RecordAusFreeTooEarly, "crash", 3),
+    (Mistake::DoubtForgotten, "failed flush", 0),
 ];
 
 /// A test on what a seed draws, and its name.
 type Proof = (&'static str, fn(u64) -> Result<(), String>);
 
 /// The tests.
-const PROOFS: [Proof; 6] = [
+const PROOFS: [Proof; 7] = [
     ("crash", |seed| crash::prove(seed, None).map(|_| ())),
     ("reserved", |seed| {
         let steps = world::drawn(reserved::steps(), seed);
@@ -62,31 +64,40 @@ const PROOFS: [Proof; 6] = [
         faults::flip_bits(seed, 300);
         Ok(())
     }),
+    ("failed flush", |seed| doubt::prove(seed).map(|_| ())),
 ];
 
 /// Seeds that are tried until a mistake is noticed.
 const SEEDS: u64 = 60;
 
-/// Which test notices, and on which seed. A store that finds the mistake itself, while it runs, has
-/// noticed it as well.
-fn noticed(mistake: Mistake) -> Option<(&'static str, u64)> {
-    (0..SEEDS).find_map(|seed| {
-        PROOFS.iter().find_map(|(name, proof)| {
-            plant(Some(mistake));
-            let outcome = catch_unwind(|| proof(seed));
-            let made = plant(None);
-            let is_noticed = made > 0 && !matches!(outcome, Ok(Ok(())));
-            is_noticed.then_some((*name, seed))
-        })
-    })
+/// Whether a test fails on this seed because the mistake is made. A store that finds the mistake
+/// itself, while it runs, has noticed it as well.
+fn notices((_, proof): Proof, seed: u64, mistake: Mistake) -> bool {
+    plant(Some(mistake));
+    let outcome = catch_unwind(|| proof(seed));
+    let made = plant(None);
+    made > 0 && !matches!(outcome, Ok(Ok(())))
+}
+
+/// Which test notices, and on which seed; `first` is tried before all others.
+fn noticed(mistake: Mistake, first: (&str, u64)) -> Option<(&'static str, u64)> {
+    let (name, seed) = first;
+    let known = PROOFS.into_iter().find(|proof| proof.0 == name);
+    let known = known.map(|proof| (proof, seed));
+    let others = (0..SEEDS).flat_map(|seed| PROOFS.map(|proof| (proof, seed)));
+    let mut all = known.into_iter().chain(others);
+    let found = all.find(|(proof, seed)| notices(*proof, *seed, mistake));
+    found.map(|((name, _), seed)| (name, seed))
 }
 
 #[test]
 fn mistakes_in_the_store_are_noticed() {
     let mut unnoticed = Vec::new();
-    for mistake in MISTAKES {
-        match noticed(mistake) {
-            Some((name, seed)) => println!("{mistake:?}: {name}, seed {seed}"),
+    for (mistake, name, seed) in MISTAKES {
+        match noticed(mistake, (name, seed)) {
+            Some(found) if found == (name, seed) => {}
+            // As good, and slower.
+            Some((name, seed)) => println!("{mistake:?}: now {name}, seed {seed}"),
             None => unnoticed.push(mistake),
         }
     }

@@ -1,6 +1,7 @@
 //! Power is cut at every point of random histories: the store opens, its check is clean, what was
 //! acknowledged is there, and nothing is there that never was (S7).
 
+use super::doubt;
 use super::world::{self, Model, Step};
 use crate::layout::SUPERBLOCK_OFFSETS;
 use crate::{Core, Options, Superblock, Terms};
@@ -9,7 +10,7 @@ use sim::{CrashDisk, CrashState, Image, Plant, Planted, Policy};
 use std::sync::Arc;
 
 /// A store's history: what it had after each step, and what was acknowledged when.
-struct History {
+pub(super) struct History {
     disk: CrashDisk,
     /// The store's contents before the first step, after it, and so on.
     models: Vec<Model>,
@@ -24,7 +25,12 @@ struct History {
 
 /// Runs the steps on a fresh store, with a mistake between it and the disk if there is one.
 fn run(seed: u64, steps: &[Step], plant: Option<Plant>) -> History {
-    let disk = CrashDisk::clone(&world::formatted_for(seed));
+    run_on(&world::formatted_for(seed), steps, plant)
+}
+
+/// The same on the store of this disk.
+pub(super) fn run_on(disk: &CrashDisk, steps: &[Step], plant: Option<Plant>) -> History {
+    let disk = disk.clone();
     let planted = plant.map(|plant| Arc::new(Planted::new(disk.clone(), plant)));
     let device: Arc<dyn BlockDevice> = match &planted {
         Some(planted) => planted.clone(),
@@ -41,16 +47,24 @@ fn run(seed: u64, steps: &[Step], plant: Option<Plant>) -> History {
     };
     let mut model = Model::new();
     for (index, step) in steps.iter().enumerate() {
-        world::apply(&mut store, &mut model, step).unwrap();
+        if let Step::FlushFails(nth) = step {
+            store = doubt::fail_a_flush(&history.disk, &device, store, *nth);
+            model = world::contents(&store).unwrap();
+        } else {
+            world::apply(&mut store, &mut model, step).unwrap();
+        }
         history.models.push(model.clone());
         let sequence = store.durable_sequence();
         history.sequences.push((history.disk.position(), sequence));
         history.ends.push(history.disk.position());
-        if matches!(step, Step::Commit | Step::Checkpoint | Step::Reopen) {
-            history
-                .acknowledged
-                .push((history.disk.position(), index + 1));
+        if !matches!(
+            step,
+            Step::Commit | Step::Checkpoint | Step::Reopen | Step::FlushFails(_)
+        ) {
+            continue;
         }
+        let position = history.disk.position();
+        history.acknowledged.push((position, index + 1));
         if matches!(step, Step::Reopen) {
             drop(store);
             store = Core::open(device.clone(), world::options()).unwrap();
@@ -63,10 +77,12 @@ fn run(seed: u64, steps: &[Step], plant: Option<Plant>) -> History {
 /// What is wrong with a state, if anything is.
 fn judge(history: &History, state: &CrashState) -> Result<(), String> {
     let device = Arc::new(state.disk());
+    let superblocks = Superblocks::of(&state.image);
+    superblocks.check()?;
     judge_disk(history, state, device.clone())?;
     // Either superblock finds everything; the newer one goes bad besides.
-    if state.number.is_multiple_of(8) {
-        let older = Superblocks::of(&state.image).without_newer();
+    if state.number.is_multiple_of(8) && superblocks.are_two() {
+        let older = superblocks.without_newer();
         let judged = judge_disk(history, state, Arc::new(older));
         judged.map_err(|wrong| format!("by the older superblock: {wrong}"))?;
     }
@@ -159,6 +175,20 @@ impl<'a> Superblocks<'a> {
         };
         let epochs = SUPERBLOCK_OFFSETS.map(epoch);
         Self { image, epochs }
+    }
+
+    /// Whether none is torn.
+    fn are_two(&self) -> bool {
+        self.epochs.iter().all(|epoch| *epoch > 0)
+    }
+
+    /// Two intact ones are one epoch apart.
+    fn check(&self) -> Result<(), String> {
+        let [even, odd] = self.epochs;
+        match self.are_two() && even.abs_diff(odd) != 1 {
+            true => Err(format!("superblocks of the epochs {even} and {odd}")),
+            false => Ok(()),
+        }
     }
 
     fn without_newer(&self) -> CrashDisk {
@@ -265,7 +295,7 @@ pub(super) fn prove(seed: u64, plant: Option<Plant>) -> Result<(u64, u64), Strin
     Ok((states, history.mistakes))
 }
 
-fn judge_all(history: &History, policy: &Policy) -> Result<u64, String> {
+pub(super) fn judge_all(history: &History, policy: &Policy) -> Result<u64, String> {
     let states = history.disk.crash_states(policy);
     let count = states.state_count();
     for state in states {

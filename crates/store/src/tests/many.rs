@@ -114,3 +114,30 @@ fn a_page_of_reservations_is_full_whatever_is_over_between_them() {
         assert_eq!(all, lasting[..3]);
     }
 }
+
+/// Removals are short in the log, and cost as much as others to replay.
+#[test]
+fn changes_that_are_short_are_not_left_for_an_opening_to_replay_without_a_bound() {
+    const UNITS: u64 = 3_000;
+    let format = world::format(1);
+    let changes_max = format.sizes.log_bytes / 3 / 64;
+    let disk = world::formatted_with(240 << 20, &format);
+    let mut store = Core::open(disk.clone(), world::options()).unwrap();
+    let object = ObjectId([7; 16]);
+    store.create(at(10), object, Terms::Default).unwrap();
+    let all = Extent::new(0, UNITS * world::AU);
+    let given = store.allocate(at(10), object, all, Present::Kept, None);
+    given.unwrap();
+    store.checkpoint().unwrap();
+    let epoch = store.superblock().epoch;
+    store.delete(at(10), object).unwrap();
+    store.reclaim(at(10)).unwrap();
+    store.commit().unwrap();
+    assert!(store.superblock().epoch > epoch, "the log alone is short");
+    drop(store);
+    let store = Core::open_read_only(disk, world::options()).unwrap();
+    let changes = store.overlay.records.len() as u64;
+    println!("{changes} changes of {} removals are replayed", 2 * UNITS);
+    assert!(changes < changes_max && changes < 2 * UNITS);
+    assert_eq!(store.usage().used, 0);
+}

@@ -3,6 +3,7 @@
 mod blind;
 mod crash;
 mod cuts;
+mod doubt;
 mod faults;
 mod found;
 mod full;
@@ -15,5 +16,6 @@ mod paid;
 mod repair;
 mod reserved;
 mod reuse;
+mod stale;
 mod unreadable;
 mod world;

@@ -12,7 +12,10 @@ const NOW: Time = Time::from_secs(1);
 
 /// A disk with objects of all kinds, and what they have. Both superblocks have the same records.
 fn history() -> (Image, Layout, Model) {
-    let disk = world::formatted(5 << 20);
+    history_on(&world::formatted(5 << 20))
+}
+
+fn history_on(disk: &Arc<CrashDisk>) -> (Image, Layout, Model) {
     let mut store = Core::open(disk.clone(), world::options()).unwrap();
     let mut model = Model::new();
     for number in 0..40 {
@@ -130,4 +133,64 @@ fn where_no_superblock_can_be_read_the_device_is_to_blame() {
             "{examined:?}"
         );
     }
+}
+
+/// The same with an object whose checksums fill pages of their own.
+fn history_with_many_checksums() -> (Image, Model) {
+    let disk = world::formatted(8 << 20);
+    let (_, _, mut model) = history_on(&disk);
+    let mut store = Core::open(disk.clone(), world::options()).unwrap();
+    let data = world::pattern(99, 0, 40 << 16);
+    store.create(NOW, id(99), Terms::Default).unwrap();
+    for (offset, piece) in (0..).step_by(4096).zip(data.chunks(4096)) {
+        store.write(NOW, id(99), offset, piece).unwrap();
+    }
+    store.checkpoint().unwrap();
+    store.checkpoint().unwrap();
+    model.insert(id(99), data);
+    (disk.image(), model)
+}
+
+/// What an open store says of its pages, and what an examination of its device says.
+#[test]
+fn the_check_of_an_open_store_goes_on_behind_pages_that_cannot_be_read() {
+    let (image, model) = history_with_many_checksums();
+    let open = |disk: &Arc<CrashDisk>| Core::open_read_only(disk.clone(), world::options());
+    let disk = Arc::new(CrashDisk::from_image(image.clone()));
+    let mut pages = Vec::new();
+    let store = open(&disk).unwrap();
+    store
+        .tree
+        .visit_pages(&mut |page| pages.push(page))
+        .unwrap();
+    drop(store);
+    let of_page = |report: &Report| {
+        let pages = report.findings.iter().filter(|f| f.kind == Kind::Page);
+        let place = |finding: &Finding| finding.what.split(' ').nth(4).map(str::to_owned);
+        pages.map(place).collect::<Vec<_>>()
+    };
+    let (mut checked, mut read, mut named) = (0, 0, 0);
+    for (page, is_unreadable) in pages.iter().flat_map(|page| [(page, false), (page, true)]) {
+        let disk = Arc::new(CrashDisk::from_image(image.clone()));
+        let at = page * PAGE_BYTES;
+        match is_unreadable {
+            true => disk.make_unreadable(Extent::new(at, 512)),
+            false => disk.write_at(at + 100, &[0xEE; 300]).unwrap(),
+        }
+        // What opening needs is not there for a check either.
+        let Ok(store) = open(&disk) else {
+            continue;
+        };
+        let report = store.check(true).unwrap();
+        assert_eq!(of_page(&report), [Some(at.to_string())], "{report:?}");
+        assert_eq!(of_page(&report), of_page(&examine(&disk, false).unwrap()));
+        assert_eq!(report.findings.iter().any(is_of_device), is_unreadable);
+        assert!(report.objects <= model.len() as u64);
+        checked += 1;
+        read += usize::from(report.verified_bytes > 400_000);
+        named += usize::from(report.findings.iter().any(|f| f.object.is_some()));
+    }
+    println!("{checked} checks: {read} read nearly all data, {named} named objects");
+    assert!(checked > pages.len(), "{checked} of {} pages", pages.len());
+    assert!(read > checked / 2 && named > 0, "{read}, {named}");
 }

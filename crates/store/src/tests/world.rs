@@ -91,6 +91,8 @@ pub(crate) enum Step {
     Checkpoint,
     Reclaim,
     Reopen,
+    /// A checkpoint and an opening, of whose flushes that one fails ([`super::doubt`]).
+    FlushFails(u8),
 }
 
 pub(crate) fn steps(count_max: usize) -> impl Strategy<Value = Vec<Step>> {
@@ -213,7 +215,7 @@ pub(crate) fn apply(store: &mut Core, model: &mut Model, step: &Step) -> Result<
         Step::Clone(from, to) => clone(store, model, from, to)?,
         Step::Attributes(object, count) => set_attributes(store, model, object, count)?,
         Step::Commit | Step::Reopen => store.commit()?,
-        Step::Checkpoint => store.checkpoint()?,
+        Step::Checkpoint | Step::FlushFails(_) => store.checkpoint()?,
         Step::Reclaim => store.reclaim(now)?,
     }
     Ok(())

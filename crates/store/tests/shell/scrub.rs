@@ -112,6 +112,24 @@ fn a_flipped_bit_in_data_or_records_is_found_and_what_is_in_memory_is_renewed() 
     assert!(bytes == data[..1000]);
 }
 
+/// As if a disk had said that it has written what it has not.
+#[test]
+fn a_superblock_that_is_an_old_one_is_renewed() {
+    let (disk, store) = store();
+    for place in [0, 64 << 10] {
+        let mut page = vec![0; 4096];
+        disk.read_at(place, &mut page).unwrap();
+        for _ in 0..4 {
+            store.checkpoint().unwrap();
+        }
+        disk.write_at(place, &page).unwrap();
+        let report = scrub(&store);
+        let found = report.findings.iter().map(|f| (f.kind, f.mend));
+        assert!(found.eq([(Kind::Superblock, Mend::Done)]), "{report:?}");
+        assert_eq!(scrub(&store).findings, []);
+    }
+}
+
 #[test]
 fn a_sector_that_cannot_be_read_is_found_and_the_rest_is_read() {
     let (disk, store) = store();

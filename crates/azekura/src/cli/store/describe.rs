@@ -78,7 +78,7 @@ impl Description {
             layout, lifetimes, ..
         } = &self.superblock;
         let usage = &self.usage;
-        let units = |count: u64| output::size(count * layout.au_bytes);
+        let units = |count: u64| output::size(count.saturating_mul(layout.au_bytes));
         let lifetime = |seconds: Option<u64>, none: &str| {
             seconds.map_or_else(|| none.to_owned(), output::seconds)
         };

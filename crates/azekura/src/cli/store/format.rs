@@ -8,9 +8,10 @@ use crate::config::Span;
 use crate::errors::{Code, Context, Failure, Result};
 use crate::output;
 use crate::progress::Progress;
-use ::store::device::{BLOCK_BYTES, Contents, DeviceOptions, FileDevice};
+use ::store::device::{BLOCK_BYTES, Contents, DeviceOptions, FileDevice, LOOKED_AT_BYTES};
 use ::store::{Core, Format as StoreFormat, Layout, Lifetimes, Sizes};
 use base::{BlockDevice, ByteSize, Extent, StoreId};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -69,7 +70,7 @@ impl Format {
     pub(super) fn run(self) -> Result<()> {
         let lifetimes = self.lifetimes()?;
         self.check_path()?;
-        let is_new = self.path.symlink_metadata().is_err();
+        let is_new = !self.is_there()?;
         let size = self.size(is_new)?;
         if self.dry_run {
             return self.try_out(size);
@@ -112,6 +113,17 @@ impl Format {
             longest_seconds: seconds(longest),
             renewals_max: self.renewals,
         })
+    }
+
+    /// Whether there is something; if nobody can know, no file can be made there either.
+    fn is_there(&self) -> Result<bool> {
+        match self.path.symlink_metadata() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error)
+                .context(shown(&self.path))
+                .map_err(|failure| failure.hint("is the path right?")),
+        }
     }
 
     /// A name that ends with a slash is a directory's, and no file can be given it.
@@ -217,6 +229,10 @@ impl Format {
         interrupt: &Interrupt,
     ) -> Result<()> {
         let bytes = device.len_bytes();
+        if !is_new {
+            let wiped = wipe(device);
+            wiped.map_err(|failure| self.ended(failure, is_new, interrupt))?;
+        }
         if !is_new && !device.is_block_device() {
             // It may have holes, and a hole is space that others can take.
             let bar = Progress::bytes("writing", bytes);
@@ -265,6 +281,14 @@ impl Format {
     }
 }
 
+/// Takes away, durably, what people and programs know the contents of a device by: they are going
+/// to be lost, and must not be taken for whole if there is no store in the end.
+fn wipe(device: &FileDevice) -> Result<()> {
+    let begin = vec![0; device.len_bytes().min(LOOKED_AT_BYTES) as usize];
+    device.write_at(0, &begin)?;
+    Ok(device.flush()?)
+}
+
 /// The measured unit, or a smaller one of which a small device has enough.
 fn fitting(measured: u64, device_bytes: u64) -> u64 {
     let mut unit = measured;
@@ -284,6 +308,20 @@ fn random() -> Result<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_going_to_be_lost_is_not_taken_for_whole() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("device");
+        let mut bytes = vec![0; 2 << 20];
+        bytes[0x438..0x43A].copy_from_slice(b"\x53\xef");
+        bytes[(64 << 10)..][..8].copy_from_slice(b"AZKSTORE");
+        std::fs::write(&path, bytes).expect("a file");
+        let device = FileDevice::open(&path, DeviceOptions::default()).expect("a device");
+        assert_ne!(Contents::of(&device).expect("read"), Contents::Nothing);
+        wipe(&device).expect("written");
+        assert_eq!(Contents::of(&device).expect("read"), Contents::Nothing);
+    }
 
     #[test]
     fn a_small_device_has_enough_units() {

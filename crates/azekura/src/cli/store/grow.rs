@@ -6,7 +6,7 @@ use crate::errors::{Code, Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 use ::store::device::{BLOCK_BYTES, FileDevice, OpenError};
-use ::store::{Core, Layout};
+use ::store::{Core, Layout, StoreError};
 use base::{BlockDevice, ByteSize, Extent};
 
 /// Take in what a store's device has become longer by
@@ -40,7 +40,7 @@ impl Grow {
         drop(core);
         let len_bytes = self.len_bytes(&device)?;
         let after = before.grown_to(len_bytes);
-        let after = after.map_err(|error| on(path, error.into()))?;
+        let after = after.map_err(|error| self.too_much(error))?;
         if self.dry_run {
             if !device.is_block_device() {
                 device.ensure_room(len_bytes)?;
@@ -61,6 +61,18 @@ impl Grow {
             .and_then(|mut core| core.grow().map(|_| core));
         let core = grown.map_err(|error| on(path, error.into()))?;
         Description::of(&device, &core)?.print(self.json)
+    }
+
+    /// Why there is no store of that length. The one that is there stays.
+    fn too_much(&self, error: StoreError) -> Failure {
+        let path = shown(&self.path.path);
+        match error {
+            StoreError::Sizes(why) => {
+                Failure::new(Code::StoreSizes, format!("{path} cannot grow: {why}"))
+                    .hint("the store stays as it is; use the rest for another one")
+            }
+            other => on(&self.path.path, other.into()),
+        }
     }
 
     /// How long the device is going to be.
