@@ -56,7 +56,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Sizes that suit a device of `device_bytes`: a log of 1/64 of it, at most 192 MiB (a third is
+    /// Sizes that suit a device of `device_bytes`: a log of 1/32 of it, at most 192 MiB (a third is
     /// replayed in well below a second); 1/800 for records, an eighth of a percent, which is more
     /// than appended data needs (`docs/performance.md`). Where there are more records, as of many
     /// small objects, they take allocation units.
@@ -65,7 +65,7 @@ impl Sizes {
         let pages = |bytes: u64| bytes / PAGE_BYTES * PAGE_BYTES;
         Self {
             au_bytes,
-            log_bytes: pages((device_bytes / 64).clamp(LOG_BYTES_MIN, 192 << 20)),
+            log_bytes: pages((device_bytes / 32).clamp(LOG_BYTES_MIN, 192 << 20)),
             record_bytes: pages((device_bytes / 800).max(RECORD_BYTES_MIN)),
         }
     }
