@@ -243,8 +243,9 @@ impl Config {
             kept.display()
         );
         Err(Failure::new(Code::NoCredential, message).hint(format!(
-            "ask an administrator for a join string (azekura join create {server}), then: azekura \
-             login {server} -"
+            "azekura doctor {server} says whether there is a server at all; then ask an \
+             administrator for a join string (azekura join create {server}), then: azekura login \
+             {server} -"
         )))
     }
 

@@ -25,6 +25,9 @@ const DISK_TYPE: &[u8] = b"fuse.azekura-disk";
 const STATUS_BYTES_MAX: usize = 64 << 10;
 /// Symbolic links followed on the way of one path: as many as the kernel follows.
 const LINKS_MAX: u32 = 40;
+/// Where something else was named than a directory.
+const WANTED: &str = "name a directory of this machine that is mounted, or one below it; a server \
+                      is HOST:PORT, and azekura status HOST:PORT shows it";
 /// The kernel gives attributes of this class without looking at the inode's mode, which it may have
 /// to ask the server for: so the answer comes while the server is silent, too.
 const STATUS: &str = "system.azekura.status";
@@ -69,7 +72,10 @@ impl Mounted {
     /// # Errors
     /// [`Code::NotMounted`].
     pub(crate) fn containing(path: &Path) -> Result<Self> {
-        let real = real_path(path)?;
+        let real = real_path(path).map_err(|failure| match failure.hint_text().is_empty() {
+            true => failure.hint(WANTED),
+            false => failure,
+        })?;
         let mut mounts = list()?;
         mounts.retain(|mount| real.starts_with(&mount.path));
         mounts.sort_by_key(|mount| mount.path.components().count());

@@ -9,7 +9,7 @@ use crate::tree::{self, Parallel, Tree};
 use crate::volume::{Volume, summary};
 use base::limits::{
     ADMIN_TEXT_BYTES_MAX, CREDENTIALS_PER_REPLY_MAX, JOIN_SECONDS_MAX, LAYOUT_COLUMNS_MAX,
-    SUMMARY_TEXT_BYTES_MAX,
+    SESSION_IDLE_TIME_MAX, SUMMARY_TEXT_BYTES_MAX,
 };
 use base::{SessionId, StoreId, VolumeId};
 use std::collections::HashSet;
@@ -341,7 +341,11 @@ fn check_unused(core: &Core, volume: VolumeId) -> Result<(), (AdminError, String
     let message = match is_there {
         true => {
             let use_it = if count == 1 { "uses" } else { "use" };
-            format!("{count} session{plural} {use_it} it; unmount it there first")
+            format!(
+                "{count} session{plural} {use_it} it; unmount it there first (a machine that is \
+                 gone counts for {} s more)",
+                SESSION_IDLE_TIME_MAX.as_secs()
+            )
         }
         false => format!(
             "{count} session{plural} used it before the server was started and may still come \

@@ -40,13 +40,10 @@ pub(crate) async fn run(core: Arc<Core>) {
             give_up_hanging(&core, now);
             end_long_waits(&core, now);
             task.add(ended);
-            let (sessions, ending) = core.sessions.counts();
-            let plural = if sessions == 1 { "" } else { "s" };
-            let besides = match ending {
-                0 => String::new(),
-                ending => format!(", {ending} ending"),
-            };
-            task.set_state(format!("{sessions} session{plural}{besides}"));
+            task.set_state(match core.sessions.counts().1 {
+                0 => "none is ending".to_owned(),
+                ending => format!("{ending} ending"),
+            });
             core.caching.sweep();
             note_locks(&core, now, &mut locks_held);
         }

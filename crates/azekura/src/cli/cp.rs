@@ -215,7 +215,7 @@ impl Volumes<'_> {
     }
 
     async fn source(&mut self, location: &Location, recursive: bool) -> Result<Source> {
-        let missing = || Failure::new(Code::FileNotFound, format!("there is no {location}"));
+        let missing = || Failure::new(Code::FileNotFound, format!("there is no file {location}"));
         let (tree, parent, name, target_name) = match location {
             Location::Local(path) => {
                 let (directory, name, target_name) = split_local(path, recursive)?;

@@ -72,7 +72,7 @@ async fn read(volume: &Volume, address: &FileAddress) -> Result<Vec<Line>> {
     let mut name = None;
     for part in &address.path {
         let found = volume.lookup(&who, at.node, part).await?;
-        let missing = || Failure::new(Code::FileNotFound, format!("there is no {address}"));
+        let missing = || Failure::new(Code::FileNotFound, format!("there is no file {address}"));
         at = found.ok_or_else(missing)?;
         name = Some(part.clone());
     }

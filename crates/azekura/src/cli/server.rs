@@ -296,6 +296,7 @@ impl Server {
                 .map_err(|error| crate::errors::listen_failure(listen, &error))?,
         );
         let there = Service::has_cluster(data)?;
+        let mut store_bytes = 0;
         if !there && !self.init {
             return Err(ServerError::from(DataError::NotInitialised(data.to_owned())).into());
         }
@@ -304,7 +305,7 @@ impl Server {
             check_privileges()?;
             match self.meta {
                 Some(_) => self.refuse_stores()?,
-                None => self.check_store(data).map(drop)?,
+                None => store_bytes = self.check_store(data)?,
             }
         }
         for path in &self.store {
@@ -312,8 +313,12 @@ impl Server {
             Service::try_store(data, &path)?;
         }
         let would = if there { "serve" } else { "make a cluster in" };
+        let store = match store_bytes {
+            0 => String::new(),
+            bytes => format!(", with a store of {}", output::size(bytes)),
+        };
         output::line(format_args!(
-            "would {would} {} and listen on {listen}",
+            "would {would} {}{store}, and listen on {listen}",
             data.display()
         ))
     }

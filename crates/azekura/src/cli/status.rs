@@ -265,7 +265,7 @@ fn page(
     }
     if !status.sessions.is_empty() {
         let head = [
-            "CLIENT", "ADDRESS", "KIND", "OPEN", "LEASES", "SENT", "RECEIVED", "IDLE",
+            "CLIENT", "ADDRESS", "KIND", "OPEN", "LEASES", "READ", "WRITTEN", "IDLE",
         ];
         let rows: Vec<[String; 8]> = status.sessions.iter().map(session_row).collect();
         page += "\n";

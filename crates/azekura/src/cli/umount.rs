@@ -74,11 +74,7 @@ impl Umount {
         }
         let status = mounted.status(time_max);
         if self.dry_run {
-            let unwritten = output::size(unwritten_bytes(&status?));
-            let directory = self.directory.display();
-            return output::line(format_args!(
-                "would write back {unwritten} and unmount {directory}"
-            ));
+            return self.tell(&status?);
         }
         let process = match &status {
             Ok(status) => process_of(status),
@@ -107,6 +103,22 @@ impl Umount {
             wait_for_end(process);
         }
         Ok(())
+    }
+
+    /// What would be done.
+    fn tell(&self, status: &Value) -> Result<()> {
+        let bytes = unwritten_bytes(status);
+        let (unwritten, directory) = (output::size(bytes), self.directory.display());
+        let is_connected = status.get("connected").and_then(Value::as_bool);
+        let unless = match is_connected {
+            Some(false) if bytes > 0 => {
+                "; the server is not connected now, and until it is that cannot be done"
+            }
+            _ => "",
+        };
+        output::line(format_args!(
+            "would write back {unwritten} and unmount {directory}{unless}"
+        ))
     }
 
     fn force(&self, mounted: &Mounted, time_max: Duration) -> Result<()> {

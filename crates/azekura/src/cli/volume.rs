@@ -94,7 +94,9 @@ impl Create {
             server,
         )?;
         if self.json {
-            return output::json(&volume_json(&created));
+            let mut shown = volume_json(&created);
+            shown["dry_run"] = self.dry_run.into();
+            return output::json(&shown);
         }
         let what = match &created.kind {
             VolumeKind::Export { path, .. } => format!("export of {}", output::plain(path)),

@@ -35,6 +35,8 @@ fn volumes_are_made_listed_and_deleted() {
     let create = ["volume", "create", &more, "--export", "more", "--read-only"];
     let dry: Vec<&str> = create.iter().copied().chain(["--dry-run"]).collect();
     scene.azekura(&dry).ok();
+    let tried = json(scene.azekura(&[&dry[..], &["--json"]].concat()));
+    assert_eq!(tried["dry_run"], true, "{tried}");
     let names = || {
         let list = json(scene.azekura(&["volume", "list", scene.address(), "--json"]));
         let names = list["volumes"].as_array().unwrap().iter();
@@ -314,6 +316,15 @@ fn who_may_not_see_the_data_directory_is_not_told_to_make_a_cluster() {
         let cause = "srv: permission denied";
         assert!(denied.stderr.contains(cause), "{more:?}: {denied:?}");
         assert!(!denied.stderr.contains("--init"), "{denied:?}");
+    }
+    // It says what else would be made.
+    let data = scene.path("dry");
+    let tried = ["server", "--data", text(&data), "--listen", "127.0.0.1:0"];
+    for (more, store) in [("1GiB", true), ("0", false)] {
+        let more = ["--init", "--dry-run", "--store-size", more];
+        let said = scene.azekura(&[&tried[..], &more].concat()).ok();
+        assert_eq!(said.contains("with a store of 1.0 GiB"), store, "{said}");
+        assert!(!data.exists());
     }
     // Nor does a dry run promise what the rights do not give.
     let denied = as_another(&scene.path("new"), &["--init", "--dry-run"]);

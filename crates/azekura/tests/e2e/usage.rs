@@ -186,6 +186,12 @@ fn the_doctor_finds_and_advises() {
         assert_eq!(value["ok"], true);
         assert!(value["checks"].as_array().unwrap().len() >= 10);
     }
+    // A port that was forgotten.
+    let told = run(&mut azekura(config.path(), &["doctor", "localhost"]));
+    let advice = "-> name a directory of this machine that is mounted";
+    assert!(told.stdout.contains(advice), "{told:?}");
+    let top = run(&mut azekura(config.path(), &["top", "127.0.0.1:1"]));
+    assert!(top.stderr.contains("azekura status HOST:PORT"), "{top:?}");
     let far = run(&mut azekura(config.path(), &["doctor", "127.0.0.1:1"]));
     assert_eq!(far.status.code(), Some(1));
     assert!(far.stdout.contains("connection refused"), "{}", far.stdout);

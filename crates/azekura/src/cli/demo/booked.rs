@@ -357,10 +357,17 @@ impl Booked {
         )
     }
 
-    /// Why a reservation was not kept, where it shows: it is of the device, and where the
-    /// processors have no time for the stream, server and writers, nothing is said of it.
+    /// Why there is nothing to see, or why a reservation was not kept, where it shows: it is of the
+    /// device, and where the processors have no time for the stream, server and writers, nothing is
+    /// said of it.
     fn remark(&self) -> String {
-        let is_kept = self.summary(&self.with).whole >= KEPT_PERCENT;
+        let is_kept = |seconds: &[Second]| self.summary(seconds).whole >= KEPT_PERCENT;
+        if is_kept(&self.without) && is_kept(&self.with) {
+            return "remark     this device had enough for all also without a reservation, so there \
+                    was nothing to keep\n"
+                .to_owned();
+        }
+        let is_kept = is_kept(&self.with);
         match self.idle_percent.filter(|idle| *idle < IDLE_PERCENT) {
             Some(idle) if !is_kept => format!(
                 "remark     the processors ({idle} % idle) were the limit and not the device: no \
@@ -384,26 +391,35 @@ pub(super) fn store_size(path: &Path) -> Option<ByteSize> {
 mod tests {
     use super::*;
 
-    fn booked(stream: u64, idle_percent: Option<u64>) -> Booked {
-        let second = Second { stream, others: 1 };
+    fn booked(without: u64, with: u64, idle_percent: Option<u64>) -> Booked {
+        let second = |stream| Second { stream, others: 1 };
         Booked {
             rate: 100,
-            without: vec![second],
-            with: vec![second; 2],
+            without: vec![second(without)],
+            with: vec![second(with); 2],
             idle_percent,
         }
     }
 
     #[test]
     fn a_promise_that_the_processors_broke_is_no_measure() {
-        let page = booked(80, Some(3)).page();
+        let page = booked(70, 80, Some(3)).page();
         assert!(
             page.contains("remark     the processors (3 % idle)"),
             "{page}"
         );
         for (stream, idle) in [(80, Some(40)), (80, None), (100, Some(3)), (90, Some(0))] {
-            let page = booked(stream, idle).page();
+            let page = booked(70, stream, idle).page();
             assert!(!page.contains("remark"), "{page}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_has_enough_for_all_shows_nothing() {
+        for (without, with, is_said) in [(90, 100, true), (89, 100, false), (100, 89, false)] {
+            let page = booked(without, with, Some(50)).page();
+            let remark = "remark     this device had enough for all";
+            assert_eq!(page.contains(remark), is_said, "{page}");
         }
     }
 
