@@ -27,9 +27,12 @@ pub(crate) fn measure(cli: &Cli, report: &mut Report) -> Result<()> {
     let place = Place::new(&cli.directory, 4 << 30, cli.unit)?;
     let goal = Some((0.95, "at least 95 % of fio"));
     let (mut ours, mut theirs) = (Pair::default(), Pair::default());
-    for turn in 0..cli.repeat {
-        theirs.add(beside(&place, cli.unit, TURN_BYTES)?);
-        ours.add(objects(&place, cli.unit, TURN_BYTES, turn as u64)?);
+    // Who comes first has what a device allows in a burst after a pause: each comes first as often.
+    for turn in 0..cli.repeat as u64 {
+        let first = beside(&place, cli.unit, TURN_BYTES)?;
+        let run = |half| objects(&place, cli.unit, TURN_BYTES, 2 * turn + half);
+        ours.add(middle(run(0)?, run(1)?));
+        theirs.add(middle(first, beside(&place, cli.unit, TURN_BYTES)?));
     }
     let unit = format!("{} KiB", cli.unit >> 10);
     let fio = "fio, O_DIRECT, io_uring, QD4";
@@ -59,6 +62,12 @@ impl Pair {
         self.write.push(write);
         self.read.push(read);
     }
+}
+
+/// Of two runs that take the same bytes: the rate of both together.
+fn middle(one: (f64, f64), other: (f64, f64)) -> (f64, f64) {
+    let both = |one: f64, other: f64| 2.0 / (1.0 / one + 1.0 / other);
+    (both(one.0, other.0), both(one.1, other.1))
 }
 
 fn beside(place: &Place, block: u64, bytes: u64) -> Result<(f64, f64)> {
