@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! main -> stream     objects of the allocation unit's size, and of others (Figure 6)
+//!      -> loop       the former on a loop device of the file
 //!      -> append     one object or many, written and read in sequence (Figures 7 and 8), and a
 //!                    naive record of an object beside them
 //!      -> overwrite  4 KiB at random places, with group commit
@@ -36,7 +37,7 @@ struct Cli {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "stream,append,overwrite,creates,opening"
+        default_value = "stream,loop,append,overwrite,creates,opening"
     )]
     parts: Vec<String>,
     /// How often each pair is measured.
@@ -74,6 +75,7 @@ fn main() -> anyhow::Result<()> {
     for part in &cli.parts {
         match part.as_str() {
             "stream" => stream::measure(&cli, &mut report)?,
+            "loop" => stream::measure_loop(&cli, &mut report)?,
             "append" => append::measure(&cli, &mut report)?,
             "overwrite" => overwrite::measure(&cli, &mut report)?,
             "creates" => creates::measure(&cli, &mut report)?,

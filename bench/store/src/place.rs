@@ -1,11 +1,12 @@
 //! The file that is measured on, and stores in it.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use base::{ObjectId, StoreId, Time};
 use figures::spread;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::device::{AlignedBuffer, DeviceOptions, FileDevice, OpenError};
@@ -13,9 +14,11 @@ use store::{Clock, Core, Format, Layout, Lifetimes, Options, Sizes, Store};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A file that was written from end to end. Removed when dropped.
+/// A file that was written from end to end, or a loop device of it. Removed when dropped.
 pub(crate) struct Place {
+    /// What is measured on.
     pub(crate) path: PathBuf,
+    file: PathBuf,
     pub(crate) len_bytes: u64,
     unit: u64,
 }
@@ -27,10 +30,24 @@ impl Place {
         FileDevice::create(&path, len_bytes, DeviceOptions::default(), go_on)
             .with_context(|| format!("making a file of {} MiB", len_bytes / MIB))?;
         Ok(Self {
+            file: path.clone(),
             path,
             len_bytes,
             unit,
         })
+    }
+
+    /// The same, on a loop device that passes direct I/O on.
+    pub(crate) fn new_loop(directory: &Path, len_bytes: u64, unit: u64) -> Result<Self> {
+        let mut place = Self::new(directory, len_bytes, unit)?;
+        let mut attach = Command::new("losetup");
+        attach.args(["--direct-io=on", "--find", "--show"]);
+        let output = attach.arg(&place.file).output().context("losetup")?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "losetup failed: {text}");
+        let name = String::from_utf8(output.stdout).context("losetup's answer")?;
+        place.path = name.trim().into();
+        Ok(place)
     }
 
     fn sizes(&self) -> Sizes {
@@ -57,8 +74,11 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if self.path != self.file {
+            let _ = Command::new("losetup").arg("-d").arg(&self.path).status();
+        }
         // What stays in the way is in a directory for such files.
-        let _ = fs::remove_file(&self.path);
+        let _ = fs::remove_file(&self.file);
     }
 }
 

@@ -12,6 +12,8 @@ use std::time::Instant;
 use store::device::AlignedBuffer;
 use store::{Store, Terms};
 
+/// Length of the file.
+const LEN_BYTES: u64 = 4 << 30;
 /// Bytes of one turn.
 const TURN_BYTES: u64 = 1 << 30;
 /// Bytes of one turn of Figure 6.
@@ -24,31 +26,42 @@ const DEPTH: usize = 4;
 const REQUEST: u64 = MIB;
 
 pub(crate) fn measure(cli: &Cli, report: &mut Report) -> Result<()> {
-    let place = Place::new(&cli.directory, 4 << 30, cli.unit)?;
+    let place = Place::new(&cli.directory, LEN_BYTES, cli.unit)?;
+    pairs(cli, &place, "", report)?;
+    figure6(cli, &place, report)
+}
+
+/// The same at the allocation unit, on a loop device.
+pub(crate) fn measure_loop(cli: &Cli, report: &mut Report) -> Result<()> {
+    let place = Place::new_loop(&cli.directory, LEN_BYTES, cli.unit)?;
+    pairs(cli, &place, ", loop device", report)
+}
+
+fn pairs(cli: &Cli, place: &Place, whereon: &str, report: &mut Report) -> Result<()> {
     let goal = Some((0.95, "at least 95 % of fio"));
     let (mut ours, mut theirs) = (Pair::default(), Pair::default());
     // Who comes first has what a device allows in a burst after a pause: each comes first as often.
     for turn in 0..cli.repeat as u64 {
-        let first = beside(&place, cli.unit, TURN_BYTES)?;
-        let run = |half| objects(&place, cli.unit, TURN_BYTES, 2 * turn + half);
+        let first = beside(place, cli.unit, TURN_BYTES)?;
+        let run = |half| objects(place, cli.unit, TURN_BYTES, 2 * turn + half);
         ours.add(middle(run(0)?, run(1)?));
-        theirs.add(middle(first, beside(&place, cli.unit, TURN_BYTES)?));
+        theirs.add(middle(first, beside(place, cli.unit, TURN_BYTES)?));
     }
     let unit = format!("{} KiB", cli.unit >> 10);
     let fio = "fio, O_DIRECT, io_uring, QD4";
     report.ratio(
-        &format!("objects of {unit} written"),
+        &format!("objects of {unit} written{whereon}"),
         ("MB/s", &ours.write),
         (fio, &theirs.write),
         goal,
     );
     report.ratio(
-        &format!("objects of {unit} read"),
+        &format!("objects of {unit} read{whereon}"),
         ("MB/s", &ours.read),
         (fio, &theirs.read),
         goal,
     );
-    figure6(cli, &place, report)
+    Ok(())
 }
 
 #[derive(Default)]
