@@ -23,6 +23,17 @@ pub(super) struct History {
     mistakes: u64,
 }
 
+impl History {
+    /// The disk's position when this step had returned.
+    pub(super) fn end_of(&self, step: usize) -> u64 {
+        self.ends[step]
+    }
+
+    pub(super) fn states(&self, policy: &Policy) -> impl Iterator<Item = CrashState> {
+        self.disk.crash_states(policy)
+    }
+}
+
 /// Runs the steps on a fresh store, with a mistake between it and the disk if there is one.
 fn run(seed: u64, steps: &[Step], plant: Option<Plant>) -> History {
     run_on(&world::formatted_for(seed), steps, plant)
@@ -59,7 +70,7 @@ pub(super) fn run_on(disk: &CrashDisk, steps: &[Step], plant: Option<Plant>) -> 
         history.ends.push(history.disk.position());
         if !matches!(
             step,
-            Step::Commit | Step::Checkpoint | Step::Reopen | Step::FlushFails(_)
+            Step::Commit | Step::Checkpoint | Step::Reopen | Step::Grow | Step::FlushFails(_)
         ) {
             continue;
         }

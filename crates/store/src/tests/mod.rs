@@ -7,6 +7,7 @@ mod doubt;
 mod faults;
 mod found;
 mod full;
+mod growing;
 mod holes;
 mod hostile;
 mod lifetimes;

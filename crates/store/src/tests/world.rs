@@ -91,6 +91,8 @@ pub(crate) enum Step {
     Checkpoint,
     Reclaim,
     Reopen,
+    /// Takes in what the device is longer than the store.
+    Grow,
     /// A checkpoint and an opening, of whose flushes that one fails ([`super::doubt`]).
     FlushFails(u8),
 }
@@ -217,6 +219,7 @@ pub(crate) fn apply(store: &mut Core, model: &mut Model, step: &Step) -> Result<
         Step::Commit | Step::Reopen => store.commit()?,
         Step::Checkpoint | Step::FlushFails(_) => store.checkpoint()?,
         Step::Reclaim => store.reclaim(now)?,
+        Step::Grow => drop(store.grow()?),
     }
     Ok(())
 }
