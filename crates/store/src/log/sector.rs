@@ -78,7 +78,8 @@ pub(crate) fn blank(sector: &mut [u8]) {
     encode(none, &[], sector);
 }
 
-fn is_intact(sector: &[u8]) -> bool {
+/// Whether it is as it was written.
+pub(crate) fn is_intact(sector: &[u8]) -> bool {
     sector[..4] == crc32c::crc32c(&sector[4..]).to_le_bytes()
 }
 

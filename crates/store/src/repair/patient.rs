@@ -35,6 +35,8 @@ pub(super) struct Patient {
     settled: BTreeSet<PieceAt>,
     /// Damaged sectors of the log, none of which is needed.
     bad_sectors: Vec<u64>,
+    /// Sectors of the log in which one bit has flipped.
+    flipped_sectors: Vec<u64>,
     /// The damage in the log from which on nothing is replayed.
     given_up_at: Option<u64>,
 }
@@ -132,6 +134,7 @@ impl Patient {
             gone: Vec::new(),
             settled: BTreeSet::new(),
             bad_sectors: Vec::new(),
+            flipped_sectors: Vec::new(),
             given_up_at: None,
         };
         patient.fill(*other)?;
@@ -279,8 +282,12 @@ impl Patient {
                 .step_by(SECTOR_BYTES)
                 .zip(bytes.chunks_mut(SECTOR_BYTES))
             {
+                let is_intact = sector::is_intact(sector);
                 match sector::decode(sector, offset) {
-                    Ok(stamp) => last = last.max(stamp.map_or(0, |stamp| stamp.sequence)),
+                    Ok(stamp) => {
+                        last = last.max(stamp.map_or(0, |stamp| stamp.sequence));
+                        self.flipped_sectors.extend((!is_intact).then_some(offset));
+                    }
                     Err(_) => self.bad_sectors.push(offset),
                 }
             }
@@ -297,6 +304,12 @@ impl Patient {
             let next = LogHead { sequence, ..next };
             let opening = self.core.superblock().opening;
             self.core.resume_log(Log::new(&layout, opening, next, next));
+        }
+        if let Some(first) = self.flipped_sectors.first() {
+            let count = self.flipped_sectors.len();
+            let sectors = if count == 1 { "sector" } else { "sectors" };
+            let what = format!("one bit has flipped in {count} {sectors} of the log: at {first}");
+            findings.push(Finding::new(Kind::Log, Mend::Possible, what));
         }
         // What was told of already.
         let others = self.bad_sectors.iter();
@@ -394,6 +407,12 @@ impl Patient {
         sector::blank(&mut blank);
         for offset in &self.bad_sectors {
             device.write_at(*offset, &blank)?;
+        }
+        for offset in &self.flipped_sectors {
+            let mut sector = [0; SECTOR_BYTES];
+            device.read_at(*offset, &mut sector)?;
+            sector::decode(&mut sector, *offset)?;
+            device.write_at(*offset, &sector)?;
         }
         let newest = &views.newest.superblock;
         match self.core.superblock().epoch == newest.epoch && !views.is_single {

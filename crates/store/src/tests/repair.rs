@@ -440,6 +440,35 @@ fn log_findings(disk: &Arc<CrashDisk>) -> Vec<(Kind, Mend)> {
 }
 
 #[test]
+fn a_flipped_bit_of_the_log_is_put_right_before_there_is_a_second_one() {
+    let (disk, mut store, mut model) = store_of_all_kinds();
+    let (object, next) = (world::id(1), store.durable_log().1.position);
+    store.write(NOW, object, 0, b"acknowledged").unwrap();
+    store.commit().unwrap();
+    model.get_mut(&object).unwrap()[..12].copy_from_slice(b"acknowledged");
+    let at = crate::layout::LOG_OFFSET + next % store.layout().log_bytes;
+    drop(store);
+    let mut sector = [0; 512];
+    disk.read_at(at, &mut sector).unwrap();
+    for bit in [100, 3000] {
+        let mut flipped = sector;
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        disk.write_at(at, &flipped).unwrap();
+        disk.restart_log();
+        for (is_repaired, mend) in [(false, Mend::Possible), (true, Mend::Done)] {
+            let report = examine(&disk, is_repaired).unwrap();
+            let found: Vec<_> = report.findings.iter().map(|f| (f.kind, f.mend)).collect();
+            assert_eq!(found, [(Kind::Log, mend)], "{report:?}");
+        }
+        assert_eq!(examine(&disk, false).unwrap().findings, []);
+        let mut found = [0; 512];
+        disk.read_at(at, &mut found).unwrap();
+        assert_eq!(found, sector);
+    }
+    assert_eq!(whole(&disk, &model).len(), model.len());
+}
+
+#[test]
 fn a_damaged_log_is_given_up_only_if_that_is_said() {
     let (disk, mut store, model) = store_of_all_kinds();
     let object = world::id(1);
