@@ -7,18 +7,30 @@
 //! * of what `fsync` returned for, and of names that were made, renamed or removed and their
 //!   directory synced: at the server itself;
 //! * of what `close` returned for, likewise on an export, whose server's kernel has it; of small
-//!   files, which are created ahead, by another machine when there is a server again.
+//!   files, which are created ahead, and of a parallel volume by another machine when there is a
+//!   server again.
 //!
-//! An export is looked at while no server runs; the contents of a parallel volume are in a store,
-//! so it is looked at through a new mount as soon as there is a server again, and what was only
-//! closed when all is written.
+//! An export is looked at while no server runs; the contents of a parallel volume are in stores,
+//! which lose what nobody has flushed, so it is looked at through a new mount as soon as there is a
+//! server again: it waits until the mount of the writers has brought that again. The stores are
+//! those of the manager, which is killed with them, or of servers beside it, of which one is killed
+//! in each round. Where closing is what it is about, nobody asks for a flush: one makes everything
+//! durable that a store has.
 //!
 //! `AZEKURA_KILL_ROUNDS` says how many rounds, `AZEKURA_KILL_SEED` from which seed; both are
 //! printed.
 
 #[cfg(test)]
+#[expect(dead_code, reason = "some of it is for other tests")]
+#[path = "e2e/checks.rs"]
+mod checks;
+#[cfg(test)]
 #[expect(dead_code, reason = "one kind of scene is for other tests")]
 mod common;
+#[cfg(test)]
+#[expect(dead_code, reason = "some of it is for other tests")]
+#[path = "e2e/launched.rs"]
+mod launched;
 #[cfg(test)]
 #[path = "common/random.rs"]
 mod random;
@@ -26,6 +38,7 @@ mod random;
 #[cfg(test)]
 mod rounds {
     use crate::common::{Scene, obstacle};
+    use crate::launched::Launched;
     use crate::random::{Random, seed, setting};
     use std::collections::BTreeMap;
     use std::fs::{self, File};
@@ -42,6 +55,11 @@ mod rounds {
     const PARALLEL_ROUNDS: usize = 5;
     /// Room for what 200 rounds write.
     const STORE_SIZE: &str = "1GiB";
+    /// The same of two servers, each with a store, whose allocation units are a stripe unit.
+    const SERVER_STORE_SIZE: &str = "256MiB";
+    const SERVER_STRIPE_UNIT: &str = "256KiB";
+    /// Files that a writer makes who only closes them; from then on it writes these anew.
+    const CLOSED_MAX: usize = 24;
     /// A server lives this long, at most.
     const LIFE_MILLIS_MAX: u64 = 400;
 
@@ -70,14 +88,27 @@ mod rounds {
         root: PathBuf,
         name: String,
         word: Arc<Word>,
+        /// Whether it has anything flushed.
+        syncs: bool,
         made: u64,
         /// Files that were made and synced, and not removed.
         synced: Vec<String>,
+        /// Files that were made and closed, of one that has nothing flushed; how long each is.
+        closed: Vec<(PathBuf, u64)>,
     }
 
     impl Writer {
-        /// Appends to a log with fsync, or makes a file whole and renames it into place.
+        /// Appends to a log with fsync, or makes a file whole and renames it into place; or only
+        /// closes files.
         fn work(&mut self) {
+            if !self.syncs {
+                let is_enough = self.closed.len() >= CLOSED_MAX;
+                let is_new = self.closed.is_empty() || self.random.below(2) == 0;
+                return match is_new && !is_enough {
+                    true => self.close_file(),
+                    false => self.close_again(),
+                };
+            }
             let log = Path::new(&self.name).join("log");
             let mut file = File::options()
                 .create(true)
@@ -135,18 +166,42 @@ mod rounds {
         /// Makes a file, and relies on its close.
         fn close_file(&mut self) {
             self.made += 1;
-            let len = [1 + self.random.below(3_000), 200_000][self.made as usize % 2];
+            let large = if self.syncs { 200_000 } else { 600_000 };
+            let len = [1 + self.random.below(3_000), large][self.made as usize % 2];
             let content = bytes(&mut self.random, len);
             let path = Path::new(&self.name).join(format!("closed-{}", self.made));
             let mut file = File::create(self.root.join(&path)).expect("the mount waits");
             file.write_all(&content).expect("the mount waits");
             nix::unistd::close(file).expect("the mount waits for its server");
-            let is_there = content.len() > AHEAD_BYTES_MAX;
+            if !self.syncs {
+                self.closed.push((path.clone(), len));
+            }
+            let is_there = content.len() > AHEAD_BYTES_MAX || !self.syncs;
             let mut closed = match is_there {
                 true => self.word.closed(),
                 false => self.word.closed_ahead(),
             };
             closed.insert(path, Wanted::Contents(content));
+        }
+
+        /// Writes a file of before anew where it is, and relies on its close.
+        fn close_again(&mut self) {
+            let index = self.random.below(self.closed.len() as u64) as usize;
+            let (path, len) = self.closed[index].clone();
+            {
+                let mut closed = self.word.closed();
+                // As in `remove_file`.
+                if self.word.pause.load(Ordering::Relaxed) {
+                    return;
+                }
+                closed.remove(&path);
+            }
+            let content = bytes(&mut self.random, len);
+            let opened = File::options().write(true).open(self.root.join(&path));
+            let mut file = opened.expect("the mount waits for its server");
+            file.write_all(&content).expect("the mount waits");
+            nix::unistd::close(file).expect("the mount waits for its server");
+            self.word.closed().insert(path, Wanted::Contents(content));
         }
 
         fn make_directory(&mut self) {
@@ -223,6 +278,8 @@ mod rounds {
         Export,
         /// A mount that has cached nothing, of the parallel volume, whose contents are in stores.
         Parallel,
+        /// The same. The stores are those of these servers, which are killed in turn.
+        Stores(Box<[Launched; 2]>),
     }
 
     impl Seen {
@@ -230,12 +287,21 @@ mod rounds {
             let options = ["--timeout", "120s"];
             match self {
                 Self::Export => scene.mount(name, &options),
-                Self::Parallel => scene.mount_volume(&scene.parallel(), name, &options),
+                Self::Parallel | Self::Stores(_) => {
+                    scene.mount_volume(&scene.parallel(), name, &options)
+                }
+            }
+        }
+
+        fn kill(&mut self, scene: &mut Scene, round: usize) {
+            match self {
+                Self::Export | Self::Parallel => scene.kill(),
+                Self::Stores(servers) => servers[round % 2].kill(),
             }
         }
 
         /// Checks, and leaves a server that was just killed started again.
-        fn check_and_start(&self, scene: &mut Scene, word: &Word) {
+        fn check_and_start(&mut self, scene: &mut Scene, word: &Word, round: usize) {
             let (synced, closed) = (word.synced().clone(), word.closed().clone());
             let ahead = word.closed_ahead().clone();
             match self {
@@ -247,8 +313,21 @@ mod rounds {
                 }
                 Self::Parallel => {
                     scene.start();
-                    self.check_elsewhere(scene, &[&synced]);
+                    self.check_elsewhere(scene, &[&synced, &closed, &ahead]);
                 }
+                Self::Stores(servers) => {
+                    let server = &mut servers[round % 2];
+                    server.start("");
+                    self.check_elsewhere(scene, &[&synced, &closed, &ahead]);
+                    self.until_known(scene);
+                }
+            }
+        }
+
+        /// Waits until new files are laid out over all stores again.
+        fn until_known(&self, scene: &Scene) {
+            if let Self::Stores(servers) = self {
+                servers.iter().for_each(|server| server.until_known(scene));
             }
         }
 
@@ -285,7 +364,12 @@ mod rounds {
         }
     }
 
-    fn start_writers(mount: &Path, seed: u64, word: &Arc<Word>) -> Vec<JoinHandle<()>> {
+    fn start_writers(
+        mount: &Path,
+        seed: u64,
+        syncs: bool,
+        word: &Arc<Word>,
+    ) -> Vec<JoinHandle<()>> {
         let start = |index: usize| {
             let name = format!("writer-{index}");
             fs::create_dir(mount.join(&name)).unwrap();
@@ -294,8 +378,10 @@ mod rounds {
                 root: mount.to_owned(),
                 name,
                 word: Arc::clone(word),
+                syncs,
                 made: 0,
                 synced: Vec::new(),
+                closed: Vec::new(),
             };
             std::thread::spawn(move || {
                 while !writer.word.stop.load(Ordering::Relaxed) {
@@ -309,7 +395,7 @@ mod rounds {
         (0..WRITERS).map(start).collect()
     }
 
-    fn kill_again_and_again(mut scene: Scene, seen: &Seen, rounds: usize) {
+    fn kill_again_and_again(mut scene: Scene, mut seen: Seen, syncs: bool, rounds: usize) {
         let rounds = setting("AZEKURA_KILL_ROUNDS").map_or(rounds, |rounds| rounds as usize);
         let seed = seed("AZEKURA_KILL_SEED");
         let mut random = Random(seed);
@@ -317,15 +403,15 @@ mod rounds {
         println!("kill9: {rounds} rounds at {address}; AZEKURA_KILL_SEED={seed} repeats them");
         let mount = seen.mount(&mut scene, "mnt");
         let word = Arc::new(Word::default());
-        let writers = start_writers(&mount, seed, &word);
+        let writers = start_writers(&mount, seed, syncs, &word);
         for round in 0..rounds {
             std::thread::sleep(Duration::from_millis(random.below(LIFE_MILLIS_MAX)));
             // A writer only ends early by a failure, which it has told.
             let failed = writers.iter().any(JoinHandle::is_finished);
             assert!(!failed, "a writer failed before round {round}");
-            scene.kill();
+            seen.kill(&mut scene, round);
             word.pause.store(true, Ordering::Relaxed);
-            seen.check_and_start(&mut scene, &word);
+            seen.check_and_start(&mut scene, &word, round);
             word.pause.store(false, Ordering::Relaxed);
         }
         word.stop.store(true, Ordering::Relaxed);
@@ -359,7 +445,7 @@ mod rounds {
     fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
         match obstacle() {
             Some(why) => println!("{why}"),
-            None => kill_again_and_again(Scene::new(), &Seen::Export, ROUNDS),
+            None => kill_again_and_again(Scene::new(), Seen::Export, true, ROUNDS),
         }
     }
 
@@ -369,8 +455,38 @@ mod rounds {
             Some(why) => println!("{why}"),
             None => {
                 let scene = Scene::with_two_stores(STORE_SIZE);
-                kill_again_and_again(scene, &Seen::Parallel, PARALLEL_ROUNDS);
+                kill_again_and_again(scene, Seen::Parallel, true, PARALLEL_ROUNDS);
             }
         }
+    }
+
+    #[test]
+    fn nothing_closed_on_a_parallel_volume_is_read_old_when_the_server_is_killed() {
+        match obstacle() {
+            Some(why) => println!("{why}"),
+            None => {
+                let scene = Scene::with_two_stores(STORE_SIZE);
+                kill_again_and_again(scene, Seen::Parallel, false, PARALLEL_ROUNDS);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_closed_on_a_parallel_volume_is_read_old_when_a_storage_server_is_killed() {
+        if let Some(why) = obstacle() {
+            println!("{why}");
+            return;
+        }
+        let scene = Scene::new();
+        let mut servers = ["one", "two"].map(|name| Launched::new(&scene, name));
+        for server in &mut servers {
+            server.join(&scene, SERVER_STORE_SIZE);
+        }
+        let volume = scene.parallel();
+        let create = ["volume", "create", &volume, "--parallel"];
+        let unit = ["--stripe-unit", SERVER_STRIPE_UNIT];
+        scene.azekura(&[&create[..], &unit[..]].concat()).ok();
+        let seen = Seen::Stores(Box::new(servers));
+        kill_again_and_again(scene, seen, false, PARALLEL_ROUNDS);
     }
 }

@@ -166,6 +166,10 @@ pub const RECALL_DISTRUSTED_TIME_MAX: Duration = Duration::from_secs(2);
 pub const DISTRUST_TIME: Duration = Duration::from_secs(300);
 /// How long a client lets others wait at most because it makes durable what it wrote before them.
 pub const RECALL_COMMIT_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a client that has been asked to write again what a server may have lost goes on without
+/// any of it arriving: then it lets others read. Shorter than a server waits for a client that does
+/// nothing, so that this one keeps its session.
+pub const WRITING_AGAIN_STILL_TIME_MAX: Duration = Duration::from_secs(15);
 /// Items of one recall. More make several.
 pub const RECALL_ITEMS_MAX: usize = 1024;
 /// Leases of one session; beyond, the server grants none and the client asks each time.
@@ -225,6 +229,10 @@ pub const LISTINGS_BYTES_MAX: u64 = 512 << 20;
 /// Files of which a server notes who has changed them, after its machine has lost what was not
 /// flushed. 262,144 take some 30 MB. Of further ones nothing is taken again.
 pub const CHANGED_FILES_MAX: usize = 1 << 18;
+/// Parts of parallel volumes' files of which a manager notes who has written them last; at least
+/// half of that at any time. 131,072 take some 45 MB, if each is of another file. Clients make
+/// durable within 5 s what they write. Of what is forgotten nothing is taken again.
+pub const CHANGED_PARTS_MAX: usize = 1 << 17;
 /// Recalls that a client obeys at once. Each waits for a round trip if files are open; 16,384 are a
 /// hundred thousand a second at 100 ms. A server that sends more than are obeyed is left.
 pub const RECALLS_UNDER_WAY_MAX: usize = 16384;
@@ -716,6 +724,7 @@ const _: () = assert!(DEVICE_TIME_MAX.as_secs() * 8 < STORE_WAIT_TIME_MAX.as_sec
 const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 2 < LEASE_TRUST_TIME.as_millis());
 const _: () = assert!(RECALL_COMMIT_TIME_MAX.as_millis() < RECALL_TIME_MAX.as_millis());
 const _: () = assert!(RECALL_TIME_MAX.as_millis() < REQUEST_TIME_DEFAULT.as_millis());
+const _: () = assert!(WRITING_AGAIN_STILL_TIME_MAX.as_millis() < RECALL_TIME_MAX.as_millis());
 const _: () = assert!(RECALL_TIME_MAX.as_millis() < RECALL_WRITING_TIME_MAX.as_millis());
 const _: () = assert!(CLIENT_UNWRITTEN_BYTES_MAX / 1_250_000 < RECALL_WRITING_TIME_MAX.as_secs());
 const _: () = assert!(2 * AFTER_TIME_MAX.as_millis() <= REQUEST_TIME_DEFAULT.as_millis());

@@ -6,10 +6,15 @@
 //! follows a loss, the server notes who changes which file: data is taken again as long as nobody
 //! else has.
 //!
-//! In a run that follows no loss nothing is sent again, and nothing is noted.
+//! In a run that follows no loss nothing is sent again, and nothing is noted. So it is with exports.
+//! Contents of parallel volumes are lost whenever one of the storage servers ends, while this one
+//! goes on: what is written there is always noted, by bytes ([`parts`]).
+
+mod parts;
 
 use base::limits::CHANGED_FILES_MAX;
-use base::{Handle, QuickMap, SessionId};
+use base::{Extent, Handle, QuickMap, SessionId};
+use parts::Written;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
@@ -21,13 +26,38 @@ struct Table {
     is_incomplete: bool,
 }
 
-/// Who has changed what since the loss.
-pub(crate) struct Again(Option<Mutex<Table>>);
+/// Who has changed what: of exports since the loss, of parallel volumes in this run.
+pub(crate) struct Again {
+    exports: Option<Mutex<Table>>,
+    parallel: Mutex<Written>,
+}
 
 impl Again {
-    /// For a run before which something may have been lost, or nothing.
+    /// For a run before which something of exports may have been lost, or nothing.
     pub(crate) fn new(lost: bool) -> Self {
-        Self(lost.then(Mutex::default))
+        Self {
+            exports: lost.then(Mutex::default),
+            parallel: Mutex::default(),
+        }
+    }
+
+    /// A session has changed these bytes of a file of a parallel volume, or is about to; maybe
+    /// earlier than now and than others, if it asks for that once more.
+    pub(crate) fn changes_part(&self, by: SessionId, file: &Handle, extent: Extent, resent: bool) {
+        let mut written = self.parallel();
+        let is_last = !resent || written.are_own(by, file, extent);
+        written.note(is_last.then_some(by), file, extent);
+    }
+
+    /// Whether a session may store these bytes of a file of a parallel volume again. If so, they
+    /// count as its own.
+    pub(crate) fn may_store_part(&self, by: SessionId, file: &Handle, extent: Extent) -> bool {
+        let mut written = self.parallel();
+        let is_own = written.are_own(by, file, extent);
+        if is_own {
+            written.note(Some(by), file, extent);
+        }
+        is_own
     }
 
     /// A session is about to change the contents of a file, or has just done so.
@@ -59,8 +89,12 @@ impl Again {
             .is_none_or(|mut table| table.may_store(by, file))
     }
 
+    fn parallel(&self) -> MutexGuard<'_, Written> {
+        self.parallel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> Option<MutexGuard<'_, Table>> {
-        let table = self.0.as_ref()?;
+        let table = self.exports.as_ref()?;
         Some(table.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -125,6 +159,33 @@ mod tests {
         assert!(!again.may_store(ONE, &file(CHANGED_FILES_MAX)));
         assert!(!again.may_store(ONE, &file(CHANGED_FILES_MAX + 1)));
         assert!(again.may_store(TWO, &file(0)), "that one is known");
+    }
+
+    #[test]
+    fn bytes_are_taken_again_from_whoever_had_them_last() {
+        let again = Again::new(false);
+        let [head, tail, all] = [(0, 10), (10, 10), (0, 20)].map(|(at, len)| Extent::new(at, len));
+        again.changes_part(ONE, &file(1), all, false);
+        again.changes_part(TWO, &file(1), head, false);
+        assert!(!again.may_store_part(ONE, &file(1), head));
+        assert!(!again.may_store_part(ONE, &file(1), all));
+        assert!(again.may_store_part(ONE, &file(1), tail));
+        assert!(again.may_store_part(TWO, &file(1), head));
+        again.changes_part(ONE, &file(1), head, false);
+        again.changes_part(ONE, &file(1), tail, true);
+        assert!(again.may_store_part(ONE, &file(1), all), "the last one");
+        // Who of them was the last is not known.
+        again.changes_part(TWO, &file(1), tail, true);
+        assert!(!again.may_store_part(ONE, &file(1), tail));
+        assert!(!again.may_store_part(TWO, &file(1), tail));
+        assert!(again.may_store_part(ONE, &file(1), head));
+        // What was written in an earlier run is the first one's who sends it.
+        assert!(again.may_store_part(TWO, &file(2), head));
+        assert!(again.may_store_part(ONE, &file(2), tail));
+        assert!(!again.may_store_part(ONE, &file(2), head));
+        // What programs of this machine change is another file.
+        again.changed_all();
+        assert!(again.may_store_part(ONE, &file(1), head));
     }
 
     #[test]

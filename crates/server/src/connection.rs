@@ -198,7 +198,7 @@ impl Handshake<'_> {
     fn features(&self) -> Features {
         match &self.core.lead {
             Some(_) => Features::OURS,
-            None => Features::AFTER,
+            None => Features::AFTER.with(Features::WRITE_AGAIN),
         }
     }
 
@@ -255,6 +255,7 @@ impl Handshake<'_> {
             Arc::downgrade(&core.pool),
         );
         session.join(&link)?;
+        session.set_features(welcome.features);
         // A credential revoked at this moment may not have seen this connection.
         if !self.is_valid(&peer) {
             core.end_session(&session, Ending::Broken(Farewell::Unauthenticated));
@@ -590,7 +591,8 @@ impl Receiver {
             let accepted = incoming.accept_elsewhere(&core.storage, *number, judged);
             return accepted.map_err(End::from);
         }
-        incoming.accept(&core.storage, request).map_err(End::from)
+        let accepted = incoming.accept(&core.storage, &core.caching, request);
+        accepted.map_err(End::from)
     }
 
     fn reply(&self, incoming: &Incoming, refusal: Refusal) -> Frame {

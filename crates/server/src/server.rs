@@ -15,7 +15,7 @@ use crate::error::ServerError;
 use crate::journal::Journal;
 use crate::judge::Judge;
 use crate::lead::{self, Lead, Waiting};
-use crate::lease::{Caching, Notes};
+use crate::lease::{Caching, Noted, Notes};
 use crate::locks::Locks;
 use crate::manager::Manager;
 use crate::pending::{Pending, PendingPlace};
@@ -40,7 +40,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use wire::identity::{ClientVerifier, Credential, Fingerprint, server_config};
 use wire::link::{Connection, LinkError};
-use wire::message::{Farewell, Lease, ServerStatus};
+use wire::message::{Farewell, ServerStatus};
 
 /// Connections of a server, the unauthenticated included.
 const CONNECTIONS_ALL_MAX: usize = SESSIONS_MAX * CONNECTIONS_MAX + CONNECTIONS_PENDING_MAX;
@@ -381,7 +381,6 @@ fn open(
     for record in registry.volumes() {
         serve_volume(&volumes, record, &ground);
     }
-    let has_parallel = volumes.has_parallel();
     let had_locks = had_locks(&data, lead.as_deref())?;
     let journal = Journal::open(data.path(), &volumes, data.lost_unflushed)?;
     data.begin_run()?;
@@ -396,10 +395,9 @@ fn open(
         credentials: registry.valid_credentials(),
         registry: Mutex::new(registry),
         creating: Mutex::new(()),
-        caching: Caching::new(sessions.clone(), leased(&data, lead.as_deref())?, clock),
+        caching: Caching::new(sessions.clone(), former(&data, lead.as_deref())?, clock),
         locks: Locks::new(had_locks, clock.now()),
-        // Stores lose with each run what was not committed.
-        again: Again::new(data.lost_unflushed || has_parallel),
+        again: Again::new(data.lost_unflushed),
         journal,
         judge: Judge::default(),
         buffers: Buffers::default(),
@@ -442,13 +440,13 @@ fn gather(
     Ok((registry, Some(members)))
 }
 
-/// Who may believe what the run before has leased.
-fn leased(
+/// Who may believe what the run before has leased, and who has written into its stores.
+fn former(
     data: &DataDirectory,
     lead: Option<&Lead>,
-) -> Result<(Notes, Vec<(SessionId, Lease)>), ServerError> {
+) -> Result<(Notes, Vec<(SessionId, Noted)>), ServerError> {
     match lead {
-        // Whoever takes over lets the time pass in which anything is believed.
+        // Whoever takes over lets the time pass in which anything is believed, and has no stores.
         Some(_) => Ok((Notes::none(), Vec::new())),
         None => Ok(Notes::open(data.path())?),
     }
@@ -689,7 +687,9 @@ impl RunningServer {
                     parallel.close();
                 }
             }
-            core.storage.stop();
+            if core.storage.stop() {
+                core.caching.all_is_durable();
+            }
             // What nobody holds when the server stops in order, nobody can want back.
             if core.locks.is_empty() {
                 core.mark_locks(false);

@@ -10,7 +10,7 @@
 //! of them than threads that work for them.
 
 use crate::clock::Clock;
-use crate::lease::RecallOutbox;
+use crate::lease::{Noted, RecallOutbox};
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::opens::{self, Opens, Room};
@@ -25,7 +25,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use wire::identity::Peer;
-use wire::message::{ConnectionRole, Farewell, Lease};
+use wire::message::{ConnectionRole, Farewell, Features, Lease};
 
 /// A session's number within this run: what tables are keyed by. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,8 +59,10 @@ pub(crate) struct Session {
     /// Whether the client has heard that this is another session than it had: it has sent something
     /// on a main connection, after its greeting.
     is_begun: AtomicBool,
-    /// The best lease that it was ever given, as noted on disk.
+    /// What is noted of it on disk, see [`byte_of`].
     noted: AtomicU8,
+    /// Abilities of client and server, as its last connection has said.
+    features: AtomicU64,
     /// Volumes that it has entered.
     volumes: Mutex<HashSet<VolumeId>>,
     /// Requests being worked on.
@@ -108,18 +110,31 @@ impl Session {
         self.changed.fetch_max(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// The best lease that it was ever given, as far as that is noted on disk.
-    pub(crate) fn noted(&self) -> Lease {
-        match self.noted.load(Ordering::Acquire) {
+    /// What is noted of it on disk.
+    pub(crate) fn noted(&self) -> Noted {
+        let byte = self.noted.load(Ordering::Acquire);
+        let lease = match byte & !WRITES {
             0 => Lease::None,
             1 => Lease::Read,
             _ => Lease::Exclusive,
-        }
+        };
+        let writes = byte & WRITES != 0;
+        Noted { lease, writes }
     }
 
-    /// Such a lease is noted on disk.
-    pub(crate) fn set_noted(&self, lease: Lease) {
-        self.noted.fetch_max(lease as u8, Ordering::AcqRel);
+    /// This is noted of it on disk. By one thread at a time.
+    pub(crate) fn set_noted(&self, noted: Noted) {
+        self.noted.store(byte_of(noted), Ordering::Release);
+    }
+
+    /// Abilities of client and server.
+    pub(crate) fn features(&self) -> Features {
+        Features(self.features.load(Ordering::Acquire))
+    }
+
+    /// A connection of the session has these.
+    pub(crate) fn set_features(&self, features: Features) {
+        self.features.store(features.0, Ordering::Release);
     }
 
     /// When a change that the client asked for was last carried out.
@@ -311,6 +326,17 @@ impl Drop for Working {
     }
 }
 
+/// In a byte with a lease: the session writes.
+const WRITES: u8 = 1 << 7;
+
+fn byte_of(noted: Noted) -> u8 {
+    let writes = match noted.writes {
+        true => WRITES,
+        false => 0,
+    };
+    noted.lease as u8 | writes
+}
+
 /// Sessions by their names.
 #[derive(Default)]
 struct Table {
@@ -336,9 +362,9 @@ pub(crate) struct Sessions {
     /// clients get no leases: also if all their sessions have ended meanwhile.
     distrusted: Mutex<VecDeque<(String, Time)>>,
     last_key: AtomicU32,
-    /// Those of the run before that have not come back: under which keys they will, and the best
-    /// leases that they had.
-    former: Mutex<HashMap<SessionId, (SessionKey, Lease)>>,
+    /// Those of the run before that have not come back: under which keys they will, and what is
+    /// noted of them.
+    former: Mutex<HashMap<SessionId, (SessionKey, Noted)>>,
     /// What their opens may take.
     room: Room,
     /// What they may hold of the memory.
@@ -415,7 +441,7 @@ impl Sessions {
             None => (self.room.of_another(), self.new_share(&peer.serial)),
         };
         let former = self.former().remove(&id);
-        let (key, noted) = former.unwrap_or_else(|| (self.new_key(), Lease::None));
+        let (key, noted) = former.unwrap_or_else(|| (self.new_key(), Noted::NOTHING));
         let session = Arc::new(Session {
             key,
             id,
@@ -434,7 +460,8 @@ impl Sessions {
             work: Mutex::default(),
             has_main: AtomicBool::new(false),
             is_begun: AtomicBool::new(false),
-            noted: AtomicU8::new(noted as u8),
+            noted: AtomicU8::new(byte_of(noted)),
+            features: AtomicU64::new(0),
             volumes: Mutex::default(),
             requests: AtomicU64::new(0),
             past_bytes_sent: AtomicU64::new(0),
@@ -448,12 +475,12 @@ impl Sessions {
         SessionKey(self.last_key.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    fn former(&self) -> MutexGuard<'_, HashMap<SessionId, (SessionKey, Lease)>> {
+    fn former(&self) -> MutexGuard<'_, HashMap<SessionId, (SessionKey, Noted)>> {
         self.former.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These had leases in the run before, and may come back: under which keys.
-    pub(crate) fn expect(&self, ids: Vec<(SessionId, Lease)>) -> Vec<(SessionKey, Lease)> {
+    /// These had leases or wrote in the run before, and may come back: under which keys.
+    pub(crate) fn expect(&self, ids: Vec<(SessionId, Noted)>) -> Vec<(SessionKey, Noted)> {
         let mut former = self.former();
         former.extend(ids.into_iter().map(|(id, had)| (id, (self.new_key(), had))));
         former.values().copied().collect()

@@ -312,12 +312,6 @@ impl Volumes {
         volumes.filter_map(root).collect()
     }
 
-    /// Whether files of one of them lie in stores.
-    pub(crate) fn has_parallel(&self) -> bool {
-        let list = self.list();
-        list.iter().any(|volume| volume.tree.parallel().is_some())
-    }
-
     pub(crate) fn summaries(&self) -> Vec<VolumeSummary> {
         let summary = |s: &Served| summary(&s.record, s.volume.as_ref().err().cloned());
         let mut list: Vec<_> = self.read().values().map(summary).collect();

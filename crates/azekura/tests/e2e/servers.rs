@@ -7,7 +7,7 @@ pub(crate) use crate::launched::{Launched as Disks, join_string, servers, until}
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -132,6 +132,69 @@ fn a_storage_server_that_is_killed_loses_nothing_that_was_acknowledged() {
     for (path, contents) in &expected {
         let path = far.join(path.file_name().unwrap());
         assert!(fs::read(&path).unwrap() == *contents, "{}", path.display());
+    }
+}
+
+/// The servers beside the manager are killed, and started again at once.
+fn kill_and_start(place: &mut Place) {
+    for disks in &mut place.disks {
+        disks.kill();
+        disks.start("");
+    }
+}
+
+#[test]
+fn who_has_written_last_writes_again_also_what_others_had_written_before() {
+    let Some(mut place) = Place::new() else {
+        return;
+    };
+    let mounts = ["near", "far"].map(|name| place.mount(name, &["--timeout", "60s"]));
+    let mut contents = pattern(0, 6 * MIB);
+    let mut file = fs::File::create(mounts[0].join("file")).unwrap();
+    file.write_all(&contents).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    for round in 1..4 {
+        let mount = &mounts[round % 2];
+        let file = fs::OpenOptions::new().write(true).open(mount.join("file"));
+        let from = round * MIB;
+        contents[from..from + 3 * MIB].copy_from_slice(&pattern(round, 3 * MIB));
+        let file = file.unwrap();
+        file.write_all_at(&contents[from..from + 3 * MIB], from as u64)
+            .unwrap();
+        // Closed, and durable nowhere.
+        drop(file);
+        kill_and_start(&mut place);
+        let file = fs::File::open(mount.join("file")).unwrap();
+        file.sync_all().unwrap();
+        let other = &mounts[(round + 1) % 2];
+        assert!(fs::read(other.join("file")).unwrap() == contents);
+    }
+}
+
+#[test]
+fn machines_that_write_one_file_each_write_their_own_part_again() {
+    let Some(mut place) = Place::new() else {
+        return;
+    };
+    let mounts = ["near", "far"].map(|name| place.mount(name, &["--timeout", "60s"]));
+    let contents = pattern(1, 8 * MIB);
+    fs::write(mounts[0].join("file"), []).unwrap();
+    let files = mounts.each_ref().map(|mount| {
+        let opened = fs::OpenOptions::new().write(true).open(mount.join("file"));
+        opened.unwrap()
+    });
+    for (index, part) in contents.chunks(MIB).enumerate() {
+        let at = (index * MIB) as u64;
+        files[index % 2].write_all_at(part, at).unwrap();
+    }
+    kill_and_start(&mut place);
+    for file in &files {
+        file.sync_all().unwrap();
+    }
+    drop(files);
+    for mount in &mounts {
+        assert!(fs::read(mount.join("file")).unwrap() == contents);
     }
 }
 

@@ -16,7 +16,7 @@ pub use completion::Completion;
 pub use errors::Errors;
 pub use held::Held;
 pub use written::{
-    Behind, Covered, Cut, MemoryShare, Piece, PieceState, Replacement, Write, Written,
+    Behind, Covered, Cut, MemoryShare, Order, Piece, PieceState, Replacement, Write, Written,
 };
 
 use base::{Extent, FsError, OpenId, Principal, RequestId};
@@ -78,9 +78,9 @@ pub struct File {
 static NEXT_ACCOUNT: AtomicU64 = AtomicU64::new(1);
 
 impl File {
-    /// A file of which nothing is here.
+    /// A file of which nothing is here; what is lost of it will be sent again in this order.
     #[must_use]
-    pub fn new() -> Arc<Self> {
+    pub fn new(order: Order) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(FileState {
                 streams: FileStreams::new(),
@@ -90,7 +90,7 @@ impl File {
                 epoch: 0,
                 lease_refused: false,
                 reader: None,
-                written: Written::default(),
+                written: Written::new(order),
                 opens: 0,
             }),
             progress: Notify::new(),

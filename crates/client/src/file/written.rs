@@ -15,6 +15,9 @@
 //! later pieces have stored meanwhile, and what a truncation, a hole or a copy has replaced. These
 //! changes themselves cannot be sent again: if one may be lost, whoever syncs is told.
 //!
+//! Where contents lie at several servers, the others still have what one has lost, and somebody
+//! reads there. So the last one of what was lost there goes first ([`Order`]).
+//!
 //! A commit covers what was stored before it was sent, and what it was sent behind: pieces under
 //! way whose requests it names ([`Written::behind`]). Of these it covers what is stored in the end,
 //! by the very sending that it names: what was sent once more may have come after it.
@@ -71,9 +74,21 @@ pub struct Replacement {
     losses: u64,
 }
 
+/// In which order pieces are sent again that overlap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As they were written.
+    #[default]
+    OldestFirst,
+    /// The other way round: of the earlier ones goes only what the later ones leave, and nobody
+    /// sees anything that was replaced already.
+    NewestFirst,
+}
+
 /// One file's written data.
 #[derive(Debug, Default)]
 pub struct Written {
+    order: Order,
     gathering: Option<Gathering>,
     pieces: BTreeMap<u64, Piece>,
     /// Id of the last piece; the first one has 1.
@@ -105,6 +120,15 @@ pub struct Written {
 }
 
 impl Written {
+    /// Nothing is written; what is lost will be sent again in this order.
+    #[must_use]
+    pub fn new(order: Order) -> Self {
+        Self {
+            order,
+            ..Self::default()
+        }
+    }
+
     /// Whether everything written is durable or reported lost.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -241,33 +265,14 @@ impl Written {
     }
 
     /// The next piece to be sent, marked as sent: waiting, and overlapped by none that is under way
-    /// and no earlier one that waits. Appends go one at a time, and after all that is lost, since
-    /// the server decides where each lands.
+    /// and no earlier one that waits; of what is lost, by no later one, if that is the order.
+    /// Appends go one at a time, and after all that is lost, since the server decides where each
+    /// lands.
     pub fn poll_send(&mut self) -> Option<(u64, &Piece)> {
-        let under_way = |piece: &&Piece| matches!(piece.state, PieceState::Sent(_));
-        let under_way = self.pieces.values().filter(under_way);
-        let mut append_out = !self.lost.is_empty();
-        let note = |piece: &Piece, append_out: &mut bool| {
-            *append_out |= piece.append;
-            piece.extent
-        };
-        let mut blocked: Vec<Extent> = under_way
-            .map(|piece| note(piece, &mut append_out))
-            .collect();
-        let mut found = None;
-        for (id, piece) in &self.pieces {
-            if piece.state != PieceState::Waiting {
-                continue;
-            }
-            let overlaps = |extent: &Extent| extent.overlaps(piece.extent);
-            let must_wait = piece.append && append_out;
-            if !must_wait && !blocked.iter().any(overlaps) {
-                found = Some(*id);
-                break;
-            }
-            blocked.push(note(piece, &mut append_out));
-        }
-        let id = found?;
+        let id = match self.order {
+            Order::OldestFirst => self.next_in_order(),
+            Order::NewestFirst => self.next_lost().or_else(|| self.next_in_order()),
+        }?;
         let again = self.lost.contains(&id);
         self.sendings += 1;
         let piece = self.pieces.get_mut(&id).expect("found above");
@@ -276,6 +281,63 @@ impl Written {
         piece.sending = self.sendings;
         piece.request = None;
         Some((id, piece))
+    }
+
+    fn under_way(&self) -> impl Iterator<Item = &Piece> {
+        let under_way = |piece: &&Piece| matches!(piece.state, PieceState::Sent(_));
+        self.pieces.values().filter(under_way)
+    }
+
+    fn next_in_order(&self) -> Option<u64> {
+        let mut append_out = !self.lost.is_empty();
+        let note = |piece: &Piece, append_out: &mut bool| {
+            *append_out |= piece.append;
+            piece.extent
+        };
+        let mut blocked: Vec<Extent> = self
+            .under_way()
+            .map(|piece| note(piece, &mut append_out))
+            .collect();
+        for (id, piece) in &self.pieces {
+            if piece.state != PieceState::Waiting {
+                continue;
+            }
+            let overlaps = |extent: &Extent| extent.overlaps(piece.extent);
+            let must_wait = match self.lost.contains(id) {
+                true => self.order == Order::NewestFirst,
+                false => piece.append && append_out,
+            };
+            if !must_wait && !blocked.iter().any(overlaps) {
+                return Some(*id);
+            }
+            blocked.push(note(piece, &mut append_out));
+        }
+        None
+    }
+
+    /// The last of the lost ones that can go. Appends that wait come after all of them.
+    fn next_lost(&self) -> Option<u64> {
+        let is_first = |(id, piece): &(&u64, &Piece)| {
+            piece.state == PieceState::Waiting && !piece.append && !self.lost.contains(id)
+        };
+        let first = self.pieces.iter().filter(is_first);
+        let first: Vec<(u64, Extent)> = first.map(|(id, piece)| (*id, piece.extent)).collect();
+        let mut blocked: Vec<Extent> = self.under_way().map(|piece| piece.extent).collect();
+        for id in self.lost.iter().rev() {
+            let Some(piece) = self.pieces.get(id) else {
+                continue;
+            };
+            if piece.state != PieceState::Waiting {
+                continue;
+            }
+            let overlaps = |extent: &Extent| extent.overlaps(piece.extent);
+            let waits = |(other, extent): &(u64, Extent)| other < id && overlaps(extent);
+            if !first.iter().any(waits) && !blocked.iter().any(overlaps) {
+                return Some(*id);
+            }
+            blocked.push(piece.extent);
+        }
+        None
     }
 
     /// The piece that [`Self::poll_send`] has given goes by this request.
@@ -497,6 +559,18 @@ impl Written {
     #[must_use]
     pub fn has_lost(&self) -> bool {
         !self.lost.is_empty()
+    }
+
+    /// These pieces, in order.
+    #[must_use]
+    pub fn lost(&self) -> Vec<u64> {
+        self.lost.iter().copied().collect()
+    }
+
+    /// Whether the server has not got one of these again, in order.
+    #[must_use]
+    pub fn has_lost_of(&self, ids: &[u64]) -> bool {
+        ids.iter().any(|id| self.lost.contains(id))
     }
 
     /// How often the server may have lost something. If it is another number than before a step

@@ -4,7 +4,8 @@
 //! ticket or none; whoever stripes over several holds one for each. Many requests are in flight at
 //! once, bounded in number and bytes ([`Room`]); every call ends, with an error if need be, within
 //! the transport's time. A server that says that too much is under way is asked again a little
-//! later, and how much is asked for at once shrinks.
+//! later, and how much is asked for at once shrinks. So is one that has begun anew and waits until
+//! others have written again what it may have lost.
 //!
 //! A server that has started anew does not know tickets any more: they are shown again. What was
 //! written and not committed may be gone then; [`Written::verifier`] tells, as it does for files.
@@ -15,6 +16,7 @@ mod under;
 pub use room::Room;
 pub use under::{MountTicket, TicketState, TicketStatus};
 
+use crate::clock::now;
 use crate::transport::{Call, CallError, ConnectError, Endpoint, Transport, TransportOptions};
 use base::limits::{DATA_BYTES_MAX, OBJECT_BUSY_TRIES_MAX};
 use base::{Extent, ObjectId, RequestId, StoreId, WriteVerifier};
@@ -32,6 +34,9 @@ use wire::message::{
 
 /// First wait after a server was too busy; doubles with each try.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
+
+/// Longest wait after a server has said that others are still to write again; doubles up to this.
+const NOT_YET_PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Why an object call has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -564,19 +569,36 @@ impl StoreClient {
         Ok(answered.replies.pop().ok_or(CallError::Protocol)?)
     }
 
-    /// Carries steps out; again if the server was too busy, or has forgotten the ticket.
+    /// Carries steps out; again as long as others are to write again what the server has lost, and
+    /// as long as a request may take.
     async fn steps(&self, steps: Vec<ObjectStep>, payload: Bytes) -> Result<Answered> {
+        let limit = self.server.0.transport.request_time_max();
+        let (begun, mut pause) = (now(), BUSY_PAUSE);
+        loop {
+            match self.patient_steps(&steps, &payload).await {
+                // Nothing was done.
+                Err(ObjectCallError::Object(ObjectError::NotYet)) if now().since(begun) < limit => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(NOT_YET_PAUSE_MAX);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Carries steps out; again if the server was too busy, or has forgotten the ticket.
+    async fn patient_steps(&self, steps: &[ObjectStep], payload: &Bytes) -> Result<Answered> {
         let reply_bytes = steps.iter().map(|step| u64::from(step.reply_bytes())).sum();
         let is_whole = steps.len() == 1;
         let mut pause = BUSY_PAUSE;
         let mut number = match &self.under {
-            Some(ticket) => ticket.number_for(&self.server, self.store, &steps).await,
+            Some(ticket) => ticket.number_for(&self.server, self.store, steps).await,
             None => self.number(),
         };
         for tried in 0.. {
             let bytes = payload.len() as u64 + reply_bytes;
             let permit = self.room.enter(bytes).await;
-            let outcome = self.try_steps(&steps, payload.clone(), (reply_bytes, number));
+            let outcome = self.try_steps(steps, payload.clone(), (reply_bytes, number));
             let outcome = outcome.await;
             drop(permit);
             match outcome {

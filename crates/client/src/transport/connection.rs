@@ -125,12 +125,14 @@ async fn run(shared: &Arc<Shared>, index: usize, dialled: Dialled, again: bool) 
         }
         changed
     };
+    // Noted also where nobody listens yet.
+    let verifier = shared.verifier(&welcome);
     notify(shared, |listener| {
         if index > 0 && is_other_run {
             // The main connection may come back later, and this one's answers count for leases.
             listener.on_other_run();
         }
-        listener.on_verifier(shared.verifier(&welcome));
+        listener.on_verifier(verifier);
         if index == 0 && again {
             listener.on_connected(boot_changed, !welcome.session_known);
         }
@@ -215,7 +217,7 @@ async fn receive(
 
 /// Whether the connection may go on: a recall that cannot be obeyed takes all leases with it, and
 /// they go with the connection.
-fn on_notice(shared: &Shared, frame: &Frame) -> bool {
+fn on_notice(shared: &Arc<Shared>, frame: &Frame) -> bool {
     match decode::<Notice>(&frame.body) {
         Ok(notice) => {
             shared.on_heard(now());

@@ -27,7 +27,7 @@ mod warming;
 
 pub use call::{Call, CallError, FileResponse, Pending, Response};
 pub use dial::{ConnectError, Endpoint};
-pub(crate) use object::Runs;
+pub(crate) use object::{OVER, Runs};
 
 use crate::clock::{boot_time, now};
 use base::limits::{CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, NOTICES_UNHEARD_MAX};
@@ -36,14 +36,14 @@ use bytes::Bytes;
 use readahead::{Line, LineMemory};
 use state::{Answers, State, Waiter};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use trust::Trust;
 use wire::frame::{Class, Frame};
 use wire::message::{
-    Compound, CredentialKind, Expected, Features, Notice, Refusal, Request, Step, StepReply,
-    Target, encode,
+    Compound, CredentialKind, Expected, Features, LayoutPurpose, Notice, Refusal, Request, Step,
+    StepReply, Target, encode,
 };
 use wire::session::{ConnectionIndex, InFlight, Submission};
 
@@ -181,13 +181,20 @@ impl Shared {
     }
 
     /// Tells of a notice, now or as soon as somebody listens; whether there was room for it.
-    fn hear(&self, notice: Notice) -> bool {
+    fn hear(self: &Arc<Self>, notice: Notice) -> bool {
         let listener = {
             let mut slot = self
                 .listener
                 .lock()
                 .expect("no panic happens under this lock");
             let Some(listener) = slot.listener.clone() else {
+                if let Notice::WriteAgain { id } = notice {
+                    drop(slot);
+                    // Nobody here holds what was written.
+                    let shared = Arc::clone(self);
+                    Transport { shared }.obeyed(id);
+                    return true;
+                }
                 let room = slot.unheard.len() < NOTICES_UNHEARD_MAX;
                 if room {
                     slot.unheard.push(notice);
@@ -215,6 +222,17 @@ impl Shared {
 #[derive(Clone)]
 pub struct Transport {
     shared: Arc<Shared>,
+}
+
+/// A transport that lasts only as long as others have it.
+#[derive(Clone)]
+pub(crate) struct WeakTransport(Weak<Shared>);
+
+impl WeakTransport {
+    pub(crate) fn upgrade(&self) -> Option<Transport> {
+        let shared = self.0.upgrade()?;
+        Some(Transport { shared })
+    }
 }
 
 /// Figures of a transport at one moment.
@@ -362,6 +380,15 @@ impl Transport {
         pending.files().await
     }
 
+    /// What a notice of this number asks for is done. Nobody waits for the answer.
+    pub(crate) fn obeyed(&self, id: u64) {
+        drop(self.submit(&Request::RecallDone(id), Call::metadata()));
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakTransport {
+        WeakTransport(Arc::downgrade(&self.shared))
+    }
+
     /// Sets who hears notices and reconnections.
     pub fn set_listener(&self, listener: Arc<dyn Listener>) {
         let unheard = {
@@ -507,11 +534,8 @@ impl Transport {
     pub fn submit_steps(&self, who: &Principal, steps: Vec<Step>, call: Call) -> Pending {
         let settled = self.shared.lock().session.settled();
         let expected = Expected::of(&steps);
-        let waits = steps.iter().any(|step| matches!(step, Step::After { .. }));
-        let needs = match waits {
-            true => Features::AFTER,
-            false => Features::default(),
-        };
+        let needs = steps.iter().map(needs);
+        let needs = needs.fold(Features::default(), Features::with);
         let compound = Compound {
             who: who.clone(),
             settled,
@@ -686,5 +710,17 @@ impl Transport {
         self.shared.lock().close();
         self.shared.wake_all();
         self.shared.timer.notify_one();
+    }
+}
+
+/// What a server must have to read a step.
+fn needs(step: &Step) -> Features {
+    match step {
+        Step::After { .. } => Features::AFTER,
+        Step::Layout {
+            purpose: LayoutPurpose::WritePartAgain(_),
+            ..
+        } => Features::WRITE_AGAIN,
+        _ => Features::default(),
     }
 }

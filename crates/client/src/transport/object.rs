@@ -13,6 +13,10 @@ use wire::message::{ExpectedObjects, Features, ObjectRequest, Request, Welcome, 
 #[derive(Debug, Default)]
 pub(crate) struct Runs(Mutex<Known>);
 
+/// What was done in runs of which one is over by now; never what all are together. A run that is
+/// over is not noted: what is done in the latest one would seem to be done in another.
+pub(crate) const OVER: WriteVerifier = WriteVerifier([u8::MAX; 16]);
+
 #[derive(Debug, Default)]
 struct Known {
     runs: BTreeMap<ServerId, WriteVerifier>,
@@ -38,6 +42,18 @@ impl Runs {
         known.together()
     }
 
+    /// What all are together, if each of these is the latest run of its server that was heard of:
+    /// what was done in an earlier one may be lost.
+    pub(crate) fn current(&self, runs: &[(ServerId, WriteVerifier)]) -> Option<WriteVerifier> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (server, verifier) in runs {
+            if *known.runs.entry(*server).or_insert(*verifier) != *verifier {
+                return None;
+            }
+        }
+        Some(known.together())
+    }
+
     /// What all are together, as far as they were heard.
     pub(crate) fn together(&self) -> WriteVerifier {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,9 +73,13 @@ impl Shared {
 
 impl Transport {
     /// What is written goes to objects: the verifiers of their servers, of which this session's is
-    /// one, say from now on what may be lost.
-    pub(crate) fn write_objects(&self, runs: &Arc<Runs>, server: ServerId) {
-        let _ = self.shared.writes_objects.set((runs.clone(), server));
+    /// one, say from now on what may be lost. What all are together with the run in which this
+    /// session has begun: another one if others were begun in an earlier run.
+    pub(crate) fn write_objects(&self, runs: &Arc<Runs>, server: ServerId) -> WriteVerifier {
+        let shared = &self.shared;
+        let _ = shared.writes_objects.set((runs.clone(), server));
+        let run = shared.lock().store_verifier;
+        run.map_or_else(|| runs.together(), |run| runs.note(server, run))
     }
 
     /// How another server of the cluster is reached, and in which way it is talked to.
@@ -114,5 +134,21 @@ mod tests {
         // What comes late out of the run before is not taken for what was there then.
         let late = runs.note(two, first);
         assert!(late != after && late != begin && runs.together() == late);
+    }
+
+    #[test]
+    fn what_was_done_in_a_run_that_is_over_is_not_current() {
+        let runs = Runs::default();
+        let [one, two] = [1, 2].map(|byte| ServerId([byte; 16]));
+        let [first, second] = [1, 2].map(|byte| WriteVerifier([byte; 16]));
+        // Servers that were not heard of before are heard of by that.
+        let begin = runs.current(&[(one, first), (two, first)]);
+        assert_eq!(begin, Some(runs.together()));
+        let after = runs.note(two, second);
+        assert_eq!(runs.current(&[(one, first), (two, first)]), None);
+        assert_eq!(runs.together(), after, "to ask changes nothing");
+        assert_eq!(runs.current(&[(one, first), (two, second)]), Some(after));
+        assert_eq!(runs.current(&[]), Some(after));
+        assert!(begin != Some(OVER) && after != OVER);
     }
 }

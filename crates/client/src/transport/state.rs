@@ -3,7 +3,7 @@
 use super::bulk::Bulk;
 use super::{CallError, Response, UNKNOWN, warming};
 use crate::clock::{boot_time, now};
-use base::{BootId, RequestId, Time};
+use base::{BootId, RequestId, Time, WriteVerifier};
 use readahead::{Changes, Line, LineMemory, LinkEstimator, Sent};
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -49,6 +49,8 @@ pub(super) struct State {
     pub(super) download: LinkEstimator,
     pub(super) upload: LinkEstimator,
     pub(super) boot: Option<BootId>,
+    /// What the main connection was told last of objects.
+    pub(super) store_verifier: Option<WriteVerifier>,
     /// The run that a connection has found last.
     pub(super) last_run: Option<BootId>,
     /// What the server has, as it said last.
@@ -87,6 +89,7 @@ impl State {
             download: estimator(line.0),
             upload: estimator(line.1),
             boot: None,
+            store_verifier: None,
             last_run: None,
             features: Features::default(),
             greeting_time: Duration::ZERO,
@@ -101,6 +104,7 @@ impl State {
     /// The main connection is welcomed, `time` after it was asked.
     pub(super) fn on_greeted(&mut self, welcome: &Welcome, time: Duration) {
         self.boot = Some(welcome.boot);
+        self.store_verifier = Some(welcome.store_verifier);
         self.greeting_time = time;
         self.download.expect_rtt(time);
         self.upload.expect_rtt(time);

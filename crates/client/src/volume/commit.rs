@@ -222,7 +222,15 @@ impl Volume {
     ) -> Result<(), FsError> {
         match outcome {
             Ok(reply) => {
-                file.lock().written.on_committed(covered, verifier);
+                let has_lost = {
+                    let written = &mut file.lock().written;
+                    written.on_committed(covered, verifier);
+                    self.look_at_runs(written);
+                    written.has_lost()
+                };
+                if has_lost {
+                    self.send_written(node, file);
+                }
                 if let StepReply::Attributes { attributes, lease } = reply {
                     let settled = file.lock().written.is_stored();
                     if settled {
@@ -386,6 +394,7 @@ impl Volume {
                 files.push((node, file, covered));
             }
         }
+        self.send_lost();
         if files.is_empty() {
             return self.commit_the_rest();
         }
@@ -395,11 +404,14 @@ impl Volume {
         let steps = vec![Step::SyncFileSystem { target }];
         let pending = self.submit_contents(NodeId::ROOT, who, steps, Call::metadata());
         let outcome = Self::replies(1, pending).await;
+        let mut has_lost = false;
         for (node, file, covered) in files {
             match &outcome {
                 Ok((_, response)) => {
                     let mut state = file.lock();
                     state.written.on_committed(&covered, response.verifier);
+                    self.look_at_runs(&mut state.written);
+                    has_lost |= state.written.has_lost();
                 }
                 // The data stays here and is tried again with the next commit.
                 Err(FsError::TimedOut) => {}
@@ -412,6 +424,9 @@ impl Volume {
                 }
             }
             file.progress.notify_waiters();
+        }
+        if has_lost {
+            self.send_lost();
         }
         self.commit_the_rest();
     }

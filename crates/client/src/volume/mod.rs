@@ -19,6 +19,7 @@
 //! | `overshoot` | what the kernel reads past the end of a run |
 //! | `write` | write-behind |
 //! | `commit` | what makes it durable; replay |
+//! | `again` | what storage servers have lost |
 //! | `behind` | commits that are sent right behind the writes |
 //! | `striped` | contents of parallel volumes, at their stores |
 //! | `booked` | tickets for an export |
@@ -32,6 +33,7 @@
 //! | `rights` | volumes with rich ACLs: what a caller may |
 //! | `recall` | leases that the server takes back, reconnection |
 
+mod again;
 mod ahead;
 mod attributes;
 mod behind;
@@ -63,7 +65,7 @@ pub use readahead::Advice as ReadAdvice;
 
 use crate::cache::{Node, NodeId, NodeTable};
 use crate::clock::now;
-use crate::file::File;
+use crate::file::{File, Order};
 use crate::transport::{Call, CallError, FileResponse, Transport};
 use base::limits::{CLIENT_BUFFER_BYTES_MAX, CLIENT_UNWRITTEN_BYTES_MAX, LEASE_RETURNS_MAX};
 use base::{Attributes, FsError, Handle, Name, OpenId, Principal, VolumeId};
@@ -332,7 +334,12 @@ impl Volume {
         if !crate::cache::has_data(node.attributes.kind) {
             return Err(FsError::Invalid);
         }
-        Ok(Arc::clone(node.file.get_or_insert_with(File::new)))
+        let order = match &self.stripes {
+            Some(_) => Order::NewestFirst,
+            None => Order::OldestFirst,
+        };
+        let file = node.file.get_or_insert_with(|| File::new(order));
+        Ok(Arc::clone(file))
     }
 
     /// The server's name for a node; waits for a file created ahead.

@@ -6,20 +6,21 @@
 //! data there is made durable; after that the server hears that it is done.
 //!
 //! A server that has begun anew asks whether everything is forgotten that its run before has said,
-//! and whether what was answered ahead then has been sent.
+//! whether what was answered ahead then has been sent, and whether what its stores had from here
+//! has been written again.
 
 use super::Volume;
 use super::told::OnTheirWay;
 use crate::cache::{Node, NodeId};
 use crate::clock::now;
-use crate::transport::{Call, Listener};
+use crate::transport::{Listener, Transport};
 use base::WriteVerifier;
 use base::limits::RECALLS_UNDER_WAY_MAX;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
-use wire::message::{Notice, Recall, RecallItem, Request};
+use wire::message::{Notice, Recall, RecallItem};
 
 /// Time in which the kernel has taken over an answer, also on a busy machine.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
@@ -58,6 +59,7 @@ impl Listener for Ear {
                     let _ = this.settle_everywhere().await;
                 })
             }
+            Notice::WriteAgain { id } => volume.write_again(id, volume.transport.clone()),
         }
     }
 
@@ -175,6 +177,16 @@ impl Volume {
 
     /// Says that something is done when it is, unless too much of that kind is under way.
     fn obey(&self, id: u64, work: impl Future<Output = ()> + Send + 'static) -> bool {
+        self.obey_at(self.transport.clone(), id, work)
+    }
+
+    /// The same, to a server that may be another one.
+    fn obey_at(
+        &self,
+        server: Transport,
+        id: u64,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> bool {
         if self.has_recalls_enough() {
             return false;
         }
@@ -182,13 +194,18 @@ impl Volume {
         let this = self.arc();
         tokio::spawn(async move {
             work.await;
-            let done = this
-                .transport
-                .submit(&Request::RecallDone(id), Call::metadata());
-            drop(done);
+            server.obeyed(id);
             this.recalls_under_way.fetch_sub(1, Ordering::Relaxed);
         });
         true
+    }
+
+    /// A server has lost what its stores had and had not made durable, and others wait there until
+    /// this machine has written its part again. That this goes on its way has been seen to when the
+    /// server said its verifier.
+    pub(super) fn write_again(&self, id: u64, server: Transport) -> bool {
+        let this = self.arc();
+        self.obey_at(server, id, async move { this.until_written_again().await })
     }
 
     /// Others are about to change what the server's run before may have leased to us. That all of

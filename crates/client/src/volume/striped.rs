@@ -12,7 +12,8 @@
 //! Seek, Allocate  the objects' parts; space that was given out is committed there
 //! ```
 //! A request is answered when all of that is done, under the verifier of the runs of the storage
-//! servers in which it was. If one of them changes on the way, the whole is done again. A file that
+//! servers in which it was. If one of them changes on the way, the whole is done again: until then
+//! nobody knows whether it was done before or after the others' data was written again. A file that
 //! was cut while it was written ([`FileLayout::generation`]) is written again, too: nobody knows
 //! which came first. Stores refuse what comes by a layout from before, so nothing arrives late.
 //!
@@ -31,7 +32,7 @@ use crate::cache::{Node, NodeId};
 use crate::object::{MountTicket, ObjectCallError, StoreClient, TicketStatus};
 use crate::transport::{Call, CallError, Pending, Response, Transport};
 use base::limits::CLIENT_LAYOUTS_MAX;
-use base::{FsError, Handle, Principal, QuickMap, ServerId, StoreId};
+use base::{FsError, Handle, Principal, QuickMap, ServerId, StoreId, WriteVerifier};
 use carry::{Carrying, Patience};
 use dirty::Dirty;
 use readahead::Line;
@@ -148,6 +149,11 @@ impl Stripes {
         }
     }
 
+    /// What the latest runs of all storage servers are together.
+    pub(super) fn verifier(&self) -> WriteVerifier {
+        self.servers.runs.together()
+    }
+
     /// A layout is not true any more.
     fn forget(&self, handle: &Handle) {
         self.layouts().remove(handle);
@@ -182,7 +188,7 @@ impl Volume {
                 }),
                 payload,
                 recalls_seen: carrying.recalls_seen(),
-                verifier: run.unwrap_or(stripes.servers.runs.together()),
+                verifier: run.unwrap_or(stripes.verifier()),
             };
             stripes.reading.fetch_sub(bytes, Ordering::Relaxed);
             // Nobody may wait any more.
@@ -283,22 +289,25 @@ impl Volume {
         let Target::Handle(handle) = &file.target else {
             return Err(FsError::Invalid);
         };
-        if purpose != LayoutPurpose::WriteAgain
+        if !purpose.is_again()
             && let Some(layout) = stripes.layouts().get(handle)
         {
             return Ok(Arc::clone(layout));
         }
-        let step = Step::Layout {
-            file: file.clone(),
-            purpose,
-        };
-        let mut patience = self.patience();
+        let (mut patience, mut purpose) = (self.patience(), purpose);
         let layout = loop {
-            match self.step(who, step.clone()).await {
+            let file = file.clone();
+            match self.step(who, Step::Layout { file, purpose }).await {
                 Ok((StepReply::Layout(layout), _)) => break Arc::new(layout),
                 Ok(_) => return Err(FsError::Io),
                 // It is being cut.
                 Err(FsError::WouldBlock) => patience.wait().await?,
+                // An older manager says it of whole files.
+                Err(FsError::NotSupported)
+                    if matches!(purpose, LayoutPurpose::WritePartAgain(_)) =>
+                {
+                    purpose = LayoutPurpose::WriteAgain;
+                }
                 Err(error) => return Err(error),
             }
         };
@@ -346,7 +355,7 @@ fn fs_error(error: ObjectCallError) -> FsError {
             ObjectError::NoSpace | ObjectError::SpaceUsed => FsError::NoSpace,
             ObjectError::TooLong => FsError::FileTooLarge,
             ObjectError::Forbidden => FsError::AccessDenied,
-            ObjectError::Busy => FsError::TimedOut,
+            ObjectError::Busy | ObjectError::NotYet => FsError::TimedOut,
             // By another layout, it is possible.
             ObjectError::Superseded => FsError::WouldBlock,
             _ => FsError::Io,

@@ -260,6 +260,7 @@ impl Volume {
                 self.take_settled(node, file, id, settled, moved);
                 let mut state = file.lock();
                 state.written.on_stored(id, offset, bytes, verifier);
+                self.look_at_runs(&mut state.written);
                 self.commit_all_soon();
                 let stored = state.written.stored_bytes();
                 commit = stored >= COMMIT_BYTES && !state.written.committing;

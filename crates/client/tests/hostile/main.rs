@@ -9,11 +9,14 @@
 //! | `replies` | which requests are answered, and with what |
 //! | `listings` | directories without end, names that are none |
 //! | `behind` | commits that are sent behind writes |
+//! | `again` | data that is lost, and asked for again |
 //! | `leases` | leases and recalls that contradict each other |
 //! | `room` | a file system that is full |
 //!
 //! Tests run one after another: they measure the memory of the whole process.
 
+#[cfg(test)]
+mod again;
 #[cfg(test)]
 mod behind;
 #[cfg(test)]

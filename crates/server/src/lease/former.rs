@@ -1,4 +1,4 @@
-//! Sessions of the run before, which had leases.
+//! Sessions of the run before, which had leases or wrote into stores.
 //!
 //! Clients believe what that run has leased to them for up to [`base::limits::LEASE_TRUST_TIME`]
 //! after it has answered them last, or until they have heard of the new one; and what they have
@@ -9,10 +9,15 @@
 //! * **Who uses a directory** waits until each of them that ever had one alone has sent what it had
 //!   created or removed ahead. These requests themselves do not wait for each other, but as changes
 //!   for others to forget; so nobody waits in a circle.
+//! * **Who reads objects** is refused until each of them that ever wrote into stores has written
+//!   again what these may have lost with that run. Writing waits for nobody's reading.
 //!
-//! A session is asked for both when it is back, and must obey as any recall. For one that is not
-//! back, others wait until [`LEASE_TIME`] from the start on: then it believes nothing any more.
+//! A session is asked for all of that when it is back, and must obey as any recall. For one that is
+//! not back, others wait until [`LEASE_TIME`] from the start on: then it believes nothing any more.
+//! One that is back and does not know what it is to write again is asked for nothing, and given
+//! that time.
 
+use super::notes::Noted;
 use super::recall::{Asked, Recalls, Token};
 use crate::session::SessionKey;
 use base::Time;
@@ -22,11 +27,12 @@ use wire::message::Lease;
 
 #[derive(Debug)]
 struct Awaited {
-    /// The best lease that it had.
-    had: Lease,
+    /// The best lease that it had, and whether it wrote.
+    had: Noted,
     is_back: bool,
     forget: Option<Token>,
     settle: Option<Token>,
+    again: Option<Token>,
 }
 
 /// See the module's head.
@@ -38,12 +44,13 @@ pub(super) struct Former {
 }
 
 impl Former {
-    pub(super) fn new(sessions: Vec<(SessionKey, Lease)>, now: Time) -> Self {
+    pub(super) fn new(sessions: Vec<(SessionKey, Noted)>, now: Time) -> Self {
         let awaited = |had| Awaited {
             had,
             is_back: false,
             forget: None,
             settle: None,
+            again: None,
         };
         let sessions = sessions.into_iter();
         Self {
@@ -59,13 +66,30 @@ impl Former {
         now < self.until && awaited.is_some_and(|awaited| !awaited.is_back)
     }
 
-    /// A session has its main connection.
-    pub(super) fn on_main<C>(&mut self, recalls: &mut Recalls<C>, key: SessionKey, now: Time) {
+    /// A session has its main connection; `can_write_again` if it can be asked for that.
+    pub(super) fn on_main<C>(
+        &mut self,
+        recalls: &mut Recalls<C>,
+        key: SessionKey,
+        can_write_again: bool,
+        now: Time,
+    ) {
         if let Some(awaited) = self.sessions.get_mut(&key) {
             awaited.is_back = true;
             awaited.forget(recalls, key, now);
             awaited.settle(recalls, key, now);
+            if can_write_again && awaited.had.writes {
+                let ask = || recalls.ask(key, Asked::WriteAgain, now);
+                awaited.again.get_or_insert_with(ask);
+            }
         }
+    }
+
+    /// Whether somebody may not have written again yet what stores have lost. Once that is not so,
+    /// it stays so.
+    pub(super) fn is_writing_again<C>(&self, recalls: &Recalls<C>, now: Time) -> bool {
+        let mut sessions = self.sessions.values();
+        sessions.any(|awaited| awaited.writes_again(recalls, now < self.until))
     }
 
     /// Whom `by` is to wait for before its change is answered.
@@ -116,8 +140,9 @@ impl Former {
         self.sessions.retain(|_, awaited| {
             let asked = [awaited.forget, awaited.settle];
             let is_open = |token: &Token| recalls.is_open(*token);
+            let writes_again = awaited.writes_again(recalls, now < until);
             match awaited.is_back {
-                true => asked.iter().flatten().any(is_open),
+                true => writes_again || asked.iter().flatten().any(is_open),
                 false => now < until,
             }
         });
@@ -127,14 +152,24 @@ impl Former {
 }
 
 impl Awaited {
+    /// Whether it may not have written again what it wrote; for one that is not asked, whether it
+    /// has time to.
+    fn writes_again<C>(&self, recalls: &Recalls<C>, has_time: bool) -> bool {
+        let is_at_it = |token| recalls.is_open(token);
+        self.had.writes && self.again.map_or(has_time, is_at_it)
+    }
+
     fn forget<C>(&mut self, recalls: &mut Recalls<C>, key: SessionKey, now: Time) -> Option<Token> {
+        if self.had.lease == Lease::None {
+            return None;
+        }
         let ask = || recalls.ask(key, Asked::Forget, now);
         let token = *self.forget.get_or_insert_with(ask);
         recalls.is_open(token).then_some(token)
     }
 
     fn settle<C>(&mut self, recalls: &mut Recalls<C>, key: SessionKey, now: Time) -> Option<Token> {
-        if self.had < Lease::Exclusive {
+        if self.had.lease < Lease::Exclusive {
             return None;
         }
         let ask = || recalls.ask(key, Asked::Settle, now);

@@ -14,7 +14,8 @@
 //!    such an end ([`base::limits::DISTRUST_TIME`]), no client with the same credential gets
 //!    leases, and one that still has some has less time.
 //! 5. What the run before has leased is not known, but to whom ([`notes`]): for some time, whoever
-//!    had leases counts as if he still had them ([`former`]).
+//!    had leases counts as if he still had them ([`former`]). Nor is what stores have lost with it,
+//!    but who has written: nobody reads there until these have written again.
 //! 6. Changes made behind the server's back are reported by the kernel ([`export::Watch`]) and
 //!    recalled as they come; nobody waits for these. Where they cannot be watched, nobody gets
 //!    leases.
@@ -31,7 +32,7 @@ mod notes;
 mod recall;
 pub(crate) mod table;
 
-pub(crate) use notes::Notes;
+pub(crate) use notes::{Noted, Notes};
 pub(crate) use recall::{RecallOutbox, Token};
 pub(crate) use table::Moment;
 
@@ -43,9 +44,10 @@ use base::limits::{
 use base::{Handle, Name, SessionId, Time, VolumeId};
 use former::Former;
 use recall::{Asked, Recalls};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use table::LeaseTable;
-use wire::message::{Lease, Notice, Recall, RecallItem};
+use wire::message::{Features, Lease, Notice, Recall, RecallItem};
 
 /// What goes on when all recalls that something waits for are obeyed.
 pub(crate) type Continuation = Box<dyn FnOnce() + Send>;
@@ -117,18 +119,21 @@ impl State {
 /// All leases of a server.
 pub(crate) struct Caching {
     state: Mutex<State>,
+    /// See [`Self::is_writing_again`]: false is for good.
+    may_be_writing_again: AtomicBool,
     sessions: Arc<Sessions>,
     notes: Notes,
     clock: Clock,
 }
 
 impl Caching {
-    /// `former` had leases in the run before.
+    /// `former` had leases or wrote in the run before.
     pub(crate) fn new(
         sessions: Arc<Sessions>,
-        (notes, former): (Notes, Vec<(SessionId, Lease)>),
+        (notes, former): (Notes, Vec<(SessionId, Noted)>),
         clock: Clock,
     ) -> Self {
+        let wrote = former.iter().any(|(_, noted)| noted.writes);
         let former = sessions.expect(former);
         let run = u32::from_le_bytes(crate::data::random());
         let state = State {
@@ -138,6 +143,7 @@ impl Caching {
         };
         Self {
             state: Mutex::new(state),
+            may_be_writing_again: AtomicBool::new(wrote),
             notes,
             sessions,
             clock,
@@ -195,10 +201,10 @@ impl Caching {
             return Lease::None;
         }
         let lease = state.table.grant(session.key, handle, wanted, now);
-        if self.notes.raise(session, lease) {
+        if self.notes.raise(session, Noted::leased(lease)) {
             return lease;
         }
-        match session.noted() {
+        match session.noted().lease {
             Lease::None => {
                 state.table.give_back(session.key, handle, now);
                 Lease::None
@@ -363,6 +369,7 @@ impl Caching {
             Asked::Items(items) => Notice::Recall { id, items },
             Asked::Forget => Notice::Forget { id },
             Asked::Settle => Notice::Settle { id },
+            Asked::WriteAgain => Notice::WriteAgain { id },
         })
     }
 
@@ -373,7 +380,8 @@ impl Caching {
         let State {
             recalls, former, ..
         } = &mut *state;
-        former.on_main(recalls, session.key, now);
+        let can_write_again = session.features().have(Features::WRITE_AGAIN);
+        former.on_main(recalls, session.key, can_write_again, now);
         recalls.resend(session.key);
         drop(state);
         session.recalls.set(true);
@@ -402,6 +410,39 @@ impl Caching {
             state.table.add_writer(session.key, handle);
         } else {
             state.table.remove_writer(session.key, handle, now);
+        }
+    }
+
+    /// The session is about to write into objects of the server's stores: a run that loses what is
+    /// not committed there is followed by one in which it is to write that again. Where this cannot
+    /// be noted, the write goes on all the same: then nobody waits for it in that run.
+    pub(crate) fn writes_to_stores(&self, session: &Session) {
+        self.notes.raise(session, Noted::WRITES);
+        if self.may_be_writing_again.load(Ordering::Acquire) {
+            // It gets on with it, maybe.
+            session.note_change(self.clock.now());
+        }
+    }
+
+    /// Whether somebody may not have written again yet what the stores have lost with the run
+    /// before: what they have is old then.
+    pub(crate) fn is_writing_again(&self) -> bool {
+        if !self.may_be_writing_again.load(Ordering::Acquire) {
+            return false;
+        }
+        let state = self.lock();
+        let is_so = (state.former).is_writing_again(&state.recalls, self.clock.now());
+        if !is_so {
+            self.may_be_writing_again.store(false, Ordering::Release);
+        }
+        is_so
+    }
+
+    /// The stores have made everything durable that was written, and take no more: the next run
+    /// waits for nobody to write it again, unless some are still at what the one before has lost.
+    pub(crate) fn all_is_durable(&self) {
+        if !self.is_writing_again() {
+            self.notes.forget_writes();
         }
     }
 
@@ -436,8 +477,8 @@ impl Caching {
         self.notes.remove(&[session.id], |_| true);
     }
 
-    /// Which sessions have used a volume, as far as they are noted: those with leases, and those of
-    /// the run before that are back or may still come back.
+    /// Which sessions have used a volume, as far as they are noted: those that have leases or have
+    /// written into stores, and those of the run before that are back or may still come back.
     pub(crate) fn noted_users(&self, volume: VolumeId) -> Vec<SessionId> {
         self.notes.users(volume)
     }

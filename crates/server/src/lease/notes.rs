@@ -1,15 +1,16 @@
-//! Which sessions have leases, and which volumes they use, on disk.
+//! Which sessions have leases, which have written into stores, and which volumes they use, on disk.
 //!
 //! ```text
 //! sessions    slots of 32 bytes:
-//!             name 16 | lease u8 | zeros 3 | volume 4 | zeros 4 | crc32c u32 of these
+//!             name 16 | lease u8 | writes u8 | zeros 2 | volume 4 | zeros 4 | crc32c u32 of these
 //! ```
-//! A session has a slot from its first lease on, which says the best lease that it was ever given,
-//! and the first bytes of the identity of the volume that it had entered by then, zeros if that is
-//! not known: a mount that is idle over a restart has its volume still mounted.
-//! A slot is written before the lease is, into the page cache, a microsecond each: it survives
-//! `kill -9`. When a machine starts anew, its time has mostly run out. Drawn in
-//! `docs/formats/server-data.md`.
+//! A session has a slot from its first lease or write on, which says the best lease that it was
+//! ever given, whether it has ever written into objects of this server, and the first bytes of the
+//! identity of the volume that it had entered by then, zeros if that is not known: a mount that is
+//! idle over a restart has its volume still mounted.
+//! A slot is written before the lease is given, or the write carried out, into the page cache, a
+//! microsecond each: it survives `kill -9`. When a machine starts anew, its time has mostly run
+//! out. Drawn in `docs/formats/server-data.md`.
 
 use crate::data::DataError;
 use crate::session::Session;
@@ -34,6 +35,40 @@ const SLOTS_MAX: usize = 4 * SESSIONS_MAX;
 /// When noting is tried again after it was refused: each entry of a listing would try it.
 const REFUSED_TIME: Duration = Duration::from_secs(1);
 
+/// What is noted of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Noted {
+    /// The best lease that it was ever given.
+    pub(crate) lease: Lease,
+    /// Whether it has written into objects of this server's stores.
+    pub(crate) writes: bool,
+}
+
+impl Noted {
+    /// Of a session that has no slot.
+    pub(crate) const NOTHING: Self = Self::leased(Lease::None);
+
+    /// It had such a lease at best, and wrote nothing.
+    pub(crate) const fn leased(lease: Lease) -> Self {
+        let writes = false;
+        Self { lease, writes }
+    }
+
+    /// It wrote, and had no lease.
+    pub(crate) const WRITES: Self = Self {
+        lease: Lease::None,
+        writes: true,
+    };
+
+    /// This and that.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            lease: self.lease.max(other.lease),
+            writes: self.writes || other.writes,
+        }
+    }
+}
+
 /// The file, and whose slots there are.
 pub(crate) struct Notes {
     /// None of one of several managers: who takes over lets the time pass in which anything is
@@ -53,7 +88,19 @@ struct Slots {
 #[derive(Clone, Copy)]
 struct Owner {
     id: SessionId,
+    noted: Noted,
     volume: Tag,
+}
+
+impl Owner {
+    /// Whose slot is free.
+    fn nothing(id: SessionId) -> Self {
+        Self {
+            id,
+            noted: Noted::NOTHING,
+            volume: NO_VOLUME,
+        }
+    }
 }
 
 impl Notes {
@@ -65,12 +112,11 @@ impl Notes {
         }
     }
 
-    /// The notes in a data directory, and what the run before has left there: its sessions, each
-    /// with the best lease that it had.
+    /// The notes in a data directory, and what the run before has left there: its sessions.
     ///
     /// # Errors
     /// [`DataError::Io`].
-    pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<(SessionId, Lease)>), DataError> {
+    pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<(SessionId, Noted)>), DataError> {
         let path = directory.join("sessions");
         let opened = OpenOptions::new()
             .read(true)
@@ -81,19 +127,15 @@ impl Notes {
             .open(&path)
             .and_then(|file| Ok((read(&file)?, file)));
         let (found, file) = opened.map_err(|source| DataError::Io { path, source })?;
-        let slots = found
-            .iter()
-            .map(|slot| slot.map(|(owner, _)| owner))
-            .collect();
         let notes = Self {
             file: Some(file),
             slots: Mutex::new(Slots {
-                owners: slots,
+                owners: found.clone(),
                 refuses_until: None,
             }),
         };
         let former = found.into_iter().flatten();
-        let former = former.map(|(owner, lease)| (owner.id, lease));
+        let former = former.map(|owner| (owner.id, owner.noted));
         Ok((notes, former.collect()))
     }
 
@@ -104,10 +146,11 @@ impl Notes {
         self
     }
 
-    /// Notes that a session has such a lease, unless that is known. Whether it may be given: what
-    /// cannot be noted must not.
-    pub(super) fn raise(&self, session: &Session, lease: Lease) -> bool {
-        if lease <= session.noted() {
+    /// Notes that a session has such a lease, or writes, unless that is known. Whether that
+    /// succeeded: a lease that cannot be noted must not be given.
+    pub(super) fn raise(&self, session: &Session, more: Noted) -> bool {
+        let known = session.noted();
+        if known.with(more) == known {
             return true;
         }
         let Some(file) = &self.file else {
@@ -123,19 +166,19 @@ impl Notes {
             return false;
         }
         // Another thread may have noted more.
-        let lease = lease.max(session.noted());
         let own = place_of(owners, session.id);
-        let noted = own.and_then(|place| owners[place]);
-        let noted = noted.map(|owner| owner.volume);
-        let noted = noted.filter(|volume| *volume != NO_VOLUME);
+        let known = own.and_then(|place| owners[place]);
+        let volume = known.map(|owner| owner.volume);
+        let volume = volume.filter(|volume| *volume != NO_VOLUME);
         let owner = Owner {
             id: session.id,
-            volume: noted.unwrap_or_else(|| session.entered().map_or(NO_VOLUME, tag)),
+            noted: session.noted().with(more),
+            volume: volume.unwrap_or_else(|| session.entered().map_or(NO_VOLUME, tag)),
         };
         let free = || owners.iter().position(Option::is_none);
         let place = own.or_else(free).unwrap_or(owners.len());
         let written = match place < SLOTS_MAX {
-            true => write(file, place, owner, lease),
+            true => write(file, place, owner),
             false => Err(io::ErrorKind::QuotaExceeded.into()),
         };
         if let Err(error) = written {
@@ -148,8 +191,32 @@ impl Notes {
             owners.push(None);
         }
         owners[place] = Some(owner);
-        session.set_noted(lease);
+        session.set_noted(owner.noted);
         true
+    }
+
+    /// Everything that was ever written into stores is durable, and this run ends: the next one
+    /// need not wait for anybody who would write it again.
+    pub(super) fn forget_writes(&self) {
+        let Some(file) = &self.file else {
+            return;
+        };
+        for (place, slot) in self.lock().owners.iter_mut().enumerate() {
+            let Some(owner) = slot.filter(|owner| owner.noted.writes) else {
+                continue;
+            };
+            let owner = match owner.noted.lease {
+                Lease::None => Owner::nothing(owner.id),
+                lease => Owner {
+                    noted: Noted::leased(lease),
+                    ..owner
+                },
+            };
+            if let Err(error) = write(file, place, owner) {
+                tracing::warn!(%error, "that a session has written nothing cannot be noted");
+            }
+            *slot = Some(owner).filter(|owner| owner.noted != Noted::NOTHING);
+        }
     }
 
     /// These sessions are over, or will not come back; unless `is_over` says otherwise of one.
@@ -164,11 +231,7 @@ impl Notes {
             let Some(place) = own.filter(|_| is_over(*id)) else {
                 continue;
             };
-            let owner = Owner {
-                id: *id,
-                volume: NO_VOLUME,
-            };
-            if let Err(error) = write(file, place, owner, Lease::None) {
+            if let Err(error) = write(file, place, Owner::nothing(*id)) {
                 tracing::warn!(%error, "the end of a session cannot be noted");
             }
             owners[place] = None;
@@ -198,17 +261,18 @@ fn place_of(owners: &[Option<Owner>], id: SessionId) -> Option<usize> {
     owners.iter().position(is_own)
 }
 
-fn write(file: &File, place: usize, owner: Owner, lease: Lease) -> io::Result<()> {
+fn write(file: &File, place: usize, owner: Owner) -> io::Result<()> {
     let mut slot = [0; SLOT_BYTES];
     slot[..16].copy_from_slice(&owner.id.0);
-    slot[16] = lease as u8;
+    slot[16] = owner.noted.lease as u8;
+    slot[17] = u8::from(owner.noted.writes);
     slot[VOLUME].copy_from_slice(&owner.volume);
     let checksum = crc32c::crc32c(&slot[..SLOT_BYTES - 4]);
     slot[SLOT_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
     file.write_all_at(&slot, (place * SLOT_BYTES) as u64)
 }
 
-fn read(file: &File) -> io::Result<Vec<Option<(Owner, Lease)>>> {
+fn read(file: &File) -> io::Result<Vec<Option<Owner>>> {
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     let mut bytes = vec![0; length.min(SLOTS_MAX * SLOT_BYTES)];
     file.read_exact_at(&mut bytes, 0)?;
@@ -217,19 +281,24 @@ fn read(file: &File) -> io::Result<Vec<Option<(Owner, Lease)>>> {
 }
 
 /// Nobody's, or damaged: a machine that lost power may have left anything.
-fn decode(slot: &[u8; SLOT_BYTES]) -> Option<(Owner, Lease)> {
+fn decode(slot: &[u8; SLOT_BYTES]) -> Option<Owner> {
     let (body, checksum) = slot.split_last_chunk()?;
     if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
         return None;
     }
     let lease = match body[16] {
+        0 => Lease::None,
         1 => Lease::Read,
         2 => Lease::Exclusive,
         _ => return None,
     };
     let owner = Owner {
         id: SessionId(*body.first_chunk()?),
+        noted: Noted {
+            lease,
+            writes: body[17] != 0,
+        },
         volume: body.get(VOLUME)?.try_into().ok()?,
     };
-    Some((owner, lease))
+    Some(owner).filter(|owner| owner.noted != Noted::NOTHING)
 }

@@ -42,6 +42,8 @@ pub(super) enum Asked {
     Forget,
     /// To send what it had created or removed ahead in the run before.
     Settle,
+    /// To write again what stores may have lost with the run before.
+    WriteAgain,
 }
 
 struct Batch {

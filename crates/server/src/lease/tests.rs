@@ -1,7 +1,7 @@
 //! The two pure structures, and how long a session may take to obey.
 
 use super::former::Former;
-use super::notes::Notes;
+use super::notes::{Noted, Notes};
 use super::recall::{Asked, Recalls};
 use super::table::LeaseTable;
 use super::{Caching, Change};
@@ -9,15 +9,15 @@ use crate::clock::Clock;
 use crate::link::{Link, LinkKey};
 use crate::session::{Session, SessionKey, Sessions};
 use base::limits::{
-    DISTRUST_TIME, RECALL_DISTRUSTED_TIME_MAX, RECALL_TIME_MAX, RECALL_WRITING_TIME_MAX,
+    DISTRUST_TIME, LEASE_TIME, RECALL_DISTRUSTED_TIME_MAX, RECALL_TIME_MAX, RECALL_WRITING_TIME_MAX,
 };
-use base::{Handle, Name, SessionId, Time};
+use base::{Handle, Name, SessionId, Time, VolumeId};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use wire::identity::Peer;
-use wire::message::{ConnectionRole, CredentialKind, Lease, Recall, RecallItem};
+use wire::message::{ConnectionRole, CredentialKind, Features, Lease, Notice, Recall, RecallItem};
 
 const A: SessionKey = SessionKey(1);
 const B: SessionKey = SessionKey(2);
@@ -273,12 +273,17 @@ fn who_has_not_obeyed_gets_no_leases_in_another_session_either() {
     assert!(!next.may_cache(until - second) && next.may_cache(until));
 }
 
+fn leased(had: [(SessionKey, Lease); 2]) -> Vec<(SessionKey, Noted)> {
+    let noted = |(key, lease)| (key, Noted::leased(lease));
+    had.map(noted).to_vec()
+}
+
 #[test]
 fn a_former_session_is_asked_once_to_forget_and_once_to_send_what_it_made_ahead() {
     const C: SessionKey = SessionKey(3);
     let mut recalls = Recalls::<()>::default();
-    let had = vec![(A, Lease::Exclusive), (B, Lease::Read)];
-    let mut former = Former::new(had, at(0));
+    let had = [(A, Lease::Exclusive), (B, Lease::Read)];
+    let mut former = Former::new(leased(had), at(0));
     assert_eq!(former.forget(&mut recalls, C, at(0)).len(), 2);
     assert_eq!(former.forget(&mut recalls, A, at(1)).len(), 1, "only B");
     assert_eq!(former.forget(&mut recalls, C, at(1)).len(), 2, "the same");
@@ -304,12 +309,12 @@ fn a_former_session_is_asked_once_to_forget_and_once_to_send_what_it_made_ahead(
 fn who_is_back_is_waited_for_until_he_has_obeyed_and_who_is_not_for_a_while() {
     const C: SessionKey = SessionKey(3);
     let mut recalls = Recalls::<()>::default();
-    let had = vec![(A, Lease::Exclusive), (B, Lease::Exclusive)];
-    let mut former = Former::new(had, at(0));
+    let had = [(A, Lease::Exclusive), (B, Lease::Exclusive)];
+    let mut former = Former::new(leased(had), at(0));
     assert!(former.is_awaited(A, at(5)) && former.is_awaited(B, at(5)));
     assert!(!former.is_awaited(C, at(5)));
     // It is asked as soon as it is back, although nobody waits for it.
-    former.on_main(&mut recalls, A, at(5));
+    former.on_main(&mut recalls, A, true, at(5));
     let sent = std::iter::from_fn(|| recalls.next_notice(A)).collect::<Vec<_>>();
     assert_eq!(sent.len(), 2);
     assert!(!former.is_awaited(A, at(5)));
@@ -344,7 +349,8 @@ fn who_had_leases_is_known_to_the_next_run() {
     let directory = tempfile::tempdir().unwrap();
     let run = |found: &[(u8, Lease)]| {
         let (notes, former) = Notes::open(directory.path()).unwrap();
-        let mut had: Vec<_> = former.iter().map(|(id, lease)| (id.0[0], *lease)).collect();
+        let of = |(id, noted): &(SessionId, Noted)| (id.0[0], noted.lease);
+        let mut had: Vec<_> = former.iter().map(of).collect();
         had.sort_unstable();
         assert_eq!(had, found);
         let (sessions, clock) = (Arc::new(Sessions::new()), Clock::start());
@@ -380,6 +386,120 @@ fn who_had_leases_is_known_to_the_next_run() {
     bytes.extend([7; 45]);
     std::fs::write(&path, &bytes).unwrap();
     run(&[(1, Lease::Exclusive), (5, Lease::Read)]);
+}
+
+#[test]
+fn who_wrote_is_waited_for_until_it_has_written_again_and_who_is_not_back_for_a_while() {
+    let end = at(0) + LEASE_TIME;
+    let both = || vec![(A, Noted::WRITES), (B, Noted::leased(Lease::Read))];
+    // It is not back: it has its time.
+    let recalls = Recalls::<()>::default();
+    let mut former = Former::new(both(), at(0));
+    assert!(former.is_writing_again(&recalls, at(5)));
+    assert!(!former.is_writing_again(&recalls, end));
+    assert!(!Former::new(both().split_off(1), at(0)).is_writing_again(&recalls, at(0)));
+    former.end(A);
+    assert!(!former.is_writing_again(&recalls, at(5)), "it has ended");
+    // It is back: it is asked, has nothing to forget, and is waited for beyond that time.
+    let mut recalls = Recalls::<()>::default();
+    let mut former = Former::new(both(), at(0));
+    for _ in 0..2 {
+        former.on_main(&mut recalls, A, true, at(5));
+    }
+    let (id, asked) = recalls.next_notice(A).unwrap();
+    assert_eq!(asked, Asked::WriteAgain);
+    assert!(recalls.next_notice(A).is_none(), "once");
+    former.sweep(&recalls, at(60));
+    assert!(former.is_writing_again(&recalls, at(60)));
+    recalls.obeyed(A, id);
+    assert!(!former.is_writing_again(&recalls, at(60)));
+    // One that does not know what that is: as if it were not back.
+    let mut recalls = Recalls::<()>::default();
+    let mut former = Former::new(both(), at(0));
+    former.on_main(&mut recalls, A, false, at(1));
+    assert!(recalls.next_notice(A).is_none());
+    former.sweep(&recalls, at(5));
+    assert!(former.is_writing_again(&recalls, at(5)));
+    assert!(!former.is_writing_again(&recalls, end));
+}
+
+#[test]
+fn who_wrote_into_stores_is_known_to_the_next_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = || {
+        let notes = Notes::open(directory.path()).unwrap();
+        let (sessions, clock) = (Arc::new(Sessions::new()), Clock::start());
+        Caching::new(sessions, notes, clock)
+    };
+    let caching = run();
+    assert!(!caching.is_writing_again(), "there was no run before");
+    let (writer, reader) = (session(&caching, 1, "01"), session(&caching, 2, "01"));
+    caching.writes_to_stores(&writer);
+    caching.grant(&reader, &handle(1), Lease::Read);
+    // Both of it is noted, whichever came first.
+    for (own, inode) in [(&writer, 2), (&reader, 3)] {
+        caching.grant(own, &handle(inode), Lease::Exclusive);
+    }
+    caching.writes_to_stores(&writer);
+    let both = Noted::WRITES.with(Noted::leased(Lease::Exclusive));
+    assert_eq!(writer.noted(), both);
+    let caching = run();
+    assert!(caching.is_writing_again());
+    // A run that ends in order while it waits leaves the next one to wait.
+    caching.all_is_durable();
+    let caching = run();
+    assert!(caching.is_writing_again());
+    let back = session(&caching, 1, "01");
+    assert_eq!(back.noted(), both);
+    back.set_features(Features::WRITE_AGAIN);
+    caching.resend(&back);
+    let notices = std::iter::from_fn(|| caching.next_notice(&back)).collect::<Vec<_>>();
+    let again = notices
+        .iter()
+        .find(|it| matches!(it, Notice::WriteAgain { .. }));
+    assert_eq!(notices.len(), 3, "{notices:?}");
+    assert!(caching.is_writing_again());
+    caching.obeyed(&back, again.unwrap().id());
+    assert!(!caching.is_writing_again());
+    // Of one that ends in order, nobody waits for writers.
+    caching.all_is_durable();
+    assert!(!run().is_writing_again());
+    assert_eq!(run().sessions.expect_none().len(), 2, "they had leases");
+}
+
+#[test]
+fn lease_writes_and_volume_of_a_session_are_noted_beside_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = || {
+        let notes = Notes::open(directory.path()).unwrap();
+        let (sessions, clock) = (Arc::new(Sessions::new()), Clock::start());
+        Caching::new(sessions, notes, clock)
+    };
+    let volume = VolumeId([9; 16]);
+    let caching = run();
+    let [writer, leased] = [1, 2].map(|byte| session(&caching, byte, "01"));
+    // Writing comes before the volume, or after it, or alone.
+    caching.writes_to_stores(&writer);
+    assert!(caching.noted_users(volume).is_empty());
+    writer.attach(volume);
+    leased.attach(volume);
+    caching.grant(&writer, &handle(1), Lease::Read);
+    caching.grant(&leased, &handle(2), Lease::Read);
+    caching.writes_to_stores(&leased);
+    caching.writes_to_stores(&session(&caching, 3, "01"));
+    let users = [writer.id, leased.id];
+    assert_eq!(caching.noted_users(volume), users);
+    let caching = run();
+    assert!(caching.is_writing_again());
+    assert_eq!(caching.noted_users(volume), users);
+    // Who only wrote has no slot once that is durable; the others keep theirs.
+    caching.notes.forget_writes();
+    let caching = run();
+    assert!(!caching.is_writing_again());
+    assert_eq!(caching.noted_users(volume), users);
+    assert_eq!(caching.sessions.expect_none().len(), 2);
+    let bytes = std::fs::read(directory.path().join("sessions")).unwrap();
+    assert_eq!(bytes[16..28], [1, 0, 0, 0, 9, 9, 9, 9, 0, 0, 0, 0]);
 }
 
 #[test]

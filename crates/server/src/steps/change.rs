@@ -3,7 +3,7 @@
 use super::{Execution, Place, Stop};
 use crate::lease::Change;
 use crate::opens::Use;
-use base::{AttributeChange, Attributes, FsError, OpenId, XattrMode};
+use base::{AttributeChange, Attributes, Extent, FsError, OpenId, XattrMode};
 use export::{AclEdit, Export, Worker};
 use wire::message::{Lease, Step, StepReply, Target};
 
@@ -114,8 +114,8 @@ impl Execution {
                 .flatten(),
             None => None,
         };
-        if change.size.is_some() {
-            self.changes(&place);
+        if let Some(size) = change.size {
+            self.changes_part(&place, Extent::between(size, u64::MAX));
             self.may_cut(&place)?;
         }
         let tree = &place.volume.tree;

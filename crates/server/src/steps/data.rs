@@ -187,7 +187,16 @@ impl Execution {
 
     /// Notes that this session changes the contents of a file.
     pub(super) fn changes(&self, place: &Place) {
-        self.core.again.changes(self.session.id, &place.outer);
+        self.changes_part(place, Extent::between(0, u64::MAX));
+    }
+
+    /// Notes that this session changes these bytes of a file.
+    pub(super) fn changes_part(&self, place: &Place, extent: Extent) {
+        let (again, by) = (&self.core.again, self.session.id);
+        match place.volume.tree.parallel() {
+            Some(_) => again.changes_part(by, &place.outer, extent, self.resent),
+            None => again.changes(by, &place.outer),
+        }
     }
 
     /// Notes an open file under its number.

@@ -8,7 +8,7 @@ use super::{Execution, Place, Stop};
 use crate::lease::Change;
 use crate::opens::Use;
 use crate::tree::Parallel;
-use base::FsError;
+use base::{Extent, FsError};
 use export::Worker;
 use meta::namespace::{Placed, What, Written};
 use wire::message::{FileRef, LayoutPurpose, Lease, Step, StepReply, StoredWhat};
@@ -84,13 +84,15 @@ impl Execution {
         file: &FileRef,
         purpose: LayoutPurpose,
     ) -> Result<StepReply, Stop> {
-        let what = match purpose {
-            LayoutPurpose::Read => Use::Read,
-            LayoutPurpose::Write | LayoutPurpose::WriteAgain => Use::Write,
+        let (what, again) = match purpose {
+            LayoutPurpose::Read => (Use::Read, None),
+            LayoutPurpose::Write => (Use::Write, None),
+            LayoutPurpose::WriteAgain => (Use::Write, Some(Extent::between(0, u64::MAX))),
+            LayoutPurpose::WritePartAgain(extent) => (Use::Write, Some(extent)),
         };
         let (place, _) = self.file_ref(worker, file, what)?;
-        let is_mine = || self.core.again.may_store(self.session.id, &place.outer);
-        if purpose == LayoutPurpose::WriteAgain && !is_mine() {
+        let (noted, by) = (&self.core.again, self.session.id);
+        if again.is_some_and(|extent| !noted.may_store_part(by, &place.outer, extent)) {
             tracing::warn!(
                 volume = place.volume.name,
                 host = self.session.host,
@@ -111,8 +113,11 @@ impl Execution {
     ) -> Result<StepReply, Stop> {
         let (place, _) = self.file_ref(worker, file, Use::Write)?;
         let names = &parallel(&place)?.names;
-        self.changes(&place);
         let noted = names.wrote(&self.turn, &self.who, &place.inner, written);
+        // An append has come in its turn when it was given its place.
+        if noted.is_ok() && written.place.is_none() && written.what != What::Space {
+            self.changes_part(&place, written.extent);
+        }
         if noted == Err(FsError::WouldBlock)
             && names.is_met(&self.turn, &place.inner, written)?
             && self.may_cut(&place).is_ok()
@@ -137,13 +142,15 @@ impl Execution {
         let found = parallel(&place)?;
         // What cannot be written is not to become a hole.
         found.check_reach(&self.turn, &place.inner)?;
-        self.changes(&place);
         self.identify();
         let placed = (found.names).extend(&self.turn, &self.who, &place.inner, bytes.into());
         self.turn.begin(None);
         if placed == Err(FsError::WouldBlock) && self.may_cut(&place).is_ok() {
             let names = &parallel(&place)?.names;
             names.give_up_place(&self.turn, &place.inner)?;
+        }
+        if let Ok(placed) = &placed {
+            self.changes_part(&place, Extent::new(placed.begin, bytes.into()));
         }
         self.written(place, placed, reply)
     }

@@ -269,18 +269,21 @@ impl Storage {
         self.verifier
     }
 
-    /// Ends all threads in order; everything that was written is durable then. Blocks.
-    pub(crate) fn stop(&self) {
+    /// Ends all threads in order. Whether everything that was written is durable then. Blocks.
+    pub(crate) fn stop(&self) -> bool {
         self.exports.stop();
+        let mut is_durable = true;
         for device in self.devices.values() {
             device.stop();
             if let Err(error) = device.store.checkpoint() {
                 tracing::error!(path = %device.path.display(), %error, "a store ends uncleanly");
+                is_durable = false;
             }
         }
         if let Err(error) = self.note_seen() {
             tracing::warn!(%error, "how far stores are is not noted");
         }
+        is_durable
     }
 
     /// Which server it is: tickets name it.

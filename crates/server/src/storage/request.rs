@@ -7,6 +7,7 @@
 use super::held::{Charge, HeldTicket, MemoryClass};
 use super::job::{Job, Progress};
 use super::{Storage, StorageError};
+use crate::lease::Caching;
 use crate::link::Destination;
 use crate::memory::Arrival;
 use crate::session::Session;
@@ -20,9 +21,9 @@ use std::time::Instant;
 use store::device::{Capability, Direction};
 use wire::frame::{Class, Frame, FrameKind};
 use wire::message::{
-    CredentialKind, DeviceSummary, Farewell, ObjectBatch, ObjectError, ObjectReply, ObjectRequest,
-    ObjectStep, ObjectStepReply, RecordSecond, RecordTotal, Refusal, Reply, Shortfall,
-    StoreSummary, TicketRefusal, frame,
+    CredentialKind, DeviceSummary, Farewell, Features, ObjectBatch, ObjectError, ObjectReply,
+    ObjectRequest, ObjectStep, ObjectStepReply, RecordSecond, RecordTotal, Refusal, Reply,
+    Shortfall, StoreSummary, TicketRefusal, frame,
 };
 
 /// Memory that a request takes besides its data.
@@ -73,6 +74,7 @@ impl ObjectIncoming {
     pub(crate) fn accept(
         self,
         storage: &Arc<Storage>,
+        caching: &Caching,
         request: ObjectRequest,
     ) -> Result<(), Farewell> {
         let is_admin = self.session.peer.kind.is_admin();
@@ -129,8 +131,23 @@ impl ObjectIncoming {
         if bytes != Some(self.payload.len()) {
             return Err(Farewell::Protocol);
         }
-        self.begin(storage, batch);
+        match self.is_early(caching, &batch) {
+            true => self.refuse(storage, ObjectError::NotYet),
+            false => self.begin(storage, batch),
+        }
         Ok(())
+    }
+
+    /// Whether it reads what others are still to write again. Before it writes, it is noted as one
+    /// of those who are to write again what this run may lose. A client that would not understand
+    /// is served what there is.
+    fn is_early(&self, caching: &Caching, batch: &ObjectBatch) -> bool {
+        if batch.steps.iter().any(|step| step.payload_bytes() > 0) {
+            caching.writes_to_stores(&self.session);
+        }
+        batch.steps.iter().any(ObjectStep::reads_bytes)
+            && self.session.features().have(Features::WRITE_AGAIN)
+            && caching.is_writing_again()
     }
 
     /// Takes tickets back; the disk is waited for elsewhere.

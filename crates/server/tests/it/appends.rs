@@ -13,7 +13,7 @@ use wire::message::{
 };
 
 /// An append's place: its number, the generation, where it begins.
-async fn place(client: &mut Client, handle: &Handle, bytes: u32) -> (u64, u64, u64) {
+pub(crate) async fn place(client: &mut Client, handle: &Handle, bytes: u32) -> (u64, u64, u64) {
     let step = Step::Place {
         file: file(handle, None),
         bytes,
@@ -45,7 +45,7 @@ async fn left(
     }
 }
 
-async fn stored(
+pub(crate) async fn stored(
     client: &mut Client,
     handle: &Handle,
     generation: u64,
@@ -66,7 +66,7 @@ async fn stored(
     }
 }
 
-async fn fresh(client: &mut Client, handle: &Handle) -> FileLayout {
+pub(crate) async fn fresh(client: &mut Client, handle: &Handle) -> FileLayout {
     let fresh = layout(client, handle, LayoutPurpose::Write).await;
     fresh.unwrap()
 }
@@ -103,7 +103,7 @@ async fn put(
 }
 
 /// Two clients of a volume, and an empty file.
-async fn two(world: &World) -> (Client, Client, Handle) {
+pub(crate) async fn two(world: &World) -> (Client, Client, Handle) {
     let (mut one, mut two) = (world.client().await, world.client().await);
     one.obeys = true;
     two.obeys = true;

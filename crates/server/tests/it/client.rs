@@ -102,10 +102,20 @@ impl Client {
         role: ConnectionRole,
         mode: Mode,
     ) -> Result<Self, Ended> {
+        Self::greet(address, credential, &hello(session, role), mode).await
+    }
+
+    /// Connects and says this.
+    pub(crate) async fn greet(
+        address: SocketAddr,
+        credential: &Credential,
+        hello: &Hello,
+        mode: Mode,
+    ) -> Result<Self, Ended> {
         let mut connection = open_line(address, Some(credential), mode)
             .await
             .map_err(Ended::Link)?;
-        let greeting = frame(FrameKind::Hello, 0, &hello(session, role));
+        let greeting = frame(FrameKind::Hello, 0, hello);
         connection
             .writer
             .write(greeting)
@@ -114,7 +124,7 @@ impl Client {
         connection.writer.flush().await.map_err(Ended::Link)?;
         let welcome: Welcome = expect(&mut connection, FrameKind::Welcome).await?;
         if let Some(challenge) = &welcome.challenge {
-            let proof = credential.sign_proof(challenge, session).unwrap();
+            let proof = credential.sign_proof(challenge, hello.session).unwrap();
             let proof = frame(FrameKind::Proof, 0, &proof);
             connection.writer.write(proof).await.map_err(Ended::Link)?;
             connection.writer.flush().await.map_err(Ended::Link)?;

@@ -27,4 +27,6 @@ mod parallel;
 #[cfg(test)]
 mod sessions;
 #[cfg(test)]
+mod whose;
+#[cfg(test)]
 mod world;

@@ -16,8 +16,12 @@ impl Features {
     /// A server that lets a request wait for others of its session
     /// ([`Step::After`](super::Step::After)).
     pub const AFTER: Self = Self(2);
+    /// A client that writes again when it is asked to
+    /// ([`Notice::WriteAgain`](super::Notice::WriteAgain)), and reads later what others are still
+    /// to write again ([`ObjectError::NotYet`](super::ObjectError::NotYet)).
+    pub const WRITE_AGAIN: Self = Self(4);
     /// All that this build has.
-    pub const OURS: Self = Self::MANAGERS.with(Self::AFTER);
+    pub const OURS: Self = Self::MANAGERS.with(Self::AFTER).with(Self::WRITE_AGAIN);
 
     /// Whether all of these are among them.
     #[must_use]

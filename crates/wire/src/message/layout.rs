@@ -5,7 +5,7 @@
 //! an older one.
 
 use base::limits::LAYOUT_COLUMNS_MAX;
-use base::{ObjectId, ServerId, StoreId};
+use base::{Extent, ObjectId, ServerId, StoreId};
 use serde::{Deserialize, Serialize};
 
 /// What bytes of a file have become at its stores.
@@ -29,6 +29,17 @@ pub enum LayoutPurpose {
     /// To write what stores of an earlier write verifier have had before. Refused with `Io` if
     /// others may have changed the file since.
     WriteAgain,
+    /// The same for these bytes: refused if others may have changed some of them since. Only for
+    /// servers that have [`Features::WRITE_AGAIN`](super::Features::WRITE_AGAIN).
+    WritePartAgain(Extent),
+}
+
+impl LayoutPurpose {
+    /// Whether it is asked for what was lost.
+    #[must_use]
+    pub fn is_again(self) -> bool {
+        matches!(self, Self::WriteAgain | Self::WritePartAgain(_))
+    }
 }
 
 /// An object that has every so many stripe units of a file.

@@ -28,6 +28,14 @@ pub enum Notice {
         /// Number to answer with.
         id: u64,
     },
+    /// The server has begun anew, and its stores may have lost what this session had written there
+    /// and not committed. The client answers `RecallDone(id)` when it has written again what it
+    /// still holds of that. Only for clients that have
+    /// [`Features::WRITE_AGAIN`](super::Features::WRITE_AGAIN).
+    WriteAgain {
+        /// Number to answer with.
+        id: u64,
+    },
 }
 
 impl Notice {
@@ -35,7 +43,10 @@ impl Notice {
     #[must_use]
     pub fn id(&self) -> u64 {
         match self {
-            Self::Recall { id, .. } | Self::Forget { id } | Self::Settle { id } => *id,
+            Self::Recall { id, .. }
+            | Self::Forget { id }
+            | Self::Settle { id }
+            | Self::WriteAgain { id } => *id,
         }
     }
 }

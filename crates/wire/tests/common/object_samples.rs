@@ -320,11 +320,12 @@ fn errors() -> Vec<Sample> {
             offer_secs: Some((300, 400)),
         },
         E::Superseded,
+        E::NotYet,
     ];
     names!(samples, ObjectError:
         UnknownStore NotFound Exists Expired NoSpace SpaceUsed NotHeld Conflict Refused Lifetime
         TooLong Attribute Invalid Damaged ReadOnly Device Forbidden Busy Ticket TooManyRevoked
-        NoRoom Superseded
+        NoRoom Superseded NotYet
     )
 }
 

@@ -597,7 +597,8 @@ pub(crate) fn notices() -> Vec<Sample> {
     }];
     samples.push(Notice::Forget { id: 6 });
     samples.push(Notice::Settle { id: 7 });
-    names!(samples, Notice: Recall Forget Settle)
+    samples.push(Notice::WriteAgain { id: 8 });
+    names!(samples, Notice: Recall Forget Settle WriteAgain)
 }
 
 fn volume() -> VolumeSummary {
@@ -727,7 +728,15 @@ pub(crate) fn words() -> Vec<Sample> {
         words!(FileKind: File Directory Symlink Fifo Socket CharDevice BlockDevice),
         words!(StoredWhat: Data Space Hole),
         words!(Access: Read Write ReadWrite),
-        words!(LayoutPurpose: Read Write WriteAgain),
+        names!(
+            vec![
+                LayoutPurpose::Read,
+                LayoutPurpose::Write,
+                LayoutPurpose::WriteAgain,
+                LayoutPurpose::WritePartAgain(Extent::new(300, 5)),
+            ],
+            LayoutPurpose: Read Write WriteAgain WritePartAgain
+        ),
         names!(
             vec![
                 volume().kind,

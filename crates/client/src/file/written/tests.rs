@@ -1,6 +1,7 @@
 //! What becomes of written data, by hand and against a model of a server that loses power.
 
 mod behind;
+mod lost;
 
 use super::gathering::PIECE_BYTES_MAX;
 use super::*;
@@ -465,9 +466,9 @@ struct Model {
 }
 
 impl Model {
-    fn new() -> Self {
+    fn new(order: Order) -> Self {
         Self {
-            written: Written::default(),
+            written: Written::new(order),
             wanted: [0; SPACE],
             in_doubt: [false; SPACE],
             errors: 0,
@@ -755,9 +756,10 @@ impl Model {
 proptest! {
     #[test]
     fn whatever_is_lost_every_byte_ends_as_the_last_write_made_it(
-        steps in prop::collection::vec((0..11u8, any::<u64>()), 1..120)
+        steps in prop::collection::vec((0..11u8, any::<u64>()), 1..120),
+        order in prop_oneof![Just(Order::OldestFirst), Just(Order::NewestFirst)],
     ) {
-        let mut model = Model::new();
+        let mut model = Model::new(order);
         for (kind, value) in steps {
             let number = usize::try_from(value % 1009).unwrap();
             let outcome = if value % 5 == 0 { Outcome::Half } else { Outcome::Done };

@@ -6,6 +6,7 @@ use super::{Stripes, Volume, fs_error, place};
 use crate::cache::NodeId;
 use crate::clock::now;
 use crate::object::{ObjectCallError, StoreClient, Written};
+use crate::transport::OVER;
 use base::limits::{COMMIT_TRIES_MAX, DATA_BYTES_MAX, PIECE_CHANGES_MAX};
 use base::{Extent, FsError, Handle, ObjectId, Principal, ServerId, Time, WriteVerifier};
 use bytes::{Bytes, BytesMut};
@@ -74,8 +75,9 @@ impl<'a> Carrying<'a> {
         self.recalls_seen.load(Ordering::Relaxed)
     }
 
-    /// Carries all steps out, in one run of each server: what was done in the one before may be
-    /// lost. Says which verifier all runs have together, if stores were asked.
+    /// Carries all steps out, in the run of each server that is the latest when all is done: what
+    /// was done in one before may be lost, and what was read there may have been; for as long as a
+    /// request may be tried again. Says which verifier all runs have together, if it got so far.
     pub(super) async fn all(
         &self,
         mut steps: Vec<Step>,
@@ -85,19 +87,23 @@ impl<'a> Carrying<'a> {
             Ok(places) => places,
             Err(error) => return (vec![Err(error)], Bytes::new(), None),
         };
-        for attempt in 0..COMMIT_TRIES_MAX {
+        // It begins when a server has begun anew: until then it was waited for.
+        let mut patience = None;
+        loop {
             let (results, data, runs) = self.once(&steps, &mut places, payload.clone()).await;
-            let of_server = |server| runs.iter().find(|(other, _)| *other == server);
-            let is_one_run = runs.iter().all(|run| of_server(run.0) == Some(run));
-            let servers = &self.stripes.servers;
-            let noted = runs.iter().map(|run| servers.runs.note(run.0, run.1));
-            let together = noted.last();
-            if is_one_run || matches!(results.last(), Some(Err(_))) {
-                return (results, data, together);
+            let current = self.stripes.servers.runs.current(&runs);
+            if current.is_some() {
+                return (results, data, current);
             }
-            pause(attempt).await;
+            if matches!(results.last(), Some(Err(_))) {
+                // What was stored before that is lost.
+                return (results, data, Some(OVER));
+            }
+            let patience = patience.get_or_insert_with(|| self.patience());
+            if let Err(error) = patience.wait().await {
+                return (vec![Err(error)], Bytes::new(), None);
+            }
         }
-        (vec![Err(FsError::Io)], Bytes::new(), None)
     }
 
     async fn once(
@@ -249,12 +255,15 @@ impl<'a> Carrying<'a> {
         at: WriteAt,
         data: Bytes,
     ) -> Result<Done<StepReply>> {
-        let (offset, purpose) = match at {
-            WriteAt::Offset(offset) => (offset, LayoutPurpose::Write),
-            WriteAt::Again(offset) => (offset, LayoutPurpose::WriteAgain),
+        let offset = match at {
+            WriteAt::Offset(offset) | WriteAt::Again(offset) => offset,
             WriteAt::End => return Err(FsError::Invalid),
         };
         let extent = Extent::new(offset, data.len() as u64);
+        let purpose = match at {
+            WriteAt::Again(_) => LayoutPurpose::WritePartAgain(extent),
+            _ => LayoutPurpose::Write,
+        };
         let act = |store: StoreClient, generation: u64, part: Part| {
             let data = data_of(&data, offset, part.file);
             async move { write_part(&store, generation, part, data).await }

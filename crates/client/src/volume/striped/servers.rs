@@ -8,7 +8,7 @@
 use super::super::Volume;
 use crate::clock::now;
 use crate::object::{MountTicket, StorageServer, StoreClient};
-use crate::transport::{CallError, Listener, Runs, Transport};
+use crate::transport::{CallError, Listener, Runs, Transport, WeakTransport};
 use base::{FsError, ServerId, StoreId, Time, WriteVerifier};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -219,8 +219,12 @@ impl Servers {
         let connected = StorageServer::connect(endpoint, options).await;
         let session = connected.map_err(|error| error.to_string())?;
         let transport = session.transport();
-        transport.write_objects(&self.runs, server);
-        transport.set_listener(Arc::new(Ear(volume.this.clone())));
+        // A session before this one may have written in a run that is over.
+        volume.replay(transport.write_objects(&self.runs, server));
+        transport.set_listener(Arc::new(Ear {
+            volume: volume.this.clone(),
+            transport: transport.downgrade(),
+        }));
         Ok(Session {
             server: session,
             addresses: addresses.to_vec(),
@@ -276,17 +280,27 @@ async fn resolve(addresses: &[String]) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Hears what the session with a storage server says, for a volume that may be gone.
-struct Ear(Weak<Volume>);
+struct Ear {
+    volume: Weak<Volume>,
+    transport: WeakTransport,
+}
 
 impl Listener for Ear {
-    fn on_notice(&self, _: Notice) -> bool {
-        true
+    fn on_notice(&self, notice: Notice) -> bool {
+        let ends = (self.volume.upgrade(), self.transport.upgrade());
+        match (notice, ends) {
+            (Notice::WriteAgain { id }, (Some(volume), Some(transport))) => {
+                volume.write_again(id, transport)
+            }
+            // Nothing is leased there.
+            _ => true,
+        }
     }
 
     fn on_connected(&self, _: bool, _: bool) {}
 
     fn on_verifier(&self, verifier: WriteVerifier) {
-        if let Some(volume) = self.0.upgrade() {
+        if let Some(volume) = self.volume.upgrade() {
             volume.replay(verifier);
         }
     }

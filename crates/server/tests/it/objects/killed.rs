@@ -82,10 +82,10 @@ async fn nothing_that_was_acknowledged_and_committed_is_lost() {
     // By object: the version that was committed, and the last that was begun.
     let mut said: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     let mut commits = 0;
+    let (session, role) = (new_session(), ConnectionRole::Main);
     for round in 0..ROUNDS {
         let (mut child, address) = begin(&world);
-        let role = ConnectionRole::Main;
-        let mut client = Client::connect(address, &world.admin, new_session(), role, Mode::Tls)
+        let mut client = Client::connect(address, &world.admin, session, role, Mode::Tls)
             .await
             .unwrap();
         client.open(1, &ticket).await;

@@ -1,17 +1,19 @@
 //! Objects over the wire: steps, tickets, bounds, and what survives.
 
+mod again;
 mod bounds;
 mod killed;
 mod steps;
 mod tickets;
 
-use crate::client::{Client, frame};
+use crate::client::{ANSWER_TIME_MAX, Client, frame};
 use crate::world::World;
 use base::ticket::{Class, Head, ObjectScope, Operations, Slice, Terms, Ticket};
 use base::{ClusterId, ObjectId, RequestId, ServerId, StoreId, TicketId, VolumeId};
 use bytes::Bytes;
 use server::{NewStore, Server};
 use std::path::Path;
+use std::time::{Duration, Instant};
 use store::device::{Capability, DeviceOptions, Direction, FileDevice, MeasuredRate};
 use wire::frame::FrameKind;
 use wire::message::{
@@ -181,7 +183,27 @@ impl Client {
         (reply, results, payload)
     }
 
+    /// Carries steps out; once more as long as others are to write again first.
     pub(crate) async fn objects(
+        &mut self,
+        store: StoreId,
+        ticket: Option<u32>,
+        steps: Vec<ObjectStep>,
+        payload: Bytes,
+    ) -> (Results, Bytes) {
+        let end = Instant::now() + ANSWER_TIME_MAX;
+        loop {
+            let (steps, payload) = (steps.clone(), payload.clone());
+            let (results, payload) = self.objects_now(store, ticket, steps, payload).await;
+            if results[..] != [Err(ObjectError::NotYet)] || Instant::now() > end {
+                return (results, payload);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The same, asked once.
+    pub(crate) async fn objects_now(
         &mut self,
         store: StoreId,
         ticket: Option<u32>,

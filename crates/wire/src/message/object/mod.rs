@@ -326,6 +326,12 @@ impl ObjectStep {
         }
     }
 
+    /// Whether its reply depends on which bytes an object has.
+    #[must_use]
+    pub fn reads_bytes(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::Seek { .. })
+    }
+
     /// Whether it must not run again if its reply is lost: a second time it would fail, or do more.
     #[must_use]
     pub fn must_run_once(&self) -> bool {
@@ -726,4 +732,9 @@ pub enum ObjectError {
     /// The object is of a newer generation than the layout by which it was found.
     #[error("the file was cut since its layout was told")]
     Superseded,
+    /// The server has begun anew, and others have not written again yet what its stores may have
+    /// lost: a batch that reads is to be sent once more. Nothing of it was done. Only to clients
+    /// that have [`Features::WRITE_AGAIN`](super::Features::WRITE_AGAIN).
+    #[error("others have not written again yet what a restart may have lost")]
+    NotYet,
 }

@@ -1,0 +1,65 @@
+//! Contents of a parallel volume that are written again: whose bytes they are.
+
+use crate::appends::{fresh, place, stored, two};
+use crate::client::Client;
+use crate::parallel::{layout, truncate, world};
+use crate::world::is_root;
+use base::{Extent, FsError, Handle};
+use wire::message::LayoutPurpose;
+
+/// Whether a client may write these bytes again.
+async fn is_own(client: &mut Client, handle: &Handle, offset: u64, len: u64) -> bool {
+    let purpose = LayoutPurpose::WritePartAgain(Extent::new(offset, len));
+    match layout(client, handle, purpose).await {
+        Ok(_) => true,
+        Err(FsError::Io) => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn writes(client: &mut Client, handle: &Handle, offset: u64, len: u64) {
+    let generation = fresh(client, handle).await.generation;
+    let extent = Extent::new(offset, len);
+    let told = stored(client, handle, generation, extent, None).await;
+    told.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_are_taken_again_from_whoever_wrote_them_last() {
+    if !is_root() {
+        return;
+    }
+    let world = world().await;
+    let (mut one, mut two, handle) = two(&world).await;
+    writes(&mut one, &handle, 0, 100).await;
+    writes(&mut two, &handle, 50, 10).await;
+    for (offset, len) in [(0, 50), (60, 40)] {
+        assert!(is_own(&mut one, &handle, offset, len).await);
+        assert!(!is_own(&mut two, &handle, offset, len).await);
+    }
+    assert!(is_own(&mut two, &handle, 50, 10).await);
+    for (offset, len) in [(0, 100), (49, 2), (59, 2)] {
+        assert!(!is_own(&mut one, &handle, offset, len).await);
+        assert!(!is_own(&mut two, &handle, offset, len).await);
+    }
+    // An older client asks for the whole file.
+    let whole = layout(&mut one, &handle, LayoutPurpose::WriteAgain).await;
+    assert_eq!(whole, Err(FsError::Io));
+    // An append has its bytes from when it is given its place.
+    let (number, generation, offset) = place(&mut two, &handle, 20).await;
+    assert_eq!(offset, 100);
+    assert!(!is_own(&mut one, &handle, 110, 1).await);
+    let extent = Extent::new(100, 20);
+    let told = stored(&mut two, &handle, generation, extent, Some(number)).await;
+    told.unwrap();
+    assert!(is_own(&mut two, &handle, 100, 20).await);
+    // What is cut off is not the writer's any more.
+    truncate(&mut two, &handle, 90).await.unwrap();
+    assert!(is_own(&mut one, &handle, 60, 30).await);
+    assert!(!is_own(&mut one, &handle, 60, 31).await);
+    truncate(&mut one, &handle, 0).await.unwrap();
+    assert!(!is_own(&mut two, &handle, 50, 10).await);
+    writes(&mut two, &handle, 0, 10).await;
+    assert!(is_own(&mut two, &handle, 0, 10).await);
+    assert!(!is_own(&mut two, &handle, 0, 11).await);
+}
