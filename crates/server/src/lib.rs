@@ -73,6 +73,7 @@ mod pending;
 mod pool;
 mod reaper;
 mod rich;
+mod seldom;
 mod server;
 mod session;
 mod share;

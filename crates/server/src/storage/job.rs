@@ -15,6 +15,7 @@ use super::dispatch::Task;
 use super::held::{Charge, HeldTicket};
 use super::space::{SpaceError, SpaceRequest, is_system};
 use crate::link::Destination;
+use crate::seldom::Seldom;
 use crate::session::{Session, Working};
 use base::limits::OBJECTS_PER_PAGE_MAX;
 use base::ticket::Operations;
@@ -23,7 +24,7 @@ use bytes::{Bytes, BytesMut};
 use reservation::scheduler::{Operation, Source};
 use reservation::{Interval, Moment};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use store::device::AlignedBuffer;
 use store::{How, ObjectInfo, Payer, StoreError, Terms};
 use wire::frame::{Class, Frame, FrameKind};
@@ -36,6 +37,8 @@ pub(super) type Outcome = Result<ObjectStepReply, ObjectError>;
 
 /// Device time of what changes records only: that of so many bytes.
 const RECORD_BYTES: u32 = 4096;
+/// Of reads that find damage: a damaged store that is read on says so all the time.
+static DAMAGE_TOLD: Seldom = Seldom::new(Duration::from_secs(1));
 
 /// What a job is made of.
 pub(super) struct Job {
@@ -729,7 +732,9 @@ fn error_of(error: &StoreError) -> ObjectError {
         StoreError::Attribute => ObjectError::Attribute,
         StoreError::TooMuch { .. } | StoreError::Sizes(_) => ObjectError::Invalid,
         StoreError::Damaged(_) => {
-            tracing::error!(%error, "an object is damaged");
+            if let Some(withheld) = DAMAGE_TOLD.pass(Instant::now()) {
+                tracing::error!(%error, withheld, "an object is damaged");
+            }
             ObjectError::Damaged
         }
         StoreError::ReadOnly | StoreError::Poisoned => ObjectError::ReadOnly,

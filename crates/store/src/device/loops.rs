@@ -77,6 +77,32 @@ mod tests {
     }
 
     #[test]
+    fn a_device_that_can_only_be_read_is_not_opened_for_writing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let name = path.to_str().unwrap();
+        let Some(device) = losetup(&["--read-only", "--find", "--show", name]) else {
+            println!("skipped: no loop device can be had");
+            return;
+        };
+        let open = |read_only| {
+            let options = DeviceOptions {
+                read_only,
+                ..DeviceOptions::default()
+            };
+            FileDevice::open(Path::new(&device), options).map(drop)
+        };
+        let (reading, writing) = (open(true), open(false));
+        assert!(losetup(&["-d", &device]).is_some(), "{device} stays");
+        assert!(reading.is_ok(), "{reading:?}");
+        let Err(OpenError::System { source, .. }) = &writing else {
+            panic!("{writing:?}")
+        };
+        assert_eq!(source.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    }
+
+    #[test]
     fn a_file_and_its_loop_device_are_not_open_at_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");

@@ -85,6 +85,10 @@ impl FileDevice {
             return Err(OpenError::NotADevice { path: path.into() });
         }
         let is_block_device = kind(&opened) == FileType::BlockDevice;
+        if is_block_device && !options.read_only && is_read_only(&opened) {
+            // The system opens it for writing all the same, and refuses each write.
+            return Err(system("open", path, Errno::ROFS));
+        }
         loops::check(path, &opened, options.read_only)?;
         let len_bytes = if is_block_device {
             super::sys::block_device_len_bytes(file.as_fd()).map_err(failed("measure"))?
@@ -395,4 +399,10 @@ fn fill(
         }
     }
     Ok(())
+}
+
+/// Whether a block device can only be read. What the system does not tell counts as no.
+fn is_read_only(device: &fs::Stat) -> bool {
+    let (major, minor) = (fs::major(device.st_rdev), fs::minor(device.st_rdev));
+    std::fs::read(format!("/sys/dev/block/{major}:{minor}/ro")).is_ok_and(|ro| ro.starts_with(b"1"))
 }

@@ -257,7 +257,7 @@ impl Patient {
             true => (Mend::Possible, "what came after it is given up"),
             false => (
                 Mend::Impossible,
-                "acknowledged changes are lost; --repair --give-up-log goes on without them",
+                "acknowledged changes may be lost; --repair --give-up-log goes on without them",
             ),
         };
         let what = format!("{damage} is damaged: {so}");
