@@ -166,9 +166,8 @@ pub const RECALL_DISTRUSTED_TIME_MAX: Duration = Duration::from_secs(2);
 pub const DISTRUST_TIME: Duration = Duration::from_secs(300);
 /// How long a client lets others wait at most because it makes durable what it wrote before them.
 pub const RECALL_COMMIT_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long a client that has been asked to write again what a server may have lost goes on without
-/// any of it arriving: then it lets others read. Shorter than a server waits for a client that does
-/// nothing, so that this one keeps its session.
+/// How long a client writes again what a server may have lost without any of it arriving: then it
+/// lets others read. Shorter than a server waits for it, so that it keeps its session.
 pub const WRITING_AGAIN_STILL_TIME_MAX: Duration = Duration::from_secs(15);
 /// Items of one recall. More make several.
 pub const RECALL_ITEMS_MAX: usize = 1024;

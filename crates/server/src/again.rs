@@ -6,9 +6,9 @@
 //! follows a loss, the server notes who changes which file: data is taken again as long as nobody
 //! else has.
 //!
-//! In a run that follows no loss nothing is sent again, and nothing is noted. So it is with exports.
-//! Contents of parallel volumes are lost whenever one of the storage servers ends, while this one
-//! goes on: what is written there is always noted, by bytes ([`parts`]).
+//! In a run that follows no loss nothing is sent again, and nothing is noted. So it is with
+//! exports. Contents of parallel volumes are lost whenever one of the storage servers ends, while
+//! this one goes on: what is written there is always noted, by bytes ([`parts`]).
 
 mod parts;
 

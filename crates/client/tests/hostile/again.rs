@@ -45,7 +45,13 @@ fn loses(asks: &Arc<Asks>) -> Lies {
                 yours.obeyed.lock().unwrap().push((id, answers()));
             }
             match asked.steps() {
-                [Step::Write { at, .. }, ..] if matches!(at, WriteAt::Again(_)) => {
+                [
+                    Step::Write {
+                        at: WriteAt::Again(_),
+                        ..
+                    },
+                    ..,
+                ] => {
                     yours.again.fetch_add(1, Ordering::AcqRel);
                     // On a connection of its own; see `leases`.
                     tokio::task::block_in_place(|| {
