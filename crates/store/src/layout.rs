@@ -57,15 +57,16 @@ pub struct Sizes {
 
 impl Sizes {
     /// Sizes that suit a device of `device_bytes`: a log of 1/32 of it, at most 192 MiB (a third is
-    /// replayed in well below a second); 1/800 for records, an eighth of a percent, which is more
-    /// than appended data needs (`docs/performance.md`). Where there are more records, as of many
-    /// small objects, they take allocation units.
+    /// replayed in well below a second), of 1/64 where there is less than 1 GiB; 1/800 for records,
+    /// an eighth of a percent, which is more than appended data needs (`docs/performance.md`).
+    /// Where there are more records, as of many small objects, they take allocation units.
     #[must_use]
     pub fn for_device(device_bytes: u64, au_bytes: u64) -> Self {
         let pages = |bytes: u64| bytes / PAGE_BYTES * PAGE_BYTES;
+        let parts = if device_bytes < 1 << 30 { 64 } else { 32 };
         Self {
             au_bytes,
-            log_bytes: pages((device_bytes / 32).clamp(LOG_BYTES_MIN, 192 << 20)),
+            log_bytes: pages((device_bytes / parts).clamp(LOG_BYTES_MIN, 192 << 20)),
             record_bytes: pages((device_bytes / 800).max(RECORD_BYTES_MIN)),
         }
     }
