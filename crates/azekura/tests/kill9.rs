@@ -55,9 +55,8 @@ mod rounds {
     const PARALLEL_ROUNDS: usize = 5;
     /// Room for what 200 rounds write.
     const STORE_SIZE: &str = "1GiB";
-    /// The same of two servers, each with a store, whose allocation units are a stripe unit.
+    /// The same of two servers, each with a store.
     const SERVER_STORE_SIZE: &str = "256MiB";
-    const SERVER_STRIPE_UNIT: &str = "256KiB";
     /// Files that a writer makes who only closes them; from then on it writes these anew.
     const CLOSED_MAX: usize = 24;
     /// A server lives this long, at most.
@@ -484,8 +483,15 @@ mod rounds {
         }
         let volume = scene.parallel();
         let create = ["volume", "create", &volume, "--parallel"];
-        let unit = ["--stripe-unit", SERVER_STRIPE_UNIT];
-        scene.azekura(&[&create[..], &unit[..]].concat()).ok();
+        // A whole number of each store's allocation units, which were measured.
+        let status = scene.azekura(&["status", scene.address(), "--json"]).ok();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let stores = status["stores"].as_array().unwrap().iter();
+        let units = stores.map(|store| store["allocation_unit_bytes"].as_u64().unwrap());
+        let unit = units.max().unwrap().max(256 << 10).to_string();
+        scene
+            .azekura(&[&create[..], &["--stripe-unit", &unit]].concat())
+            .ok();
         let seen = Seen::Stores(Box::new(servers));
         kill_again_and_again(scene, seen, false, PARALLEL_ROUNDS);
     }
