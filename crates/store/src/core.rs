@@ -333,7 +333,8 @@ impl Core {
         (self.superblock.log_head, end)
     }
 
-    /// Most bytes of data that a write sends through the log instead of into place.
+    /// Most bytes of data that a write sends through the log instead of into place: of a small log
+    /// a 67th, so that one entry has several of them.
     pub(crate) fn deferred_bytes_max(&self) -> usize {
         DEFERRED_BYTES_MAX.min(self.log.body_bytes_max() / 4)
     }

@@ -15,7 +15,8 @@ const BLOCK: usize = 4096;
 const FILES: [usize; 4] = [900, 256, 64, 3];
 /// Blocks that are damaged.
 const DAMAGED: usize = 16;
-/// Blocks with one checksum, if they were written at once (`docs/formats/store.md`).
+/// Blocks with one checksum, if they were written straight to their place: none of the files is so
+/// small that it goes through the log of so small a store (`docs/formats/store.md`).
 const GROUP: usize = 16;
 
 /// A block whose bytes are nowhere else.
@@ -133,7 +134,7 @@ fn what_the_disk_has_changed_is_an_error_until_it_is_written_again() {
     assert_eq!(unreadable(&mount), expected);
     let found = scrub(&scene);
     assert!(found.starts_with("DAMAGED in "), "{found}");
-    // What has one checksum is written at once: a part of it would vouch for the rest.
+    // What has one checksum is written as a whole: a part of it would vouch for the rest.
     for group in expected.chunk_by(|one, other| is_near(one, other)) {
         let (file, first) = group[0];
         let file_name = mount.join(file.to_string());

@@ -279,6 +279,12 @@ impl Volume {
         self.ahead.files().contains_key(&node)
     }
 
+    /// Whether the server has named a node.
+    pub(super) fn is_named(&self, node: NodeId) -> bool {
+        let nodes = self.nodes();
+        nodes.get(node).is_some_and(|known| known.handle.is_some())
+    }
+
     /// Whether a file exists only here and all that was written to it goes to the server with its
     /// creation: such a file is closed without waiting. What is written beyond that is waited for
     /// as in any other file, however long the creation takes.
@@ -386,40 +392,44 @@ impl Volume {
         else {
             return;
         };
-        let Some(ahead) = self.ahead.files().remove(&node) else {
+        let Some((parent, name)) = self.ahead.files().place(&node) else {
             return;
         };
+        // It is taken out last: whoever finds none must find what the server says of it.
         let outcome = match outcome {
             Ok(made) => {
-                self.confirm_ahead(node, &ahead, &made);
+                self.confirm_ahead(node, parent, &made);
                 if let Ok(file) = self.file(node) {
-                    let mut state = file.lock();
-                    let written = &mut state.written;
+                    let written = &mut file.lock().written;
                     written.add_stored(contents, who, made.verifier, permits);
-                    let is_empty = written.is_empty();
-                    drop(state);
-                    // What was written since waits for nothing else any more.
-                    if !is_empty {
-                        self.send_gathered_later(node, &file);
-                        self.send_written(node, &file);
-                        self.commit_all_soon();
-                    }
                 }
                 Ok(())
             }
             Err(error) => {
-                self.refuse_ahead(node, &ahead, error);
+                self.refuse_ahead(node, parent, &name, error);
                 Err(error)
             }
         };
-        ahead.completion.set(outcome);
+        let ahead = self.ahead.files().remove(&node);
+        if outcome.is_ok()
+            && let Ok(file) = self.file(node)
+            && !file.lock().written.is_empty()
+        {
+            // What was written since waits for nothing else any more.
+            self.send_gathered_later(node, &file);
+            self.send_written(node, &file);
+            self.commit_all_soon();
+        }
+        if let Some(ahead) = ahead {
+            ahead.completion.set(outcome);
+        }
     }
 
-    fn confirm_ahead(&self, node: NodeId, ahead: &AheadFile, made: &Made) {
+    fn confirm_ahead(&self, node: NodeId, parent: NodeId, made: &Made) {
         let mut nodes = self.nodes();
         let local = nodes.get(node).map(|known| known.attributes.clone());
         nodes.confirm(node, &made.entry, made.seen);
-        nodes.refresh(ahead.parent, &made.parent, made.parent_lease, made.seen);
+        nodes.refresh(parent, &made.parent, made.parent_lease, made.seen);
         let changed = nodes.get(node).is_some_and(|known| {
             local.as_ref().is_none_or(|local| {
                 (local.mode, local.uid, local.gid, local.size)
@@ -441,20 +451,20 @@ impl Volume {
         }
     }
 
-    fn refuse_ahead(&self, node: NodeId, ahead: &AheadFile, error: FsError) {
+    fn refuse_ahead(&self, node: NodeId, parent: NodeId, name: &Name, error: FsError) {
         // Who closes the session gives up what is on its way, and knows.
         if !self.transport.is_closed() {
-            tracing::error!(name = %ahead.name, %error, "the server refused a file created ahead");
+            tracing::error!(%name, %error, "the server refused a file created ahead");
         }
         let mut nodes = self.nodes();
         nodes.discard(node);
-        forget_name(&mut nodes, ahead.parent, &ahead.name);
+        forget_name(&mut nodes, parent, name);
         drop(nodes);
         if let Ok(file) = self.file(node) {
             file.lock().written.errors.record(error);
             self.send_written(node, &file);
         }
-        self.report_ahead(ahead.parent, error);
+        self.report_ahead(parent, error);
     }
 
     /// What was answered ahead about a name of a directory is not so.
@@ -558,21 +568,21 @@ impl Volume {
     }
 
     async fn settle_where(&self, wanted: impl Fn(&AheadFile) -> bool) -> Result<(), FsError> {
-        let nodes: Vec<NodeId> = {
+        let waiting: Vec<(NodeId, Completion)> = {
             let files = self.ahead.files();
             files
                 .iter()
                 .filter(|(_, ahead)| wanted(ahead))
-                .map(|(node, _)| *node)
+                .map(|(node, ahead)| (*node, ahead.completion.clone()))
                 .collect()
         };
-        for node in &nodes {
+        for (node, _) in &waiting {
             self.send_ahead(*node);
         }
         self.send_gathered();
         let mut outcome = Ok(());
-        for node in nodes {
-            outcome = outcome.and(self.settle(node).await.map(|_| ()));
+        for (_, creation) in waiting {
+            outcome = outcome.and(self.until_told(creation).await);
             if outcome == Err(FsError::TimedOut) {
                 break;
             }

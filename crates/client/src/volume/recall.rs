@@ -219,7 +219,7 @@ impl Volume {
         // Not what the server does not know yet: to send it takes that others have obeyed.
         let known: Vec<NodeId> = open
             .into_iter()
-            .filter(|node| !self.is_ahead(*node))
+            .filter(|node| self.is_named(*node))
             .collect();
         self.keep_all_open(&known).await;
         self.commit_all_for_others().await;
@@ -359,7 +359,7 @@ impl Volume {
             writing.map(|(id, open)| (open.node, *id)).collect()
         };
         for (node, open) in opens {
-            if !self.is_ahead(node) {
+            if self.is_named(node) {
                 self.establish(node, open).await;
             }
         }

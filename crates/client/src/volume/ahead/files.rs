@@ -36,6 +36,12 @@ impl Files {
         self.by_node.iter()
     }
 
+    /// Directory and name of a file.
+    pub(super) fn place(&self, node: &NodeId) -> Option<(NodeId, Name)> {
+        let file = self.by_node.get(node)?;
+        Some((file.parent, file.name.clone()))
+    }
+
     /// The file of that name in a directory.
     pub(super) fn named(&self, parent: NodeId, name: &Name) -> Option<NodeId> {
         self.by_name.get(&parent)?.get(name).copied()
