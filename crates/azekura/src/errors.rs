@@ -167,7 +167,8 @@ codes! {
     /// There is no store on the device.
     NotAStore = "AZ0801", "is the path right? `azekura store format` makes a store";
     /// Another program has the device.
-    DeviceInUse = "AZ0802", "a server may run on it, or it is mounted; fuser -v PATH shows who";
+    DeviceInUse = "AZ0802", "a server may run on it, or it is mounted or a loop \
+                              device; fuser -v PATH, losetup -j PATH and lsblk show who";
     /// Something is on the device that is to become a store.
     NotEmpty = "AZ0803", "if nothing of it is needed any more: --overwrite";
     /// What lies on the device is not what was written there.

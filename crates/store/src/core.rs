@@ -118,6 +118,8 @@ pub struct Core {
     fronts: Fronts,
     /// That of the newest superblock.
     format_version: u16,
+    /// It was opened with one superblock, because the other one was not intact.
+    is_one_superblock_lost: bool,
 }
 
 /// Where the space is, in allocation units.
@@ -288,6 +290,18 @@ impl Core {
     /// What the next checkpoint's superblock is made from.
     pub(crate) fn superblock_mut(&mut self) -> &mut Superblock {
         &mut self.superblock
+    }
+
+    /// Whether one of the two superblocks was not intact when the store was opened: a loss of power
+    /// leaves the newer one so, and so does a disk that forgets.
+    #[must_use]
+    pub fn is_one_superblock_lost(&self) -> bool {
+        self.is_one_superblock_lost
+    }
+
+    /// Whether a checkpoint that is begun now would make allocation units free.
+    pub(crate) fn has_limbo(&self) -> bool {
+        self.space.has_limbo() && !self.has_frozen()
     }
 
     /// Where the space is.

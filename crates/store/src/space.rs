@@ -69,6 +69,11 @@ impl Space {
         sets.map(BTreeSet::len).iter().sum::<usize>() as u64
     }
 
+    /// Whether some would be free after the next superblock.
+    pub(crate) fn has_limbo(&self) -> bool {
+        !self.limbo.is_empty()
+    }
+
     /// Whether an AU is in use: neither free nor in limbo.
     pub(crate) fn is_used(&self, au: u32) -> bool {
         (au as usize) < self.used.len() && self.used.get(au as usize) && !self.is_limbo(au)

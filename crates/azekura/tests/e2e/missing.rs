@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const MIB: usize = 1 << 20;
 /// EIO.
 const IO_ERROR: i32 = 5;
+/// ENOENT.
+const NOT_FOUND: i32 = 2;
 
 /// Bytes that tell where they belong, none of them zero.
 fn pattern(seed: usize, len: usize) -> Vec<u8> {
@@ -26,6 +28,14 @@ fn write(path: &Path, data: &[u8]) {
     let file = File::create(path).unwrap();
     file.write_all_at(data, 0).unwrap();
     file.sync_all().unwrap();
+}
+
+/// What reading a file fails with.
+#[track_caller]
+fn read_error(path: &Path) -> Option<i32> {
+    fs::read(path)
+        .expect_err("it cannot be read")
+        .raw_os_error()
 }
 
 #[track_caller]
@@ -530,6 +540,12 @@ fn an_export_whose_path_leads_elsewhere_is_not_served() {
     fails(&scene.azekura(&["cp", "hello", &target]), "AZ0404");
     assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 0);
     fails(&scene.azekura(&["ls", &linked]), "AZ0404");
+    // Until it has noticed that the server is another run, it believes what it knows: no such name.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while read_error(&near.join("passwd")) == Some(NOT_FOUND) {
+        assert!(Instant::now() < deadline, "it never notices");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     is_io_error(fs::read(near.join("passwd")));
 
     scene.end(Signal::TERM);
@@ -561,4 +577,32 @@ fn the_new_one_is_meant(scene: &mut Scene, disk: &Disk, volume: &str) {
         .azekura(&["cp", "hello", &format!("{volume}:/new")])
         .ok();
     assert!(disk.0.join("new").exists());
+}
+
+#[test]
+fn a_store_with_lifetimes_beside_others_takes_no_volume_down() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::with_store("64MiB");
+    let volume = scene.parallel();
+    let mount = scene.mount_volume(&volume, "before", &[]);
+    write(&mount.join("one"), &pattern(1, MIB));
+    scene.umount(&mount);
+    scene.end(Signal::TERM);
+    let ending = scene.path("ending");
+    let made = ["store", "format", text(&ending), "--size", "32MiB"];
+    let how = ["--unit", "64KiB", "--no-calibration"];
+    let lifetimes = ["--default-lifetime", "7d"];
+    let format = [&made[..], &how[..], &lifetimes[..]].concat();
+    scene.azekura(&format).ok();
+    scene.start_with(&["--store", text(&ending)]);
+    let mount = scene.mount_volume(&volume, "after", &[]);
+    assert!(fs::read(mount.join("one")).unwrap() == pattern(1, MIB));
+    write(&mount.join("two"), &pattern(2, MIB));
+    scene.umount(&mount);
+    scene.end(Signal::TERM);
+    // Nothing of it lies where it would end.
+    let shown = json(scene.azekura(&["store", "show", text(&ending), "--json"]));
+    assert_eq!(shown["units"]["used"], 0, "{shown}");
 }

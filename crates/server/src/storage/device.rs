@@ -149,6 +149,14 @@ impl Device {
         let store = store::device::ensure_whole(&*file)
             .and_then(|()| Store::open(file, options, Arc::new(move || own.now())))
             .map_err(StorageError::store(path))?;
+        if store.status().is_one_superblock_lost {
+            tracing::warn!(
+                store = %store.id(),
+                path = %path.display(),
+                "one of the two superblocks was damaged and is written anew: a loss of power may \
+                 leave the newer one so, and so does a disk that fails",
+            );
+        }
         let capability = store.capability().ok();
         let plan = capability.as_ref().and_then(Plan::of);
         let capability = capability.filter(|_| plan.is_some());

@@ -22,7 +22,14 @@ pub(super) fn check(record: ParallelRecord, cluster: &Cluster) -> Result<(), Par
             false => ParallelError::NoStoreLeft,
         });
     }
-    devices.iter().try_for_each(|device| fits(record, device))
+    if let Some(first) = devices.first()
+        && devices.iter().all(|device| !device.keeps_objects)
+    {
+        return Err(ParallelError::Lifetime(first.store));
+    }
+    // Stores whose objects end by themselves are others'.
+    let mut kept = devices.iter().filter(|device| device.keeps_objects);
+    kept.try_for_each(|device| fits(record, device))
 }
 
 /// Whether files can be laid out so over a store.

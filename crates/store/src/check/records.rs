@@ -562,7 +562,11 @@ impl Work<'_> {
                     ("attributes are lost", *first..=*last)
                 }
                 (from, _) => {
-                    let what = format!("objects are lost, and nobody knows which: {from:?} on");
+                    let from = match from {
+                        Key::Object(first) => format!(", from {first} on"),
+                        _ => String::new(),
+                    };
+                    let what = format!("objects are lost, and nobody knows which{from}");
                     findings.push(Finding::new(Kind::Lost, Mend::Impossible, what));
                     continue;
                 }

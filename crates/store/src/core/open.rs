@@ -157,6 +157,7 @@ impl Core {
         let head = superblock.log_head;
         let mut core = Self::assemble(device, superblock, pages, options.cache_pages);
         core.format_version = version;
+        core.is_one_superblock_lost = is_older;
         core.load_space()?;
         let Replayed {
             next,
@@ -207,6 +208,7 @@ impl Core {
             room_tried_at: None,
             room_left: 0,
             is_poisoned: false,
+            is_one_superblock_lost: false,
             is_read_only: false,
             promises: Promises::new(),
             lost: Lost::default(),

@@ -153,6 +153,12 @@ impl Shared {
                     state = wait(&self.keeper, state, STORE_RECLAIM_TIME_MAX);
                     continue;
                 }
+                // What was given back is free after a checkpoint, also if nobody asks for it: what
+                // a store says that it has shall be so.
+                Ok(false) if state.core.has_limbo() => {
+                    state.wants_checkpoint = true;
+                    self.committer.notify_one();
+                }
                 // What cannot be given back now will be; whoever needs it is told why not.
                 Ok(false) => {}
                 Err(error) => {
@@ -228,6 +234,12 @@ impl State {
 
     fn is_checkpoint_due(&self) -> bool {
         (self.wants_checkpoint || self.core.wants_checkpoint()) && !self.core.has_frozen()
+    }
+
+    /// Whether a superblock was lost before the store was opened, and no scrub has told so.
+    pub(super) fn is_loss_untold(&mut self) -> bool {
+        let is_told = std::mem::replace(&mut self.is_loss_told, true);
+        self.core.is_one_superblock_lost() && !is_told
     }
 
     fn fail(&mut self, error: &StoreError) {

@@ -105,6 +105,8 @@ struct State {
     is_alone: bool,
     /// Why the store takes no changes any more.
     failure: Option<String>,
+    /// A scrub has told that one superblock was lost.
+    is_loss_told: bool,
 }
 
 /// What those who wait for a commit need to know.
@@ -211,7 +213,9 @@ impl Shared {
                     self.reclaim_all(state, end, in_turn)?
                 }
                 // Each checkpoint frees some of what has been given back.
-                (None, StoreError::NoSpace { .. }) if made_free < CHECKPOINTS_MAX => {
+                (None, StoreError::NoSpace { .. } | StoreError::Refused { .. })
+                    if made_free < CHECKPOINTS_MAX =>
+                {
                     made_free += 1;
                     match self.make_free(state, end, in_turn)? {
                         Some(state) => state,
@@ -452,7 +456,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         let how = how.into();
         if how.payer.is_none() {
-            self.ask(|core, now| core.check_space_for(now, object, extent))?;
+            let check = |core: &mut Core, now| core.check_space_for(now, object, extent);
+            self.shared.change(check)?;
         }
         let mut rest = extent;
         while !rest.is_empty() {

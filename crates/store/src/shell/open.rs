@@ -78,6 +78,7 @@ impl Store {
             is_stopping: false,
             is_alone: false,
             failure: None,
+            is_loss_told: false,
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),

@@ -152,6 +152,13 @@ impl Scrub<'_, '_> {
     }
 
     fn superblocks(&mut self) -> Result<(), End> {
+        if self.shared.lock().is_loss_untold() {
+            // It was written anew when the store was opened.
+            let what = "one of the two superblocks was damaged when the store was opened, as a \
+                        loss of power may leave the newer one";
+            let finding = Finding::new(Kind::Superblock, Mend::Done, what);
+            self.report.findings.push(finding);
+        }
         for (place, offset) in SUPERBLOCK_OFFSETS.into_iter().enumerate() {
             let mut wrong = None;
             for _ in 0..TRIES {

@@ -12,6 +12,8 @@ pub struct Status {
     pub failure: Option<String>,
     /// Where the space is.
     pub usage: Usage,
+    /// See [`crate::Core::is_one_superblock_lost`].
+    pub is_one_superblock_lost: bool,
     /// Bytes of the log that would be replayed after a crash now.
     pub replay_bytes: u64,
     /// Whether a checkpoint is under way.
@@ -60,6 +62,7 @@ impl Store {
         Status {
             failure: is_poisoned.then(|| state.failure.clone().unwrap_or_else(unknown)),
             usage: state.core.usage(),
+            is_one_superblock_lost: state.core.is_one_superblock_lost(),
             replay_bytes: state.core.replay_bytes(),
             is_checkpointing: state.core.has_frozen(),
             checkpoints: state.checkpoints,

@@ -11,6 +11,7 @@ mod beside;
 mod crash;
 mod file;
 mod gate;
+mod given_back;
 mod killed;
 mod poisoned;
 mod scrub;

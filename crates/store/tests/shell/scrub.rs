@@ -243,3 +243,18 @@ fn a_scrub_is_paced_and_can_be_stopped() {
     });
     assert_eq!((report.unwrap().verified_bytes, calls), (0, 1));
 }
+
+#[test]
+fn a_superblock_that_was_lost_before_the_store_was_opened_is_told_once() {
+    let (disk, store) = store();
+    store.stop().unwrap();
+    disk.write_at(0, &[0x5A; 512]).unwrap();
+    disk.flush().unwrap();
+    let queue = InOrder::new(Arc::new(disk)).unwrap();
+    let store = Store::open_on(Box::new(queue), work::options(), work::clock()).unwrap();
+    assert!(store.status().is_one_superblock_lost);
+    let found = scrub(&store).findings;
+    let kinds: Vec<_> = found.iter().map(|one| (one.kind, one.mend)).collect();
+    assert_eq!(kinds, [(Kind::Superblock, Mend::Done)]);
+    assert_eq!(scrub(&store).findings, []);
+}

@@ -1,6 +1,7 @@
 //! `azekura store check`.
 
-use super::{OnePath, findings, on};
+use super::findings::{self, Scope};
+use super::{OnePath, on};
 use crate::errors::Result;
 use crate::progress::Progress;
 use ::store::Examination;
@@ -64,6 +65,10 @@ impl Check {
             bar.finish();
         }
         let report = report.map_err(|error| on(path, error.into()))?;
-        findings::print(path, &report, self.data, self.json)
+        let scope = match self.data {
+            true => Scope::All,
+            false => Scope::Records,
+        };
+        findings::print(path, &report, scope, self.json)
     }
 }

@@ -18,6 +18,9 @@ pub(super) struct Description {
     device: String,
     superblock: Superblock,
     format_version: u16,
+    /// Entries that its log has had.
+    commits: u64,
+    is_one_superblock_lost: bool,
     usage: Usage,
     reserved: Reserved,
     capability: Result<Capability, TableError>,
@@ -30,6 +33,8 @@ impl Description {
         Ok(Self {
             path: device.path().to_owned(),
             device: device.describe(),
+            commits: core.durable_sequence(),
+            is_one_superblock_lost: core.is_one_superblock_lost(),
             usage: core.usage(),
             reserved: core.reserved(super::now())?,
             capability: Capability::decode(&superblock.capability),
@@ -58,6 +63,8 @@ impl Description {
             "device_bytes": layout.device_bytes,
             "allocation_unit_bytes": layout.au_bytes,
             "log_bytes": layout.log_bytes,
+            "commits": self.commits,
+            "is_one_superblock_lost": self.is_one_superblock_lost,
             "units": {
                 "total": usage.total, "free": usage.free, "limbo": usage.limbo,
                 "records": usage.records, "used": usage.used,
@@ -74,14 +81,9 @@ impl Description {
     }
 
     fn page(&self) -> String {
-        let Superblock {
-            layout, lifetimes, ..
-        } = &self.superblock;
+        let layout = &self.superblock.layout;
         let usage = &self.usage;
         let units = |count: u64| output::size(count.saturating_mul(layout.au_bytes));
-        let lifetime = |seconds: Option<u64>, none: &str| {
-            seconds.map_or_else(|| none.to_owned(), output::seconds)
-        };
         let lines = [
             ("store", self.superblock.store.to_string()),
             ("on", format!("{}: {}", shown(&self.path), self.device)),
@@ -123,19 +125,8 @@ impl Description {
                     units(self.reserved.aus_for_ever),
                 ),
             ),
-            (
-                "lifetimes",
-                format!(
-                    "default {}, longest {}, renewed {}",
-                    lifetime(lifetimes.default_seconds, "without end"),
-                    lifetime(lifetimes.longest_seconds, "any"),
-                    match lifetimes.renewals_max {
-                        Some(0) => "never".to_owned(),
-                        Some(times) => format!("at most {}", output::count(times.into(), "time")),
-                        None => "as often as one likes".to_owned(),
-                    },
-                ),
-            ),
+            ("lifetimes", self.lifetimes()),
+            ("commits", self.commits.to_string()),
             ("measured", self.measured()),
             ("promised", self.promised()),
         ];
@@ -146,10 +137,31 @@ impl Description {
 
     fn format(&self) -> String {
         let version = self.format_version;
-        match version < STORE_FORMAT_VERSION {
-            true => format!("version {version}; {STORE_FORMAT_VERSION} once it is written to"),
-            false => format!("version {version}"),
+        let mut text = format!("version {version}");
+        if version < STORE_FORMAT_VERSION {
+            text += &format!("; {STORE_FORMAT_VERSION} once it is written to");
         }
+        if self.is_one_superblock_lost {
+            text += "; one of its two superblocks is damaged, `azekura store check` says more";
+        }
+        text
+    }
+
+    fn lifetimes(&self) -> String {
+        let lifetimes = &self.superblock.lifetimes;
+        let lifetime = |seconds: Option<u64>, none: &str| {
+            seconds.map_or_else(|| none.to_owned(), output::seconds)
+        };
+        format!(
+            "default {}, longest {}, renewed {}",
+            lifetime(lifetimes.default_seconds, "without end"),
+            lifetime(lifetimes.longest_seconds, "any"),
+            match lifetimes.renewals_max {
+                Some(0) => "never".to_owned(),
+                Some(times) => format!("at most {}", output::count(times.into(), "time")),
+                None => "as often as one likes".to_owned(),
+            },
+        )
     }
 
     fn measured(&self) -> String {

@@ -7,8 +7,19 @@ use ::store::{Finding, Mend, Report};
 use serde_json::{Value, json};
 use std::path::Path;
 
+/// What was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Records, and nothing of the data.
+    Records,
+    /// Records and data.
+    All,
+    /// Whatever is in use is read; objects are not gone through.
+    Scrub,
+}
+
 /// Prints a report; fails if something is wrong that was not put right.
-pub(super) fn print(path: &Path, report: &Report, read_data: bool, json: bool) -> Result<()> {
+pub(super) fn print(path: &Path, report: &Report, scope: Scope, json: bool) -> Result<()> {
     if json {
         output::json(&json!({
             "path": path.to_string_lossy(),
@@ -17,7 +28,7 @@ pub(super) fn print(path: &Path, report: &Report, read_data: bool, json: bool) -
             "findings": report.findings.iter().map(to_json).collect::<Vec<_>>(),
         }))?;
     } else {
-        output::write(&page(report, read_data))?;
+        output::write(&page(report, scope))?;
     }
     let is_left = |finding: &&Finding| finding.mend != Mend::Done;
     match report.findings.iter().filter(is_left).count() as u64 {
@@ -41,7 +52,7 @@ fn to_json(finding: &Finding) -> Value {
     })
 }
 
-fn page(report: &Report, read_data: bool) -> String {
+fn page(report: &Report, scope: Scope) -> String {
     let mut page = String::new();
     for finding in &report.findings {
         let state = match finding.mend {
@@ -53,13 +64,15 @@ fn page(report: &Report, read_data: bool) -> String {
         page += &format!("{}: {text} ({state})\n", finding.kind.code());
     }
     let count = |mend| report.findings.iter().filter(|f| f.mend == mend).count() as u64;
-    let mut parts = vec![format!(
-        "{} checked",
-        output::count(report.objects, "object")
-    )];
-    if read_data {
-        parts.push(format!("{} read", output::size(report.verified_bytes)));
+    let mut parts = Vec::new();
+    if scope != Scope::Scrub {
+        let objects = output::count(report.objects, "object");
+        parts.push(format!("{objects} checked"));
     }
+    parts.push(match scope {
+        Scope::Records => "their data not read".to_owned(),
+        Scope::All | Scope::Scrub => format!("{} read", output::size(report.verified_bytes)),
+    });
     parts.push(output::count(report.findings.len() as u64, "finding"));
     for (mend, what) in [
         (Mend::Done, "repaired"),
@@ -103,7 +116,12 @@ mod tests {
             data: object abababababababababababababababab, bytes 0 to 9: why (cannot be repaired)
             2 objects checked, 1.0 MiB read, 2 findings, 1 repaired, 1 beyond repair
         "#]]
-        .assert_eq(&page(&report, true));
+        .assert_eq(&page(&report, Scope::All));
+        let last = |scope| page(&report, scope).lines().last().unwrap().to_owned();
+        let is = "2 findings, 1 repaired, 1 beyond repair";
+        assert_eq!(last(Scope::Scrub), format!("1.0 MiB read, {is}"));
+        let records = "2 objects checked, their data not read";
+        assert_eq!(last(Scope::Records), format!("{records}, {is}"));
         let json = to_json(&report.findings[1]);
         assert_eq!(
             (&json["code"], &json["repair"]),

@@ -14,7 +14,7 @@ use base::{BlockDevice, ByteSize, Extent, StoreId};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A device has at least so many allocation units if nobody says otherwise: a unit that suits the
@@ -28,8 +28,9 @@ const UNITS_MIN: u64 = 64;
 /// smallest size that reaches 95 % of its best rate.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  azekura store format /dev/sdb
   azekura store format ./disk0 --size 10GiB
-  azekura store format /dev/sdb --default-lifetime 720h --longest-lifetime 8760h")]
+  azekura store format ./scratch --size 10GiB --default-lifetime 720h   # not for volumes")]
 pub(in crate::cli) struct Format {
     /// Block device, existing file, or new file
     #[arg(value_name = "PATH")]
@@ -40,7 +41,8 @@ pub(in crate::cli) struct Format {
     /// Use this allocation unit, a power of two from 64KiB to 64MiB, instead of the measured one
     #[arg(long, value_name = "SIZE")]
     unit: Option<ByteSize>,
-    /// How long objects live if nothing else is said; without it, without end
+    /// How long objects live if nothing else is said; without it, without end. Files of volumes do
+    /// not end: no volume has anything in a store with lifetimes
     #[arg(long, value_name = "TIME")]
     default_lifetime: Option<Span>,
     /// The longest lifetime that can be asked for; without it, any
@@ -52,7 +54,7 @@ pub(in crate::cli) struct Format {
     /// Time for measuring the device, up to 60s; with less of it, rates are less certain
     #[arg(long, value_name = "TIME")]
     calibration_time: Option<Span>,
-    /// Do not measure the device: no rate can be promised of it
+    /// Do not measure the device: no rate can be promised of it. Needs --unit
     #[arg(long, requires = "unit", conflicts_with = "calibration_time")]
     no_calibration: bool,
     /// Make the store although there is something on the device; it is lost
@@ -126,6 +128,17 @@ impl Format {
         }
     }
 
+    /// A name in `/dev` that is no device's: a file would be in memory there.
+    fn check_is_no_device_name(&self) -> Result<()> {
+        let directory = directory_of(&self.path).canonicalize();
+        if !directory.is_ok_and(|directory| directory == Path::new("/dev")) {
+            return Ok(());
+        }
+        let message = format!("there is no device {}", shown(&self.path));
+        Err(Failure::new(Code::NotADevice, message)
+            .hint("lsblk shows the devices; a file made there would be in memory"))
+    }
+
     /// A name that ends with a slash is a directory's, and no file can be given it.
     fn check_path(&self) -> Result<()> {
         if !self.path.as_os_str().as_bytes().ends_with(b"/") || self.path.is_dir() {
@@ -148,7 +161,10 @@ impl Format {
         let block = u64::from(BLOCK_BYTES);
         match (is_new, self.size) {
             // What is less than a block is said to be too small like anything else.
-            (true, Some(size)) => Ok(Some((size.0 - size.0 % block).max(block))),
+            (true, Some(size)) => {
+                self.check_is_no_device_name()?;
+                Ok(Some((size.0 - size.0 % block).max(block)))
+            }
             (false, None) => Ok(None),
             (true, None) => Err(Failure::new(
                 Code::StoreSizes,

@@ -1,6 +1,7 @@
 //! `azekura store scrub`.
 
-use super::{Interrupt, findings, on, store_id};
+use super::findings::{self, Scope};
+use super::{Interrupt, on, store_id};
 use crate::address::Address;
 use crate::config::Config;
 use crate::connect::{WayArgs, admin, runtime, unexpected_reply};
@@ -99,7 +100,7 @@ impl Scrub {
         let report = interrupt.with_bar(&bar, |progress| store.scrub(rate, progress));
         let stopped = store.stop();
         let report = report.map_err(|error| on(path, error.into()))?;
-        findings::print(path, &report, true, self.json)?;
+        findings::print(path, &report, Scope::Scrub, self.json)?;
         stopped.map_err(|error| on(path, error.into()))?;
         if interrupt.is_wanted() {
             let read = output::size(report.verified_bytes);
