@@ -30,12 +30,16 @@ fn write(path: &Path, data: &[u8]) {
     file.sync_all().unwrap();
 }
 
-/// What reading a file fails with.
+/// A name that is not there: a mount believes that until it has noticed that the server runs anew.
 #[track_caller]
-fn read_error(path: &Path) -> Option<i32> {
-    fs::read(path)
-        .expect_err("it cannot be read")
-        .raw_os_error()
+fn becomes_io_error(path: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let read = || fs::read(path).expect_err("it cannot be read");
+    while read().raw_os_error() == Some(NOT_FOUND) {
+        assert!(Instant::now() < deadline, "it never notices");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    is_io_error(fs::read(path));
 }
 
 #[track_caller]
@@ -540,13 +544,7 @@ fn an_export_whose_path_leads_elsewhere_is_not_served() {
     fails(&scene.azekura(&["cp", "hello", &target]), "AZ0404");
     assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 0);
     fails(&scene.azekura(&["ls", &linked]), "AZ0404");
-    // Until it has noticed that the server is another run, it believes what it knows: no such name.
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while read_error(&near.join("passwd")) == Some(NOT_FOUND) {
-        assert!(Instant::now() < deadline, "it never notices");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    is_io_error(fs::read(near.join("passwd")));
+    becomes_io_error(&near.join("passwd"));
 
     scene.end(Signal::TERM);
     assert!(disk.mount(&scene.path("image")));
