@@ -48,6 +48,11 @@ const TEST: &[Package] = &[
         "mkfs.btrfs",
         "a file system to be judged by crash runs",
     ),
+    package(
+        "bonnie++",
+        "bonnie++",
+        "a program that measures, for speed runs",
+    ),
     package("casync", "casync", "images of others"),
     package(
         "e2fsprogs",

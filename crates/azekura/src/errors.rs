@@ -255,6 +255,10 @@ codes! {
     CrashStuck = "AZ1203", "dmesg may say more; the page of this code says what to look at";
     /// A workload, state or log that cannot be used.
     CrashInvalid = "AZ1204", "`azekura verify crash --help` says what there is";
+    /// Another run measures on this machine.
+    SpeedBusy = "AZ1205", "wait until it has ended: two at once would measure each other";
+    /// What measures failed, or not everything could be measured.
+    SpeedFailed = "AZ1206", "the message has what the program said; dmesg may have more";
 }
 
 /// A failure on its way to the user.

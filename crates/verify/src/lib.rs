@@ -1,4 +1,4 @@
-//! What survives a loss of power, judged from outside.
+//! What survives a loss of power, judged from outside; and how fast file systems are ([`speed`]).
 //!
 //! ```text
 //!              run (this process)                               actor (a process of its own)
@@ -36,8 +36,10 @@ pub mod medium;
 pub mod oracle;
 pub mod recorder;
 pub mod report;
+pub mod speed;
 pub mod states;
 pub mod statistics;
+pub mod tune;
 pub mod workload;
 
 pub use medium::Medium;

@@ -244,6 +244,8 @@ mod tests {
         &["acl", "explain"],
         &["acl", "plan"],
         &["verify", "crash"],
+        &["verify", "speed"],
+        &["verify", "tune"],
     ];
 
     /// What changes something can be tried without changing it, and what reads can be read by

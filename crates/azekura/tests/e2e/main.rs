@@ -37,6 +37,7 @@
 //! | `stories` | what the program is for, as it is told |
 //! | `managers` | several managers of one cluster, on etcd |
 //! | `verify` | crash runs: of file systems, of our store, and of those that must fail |
+//! | `speed` | speed runs, and the machine after them |
 //! | `terminal` | what is asked on a terminal |
 
 #[cfg(test)]
@@ -111,6 +112,8 @@ mod servers;
 mod sessions;
 #[cfg(test)]
 mod silence;
+#[cfg(test)]
+mod speed;
 #[cfg(test)]
 mod stores;
 #[cfg(test)]
