@@ -1,4 +1,5 @@
 //! What survives a loss of power, judged from outside; and how fast file systems are ([`speed`]).
+//! Machines whose power really is cut, and their kernels, are in [`powercut`].
 //!
 //! ```text
 //!              run (this process)                               actor (a process of its own)
@@ -34,6 +35,7 @@ pub mod crash;
 pub mod log;
 pub mod medium;
 pub mod oracle;
+pub mod powercut;
 pub mod recorder;
 pub mod report;
 pub mod speed;

@@ -61,3 +61,21 @@ pub const VERIFY_SPEED_STEP_TIME_MAX: Duration = Duration::from_secs(1800);
 pub const VERIFY_SPEED_END_TIME_MAX: Duration = Duration::from_secs(300);
 /// States of one recovery that is itself interrupted.
 pub const VERIFY_RECOVERY_STATES_MAX: u64 = 12;
+/// Cells of one run of power cuts: at some seconds for each cut, days.
+pub const VERIFY_POWERCUT_CELLS_MAX: usize = 4096;
+/// Cuts of one cell: an interval of 3 points to each side, whatever the share.
+pub const VERIFY_POWERCUT_CUTS_MAX: u64 = 1000;
+/// The file that a guest writes: the paper's largest is 1 GB.
+pub const VERIFY_POWERCUT_BYTES_MAX: u64 = 4 << 30;
+/// Guests beside each other: each has memory of its own, and is one thread that never waits.
+pub const VERIFY_POWERCUT_LANES_MAX: u64 = 64;
+/// How long a guest may boot: 75 s were seen on a machine with a load of 22.
+pub const VERIFY_POWERCUT_BOOT_TIME_MAX: Duration = Duration::from_secs(600);
+/// How long a guest may take to write or to recover, besides what a large file takes.
+pub const VERIFY_POWERCUT_ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
+/// How many bytes a second a guest writes at the least, before it counts as one that hangs.
+pub const VERIFY_POWERCUT_RATE_MIN: u64 = 256 << 10;
+/// One line of a guest, or of QEMU.
+pub const VERIFY_POWERCUT_LINE_BYTES_MAX: u64 = 64 << 10;
+/// The file with what a run has found: some hundred bytes for each cut.
+pub const VERIFY_POWERCUT_STATE_BYTES_MAX: u64 = 1 << 30;

@@ -42,6 +42,7 @@ pub use plan::{BLOCK_BYTES_DEFAULT, Cell, LeftOut, Matrix, Place, Plan};
 pub use run::{Options, Watch, run, set};
 pub use tunable::{Setting, Tunable};
 pub use undo::clean_up;
+pub(crate) use undo::{Notes, Undo, remove};
 pub use work::{Group, Measure, Objects, Value, Work};
 
 use crate::actor::ActorError;

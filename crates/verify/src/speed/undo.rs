@@ -27,7 +27,7 @@ const NOTES_BYTES_MAX: u64 = 1 << 20;
 
 /// How something is taken back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Undo {
+pub(crate) enum Undo {
     /// Of one start of the machine.
     Boot(String),
     /// A parameter had this value.
@@ -76,14 +76,14 @@ impl Undo {
 
 /// Notes that are being taken.
 #[derive(Debug)]
-pub(super) struct Notes {
+pub(crate) struct Notes {
     file: File,
     taken: Vec<Undo>,
 }
 
 impl Notes {
     /// Begins in the directory of a run.
-    pub(super) fn begin(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
         let file = File::options()
             .create_new(true)
             .append(true)
@@ -97,7 +97,7 @@ impl Notes {
     }
 
     /// Notes something that is about to be done, unless that stands there already.
-    pub(super) fn take(&mut self, undo: Undo) -> io::Result<()> {
+    pub(crate) fn take(&mut self, undo: Undo) -> io::Result<()> {
         if self.taken.contains(&undo) {
             return Ok(());
         }
@@ -110,7 +110,7 @@ impl Notes {
     }
 
     /// Takes everything back, the last thing first; what failed.
-    pub(super) fn undo(&mut self) -> Vec<String> {
+    pub(crate) fn undo(&mut self) -> Vec<String> {
         undo_all(&std::mem::take(&mut self.taken))
     }
 }
@@ -147,7 +147,7 @@ pub fn clean_up(directory: &Path) -> Vec<String> {
 }
 
 /// Removes the directory of a run and nothing that is not a run's.
-pub(super) fn remove(directory: &Path) {
+pub(crate) fn remove(directory: &Path) {
     for name in DIRECTORIES {
         let _ = fs::remove_dir(directory.join(name));
     }
