@@ -65,6 +65,11 @@ impl Progress {
         self.0.set_position(done);
     }
 
+    /// There is so much in all, as it looks now.
+    pub(crate) fn set_total(&self, total: u64) {
+        self.0.set_length(total);
+    }
+
     /// So much is done in all, and now it is this one's turn.
     pub(crate) fn set_of(&self, done: u64, what: &str) {
         self.0.set_position(done);

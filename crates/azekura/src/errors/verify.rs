@@ -3,6 +3,7 @@
 use super::{Code, Failure};
 use ::verify::actor::ActorError;
 use ::verify::crash::CrashError;
+use ::verify::powercut::PowercutError;
 use ::verify::speed::SpeedError;
 use base::ByteSize;
 use std::io;
@@ -66,6 +67,30 @@ impl From<SpeedError> for Failure {
             SpeedError::Full(_) => Self::new(Code::NoSpace, message).hint(ROOM),
             SpeedError::Program(_) => Self::new(Code::SpeedFailed, message),
             SpeedError::Actor(error) => error.into(),
+        }
+    }
+}
+
+impl From<PowercutError> for Failure {
+    fn from(error: PowercutError) -> Self {
+        let message = crate::output::without_numbers(&error.to_string());
+        let message = crate::output::plain(&message);
+        match error {
+            PowercutError::NoTool { package, .. } => {
+                Self::new(Code::CrashNeeds, message).hint(format!("apt-get install {package}"))
+            }
+            PowercutError::Kernel(_) => Self::new(Code::PowercutKernel, message),
+            PowercutError::Guest(_) => Self::new(Code::PowercutGuest, message),
+            PowercutError::State { .. } => Self::new(Code::PowercutState, message),
+            PowercutError::Local { path, source } => {
+                let code = match source.kind() {
+                    io::ErrorKind::StorageFull => Code::NoSpace,
+                    _ => Code::Local,
+                };
+                let (path, why) = (path.display(), super::plain_io(&source));
+                Self::new(code, crate::output::plain(&format!("{path}: {why}")))
+            }
+            PowercutError::Interrupted => Self::interrupted(message),
         }
     }
 }

@@ -315,7 +315,10 @@ fn a_short_flush_time_recovers_more() {
         let share = &points[point]["after"][wait]["recovery"]["median"];
         share.as_f64().unwrap_or_else(|| panic!("{found}"))
     };
-    assert!(after(1, 1) > after(0, 1) && after(1, 1) > after(1, 0), "{found}");
+    assert!(
+        after(1, 1) > after(0, 1) && after(1, 1) > after(1, 0),
+        "{found}"
+    );
     assert!(points[0]["speed"]["median"].as_f64().unwrap() > 0.0);
     assert!(points.iter().any(|point| point["is_on_front"] == true));
     let html = std::fs::read_to_string(&page).unwrap();

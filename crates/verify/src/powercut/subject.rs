@@ -1,5 +1,6 @@
 //! What can be judged, how each is made and recovered, and in which ways a file is written.
 
+use super::PowercutError;
 use crate::actor::Tool;
 use crate::crash::is_installed;
 use serde::{Deserialize, Serialize};
@@ -114,6 +115,18 @@ impl FileSystem {
             Self::Reiserfs => ("mkfs.reiserfs", "reiserfsprogs"),
             Self::Xfs => ("mkfs.xfs", "xfsprogs"),
             Self::Btrfs => ("mkfs.btrfs", "btrfs-progs"),
+        }
+    }
+
+    /// Whether this machine has what is needed to make and to recover one; both are in one package.
+    ///
+    /// # Errors
+    /// [`PowercutError::NoTool`] names what is missing.
+    pub fn check(self) -> Result<(), PowercutError> {
+        let (program, package) = self.maker();
+        match self.is_makeable() {
+            true => Ok(()),
+            false => Err(PowercutError::NoTool { program, package }),
         }
     }
 

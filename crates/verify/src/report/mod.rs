@@ -4,9 +4,11 @@
 //! every failure with the command that tries it again.
 
 mod chart;
+mod powercut;
 mod speed;
 mod tune;
 
+pub use powercut::powercut_page;
 pub use speed::speed_page;
 pub use tune::tune_page;
 

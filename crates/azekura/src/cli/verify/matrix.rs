@@ -101,7 +101,7 @@ pub(super) fn io_size(text: &str) -> Result<ByteSize, String> {
     }
 }
 
-fn flush_time(text: &str) -> Result<Span, String> {
+pub(super) fn flush_time(text: &str) -> Result<Span, String> {
     let span = super::speed::span(text)?;
     match (FLUSH_TIME_MIN..=FLUSH_TIME_MAX).contains(&span.0) {
         true => Ok(span),

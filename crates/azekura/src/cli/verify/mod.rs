@@ -3,6 +3,8 @@
 mod crash;
 mod matrix;
 mod objects;
+mod powercut;
+mod powercut_print;
 mod print;
 mod scene;
 mod speed;
@@ -24,6 +26,7 @@ pub(super) enum Verify {
     Crash(Box<crash::Crash>),
     Speed(Box<speed::Speed>),
     Tune(Box<tune::Tune>),
+    Powercut(Box<powercut::Powercut>),
     /// The process of a run that uses the file system
     #[command(hide = true)]
     Actor {
@@ -33,6 +36,9 @@ pub(super) enum Verify {
         /// It is that of a speed run
         #[arg(long, conflicts_with = "store")]
         speed: bool,
+        /// It is that of a run of power cuts
+        #[arg(long, conflicts_with_all = ["store", "speed"])]
+        powercut: bool,
     },
     /// Become a program that ends with its parent
     #[command(hide = true)]
@@ -69,6 +75,7 @@ impl Verify {
             Self::Crash(command) => command.run(),
             Self::Speed(command) => command.run(),
             Self::Tune(command) => command.run(),
+            Self::Powercut(command) => command.run(),
             Self::Job { group, words } => {
                 let error = exec_job(group.as_deref(), &words);
                 let program = words[0].to_string_lossy();
@@ -90,6 +97,15 @@ impl Verify {
                 Ok(::verify::speed::serve(
                     stdin(),
                     &mut stdout().lock(),
+                    ground,
+                )?)
+            }
+            Self::Actor { powercut: true, .. } => {
+                let ground = scene::ground_beside_others();
+                let (mut requests, mut answers) = (stdin().lock(), stdout().lock());
+                Ok(::verify::powercut::serve(
+                    &mut requests,
+                    &mut answers,
                     ground,
                 )?)
             }

@@ -105,6 +105,15 @@ pub(super) fn ground() -> Result<Ground, Refusal> {
     Ok(Ground { directory, locks })
 }
 
+/// What the process of a run stands on that nothing else of this machine disturbs.
+pub(super) fn ground_beside_others() -> Result<Ground, String> {
+    clean_up_stale();
+    let made = make_directory();
+    let (directory, lock) = made.map_err(|failure| failure.message().to_owned())?;
+    let locks = lock.into_iter().collect();
+    Ok(Ground { directory, locks })
+}
+
 impl Scene {
     /// Sets a device of this length up, with an actor for this target.
     pub(super) fn new(target: Target, len_bytes: u64) -> Result<Self> {
