@@ -95,6 +95,7 @@ mod mounting;
 mod parallel;
 #[cfg(test)]
 mod partition;
+mod powercut;
 #[cfg(test)]
 #[path = "../common/random.rs"]
 mod random;

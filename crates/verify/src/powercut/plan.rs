@@ -110,11 +110,12 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Whether a cell needs another cut, of which `hits` of `cuts` have been recovered.
+    /// Whether a cell needs another cut, of which `hits` of `cuts` have been recovered. One is needed
+    /// in any case.
     #[must_use]
     pub fn is_wanting(&self, hits: u64, cuts: u64) -> bool {
         let (low, high) = wilson(hits, cuts);
-        cuts < self.cuts_max && (high - low) / 2.0 > self.half_width
+        cuts == 0 || cuts < self.cuts_max && (high - low) / 2.0 > self.half_width
     }
 
     /// How often a cell is cut at the least, which is if all its cuts end alike.
