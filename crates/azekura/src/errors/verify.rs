@@ -82,6 +82,12 @@ impl From<PowercutError> for Failure {
             PowercutError::Kernel(_) => Self::new(Code::PowercutKernel, message),
             PowercutError::Guest(_) => Self::new(Code::PowercutGuest, message),
             PowercutError::State { .. } => Self::new(Code::PowercutState, message),
+            PowercutError::NoRoom { path, needed, free } => {
+                let (path, needed, free) = (path.display(), ByteSize(needed), ByteSize(free));
+                let message = format!("{path}: {needed} are needed and {free} are free");
+                Self::new(Code::NoSpace, crate::output::plain(&message))
+                    .hint("--size and --jobs say how much is needed, --scratch where")
+            }
             PowercutError::Local { path, source } => {
                 let code = match source.kind() {
                     io::ErrorKind::StorageFull => Code::NoSpace,

@@ -4,7 +4,7 @@
 use super::PowercutError;
 use super::cpio::Archive;
 use super::modules;
-use crate::actor::output;
+use crate::actor::{lock_run, output};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -69,6 +69,7 @@ fn unpacked(cache: &Path, package: &str) -> Result<PathBuf, PowercutError> {
         return Ok(place);
     }
     fs::create_dir_all(cache).map_err(words(cache))?;
+    remove_stale(cache);
     // Under another name until it is whole. Two runs may do the same at once.
     let partial = cache.join(format!(".{package}-{}", std::process::id()));
     let taken = unpack(&partial, package).and_then(|root| {
@@ -82,9 +83,22 @@ fn unpacked(cache: &Path, package: &str) -> Result<PathBuf, PowercutError> {
     taken.map(|()| place)
 }
 
+/// Removes what was being downloaded when a run was killed.
+fn remove_stale(cache: &Path) {
+    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
+    let is_partial = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with('.') && matches!(lock_run(path), Ok(Some(_)))
+    };
+    for path in entries.map(|entry| entry.path()).filter(is_partial) {
+        let _ = fs::remove_dir_all(path);
+    }
+}
+
 fn unpack(partial: &Path, package: &str) -> Result<PathBuf, PowercutError> {
-    let _ = fs::remove_dir_all(partial);
     fs::create_dir(partial).map_err(words(partial))?;
+    // Held until it is taken over or given up.
+    let _lock = lock_run(partial).map_err(words(partial))?;
     let mut download = Command::new("apt-get");
     download
         .args(["download", "-q", package])

@@ -72,6 +72,16 @@ pub enum PowercutError {
         /// Why.
         why: String,
     },
+    /// There is not enough room.
+    #[error("{path}: {needed} bytes are needed and {free} are free")]
+    NoRoom {
+        /// Where.
+        path: PathBuf,
+        /// Bytes that are needed.
+        needed: u64,
+        /// Bytes that are there.
+        free: u64,
+    },
     /// Something of this machine.
     #[error("{path}: {source}")]
     Local {

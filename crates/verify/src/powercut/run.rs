@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 /// A device is so much longer than two of the longest files: room for the old one, the new one and
 /// what the file system needs; mkfs.xfs takes nothing below 300 MiB.
 const ROOM_BYTES: u64 = 512 << 20;
+/// What a new file system takes of its disk, at the most: the log of XFS and that of JFS.
+const METADATA_BYTES: u64 = 96 << 20;
 /// How often a cut of a cell may fail before the cell is given up: on a machine that is busy, one
 /// guest may come too late.
 const FAILURES_MAX: u32 = 3;
@@ -131,8 +133,33 @@ struct Stage {
     seed: u64,
 }
 
+/// Bytes that a run may take at the same time: the snapshot, what is written, and for each lane two
+/// files on its disk and one that is handed out. A guest whose disk finds no room would stand still.
+fn needed(options: &Options) -> u64 {
+    let sizes: BTreeSet<u64> = options.cells.iter().map(|cell| cell.bytes).collect();
+    let most = sizes.last().copied().unwrap_or_default();
+    let sources: u64 = sizes.iter().map(|bytes| 2 * bytes).sum();
+    let lanes = options.lanes as u64 + 1;
+    options.memory_bytes + sources + lanes * (3 * most + METADATA_BYTES)
+}
+
+fn check_room(options: &Options) -> Result<(), PowercutError> {
+    let path = &options.directory;
+    let found = rustix::fs::statvfs(path).map_err(|errno| local(path)(errno.into()))?;
+    let (needed, free) = (needed(options), found.f_bavail * found.f_frsize);
+    match needed <= free {
+        true => Ok(()),
+        false => Err(PowercutError::NoRoom {
+            path: path.clone(),
+            needed,
+            free,
+        }),
+    }
+}
+
 /// Makes what all guests have in common, boots one, and takes the snapshot; how long the boot took.
 fn stage(options: &Options, watch: &dyn Watch) -> Result<(Stage, Duration), PowercutError> {
+    check_room(options)?;
     let most = options.cells.iter().map(|cell| cell.bytes).max();
     let most = most.unwrap_or_default();
     let modules: BTreeSet<&str> = options

@@ -294,7 +294,11 @@ impl Powercut {
         let cuts = found.samples.len() as u64;
         if found.was_interrupted {
             let count = crate::output::count(cuts, "cut");
-            return Err(Failure::interrupted(format!("interrupted after {count}")));
+            let hint = match self.state {
+                Some(_) => "the same command goes on where this one was",
+                None => "with --state FILE the next run goes on where this one was",
+            };
+            return Err(Failure::interrupted(format!("interrupted after {count}")).hint(hint));
         }
         let lost = facts.lost_acks();
         if lost > 0 {
