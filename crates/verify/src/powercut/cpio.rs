@@ -92,8 +92,8 @@ mod tests {
         let bytes = archive.finish();
         let text = String::from_utf8_lossy(&bytes);
         let first = "070701\
-            00000001000041ed000000000000000000000001000000000000000000000000000000000000000000000000\
-            0000000400000000bin\0";
+            00000001000041ed00000000000000000000000100000000000000000000000000000000\
+            00000000000000000000000400000000bin\0";
         assert!(text.starts_with(first), "{text}");
         // The header and the name have 114 bytes, filled up to 116.
         assert_eq!(&bytes[116..122], b"070701");

@@ -1,8 +1,8 @@
 //! A machine that QEMU makes of nothing: started, or put back to where a snapshot was taken, told
 //! one line, and killed.
 //!
-//! QEMU keeps no disk content in its own memory, so a killed machine is one whose power is cut, with
-//! a disk that has no cache of its own: what it was given is in the file. Its flushes are not
+//! QEMU keeps no disk content in its own memory, so a killed machine is one whose power is cut,
+//! with a disk that has no cache of its own: what it was given is in the file. Its flushes are not
 //! carried out (`cache=unsafe`), because they would only make this machine's disk work.
 
 use super::PowercutError;

@@ -8,14 +8,14 @@
 //! next   = the cell with the fewest cuts whose interval is not narrow enough yet     pure
 //! ```
 //!
-//! It is the paper's table 5 with real kernels: there a machine of its own was switched off by hand,
-//! and the length of the file was noted. Here the machine is QEMU's, so it can be done as often as
-//! an interval needs, and the content is compared.
+//! It is the paper's table 5 with real kernels: there a machine of its own was switched off by
+//! hand, and the length of the file was noted. Here the machine is QEMU's, so it can be done as
+//! often as an interval needs, and the content is compared.
 //!
 //! The guest that recovers has the same kernel, so nothing of the host's kernel is judged, or
 //! needed: neither loop devices nor mounts nor root. A killed guest loses its memory and nothing
-//! that its disk was given; disks that lose what they have not been told to flush are the subject of
-//! [`crate::crash`].
+//! that its disk was given; disks that lose what they have not been told to flush are the subject
+//! of [`crate::crash`].
 
 mod cpio;
 mod guard;

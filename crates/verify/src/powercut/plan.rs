@@ -110,8 +110,8 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Whether a cell needs another cut, of which `hits` of `cuts` have been recovered. One is needed
-    /// in any case.
+    /// Whether a cell needs another cut, of which `hits` of `cuts` have been recovered. One is
+    /// needed in any case.
     #[must_use]
     pub fn is_wanting(&self, hits: u64, cuts: u64) -> bool {
         let (low, high) = wilson(hits, cuts);
@@ -188,8 +188,8 @@ impl Schedule {
         self.note(cell, is_hit);
     }
 
-    /// Takes a cut that [`Schedule::next`] gave out and that came to no end. A cell that is given up
-    /// is not cut any more.
+    /// Takes a cut that [`Schedule::next`] gave out and that came to no end. A cell that is given
+    /// up is not cut any more.
     pub fn failed(&mut self, cell: usize, is_given_up: bool) {
         self.counts[cell].in_flight -= 1;
         self.counts[cell].is_given_up |= is_given_up;

@@ -134,7 +134,8 @@ struct Stage {
 }
 
 /// Bytes that a run may take at the same time: the snapshot, what is written, and for each lane two
-/// files on its disk and one that is handed out. A guest whose disk finds no room would stand still.
+/// files on its disk and one that is handed out. A guest whose disk finds no room would stand
+/// still.
 fn needed(options: &Options) -> u64 {
     let sizes: BTreeSet<u64> = options.cells.iter().map(|cell| cell.bytes).collect();
     let most = sizes.last().copied().unwrap_or_default();

@@ -136,8 +136,8 @@ impl FileSystem {
         is_installed(self.maker().0)
     }
 
-    /// Whether a new file that was synced keeps its name: what the kernel's journalling file systems
-    /// do, and ext2 does not.
+    /// Whether a new file that was synced keeps its name: what the kernel's journalling file
+    /// systems do, and ext2 does not.
     #[must_use]
     pub const fn keeps_names(self) -> bool {
         !matches!(self, Self::Ext2)
