@@ -320,7 +320,7 @@ impl Powercut {
 }
 
 fn cache() -> Result<PathBuf> {
-    let cache = Config::load()?.cache.join("powercut");
+    let cache = Config::load()?.cache().join("powercut");
     std::path::absolute(&cache).context(cache.display())
 }
 

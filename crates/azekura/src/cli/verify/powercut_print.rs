@@ -70,6 +70,10 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs_f64())
+}
+
 impl Facts<'_> {
     /// Of every cell, whether it was cut or not.
     pub(super) fn summaries(&self) -> Vec<Summary> {
@@ -132,14 +136,14 @@ impl Facts<'_> {
                 cell.file_system.name().to_owned(),
                 cell.how.name().to_owned(),
                 ByteSize(cell.bytes).to_string(),
-                output::span(cell.wait),
-                output::span(cell.flush_time),
+                seconds(cell.wait),
+                seconds(cell.flush_time),
                 cell.mount_options.clone(),
                 one.cuts.to_string(),
                 format!("{:.0} % to {:.0} %", low, high),
                 middle(one.size_share),
                 middle(one.content_share),
-                format!("{:.1}s", one.write_seconds),
+                format!("{:.1} s", one.write_seconds),
                 outcomes.collect::<Vec<_>>().join(", "),
             ]
         };
