@@ -102,7 +102,7 @@ fn what_was_only_closed_is_lost_and_what_was_synced_is_there() {
     assert_eq!(found["lost_acks"], 0);
     assert!(found["boot_seconds"].as_f64().unwrap() > 0.0, "{found}");
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("ext4 fsync 1MiB") && page.contains("<svg"));
+    assert!(page.contains("ext4 fsync 1.0 MiB") && page.contains("<svg"));
     assert!(is_empty(scratch.path()) && processes_in(scratch.path()).is_empty());
 
     // Everything that was asked for is there: no machine boots.

@@ -243,7 +243,7 @@ mod tests {
     fn cells_are_all_combinations_each_once() {
         let cells = matrix().cells().unwrap();
         assert_eq!(cells.len(), 7 * 2 * 3 * 2 * 4);
-        let shown = "ext2 close 1MiB, cut after 5 s, flush time 30 s";
+        let shown = "ext2 close 1.0 MiB, cut after 5 s, flush time 30 s";
         assert_eq!(cells[1].to_string(), shown);
         let mut asked = matrix();
         asked.hows.clear();

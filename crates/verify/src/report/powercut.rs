@@ -90,7 +90,7 @@ mod tests {
         let page = powercut_page(&[of], &failed, &[("kernel", "6.1".into())]);
         assert!(is_balanced(&page), "{page}");
         for part in [
-            "reiserfs rename 10MiB, cut after 5 s, flush time 30 s, notail",
+            "reiserfs rename 10.0 MiB, cut after 5 s, flush time 30 s, notail",
             "<td class=\"n\">16</td><td class=\"n\">8</td>",
             "zero filled",
             "<td class=\"n bad\">3</td>",
