@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_file_that_is_longer_is_not_whole() {
         let (mut new, _) = source();
-        new.extend([0; BLOCK]);
+        new.extend([0; 4 * BLOCK]);
         let (outcome, size, content) = found(&new, false);
         assert_eq!((outcome, content), (Outcome::Foreign, 100));
         assert!(size > 100);
