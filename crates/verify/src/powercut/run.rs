@@ -9,7 +9,9 @@ use super::plan::{Bound, Cell, Schedule};
 use super::sample::Sample;
 use super::subject::How;
 use crate::actor::{Tool, output};
-use base::limits::{VERIFY_POWERCUT_ANSWER_TIME_MAX, VERIFY_POWERCUT_RATE_MIN};
+use base::limits::{
+    VERIFY_POWERCUT_ANSWER_TIME_MAX, VERIFY_POWERCUT_RATE_MIN, VERIFY_TEXT_BYTES_MAX,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -288,10 +290,13 @@ impl Stage {
         is_wanted: IsWanted<'_>,
     ) -> Result<(Found, String), PowercutError> {
         let unmountable = |why: String| Ok((Found::nothing(Outcome::Unmountable), why));
-        if let Some(recovery) = cell.file_system.recovery()
-            && let Err(why) = tool(&recovery, lane)
-        {
-            return unmountable(why);
+        let mut words = String::new();
+        if let Some(recovery) = cell.file_system.recovery() {
+            // It may have found the log unusable and be content all the same.
+            match tool(&recovery, lane) {
+                Ok(said) => words = said,
+                Err(why) => return unmountable(why),
+            }
         }
         let mut guest = self.machine.restore(lane, is_wanted)?;
         let name = cell.file_system;
@@ -315,7 +320,7 @@ impl Stage {
             Message::Unmountable(why) => return unmountable(why),
             other => return Err(unexpected(&other)),
         };
-        Ok((found, String::new()))
+        Ok((found, words))
     }
 }
 
@@ -325,8 +330,8 @@ fn limit(cell: &Cell) -> Duration {
     VERIFY_POWERCUT_ANSWER_TIME_MAX + Duration::from_secs(seconds)
 }
 
-/// Runs a tool of a file system on the image of a guest.
-fn tool(tool: &Tool, lane: &Path) -> Result<(), String> {
+/// Runs a tool of a file system on the image of a guest; what it said.
+fn tool(tool: &Tool, lane: &Path) -> Result<String, String> {
     let mut command = Command::new(&tool.program);
     // Those of an administrator may be in no path of a user.
     let path = std::env::var("PATH").unwrap_or_default();
@@ -335,7 +340,9 @@ fn tool(tool: &Tool, lane: &Path) -> Result<(), String> {
     for argument in &tool.arguments {
         command.arg(if argument == "{}" { DISK } else { argument });
     }
-    output(&mut command, tool.code_max).map(|_| ())
+    let said = output(&mut command, tool.code_max)?;
+    let kept = said.trim().chars().take(VERIFY_TEXT_BYTES_MAX / 4);
+    Ok(kept.collect())
 }
 
 fn load() -> f64 {

@@ -25,7 +25,7 @@ pub struct Sample {
     pub time: Duration,
     /// Load of the machine over the last minute, before.
     pub load: f64,
-    /// What the tools said if the file system cannot be used.
+    /// What the tool that recovers said, or why the file system cannot be used.
     pub words: String,
 }
 
