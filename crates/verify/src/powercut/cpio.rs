@@ -97,7 +97,7 @@ mod tests {
         assert!(text.starts_with(first), "{text}");
         // The header and the name have 114 bytes, filled up to 116.
         assert_eq!(&bytes[116..122], b"070701");
-        assert!(text.contains("bin/sh\0\0\0\0hello\0\0\0070701"), "{text}");
+        assert!(text.contains("bin/sh\0\0\0\0hello\0\0\x00070701"), "{text}");
         assert!(text.contains("0000000500000001"), "{text}");
         assert!(text.ends_with("TRAILER!!!\0\0\0\0") && bytes.len().is_multiple_of(4));
     }

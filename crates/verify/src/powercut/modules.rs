@@ -2,6 +2,7 @@
 
 use super::PowercutError;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,10 +41,10 @@ pub(super) fn order(directory: &Path, wanted: &[&str]) -> Result<Vec<PathBuf>, P
         let Some(path) = files.get(&name) else {
             continue;
         };
-        if !modules.contains_key(&name) {
+        if let Entry::Vacant(place) = modules.entry(name) {
             let needs = depends(&fs::read(path).map_err(why)?);
             left.extend(needs.iter().cloned());
-            modules.insert(name, (path.clone(), needs));
+            place.insert((path.clone(), needs));
         }
     }
     let mut ordered = Vec::new();

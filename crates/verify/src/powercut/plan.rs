@@ -165,7 +165,7 @@ impl Schedule {
 
     /// The cell to be cut next and the number of this cut; `None` if nothing more is to be begun.
     #[must_use]
-    pub fn next(&mut self) -> Option<(usize, u64)> {
+    pub fn begin(&mut self) -> Option<(usize, u64)> {
         let is_open = |count: &Count| {
             let begun = count.cuts + count.in_flight;
             // What is in flight will probably be enough.
@@ -182,13 +182,13 @@ impl Schedule {
         Some((cell, count.cuts + count.in_flight - 1))
     }
 
-    /// Takes the end of a cut that [`Schedule::next`] gave out.
+    /// Takes the end of a cut that [`Schedule::begin`] gave out.
     pub fn done(&mut self, cell: usize, is_hit: bool) {
         self.counts[cell].in_flight -= 1;
         self.note(cell, is_hit);
     }
 
-    /// Takes a cut that [`Schedule::next`] gave out and that came to no end. A cell that is given
+    /// Takes a cut that [`Schedule::begin`] gave out and that came to no end. A cell that is given
     /// up is not cut any more.
     pub fn failed(&mut self, cell: usize, is_given_up: bool) {
         self.counts[cell].in_flight -= 1;
@@ -279,7 +279,7 @@ mod tests {
         let mut schedule = Schedule::new(2, BOUND);
         let mut order = Vec::new();
         // The first cell always ends alike, the second one in turns.
-        while let Some((cell, number)) = schedule.next() {
+        while let Some((cell, number)) = schedule.begin() {
             schedule.done(cell, cell == 1 && number % 2 == 0);
             order.push(cell);
         }
@@ -293,14 +293,14 @@ mod tests {
     fn what_is_in_flight_is_not_begun_twice_and_what_was_cut_before_counts() {
         let mut schedule = Schedule::new(1, BOUND);
         (0..14).for_each(|_| schedule.note(0, true));
-        assert_eq!(schedule.next(), Some((0, 14)));
-        assert_eq!(schedule.next(), Some((0, 15)));
-        assert_eq!(schedule.next(), None);
+        assert_eq!(schedule.begin(), Some((0, 14)));
+        assert_eq!(schedule.begin(), Some((0, 15)));
+        assert_eq!(schedule.begin(), None);
         schedule.done(0, true);
         schedule.done(0, true);
-        assert_eq!(schedule.next(), None);
+        assert_eq!(schedule.begin(), None);
         let mut schedule = Schedule::new(1, BOUND);
         (0..16).for_each(|_| schedule.note(0, true));
-        assert_eq!(schedule.next(), None);
+        assert_eq!(schedule.begin(), None);
     }
 }

@@ -423,7 +423,7 @@ fn collect(
     let mut idle: Vec<usize> = (0..jobs.len()).collect();
     loop {
         while let Some(lane) = idle.pop() {
-            let Some((cell, _)) = schedule.next() else {
+            let Some((cell, _)) = schedule.begin() else {
                 idle.push(lane);
                 break;
             };
