@@ -219,7 +219,7 @@ mod tests {
         &["acl", "rollback"],
     ];
     /// What reads.
-    const READING: [&[&str]; 24] = [
+    const READING: [&[&str]; 26] = [
         &["volume", "list"],
         &["volume", "show"],
         &["ls"],

@@ -153,10 +153,12 @@ fn every_way_to_set_a_file_system_is_measured_and_set_back() {
         .map(|cell| format!("{} {}", cell["target"], cell["block_bytes"]))
         .collect();
     assert_eq!(shown, ["\"ext4\" 1024", "\"ext4\" 4096", "\"btrfs\" 4096"]);
-    for cell in 0..cells.len() {
-        let names: Vec<String> = medians(&found, cell).into_iter().map(|one| one.0).collect();
+    for (number, cell) in cells.iter().enumerate() {
+        let names: Vec<String> = (medians(&found, number).into_iter())
+            .map(|one| one.0)
+            .collect();
         assert_eq!(names, ["create", "delete"], "{found}");
-        assert_eq!(cells[cell]["samples"].as_array().unwrap().len(), 2);
+        assert_eq!(cell["samples"].as_array().unwrap().len(), 2);
     }
     assert_eq!(
         found["block_ratios"].as_array().unwrap().len(),

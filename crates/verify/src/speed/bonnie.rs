@@ -20,8 +20,8 @@ pub(super) fn arguments(bytes: u64, is_root: bool) -> Vec<String> {
         // It insists on a file of twice the memory, and is told of none.
         "-r".to_owned(),
         "0".to_owned(),
-        "-f".to_owned(),
-        format!("{mebibytes}"),
+        // How much goes by single characters; the size is a part of the word, or is none.
+        format!("-f{mebibytes}"),
         // Small files are measured otherwise.
         "-n".to_owned(),
         "0".to_owned(),
@@ -101,7 +101,8 @@ mod tests {
     fn the_line_of_figures_is_read() {
         // Of version 2.00a, with a file of 16 MiB.
         let said = "1.98,2.00a,ext4,1,1795654086,16M,,8192,5,1842,92,+++++,+++,+++++,+++,2743,86,\
-                    +++++,+++,+++++,+++,,,,,,,,,,,,,,,,,,10100us,4045us,38us,5331us,4041us,8316us,,\n";
+                    +++++,+++,+++++,+++,,,,,,,,,,,,,,,,,,\
+                    10100us,4045us,38us,5331us,4041us,8316us,,\n";
         let known = [
             (Measure::CharWrite, 1842 * 1024, Some(92)),
             (Measure::CharRead, 2743 * 1024, Some(86)),

@@ -3,7 +3,7 @@
 use super::files::FILE_BYTES_MAX;
 use super::plan::{Matrix, Place};
 use super::run::Options;
-use super::work::{Group, Work};
+use super::work::Group;
 use super::{LeftOut, SpeedError};
 use crate::crash::{CrashError, Target, is_installed};
 use std::fs::File;
@@ -162,6 +162,7 @@ fn split(
 
 #[cfg(test)]
 mod tests {
+    use super::super::work::Work;
     use super::*;
 
     #[test]

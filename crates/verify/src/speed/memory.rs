@@ -83,7 +83,7 @@ impl Groups {
 ///
 /// # Errors
 /// Of the kernel.
-pub fn enter_group(group: &Path) -> io::Result<()> {
+pub(super) fn enter_group(group: &Path) -> io::Result<()> {
     fs::write(group.join("cgroup.procs"), "0")
 }
 

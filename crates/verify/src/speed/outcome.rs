@@ -139,8 +139,8 @@ impl Outcome {
         ratios
     }
 
-    /// A name for a cell that tells it from the others: what all have in common is left out, but for
-    /// the place.
+    /// A name for a cell that tells it from the others: what all have in common is left out, but
+    /// for the place.
     #[must_use]
     pub fn name(&self, cell: &Cell) -> String {
         let mut name = cell.place.to_string();

@@ -2,8 +2,8 @@
 //!
 //! A cell is one way to set everything: the file system, its block size, memory, flush time,
 //! parameters. The cells are all combinations of what was asked for; what makes no sense in one of
-//! them is left out, and that is said. Repeats are interleaved: each round measures every cell once,
-//! in an order of its own, so that a machine that becomes slower makes all cells slower.
+//! them is left out, and that is said. Repeats are interleaved: each round measures every cell
+//! once, in an order of its own, so that a machine that becomes slower makes all cells slower.
 
 use super::tunable::{Setting, Tunable, flush_time};
 use crate::actor::Tool;

@@ -3,8 +3,8 @@
 //! Whatever outlives a process is noted in a file of the run's directory before it is made or
 //! changed, durably: files, directories in those of others, control groups, parameters of the
 //! kernel. The actor takes it back when it ends; if it was killed, the next run finds the directory
-//! unlocked and does it. A loop device is found by the name of its file ([`crate::actor::stale()`]),
-//! and mounts end with the run's processes.
+//! unlocked and does it. A loop device is found by the name of its file
+//! ([`crate::actor::stale()`]), and mounts end with the run's processes.
 //!
 //! What is noted is believed only if it is the user's own note, and obeyed only if it is about
 //! something with the name of the run, or about a parameter that a run can have set. Parameters are

@@ -143,8 +143,8 @@ pub struct Work {
 }
 
 impl Work {
-    /// Bytes that are in files at most, at one time; or in objects of a store, of which the smallest
-    /// takes a whole unit.
+    /// Bytes that are in files at most, at one time; or in objects of a store, of which the
+    /// smallest takes a whole unit.
     #[must_use]
     pub fn stored_bytes(&self, in_store: bool) -> u64 {
         let each = if in_store {
@@ -160,8 +160,8 @@ impl Work {
         self.groups.iter().copied().map(of).max().unwrap_or(0)
     }
 
-    /// What is done with a store, in its order. It keeps nothing in memory of the kernel, and has no
-    /// characters.
+    /// What is done with a store, in its order. It keeps nothing in memory of the kernel, and has
+    /// no characters.
     pub(super) fn store_acts(&self) -> Vec<Act> {
         let acts = |one, other| [one, other].map(|what| Act::Run(Program::Objects(what)));
         let of = |group: &Group| match group {

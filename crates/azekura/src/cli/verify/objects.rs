@@ -19,7 +19,7 @@ const LONG: ObjectId = ObjectId([0xff; 16]);
 /// Write, read, make or delete objects of a store
 #[derive(Debug, clap::Args)]
 #[command(hide = true)]
-pub(super) struct Work {
+pub(in crate::cli) struct Work {
     /// write, read, create or delete
     #[arg(value_parser = what)]
     what: Objects,
@@ -45,7 +45,7 @@ fn what(text: &str) -> Result<Objects, String> {
 
 fn small(number: u64) -> ObjectId {
     let mut id = [0; 16];
-    id[..8].copy_from_slice(&number.to_be_bytes());
+    id[..8].copy_from_slice(&number.to_le_bytes());
     ObjectId(id)
 }
 
