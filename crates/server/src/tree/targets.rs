@@ -22,14 +22,11 @@ pub(super) fn check(record: ParallelRecord, cluster: &Cluster) -> Result<(), Par
             false => ParallelError::NoStoreLeft,
         });
     }
-    if let Some(first) = devices.first()
-        && devices.iter().all(|device| !device.keeps_objects)
-    {
-        return Err(ParallelError::Lifetime(first.store));
+    if devices.iter().any(|device| device.keeps_objects) {
+        // Beside them, stores whose objects end by themselves are left out.
+        devices.retain(|device| device.keeps_objects);
     }
-    // Stores whose objects end by themselves are others'.
-    let mut kept = devices.iter().filter(|device| device.keeps_objects);
-    kept.try_for_each(|device| fits(record, device))
+    devices.iter().try_for_each(|device| fits(record, device))
 }
 
 /// Whether files can be laid out so over a store.
