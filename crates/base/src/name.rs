@@ -37,15 +37,7 @@ impl Name {
     /// [`NameError`] says which rule is broken.
     pub fn new(bytes: impl AsRef<[u8]>) -> Result<Self, NameError> {
         let bytes = bytes.as_ref();
-        if matches!(bytes, b"" | b"." | b"..") {
-            return Err(NameError::Reserved);
-        }
-        if bytes.len() > NAME_BYTES_MAX {
-            return Err(NameError::TooLong);
-        }
-        if bytes.iter().any(|b| matches!(b, b'/' | 0)) {
-            return Err(NameError::Separator);
-        }
+        check(bytes)?;
         Ok(Self(bytes.into()))
     }
 
@@ -60,6 +52,20 @@ impl Name {
     pub fn as_os_str(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
     }
+}
+
+/// Not generic, so that it is compiled here: other crates may be compiled without optimisation.
+fn check(bytes: &[u8]) -> Result<(), NameError> {
+    if matches!(bytes, b"" | b"." | b"..") {
+        return Err(NameError::Reserved);
+    }
+    if bytes.len() > NAME_BYTES_MAX {
+        return Err(NameError::TooLong);
+    }
+    if bytes.contains(&b'/') || bytes.contains(&0) {
+        return Err(NameError::Separator);
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Name {

@@ -21,7 +21,7 @@ pub use verdicts::{AskedAt, Verdicts};
 use crate::file::File;
 use base::{Attributes, FileKind, Handle, Name, Principal, QuickMap, Timestamp};
 use pages::Pages;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc::Receiver;
@@ -262,7 +262,7 @@ pub struct NodeTable {
     /// Recalls of the exclusive part of leases alone.
     exclusive_recalls: RecallLog,
     /// Where the sweep for idle nodes goes on.
-    sweep: Vec<NodeId>,
+    sweep: VecDeque<NodeId>,
     /// How many nodes there are when the next sweep pays.
     sweep_at: usize,
     pages: Pages,
@@ -285,7 +285,7 @@ impl NodeTable {
             events,
             recalls: RecallLog::default(),
             exclusive_recalls: RecallLog::default(),
-            sweep: Vec::new(),
+            sweep: VecDeque::new(),
             sweep_at: NODES_IDLE_MAX,
             pages,
         };
@@ -530,7 +530,7 @@ impl NodeTable {
     fn fresh_id(&mut self) -> NodeId {
         let id = NodeId(self.next_id);
         self.next_id += 1;
-        self.sweep.push(id);
+        self.sweep.push_back(id);
         id
     }
 
@@ -736,14 +736,20 @@ impl NodeTable {
             return returned;
         }
         let target = NODES_IDLE_MAX - NODES_IDLE_MAX / 8;
-        let mut kept = Vec::new();
-        for id in std::mem::take(&mut self.sweep) {
-            let Some(node) = self.nodes.get(&id) else {
+        for _ in 0..self.sweep.len() {
+            if self.nodes.len() <= target {
+                break;
+            }
+            let Some((id, node)) = self
+                .sweep
+                .pop_front()
+                .and_then(|id| Some((id, self.nodes.get(&id)?)))
+            else {
                 continue;
             };
             let busy = node.file.as_ref().is_some_and(|file| file.is_busy());
-            if self.nodes.len() <= target || !node.is_idle() || busy || node.handle.is_none() {
-                kept.push(id);
+            if !node.is_idle() || busy || node.handle.is_none() {
+                self.sweep.push_back(id);
                 continue;
             }
             let node = self.nodes.remove(&id).expect("looked up above");
@@ -755,7 +761,6 @@ impl NodeTable {
                 returned.push(handle);
             }
         }
-        self.sweep = kept;
         // Those that are in use stay; a sweep that finds little must not come again at once.
         self.sweep_at = NODES_IDLE_MAX.max(self.nodes.len() + self.nodes.len() / 8);
         returned
