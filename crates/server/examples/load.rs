@@ -31,7 +31,7 @@ struct Client {
     last_id: u64,
 }
 
-fn frame<T: serde::Serialize>(kind: FrameKind, id: u64, class: Class, message: &T) -> Frame {
+fn frame<T: wire::message::Body>(kind: FrameKind, id: u64, class: Class, message: &T) -> Frame {
     let (body, payload) = (encode(message), Bytes::new());
     Frame {
         kind,

@@ -32,8 +32,8 @@ use wire::frame::{Class, Frame, FrameKind};
 use wire::identity::Peer;
 use wire::link::{BulkSocket, Connection, FrameReader, FrameWriter, LinkError};
 use wire::message::{
-    AdminRequest, ConnectionRole, CredentialKind, Farewell, Features, Hello, Notice, ObjectRequest,
-    Proof, Refusal, Reply, Request, Welcome, decode, frame,
+    AdminRequest, Body, ConnectionRole, CredentialKind, Farewell, Features, Hello, Notice,
+    ObjectRequest, Proof, Refusal, Reply, Request, Welcome, decode, frame,
 };
 use wire::version::WireVersion;
 
@@ -304,10 +304,7 @@ async fn greet(writer: &mut FrameWriter, welcome: &Welcome) -> Result<(), End> {
 }
 
 /// Reads the one message that may come now.
-async fn expect<T>(reader: &mut FrameReader, kind: FrameKind) -> Result<T, End>
-where
-    T: for<'de> serde::Deserialize<'de>,
-{
+async fn expect<T: Body>(reader: &mut FrameReader, kind: FrameKind) -> Result<T, End> {
     let frame = reader.read().await?;
     if frame.kind != kind || !frame.payload.is_empty() {
         // A request before the proof, on a plain connection, among others.

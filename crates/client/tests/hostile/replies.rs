@@ -6,7 +6,7 @@ use crate::peer::{
     Asked, END_TIME_MAX, FILE_BYTES, Lies, Peer, REQUEST_TIME_MAX, Said, attributes, file, handle,
     name, results,
 };
-#[path = "../../../wire/tests/common/generate.rs"]
+#[path = "../../../wire/tests/messages/generate.rs"]
 mod generate;
 
 use base::limits::{CLIENT_BUFFER_BYTES_MAX, FRAME_BODY_BYTES_MAX, FRAME_PAYLOAD_BYTES_MAX};

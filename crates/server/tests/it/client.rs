@@ -58,7 +58,7 @@ pub(crate) fn hello(session: SessionId, role: ConnectionRole) -> Hello {
 }
 
 /// [`wire::message::frame`] with a plain number.
-pub(crate) fn frame<T: serde::Serialize>(kind: FrameKind, id: u64, message: &T) -> Frame {
+pub(crate) fn frame<T: wire::message::Body>(kind: FrameKind, id: u64, message: &T) -> Frame {
     wire::message::frame(kind, RequestId(id), message)
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn name(text: &str) -> Name {
 }
 
 /// Reads frames until `kind` comes.
-pub(crate) async fn expect<T: serde::de::DeserializeOwned>(
+pub(crate) async fn expect<T: wire::message::Body>(
     connection: &mut Connection,
     kind: FrameKind,
 ) -> Result<T, Ended> {

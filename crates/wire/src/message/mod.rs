@@ -208,23 +208,50 @@ pub enum Refusal {
     OutcomeUnknown,
 }
 
-/// Encodes any message for a frame's body.
-///
-/// # Panics
-/// Never for the types of this module: none of them has a shape that postcard cannot write.
+/// What the body of a frame can be. Its coding is compiled in this crate, and not once more in each
+/// one that sends or reads frames.
+pub trait Body: Sized {
+    /// The bytes of a body.
+    fn encode(&self) -> bytes::Bytes;
+
+    /// Reads a body, all of it.
+    ///
+    /// # Errors
+    /// [`BodyError`].
+    fn decode(body: &[u8]) -> Result<Self, BodyError>;
+}
+
+macro_rules! bodies {
+    ($($message:ty)*) => {$(
+        impl Body for $message {
+            fn encode(&self) -> bytes::Bytes {
+                postcard::to_stdvec(self)
+                    .expect("messages are plain data")
+                    .into()
+            }
+
+            fn decode(body: &[u8]) -> Result<Self, BodyError> {
+                match postcard::take_from_bytes(body) {
+                    Ok((message, [])) => Ok(message),
+                    Ok(_) | Err(_) => Err(BodyError),
+                }
+            }
+        }
+    )*};
+}
+
+// `()` is that of a frame whose kind says everything.
+bodies!(() Hello Welcome Proof Farewell Request Reply Notice);
+
+/// Encodes a message for a frame's body.
 #[must_use]
-pub fn encode<T: Serialize>(message: &T) -> bytes::Bytes {
-    postcard::to_stdvec(message)
-        .expect("messages are plain data")
-        .into()
+pub fn encode<T: Body>(message: &T) -> bytes::Bytes {
+    message.encode()
 }
 
 /// A frame that carries a message and nothing else, in the class of metadata.
-///
-/// # Panics
-/// Never, as [`encode`].
 #[must_use]
-pub fn frame<T: Serialize>(kind: FrameKind, request: RequestId, message: &T) -> Frame {
+pub fn frame<T: Body>(kind: FrameKind, request: RequestId, message: &T) -> Frame {
     Frame {
         kind,
         class: Class::Metadata,
@@ -244,9 +271,6 @@ pub struct BodyError;
 ///
 /// # Errors
 /// [`BodyError`].
-pub fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, BodyError> {
-    match postcard::take_from_bytes(body) {
-        Ok((message, [])) => Ok(message),
-        Ok(_) | Err(_) => Err(BodyError),
-    }
+pub fn decode<T: Body>(body: &[u8]) -> Result<T, BodyError> {
+    T::decode(body)
 }

@@ -1,12 +1,11 @@
 //! What a hostile peer can do with bytes: nothing but be refused, in little memory.
 //!
-//! The allocator of this binary counts, per thread, what is in use and what was the most. Every
+//! The allocator of this program counts, per thread, what is in use and what was the most. Every
 //! decoding is measured.
 
-mod common;
-#[path = "common/counting.rs"]
-mod counting;
-
+use crate::counting::most_allocated;
+use crate::generate::generated;
+use crate::{part, samples};
 use base::limits::{
     ADMIN_TEXT_BYTES_MAX, BACKGROUND_WORKERS_MAX, COMPOUND_STEPS_MAX, CREDENTIALS_PER_REPLY_MAX,
     DIRECTORY_ENTRIES_MAX, FRAME_BODY_BYTES_MAX, GROUPS_MAX, OBJECT_ATTRIBUTES_MAX,
@@ -14,14 +13,12 @@ use base::limits::{
     RESERVE_SLICES_MAX, RESERVE_USERS_MAX, SERVER_STORES_MAX, SESSIONS_MAX, STRAGGLERS_MAX,
     TICKET_BYTES_MAX, TICKET_RECORD_PAGE_MAX, VOLUMES_MAX,
 };
-use common::generate::generated;
-use common::samples;
-use counting::most_allocated;
 use proptest::prelude::*;
-use serde::{Deserialize, Serialize};
 use sim::Random;
 use wire::frame::{HEADER_BYTES, Header};
-use wire::message::{Farewell, Hello, Notice, Proof, Reply, Request, Welcome, decode, encode};
+use wire::message::{
+    Body, Farewell, Hello, Notice, Proof, Reply, Request, Welcome, decode, encode,
+};
 
 /// Bounded lists, full of the smallest elements: 4,096 attributes of small files are the most.
 const LISTS_BYTES_MAX: usize = 1 << 20;
@@ -34,7 +31,7 @@ const ADMIN_GROWTH_MAX: usize = 50;
 
 /// Decodes as everything that a frame's body can be.
 fn decode_as_anything(body: &[u8]) {
-    fn measured<T: for<'a> Deserialize<'a>>(body: &[u8], growth_max: usize) {
+    fn measured<T: Body>(body: &[u8], growth_max: usize) {
         let (bytes, _) = most_allocated(|| decode::<T>(body));
         let max = LISTS_BYTES_MAX + body.len() * growth_max;
         let name = std::any::type_name::<T>();
@@ -68,7 +65,7 @@ fn encodings() -> Vec<Vec<u8>> {
 
 #[test]
 fn truncated_bodies_are_refused_at_every_byte() {
-    fn refused<T: for<'a> Deserialize<'a> + Serialize>(value: &T) {
+    fn refused<T: Body>(value: &T) {
         let body = encode(value);
         for len in 0..body.len() {
             assert!(
@@ -116,7 +113,7 @@ fn announced_lengths_are_not_believed() {
 
 /// `prefix`, then `count` as a varint, then `element` so many times.
 fn list(prefix: &[u8], count: usize, element: &[u8]) -> Vec<u8> {
-    [prefix, &encode(&(count as u64)), &element.repeat(count)].concat()
+    [prefix, &part(&(count as u64)), &element.repeat(count)].concat()
 }
 
 #[test]

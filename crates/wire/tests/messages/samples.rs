@@ -3,6 +3,7 @@
 //! [`names!`] lists the variants of an enum in a `match` without a rest: a new variant does not
 //! compile until it is listed, and is not accepted until there is a sample.
 
+use crate::part;
 use base::{
     AttributeChange, Attributes, BootId, ClusterId, Extent, FileKind, FileSystemStat, FsError,
     Handle, LockOwner, Name, ObjectId, OpenId, Principal, RequestId, ServerId, SessionId, SetTime,
@@ -47,7 +48,7 @@ pub(crate) fn encoded<'a, T: Serialize + 'a>(
     named: impl Iterator<Item = (&'a str, &'a T)>,
 ) -> Vec<Sample> {
     named
-        .map(|(name, value)| (name.to_owned(), encode(value).to_vec()))
+        .map(|(name, value)| (name.to_owned(), part(value)))
         .collect()
 }
 
