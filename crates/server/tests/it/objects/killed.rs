@@ -7,7 +7,7 @@ use base::{ObjectId, StoreId, TicketId};
 use bytes::Bytes;
 use reservation::{Interval, Moment};
 use server::{Server, ServerConfig, SpaceRequest};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -122,10 +122,13 @@ async fn work(
     said: &mut BTreeMap<u64, (u64, u64)>,
 ) -> u64 {
     let (mut version, mut commits) = (round * 1_000_000, 0);
+    // A creation without an answer may have been done or not.
+    let is_there = |(number, (done, _)): (&u64, &(u64, u64))| (*done > 0).then_some(*number);
+    let mut there: BTreeSet<u64> = said.iter().filter_map(is_there).collect();
     loop {
         version += 1;
         let number = version % 7;
-        let is_new = !said.contains_key(&number);
+        let is_new = !there.contains(&number);
         let known = said.entry(number).or_default();
         known.1 = version;
         let mut steps = if is_new { vec![create(number)] } else { vec![] };
@@ -143,10 +146,12 @@ async fn work(
             panic!("{reply:?}")
         };
         if is_new && results[0] == Err(wire::message::ObjectError::Exists) {
+            there.insert(number);
             continue;
         }
         assert!(results.iter().all(Result::is_ok), "{results:?}");
         said.insert(number, (version, version));
+        there.insert(number);
         commits += 1;
     }
 }
