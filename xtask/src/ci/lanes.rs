@@ -15,13 +15,24 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Test programs that touch nothing but their own directories and loopback.
-const BESIDE: [&str; 6] = [
+const BESIDE: [&str; 17] = [
     "conformance",
     "hostile",
     "images",
+    "it",
+    "link",
+    "links",
+    "messages",
     "namespace",
+    "nbd",
+    "overshoot",
+    "patterns",
+    "regular",
     "scheduler",
     "seconds",
+    "simulated_session",
+    "throughput",
+    "waste",
 ];
 
 /// How many tests of a program run at once for each processor: most of them wait most of the time.

@@ -1,4 +1,6 @@
-//! The steps, from cheap to dear.
+//! The steps: first what costs seconds, then what tries the programs, and last what only looks at
+//! their text. That says the same on every machine, so a machine that is too slow for all of it
+//! leaves it out, and says so.
 
 use super::{Verdict, lanes};
 use crate::process;
@@ -12,6 +14,8 @@ use std::time::Duration;
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) limit_s: u64,
+    /// Where there is no time for it.
+    pub(crate) may_be_left_out: bool,
     pub(crate) work: fn(Duration) -> Result<Verdict>,
 }
 
@@ -25,51 +29,61 @@ pub(crate) const STEPS: [Step; 10] = [
     Step {
         name: "fmt",
         limit_s: 120,
+        may_be_left_out: false,
         work: fmt,
     },
     Step {
         name: "tidy",
         limit_s: 60,
+        may_be_left_out: false,
         work: |_| own(tidy::check()),
     },
     Step {
         name: "floors",
         limit_s: 60,
+        may_be_left_out: false,
         work: |_| own(floors::check()),
     },
     Step {
-        name: "clippy",
-        limit_s: 600,
-        work: clippy,
-    },
-    Step {
         name: "test",
-        limit_s: 900,
+        limit_s: 1100,
+        may_be_left_out: false,
         work: lanes::run,
     },
     Step {
         name: "doctest",
         limit_s: 300,
+        may_be_left_out: false,
         work: doctest,
-    },
-    Step {
-        name: "rustdoc",
-        limit_s: 300,
-        work: rustdoc,
     },
     Step {
         name: "docs",
         limit_s: 600,
+        may_be_left_out: false,
         work: |limit| own(docs::check(&[], limit)),
+    },
+    Step {
+        name: "clippy",
+        limit_s: 600,
+        may_be_left_out: true,
+        work: clippy,
+    },
+    Step {
+        name: "rustdoc",
+        limit_s: 300,
+        may_be_left_out: true,
+        work: rustdoc,
     },
     Step {
         name: "bench",
         limit_s: 240,
+        may_be_left_out: true,
         work: bench,
     },
     Step {
         name: "fuzz",
         limit_s: 120,
+        may_be_left_out: true,
         work: fuzz,
     },
 ];
@@ -107,7 +121,7 @@ fn clippy(limit: Duration) -> Result<Verdict> {
         "-D",
         "warnings",
     ];
-    quiet(workspace::cargo(&arguments), limit)
+    if_in_time(workspace::cargo(&arguments), limit)
 }
 
 fn doctest(limit: Duration) -> Result<Verdict> {
@@ -125,7 +139,7 @@ fn rustdoc(limit: Duration) -> Result<Verdict> {
         "RUSTDOCFLAGS",
         "-D warnings -A rustdoc::private-intra-doc-links",
     );
-    quiet(command, limit)
+    if_in_time(command, limit)
 }
 
 /// The measuring programs compile.
@@ -152,6 +166,11 @@ fn aside(directory: &str, targets: &str, limit: Duration) -> Result<Verdict> {
     let mut command = workspace::cargo(&check);
     // Most of what they depend on has been checked for the main workspace.
     command.arg("--target-dir").arg(workspace::target());
+    if_in_time(command, limit)
+}
+
+/// Output only upon failure; what is not done in time is left out.
+fn if_in_time(mut command: Command, limit: Duration) -> Result<Verdict> {
     let outcome = process::capture(&mut command, limit)?;
     if !outcome.success && outcome.elapsed >= limit {
         return Ok(Verdict::Skipped(format!(
