@@ -297,7 +297,7 @@ fn what_was_created_ahead_outlives_a_silence_longer_than_a_call() {
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("before"), b"x").unwrap();
     scene.signal(Signal::STOP);
-    let names: Vec<String> = (0..100).map(|number| format!("f{number}")).collect();
+    let names: Vec<String> = (0..30).map(|number| format!("f{number}")).collect();
     for name in &names {
         fs::write(directory.join(name), name).unwrap();
     }

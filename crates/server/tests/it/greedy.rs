@@ -2,7 +2,7 @@
 
 use crate::client::{Client, Mode, frame};
 use crate::files::{at, create, made};
-use crate::hostile::{MEMORY, resident};
+use crate::hostile::{is_alone, resident};
 use crate::world::{World, is_root, new_session};
 use base::limits::CREDENTIAL_REPLY_BYTES_MAX;
 use bytes::Bytes;
@@ -44,10 +44,13 @@ fn drain(mut reader: FrameReader) -> JoinHandle<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_that_read_no_replies_hold_together_what_their_credential_may() {
-    if !is_root() {
+    if !is_root()
+        || !is_alone(
+            "greedy::sessions_that_read_no_replies_hold_together_what_their_credential_may",
+        )
+    {
         return;
     }
-    let _alone = MEMORY.lock().await;
     let world = World::new().await;
     std::fs::write(world.tree.join("big"), vec![7; 1 << 20]).unwrap();
     let greedy = world.enrol(CredentialKind::Host).await;
@@ -97,10 +100,11 @@ async fn sessions_that_read_no_replies_hold_together_what_their_credential_may()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_asks_for_more_than_can_be_done_does_not_keep_others_from_writing() {
-    if !is_root() {
+    if !is_root()
+        || !is_alone("greedy::who_asks_for_more_than_can_be_done_does_not_keep_others_from_writing")
+    {
         return;
     }
-    let _alone = MEMORY.lock().await;
     let world = World::new().await;
     // Where nobody else has looked: whoever has a lease is asked first.
     std::fs::create_dir(world.tree.join("quiet")).unwrap();

@@ -16,6 +16,10 @@ use wire::message::{ConnectionRole, ObjectStep, ObjectStepReply};
 
 const DATA: &str = "AZEKURA_TEST_KILLED_DATA";
 const ROUNDS: u64 = 3;
+/// What is committed in a round before its kill, so that there is something to lose.
+const ROUND_COMMITS_MIN: u64 = 7;
+/// Nothing here takes longer.
+const WORK_TIME_MAX: Duration = Duration::from_secs(60);
 const LENGTH: u32 = 64 << 10;
 
 /// Not a test of its own: the server that is killed.
@@ -91,12 +95,20 @@ async fn nothing_that_was_acknowledged_and_committed_is_lost() {
         client.open(1, &ticket).await;
         judge(&mut client, store, &said).await;
         let end = Instant::now() + Duration::from_millis(150 + 100 * round);
+        // In the middle of the work, on machines of any speed.
+        let (done, seen) = tokio::sync::watch::channel(0);
         let killer = tokio::spawn(async move {
             tokio::time::sleep_until(end.into()).await;
+            let mut seen = seen;
+            let enough = seen.wait_for(|commits| *commits >= ROUND_COMMITS_MIN);
+            tokio::time::timeout(WORK_TIME_MAX, enough)
+                .await
+                .expect("commits in time")
+                .unwrap();
             child.kill().unwrap();
             child.wait().unwrap();
         });
-        commits += work(&mut client, store, round, &mut said).await;
+        commits += work(&mut client, store, round, &mut said, &done).await;
         killer.await.unwrap();
     }
     world.start().await;
@@ -120,6 +132,7 @@ async fn work(
     store: StoreId,
     round: u64,
     said: &mut BTreeMap<u64, (u64, u64)>,
+    done: &tokio::sync::watch::Sender<u64>,
 ) -> u64 {
     let (mut version, mut commits) = (round * 1_000_000, 0);
     // A creation without an answer may have been done or not.
@@ -153,6 +166,7 @@ async fn work(
         said.insert(number, (version, version));
         there.insert(number);
         commits += 1;
+        done.send_replace(commits);
     }
 }
 
