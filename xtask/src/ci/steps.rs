@@ -5,8 +5,10 @@
 use super::{Verdict, lanes};
 use crate::process;
 use crate::tools::find;
+use crate::tree::{File, Tree};
 use crate::{docs, floors, tidy, workspace};
 use anyhow::Result;
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
@@ -124,11 +126,38 @@ fn clippy(limit: Duration) -> Result<Verdict> {
     if_in_time(workspace::cargo(&arguments), limit)
 }
 
+/// Of crates whose documentation has examples. By themselves libraries have other features of what
+/// they depend on than with the programs, and for all of them most of it would be compiled anew.
 fn doctest(limit: Duration) -> Result<Verdict> {
-    loud(
-        workspace::cargo(&["test", "--locked", "--workspace", "--doc"]),
-        limit,
-    )
+    let tree = Tree::read(workspace::root())?;
+    let with_examples = tree.rust().filter(|file| has_example(file.text()));
+    let crates: BTreeSet<&str> = with_examples.filter_map(File::crate_name).collect();
+    if crates.is_empty() {
+        return Ok(Verdict::Skipped("no crate has examples".to_owned()));
+    }
+    let mut command = workspace::cargo(&["test", "--locked", "--doc"]);
+    for name in crates {
+        command.args(["--package", name]);
+    }
+    loud(command, limit)
+}
+
+/// Whether comments of documentation have a block that is compiled: one without a language, or in
+/// Rust.
+fn has_example(source: &str) -> bool {
+    let lines = source.lines().map(str::trim_start);
+    let comments = lines.filter_map(|line| {
+        let text = line
+            .strip_prefix("///")
+            .or_else(|| line.strip_prefix("//!"))?;
+        text.trim_start().strip_prefix("```")
+    });
+    // Every second fence ends a block.
+    comments.step_by(2).any(|language| {
+        let words = ["rust", "should_panic", "no_run", "compile_fail", "edition"];
+        let first = language.split(',').next().unwrap_or_default().trim();
+        words.iter().any(|word| first.starts_with(word)) || first.is_empty()
+    })
 }
 
 /// The documentation is that of the developers: private items are in it, and heads may link to
@@ -196,5 +225,24 @@ pub(super) fn verdict(outcome: process::Outcome) -> Verdict {
         Verdict::Passed
     } else {
         Verdict::Failed(format!("{}\n{}", outcome.output.trim_end(), outcome.end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_are_found_and_drawings_are_none() {
+        let drawn = "//! ```text\n//! a --> b\n//! ```\n\n/// More.\nfn f() {}\n";
+        assert!(!has_example(drawn));
+        let with = |fence: &str| format!("{drawn}    /// {fence}\n    /// f();\n    /// ```\n");
+        for fence in ["```", "```rust", "```no_run", "```should_panic"] {
+            assert!(has_example(&with(fence)), "{fence}");
+        }
+        assert!(!has_example(&with("```toml")));
+        let tree = Tree::read(workspace::root()).unwrap();
+        let seeds = tree.get("crates/sim/src/seeds.rs").unwrap();
+        assert!(has_example(seeds.text()));
     }
 }
