@@ -211,7 +211,7 @@ fn when_the_window_of_an_export_is_over_the_mount_shares_with_everybody() {
         "--dry-run",
     ];
     scene.azekura(&dry).ok();
-    let later = ["--write", "1MB/s", "--from", "+3s", "--for", "5s"];
+    let later = ["--write", "1MB/s", "--from", "+3s", "--for", "10s"];
     let ticket = reserve(&scene, "short", &later);
     let near = scene.mount("near", &["--ticket", text(&ticket)]);
     let data = pattern(3, MIB);
