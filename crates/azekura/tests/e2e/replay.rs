@@ -4,6 +4,7 @@
 use crate::checks::json;
 use crate::common::{Scene, obstacle, text};
 use crate::disk::Disk;
+use base::limits::LEASE_TRUST_TIME;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use rustix::fs::copy_file_range;
@@ -13,7 +14,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of every file at first.
 const LEN: usize = 600_000;
@@ -297,10 +298,17 @@ fn what_was_created_ahead_outlives_a_silence_longer_than_a_call() {
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("before"), b"x").unwrap();
     scene.signal(Signal::STOP);
-    let names: Vec<String> = (0..30).map(|number| format!("f{number}")).collect();
-    for name in &names {
-        fs::write(directory.join(name), name).unwrap();
-    }
+    // As many as a machine makes while leases of a silent server are believed.
+    let stopped = Instant::now();
+    let names: Vec<String> = (0..100)
+        .take_while(|_| stopped.elapsed() < LEASE_TRUST_TIME / 2)
+        .map(|number| {
+            let name = format!("f{number}");
+            fs::write(directory.join(&name), &name).unwrap();
+            name
+        })
+        .collect();
+    assert!(names.len() > 20, "only {} in the time", names.len());
     std::thread::sleep(Duration::from_secs(5));
     scene.signal(Signal::CONT);
     // It goes on by itself; a call that ends meanwhile ends with an error.
