@@ -12,7 +12,7 @@ use crate::{process, workspace};
 use anyhow::{Context, Result, anyhow};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Test programs that touch nothing but their own directories and loopback.
 const BESIDE: [&str; 17] = [
@@ -38,24 +38,23 @@ const BESIDE: [&str; 17] = [
 /// How many tests of a program run at once for each processor: most of them wait most of the time.
 const TESTS_PER_PROCESSOR: usize = 2;
 
-/// Compiles all tests and runs them; their output goes to the terminal, lane by lane.
+/// Compiles all tests.
+pub(super) fn build(limit: Duration) -> Result<Verdict> {
+    let mut build = cargo(&["--no-run", "--lib", "--bins", "--tests"], &[]);
+    process::stream(&mut build, limit).map(verdict)
+}
+
+/// Runs them; their output goes to the terminal, lane by lane.
 pub(super) fn run(limit: Duration) -> Result<Verdict> {
-    let deadline = Instant::now() + limit;
-    let left = || deadline.saturating_duration_since(Instant::now());
     let names = programs(&workspace::root().join("crates"))?;
     let (beside, others): (Vec<_>, Vec<_>) = names
         .iter()
         .map(String::as_str)
         .partition(|name| BESIDE.contains(name));
-    let mut build = cargo(&["--no-run", "--lib", "--bins", "--tests"], &[]);
-    let built = process::stream(&mut build, limit)?;
-    if !built.success {
-        return Ok(verdict(built));
-    }
     let (shown, kept) = std::thread::scope(|scope| {
         let lane =
-            scope.spawn(|| process::capture(&mut cargo(&["--lib", "--bins"], &beside), left()));
-        let shown = process::stream(&mut cargo(&[], &others), left());
+            scope.spawn(|| process::capture(&mut cargo(&["--lib", "--bins"], &beside), limit));
+        let shown = process::stream(&mut cargo(&[], &others), limit);
         let kept = lane.join().map_err(|_| anyhow!("a lane of tests panicked"));
         (shown, kept)
     });

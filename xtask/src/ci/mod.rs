@@ -180,14 +180,14 @@ mod tests {
 
     #[test]
     fn what_tries_the_programs_is_never_left_out() {
-        let tries = |name| {
-            matches!(
-                name,
-                "fmt" | "tidy" | "floors" | "test" | "doctest" | "docs"
-            )
-        };
+        let tries = ["fmt", "tidy", "floors", "build", "test", "doctest", "docs"];
         for step in &STEPS {
-            assert_eq!(step.may_be_left_out, !tries(step.name), "{}", step.name);
+            assert_eq!(
+                step.may_be_left_out,
+                !tries.contains(&step.name),
+                "{}",
+                step.name
+            );
         }
     }
 }
