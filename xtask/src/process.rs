@@ -6,7 +6,8 @@
 use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,17 +41,41 @@ pub(crate) fn stream(command: &mut Command, limit: Duration) -> Result<Outcome> 
 
 /// Runs and keeps both outputs, in one file: no pipe can fill up and stop the child.
 pub(crate) fn capture(command: &mut Command, limit: Duration) -> Result<Outcome> {
+    keep(command, limit, |_| ())
+}
+
+/// Runs, shows both outputs as they come, and keeps them.
+pub(crate) fn tee(command: &mut Command, limit: Duration) -> Result<Outcome> {
+    keep(command, limit, |bytes| {
+        // Where nobody listens any more, the outcome still has it.
+        let _ = std::io::stdout().write_all(bytes);
+    })
+}
+
+/// `show` gets what has been written since it was called last.
+fn keep(command: &mut Command, limit: Duration, show: impl Fn(&[u8])) -> Result<Outcome> {
     let started = Instant::now();
-    let mut file = unnamed_file()?;
+    let file = unnamed_file()?;
     command
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file.try_clone()?);
     let mut child = spawn(command)?;
-    let status = wait(&mut child, limit)?;
     let mut bytes = Vec::new();
-    file.seek(SeekFrom::Start(0))?;
-    file.read_to_end(&mut bytes)?;
+    let mut follow = || {
+        // The child's writes move the offset that it shares with this file.
+        let mut part = [0; 1 << 16];
+        loop {
+            let count = file.read_at(&mut part, bytes.len() as u64)?;
+            if count == 0 {
+                return Ok(());
+            }
+            show(&part[..count]);
+            bytes.extend_from_slice(&part[..count]);
+        }
+    };
+    let status = wait_with(&mut child, limit, &mut follow)?;
+    follow()?;
     Ok(outcome(
         status,
         started,
@@ -67,8 +92,17 @@ pub(crate) fn check(command: &mut Command, limit: Duration) -> Result<String> {
 
 /// Waits for at most `limit`; `None` when the child had to be killed.
 pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    wait_with(child, limit, || Ok(()))
+}
+
+fn wait_with(
+    child: &mut Child,
+    limit: Duration,
+    mut meanwhile: impl FnMut() -> Result<()>,
+) -> Result<Option<ExitStatus>> {
     let deadline = Instant::now() + limit;
     loop {
+        meanwhile()?;
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }

@@ -5,9 +5,12 @@
 //! Those that neither mount anything nor make namespaces run beside all others. The others stay one
 //! after the other: a mount namespace that one of them makes keeps the mounts of another alive.
 //! Unit tests never mount anything, so they run beside as well.
+//!
+//! Scenes with clusters of servers and tests that wait for the windows of reservations take more
+//! time than all others together. They are a step of their own ([`long`]).
 
 use super::Verdict;
-use super::steps::verdict;
+use super::steps::{late, verdict};
 use crate::{process, workspace};
 use anyhow::{Context, Result, anyhow};
 use std::path::Path;
@@ -35,6 +38,21 @@ const BESIDE: [&str; 17] = [
     "waste",
 ];
 
+/// Modules of [`LONG_PROGRAM`] whose tests start clusters or wait for windows.
+const LONG: [&str; 10] = [
+    "booked::",
+    "demonstration::",
+    "holes::",
+    "managers::",
+    "missing::",
+    "parallel::",
+    "partition::",
+    "reserve::",
+    "servers::",
+    "ticket::",
+];
+const LONG_PROGRAM: &str = "e2e";
+
 /// How many tests of a program run at once for each processor: most of them wait most of the time.
 const TESTS_PER_PROCESSOR: usize = 2;
 
@@ -44,24 +62,59 @@ pub(super) fn build(limit: Duration) -> Result<Verdict> {
     process::stream(&mut build, limit).map(verdict)
 }
 
-/// Runs them; their output goes to the terminal, lane by lane.
+/// Runs all but the long ones; their output goes to the terminal, lane by lane.
 pub(super) fn run(limit: Duration) -> Result<Verdict> {
     let names = programs(&workspace::root().join("crates"))?;
     let (beside, others): (Vec<_>, Vec<_>) = names
         .iter()
         .map(String::as_str)
         .partition(|name| BESIDE.contains(name));
+    let mut one_by_one = cargo(&[], &others);
+    one_by_one.arg("--");
+    for module in LONG {
+        one_by_one.args(["--skip", module]);
+    }
     let (shown, kept) = std::thread::scope(|scope| {
         let lane =
             scope.spawn(|| process::capture(&mut cargo(&["--lib", "--bins"], &beside), limit));
-        let shown = process::stream(&mut cargo(&[], &others), limit);
+        let shown = process::tee(&mut one_by_one, limit);
         let kept = lane.join().map_err(|_| anyhow!("a lane of tests panicked"));
         (shown, kept)
     });
     let kept = kept??;
     println!("{}", kept.output.trim_end());
-    let shown = shown?;
-    Ok(verdict(if kept.success { shown } else { kept }))
+    Ok(judged(&[shown?, kept]))
+}
+
+/// Runs the long ones.
+pub(super) fn long(limit: Duration) -> Result<Verdict> {
+    let mut command = cargo(&[], &[LONG_PROGRAM]);
+    command.arg("--").args(LONG);
+    let outcome = process::tee(&mut command, limit)?;
+    let has_failed = outcome.output.contains("... FAILED");
+    let late = late(&outcome, limit).filter(|_| !has_failed);
+    Ok(late.unwrap_or_else(|| judged(&[outcome])))
+}
+
+/// What has been shown already is not shown again, but for what failing tests said.
+fn judged(lanes: &[process::Outcome]) -> Verdict {
+    let mut output = String::new();
+    for lane in lanes.iter().filter(|lane| !lane.success) {
+        output += &format!("{}{}\n", failures(&lane.output), lane.end);
+    }
+    match output.is_empty() {
+        true => Verdict::Passed,
+        false => Verdict::Failed(output),
+    }
+}
+
+/// The reports of failing tests: between the two lines "failures:" of their program.
+fn failures(output: &str) -> String {
+    let mut found = String::new();
+    for part in output.split("\nfailures:\n").skip(1).step_by(2) {
+        found += part;
+    }
+    found
 }
 
 /// `cargo test` for the whole workspace, so that every lane is compiled with the same features.
@@ -107,6 +160,31 @@ fn entries(directory: &Path) -> Result<Vec<std::path::PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reports_of_failing_tests_are_found() {
+        let program = |name: &str| {
+            format!(
+                "running 1 test\ntest {name} ... FAILED\n\nfailures:\n\n---- {name} stdout ----\n\
+                 {name} is wrong\n\n\nfailures:\n    {name}\n\ntest result: FAILED.\n"
+            )
+        };
+        let found = failures(&(program("a") + "more\n" + &program("b")));
+        for told in ["a is wrong", "b is wrong"] {
+            assert!(found.contains(told), "{found}");
+        }
+        assert!(!found.contains("running") && !found.contains("result"));
+        assert_eq!(failures("error: could not compile\n"), "");
+    }
+
+    #[test]
+    fn modules_of_long_tests_exist() {
+        let program = workspace::root().join("crates/azekura/tests/e2e");
+        for module in LONG {
+            let file = program.join(format!("{}.rs", module.trim_end_matches(':')));
+            assert!(file.is_file(), "{module}");
+        }
+    }
 
     #[test]
     fn every_test_program_is_in_a_lane() {

@@ -1,13 +1,15 @@
 //! Everything that judges a change, in one command.
 //!
 //! The first failure ends the run. Each step has a time limit and the whole has a budget of twenty
-//! minutes on two cores; longer suites belong to [`crate::deep`]. Half of that is what a usual
-//! machine takes. On one that takes twice as long, steps that only look at the text are left out
-//! and said to be "skipped" ([`steps`]); what tries the programs never is.
+//! minutes on two cores; longer suites belong to [`crate::deep`]. A usual machine has time for all
+//! of it. On one that takes twice as long, tests that take minutes by themselves ([`lanes::long`])
+//! and steps that only look at the text are left out and said to be "skipped" ([`steps`]); what
+//! else tries the programs never is.
 //!
 //! The tests' output goes to the terminal, because continuous integration counts cargo's own "test
 //! result" lines: that of most as it comes, that of the lane beside them ([`lanes`]) when it is
-//! over. Other steps keep quiet unless they fail.
+//! over. What the failing ones said is shown again as the last. Other steps keep quiet unless they
+//! fail.
 
 mod lanes;
 mod steps;
@@ -21,8 +23,6 @@ use steps::{STEPS, Step};
 const BUDGET: Duration = Duration::from_secs(20 * 60);
 /// What steps that may be left out leave of it.
 const RESERVE: Duration = Duration::from_secs(60);
-/// With less than this, none of them begins.
-const BEGIN_TIME_MIN: Duration = Duration::from_secs(30);
 
 /// How a step ended.
 pub(crate) enum Verdict {
@@ -64,20 +64,17 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
     }
     print!("\n{}", table(&rows, started.elapsed()));
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
+    failure.map_or(Ok(()), Err)
 }
 
 fn run_step(step: &Step, left: Duration) -> (Row, Option<anyhow::Error>) {
     println!("ci: {}", step.name);
     let started = Instant::now();
-    let left = match step.may_be_left_out {
-        true => left.saturating_sub(RESERVE),
-        false => left,
+    let left = match step.needs_s {
+        Some(_) => left.saturating_sub(RESERVE),
+        None => left,
     };
-    let verdict = if step.may_be_left_out && left < BEGIN_TIME_MIN {
+    let verdict = if step.needs_s.is_some_and(|needed| left.as_secs() < needed) {
         Verdict::Skipped("no time is left for it".to_owned())
     } else if left.is_zero() {
         Verdict::Failed(format!("the budget of {} s is used up", BUDGET.as_secs()))
@@ -146,7 +143,7 @@ mod tests {
         let step = |work| Step {
             name: "x",
             limit_s: 1,
-            may_be_left_out: false,
+            needs_s: None,
             work,
         };
         let second = Duration::from_secs(1);
@@ -162,32 +159,30 @@ mod tests {
 
     #[test]
     fn no_step_begins_without_time_and_what_may_be_left_out_is() {
-        let step = |may_be_left_out, work| Step {
+        let step = |needs_s, work| Step {
             name: "x",
             limit_s: 1,
-            may_be_left_out,
+            needs_s,
             work,
         };
         let passes = |_| Ok(Verdict::Passed);
-        assert!(run_step(&step(false, passes), Duration::ZERO).1.is_some());
-        let (row, failed) = run_step(&step(true, passes), RESERVE);
-        assert!(failed.is_none());
-        assert_eq!(row.result, "skipped: no time is left for it");
+        assert!(run_step(&step(None, passes), Duration::ZERO).1.is_some());
+        for (needs_s, left) in [(1, Duration::ZERO), (400, Duration::from_secs(399))] {
+            let (row, failed) = run_step(&step(Some(needs_s), passes), RESERVE + left);
+            assert!(failed.is_none());
+            assert_eq!(row.result, "skipped: no time is left for it");
+        }
         // What fails in time has failed.
         let fails = |_| Ok(Verdict::Failed("broken".into()));
-        assert!(run_step(&step(true, fails), BUDGET).1.is_some());
+        assert!(run_step(&step(Some(400), fails), BUDGET).1.is_some());
     }
 
     #[test]
-    fn what_tries_the_programs_is_never_left_out() {
+    fn what_tries_the_programs_is_never_left_out_but_for_long_tests() {
         let tries = ["fmt", "tidy", "floors", "build", "test", "doctest", "docs"];
         for step in &STEPS {
-            assert_eq!(
-                step.may_be_left_out,
-                !tries.contains(&step.name),
-                "{}",
-                step.name
-            );
+            let is_needed = tries.contains(&step.name);
+            assert_eq!(step.needs_s.is_none(), is_needed, "{}", step.name);
         }
     }
 }

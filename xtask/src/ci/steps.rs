@@ -1,6 +1,6 @@
-//! The steps: first what costs seconds, then what tries the programs, and last what only looks at
-//! their text. That says the same on every machine, so a machine that is too slow for all of it
-//! leaves it out, and says so.
+//! The steps: first what costs seconds, then what tries the programs, then tests that take minutes
+//! by themselves, and last what only looks at the programs' text. A machine that is too slow for all
+//! of it leaves out what comes last, and says so.
 
 use super::{Verdict, lanes};
 use crate::process;
@@ -16,8 +16,8 @@ use std::time::Duration;
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) limit_s: u64,
-    /// Where there is no time for it.
-    pub(crate) may_be_left_out: bool,
+    /// Where less time than this is left it may be left out.
+    pub(crate) needs_s: Option<u64>,
     pub(crate) work: fn(Duration) -> Result<Verdict>,
 }
 
@@ -27,71 +27,77 @@ impl Step {
     }
 }
 
-pub(crate) const STEPS: [Step; 11] = [
+pub(crate) const STEPS: [Step; 12] = [
     Step {
         name: "fmt",
         limit_s: 120,
-        may_be_left_out: false,
+        needs_s: None,
         work: fmt,
     },
     Step {
         name: "tidy",
         limit_s: 60,
-        may_be_left_out: false,
+        needs_s: None,
         work: |_| own(tidy::check()),
     },
     Step {
         name: "floors",
         limit_s: 60,
-        may_be_left_out: false,
+        needs_s: None,
         work: |_| own(floors::check()),
     },
     Step {
         name: "build",
         limit_s: 900,
-        may_be_left_out: false,
+        needs_s: None,
         work: lanes::build,
     },
     Step {
         name: "test",
         limit_s: 900,
-        may_be_left_out: false,
+        needs_s: None,
         work: lanes::run,
     },
     Step {
         name: "doctest",
         limit_s: 300,
-        may_be_left_out: false,
+        needs_s: None,
         work: doctest,
     },
     Step {
         name: "docs",
         limit_s: 600,
-        may_be_left_out: false,
+        needs_s: None,
         work: |limit| own(docs::check(&[], limit)),
+    },
+    Step {
+        name: "long",
+        limit_s: 600,
+        needs_s: Some(450),
+        work: lanes::long,
     },
     Step {
         name: "clippy",
         limit_s: 600,
-        may_be_left_out: true,
+        needs_s: Some(30),
         work: clippy,
     },
     Step {
         name: "rustdoc",
         limit_s: 300,
-        may_be_left_out: true,
+        needs_s: Some(30),
         work: rustdoc,
     },
     Step {
         name: "bench",
         limit_s: 240,
-        may_be_left_out: true,
+        needs_s: Some(30),
         work: bench,
     },
     Step {
         name: "fuzz",
         limit_s: 120,
-        may_be_left_out: true,
+        needs_s: Some(30),
         work: fuzz,
     },
 ];
@@ -207,13 +213,13 @@ fn aside(directory: &str, targets: &str, limit: Duration) -> Result<Verdict> {
 /// Output only upon failure; what is not done in time is left out.
 fn if_in_time(mut command: Command, limit: Duration) -> Result<Verdict> {
     let outcome = process::capture(&mut command, limit)?;
-    if !outcome.success && outcome.elapsed >= limit {
-        return Ok(Verdict::Skipped(format!(
-            "not done within {} s",
-            limit.as_secs()
-        )));
-    }
-    Ok(verdict(outcome))
+    Ok(late(&outcome, limit).unwrap_or_else(|| verdict(outcome)))
+}
+
+/// That a step had no time to come to an end.
+pub(super) fn late(outcome: &process::Outcome, limit: Duration) -> Option<Verdict> {
+    (!outcome.success && outcome.elapsed >= limit)
+        .then(|| Verdict::Skipped(format!("not done within {} s", limit.as_secs())))
 }
 
 /// Output only upon failure.
