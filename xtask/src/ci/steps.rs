@@ -1,6 +1,6 @@
 //! The steps: first what costs seconds, then what tries the programs, then tests that take minutes
-//! by themselves, and last what only looks at the programs' text. A machine that is too slow for all
-//! of it leaves out what comes last, and says so.
+//! by themselves, and last what only looks at the programs' text. A machine that is too slow for
+//! all of it leaves out what comes last, and says so.
 
 use super::{Verdict, lanes};
 use crate::process;
