@@ -1,10 +1,10 @@
-//! The tests of the workspace, in two lanes.
+//! The tests of the workspace, in three lanes.
 //!
 //! Cargo runs one test program after the other, and the longest of them sleep most of their time:
 //! they wait for leases to run out, for servers that keep silent, for a cluster to choose a leader.
 //! Those that neither mount anything nor make namespaces run beside all others. The others stay one
 //! after the other: a mount namespace that one of them makes keeps the mounts of another alive.
-//! Unit tests never mount anything, so they run beside as well.
+//! Unit tests never mount anything, so they are a lane as well.
 //!
 //! Scenes with clusters of servers and tests that wait for the windows of reservations take more
 //! time than all others together. They are a step of their own ([`long`]).
@@ -75,15 +75,22 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
         one_by_one.args(["--skip", module]);
     }
     let (shown, kept) = std::thread::scope(|scope| {
-        let lane =
-            scope.spawn(|| process::capture(&mut cargo(&["--lib", "--bins"], &beside), limit));
+        let lanes = [cargo(&["--lib", "--bins"], &[]), cargo(&[], &beside)];
+        let lanes = lanes.map(|mut lane| scope.spawn(move || process::capture(&mut lane, limit)));
         let shown = process::tee(&mut one_by_one, limit);
-        let kept = lane.join().map_err(|_| anyhow!("a lane of tests panicked"));
+        let kept = lanes.map(|lane| {
+            let panicked = |_| Err(anyhow!("a lane of tests panicked"));
+            lane.join().unwrap_or_else(panicked)
+        });
         (shown, kept)
     });
-    let kept = kept??;
-    println!("{}", kept.output.trim_end());
-    Ok(judged(&[shown?, kept]))
+    let mut outcomes = vec![shown?];
+    for kept in kept {
+        let kept = kept?;
+        println!("{}", kept.output.trim_end());
+        outcomes.push(kept);
+    }
+    Ok(judged(&outcomes))
 }
 
 /// Runs the long ones.

@@ -50,15 +50,16 @@ fn write_anew(path: &Path, round: usize) -> std::io::Result<()> {
 
 /// What is there after a block was written: the block, and behind it whole records, each once.
 #[track_caller]
-fn check(found: &[u8], round: usize) {
+fn check(paths: [&Path; 2], round: usize) {
+    let found = fs::read(paths[0]).unwrap();
     let (head, tail) = found.split_at(BLOCK_BYTES.min(found.len()));
-    let wrong = head.iter().zip(&block(round)).position(|(a, b)| a != b);
-    assert!(
-        head.len() == BLOCK_BYTES && wrong.is_none(),
-        "round {round}: {} bytes, wrong at {wrong:?}: {:?}",
-        found.len(),
-        wrong.map(|at| String::from_utf8_lossy(&found[at..found.len().min(at + 40)])),
-    );
+    if head != block(round) {
+        let runs = runs(&found);
+        // Whether it stays, and what the other machine sees.
+        thread::sleep(Duration::from_secs(1));
+        let later = paths.map(|path| self::runs(&fs::read(path).unwrap()));
+        panic!("round {round}: {runs}; a second later {later:?}");
+    }
     let mut seen = std::collections::BTreeSet::new();
     for bytes in tail.chunks(RECORD_BYTES) {
         // It may be on its way.
@@ -69,6 +70,13 @@ fn check(found: &[u8], round: usize) {
             String::from_utf8_lossy(tail)
         );
     }
+}
+
+/// Equal bytes one after the other, each with its count.
+fn runs(found: &[u8]) -> String {
+    let runs = found.chunk_by(|a, b| a == b);
+    let texts = runs.map(|run| format!("{}x{}", run[0].escape_ascii(), run.len()));
+    texts.collect::<Vec<_>>().join(" ")
 }
 
 /// Has one machine write a file anew so often while the other appends; says how much was appended.
@@ -96,7 +104,7 @@ fn fight(
             for round in 0..rounds {
                 between(scene, round);
                 match write_anew(&near, round) {
-                    Ok(()) => check(&fs::read(&near).unwrap(), round),
+                    Ok(()) => check([&near, &far], round),
                     Err(error) => println!("round {round}: {error}"),
                 }
             }
