@@ -7,9 +7,9 @@
 //! else tries the programs never is.
 //!
 //! The tests' output goes to the terminal, because continuous integration counts cargo's own "test
-//! result" lines: that of most as it comes, that of the lanes beside them ([`lanes`]) when they
-//! are over. What the failing ones said is shown again as the last. Other steps keep quiet unless they
-//! fail.
+//! result" lines: that of most as it comes, that of the lanes beside them ([`lanes`]) when these
+//! are over. What the failing ones said is shown again as the last. Other steps keep quiet unless
+//! they fail.
 
 mod lanes;
 mod steps;
