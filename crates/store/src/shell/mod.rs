@@ -414,7 +414,8 @@ impl Store {
     }
 
     /// Makes the object at most so long, and refuses from now on what comes by an older layout
-    /// than one of this generation; makes it if it is not there.
+    /// than one of this generation; makes it if it is not there. One that is of this generation
+    /// already, or of a later one, stays as it is.
     ///
     /// # Errors
     /// See [`Core::cut`].

@@ -148,8 +148,10 @@ impl Transaction<'_> {
     /// Makes the object at most so long, and refuses from now on what comes by an older layout
     /// than one of this generation. One that is not there is made, to refuse that as well: whoever
     /// was told of the object before may write there for the first time later. It lives as long as
-    /// any object does in this store; one that is there, as long as it did. Says false as
-    /// [`Self::truncate`] does; nothing older is taken from the first time on.
+    /// any object does in this store; one that is there, as long as it did. One that is of this
+    /// generation already, or of a later one, was cut for it and may have been written since: it
+    /// stays as it is. Says false as [`Self::truncate`] does; the generation begins with the last
+    /// time.
     ///
     /// # Errors
     /// [`StoreError::NoSpace`] if it is not there and cannot be made, [`StoreError::Expired`],
@@ -161,7 +163,7 @@ impl Transaction<'_> {
         generation: u64,
     ) -> Result<bool, StoreError> {
         self.serve(Purpose::Cut);
-        let mut onode = match self.onode(object) {
+        let onode = match self.onode(object) {
             Err(StoreError::NotFound(_)) => {
                 let now = reserve::moment(self.staged.counters.now);
                 let longest = self.core.superblock().lifetimes.longest_seconds;
@@ -171,15 +173,17 @@ impl Transaction<'_> {
             }
             known => known?,
         };
-        let is_shorter = onode.size_bytes > size_bytes;
-        if onode.generation < generation {
-            onode.generation = generation;
-            self.put(Key::Object(object), &onode);
+        if onode.generation >= generation {
+            return Ok(true);
         }
-        match is_shorter {
-            true => self.truncate(object, size_bytes),
-            false => Ok(true),
+        // What comes under older generations until then is cut off with the rest.
+        if onode.size_bytes > size_bytes && !self.truncate(object, size_bytes)? {
+            return Ok(false);
         }
+        let mut onode = self.onode(object)?;
+        onode.generation = generation;
+        self.put(Key::Object(object), &onode);
+        Ok(true)
     }
 
     /// Makes bytes of the object zeros; whole AUs of them are given back. Says false as

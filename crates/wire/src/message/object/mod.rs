@@ -294,7 +294,8 @@ pub enum ObjectStep {
         is_cleared: bool,
     },
     /// Makes it so long if it is longer, and refuses what comes by a layout of an older generation
-    /// from now on. If it is not there, it is made for that, and does not end. Answer: `Done`.
+    /// from now on. If it is not there, it is made for that, and does not end. If it is of this
+    /// generation already, or of a later one, it stays as it is. Answer: `Done`.
     CutUnder {
         /// What.
         object: ObjectId,
