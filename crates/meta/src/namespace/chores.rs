@@ -1,9 +1,11 @@
 //! What stores still have to do because of changes: objects to delete, objects to cut.
 //!
 //! A chore is written with the change that causes it and removed when the stores have done it, so
-//! none is forgotten, and one may be done twice. A file that is being cut must not be written
-//! before that is done, or what was written is cut, too: the manager does a cut before it answers
-//! the truncation, and those that it finds when it begins before it lets anybody open the file.
+//! none is forgotten, and one may be done twice, also long after the first time: what is listed is
+//! what is durable, and that a chore is done may not be yet. So a store takes a cut once for each
+//! generation. A file that is being cut must not be written before that is done the first time, or
+//! what was written is cut, too: the manager does a cut before it answers the truncation, and those
+//! that it finds when it begins before it lets anybody open the file.
 
 use super::error::NamespaceError;
 use super::key;

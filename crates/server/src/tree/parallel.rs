@@ -518,6 +518,8 @@ impl Parallel {
             waiting.numbers.clear();
         }
         let (mut after, mut done) = (0, 0);
+        // Files with cuts that are still to be done, which come before later ones.
+        let mut uncut = BTreeSet::new();
         loop {
             let mut page = self.names.chores(after, META_PAGE_ENTRIES_MAX).await?;
             let Some((last, _)) = page.last() else {
@@ -527,7 +529,13 @@ impl Parallel {
             after = *last;
             page.retain(|(number, chore)| {
                 let is_cut = matches!(chore, Chore::Cut { .. });
-                !waiting.numbers.contains(number) && (!cuts_only || is_cut)
+                let object = layout_of(chore).object;
+                if waiting.numbers.contains(number) {
+                    uncut.insert(object);
+                    return false;
+                }
+                let is_first = !is_cut || !uncut.contains(&object);
+                is_first && (!cuts_only || is_cut)
             });
             if page.is_empty() {
                 continue;
@@ -542,6 +550,9 @@ impl Parallel {
                 .await
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
             self.note_cuts(&carried, &page);
+            let is_undone = |number| !carried.done.contains(number);
+            let undone = page.iter().filter(|(number, _)| is_undone(number));
+            uncut.extend(undone.map(|(_, chore)| layout_of(chore).object));
             done += carried.done.len();
             if let Some(error) = carried.error {
                 tracing::warn!(volume = %self.volume, %error, "a store has not done its part");

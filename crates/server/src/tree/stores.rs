@@ -77,13 +77,23 @@ impl Stores<'_> {
             .any(|target| !self.cluster.is_here(target.server))
     }
 
-    /// Does chores, durably, at all stores that are there.
+    /// Does chores, durably, at all stores that are there. Cuts of a file in their order: a store
+    /// that has done a later one leaves the file as it is when it hears of an earlier one.
     pub(super) fn carry_out(&self, chores: &[(u64, Chore)]) -> Carried {
         let mut carried = Carried::default();
         let mut acts: BTreeMap<Target, Vec<(u64, Act)>> = BTreeMap::new();
+        let mut uncut = BTreeSet::new();
         for (number, chore) in chores {
+            let object = layout_of(chore).object;
+            if matches!(chore, Chore::Cut { .. }) && uncut.contains(&object) {
+                carried.left.insert(*number);
+                continue;
+            }
             if let Err(error) = self.sort(*number, chore, &mut acts, &mut carried.left) {
                 carried.fail([*number], error);
+            }
+            if carried.left.contains(number) || carried.failed.contains(number) {
+                uncut.insert(object);
             }
         }
         for (target, acts) in acts {
