@@ -272,7 +272,11 @@ fn what_is_read_from_front_to_back_is_under_way_before_it_is_asked_for() {
         true
     });
     let uses = device.uses();
-    assert_eq!(chunk_requests(&server), 125);
+    // On a busy machine an answer may come too late and be asked for again; a chunk comes once.
+    assert!(chunk_requests(&server) >= 125);
+    let asked = server.counts().into_keys();
+    assert_eq!(asked.filter(|path| path.ends_with(".cacnk")).count(), 125);
+    assert_eq!(machine.fetcher.counts().fetched, 125);
     assert!(uses.waits < 60, "125 chunks, one after the other: {uses:?}");
     assert!(server.in_flight_most() >= 4, "{}", server.in_flight_most());
     let counts = device.ahead_counts();
