@@ -297,6 +297,8 @@ fn what_was_created_ahead_outlives_a_silence_longer_than_a_call() {
     let directory = mount.join("own");
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("before"), b"x").unwrap();
+    // The server is heard of a moment before it falls silent.
+    scene.azekura(&["sync", text(&mount)]).ok();
     scene.signal(Signal::STOP);
     // As many as a machine makes while leases of a silent server are believed.
     let stopped = Instant::now();
