@@ -55,6 +55,9 @@ const LONG_PROGRAM: &str = "e2e";
 
 /// How many tests of a program run at once for each processor: most of them wait most of the time.
 const TESTS_PER_PROCESSOR: usize = 2;
+/// Unit tests compute, or wait in a time of their own. They have what is left by those that measure
+/// real time.
+const UNIT_TESTS_NICE: &str = "15";
 
 /// Compiles all tests.
 pub(super) fn build(limit: Duration) -> Result<Verdict> {
@@ -75,7 +78,8 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
         one_by_one.args(["--skip", module]);
     }
     let (shown, kept) = std::thread::scope(|scope| {
-        let lanes = [cargo(&["--lib", "--bins"], &[]), cargo(&[], &beside)];
+        let units = nice(&cargo(&["--lib", "--bins"], &[]));
+        let lanes = [units, cargo(&[], &beside)];
         let lanes = lanes.map(|mut lane| scope.spawn(move || process::capture(&mut lane, limit)));
         let shown = process::tee(&mut one_by_one, limit);
         let kept = lanes.map(|lane| {
@@ -134,6 +138,24 @@ fn cargo(what: &[&str], programs: &[&str]) -> Command {
         command.args(["--test", program]);
     }
     command
+}
+
+/// The same, in the background.
+fn nice(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", UNIT_TESTS_NICE])
+        .arg(command.get_program());
+    nice.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        nice.current_dir(directory);
+    }
+    nice
 }
 
 /// The names of all test programs, each once: `tests/NAME.rs` and `tests/NAME/main.rs`.
