@@ -33,6 +33,10 @@ pub(super) const QUICK_SAMPLE_TIME: Duration = Duration::from_millis(8);
 /// What a device that was not measured is taken to do, so that it can be driven at all. Nothing
 /// is promised of it.
 const UNMEASURED_BYTES_PER_SECOND: u64 = 200 << 20;
+/// How long a store that somebody has is waited for when a server begins. It goes on without the
+/// store after that, until it is started again; and what a killed server had under way keeps the
+/// device locked for more than 2 s after its end on a busy machine.
+const LOCK_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// What a manager needs to know of a device.
 #[derive(Clone, Debug)]
@@ -139,7 +143,8 @@ impl Device {
         clock: &Arc<StorageClock>,
         is_first_come: bool,
     ) -> Result<Self, StorageError> {
-        let file = Arc::new(FileDevice::open(path, DeviceOptions::default())?);
+        let file = FileDevice::open_within(path, DeviceOptions::default(), LOCK_TIME_MAX)?;
+        let file = Arc::new(file);
         let options = Options {
             store: Some(wanted),
             least_sequence,

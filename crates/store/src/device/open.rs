@@ -48,7 +48,19 @@ impl FileDevice {
     /// [`OpenError::InUse`] after `DEVICE_LOCK_TIME_MAX`, [`OpenError::NotADevice`],
     /// [`OpenError::System`].
     pub fn open(path: &Path, options: DeviceOptions) -> Result<Self, OpenError> {
-        let end = Instant::now() + DEVICE_LOCK_TIME_MAX;
+        Self::open_within(path, options, DEVICE_LOCK_TIME_MAX)
+    }
+
+    /// The same, with more patience.
+    ///
+    /// # Errors
+    /// [`OpenError::InUse`] after `time_max`, and those of [`Self::open`].
+    pub fn open_within(
+        path: &Path,
+        options: DeviceOptions,
+        time_max: Duration,
+    ) -> Result<Self, OpenError> {
+        let end = Instant::now() + time_max;
         loop {
             match Self::open_now(path, options) {
                 Err(OpenError::InUse { .. }) if Instant::now() < end => {
