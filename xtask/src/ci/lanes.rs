@@ -53,8 +53,9 @@ const LONG: [&str; 10] = [
 ];
 const LONG_PROGRAM: &str = "e2e";
 
-/// How many tests of a program run at once for each processor: most of them wait most of the time.
-const TESTS_PER_PROCESSOR: usize = 2;
+/// How many tests of a program run at once beyond one for each processor: most of them wait most of
+/// the time, and those of other lanes run as well.
+const TESTS_MORE: usize = 1;
 /// Unit tests compute, or wait in a time of their own. They have what is left by those that measure
 /// real time.
 const UNIT_TESTS_NICE: &str = "15";
@@ -132,7 +133,7 @@ fn failures(output: &str) -> String {
 fn cargo(what: &[&str], programs: &[&str]) -> Command {
     let mut command = workspace::cargo(&["test", "--locked", "--workspace"]);
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let tests = (processors * TESTS_PER_PROCESSOR).to_string();
+    let tests = (processors + TESTS_MORE).to_string();
     command.env("RUST_TEST_THREADS", tests).args(what);
     for program in programs {
         command.args(["--test", program]);
