@@ -372,10 +372,11 @@ fn the_stores_own_io_that_waits_already_goes_through_when_every_lane_comes_to_wa
         .map(|_| {
             let gate = gate.clone();
             thread::spawn(move || {
+                let entered = Instant::now();
                 let pass = gate.enter(Direction::Write, 128 << 10);
                 let at = Instant::now();
                 drop(pass);
-                at
+                (entered, at)
             })
         })
         .collect();
@@ -385,14 +386,14 @@ fn the_stores_own_io_that_waits_already_goes_through_when_every_lane_comes_to_wa
         dispatcher.shared.lock().order.stalled() >= STALLS_MAX
     });
     let stalled = Instant::now();
-    let waited: Vec<Duration> = early
-        .into_iter()
-        .map(|thread| thread.join().unwrap().saturating_duration_since(stalled))
-        .collect();
+    let waited: Vec<_> = early.into_iter().map(|it| it.join().unwrap()).collect();
     // Before anything may fail: the dispatcher waits for its lanes.
     released.give();
-    let longest = waited.iter().max().unwrap();
-    assert!(*longest < GATE_TIME_MAX / 4, "{longest:?}");
+    // Who waits then does not wait until it has waited too long.
+    for (entered, at) in waited {
+        let took = at - entered;
+        assert!(took < GATE_TIME_MAX || at <= stalled, "{took:?}");
+    }
     wait_until("all are done", || {
         dispatcher.figures().done.pieces[1] == count as u64
     });
