@@ -260,12 +260,15 @@ async fn a_request_that_is_sent_again_after_a_restart_is_done_once() {
         });
         made.collect::<Vec<_>>()
     };
-    // The file is gone, so the copy of its creation has nothing to show.
+    // The file is gone, so the copy of its creation has nothing to show; or it was still held when
+    // the server ended, and stays without a name until whoever had it open would have said so.
     let Reply::Files(copy) = &second else {
         panic!("{second:?}")
     };
     assert_eq!(handles(&first).len(), 2);
-    assert_eq!(copy.results, [Err(FsError::Stale)]);
+    if copy.results != [Err(FsError::Stale)] {
+        assert_eq!(handles(&second), handles(&first), "{second:?}");
+    }
     let directory = client.lookup(&root, "d").await.unwrap();
     assert_eq!(directory.handle, handles(&first)[1]);
 }
