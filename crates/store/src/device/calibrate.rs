@@ -13,13 +13,15 @@
 //! errs towards promising less. After a sample with writes comes a flush, whose time counts: speed
 //! into a volatile cache is no speed.
 //!
-//! The allocation unit is chosen from extra samples at the engine's depth: `unit.rs`.
+//! The allocation unit is chosen from extra samples at the engine's depth: `unit.rs`. Where the
+//! device is slow and time runs out, they go before the second half of the rounds: a table of fewer
+//! samples promises less until it is measured anew, but the unit is for ever.
 //!
 //! **Everything in the region is lost.** Source: paper section 3.3.1 (the unit is measured when a
 //! store is formatted) and 4.4.
 
 use super::sample::{Load, Places, Sample, sample};
-use super::unit::{Rounds, choose};
+use super::unit::{Choice, Rounds, choose};
 use super::{AlignedBuffer, Pending, Progress, Queue, Request};
 use base::limits::{CALIBRATION_TIME_MAX, DEVICE_IN_FLIGHT_BYTES_MAX};
 use base::{DeviceError, Extent};
@@ -46,12 +48,14 @@ const SAMPLE_TIME: Duration = Duration::from_millis(60);
 /// Who has measured each load for less than this has measured it for a moment. A whole calibration
 /// comes to at least twice as much.
 const QUICK_TIME: Duration = Duration::from_millis(100);
-/// Rounds through the whole table.
-const ROUNDS: u32 = 4;
+/// Rounds through the whole table before the unit is chosen.
+const ROUNDS: u32 = 2;
 /// Rounds for the unit after each of those.
-const UNIT_ROUNDS: u32 = 4;
-/// Rounds for the unit that are added while it is contested.
+const UNIT_ROUNDS: u32 = 8;
+/// Rounds for the unit that are added while it is contested, and again after the rest.
 const CONTESTED_ROUNDS: u32 = 8;
+/// Rounds through the whole table in the time that is left.
+const MORE_ROUNDS: u32 = 2;
 /// Bytes measured at most: more than the caches of most disks, written in seconds.
 const REGION_BYTES_MAX: u64 = 2 << 30;
 /// Time for writing the region; what is written by then is the region.
@@ -215,6 +219,8 @@ struct Run<'a, 'p> {
     begin: Instant,
     time_max: Duration,
     sample_time: Duration,
+    /// How long the last sample took, with its flush.
+    last_sample_took: Duration,
     progress: &'a mut Progress<'p>,
     samples: BTreeMap<Key, Vec<Sample>>,
     /// Of reads and of writes.
@@ -252,6 +258,7 @@ impl<'a, 'p> Run<'a, 'p> {
             begin: Instant::now(),
             time_max: calibration.time_max,
             sample_time: calibration.sample_time,
+            last_sample_took: calibration.sample_time,
             progress,
             samples: BTreeMap::new(),
             unit_rounds: [Vec::new(), Vec::new()],
@@ -266,14 +273,11 @@ impl<'a, 'p> Run<'a, 'p> {
                 self.unit_round()?;
             }
         }
-        let mut choice = choose(&self.unit_rounds);
-        for _ in 0..CONTESTED_ROUNDS {
-            if !choice.is_contested || self.is_late() {
-                break;
-            }
-            self.unit_round()?;
-            choice = choose(&self.unit_rounds);
+        self.settle()?;
+        for _ in 0..MORE_ROUNDS {
+            self.round()?;
         }
+        let choice = self.settle()?;
         let region_bytes = self.region.len;
         Ok(Capability {
             allocation_unit_bytes: self.sizes_bytes[choice.size],
@@ -283,8 +287,22 @@ impl<'a, 'p> Run<'a, 'p> {
         })
     }
 
+    /// Chooses the unit, and measures more while another round could change it.
+    fn settle(&mut self) -> Result<Choice, CalibrateError> {
+        let mut choice = choose(&self.unit_rounds);
+        for _ in 0..CONTESTED_ROUNDS {
+            if !choice.is_contested || self.is_late() {
+                break;
+            }
+            self.unit_round()?;
+            choice = choose(&self.unit_rounds);
+        }
+        Ok(choice)
+    }
+
+    /// Whether another sample would end after the time.
     fn is_late(&self) -> bool {
-        self.begin.elapsed() >= self.time_max
+        self.begin.elapsed() + self.last_sample_took >= self.time_max
     }
 
     fn tell(&mut self) -> Result<(), CalibrateError> {
@@ -367,6 +385,7 @@ impl<'a, 'p> Run<'a, 'p> {
     fn sample(&mut self, load: Load) -> Result<Sample, CalibrateError> {
         let buffer = || AlignedBuffer::from(&self.noise[..load.size_bytes as usize]);
         let buffers = (0..load.depth).map(|_| buffer()).collect();
+        let begin = Instant::now();
         let measured = sample(
             self.queue,
             self.region,
@@ -375,6 +394,7 @@ impl<'a, 'p> Run<'a, 'p> {
             buffers,
             &mut self.places,
         )?;
+        self.last_sample_took = begin.elapsed();
         let key = (load.write_percent, load.size_bytes, load.depth);
         self.samples.entry(key).or_default().push(measured);
         self.tell()?;
