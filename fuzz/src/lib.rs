@@ -1,14 +1,13 @@
 //! What the targets share.
 
-use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
-use wire::message::{decode, encode};
+use wire::message::{Body, decode, encode};
 
 /// A message body is read or refused, and what was read is written and read again as the same. The
 /// bytes may differ: a number can be written with more bytes than it needs.
 pub fn body<T>(data: &[u8])
 where
-    T: for<'a> Deserialize<'a> + Serialize + PartialEq + Debug,
+    T: Body + PartialEq + Debug,
 {
     if let Ok(message) = decode::<T>(data) {
         let again = decode::<T>(&encode(&message));
