@@ -1,6 +1,7 @@
 //! The steps: first what costs seconds, then what tries the programs, then tests that take minutes
-//! by themselves, and last what only looks at the programs' text. A machine that is too slow for
-//! all of it leaves out what comes last, and says so.
+//! by themselves, and last what only looks at the programs' text: at that of the fuzz targets first,
+//! which is compiled nowhere else and must keep step with the programs. A machine that is too slow
+//! for all of it leaves out what comes last, and says so.
 
 use super::{Verdict, lanes};
 use crate::process;
@@ -77,6 +78,12 @@ pub(crate) const STEPS: [Step; 12] = [
         work: lanes::long,
     },
     Step {
+        name: "fuzz",
+        limit_s: 240,
+        needs_s: Some(30),
+        work: fuzz,
+    },
+    Step {
         name: "clippy",
         limit_s: 600,
         needs_s: Some(30),
@@ -93,12 +100,6 @@ pub(crate) const STEPS: [Step; 12] = [
         limit_s: 240,
         needs_s: Some(30),
         work: bench,
-    },
-    Step {
-        name: "fuzz",
-        limit_s: 120,
-        needs_s: Some(30),
-        work: fuzz,
     },
 ];
 
