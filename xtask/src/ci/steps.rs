@@ -1,7 +1,7 @@
 //! The steps: first what costs seconds, then what tries the programs, then tests that take minutes
-//! by themselves, and last what only looks at the programs' text: at that of the fuzz targets first,
-//! which is compiled nowhere else and must keep step with the programs. A machine that is too slow
-//! for all of it leaves out what comes last, and says so.
+//! by themselves, and last what only looks at the programs' text: first at that of the fuzz
+//! targets, which is compiled nowhere else and must keep step with the programs. A machine that is
+//! too slow for all of it leaves out what comes last, and says so.
 
 use super::{Verdict, lanes};
 use crate::process;
