@@ -48,6 +48,11 @@ const TEST: &[Package] = &[
         "mkfs.btrfs",
         "a file system to be judged by crash runs",
     ),
+    package(
+        "bonnie++",
+        "bonnie++",
+        "a program that measures, for speed runs",
+    ),
     package("casync", "casync", "images of others"),
     package(
         "e2fsprogs",
@@ -58,14 +63,29 @@ const TEST: &[Package] = &[
     package("fio", "fio", "examples of the documents"),
     package("git", "git", "a real application on a mount"),
     package("iproute2", "ip", "network namespaces"),
+    package(
+        "jfsutils",
+        "mkfs.jfs",
+        "a file system whose machine's power is cut",
+    ),
     package("libnbd-bin", "nbdcopy", "another client of NBD"),
     package("python3", "python3", "a web server of the documents"),
+    package(
+        "qemu-system-x86",
+        "qemu-system-x86_64",
+        "machines whose power is cut",
+    ),
     package(
         "qemu-utils",
         "qemu-img",
         "another client of NBD, and images of others",
     ),
     package("nfs4-acl-tools", "nfs4_getfacl", "tests of rich ACLs"),
+    package(
+        "reiserfsprogs",
+        "mkfs.reiserfs",
+        "a file system whose machine's power is cut",
+    ),
     package("sqlite3", "sqlite3", "a real application on a mount"),
     package("util-linux", "unshare", "namespaces"),
     package(
