@@ -5,7 +5,7 @@
 //! them is left out, and that is said. Repeats are interleaved: each round measures every cell
 //! once, in an order of its own, so that a machine that becomes slower makes all cells slower.
 
-use super::tunable::{Setting, Tunable, flush_time};
+use super::tunable::{Setting, Tunable, commit_option, flush_time};
 use crate::actor::Tool;
 use crate::crash::Target;
 use base::limits::VERIFY_SPEED_CELLS_MAX;
@@ -76,9 +76,28 @@ impl Cell {
     #[must_use]
     pub fn all_settings(&self) -> Vec<Setting> {
         let is_named = |tunable| self.settings.iter().any(|own| own.tunable == tunable);
-        let meant = self.flush_time.map(flush_time).into_iter().flatten();
+        let target = match self.place {
+            Place::Made(target) => Some(target),
+            Place::Directory(_) => None,
+        };
+        let meant = self.flush_time.map(|time| flush_time(time, target));
+        let meant = meant.into_iter().flatten();
         let meant = meant.filter(|setting| !is_named(setting.tunable));
         meant.chain(self.settings.iter().copied()).collect()
+    }
+
+    /// How a file system of this kind is mounted: with what was asked for, and with what a flush
+    /// time means for its log.
+    #[must_use]
+    pub fn options(&self, target: Target) -> String {
+        let is_commit = |option: &str| option.starts_with("commit=");
+        if self.mount_options.split(',').any(is_commit) {
+            return self.mount_options.clone();
+        }
+        let meant = self.flush_time.and_then(|time| commit_option(time, target));
+        let asked = Some(self.mount_options.clone()).filter(|options| !options.is_empty());
+        let both: Vec<String> = asked.into_iter().chain(meant).collect();
+        both.join(",")
     }
 
     /// How its file system is made, if one is.
@@ -377,6 +396,24 @@ mod tests {
         let plan = plan.unwrap();
         assert_eq!((plan.cells.len(), plan.left_out.len()), (1, 2));
         assert_eq!(plan.cells[0].format(), Some(Target::Store.make()));
+    }
+
+    #[test]
+    fn a_flush_time_holds_for_the_log_unless_that_has_its_own() {
+        let cell = |options: &str, flush_time| Cell {
+            place: Place::Made(Target::Ext4),
+            block_bytes: None,
+            memory_bytes: None,
+            flush_time,
+            settings: Vec::new(),
+            mount_options: options.to_owned(),
+        };
+        let second = Some(Duration::from_secs(1));
+        let options = |options, time| cell(options, time).options(Target::Ext4);
+        assert_eq!(options("", None), "");
+        assert_eq!(options("", second), "commit=1");
+        assert_eq!(options("noatime", second), "noatime,commit=1");
+        assert_eq!(options("noatime,commit=9", second), "noatime,commit=9");
     }
 
     #[test]

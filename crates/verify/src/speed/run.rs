@@ -212,7 +212,7 @@ impl Run<'_> {
         if target == Target::Store {
             return Ok(());
         }
-        self.must(&Request::Mount(target.mount_as(&cell.mount_options)))
+        self.must(&Request::Mount(target.mount_as(&cell.options(target))))
     }
 
     /// What others do while the run does nothing.

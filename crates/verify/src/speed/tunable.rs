@@ -6,6 +6,7 @@
 //! `nfract` and `nfract_sync` are the ratios, the clustering of written pages is the largest
 //! request of the queue.
 
+use crate::crash::Target;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -15,6 +16,10 @@ use std::time::Duration;
 /// The kernel looks this often, in hundredths of a second, for dirty pages that are old enough. A
 /// shorter flush time needs it to look more often.
 const WRITEBACK_CENTISECS: u64 = 500;
+/// The same of XFS and its log.
+const XFS_SYNC_CENTISECS: u64 = 3000;
+/// Parameters of XFS; there once it is loaded.
+const XFS: &str = "/proc/sys/fs/xfs";
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +42,8 @@ pub enum Tunable {
     ReadAhead,
     /// The largest request that a device is given, in KiB: how many pages are written at once.
     MaxSectors,
+    /// How often XFS writes its log and what is in it, in hundredths of a second.
+    XfsSync,
 }
 
 /// What a parameter is to be.
@@ -50,7 +57,7 @@ pub struct Setting {
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::DirtyRatio,
         Self::DirtyBackgroundRatio,
         Self::DirtyExpire,
@@ -60,6 +67,7 @@ impl Tunable {
         Self::Swappiness,
         Self::ReadAhead,
         Self::MaxSectors,
+        Self::XfsSync,
     ];
 
     /// As the kernel calls it.
@@ -75,6 +83,7 @@ impl Tunable {
             Self::Swappiness => "swappiness",
             Self::ReadAhead => "read_ahead_kb",
             Self::MaxSectors => "max_sectors_kb",
+            Self::XfsSync => "xfssyncd_centisecs",
         }
     }
 
@@ -103,12 +112,14 @@ impl Tunable {
             Self::Swappiness => 0..=200,
             Self::ReadAhead => 0..=1_048_576,
             Self::MaxSectors => 4..=1_048_576,
+            Self::XfsSync => 100..=720_000,
         }
     }
 
     /// Where it is set, for a block device of this name.
     pub(super) fn path(self, device: Option<&str>) -> Option<PathBuf> {
         match self.is_of_a_device() {
+            false if self == Self::XfsSync => Some(Path::new(XFS).join(self.name())),
             false => Some(Path::new("/proc/sys/vm").join(self.name())),
             true => Some(disk(device?)?.join("queue").join(self.name())),
         }
@@ -140,14 +151,33 @@ impl fmt::Display for Setting {
     }
 }
 
-/// The settings by which what was written is on its way to the disk after `time`.
-pub(super) fn flush_time(time: Duration) -> [Setting; 2] {
+/// The settings by which what was written to a file system of this kind, or to any other one, is on
+/// its way to the disk after `time`. Its log follows: [`commit_option`], and for XFS one of these.
+pub(super) fn flush_time(time: Duration, target: Option<Target>) -> Vec<Setting> {
     let centisecs = u64::try_from(time.as_millis() / 10).unwrap_or(u64::MAX);
     let set = |tunable, value| Setting { tunable, value };
-    [
+    let mut settings = vec![
         set(Tunable::DirtyExpire, centisecs),
         set(Tunable::DirtyWriteback, centisecs.min(WRITEBACK_CENTISECS)),
-    ]
+    ];
+    if target == Some(Target::Xfs) && centisecs < XFS_SYNC_CENTISECS {
+        let least = *Tunable::XfsSync.bounds().start();
+        settings.push(set(Tunable::XfsSync, centisecs.max(least)));
+    }
+    settings
+}
+
+/// The option by which a file system of this kind commits its log after `time`, where it would
+/// commit later by itself: without that its names and lengths stay in memory, and data that was
+/// written without them is lost with them. It takes whole seconds.
+pub(super) fn commit_option(time: Duration, target: Target) -> Option<String> {
+    let by_itself = match target {
+        Target::Ext3 | Target::Ext4 => 5,
+        Target::Btrfs => 30,
+        Target::Ext2 | Target::Xfs | Target::Store => return None,
+    };
+    let seconds = time.as_millis().div_ceil(1000).max(1);
+    (seconds < by_itself).then(|| format!("commit={seconds}"))
 }
 
 #[cfg(test)]
@@ -162,7 +192,9 @@ mod tests {
                 continue;
             }
             let path = tunable.path(None).unwrap();
-            assert!(path.exists() && path.ends_with(tunable.name()), "{path:?}");
+            assert!(path.ends_with(tunable.name()), "{path:?}");
+            // That of XFS is there once it is loaded.
+            assert!(path.exists() || path.starts_with(XFS), "{path:?}");
         }
         for device in std::fs::read_dir("/sys/block").unwrap() {
             let name = device.unwrap().file_name().into_string().unwrap();
@@ -176,13 +208,31 @@ mod tests {
 
     #[test]
     fn a_short_flush_time_is_also_looked_for_often() {
-        let shown = |seconds| {
-            let settings = flush_time(Duration::from_secs(seconds));
-            settings.map(|setting| setting.to_string()).join(" ")
+        let shown = |millis, target| {
+            let settings = flush_time(Duration::from_millis(millis), target);
+            let words: Vec<String> = settings.iter().map(Setting::to_string).collect();
+            words.join(" ")
         };
         let long = "dirty_expire_centisecs=3000 dirty_writeback_centisecs=500";
-        assert_eq!(shown(30), long);
+        assert_eq!(shown(30_000, None), long);
+        assert_eq!(shown(30_000, Some(Target::Xfs)), long);
         let short = "dirty_expire_centisecs=100 dirty_writeback_centisecs=100";
-        assert_eq!(shown(1), short);
+        assert_eq!(shown(1000, Some(Target::Ext4)), short);
+        let with_log = shown(300, Some(Target::Xfs));
+        assert!(
+            with_log.ends_with("=30 xfssyncd_centisecs=100"),
+            "{with_log}"
+        );
+    }
+
+    #[test]
+    fn a_log_is_committed_no_later_than_data_is_written() {
+        let option = |millis, target| commit_option(Duration::from_millis(millis), target);
+        assert_eq!(option(300, Target::Ext4).as_deref(), Some("commit=1"));
+        assert_eq!(option(1200, Target::Ext3).as_deref(), Some("commit=2"));
+        assert_eq!(option(5000, Target::Ext4), None);
+        assert_eq!(option(5000, Target::Btrfs).as_deref(), Some("commit=5"));
+        assert_eq!(option(30_000, Target::Btrfs), None);
+        assert_eq!(option(1000, Target::Xfs), None);
     }
 }

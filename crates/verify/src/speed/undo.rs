@@ -67,7 +67,8 @@ impl Undo {
                 let of_device = ["read_ahead_kb", "max_sectors_kb"].into_iter().any(is_one);
                 let is_queue = path.starts_with("/sys/block") && of_device;
                 let is_plain = !path.to_string_lossy().contains("..");
-                is_plain && (is_queue || path.starts_with("/proc/sys/vm"))
+                let is_xfs = path == Path::new("/proc/sys/fs/xfs/xfssyncd_centisecs");
+                is_plain && (is_queue || is_xfs || path.starts_with("/proc/sys/vm"))
             }
             Self::File(path) | Self::Tree(path) | Self::Group(path) => is_named(path),
         }
@@ -214,6 +215,7 @@ mod tests {
         let good = [
             parameter("/proc/sys/vm/dirty_ratio"),
             parameter("/sys/block/loop3/queue/read_ahead_kb"),
+            parameter("/proc/sys/fs/xfs/xfssyncd_centisecs"),
             Undo::File(format!("/var/tmp/{RUN}").into()),
             Undo::Tree(format!("/mnt/far/{RUN}").into()),
             Undo::Group(format!("/sys/fs/cgroup/memory/{RUN}").into()),
@@ -221,6 +223,7 @@ mod tests {
         let bad = [
             parameter("/proc/sys/vm/../kernel/core_pattern"),
             parameter("/proc/sys/kernel/core_pattern"),
+            parameter("/proc/sys/fs/xfs/panic_mask"),
             parameter("/sys/block/sda/queue/scheduler"),
             parameter("/etc/read_ahead_kb"),
             Undo::File("/etc/passwd".into()),

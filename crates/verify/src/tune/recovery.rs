@@ -83,7 +83,7 @@ pub fn recover(
     repeat: u64,
     is_wanted: &mut dyn FnMut() -> bool,
 ) -> Result<Recovered, CrashError> {
-    let mount = target.mount_as(&cell.mount_options);
+    let mount = target.mount_as(&cell.options(target));
     stage.medium.load(Image::new(target.device_bytes()));
     let actor = &mut *stage.actor;
     actor.must(&Request::Tool(target.make()))?;

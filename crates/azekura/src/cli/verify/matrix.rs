@@ -25,7 +25,8 @@ pub(super) struct Values {
     flush_time: Vec<Span>,
     /// A parameter of the kernel and its values, for each a cell: dirty_ratio,
     /// dirty_background_ratio, dirty_expire_centisecs, dirty_writeback_centisecs, page-cluster,
-    /// vfs_cache_pressure, swappiness; of the device: read_ahead_kb, max_sectors_kb
+    /// vfs_cache_pressure, swappiness, xfssyncd_centisecs; of the device: read_ahead_kb,
+    /// max_sectors_kb
     #[arg(long, value_name = "NAME=VALUES", value_parser = setting)]
     set: Vec<(Tunable, Vec<u64>)>,
     /// Mount options of the file systems that are made; given several times, for each a cell
