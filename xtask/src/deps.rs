@@ -63,29 +63,14 @@ const TEST: &[Package] = &[
     package("fio", "fio", "examples of the documents"),
     package("git", "git", "a real application on a mount"),
     package("iproute2", "ip", "network namespaces"),
-    package(
-        "jfsutils",
-        "mkfs.jfs",
-        "a file system whose machine's power is cut",
-    ),
     package("libnbd-bin", "nbdcopy", "another client of NBD"),
     package("python3", "python3", "a web server of the documents"),
-    package(
-        "qemu-system-x86",
-        "qemu-system-x86_64",
-        "machines whose power is cut",
-    ),
     package(
         "qemu-utils",
         "qemu-img",
         "another client of NBD, and images of others",
     ),
     package("nfs4-acl-tools", "nfs4_getfacl", "tests of rich ACLs"),
-    package(
-        "reiserfsprogs",
-        "mkfs.reiserfs",
-        "a file system whose machine's power is cut",
-    ),
     package("sqlite3", "sqlite3", "a real application on a mount"),
     package("util-linux", "unshare", "namespaces"),
     package(
@@ -99,11 +84,28 @@ const BENCH: &[Package] = &[
     package("rclone", "rclone", "a peer"),
     package("sshfs", "sshfs", "a peer"),
 ];
-const DEEP: &[Package] = &[package(
-    "postgresql",
-    "/usr/lib/postgresql/*/bin/initdb",
-    "a real application on a mount",
-)];
+const DEEP: &[Package] = &[
+    package(
+        "jfsutils",
+        "mkfs.jfs",
+        "a file system whose machine's power is cut",
+    ),
+    package(
+        "postgresql",
+        "/usr/lib/postgresql/*/bin/initdb",
+        "a real application on a mount",
+    ),
+    package(
+        "qemu-system-x86",
+        "qemu-system-x86_64",
+        "machines whose power is cut",
+    ),
+    package(
+        "reiserfsprogs",
+        "mkfs.reiserfs",
+        "a file system whose machine's power is cut",
+    ),
+];
 
 /// Each target with the groups of packages that it needs.
 const TARGETS: [(&str, &[&[Package]]); 5] = [
