@@ -131,8 +131,11 @@ impl Keeper {
     }
 
     fn attach(&mut self, scratch: &Path, len_bytes: u64) -> Result<(), String> {
-        // By this name the loop device is found again.
-        let path = scratch.join(&self.name);
+        // By this name the loop device is found again. The run's own directory may have it there.
+        let mut path = scratch.join(&self.name);
+        if path.is_dir() {
+            path.push(&self.name);
+        }
         self.note(Undo::File(path.clone()))?;
         let file = File::create_new(&path).map_err(words(&path))?;
         file.set_len(len_bytes).map_err(words(&path))?;
