@@ -88,6 +88,7 @@ pub fn recover(
     let actor = &mut *stage.actor;
     actor.must(&Request::Tool(target.make()))?;
     actor.must(&Request::Mount(mount.clone()))?;
+    settle(actor)?;
     for number in 0..written.files {
         write(actor, number, written.bytes, tag(repeat, number))?;
     }
@@ -125,6 +126,15 @@ pub fn recover(
         cuts.push(cut);
     }
     Ok(Recovered { cuts })
+}
+
+/// Has the kernel look at the device now. It would do so for the first time when the flush time of
+/// the cell before has gone by, which was asked for when something there became dirty; a sync that
+/// has something to write ends that.
+fn settle(actor: &mut Actor) -> Result<(), ActorError> {
+    let path = "settled".to_owned();
+    actor.must(&Request::Run(Step::Create { path }))?;
+    actor.must(&Request::Run(Step::Sync))
 }
 
 fn write(actor: &mut Actor, number: u64, len: u64, tag: u64) -> Result<(), ActorError> {
