@@ -130,15 +130,17 @@ pub fn recover(
 
 /// Has the kernel look at the device now. It would do so for the first time when the flush time of
 /// the cell before has gone by, which was asked for when something there became dirty; a sync that
-/// has something to write ends that.
+/// has pages to write ends that.
 fn settle(actor: &mut Actor) -> Result<(), ActorError> {
-    let path = "settled".to_owned();
-    actor.must(&Request::Run(Step::Create { path }))?;
+    write_to(actor, "settled".to_owned(), BLOCK_BYTES as u64, 0)?;
     actor.must(&Request::Run(Step::Sync))
 }
 
 fn write(actor: &mut Actor, number: u64, len: u64, tag: u64) -> Result<(), ActorError> {
-    let path = path(number);
+    write_to(actor, path(number), len, tag)
+}
+
+fn write_to(actor: &mut Actor, path: String, len: u64, tag: u64) -> Result<(), ActorError> {
     actor.must(&Request::Run(Step::Create { path: path.clone() }))?;
     actor.must(&Request::Run(Step::Write {
         path,
