@@ -305,7 +305,7 @@ fn a_short_flush_time_recovers_more() {
         "--flush-time",
         "30s,300ms",
         "--waits",
-        "0s,2s",
+        "0s,4s",
         "--report",
         text(&page),
     ];
