@@ -16,12 +16,17 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The file of notes in the directory of a run.
 const NOTES: &str = "undo";
 /// What else is in such a directory.
 const OTHERS: [&str; 2] = ["out", "err"];
 const DIRECTORIES: [&str; 2] = ["mnt", "device"];
+/// For programs that were stopped and have not left their group yet: those that wait for a disk
+/// leave when it has answered.
+const GROUP_TIME_MAX: Duration = Duration::from_secs(10);
 /// Notes are few and short.
 const NOTES_BYTES_MAX: u64 = 1 << 20;
 
@@ -48,7 +53,7 @@ impl Undo {
             Self::Parameter { path, value } => fs::write(path, value),
             Self::File(path) => fs::remove_file(path),
             Self::Tree(path) => fs::remove_dir_all(path),
-            Self::Group(path) => fs::remove_dir(path),
+            Self::Group(path) => remove_group(path),
         };
         match gone {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -71,6 +76,22 @@ impl Undo {
                 is_plain && (is_queue || is_xfs || path.starts_with("/proc/sys/vm"))
             }
             Self::File(path) | Self::Tree(path) | Self::Group(path) => is_named(path),
+        }
+    }
+}
+
+/// Removes a control group; what is still ending in it gets time for that.
+fn remove_group(path: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + GROUP_TIME_MAX;
+    loop {
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                if Instant::now() >= deadline {
+                    return Err(error);
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            outcome => return outcome,
         }
     }
 }
