@@ -39,7 +39,7 @@ const BESIDE: [&str; 17] = [
 ];
 
 /// Modules of [`LONG_PROGRAM`] whose tests start clusters, or wait for windows or the kernel.
-const LONG: [&str; 11] = [
+const LONG: [&str; 12] = [
     "booked::",
     "demonstration::",
     "holes::",
@@ -47,6 +47,7 @@ const LONG: [&str; 11] = [
     "missing::",
     "parallel::",
     "partition::",
+    "powercut::",
     "reserve::",
     "servers::",
     "speed::",

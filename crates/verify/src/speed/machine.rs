@@ -1,8 +1,8 @@
 //! How busy the machine is: a speed says nothing without it.
 //!
 //! The load average is raised by the run itself, so it judges only the moment before the run.
-//! Later, what counts is the time that others' programs take from the processors, in a moment before each
-//! repeat and while something is measured, and the time that the host gives to other machines
+//! Later, what counts is the time that others' programs take from the processors, in a moment before
+//! each repeat and while something is measured, and the time that the host gives to other machines
 //! (steal). The kernel's own time is left out: a file system's threads work for the run. So do the
 //! programs that serve a directory, where therefore only the moment before counts.
 
