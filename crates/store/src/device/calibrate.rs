@@ -15,7 +15,7 @@
 //!
 //! The allocation unit is chosen from extra samples at the engine's depth: `unit.rs`. Where the
 //! device is slow and time runs out, they go before the second half of the rounds: a table of fewer
-//! samples promises less until it is measured anew, but the unit is for ever.
+//! samples is less certain and can be measured anew, but the unit is for ever.
 //!
 //! **Everything in the region is lost.** Source: paper section 3.3.1 (the unit is measured when a
 //! store is formatted) and 4.4.
@@ -45,8 +45,8 @@ const MIXES_PERCENT: [u32; 3] = [0, 50, 100];
 /// The engine keeps about this many requests under way; the unit is chosen at this depth.
 const UNIT_DEPTH: u32 = 4;
 const SAMPLE_TIME: Duration = Duration::from_millis(60);
-/// Who has measured each load for less than this has measured it for a moment. A whole calibration
-/// comes to at least twice as much.
+/// Who has measured each load for less than this has measured it for a moment. The rounds before
+/// the unit is chosen come to more, and all of a calibration to at least twice as much.
 const QUICK_TIME: Duration = Duration::from_millis(100);
 /// Rounds through the whole table before the unit is chosen.
 const ROUNDS: u32 = 2;
