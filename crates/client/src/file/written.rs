@@ -15,6 +15,10 @@
 //! later pieces have stored meanwhile, and what a truncation, a hole or a copy has replaced. These
 //! changes themselves cannot be sent again: if one may be lost, whoever syncs is told.
 //!
+//! A piece may be lost while such a change of it is under way. Then neither is at the server, and
+//! the piece cannot be sent before the outcome is known: it is [`PieceState::Held`], and whoever
+//! syncs waits.
+//!
 //! Where contents lie at several servers, the others still have what one has lost, and somebody
 //! reads there. So the last one of what was lost there goes first ([`Order`]).
 //!
@@ -67,11 +71,12 @@ pub struct Behind {
     pub covered: Covered,
 }
 
-/// Parts of stored pieces that a change under way replaces; given by [`Written::replace`].
+/// Parts of stored pieces that a change under way replaces; given by [`Written::replace`] and to be
+/// given back to [`Written::on_replaced`], whatever becomes of the change.
+#[must_use]
 #[derive(Debug)]
 pub struct Replacement {
     parts: Vec<(u64, Extent)>,
-    losses: u64,
 }
 
 /// In which order pieces are sent again that overlap.
@@ -407,13 +412,17 @@ impl Written {
         }
     }
 
-    /// A piece of which nothing is left to be sent is stored.
+    /// A piece of which nothing is left to be sent is stored, but for what a change under way
+    /// replaces.
     fn settle(&mut self, id: u64) {
         if let Some(piece) = self.pieces.get_mut(&id)
             && piece.left.is_empty()
         {
             self.arrivals += 1;
-            piece.state = PieceState::Stored(self.arrivals);
+            piece.state = match piece.changing.is_empty() {
+                true => PieceState::Stored(self.arrivals),
+                false => PieceState::Held,
+            };
             self.lost.remove(&id);
         }
     }
@@ -510,7 +519,7 @@ impl Written {
         for (id, piece) in &mut self.pieces {
             piece.on_lost();
             piece.in_doubt = matches!(piece.state, PieceState::Sent(_));
-            if piece.is_stored() {
+            if piece.is_stored() || piece.state == PieceState::Held {
                 piece.append = false;
                 piece.state = PieceState::Waiting;
                 piece.sending = 0;
@@ -527,31 +536,37 @@ impl Written {
     /// if the server has lost some of it meanwhile: that must be there first, or what is sent again
     /// may come after the change.
     pub fn replace(&mut self, extent: Extent) -> Option<Replacement> {
-        if !self.lost.is_empty() {
+        let is_held = |piece: &Piece| piece.state == PieceState::Held;
+        if !self.lost.is_empty() || self.pieces.values().any(is_held) {
             return None;
         }
         let mut parts = Vec::new();
         for (id, piece) in self.pieces.iter_mut().filter(|(_, p)| p.is_stored()) {
-            for part in piece.replaced.missing(piece.part_in(extent)) {
-                piece.replaced.insert(part);
+            let mut known = piece.replaced.clone();
+            piece.changing.iter().for_each(|part| known.insert(part));
+            for part in known.missing(piece.part_in(extent)) {
+                piece.changing.insert(part);
                 parts.push((*id, part));
             }
         }
-        let losses = self.losses;
-        Some(Replacement { parts, losses })
+        Some(Replacement { parts })
     }
 
     /// The server has replaced everything that it had, by a change that came without warning and
     /// may be durable already.
     pub fn on_emptied(&mut self, verifier: WriteVerifier, is_durable: bool) {
         let is_stored = self.is_stored();
-        if self.replace(Extent::between(0, u64::MAX)).is_none() || !is_stored {
+        let replacement = self.replace(Extent::between(0, u64::MAX));
+        if replacement.is_none() || !is_stored {
             // What is on its way, or on its way again, may land in the emptied file.
             self.errors.record(FsError::Io);
         }
         match is_durable {
             true => drop(self.on_verifier(verifier)),
             false => self.on_changed(verifier),
+        }
+        if let Some(replacement) = replacement {
+            self.on_replaced(replacement, Extent::default());
         }
     }
 
@@ -587,23 +602,38 @@ impl Written {
         self.changed = Some(self.arrivals);
     }
 
-    /// `extent` was not replaced after all: the server may have to get it again.
-    pub fn on_not_replaced(&mut self, replacement: Replacement, extent: Extent) {
+    /// A change is over, and has replaced everything but `kept`: that the server may have to get
+    /// again. What the change says of the server is told before, by [`Self::on_changed`] or
+    /// [`Self::on_verifier`].
+    pub fn on_replaced(&mut self, replacement: Replacement, kept: Extent) {
         for (id, part) in replacement.parts {
+            let later = self.pieces.range(id + 1..).filter(|(_, p)| p.is_stored());
+            let later: Vec<Extent> = later.map(|(_, piece)| piece.extent).collect();
             let Some(piece) = self.pieces.get_mut(&id) else {
                 continue;
             };
-            let part = part.intersection(piece.part_in(extent));
-            if part.is_empty() {
+            let kept = part.intersection(piece.part_in(kept));
+            let kept = piece.replaced.missing(kept);
+            piece.changing.remove(part);
+            piece.replaced.insert(part);
+            for kept in &kept {
+                piece.replaced.remove(*kept);
+            }
+            if piece.is_stored() {
                 continue;
             }
-            piece.replaced.remove(part);
-            if self.losses != replacement.losses {
-                piece.left.insert(part);
-                if piece.is_stored() {
-                    piece.state = PieceState::Waiting;
-                    self.lost.insert(id);
-                }
+            // It was lost meanwhile. A commit that ran before the change covers nothing of it.
+            piece.sending = 0;
+            for kept in kept {
+                piece.left.insert(kept);
+            }
+            for extent in later {
+                piece.left.remove(piece.part_in(extent));
+            }
+            if piece.state == PieceState::Held {
+                piece.state = PieceState::Waiting;
+                self.lost.insert(id);
+                self.settle(id);
             }
         }
     }

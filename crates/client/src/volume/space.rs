@@ -166,11 +166,10 @@ impl Volume {
                 self.commit_all_soon();
             }
         }
-        if done < extent.len {
-            let rest = Extent::between(extent.offset + done, extent.end());
-            file.lock().written.on_not_replaced(replacement, rest);
-            self.send_written(node, &file);
-        }
+        let kept = Extent::between(extent.offset.saturating_add(done), extent.end());
+        file.lock().written.on_replaced(replacement, kept);
+        file.progress.notify_waiters();
+        self.send_written(node, &file);
         outcome
     }
 

@@ -33,6 +33,9 @@ pub enum PieceState {
     Waiting,
     /// This part of its data is under way.
     Sent(Extent),
+    /// It was lost, and all that a change under way will not replace is at the server again: what
+    /// becomes of the rest is known after the change.
+    Held,
     /// All of it is at the server, not durable; in the order in which pieces came there.
     Stored(u64),
 }
@@ -67,6 +70,8 @@ pub struct Piece {
     /// Parts in whose place something else has been put for good: by a truncation, a hole, a copy,
     /// or a later piece that is durable. They are never sent again.
     pub(super) replaced: ExtentSet,
+    /// Parts that a change under way replaces.
+    pub(super) changing: ExtentSet,
     /// What it holds of the client's memory; goes with it.
     pub permits: Vec<MemoryShare>,
 }
@@ -90,6 +95,7 @@ impl Piece {
             last_try: false,
             left,
             replaced: ExtentSet::new(),
+            changing: ExtentSet::new(),
             permits: write.permits,
         }
     }
@@ -144,10 +150,11 @@ impl Piece {
         Extent::new(common.offset - self.extent.offset, common.len)
     }
 
-    /// The server may have lost what it had: all but what has been replaced is left again.
+    /// The server may have lost what it had: all but what has been replaced, or is about to be, is
+    /// left again.
     pub(super) fn on_lost(&mut self) {
         self.left.insert(Extent::new(0, self.data.len() as u64));
-        for part in self.replaced.iter() {
+        for part in self.replaced.iter().chain(self.changing.iter()) {
             self.left.remove(part);
         }
     }

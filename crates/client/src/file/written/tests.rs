@@ -185,8 +185,9 @@ fn what_something_else_has_replaced_is_not_sent_again() {
     let (_, piece) = written.poll_send().unwrap();
     assert_eq!(piece.part(), Extent::new(0, 60));
     written.on_stored(1, 0, 60, NEW);
-    assert!(written.is_stored());
-    written.on_not_replaced(cut, Extent::between(60, u64::MAX));
+    assert_eq!(send_all(&mut written), [], "the truncation is under way");
+    assert!(!written.is_stored(), "and so the rest is nowhere");
+    written.on_replaced(cut, Extent::between(60, u64::MAX));
     let (_, piece) = written.poll_send().unwrap();
     assert_eq!(
         piece.part(),
@@ -204,7 +205,7 @@ fn what_a_refused_change_would_have_replaced_is_sent_again() {
     written.on_stored(1, 0, 100, OLD);
     let whole = Extent::between(0, u64::MAX);
     let cut = written.replace(whole).unwrap();
-    written.on_not_replaced(cut, whole);
+    written.on_replaced(cut, whole);
     assert!(written.is_stored(), "the server still has it");
     assert!(written.on_verifier(NEW));
     let (_, piece) = written.poll_send().unwrap();
@@ -293,7 +294,7 @@ fn what_was_replaced_is_not_sent_again_as_nothing() {
     written.on_stored(2, 100, 100, OLD);
     let copied = written.replace(Extent::new(0, 200)).unwrap();
     assert!(!written.on_verifier(NEW), "all of it is replaced");
-    written.on_not_replaced(copied, Extent::new(150, 50));
+    written.on_replaced(copied, Extent::new(150, 50));
     assert_eq!(send_all(&mut written), [(2, Extent::new(100, 100))]);
     assert!(written.is_stored() || written.unstored() == [2]);
 }
@@ -654,16 +655,17 @@ impl Model {
             ..
         }) = &request.change
         {
+            let mut kept = Extent::default();
             if outcome == Outcome::Done {
                 self.wanted[range.clone()].fill(*number);
                 self.in_doubt[range.clone()].fill(false);
                 self.written.on_changed(verifier);
             } else {
-                let extent = Extent::new(range.start as u64, range.len() as u64);
+                kept = Extent::new(range.start as u64, range.len() as u64);
                 self.written.on_verifier(verifier);
-                self.written
-                    .on_not_replaced(replacement.take().unwrap(), extent);
             }
+            let replacement = replacement.take().unwrap();
+            self.written.on_replaced(replacement, kept);
         }
         let committed = request.commit.map(|covered| (covered, verifier));
         self.half_heard.extend(committed);

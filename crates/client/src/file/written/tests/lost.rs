@@ -49,3 +49,76 @@ fn of_what_the_last_one_leaves_when_it_fails_the_one_before_is_sent() {
     written.on_failed(2, FsError::Io);
     assert_eq!(poll(&mut written), Some((1, Extent::new(0, 100))));
 }
+
+#[test]
+fn no_commit_covers_what_was_lost_under_a_change_before_that_is_over() {
+    for is_done in [true, false] {
+        let mut written = Written::default();
+        push(&mut written, 0, 100);
+        written.seal();
+        send_all(&mut written);
+        written.on_stored(1, 0, 100, OLD);
+        let hole = Extent::new(20, 50);
+        let replacement = written.replace(hole).unwrap();
+        assert!(written.on_verifier(NEW));
+        let parts = [Extent::new(0, 20), Extent::new(70, 30)];
+        let mut covered = Vec::new();
+        for part in parts {
+            assert_eq!(poll(&mut written), Some((1, part)));
+            covered.push(written.with(1));
+            written.on_stored(1, part.offset, part.len, NEW);
+        }
+        covered.push(written.stored());
+        assert!(written.behind(&[1], 8).is_none(), "nobody can send it");
+        assert!(written.replace(hole).is_none(), "one after the other");
+        // These commits may have run before the change.
+        for covered in &covered {
+            written.on_committed(covered, NEW);
+            assert_eq!(written.ids(), [1]);
+        }
+        if is_done {
+            written.on_changed(NEW);
+            written.on_replaced(replacement, Extent::default());
+        } else {
+            written.on_replaced(replacement, hole);
+            assert_eq!(poll(&mut written), Some((1, hole)));
+            written.on_stored(1, hole.offset, hole.len, NEW);
+        }
+        assert!(written.is_stored());
+        for covered in &covered {
+            written.on_committed(covered, NEW);
+        }
+        assert_eq!(written.ids(), [1]);
+        let covered = written.stored();
+        written.on_committed(&covered, NEW);
+        assert!(written.is_empty());
+    }
+}
+
+#[test]
+fn what_a_refused_change_left_does_not_undo_what_was_written_since() {
+    let mut written = Written::default();
+    push(&mut written, 0, 100);
+    written.seal();
+    send_all(&mut written);
+    written.on_stored(1, 0, 100, OLD);
+    let whole = Extent::new(0, 100);
+    let replacement = written.replace(whole).unwrap();
+    assert!(!written.on_verifier(NEW), "it is not known what to send");
+    for (id, offset) in [(2, 10), (3, 40)] {
+        push(&mut written, offset, 20);
+        written.seal();
+        assert_eq!(poll(&mut written), Some((id, Extent::new(offset, 20))));
+        let covered = written.with(id);
+        written.on_stored(id, offset, 20, NEW);
+        if id == 2 {
+            written.on_committed(&covered, NEW);
+        }
+    }
+    written.on_replaced(replacement, whole);
+    for (offset, len) in [(0, 10), (30, 10), (60, 40)] {
+        assert_eq!(poll(&mut written), Some((1, Extent::new(offset, len))));
+        written.on_stored(1, offset, len, NEW);
+    }
+    assert!(written.is_stored());
+}
