@@ -48,6 +48,11 @@ const TEST: &[Package] = &[
         "mkfs.btrfs",
         "a file system to be judged by crash runs",
     ),
+    package(
+        "bonnie++",
+        "bonnie++",
+        "a program that measures, for speed runs",
+    ),
     package("casync", "casync", "images of others"),
     package(
         "e2fsprogs",
@@ -79,11 +84,28 @@ const BENCH: &[Package] = &[
     package("rclone", "rclone", "a peer"),
     package("sshfs", "sshfs", "a peer"),
 ];
-const DEEP: &[Package] = &[package(
-    "postgresql",
-    "/usr/lib/postgresql/*/bin/initdb",
-    "a real application on a mount",
-)];
+const DEEP: &[Package] = &[
+    package(
+        "jfsutils",
+        "mkfs.jfs",
+        "a file system whose machine's power is cut",
+    ),
+    package(
+        "postgresql",
+        "/usr/lib/postgresql/*/bin/initdb",
+        "a real application on a mount",
+    ),
+    package(
+        "qemu-system-x86",
+        "qemu-system-x86_64",
+        "machines whose power is cut",
+    ),
+    package(
+        "reiserfsprogs",
+        "mkfs.reiserfs",
+        "a file system whose machine's power is cut",
+    ),
+];
 
 /// Each target with the groups of packages that it needs.
 const TARGETS: [(&str, &[&[Package]]); 5] = [

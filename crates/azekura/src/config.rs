@@ -167,6 +167,11 @@ impl Config {
         &self.directory
     }
 
+    /// Where lies what can be had again.
+    pub(crate) fn cache(&self) -> &Path {
+        &self.cache
+    }
+
     fn settings(&self, server: &Address) -> ServerSettings {
         let settings = self.file.servers.get(&server.to_string());
         settings.copied().unwrap_or_default()

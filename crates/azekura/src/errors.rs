@@ -255,6 +255,16 @@ codes! {
     CrashStuck = "AZ1203", "dmesg may say more; the page of this code says what to look at";
     /// A workload, state or log that cannot be used.
     CrashInvalid = "AZ1204", "`azekura verify crash --help` says what there is";
+    /// Another run measures on this machine.
+    SpeedBusy = "AZ1205", "wait until it has ended: two at once would measure each other";
+    /// What measures failed, or not everything could be measured.
+    SpeedFailed = "AZ1206", "the message has what the program said; dmesg may have more";
+    /// A machine that is emulated does not do what it must.
+    PowercutGuest = "AZ1207", "the page of this code says how to see what it does";
+    /// The kernel of such a machine cannot be had.
+    PowercutKernel = "AZ1208", "`apt-get update`, as root, if apt does not know the package";
+    /// What a run goes on behind is another run's.
+    PowercutState = "AZ1209", "give it another file, or what the run before was given";
 }
 
 /// A failure on its way to the user.

@@ -65,6 +65,19 @@ impl Progress {
         self.0.set_position(done);
     }
 
+    /// There is so much in all, as it looks now.
+    pub(crate) fn set_total(&self, total: u64) {
+        self.0.set_length(total);
+    }
+
+    /// So much is done in all, and now it is this one's turn.
+    pub(crate) fn set_of(&self, done: u64, what: &str) {
+        self.0.set_position(done);
+        if self.0.message() != what {
+            self.0.set_message(what.to_owned());
+        }
+    }
+
     /// So much more is done.
     pub(crate) fn add(&self, more: u64) {
         self.0.inc(more);

@@ -1,4 +1,5 @@
-//! What survives a loss of power, judged from outside.
+//! What survives a loss of power, judged from outside; and how fast file systems are ([`speed`]).
+//! Machines whose power really is cut, and their kernels, are in [`powercut`].
 //!
 //! ```text
 //!              run (this process)                               actor (a process of its own)
@@ -34,10 +35,13 @@ pub mod crash;
 pub mod log;
 pub mod medium;
 pub mod oracle;
+pub mod powercut;
 pub mod recorder;
 pub mod report;
+pub mod speed;
 pub mod states;
 pub mod statistics;
+pub mod tune;
 pub mod workload;
 
 pub use medium::Medium;

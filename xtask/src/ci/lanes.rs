@@ -38,8 +38,8 @@ const BESIDE: [&str; 17] = [
     "waste",
 ];
 
-/// Modules of [`LONG_PROGRAM`] whose tests start clusters or wait for windows.
-const LONG: [&str; 10] = [
+/// Modules of [`LONG_PROGRAM`] whose tests start clusters, or wait for windows or the kernel.
+const LONG: [&str; 12] = [
     "booked::",
     "demonstration::",
     "holes::",
@@ -47,8 +47,10 @@ const LONG: [&str; 10] = [
     "missing::",
     "parallel::",
     "partition::",
+    "powercut::",
     "reserve::",
     "servers::",
+    "speed::",
     "ticket::",
 ];
 const LONG_PROGRAM: &str = "e2e";

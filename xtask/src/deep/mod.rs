@@ -17,6 +17,7 @@ mod kill9;
 mod loop_disk;
 mod pjdfstest;
 mod playground;
+mod powercut;
 mod seed;
 mod store;
 mod verify;
@@ -47,7 +48,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 9] = [
+const SUITES: [Suite; 10] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -96,6 +97,13 @@ const SUITES: [Suite; 9] = [
         on_mount: false,
         prepare: verify::prepare,
         run: verify::run,
+    },
+    Suite {
+        name: "powercut",
+        limit: minutes(60),
+        on_mount: false,
+        prepare: powercut::prepare,
+        run: powercut::run,
     },
     Suite {
         name: "bench",

@@ -219,7 +219,7 @@ mod tests {
         &["acl", "rollback"],
     ];
     /// What reads.
-    const READING: [&[&str]; 24] = [
+    const READING: [&[&str]; 26] = [
         &["volume", "list"],
         &["volume", "show"],
         &["ls"],
@@ -244,6 +244,8 @@ mod tests {
         &["acl", "explain"],
         &["acl", "plan"],
         &["verify", "crash"],
+        &["verify", "speed"],
+        &["verify", "tune"],
     ];
 
     /// What changes something can be tried without changing it, and what reads can be read by

@@ -1,8 +1,15 @@
-//! Crash runs: what their errors mean for the user.
+//! Crash runs and speed runs: what their errors mean for the user.
 
 use super::{Code, Failure};
 use ::verify::actor::ActorError;
 use ::verify::crash::CrashError;
+use ::verify::powercut::PowercutError;
+use ::verify::speed::SpeedError;
+use base::ByteSize;
+use std::io;
+
+/// What says how much room a speed run needs.
+const ROOM: &str = "--size, --char-size and --files say how much is written, --scratch where";
 
 impl From<CrashError> for Failure {
     fn from(error: CrashError) -> Self {
@@ -28,6 +35,69 @@ impl From<CrashError> for Failure {
 impl From<ActorError> for Failure {
     fn from(error: ActorError) -> Self {
         Self::new(Code::CrashStuck, crate::output::plain(&error.to_string()))
+    }
+}
+
+impl From<SpeedError> for Failure {
+    fn from(error: SpeedError) -> Self {
+        let message = crate::output::without_numbers(&error.to_string());
+        let message = crate::output::plain(&message);
+        match error {
+            SpeedError::NoTool { package, .. } => {
+                Self::new(Code::CrashNeeds, message).hint(format!("apt-get install {package}"))
+            }
+            SpeedError::NoRoot(_) => Self::new(Code::CrashNeeds, message).hint(
+                "as this user a directory can be measured: --target DIR/ without --memory, \
+                 --flush-time and --set",
+            ),
+            SpeedError::Busy => Self::new(Code::SpeedBusy, message),
+            SpeedError::Directory { path, source } => {
+                let code = match source.kind() {
+                    io::ErrorKind::NotFound => Code::FileNotFound,
+                    _ => Code::Local,
+                };
+                let (path, why) = (path.display(), super::plain_io(&source));
+                Self::new(code, crate::output::plain(&format!("{path}: {why}")))
+            }
+            SpeedError::NoRoom { path, needed, free } => {
+                let (path, needed, free) = (path.display(), ByteSize(needed), ByteSize(free));
+                let message = format!("{path}: {needed} are needed and {free} are free");
+                Self::new(Code::NoSpace, crate::output::plain(&message)).hint(ROOM)
+            }
+            SpeedError::Full(_) => Self::new(Code::NoSpace, message).hint(ROOM),
+            SpeedError::Program(_) => Self::new(Code::SpeedFailed, message),
+            SpeedError::Actor(error) => error.into(),
+        }
+    }
+}
+
+impl From<PowercutError> for Failure {
+    fn from(error: PowercutError) -> Self {
+        let message = crate::output::without_numbers(&error.to_string());
+        let message = crate::output::plain(&message);
+        match error {
+            PowercutError::NoTool { package, .. } => {
+                Self::new(Code::CrashNeeds, message).hint(format!("apt-get install {package}"))
+            }
+            PowercutError::Kernel(_) => Self::new(Code::PowercutKernel, message),
+            PowercutError::Guest(_) => Self::new(Code::PowercutGuest, message),
+            PowercutError::State { .. } => Self::new(Code::PowercutState, message),
+            PowercutError::NoRoom { path, needed, free } => {
+                let (path, needed, free) = (path.display(), ByteSize(needed), ByteSize(free));
+                let message = format!("{path}: {needed} are needed and {free} are free");
+                Self::new(Code::NoSpace, crate::output::plain(&message))
+                    .hint("--size and --jobs say how much is needed, --scratch where")
+            }
+            PowercutError::Local { path, source } => {
+                let code = match source.kind() {
+                    io::ErrorKind::StorageFull => Code::NoSpace,
+                    _ => Code::Local,
+                };
+                let (path, why) = (path.display(), super::plain_io(&source));
+                Self::new(code, crate::output::plain(&format!("{path}: {why}")))
+            }
+            PowercutError::Interrupted => Self::interrupted(message),
+        }
     }
 }
 

@@ -37,6 +37,8 @@
 //! | `stories` | what the program is for, as it is told |
 //! | `managers` | several managers of one cluster, on etcd |
 //! | `verify` | crash runs: of file systems, of our store, and of those that must fail |
+//! | `powercut` | machines whose power is cut, and what stays behind of them |
+//! | `speed` | speed runs, and the machine after them |
 //! | `terminal` | what is asked on a terminal |
 
 #[cfg(test)]
@@ -95,6 +97,8 @@ mod parallel;
 #[cfg(test)]
 mod partition;
 #[cfg(test)]
+mod powercut;
+#[cfg(test)]
 #[path = "../common/random.rs"]
 mod random;
 #[cfg(test)]
@@ -111,6 +115,8 @@ mod servers;
 mod sessions;
 #[cfg(test)]
 mod silence;
+#[cfg(test)]
+mod speed;
 #[cfg(test)]
 mod stores;
 #[cfg(test)]

@@ -106,18 +106,26 @@ pub enum ActorError {
     /// It answered that something could not be done that must be possible.
     #[error("{0}")]
     Failed(String),
+    /// Who asked does not want to wait any more.
+    #[error("interrupted")]
+    Interrupted,
 }
 
-/// An actor that runs. Dropping it lets it clean up.
+/// How often somebody who waits for an answer is asked whether it is still wanted.
+const ASKED_EVERY: Duration = Duration::from_millis(50);
+
+/// An actor that runs, and what it answers. Dropping it lets it clean up.
 #[derive(Debug)]
-pub struct Actor {
+pub struct Actor<A = Answer> {
     child: Child,
     requests: Option<ChildStdin>,
-    answers: Receiver<Result<Answer, ActorError>>,
+    answers: Receiver<Result<A, ActorError>>,
+    /// How long it may take to clean up.
+    end_time_max: Duration,
 }
 
-impl Actor {
-    /// Starts `command`, which must call [`serve()`].
+impl<A: DeserializeOwned + Send + 'static> Actor<A> {
+    /// Starts `command`, which must serve requests on its standard input.
     ///
     /// # Errors
     /// Of starting it.
@@ -147,21 +155,52 @@ impl Actor {
             child,
             requests,
             answers,
+            end_time_max: VERIFY_END_TIME_MAX,
         })
     }
 
+    /// Gives it so long to clean up at its end.
+    pub fn end_within(&mut self, time: Duration) {
+        self.end_time_max = time;
+    }
+
+    /// Asks for something and waits for the answer, at most for `limit`, and only while it is
+    /// wanted.
+    ///
+    /// # Errors
+    /// [`ActorError`], after which it is of no use.
+    pub fn ask_while(
+        &mut self,
+        request: &impl Serialize,
+        limit: Duration,
+        is_wanted: &mut dyn FnMut() -> bool,
+    ) -> Result<A, ActorError> {
+        let requests = self.requests.as_mut().ok_or(ActorError::Ended)?;
+        send(requests, request)?;
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.answers.recv_timeout(ASKED_EVERY) {
+                Ok(answer) => return answer,
+                Err(RecvTimeoutError::Disconnected) => return Err(ActorError::Ended),
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
+                    return Err(ActorError::Silent(limit));
+                }
+                Err(RecvTimeoutError::Timeout) if !is_wanted() => {
+                    return Err(ActorError::Interrupted);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+}
+
+impl Actor {
     /// Asks for something and waits for the answer.
     ///
     /// # Errors
     /// [`ActorError`], after which it is of no use.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, ActorError> {
-        let requests = self.requests.as_mut().ok_or(ActorError::Ended)?;
-        send(requests, request)?;
-        match self.answers.recv_timeout(VERIFY_STEP_TIME_MAX) {
-            Ok(answer) => answer,
-            Err(RecvTimeoutError::Timeout) => Err(ActorError::Silent(VERIFY_STEP_TIME_MAX)),
-            Err(RecvTimeoutError::Disconnected) => Err(ActorError::Ended),
-        }
+        self.ask_while(request, VERIFY_STEP_TIME_MAX, &mut || true)
     }
 
     /// Asks for something that must be possible.
@@ -177,11 +216,11 @@ impl Actor {
     }
 }
 
-impl Drop for Actor {
+impl<A> Drop for Actor<A> {
     fn drop(&mut self) {
         // The end of its input lets it clean up and end.
         self.requests = None;
-        let deadline = Instant::now() + VERIFY_END_TIME_MAX;
+        let deadline = Instant::now() + self.end_time_max;
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() >= deadline {
                 // It cannot be helped; what it leaves is found at the next start.
@@ -194,7 +233,7 @@ impl Drop for Actor {
 }
 
 /// Sends one message.
-fn send(out: &mut impl Write, message: &impl Serialize) -> Result<(), ActorError> {
+pub(crate) fn send(out: &mut impl Write, message: &impl Serialize) -> Result<(), ActorError> {
     let body = postcard::to_stdvec(message).map_err(|_| ActorError::Garbled)?;
     if body.len() > VERIFY_MESSAGE_BYTES_MAX {
         return Err(ActorError::Garbled);
@@ -207,7 +246,7 @@ fn send(out: &mut impl Write, message: &impl Serialize) -> Result<(), ActorError
 }
 
 /// Receives one message.
-fn receive<M: DeserializeOwned>(input: &mut impl Read) -> Result<M, ActorError> {
+pub(crate) fn receive<M: DeserializeOwned>(input: &mut impl Read) -> Result<M, ActorError> {
     let mut len = [0; 4];
     match input.read_exact(&mut len) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -260,8 +299,24 @@ mod tests {
 
     #[test]
     fn an_actor_that_ends_is_noticed() {
-        let mut actor = Actor::start(&mut Command::new("true")).unwrap();
+        let mut actor: Actor = Actor::start(&mut Command::new("true")).unwrap();
         let outcome = actor.ask(&Request::Unmount);
         assert!(outcome.is_err(), "{outcome:?}");
+    }
+
+    #[test]
+    fn who_does_not_want_to_wait_any_more_does_not() {
+        let mut silent = Command::new("sleep");
+        let mut actor: Actor = Actor::start(silent.arg("60")).unwrap();
+        // It does not read, and so does not notice the end of its input.
+        actor.end_within(Duration::from_millis(1));
+        let mut asked = 0;
+        let outcome = actor.ask_while(&Request::Unmount, VERIFY_STEP_TIME_MAX, &mut || {
+            asked += 1;
+            asked < 3
+        });
+        assert!(matches!(outcome, Err(ActorError::Interrupted)));
+        let outcome = actor.ask_while(&Request::Unmount, Duration::from_millis(1), &mut || true);
+        assert!(matches!(outcome, Err(ActorError::Silent(_))));
     }
 }

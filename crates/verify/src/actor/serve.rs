@@ -7,10 +7,12 @@ use super::{ActorError, Answer, MountAs, Request, Tool, look, receive, send};
 use crate::oracle::Entry;
 use crate::workload::Step;
 use base::limits::VERIFY_TEXT_BYTES_MAX;
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::CString;
 use std::io::{Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -109,12 +111,70 @@ fn attempt(
 /// File systems of the kernel, on a loop device.
 #[derive(Debug, Default)]
 pub struct Kernel {
-    /// The loop device, and the directory in which its file system is mounted.
+    /// The device, and the directory in which its file system is mounted.
     device: Option<(String, PathBuf)>,
+    /// It is a loop device that was made of a file.
+    is_made: bool,
     is_mounted: bool,
 }
 
 impl Kernel {
+    /// Takes a block device that is there, and a directory for mounts.
+    ///
+    /// # Errors
+    /// In words, if it is none, or somebody uses it.
+    pub(crate) fn take(&mut self, device: &Path, directory: &Path) -> Result<(), String> {
+        let shown = device.display();
+        let found = std::fs::metadata(device).map_err(|error| format!("{shown}: {error}"))?;
+        if !found.file_type().is_block_device() {
+            return Err(format!("{shown} is no block device"));
+        }
+        // Of a block device it means: fail if it is mounted or otherwise in use.
+        let exclusive = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+        open(device, exclusive, Mode::empty()).map_err(|errno| format!("{shown}: {errno}"))?;
+        let device = device.to_str().ok_or(format!("{shown} is not UTF-8"))?;
+        self.device = Some((device.to_owned(), directory.join("mnt")));
+        let point = &self.device.as_ref().expect("set above").1;
+        std::fs::create_dir(point).map_err(|error| format!("{}: {error}", point.display()))
+    }
+
+    /// Its device.
+    ///
+    /// # Errors
+    /// In words, if there is none.
+    pub(crate) fn device_path(&self) -> Result<&str, String> {
+        Ok(self.device()?.0)
+    }
+
+    /// The directory for its mount.
+    ///
+    /// # Errors
+    /// In words, if there is no device.
+    pub(crate) fn point(&self) -> Result<&Path, String> {
+        Ok(self.device()?.1)
+    }
+
+    /// The name of its device, without a directory.
+    ///
+    /// # Errors
+    /// In words, if none is attached.
+    pub(crate) fn device_name(&self) -> Result<String, String> {
+        let (device, _) = self.device()?;
+        let name = Path::new(device).file_name().unwrap_or_default();
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// Where it is mounted.
+    ///
+    /// # Errors
+    /// In words, if nothing is.
+    pub(crate) fn mount_point(&self) -> Result<&Path, String> {
+        match self.is_mounted {
+            true => Ok(self.device()?.1),
+            false => Err("nothing is mounted".to_owned()),
+        }
+    }
+
     fn device(&self) -> Result<(&str, &Path), String> {
         let device = self.device.as_ref().ok_or("no device is attached")?;
         Ok((&device.0, &device.1))
@@ -127,6 +187,7 @@ impl Underneath for Kernel {
         command.args(["--find", "--show", "--direct-io=on"]);
         let said = output(command.arg(file), 0)?;
         let device = said.trim().to_owned();
+        self.is_made = true;
         self.device = Some((device, directory.join("mnt")));
         let point = &self.device.as_ref().expect("set above").1;
         std::fs::create_dir(point).map_err(|error| format!("{}: {error}", point.display()))
@@ -134,7 +195,11 @@ impl Underneath for Kernel {
 
     fn tool(&mut self, tool: &Tool) -> Result<(), String> {
         let (device, _) = self.device()?;
-        let mut command = Command::new(&tool.program);
+        let mut command = match tool.program.as_str() {
+            // The tool of our stores is this program.
+            "azekura" => Command::new(std::env::current_exe().map_err(|error| error.to_string())?),
+            other => Command::new(other),
+        };
         for argument in &tool.arguments {
             command.arg(if argument == "{}" { device } else { argument });
         }
@@ -175,11 +240,8 @@ impl Underneath for Kernel {
     }
 
     fn run(&mut self, step: &Step) -> Result<(), String> {
-        let (_, point) = self.device()?;
-        if !self.is_mounted {
-            return Err("nothing is mounted".to_owned());
-        }
-        step.run(point).map_err(|error| error.to_string())
+        step.run(self.mount_point()?)
+            .map_err(|error| error.to_string())
     }
 
     fn look(&mut self, databases: &[String]) -> Result<Vec<Entry>, String> {
@@ -202,7 +264,9 @@ impl Drop for Kernel {
                 let _ = rustix::mount::unmount(&point, flags);
             }
         }
-        let _ = output(Command::new("losetup").arg("--detach").arg(&device), 0);
+        if self.is_made {
+            let _ = output(Command::new("losetup").arg("--detach").arg(&device), 0);
+        }
         let _ = std::fs::remove_dir(&point);
     }
 }

@@ -21,6 +21,7 @@ pub use outcome::{Failure, Outcome, Place, Totals};
 pub use run::{Options, SECTOR_BYTES_DEFAULT, Stage, Watch, replay, run};
 pub use subject::Subject;
 pub use target::Target;
+pub(crate) use target::is_installed;
 
 use crate::actor::ActorError;
 use crate::log::LogError;

@@ -100,7 +100,7 @@ impl Target {
 
     /// Makes one on the device. Nothing is left to be done in the background, where it would be
     /// noise in the logs.
-    pub(super) fn make(self) -> Tool {
+    pub(crate) fn make(self) -> Tool {
         let (program, arguments): (_, &[&str]) = match self {
             Self::Ext4 | Self::Ext3 => (
                 self.maker().0,
@@ -132,7 +132,7 @@ impl Target {
     }
 
     /// What must run before it is mounted after a loss of power.
-    pub(super) fn repair(self) -> Vec<Tool> {
+    pub(crate) fn repair(self) -> Vec<Tool> {
         match self {
             Self::Ext2 => vec![Tool {
                 program: "e2fsck".to_owned(),
@@ -144,7 +144,7 @@ impl Target {
         }
     }
 
-    pub(super) fn mount_as(self, options: &str) -> MountAs {
+    pub(crate) fn mount_as(self, options: &str) -> MountAs {
         MountAs {
             fs_type: self.name().to_owned(),
             options: options.to_owned(),
@@ -160,7 +160,7 @@ impl Target {
     }
 
     /// The program that makes one, and its Debian package; the store is made by this one.
-    const fn maker(self) -> (&'static str, &'static str) {
+    pub(crate) const fn maker(self) -> (&'static str, &'static str) {
         match self {
             Self::Ext4 => ("mkfs.ext4", "e2fsprogs"),
             Self::Ext3 => ("mkfs.ext3", "e2fsprogs"),
@@ -187,7 +187,7 @@ impl Target {
 }
 
 /// Whether there is such a program where those for administrators are.
-pub(super) fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let directories = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin"];
     let mut places = directories
         .iter()

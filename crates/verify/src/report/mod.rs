@@ -4,6 +4,13 @@
 //! every failure with the command that tries it again.
 
 mod chart;
+mod powercut;
+mod speed;
+mod tune;
+
+pub use powercut::powercut_page;
+pub use speed::speed_page;
+pub use tune::tune_page;
 
 use crate::crash::{Failure, Outcome};
 use crate::statistics::wilson;
@@ -21,11 +28,22 @@ h2{margin-top:2em}.bad{color:#a40000}";
 /// The page of a crash run.
 #[must_use]
 pub fn crash_page(outcomes: &[Outcome], conditions: Conditions<'_>) -> String {
+    let mut page = begun("Crash run", "What survives a loss of power", conditions);
+    targets(&mut page, outcomes);
+    losses(&mut page, outcomes);
+    coverage(&mut page, outcomes);
+    failures(&mut page, outcomes);
+    page.push_str("</body>\n</html>\n");
+    page
+}
+
+/// A page up to its conditions.
+fn begun(title: &str, heading: &str, conditions: Conditions<'_>) -> String {
     let mut page = String::from("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n");
     let _ = write!(
         page,
-        "<meta charset=\"utf-8\">\n<title>Crash run</title>\n<style>{STYLE}</style>\n</head>\n\
-         <body>\n<h1>What survives a loss of power</h1>\n"
+        "<meta charset=\"utf-8\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n\
+         <body>\n<h1>{heading}</h1>\n"
     );
     page.push_str("<table>\n");
     for (word, value) in conditions {
@@ -33,11 +51,6 @@ pub fn crash_page(outcomes: &[Outcome], conditions: Conditions<'_>) -> String {
         let _ = writeln!(page, "<tr><th>{word}</th><td>{value}</td></tr>");
     }
     page.push_str("</table>\n");
-    targets(&mut page, outcomes);
-    losses(&mut page, outcomes);
-    coverage(&mut page, outcomes);
-    failures(&mut page, outcomes);
-    page.push_str("</body>\n</html>\n");
     page
 }
 
@@ -226,7 +239,7 @@ mod tests {
 
     /// Every element that is opened is closed, in order: the page is also well-formed XML but for
     /// its doctype and `meta`.
-    fn is_balanced(page: &str) -> bool {
+    pub(super) fn is_balanced(page: &str) -> bool {
         let mut open = Vec::new();
         for part in page.split('<').skip(1) {
             let (tag, _) = part.split_once('>').expect("a tag ends");

@@ -23,14 +23,14 @@ pub(super) fn conditions(outcomes: &[Outcome]) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn kernel() -> String {
+pub(super) fn kernel() -> String {
     let uname = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     format!("{} {}", text(uname.sysname()), text(uname.release()))
 }
 
 /// How busy the machine is: a rate says nothing without it.
-fn load() -> String {
+pub(super) fn load() -> String {
     let averages = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let minutes: Vec<&str> = averages.split(' ').take(3).collect();
     minutes.join(" ")

@@ -7,6 +7,7 @@
 use crate::errors::{Code, Context, Failure, Result, plain_io};
 use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, lock_run, stale};
 use ::verify::crash::Target;
+use ::verify::speed::{Ground, MACHINE, Refusal, clean_up};
 use ::verify::{Medium, Recorder};
 use mount::disk::{DiskConfig, DiskMount};
 use mount::kernel::MountPoint;
@@ -59,10 +60,13 @@ pub(super) fn clean_up_stale() {
             };
             let device = device.display();
             crate::output::note(format_args!(
-                "{outcome} {device}, which a crash run that was killed has left"
+                "{outcome} {device}, which a run that was killed has left"
             ));
         }
-        remove(&left.directory);
+        for failed in clean_up(&left.directory) {
+            let text = format!("cannot take back what a run that was killed has left: {failed}");
+            crate::output::note(crate::output::plain(&text));
+        }
     }
 }
 
@@ -86,6 +90,28 @@ fn make_directory() -> Result<(PathBuf, Option<RunLock>)> {
     let renamed = renameat_with(CWD, &made, CWD, &directory, RenameFlags::NOREPLACE);
     renamed.context(directory.display())?;
     Ok((directory, lock))
+}
+
+/// What the actor of a speed run stands on: the only one on the machine, after those that were
+/// killed have been cleaned up behind.
+pub(super) fn ground() -> Result<Ground, Refusal> {
+    let machine = lock_run(Path::new(MACHINE));
+    let machine = machine.map_err(|error| Refusal::Failed(format!("{MACHINE}: {error}")))?;
+    let machine = machine.ok_or(Refusal::Busy)?;
+    clean_up_stale();
+    let made = make_directory();
+    let (directory, lock) = made.map_err(|failure| Refusal::Failed(failure.message().into()))?;
+    let locks = lock.into_iter().chain([machine]).collect();
+    Ok(Ground { directory, locks })
+}
+
+/// What the process of a run stands on that nothing else of this machine disturbs.
+pub(super) fn ground_beside_others() -> Result<Ground, String> {
+    clean_up_stale();
+    let made = make_directory();
+    let (directory, lock) = made.map_err(|failure| failure.message().to_owned())?;
+    let locks = lock.into_iter().collect();
+    Ok(Ground { directory, locks })
 }
 
 impl Scene {
@@ -133,7 +159,7 @@ impl Scene {
         if target == Target::Store {
             command.arg("--store");
         }
-        let mut actor = Actor::start(&mut command)?;
+        let mut actor: Actor = Actor::start(&mut command)?;
         let attached = actor.must(&Request::Attach {
             file: file.to_owned(),
             directory: self.directory.clone(),

@@ -1,0 +1,188 @@
+//! `verify powercut`: a machine really boots and is killed, and nothing of it stays behind.
+
+use crate::checks::{fails, json};
+use crate::common::{Run, run, text};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What takes longer than this is not coming, also on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn command(scratch: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_azekura"));
+    command
+        .args(["verify", "powercut"])
+        .args(arguments)
+        .env("TMPDIR", scratch)
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null());
+    command
+}
+
+fn powercut(scratch: &Path, arguments: &[&str]) -> Run {
+    run(&mut command(scratch, arguments))
+}
+
+/// Where machines must be emulated (`cargo xtask deep powercut`), what is lacking is an error.
+const REQUIRED: &str = "AZEKURA_MACHINES_REQUIRED";
+
+/// Why no machine can be emulated here, in one line, if so: QEMU or the kernel's package cannot be
+/// had.
+fn obstacle(said: &str) -> Option<String> {
+    let is_lacking = ["AZ1202", "AZ1208"].iter().any(|code| said.contains(code));
+    let why = format!("skipped: {}", said.lines().next().unwrap_or_default());
+    assert!(!is_lacking || std::env::var_os(REQUIRED).is_none(), "{why}");
+    is_lacking.then_some(why)
+}
+
+/// Processes that work in a directory or below it, also if it is removed by now.
+fn processes_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let at = std::fs::read_link(path.join("cwd"));
+            at.is_ok_and(|at| at.starts_with(directory))
+        })
+        .collect()
+}
+
+fn is_empty(directory: &Path) -> bool {
+    std::fs::read_dir(directory).unwrap().next().is_none()
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what} has not come about");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn cell<'a>(found: &'a Value, how: &str) -> &'a Value {
+    let mut cells = found["cells"].as_array().unwrap().iter();
+    cells.find(|cell| cell["how"] == how).unwrap()
+}
+
+#[test]
+fn what_was_only_closed_is_lost_and_what_was_synced_is_there() {
+    let scratch = tempfile::tempdir().unwrap();
+    let kept = tempfile::tempdir().unwrap();
+    let (state, page) = (kept.path().join("cuts"), kept.path().join("page"));
+    let arguments = [
+        "--target",
+        "ext4",
+        "--how",
+        "close,fsync",
+        "--size",
+        "1MiB",
+        "--wait",
+        "0s",
+        "--cuts-max",
+        "1",
+        "--state",
+        text(&state),
+        "--json",
+    ];
+    let report = ["--report", text(&page)];
+    let first = powercut(scratch.path(), &[&arguments[..], &report].concat());
+    if let Some(why) = obstacle(&first.stderr) {
+        println!("{why}");
+        return;
+    }
+    let found = json(first);
+    let (closed, synced) = (cell(&found, "close"), cell(&found, "fsync"));
+    assert_eq!((&closed["count"], &synced["count"]), (&1.into(), &1.into()));
+    assert_eq!(closed["whole"], 0, "{found}");
+    assert_eq!(closed["content_share"], 0.0, "{found}");
+    assert_eq!(synced["outcomes"]["intact"], 1, "{found}");
+    assert_eq!(synced["content_share"], 1.0, "{found}");
+    assert!(synced["write_seconds"].as_f64().unwrap() > 0.0, "{found}");
+    assert_eq!(found["lost_acks"], 0);
+    assert!(found["boot_seconds"].as_f64().unwrap() > 0.0, "{found}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("ext4 fsync 1.0 MiB") && page.contains("<svg"));
+    assert!(is_empty(scratch.path()) && processes_in(scratch.path()).is_empty());
+
+    // Everything that was asked for is there: no machine boots.
+    let again = json(powercut(scratch.path(), &arguments));
+    assert_eq!(again["boot_seconds"], 0.0, "{again}");
+    assert_eq!(again["cells"], found["cells"]);
+    // Of another seed, it is another run's.
+    let other = powercut(scratch.path(), &[&arguments[..], &["--seed", "2"]].concat());
+    fails(&other, "AZ1209");
+    assert!(other.stderr.contains("another seed: 1, not 2"));
+    assert!(is_empty(scratch.path()));
+}
+
+/// A run whose machine is booting.
+fn booting(scratch: &Path) -> Result<Child, String> {
+    let mut child = command(scratch, &["--target", "ext4"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lacks = None;
+    eventually("a machine", || {
+        if child.try_wait().unwrap().is_some() {
+            lacks = Some(());
+        }
+        lacks.is_some() || !processes_in(scratch).is_empty()
+    });
+    match lacks {
+        None => Ok(child),
+        Some(()) => {
+            let output = child.wait_with_output().unwrap();
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_ended_or_killed_leaves_no_machine_and_no_image() {
+    for signal in [Signal::INT, Signal::KILL] {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut child = match booting(scratch.path()) {
+            Ok(child) => child,
+            Err(said) => {
+                let why = obstacle(&said).unwrap_or_else(|| panic!("{said}"));
+                println!("{why}");
+                return;
+            }
+        };
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let status = child.wait().unwrap();
+        assert!(!status.success(), "{status}");
+        eventually("the end of the machine", || {
+            processes_in(scratch.path()).is_empty()
+        });
+        eventually("an empty directory", || is_empty(scratch.path()));
+    }
+}
+
+#[test]
+fn what_would_be_done_is_said_and_not_done() {
+    let scratch = tempfile::tempdir().unwrap();
+    let arguments = [
+        "--target",
+        "ext4,xfs",
+        "--half-width",
+        "0.1",
+        "--cuts-max",
+        "50",
+        "--dry-run",
+        "--json",
+    ];
+    let plan = json(powercut(scratch.path(), &arguments));
+    assert_eq!(plan["cells"].as_array().unwrap().len(), 6);
+    assert_eq!(
+        (&plan["cuts_min"], &plan["cuts_max"]),
+        (&96.into(), &300.into())
+    );
+    assert!(is_empty(scratch.path()));
+    let wrong = powercut(scratch.path(), &["--target", "fat"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", wrong.stderr);
+}

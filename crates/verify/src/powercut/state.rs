@@ -1,0 +1,232 @@
+//! The state file: what a run has found so far, so that another one goes on behind it.
+//!
+//! A line of JSON that says what all samples have in common, then one for each sample, durable
+//! before the next one begins. A last line that is not whole was being written when the run was
+//! killed: it is taken off.
+
+use super::PowercutError;
+use super::sample::Sample;
+use base::limits::VERIFY_POWERCUT_STATE_BYTES_MAX;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// The version of this file.
+const VERSION: u32 = 1;
+
+/// What all samples of a file have in common: those of another kernel, or of more memory, do not go
+/// with them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    version: u32,
+    /// The guest's kernel.
+    pub kernel: String,
+    /// Memory of the guest in bytes.
+    pub memory_bytes: u64,
+    /// From which contents are made.
+    pub seed: u64,
+}
+
+impl Header {
+    /// Of this version.
+    #[must_use]
+    pub const fn new(kernel: String, memory_bytes: u64, seed: u64) -> Self {
+        Self {
+            version: VERSION,
+            kernel,
+            memory_bytes,
+            seed,
+        }
+    }
+}
+
+/// A state file that is being written.
+#[derive(Debug)]
+pub struct State {
+    path: PathBuf,
+    file: File,
+}
+
+impl State {
+    /// Opens a file, or begins one, and reads what is there.
+    ///
+    /// # Errors
+    /// [`PowercutError::State`] if it is another run's, or no state file, or cannot be used.
+    pub fn open(path: &Path, header: &Header) -> Result<(Self, Vec<Sample>), PowercutError> {
+        let why = |why: String| PowercutError::State {
+            path: path.to_owned(),
+            why,
+        };
+        let words = |error: io::Error| why(error.to_string());
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(words)?;
+        // It ends with the file's last descriptor.
+        flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| why("another run uses it".to_owned()))?;
+        let mut text = Vec::new();
+        let most = VERIFY_POWERCUT_STATE_BYTES_MAX;
+        Read::by_ref(&mut file)
+            .take(most + 1)
+            .read_to_end(&mut text)
+            .map_err(words)?;
+        if text.len() as u64 > most {
+            return Err(why("it is too long for a state file".to_owned()));
+        }
+        let (samples, len) = parse(&text, header).map_err(why)?;
+        file.set_len(len).map_err(words)?;
+        file.seek(SeekFrom::Start(len)).map_err(words)?;
+        let path = path.to_owned();
+        let mut state = Self { path, file };
+        if len == 0 {
+            state.append(header)?;
+        }
+        Ok((state, samples))
+    }
+
+    /// Appends a sample, durably.
+    ///
+    /// # Errors
+    /// Of writing.
+    pub fn take(&mut self, sample: &Sample) -> Result<(), PowercutError> {
+        self.append(sample)
+    }
+
+    fn append(&mut self, what: &impl Serialize) -> Result<(), PowercutError> {
+        let line = serde_json::to_string(what).map_err(io::Error::other);
+        let written = line.and_then(|line| {
+            self.file.write_all(format!("{line}\n").as_bytes())?;
+            self.file.sync_data()
+        });
+        written.map_err(|error| PowercutError::State {
+            path: self.path.clone(),
+            why: error.to_string(),
+        })
+    }
+}
+
+/// The samples in a file, and the length of what of it is whole.
+fn parse(text: &[u8], header: &Header) -> Result<(Vec<Sample>, u64), String> {
+    let mut samples = Vec::new();
+    let mut len = 0;
+    for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        if line.last() != Some(&b'\n') {
+            break;
+        }
+        if number == 0 {
+            let is: Header = serde_json::from_slice(line)
+                .map_err(|_| "it is no state file of this release".to_owned())?;
+            if is != *header {
+                return Err(differs(&is, header));
+            }
+        } else {
+            let sample = serde_json::from_slice(line);
+            samples.push(sample.map_err(|error| format!("line {}: {error}", number + 1))?);
+        }
+        len += line.len() as u64;
+    }
+    // What has no whole line and is not the beginning of a header is somebody else's.
+    let begun = b"{\"version\":";
+    if len == 0 && !text.starts_with(begun) && !begun.starts_with(text) {
+        return Err("it is no state file of this release".to_owned());
+    }
+    Ok((samples, len))
+}
+
+fn differs(is: &Header, wanted: &Header) -> String {
+    let (what, is, wanted) = match (is, wanted) {
+        _ if is.version != wanted.version => (
+            "version",
+            is.version.to_string(),
+            wanted.version.to_string(),
+        ),
+        _ if is.kernel != wanted.kernel => ("kernel", is.kernel.clone(), wanted.kernel.clone()),
+        _ if is.memory_bytes != wanted.memory_bytes => (
+            "memory",
+            is.memory_bytes.to_string(),
+            wanted.memory_bytes.to_string(),
+        ),
+        _ => ("seed", is.seed.to_string(), wanted.seed.to_string()),
+    };
+    format!("it is of a run with another {what}: {is}, not {wanted}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::judge::Outcome;
+    use super::super::sample::tests::sample;
+    use super::super::subject::How;
+    use super::*;
+    use std::fs;
+    use std::time::{Duration, Instant};
+
+    fn header() -> Header {
+        Header::new("6.1.0-56-amd64".into(), 512 << 20, 7)
+    }
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("powercut-{name}-{}", std::process::id()))
+    }
+
+    /// Opens a state that nobody uses. A program that another test is just starting has its lock
+    /// for a moment.
+    fn reopened(path: &Path) -> (State, Vec<Sample>) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            match State::open(path, &header()) {
+                Ok(opened) => return opened,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_goes_on_behind_one_that_was_killed() {
+        let path = path("resume");
+        let first = sample(How::Close, Outcome::Missing, 0.0);
+        let second = sample(How::Fsync, Outcome::Intact, 1.0);
+        let (mut state, samples) = State::open(&path, &header()).unwrap();
+        assert!(samples.is_empty());
+        state.take(&first).unwrap();
+        state.take(&second).unwrap();
+        drop(state);
+        let whole = fs::read(&path).unwrap();
+        // Killed at any byte: what was whole is there, and what comes next is whole again.
+        let mut seen = 0;
+        for len in 0..=whole.len() {
+            fs::write(&path, &whole[..len]).unwrap();
+            let (mut state, samples) = reopened(&path);
+            assert!(samples.len() >= seen, "at {len}");
+            seen = samples.len();
+            state.take(&second).unwrap();
+            assert!(State::open(&path, &header()).is_err(), "it is in use");
+            drop(state);
+            let (_, samples) = reopened(&path);
+            assert_eq!(samples.len(), seen + 1, "at {len}");
+            assert_eq!(samples[seen], second);
+        }
+        assert_eq!(seen, 2);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_of_another_run_or_no_state_is_refused_and_left_alone() {
+        let path = path("refused");
+        drop(State::open(&path, &header()).unwrap());
+        let other = Header::new("6.12.1".into(), 512 << 20, 7);
+        let error = State::open(&path, &other).unwrap_err().to_string();
+        assert!(error.contains("another kernel: 6.1.0-56-amd64, not 6.12.1"));
+        for text in ["a letter", "a letter\n", "{\"version\":1}\n"] {
+            fs::write(&path, text).unwrap();
+            assert!(State::open(&path, &header()).is_err(), "{text}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,103 @@
+//! A run of power cuts as a page: the paper's table 5 with counts, intervals and contents.
+
+use super::chart::interval;
+use super::{Conditions, begun, escape};
+use crate::powercut::{Outcome, Summary};
+use std::fmt::Write;
+
+/// The page of a run of power cuts; `failed` are cells that were given up, in words.
+#[must_use]
+pub fn powercut_page(cells: &[Summary], failed: &[String], conditions: Conditions<'_>) -> String {
+    let mut page = begun(
+        "Power cuts",
+        "What is there after the power was cut",
+        conditions,
+    );
+    page.push_str(
+        "<table>\n<tr><th>cell</th><th>cuts</th><th>whole</th><th>interval</th><th></th>\
+         <th>length</th><th>content</th><th>written in</th>",
+    );
+    for outcome in Outcome::ALL {
+        let _ = write!(page, "<th>{}</th>", outcome.name().replace('_', " "));
+    }
+    page.push_str("<th>lost acknowledgements</th></tr>\n");
+    for cell in cells {
+        row(&mut page, cell);
+    }
+    page.push_str(
+        "</table>\n<p>Whole: the share of cuts after which every byte was there, with its interval \
+         (Wilson, 95 %). Length and content: medians, as shares of what was written. What was not \
+         synced may be lost; what was synced is counted as a lost acknowledgement.</p>\n",
+    );
+    if !failed.is_empty() {
+        page.push_str("<h2>Given up</h2>\n<ul>\n");
+        for words in failed {
+            let _ = writeln!(page, "<li>{}</li>", escape(words));
+        }
+        page.push_str("</ul>\n");
+    }
+    page.push_str("</body>\n</html>\n");
+    page
+}
+
+fn row(page: &mut String, cell: &Summary) {
+    let (low, high) = (cell.interval.low, cell.interval.high);
+    let share = cell.hits as f64 / cell.cuts.max(1) as f64;
+    let _ = write!(
+        page,
+        "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+         <td class=\"n\">{:.0} % to {:.0} %</td><td>{}</td><td class=\"n\">{:.0} %</td>\
+         <td class=\"n\">{:.1} %</td><td class=\"n\">{:.2} s</td>",
+        escape(&cell.cell.to_string()),
+        cell.cuts,
+        cell.hits,
+        low * 100.0,
+        high * 100.0,
+        interval(share, low, high),
+        cell.size_share * 100.0,
+        cell.content_share * 100.0,
+        cell.write_seconds,
+    );
+    for outcome in Outcome::ALL {
+        let of = cell.outcomes.iter().find(|one| one.0 == outcome);
+        let count = of.map_or(String::new(), |one| one.1.to_string());
+        let _ = write!(page, "<td class=\"n\">{count}</td>");
+    }
+    let _ = writeln!(page, "{}</tr>", super::figure(cell.lost_acks));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::is_balanced;
+    use super::*;
+    use crate::powercut::{Cell, FileSystem, How, summary};
+    use std::time::Duration;
+
+    #[test]
+    fn a_page_has_every_cell_and_is_well_formed() {
+        let cell = Cell {
+            file_system: FileSystem::Reiserfs,
+            bytes: 10 << 20,
+            wait: Duration::from_secs(5),
+            flush_time: Duration::from_secs(30),
+            how: How::Rename,
+            mount_options: "notail".into(),
+        };
+        let mut of = summary(&cell, &[]);
+        (of.cuts, of.hits, of.lost_acks) = (16, 8, 3);
+        of.outcomes = vec![(Outcome::Intact, 8), (Outcome::ZeroFilled, 8)];
+        let failed = ["jfs: <silent>".to_owned()];
+        let page = powercut_page(&[of], &failed, &[("kernel", "6.1".into())]);
+        assert!(is_balanced(&page), "{page}");
+        for part in [
+            "reiserfs rename 10.0 MiB, cut after 5 s, flush time 30 s, notail",
+            "<td class=\"n\">16</td><td class=\"n\">8</td>",
+            "zero filled",
+            "<td class=\"n bad\">3</td>",
+            "jfs: &lt;silent&gt;",
+            "<svg",
+        ] {
+            assert!(page.contains(part), "{part} is not in {page}");
+        }
+    }
+}
