@@ -555,18 +555,16 @@ impl Written {
     /// The server has replaced everything that it had, by a change that came without warning and
     /// may be durable already.
     pub fn on_emptied(&mut self, verifier: WriteVerifier, is_durable: bool) {
-        let is_stored = self.is_stored();
-        let replacement = self.replace(Extent::between(0, u64::MAX));
-        if replacement.is_none() || !is_stored {
+        if !self.is_stored() {
             // What is on its way, or on its way again, may land in the emptied file.
             self.errors.record(FsError::Io);
+        }
+        for piece in self.pieces.values_mut().filter(|piece| piece.is_stored()) {
+            piece.replaced.insert(Extent::new(0, piece.extent.len));
         }
         match is_durable {
             true => drop(self.on_verifier(verifier)),
             false => self.on_changed(verifier),
-        }
-        if let Some(replacement) = replacement {
-            self.on_replaced(replacement, Extent::default());
         }
     }
 

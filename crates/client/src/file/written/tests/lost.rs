@@ -122,3 +122,20 @@ fn what_a_refused_change_left_does_not_undo_what_was_written_since() {
     }
     assert!(written.is_stored());
 }
+
+#[test]
+fn nothing_comes_back_into_an_emptied_file_if_another_change_is_refused() {
+    let mut written = Written::default();
+    push(&mut written, 0, 100);
+    written.seal();
+    send_all(&mut written);
+    written.on_stored(1, 0, 100, OLD);
+    let hole = Extent::new(20, 50);
+    let replacement = written.replace(hole).unwrap();
+    written.on_emptied(OLD, false);
+    written.on_replaced(replacement, hole);
+    written.on_verifier(NEW);
+    assert_eq!(poll(&mut written), None);
+    assert!(written.is_stored());
+    assert!(written.errors.since(0).is_err(), "the emptying may be lost");
+}
