@@ -137,14 +137,7 @@ fn memory(text: &str) -> Result<ByteSize, String> {
 }
 
 fn wait(text: &str) -> Result<Duration, String> {
-    if matches!(text, "0" | "0s") {
-        return Ok(Duration::ZERO);
-    }
-    let span = super::speed::span(text)?.0;
-    match span <= WAIT_MAX {
-        true => Ok(span),
-        false => Err("power is cut within an hour".to_owned()),
-    }
+    super::speed::wait(text, WAIT_MAX)
 }
 
 fn half_width(text: &str) -> Result<f64, String> {

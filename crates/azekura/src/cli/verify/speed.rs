@@ -15,6 +15,7 @@ use base::ByteSize;
 use base::limits::{VERIFY_SPEED_END_TIME_MAX, VERIFY_SPEED_FILES_MAX, VERIFY_SPEED_REPEATS_MAX};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Measure how fast file systems are, and under which conditions
 ///
@@ -228,4 +229,17 @@ pub(super) fn whole(path: &Path) -> Result<PathBuf, String> {
 /// A span of time, for lists of them.
 pub(super) fn span(text: &str) -> Result<Span, String> {
     text.parse()
+}
+
+/// A time between something and a loss of power; it may be none.
+pub(super) fn wait(text: &str, max: Duration) -> Result<Duration, String> {
+    let is_none = matches!(text, "0" | "0s");
+    let wait = match is_none {
+        true => Duration::ZERO,
+        false => span(text)?.0,
+    };
+    match wait <= max {
+        true => Ok(wait),
+        false => Err(format!("it is at most {} s", max.as_secs())),
+    }
 }

@@ -102,14 +102,7 @@ fn measure(text: &str) -> Result<Measure, String> {
 }
 
 fn wait(text: &str) -> Result<Duration, String> {
-    if matches!(text, "0" | "0s") {
-        return Ok(Duration::ZERO);
-    }
-    let span = super::speed::span(text)?.0;
-    match span <= WAIT_MAX {
-        true => Ok(span),
-        false => Err("power is lost within 10 minutes".to_owned()),
-    }
+    super::speed::wait(text, WAIT_MAX)
 }
 
 impl Tune {
