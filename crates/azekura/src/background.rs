@@ -137,24 +137,39 @@ fn report(message: &Value) -> Result<()> {
 mod tests {
     use super::*;
 
+    fn a_disk(log: &Path, limit: Duration) -> Start<'_> {
+        Start {
+            what: "disk",
+            ended: Code::DiskEnded,
+            // This program is the test itself, which has other things to say.
+            arguments: vec!["--list".into()],
+            log,
+            limit,
+        }
+    }
+
     #[test]
     fn a_process_that_ends_before_it_is_ready_is_told_with_its_log() {
         let scratch = tempfile::tempdir().expect("a directory");
         let log = scratch.path().join("log");
-        // This program is the test itself, which has other things to say.
-        let start = |limit| Start {
-            what: "disk",
-            ended: Code::DiskEnded,
-            arguments: vec!["--list".into()],
-            log: &log,
-            limit,
-        };
-        let failure = start(Duration::from_secs(60))
-            .run()
-            .expect_err("it is no disk");
+        let disk = a_disk(&log, Duration::from_secs(60));
+        let failure = disk.run().expect_err("it is no disk");
         assert_eq!(failure.code(), Code::DiskEnded);
         assert!(failure.hint_text().contains("/log"), "{failure}");
-        let failure = start(Duration::ZERO).run().expect_err("no time");
+    }
+
+    #[test]
+    fn a_process_that_says_nothing_is_not_waited_for_without_end() {
+        let disk = a_disk(Path::new("log"), Duration::from_millis(10));
+        let mut silent = Command::new("sleep")
+            .arg("600")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let failure = disk.hear(&mut silent);
+        silent.kill().expect("it still runs");
+        silent.wait().expect("an end");
+        let failure = failure.expect_err("it says nothing");
         assert_eq!(failure.code(), Code::TimedOut);
     }
 }
