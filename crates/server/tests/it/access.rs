@@ -290,9 +290,9 @@ async fn a_revoked_credential_is_out_at_once_and_stays_out() {
         admin.call(&revoke(false)).await,
         Reply::Admin(AdminReply::Done)
     );
-    let outcome = client.receive().await;
+    let outcome = client.ended().await;
     assert!(
-        matches!(outcome, Err(Ended::Farewell(Farewell::Unauthenticated))),
+        matches!(outcome, Ended::Farewell(Farewell::Unauthenticated)),
         "{outcome:?}"
     );
     for restart in [false, true] {

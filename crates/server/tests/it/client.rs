@@ -237,6 +237,18 @@ impl Client {
         Ok(())
     }
 
+    /// Reads on until the server ends this connection; how it does that. Notices may come before,
+    /// replies to what was not asked may not.
+    pub(crate) async fn ended(&mut self) -> Ended {
+        let replies = self.replies.len();
+        loop {
+            if let Err(ended) = self.receive().await {
+                return ended;
+            }
+            assert_eq!(self.replies.len(), replies, "a reply that nobody asked for");
+        }
+    }
+
     pub(crate) async fn call(&mut self, request: &Request) -> Reply {
         let id = self.send(request).await;
         self.reply(id).await.unwrap().0

@@ -161,8 +161,8 @@ async fn what_is_out_of_order_or_malformed_ends_an_authenticated_connection() {
         let mut client = world.client().await;
         let kind = input.kind;
         client.send_frame(input).await;
-        let outcome = client.receive().await;
-        let protocol = matches!(outcome, Err(Ended::Farewell(Farewell::Protocol)));
+        let outcome = client.ended().await;
+        let protocol = matches!(outcome, Ended::Farewell(Farewell::Protocol));
         assert!(protocol, "{kind:?}: {outcome:?}");
     }
     assert_eq!(std::fs::read(world.tree.join("a")).unwrap(), b"");
@@ -346,9 +346,9 @@ async fn a_session_has_a_bounded_number_of_connections_and_one_main() {
     let mut second = world
         .client_as(&world.admin, session, ConnectionRole::Main, Mode::Tls)
         .await;
-    let outcome = first.receive().await;
+    let outcome = first.ended().await;
     assert!(
-        matches!(outcome, Err(Ended::Farewell(Farewell::Replaced))),
+        matches!(outcome, Ended::Farewell(Farewell::Replaced)),
         "{outcome:?}"
     );
     assert_eq!(second.call(&Request::Ping).await, Reply::Done);
@@ -456,9 +456,9 @@ async fn stopping_says_farewell() {
     let mut client = world.client().await;
     client.attach().await;
     world.server.take().unwrap().shutdown().await;
-    let outcome = client.receive().await;
+    let outcome = client.ended().await;
     assert!(
-        matches!(outcome, Err(Ended::Farewell(Farewell::Stopping))),
+        matches!(outcome, Ended::Farewell(Farewell::Stopping)),
         "{outcome:?}"
     );
     world.start().await;
