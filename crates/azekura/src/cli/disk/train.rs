@@ -86,8 +86,8 @@ impl Train {
             None => Vec::new(),
         };
         for new in self.recorded()? {
-            let before = known.iter().chain(&profiles);
-            let before = before.filter(|profile| profile.name() == new.name()).last();
+            let mut before = known.iter().chain(&profiles);
+            let before = before.rfind(|profile| profile.name() == new.name());
             let merged = match before.filter(|_| !self.replace) {
                 Some(before) => before.merged(&new),
                 None => new,

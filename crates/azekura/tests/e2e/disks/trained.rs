@@ -126,7 +126,7 @@ fn runs_are_merged_carried_over_and_forgotten() {
     let forgotten = json(scene.line(format!("train base:2 --forget tool {at}")));
     assert_eq!(forgotten["profiles"], serde_json::json!([]));
     fails(&scene.line(format!("train base:2 --forget tool {at}")), "AZ1002");
-    fs::write(scene.path("odd.profile"), b"AZKDPROF and no more").unwrap();
+    fs::write(scene.path("odd.profile"), b"neither a profile nor short").unwrap();
     fails(&scene.line(format!("train base:2 odd.profile {at}")), "AZ1004");
     let checked = json(scene.line(format!("check {at}")));
     assert_eq!(checked["finding_count"], 0);
