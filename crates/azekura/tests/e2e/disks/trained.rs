@@ -201,5 +201,6 @@ fn a_mirror_has_what_the_first_one_has_not() {
         first.url("images")
     ));
     fails(&refused, "AZ1002");
+    fs::create_dir(scene.path("www/images/default.castr")).unwrap();
     run(&scene, "www/images", &["--mirror", "copy/images"], &bytes, &places);
 }
