@@ -91,7 +91,11 @@ const DEEP: &[Package] = &[
         "mkfs.jfs",
         "a file system whose machine's power is cut",
     ),
-    package("mmdebstrap", "mmdebstrap", "a machine that boots from a disk"),
+    package(
+        "mmdebstrap",
+        "mmdebstrap",
+        "a machine that boots from a disk",
+    ),
     package(
         "postgresql",
         "/usr/lib/postgresql/*/bin/initdb",

@@ -35,7 +35,10 @@ const PROGRAMS: [&str; 6] = [
 ];
 
 pub(crate) fn prepare() -> Result<Option<String>> {
-    let missing: Vec<_> = PROGRAMS.into_iter().filter(|name| find(name).is_none()).collect();
+    let missing: Vec<_> = PROGRAMS
+        .into_iter()
+        .filter(|name| find(name).is_none())
+        .collect();
     Ok((!missing.is_empty()).then(|| format!("missing: {}", missing.join(" "))))
 }
 
@@ -45,7 +48,14 @@ pub(crate) fn run(subject: &Subject) -> Result<()> {
         azekura: workspace::build_azekura(true)?,
     };
     place.make_image()?;
-    place.azekura(&["publish", "root.img", "--to", "www/images", "--name", "debian:1"])?;
+    place.azekura(&[
+        "publish",
+        "root.img",
+        "--to",
+        "www/images",
+        "--name",
+        "debian:1",
+    ])?;
     let web = Web::start(&place.path("www"), &place.path("web.log"))?;
 
     let untrained = place.measured(&web, "on demand", &["--record", "boot.profile"])?;
@@ -114,7 +124,10 @@ impl Place {
         drop(machine);
         self.azekura(&["detach", "unix:disk.sock"])?;
         let requests = web.requests()? - before;
-        println!("{what}: {requests} requests, {:.0} s to the prompt", took.as_secs_f64());
+        println!(
+            "{what}: {requests} requests, {:.0} s to the prompt",
+            took.as_secs_f64()
+        );
         Ok(requests)
     }
 
@@ -131,7 +144,9 @@ impl Place {
         machine.until("login:")?;
         machine.say("root")?;
         machine.until("#")?;
-        machine.say(&format!("echo {MARK} > /root/mark; sync; echo synced-$((40 + 2))"))?;
+        machine.say(&format!(
+            "echo {MARK} > /root/mark; sync; echo synced-$((40 + 2))"
+        ))?;
         machine.until("synced-42")?;
         // As if somebody had pulled the plug.
         drop(machine);
@@ -139,10 +154,20 @@ impl Place {
         let commit = ["commit", &web.url, "debian:1", "--to", "www/images"];
         self.azekura(&[&commit[..], &["--name", "debian:2", "--cache", "cache"]].concat())?;
         for (name, has_mark) in [("debian:1", false), ("debian:2", true)] {
-            let words = ["export", name, "out.img", "--at", "www/images", "--overwrite"];
+            let words = [
+                "export",
+                name,
+                "out.img",
+                "--at",
+                "www/images",
+                "--overwrite",
+            ];
             self.azekura(&[&words[..], &["--cache", "cache"]].concat())?;
             // Exit status 1 means that the journal was replayed.
-            self.shell("e2fsck -p out.img || [ $? = 1 ]; e2fsck -fn out.img", STEP_LIMIT)?;
+            self.shell(
+                "e2fsck -p out.img || [ $? = 1 ]; e2fsck -fn out.img",
+                STEP_LIMIT,
+            )?;
             let mark = self.shell("debugfs -R 'cat /root/mark' out.img", STEP_LIMIT)?;
             ensure!(mark.contains(MARK) == has_mark, "{name} says {mark:?}");
         }
@@ -170,7 +195,10 @@ impl Machine {
             .args(["-kernel", "vmlinuz", "-initrd", "initrd.img", "-append"])
             .arg(format!("root=/dev/vda {root} console=ttyS0 quiet"))
             .arg("-drive")
-            .arg(format!("file=nbd:unix:{},format=raw,if=virtio,{drive}", disk.display()))
+            .arg(format!(
+                "file=nbd:unix:{},format=raw,if=virtio,{drive}",
+                disk.display()
+            ))
             .stdin(Stdio::piped())
             .stdout(output.try_clone()?)
             .stderr(output)

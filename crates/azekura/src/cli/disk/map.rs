@@ -194,9 +194,15 @@ fn picture(name: &Tag, used: &[Used]) -> String {
             100.0 * fill
         );
         let line = top + LINE - 4;
-        push(&mut svg, format_args!("<text x=\"2\" y=\"{line}\">{text}</text>\n"));
+        push(
+            &mut svg,
+            format_args!("<text x=\"2\" y=\"{line}\">{text}</text>\n"),
+        );
         for (number, chunk) in one.chunks.iter().enumerate() {
-            let (x, y) = (number % COLUMNS * CELL, number / COLUMNS * CELL + top + LINE);
+            let (x, y) = (
+                number % COLUMNS * CELL,
+                number / COLUMNS * CELL + top + LINE,
+            );
             let edge = CELL - 1;
             let colour = colour(chunk);
             push(
@@ -223,7 +229,11 @@ fn colour(chunk: &ChunkUse) -> String {
     let share = chunk.touched_bytes as f64 / chunk.extent.len.max(1) as f64;
     // From a light blue to a dark one.
     let between = |from: f64, to: f64| (from + (to - from) * share).round() as u8;
-    let (red, green, blue) = (between(198.0, 8.0), between(219.0, 48.0), between(239.0, 107.0));
+    let (red, green, blue) = (
+        between(198.0, 8.0),
+        between(219.0, 48.0),
+        between(239.0, 107.0),
+    );
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 

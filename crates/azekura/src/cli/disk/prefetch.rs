@@ -124,7 +124,10 @@ impl Prefetch {
         for missing in report.missing.iter().take(SHOWN_MAX) {
             let Missing { extent, reason, .. } = missing;
             let (first, end) = (extent.offset, extent.end());
-            page += &format!("\nmissing: bytes {first} to {end}: {}", output::plain(reason));
+            page += &format!(
+                "\nmissing: bytes {first} to {end}: {}",
+                output::plain(reason)
+            );
         }
         let more = report.missing.len().saturating_sub(SHOWN_MAX);
         if more > 0 {

@@ -152,7 +152,14 @@ impl Plan {
             writing => writing,
         };
         let how = &self.how;
-        let opened = open(config, &runtime, &self.image, &how.cache, writing, &how.profiles)?;
+        let opened = open(
+            config,
+            &runtime,
+            &self.image,
+            &how.cache,
+            writing,
+            &how.profiles,
+        )?;
         opened.finish()?;
         let (name, place) = (&self.image.name, &self.place);
         output::line(format_args!("{name} could be {} {place}", self.done))

@@ -60,14 +60,22 @@ fn a_run_that_was_recorded_is_fetched_ahead_the_next_time() {
     let trained = json(scene.line(format!("train base:1 boot.profile {at} --json")));
     assert_eq!(trained["profiles"], serde_json::json!(["boot"]));
     assert_eq!(trained["cut_chunks"], would["cut_chunks"]);
-    assert!(trained["pack_bytes"].as_u64() > Some(40 * 1000), "{trained}");
+    assert!(
+        trained["pack_bytes"].as_u64() > Some(40 * 1000),
+        "{trained}"
+    );
     let known = json(scene.line(format!("train base:1 {at} --json")));
     let hot: std::collections::BTreeSet<_> = places.iter().collect();
     let read_bytes = hot.len() as u64 * u64::from(PIECE);
     assert_eq!(known["profiles"][0]["read_bytes"], read_bytes);
 
-    let map = json(scene.line(format!("map base:1 --profile boot {at} --svg map.svg --json")));
-    assert_eq!(map["maps"][0], untrained["maps"][0], "the version is what it was");
+    let map = json(scene.line(format!(
+        "map base:1 --profile boot {at} --svg map.svg --json"
+    )));
+    assert_eq!(
+        map["maps"][0], untrained["maps"][0],
+        "the version is what it was"
+    );
     let fill = |at: usize| map["maps"][at]["fill_rate"].as_f64().unwrap();
     assert!(fill(0) < 0.12 && fill(1) > 0.95, "{} {}", fill(0), fill(1));
     assert_eq!(map["maps"][1]["asked_bytes"], read_bytes);
@@ -78,9 +86,18 @@ fn a_run_that_was_recorded_is_fetched_ahead_the_next_time() {
     // One pack instead of forty chunks; and what nobody foresaw is right as well.
     forget_chunks(&scene);
     let after = Web::of(&scene.path("www"));
-    run(&scene, &after.url("images"), &["--profile", "boot"], &bytes, &places);
+    run(
+        &scene,
+        &after.url("images"),
+        &["--profile", "boot"],
+        &bytes,
+        &places,
+    );
     let asked_after = after.chunk_counts().len();
-    assert!(asked_after * 5 <= asked_before, "{asked_after} of {asked_before}");
+    assert!(
+        asked_after * 5 <= asked_before,
+        "{asked_after} of {asked_before}"
+    );
     let whole: Vec<u64> = (0..16 * MIB).step_by(1 << 17).collect();
     run(&scene, &after.url("images"), &[], &bytes, &whole);
     let unknown = "serve www/images base:1 --nbd unix:disk.sock --profile shutdown";
@@ -93,11 +110,27 @@ fn runs_are_merged_carried_over_and_forgotten() {
     let web = Web::of(&scene.path("www"));
     let (first, second) = places.split_at(25);
     let both = &places[20..];
-    run(&scene, &web.url("images"), &["--record", "one.profile"], &bytes, first);
-    run(&scene, &web.url("images"), &["--record", "two.profile"], &bytes, both);
+    run(
+        &scene,
+        &web.url("images"),
+        &["--record", "one.profile"],
+        &bytes,
+        first,
+    );
+    run(
+        &scene,
+        &web.url("images"),
+        &["--record", "two.profile"],
+        &bytes,
+        both,
+    );
     let at = "--at www/images --json";
-    scene.line(format!("train base:1 one.profile --as tool {at}")).ok();
-    scene.line(format!("train base:1 two.profile --as tool {at}")).ok();
+    scene
+        .line(format!("train base:1 one.profile --as tool {at}"))
+        .ok();
+    scene
+        .line(format!("train base:1 two.profile --as tool {at}"))
+        .ok();
     let known = json(scene.line(format!("train base:1 {at}")));
     assert_eq!(known["profiles"][0]["runs"], 2);
     let pages = |places: &[u64]| {
@@ -121,13 +154,25 @@ fn runs_are_merged_carried_over_and_forgotten() {
     scene.line(format!("{common} {at}")).ok();
     let other = json(scene.line(format!("train base:2 {at}")));
     let in_both = pages(&first[20..]);
-    assert!(other["profiles"][0]["read_bytes"].as_u64() >= Some(in_both), "{other}");
-    assert!(other["profiles"][0]["read_bytes"].as_u64() < Some(pages(&places)), "{other}");
+    assert!(
+        other["profiles"][0]["read_bytes"].as_u64() >= Some(in_both),
+        "{other}"
+    );
+    assert!(
+        other["profiles"][0]["read_bytes"].as_u64() < Some(pages(&places)),
+        "{other}"
+    );
     let forgotten = json(scene.line(format!("train base:2 --forget tool {at}")));
     assert_eq!(forgotten["profiles"], serde_json::json!([]));
-    fails(&scene.line(format!("train base:2 --forget tool {at}")), "AZ1002");
+    fails(
+        &scene.line(format!("train base:2 --forget tool {at}")),
+        "AZ1002",
+    );
     fs::write(scene.path("odd.profile"), b"neither a profile nor short").unwrap();
-    fails(&scene.line(format!("train base:2 odd.profile {at}")), "AZ1004");
+    fails(
+        &scene.line(format!("train base:2 odd.profile {at}")),
+        "AZ1004",
+    );
     let checked = json(scene.line(format!("check {at}")));
     assert_eq!(checked["finding_count"], 0);
 }
@@ -149,7 +194,13 @@ fn what_is_kept_needs_no_network_and_what_is_missing_is_named() {
     // Nobody is there any more.
     let (www, away) = (scene.path("www"), scene.path("away"));
     fs::rename(&www, &away).unwrap();
-    run(&scene, &url, &["--offline", "--profile", "boot"], &bytes, &places);
+    run(
+        &scene,
+        &url,
+        &["--offline", "--profile", "boot"],
+        &bytes,
+        &places,
+    );
     fs::rename(&away, &www).unwrap();
 
     // All of it, from a server that has lost its chunks: what is not here is named, all of it.
@@ -160,11 +211,20 @@ fn what_is_kept_needs_no_network_and_what_is_missing_is_named() {
     let report: Value = serde_json::from_str(&incomplete.stdout).unwrap();
     assert_eq!(report["bytes"], 16 * MIB);
     let missing = report["missing"].as_array().unwrap();
-    let missing_bytes: u64 = missing.iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
+    let missing_bytes: u64 = missing
+        .iter()
+        .map(|one| one["bytes"].as_u64().unwrap())
+        .sum();
     assert_eq!(missing_bytes + kept["bytes"].as_u64().unwrap(), 16 * MIB);
     for one in missing {
         let name = one["chunk"].as_str().unwrap();
-        assert!(hidden.join(&name[..4]).join(format!("{name}.cacnk")).exists(), "{name}");
+        assert!(
+            hidden
+                .join(&name[..4])
+                .join(format!("{name}.cacnk"))
+                .exists(),
+            "{name}"
+        );
     }
     fails(&scene.line(prefetch.trim_end_matches(" --json")), "AZ1015");
     fs::rename(&hidden, &castr).unwrap();
@@ -202,5 +262,11 @@ fn a_mirror_has_what_the_first_one_has_not() {
     ));
     fails(&refused, "AZ1002");
     fs::create_dir(scene.path("www/images/default.castr")).unwrap();
-    run(&scene, "www/images", &["--mirror", "copy/images"], &bytes, &places);
+    run(
+        &scene,
+        "www/images",
+        &["--mirror", "copy/images"],
+        &bytes,
+        &places,
+    );
 }
