@@ -52,7 +52,7 @@ fn take_one(file: &File, user: u64) -> Result<()> {
     for call in 0_u64.. {
         let place = figures::spread(user << 32 | call) % (FILE_BYTES / CALL_BYTES);
         let offset = place * CALL_BYTES;
-        if user % 2 == 0 {
+        if user.is_multiple_of(2) {
             file.read_exact_at(&mut buffer, offset).context("reading")?;
             continue;
         }

@@ -92,8 +92,8 @@ impl Report {
             self.machine, self.load, self.conditions
         );
         if !self.writes.is_empty() {
-            out += "\n| striped | MB/s | fio on as many files | of fio | processors busy | taken by \
-                    others |\n| --- | --- | --- | --- | --- | --- |\n";
+            out += "\n| striped | MB/s | fio on as many | of fio | processors busy | stolen |\n\
+                    | --- | --- | --- | --- | --- | --- |\n";
         }
         for (name, pairs) in [("written, then fsync", &self.writes), ("read", &self.reads)] {
             let middle = |of: fn(&Pair) -> f64| {
@@ -136,13 +136,16 @@ impl Report {
     /// Seconds alone and beside others, and how much it grew in each round.
     fn growth(&self, is_reserved: bool) -> Option<(f64, f64, Vec<f64>)> {
         let seconds = |is_beside| -> Vec<f64> {
+            let kind = (is_reserved, is_beside);
             let these = self.runs.iter();
-            let these = these.filter(|run| (run.is_reserved, run.is_beside) == (is_reserved, is_beside));
+            let these = these.filter(|run| (run.is_reserved, run.is_beside) == kind);
             these.map(|run| run.seconds).collect()
         };
         let (alone, beside) = (seconds(false), seconds(true));
         let growths = alone.iter().zip(&beside);
-        let growths: Vec<f64> = growths.map(|(alone, beside)| beside / alone - 1.0).collect();
+        let growths: Vec<f64> = growths
+            .map(|(alone, beside)| beside / alone - 1.0)
+            .collect();
         Some((median(&alone)?, median(&beside)?, growths))
     }
 }

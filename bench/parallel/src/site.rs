@@ -49,7 +49,14 @@ impl Site {
         };
         let mut serve = command();
         serve
-            .args(["server", "--init", "--store-size", "0", "--listen", &address])
+            .args([
+                "server",
+                "--init",
+                "--store-size",
+                "0",
+                "--listen",
+                &address,
+            ])
             .arg("--data")
             .arg(of_directory("server"))
             .args((!cli.tls).then_some("--plain"));
@@ -113,9 +120,7 @@ impl Site {
     /// Runs the program; what it says.
     pub(crate) fn run(&self, words: &[&str]) -> Result<String> {
         let mut command = self.command();
-        command
-            .args(words)
-            .args(self.is_plain.then_some("--plain"));
+        command.args(words).args(self.is_plain.then_some("--plain"));
         run(command)
     }
 

@@ -145,7 +145,7 @@ impl Place {
         machine.say("root")?;
         machine.until("#")?;
         machine.say(&format!(
-            "echo {MARK} > /root/mark; sync; echo synced-$((40 + 2))"
+            "echo {MARK} > /srv/mark; sync; echo synced-$((40 + 2))"
         ))?;
         machine.until("synced-42")?;
         // As if somebody had pulled the plug.
@@ -168,7 +168,7 @@ impl Place {
                 "e2fsck -p out.img || [ $? = 1 ]; e2fsck -fn out.img",
                 STEP_LIMIT,
             )?;
-            let mark = self.shell("debugfs -R 'cat /root/mark' out.img", STEP_LIMIT)?;
+            let mark = self.shell("debugfs -R 'cat /srv/mark' out.img", STEP_LIMIT)?;
             ensure!(mark.contains(MARK) == has_mark, "{name} says {mark:?}");
         }
         println!("written, synced, and there in the next version");

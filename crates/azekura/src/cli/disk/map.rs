@@ -258,7 +258,7 @@ mod tests {
         };
         assert_eq!(used.fetched_bytes(), 131_072);
         assert_eq!(used.fill_rate(), Some(0.625));
-        assert_eq!(used.row()[1..], ["2", "128 KiB", "80.0 KiB", "62.5 %"]);
+        assert_eq!(used.row()[1..], ["2", "128.0 KiB", "80.0 KiB", "62.5 %"]);
         used.chunks.retain(|chunk| !chunk.is_inflated);
         assert_eq!(used.fill_rate(), None);
     }
