@@ -254,6 +254,32 @@ fn a_quick_run_has_its_time_and_says_what_did_not_fit() {
     assert_eq!(ground.left(), [""; 0]);
 }
 
+/// Begins a run of these parts and kills it when the first one is done and the second one has
+/// begun. Until then, no other run begins here or elsewhere.
+fn killed(ground: &Ground, out: &Path, parts: &[&str], done: &Path) {
+    let mut first = profile(ground, out, &[parts, &["--budget", "3m"]].concat());
+    first.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = first.spawn().unwrap();
+    waits("tuning comes to no end", || done.exists());
+    let elsewhere = tempfile::tempdir().unwrap();
+    for place in [out, elsewhere.path()] {
+        fails(&run(&mut profile(ground, place, parts)), "AZ1205");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The directory is the next run's to remove.
+    let is_device = |one: &String| one.starts_with("/sys/");
+    waits("a device stays", || !ground.left().iter().any(is_device));
+}
+
+fn waits(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_run_that_is_killed_goes_on_and_has_no_other_beside_it() {
     if let Some(why) = obstacle() {
@@ -264,38 +290,8 @@ fn a_run_that_is_killed_goes_on_and_has_no_other_beside_it() {
     let out = tempfile::tempdir().unwrap();
     let parts = ["--part", "tune,crash-ext4"];
     let done = out.path().join("quick-tune.json");
-    let mut first = profile(
-        &ground,
-        out.path(),
-        &[&parts[..], &["--budget", "90s"]].concat(),
-    );
-    first.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = first.spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !done.exists() {
-        assert!(Instant::now() < deadline, "tuning comes to no end");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    // Now it is in the crash run. Neither here nor elsewhere is there another one beside it.
-    let elsewhere = tempfile::tempdir().unwrap();
-    for place in [out.path(), elsewhere.path()] {
-        fails(&run(&mut profile(&ground, place, &parts)), "AZ1205");
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    killed(&ground, out.path(), &parts, &done);
     let result = read(&done);
-    // The directory is the next run's to remove.
-    let devices = || {
-        ground
-            .left()
-            .into_iter()
-            .filter(|one| one.starts_with("/sys/"))
-    };
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while devices().count() > 0 {
-        assert!(Instant::now() < deadline, "{:?} stay", ground.left());
-        std::thread::sleep(Duration::from_millis(20));
-    }
     let planned = json(run(&mut profile(
         &ground,
         out.path(),

@@ -5,10 +5,10 @@
 //! budget = what is left of the time, divided among the parts that are left by their weights
 //! ```
 //!
-//! Parts are commands that anybody can run, each with its result in a file: what a part has found is
-//! there as soon as it is done, and a run that was ended goes on behind it. The parts whose work is
-//! given come first. Those that go through states as long as there is time come last, so that what
-//! the others have not used is theirs.
+//! Parts are commands that anybody can run, each with its result in a file: what a part has found
+//! is there as soon as it is done, and a run that was ended goes on behind it. The parts whose work
+//! is given come first. Those that go through states as long as there is time come last, so that
+//! what the others have not used is theirs.
 
 mod budget;
 

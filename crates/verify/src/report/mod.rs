@@ -1,8 +1,8 @@
 //! A run as one page of HTML that needs nothing else: no script, no font, no network.
 //!
 //! Figures come with what they were counted from, shares with their interval (Wilson, 95 %), and
-//! every failure with the command that tries it again. Several results together are one page as well
-//! ([`whole_page`]), with the tables and figures of the paper.
+//! every failure with the command that tries it again. Several results together are one page as
+//! well ([`whole_page`]), with the tables and figures of the paper.
 //!
 //! Text that comes from elsewhere (results may) is escaped where it is written.
 

@@ -103,8 +103,8 @@ fn conditions_of(run: &Run) -> String {
                 "not "
             };
             format!(
-                "{} repeats of {} cells; {} processors, load {:.2} before; caches {caches}dropped; {} in \
-                 blocks, {} small files",
+                "{} repeats of {} cells; {} processors, load {:.2} before; caches \
+                 {caches}dropped; {} in blocks, {} small files",
                 speeds.repeats,
                 outcome.cells.len(),
                 outcome.processors,

@@ -1,4 +1,5 @@
-//! Results of runs that are kept: what `verify crash`, `speed`, `tune` and `powercut` print as JSON.
+//! Results of runs that are kept: what `verify crash`, `speed`, `tune` and `powercut` print as
+//! JSON.
 //!
 //! ```text
 //! head   = kind, version, date, command, release; kernel, load, seed     of every result

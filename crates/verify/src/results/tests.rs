@@ -198,7 +198,11 @@ fn every_kind_is_read_with_what_it_says_of_itself() {
 #[test]
 fn points_of_tuning_are_made_anew_from_their_repeats() {
     let mut value = tune("L");
-    let cut = |wait: f64, share: f64| json!({"wait_seconds": wait, "share": share, "whole_files": 0, "is_mountable": true});
+    let rest = json!({"whole_files": 0, "is_mountable": true});
+    let cut = |wait: f64, share: f64| {
+        let own = json!({"wait_seconds": wait, "share": share});
+        with(own, rest.clone())
+    };
     // As in the test of the rate itself: the mean over waits, the median over repeats.
     value["points"][0]["recoveries"] = json!([
         [cut(0.0, 0.0), cut(5.0, 1.0)],

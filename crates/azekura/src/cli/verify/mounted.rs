@@ -7,7 +7,7 @@
 use ::verify::crash::Target;
 use std::path::{Path, PathBuf};
 
-/// Options of mounts on which hangs what survives, as the kernel lists them: whole, or with a value.
+/// Options of mounts on which hangs what survives, as the kernel lists them, alone or with a value.
 const OPTIONS: [&str; 26] = [
     "barrier",
     "nobarrier",
@@ -120,7 +120,7 @@ fn unescaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const MOUNTS: &str = r"21 1 253:1 / / rw,relatime - ext4 /dev/vda1 rw,errors=remount-ro,data=ordered
+    const MOUNTS: &str = r"21 1 253:1 / / rw - ext4 /dev/vda1 rw,errors=panic,data=ordered
 30 21 0:25 / /proc rw - proc proc rw
 31 21 253:2 / /mnt/my\040data rw,noatime shared:7 - xfs /dev/vdb rw,attr2,inode64,logbufs=8,noquota
 32 31 0:40 / /mnt/my\040data/far rw - fuse.sshfs far: rw,user_id=0
