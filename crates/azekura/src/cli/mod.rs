@@ -186,7 +186,7 @@ mod tests {
     }
 
     /// What changes something.
-    const CHANGING: [&[&str]; 30] = [
+    const CHANGING: [&[&str]; 32] = [
         &["server"],
         &["volume", "create"],
         &["volume", "delete"],
@@ -217,9 +217,11 @@ mod tests {
         &["acl", "set"],
         &["acl", "plan"],
         &["acl", "rollback"],
+        &["acl", "convert"],
+        &["acl", "compact"],
     ];
     /// What reads.
-    const READING: [&[&str]; 26] = [
+    const READING: [&[&str]; 29] = [
         &["volume", "list"],
         &["volume", "show"],
         &["ls"],
@@ -243,6 +245,9 @@ mod tests {
         &["acl", "get"],
         &["acl", "explain"],
         &["acl", "plan"],
+        &["acl", "calibrate"],
+        &["acl", "convert"],
+        &["acl", "compact"],
         &["verify", "crash"],
         &["verify", "speed"],
         &["verify", "tune"],

@@ -48,3 +48,61 @@ pub(crate) fn summary() -> AclSummary {
         last: vec![AclLine("a line".into())],
     }
 }
+
+pub(crate) fn views() -> AclViews {
+    AclViews {
+        policy: "measured".into(),
+        made: 1,
+        used: 2,
+        stored: 3,
+        waiting: 300,
+        unstored: AclUnstored {
+            policy: 1,
+            busy: 2,
+            read_only: 3,
+            full: 4,
+            too_large: 5,
+            protected: 6,
+            failed: 7,
+        },
+        costs: Some(AclCosts {
+            measured: 1_700_000_000,
+            file_system: "xfs".into(),
+            read_nanos: 50_000,
+            points: vec![AclCost {
+                entries: 21,
+                stored_nanos: 110_000,
+                converted_nanos: 55_000,
+                storing_nanos: 70_000,
+                stored_reads: 2,
+                converted_reads: 1,
+            }],
+        }),
+        work: Some(AclWork {
+            work: AclViewWork::ConvertAll,
+            dry_run: false,
+            state: AclWorkState::Full,
+            files: 8,
+            changed: 9,
+            failed: 10,
+            files_max: 11,
+        }),
+    }
+}
+
+/// Those that a message is about, one of each.
+pub(crate) fn asked() -> [AclViewsAsk; 5] {
+    [
+        AclViewsAsk::Show,
+        AclViewsAsk::Store {
+            policy: "never".into(),
+            dry_run: false,
+        },
+        AclViewsAsk::Calibrate,
+        AclViewsAsk::Work {
+            work: AclViewWork::Compact,
+            dry_run: true,
+        },
+        AclViewsAsk::Stop,
+    ]
+}

@@ -648,10 +648,17 @@ pub(crate) fn admin_requests() -> Vec<Sample> {
             on: true,
             dry_run: false,
         },
+        AdminRequest::AclViews {
+            name: name(),
+            ask: AclViewsAsk::Store {
+                policy: "entries>=6".into(),
+                dry_run: true,
+            },
+        },
     ];
     names!(samples, AdminRequest:
         Status VolumeList VolumeShow VolumeCreate VolumeDelete JoinCreate CredentialList
-        CredentialRevoke Scrub AclStatus AclSwitch
+        CredentialRevoke Scrub AclStatus AclSwitch AclViews
     )
 }
 
@@ -702,8 +709,21 @@ pub(crate) fn admin_replies() -> Vec<Sample> {
             message: "busy".into(),
         },
         AdminReply::Acl(super::acl_samples::summary()),
+        AdminReply::AclViews(Box::new(super::acl_samples::views())),
     ];
-    names!(samples, AdminReply: Done Status Volumes JoinSecret Credentials Failed Acl)
+    names!(samples, AdminReply:
+        Done Status Volumes JoinSecret Credentials Failed Acl AclViews
+    )
+}
+
+fn acl_words() -> Vec<Sample> {
+    let asked = super::acl_samples::asked().into();
+    [
+        names!(asked, AclViewsAsk: Show Store Calibrate Work Stop),
+        words!(AclViewWork: Convert ConvertAll Compact),
+        words!(AclWorkState: Running Done Stopped ReadOnly Full),
+    ]
+    .concat()
 }
 
 /// Enums without fields (and the few small ones with), which messages are made of.
@@ -756,6 +776,7 @@ pub(crate) fn words() -> Vec<Sample> {
             Superuser OwnerBits GroupBits OthersBits PosixEntry Groups RichEntry Owner Mode Nothing
             Unreadable Sticky
         ),
+        acl_words(),
         words!(LockKind: Flock Posix),
         words!(LockMode: Shared Exclusive Unlock),
         words!(ConnectionRole: Main Bulk Enrolment),
