@@ -1,6 +1,6 @@
-//! Values of what is about rich ACLs.
+//! Values of what is about rich ACLs, and the attributes of the file that they are of.
 
-use base::Principal;
+use base::{Attributes, FileKind, Principal, Timestamp};
 use wire::message::*;
 
 pub(crate) fn steps(target: Target, directory: Target) -> Vec<Step> {
@@ -105,4 +105,33 @@ pub(crate) fn asked() -> [AclViewsAsk; 5] {
         },
         AclViewsAsk::Stop,
     ]
+}
+
+pub(crate) fn attributes() -> Attributes {
+    Attributes {
+        kind: FileKind::Directory,
+        mode: 0o1755,
+        links: 2,
+        uid: 1000,
+        gid: 100,
+        inode: 0x0102_0304_0506_0708,
+        device: 0,
+        size: 4096,
+        blocks: 8,
+        block_size: 4096,
+        accessed: Timestamp {
+            seconds: -1,
+            nanos: 999_999_999,
+        },
+        modified: Timestamp {
+            seconds: 1_700_000_000,
+            nanos: 5,
+        },
+        changed: Timestamp {
+            seconds: 1_700_000_001,
+            nanos: 0,
+        },
+        created: Some(Timestamp::default()),
+        protected: true,
+    }
 }

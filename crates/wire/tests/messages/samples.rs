@@ -3,11 +3,12 @@
 //! [`names!`] lists the variants of an enum in a `match` without a rest: a new variant does not
 //! compile until it is listed, and is not accepted until there is a sample.
 
+use crate::acl_samples::attributes;
 use crate::part;
 use base::{
-    AttributeChange, Attributes, BootId, ClusterId, Extent, FileKind, FileSystemStat, FsError,
-    Handle, LockOwner, Name, ObjectId, OpenId, Principal, RequestId, ServerId, SessionId, SetTime,
-    StoreId, Timestamp, VolumeId, WriteVerifier,
+    AttributeChange, BootId, ClusterId, Extent, FileKind, FileSystemStat, FsError, Handle,
+    LockOwner, Name, ObjectId, OpenId, Principal, RequestId, ServerId, SessionId, SetTime, StoreId,
+    Timestamp, VolumeId, WriteVerifier,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -77,35 +78,6 @@ fn file() -> FileRef {
 
 fn name() -> Name {
     Name::new("na\u{efff}me").unwrap()
-}
-
-fn attributes() -> Attributes {
-    Attributes {
-        kind: FileKind::Directory,
-        mode: 0o1755,
-        links: 2,
-        uid: 1000,
-        gid: 100,
-        inode: 0x0102_0304_0506_0708,
-        device: 0,
-        size: 4096,
-        blocks: 8,
-        block_size: 4096,
-        accessed: Timestamp {
-            seconds: -1,
-            nanos: 999_999_999,
-        },
-        modified: Timestamp {
-            seconds: 1_700_000_000,
-            nanos: 5,
-        },
-        changed: Timestamp {
-            seconds: 1_700_000_001,
-            nanos: 0,
-        },
-        created: Some(Timestamp::default()),
-        protected: true,
-    }
 }
 
 fn entry() -> Entry {
