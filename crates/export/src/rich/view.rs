@@ -446,7 +446,9 @@ mod tests {
     use base::limits::ACL_VIEWS_WAITING_MAX;
 
     fn handle(number: u32) -> Handle {
-        Handle::new(&number.to_le_bytes()).expect("short")
+        // The last byte says in which table it is counted.
+        let [first, rest @ ..] = number.to_le_bytes();
+        Handle::new(&[&rest[..], &[first]].concat()).expect("short")
     }
 
     fn made_of(mode: u16) -> MadeOf {
