@@ -79,7 +79,7 @@ fn disturb(world: &World, nodes: &[(&str, Node)], draw: u64) {
         11 => format!("setfattr -h -n {VIEW} -v 0x4152010100 {path}"),
         12 => format!("setfattr -h -x {VIEW} {path} 2>/dev/null || true"),
         13 => format!("mv {path} moved; mv moved {path}"),
-        14 if (draw >> 44) % 3 == 0 => {
+        14 if (draw >> 44).is_multiple_of(3) => {
             let entries = ["A::2002:r", "A::OWNER@:rwatTcCy", "A::EVERYONE@:tcy"];
             world.set(&root, node, &entries).expect("root may");
             return;
@@ -494,6 +494,9 @@ fn calibrated(path: &Path) -> Calibration {
     calibration.expect("it is measured")
 }
 
+/// The last length before a step and the first after it, if there is one.
+type Step = Option<(u32, u32)>;
+
 /// Where XFS with inodes of 512 bytes and ext4 with 256 begin to keep a POSIX ACL elsewhere was
 /// measured by reads of the device; what is counted here agrees.
 #[test]
@@ -501,7 +504,7 @@ fn calibration_finds_the_steps_of_file_systems_and_leaves_nothing_behind() {
     if !is_root() {
         return;
     }
-    let systems: [(&str, &[&str], u64, Option<(u32, u32)>); 3] = [
+    let systems: [(&str, &[&str], u64, Step); 3] = [
         (
             "mkfs.ext4",
             &["-q", "-b", "4096", "-I", "256"],
