@@ -85,10 +85,16 @@ const BENCH: &[Package] = &[
     package("sshfs", "sshfs", "a peer"),
 ];
 const DEEP: &[Package] = &[
+    package("busybox", "busybox", "a web server of disks"),
     package(
         "jfsutils",
         "mkfs.jfs",
         "a file system whose machine's power is cut",
+    ),
+    package(
+        "mmdebstrap",
+        "mmdebstrap",
+        "a machine that boots from a disk",
     ),
     package(
         "postgresql",

@@ -239,6 +239,8 @@ codes! {
     DiskUnwritten = "AZ1013", "the page of this code says what is safe";
     /// No loop device could be had.
     NoLoop = "AZ1014", "without --loop, the disk is a file";
+    /// Some of an image that is to be used without a network is not here.
+    DiskIncomplete = "AZ1015", "the same command, with a network, fetches what is missing";
     /// Rich ACLs are not turned on.
     AclOff = "AZ1101", "azekura acl enable ADDR/VOLUME turns them on";
     /// Text that is no ACL, or no entry of one.

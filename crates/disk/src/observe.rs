@@ -51,6 +51,24 @@ pub struct ChunkUse {
     pub touched_bytes: u64,
 }
 
+/// How each chunk is used by whoever asks for these bytes and nothing else. Chunks of zeros are
+/// never fetched.
+#[must_use]
+pub fn map_of(index: &Index, asked: &ExtentSet) -> Vec<ChunkUse> {
+    let zeros = index.zeros();
+    let chunk = |number: usize| {
+        let extent = index.chunk(number).extent;
+        let is_zero = zeros.has(&index.spec(number));
+        let touched_bytes = if is_zero { 0 } else { bytes_of(asked, extent) };
+        ChunkUse {
+            extent,
+            is_inflated: touched_bytes > 0,
+            touched_bytes,
+        }
+    };
+    (0..index.chunk_count()).map(chunk).collect()
+}
+
 /// Looks at an image's reads.
 #[derive(Debug)]
 pub(crate) struct Observer {

@@ -9,6 +9,7 @@
 
 mod apps;
 mod bench;
+mod boot;
 mod consistency;
 mod fsx;
 mod fuzz;
@@ -48,7 +49,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 10] = [
+const SUITES: [Suite; 11] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -104,6 +105,13 @@ const SUITES: [Suite; 10] = [
         on_mount: false,
         prepare: powercut::prepare,
         run: powercut::run,
+    },
+    Suite {
+        name: "boot",
+        limit: minutes(60),
+        on_mount: false,
+        prepare: boot::prepare,
+        run: boot::run,
     },
     Suite {
         name: "bench",

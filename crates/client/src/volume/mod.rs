@@ -264,11 +264,12 @@ impl Volume {
         self.budget().held_bytes()
     }
 
-    /// Bytes written here that are not durable at the server.
+    /// Bytes written here that are not durable at the server, but those of files that are gone.
     #[must_use]
     pub fn unwritten_bytes(&self) -> u64 {
-        let files: Vec<Arc<File>> = self.files();
-        files.iter().map(|file| file.lock().written.bytes()).sum()
+        let files = self.files_that_last();
+        let bytes = |(_, file): &(NodeId, Arc<File>)| file.lock().written.bytes();
+        files.iter().map(bytes).sum()
     }
 
     /// Whether anything would be lost, or an error stay untold, if the volume ended now.

@@ -94,6 +94,20 @@ impl Profile {
         })
     }
 
+    /// The same under another name.
+    ///
+    /// # Errors
+    /// [`DiskError::Profile`] as of [`Profile::new`].
+    pub fn renamed(&self, name: &str) -> Result<Self, DiskError> {
+        if !is_name(name) {
+            return Err(DiskError::Profile(name.chars().take(200).collect()));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            ..self.clone()
+        })
+    }
+
     /// What it is called.
     #[must_use]
     pub fn name(&self) -> &str {

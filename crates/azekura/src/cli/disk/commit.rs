@@ -47,7 +47,7 @@ impl Commit {
         let runtime = runtime()?;
         let overlay = self.overlay.place(config, &image)?;
         let writing = Writing::IntoFound(&overlay);
-        let opened = open(config, &runtime, &image, &self.cache, writing)?;
+        let opened = open(config, &runtime, &image, &self.cache, writing, &[])?;
         let overlay = opened.overlay.as_ref().expect("it is there, or an error");
         let keys = Keys::of(config, &to, &image.way)?;
         let mut how = self.how.publishing(self.name.clone(), &keys)?;

@@ -72,7 +72,7 @@ impl Export {
             false => None,
         };
         let writing = overlay.as_ref().map_or(Writing::No, Writing::IntoFound);
-        let opened = open(config, &runtime, &image, &self.cache, writing)?;
+        let opened = open(config, &runtime, &image, &self.cache, writing, &[])?;
         let len_bytes = opened.index.image_bytes();
         let mut data_bytes = 0;
         if !self.dry_run {

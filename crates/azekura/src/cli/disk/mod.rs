@@ -4,6 +4,7 @@
 //! publish export check gc tag log diff     a repository                  one file each
 //! serve attach detach list                 a disk that is in use         process.rs, running.rs
 //! commit rollback reset                    what was written onto it      overlay.rs
+//! train prefetch map                       what is done with a disk      recording.rs
 //!  opened                                   a disk with its chunks' way   opened.rs
 //!  place, keys                              where from, and whose word    place.rs, keys.rs
 //! ```
@@ -23,15 +24,19 @@ mod image;
 mod keys;
 mod list;
 mod log;
+mod map;
 mod opened;
 mod overlay;
 mod place;
+mod prefetch;
 mod process;
 mod publish;
+mod recording;
 mod running;
 mod serve;
 mod tag;
 mod target;
+mod train;
 
 use crate::config::Config;
 use crate::errors::{Failure, Result};
@@ -58,6 +63,9 @@ pub(super) enum Disk {
     Attach(attach::Attach),
     Detach(detach::Detach),
     List(list::List),
+    Train(train::Train),
+    Prefetch(prefetch::Prefetch),
+    Map(map::Map),
     Commit(commit::Commit),
     Rollback(overlay::Rollback),
     Reset(overlay::Reset),
@@ -86,6 +94,9 @@ impl Disk {
             Self::Attach(command) => command.run(config, verbose),
             Self::Detach(command) => command.run(config),
             Self::List(command) => command.run(config),
+            Self::Train(command) => command.run(config),
+            Self::Prefetch(command) => command.run(config),
+            Self::Map(command) => command.run(config),
             Self::Commit(command) => command.run(config),
             Self::Rollback(command) => command.run(config),
             Self::Reset(command) => command.run(config),

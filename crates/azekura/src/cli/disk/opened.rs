@@ -7,8 +7,8 @@ use super::target::Target;
 use crate::config::Config;
 use crate::errors::{Code, Failure, Result};
 use ::disk::{
-    Cache, DiskError, Fetcher, ImageDevice, Index, Manifest, Overlay, Source, Trust, VersionId,
-    overlay,
+    Cache, DiskError, Fetcher, ImageDevice, Index, Manifest, Overlay, Source, Trained, Trust,
+    VersionId, keep, overlay,
 };
 use base::{BlockDevice, ByteSize, DeviceError};
 use std::ffi::OsString;
@@ -32,6 +32,9 @@ pub(super) struct CacheArgs {
     /// The most that it may have; what was used longest ago goes first
     #[arg(long, value_name = "SIZE", default_value = "16GiB")]
     cache_size: ByteSize,
+    /// Ask nobody: use what is here, and what `azekura disk prefetch` has kept
+    #[arg(long)]
+    pub(super) offline: bool,
 }
 
 impl CacheArgs {
@@ -52,10 +55,11 @@ impl CacheArgs {
         if let Some(cache) = &self.cache {
             arguments.extend(["--cache".into(), cache.into()]);
         }
+        arguments.extend(self.offline.then(|| "--offline".into()));
         arguments
     }
 
-    fn open(&self, config: &Config) -> Result<Cache> {
+    pub(super) fn open(&self, config: &Config) -> Result<Cache> {
         let path = self.cache.clone().unwrap_or_else(|| config.chunk_cache());
         Ok(Cache::open(path, self.cache_size.0)?)
     }
@@ -83,11 +87,11 @@ pub(super) enum Writing<'a> {
     IntoFound(&'a OverlayPlace),
 }
 
-/// A version with its index.
+/// A version as it is read.
 struct Found {
     version: VersionId,
     newest: VersionId,
-    index: Index,
+    trained: Trained,
 }
 
 fn find(
@@ -101,27 +105,47 @@ fn find(
     if version != newest {
         manifest = Manifest::read(source, version, trust)?;
     }
-    let index = manifest.read_index(source)?;
+    let trained = Trained::open(source, version, &manifest, trust)?;
     Ok(Found {
         version,
         newest,
-        index,
+        trained,
     })
 }
 
-/// Opens the disk. If something is written onto it, it stays the version that it was when that
-/// began.
+/// The repository with what is kept of it here, or that alone.
 ///
 /// # Errors
-/// Of the repository, the cache, and the overlay.
+/// Of the repository.
+fn source_of(
+    runtime: &Runtime,
+    image: &Image,
+    cache: &Cache,
+    is_offline: bool,
+) -> Result<Arc<dyn Source>> {
+    let far = match is_offline {
+        true => None,
+        false => Some(image.place.source(runtime, &image.way)?),
+    };
+    Ok(Arc::new(keep::source(cache, far)))
+}
+
+/// Opens the disk. If something is written onto it, it stays the version that it was when that
+/// began. The profiles in `follow` are those of what is about to be done with it.
+///
+/// # Errors
+/// Of the repository, the cache, and the overlay; [`DiskError::NoProfile`].
 pub(super) fn open(
     config: &Config,
     runtime: &Runtime,
     image: &Image,
     cache: &CacheArgs,
     writing: Writing<'_>,
+    follow: &[String],
 ) -> Result<Opened> {
-    let source = image.place.source(runtime, &image.way)?;
+    let is_offline = cache.offline;
+    let cache = cache.open(config)?;
+    let source = source_of(runtime, image, &cache, is_offline)?;
     let mut keys = Keys::of(config, &image.place, &image.way)?;
     let path = match writing {
         Writing::No => None,
@@ -145,11 +169,15 @@ pub(super) fn open(
         }
         _ => failure,
     })?;
-    let index = Arc::new(found.index);
-    let cache = cache.open(config)?;
+    let Trained { index, packs } = &found.trained;
+    let has = |name: &&String| packs.iter().any(|pack| pack.profile == **name);
+    if let Some(unknown) = follow.iter().find(|name| !has(name)) {
+        return Err(DiskError::NoProfile(unknown.clone()).into());
+    }
     let fetcher = Fetcher::new(runtime.handle().clone(), Some(cache), MEMORY_BYTES_MAX);
-    let device = ImageDevice::new(Arc::clone(&index), source, fetcher.clone());
-    let device = Arc::new(device);
+    let foresight = found.trained.foresight(&*source, follow.to_vec());
+    let device = ImageDevice::new(Arc::clone(index), source, fetcher.clone());
+    let device = Arc::new(device.foreseen(foresight));
     let overlay = match path {
         None => None,
         Some(path) => {
@@ -163,7 +191,7 @@ pub(super) fn open(
     Ok(Opened {
         version: found.version,
         newest: found.newest,
-        index,
+        index: found.trained.index,
         image: device,
         overlay,
         fetcher,
@@ -194,8 +222,9 @@ impl Opened {
         if !self.fetcher.finish(KEEP_TIME_MAX) {
             tracing::warn!("some chunks did not get into the cache in time");
         }
-        let counts = self.fetcher.counts();
-        tracing::info!(?counts, "where chunks came from");
+        let (counts, uses) = (self.fetcher.counts(), self.image.uses());
+        let ahead = self.image.ahead_counts();
+        tracing::info!(?counts, ?uses, ?ahead, "where chunks came from");
         match flushed {
             Some(Err(error)) => Err(unwritten(error)),
             _ => Ok(()),

@@ -4,7 +4,7 @@ use super::keys::Keys;
 use crate::config::Config;
 use crate::errors::{Code, Context, Failure, Result};
 use crate::output;
-use ::disk::{Digest, Directory, Http, HttpOptions, PublicKey, Repository, Source, Tag};
+use ::disk::{Digest, Directory, Http, HttpOptions, Mirrors, PublicKey, Repository, Source, Tag};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -114,11 +114,24 @@ impl Place {
         }
     }
 
-    /// Its files.
+    /// Its files, from here or from whichever mirror is quickest.
     ///
     /// # Errors
     /// [`Code::DiskRepository`] if there cannot be one.
     pub(super) fn source(&self, runtime: &Runtime, way: &Way) -> Result<Arc<dyn Source>> {
+        let here = self.own_source(runtime, way)?;
+        if way.mirrors.is_empty() {
+            return Ok(here);
+        }
+        let others = way.mirrors.iter();
+        let others = others.map(|mirror| mirror.own_source(runtime, way));
+        let all: Result<Vec<_>> = std::iter::once(Ok(here)).chain(others).collect();
+        let mirrors = Mirrors::new(all?, runtime.handle().clone());
+        let mirrors = mirrors.map_err(|error| Failure::new(Code::DiskInvalid, error.to_string()));
+        Ok(Arc::new(mirrors?))
+    }
+
+    fn own_source(&self, runtime: &Runtime, way: &Way) -> Result<Arc<dyn Source>> {
         match self {
             Self::Directory(path) => {
                 // Else every file of it would be missed.
@@ -150,6 +163,10 @@ pub(super) struct Way {
     /// The URL of a proxy
     #[arg(long, value_name = "URL")]
     pub(super) proxy: Option<String>,
+    /// Another copy of the repository, which is read as well; several times for several. The one
+    /// that answers quickest is asked, and another one where it does not answer, or answers wrong
+    #[arg(long = "mirror", value_name = "REPOSITORY")]
+    pub(super) mirrors: Vec<Place>,
 }
 
 impl Way {
@@ -160,7 +177,20 @@ impl Way {
             .proxy
             .iter()
             .map(|proxy| format!("--proxy={proxy}").into());
-        keys.chain(proxy).collect()
+        let mirrors = self.mirrors.iter().map(|mirror| {
+            let mut argument = std::ffi::OsString::from("--mirror=");
+            argument.push(mirror.argument());
+            argument
+        });
+        keys.chain(proxy).chain(mirrors).collect()
+    }
+
+    fn absolute(self) -> Result<Self> {
+        let mirrors = self.mirrors.into_iter().map(Place::absolute);
+        Ok(Self {
+            mirrors: mirrors.collect::<Result<_>>()?,
+            ..self
+        })
     }
 }
 
@@ -245,6 +275,7 @@ impl Image {
     pub(super) fn absolute(self) -> Result<Self> {
         Ok(Self {
             place: self.place.absolute()?,
+            way: self.way.absolute()?,
             ..self
         })
     }

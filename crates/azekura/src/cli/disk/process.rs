@@ -7,7 +7,7 @@ use super::opened::{CacheArgs, Opened, Writing, open};
 use super::overlay::{OverlayArgs, Place as OverlayPlace};
 use super::place::Image;
 use super::running::Running;
-use super::{now, runtime};
+use super::{now, recording, runtime};
 use crate::background::{self, Start};
 use crate::config::Config;
 use crate::errors::{Code, Context, Result};
@@ -34,6 +34,14 @@ pub(super) struct How {
     writable: bool,
     #[command(flatten)]
     overlay: OverlayArgs,
+    /// Fetch ahead what this profile needs, because that is about to be done; several times for
+    /// several. Others are followed when they are recognised
+    #[arg(long = "profile", value_name = "PROFILE")]
+    profiles: Vec<String>,
+    /// When it ends, write what was read and in which order to this new file, for
+    /// `azekura disk train` and `azekura disk map`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Stay in the foreground and log to standard error
     #[arg(long)]
     foreground: bool,
@@ -97,6 +105,7 @@ impl Plan {
         };
         let how = How {
             cache: how.cache.absolute()?,
+            record: how.record.as_deref().map(recording::checked).transpose()?,
             ..how
         };
         Ok(Self {
@@ -142,7 +151,15 @@ impl Plan {
             Writing::Into(place) if !place.file().exists() => Writing::No,
             writing => writing,
         };
-        let opened = open(config, &runtime, &self.image, &self.how.cache, writing)?;
+        let how = &self.how;
+        let opened = open(
+            config,
+            &runtime,
+            &self.image,
+            &how.cache,
+            writing,
+            &how.profiles,
+        )?;
         opened.finish()?;
         let (name, place) = (&self.image.name, &self.place);
         output::line(format_args!("{name} could be {} {place}", self.done))
@@ -157,8 +174,9 @@ impl Plan {
     ) -> Result<()> {
         crate::cli::server::raise_descriptor_limit();
         let runtime = runtime()?;
-        let image = &self.image;
-        let opened = open(config, &runtime, image, &self.how.cache, self.writing())?;
+        let (image, how) = (&self.image, &self.how);
+        let writing = self.writing();
+        let opened = open(config, &runtime, image, &how.cache, writing, &how.profiles)?;
         let registered = std::cell::RefCell::new(None);
         let outcome = body(&runtime, &opened, &|running| {
             *registered.borrow_mut() = Some(super::running::register(config, &running)?);
@@ -169,8 +187,10 @@ impl Plan {
             said["is_behind"] = json!(opened.version != opened.newest);
             ready(said)
         });
+        let record = how.record.as_deref();
+        let recorded = record.map_or(Ok(()), |path| recording::write(path, &opened.image.trace()));
         let finished = opened.finish();
-        let outcome = outcome.and(finished);
+        let outcome = outcome.and(finished).and(recorded);
         // Whoever waits for the end finds the overlay free.
         drop(opened);
         runtime.shutdown_timeout(END_TIME_MAX);
@@ -214,6 +234,11 @@ impl Plan {
         arguments.extend(self.image.way.arguments());
         if let Some(overlay) = &self.overlay {
             arguments.extend(["--overlay".into(), overlay.path().into()]);
+        }
+        let profiles = self.how.profiles.iter();
+        arguments.extend(profiles.map(|name| format!("--profile={name}").into()));
+        if let Some(record) = &self.how.record {
+            arguments.extend(["--record".into(), record.into()]);
         }
         arguments.push("--".into());
         arguments.push(self.image.place.argument());

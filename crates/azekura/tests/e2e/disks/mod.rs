@@ -5,6 +5,7 @@
 //! | `served` | NBD, by other programs |
 //! | `attached` | FUSE and loop devices |
 //! | `written` | what is written, over kills and commits |
+//! | `trained` | runs that are recorded; images that are kept; mirrors |
 //! | `refused` | errors, each with its code; whose word counts |
 //! | `web` | a plain web server |
 //! | `client` | a client of NBD |
@@ -13,6 +14,7 @@ mod attached;
 mod client;
 mod refused;
 mod served;
+mod trained;
 mod web;
 mod written;
 

@@ -1,0 +1,290 @@
+//! A Debian machine boots from an image on a web server: on demand, trained by another boot, and
+//! with what it writes, which becomes the next version.
+//!
+//! The machine is emulated, so its processor hides the line: what is told is how often the web
+//! server was asked, and not how long it took.
+
+use super::Subject;
+use crate::process;
+use crate::tools::find;
+use crate::workspace;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Downloading a Debian over a slow line.
+const MAKE_LIMIT: Duration = Duration::from_secs(20 * 60);
+const STEP_LIMIT: Duration = Duration::from_secs(5 * 60);
+/// A boot of an emulated machine takes about 40 s on an idle one.
+const BOOT_LIMIT: Duration = Duration::from_secs(6 * 60);
+/// A trained boot asks so much less often, at least.
+const GAIN: usize = 5;
+const MARK: &str = "written by the machine";
+
+const PROGRAMS: [&str; 6] = [
+    "mmdebstrap",
+    "qemu-system-x86_64",
+    "busybox",
+    "mkfs.ext4",
+    "e2fsck",
+    "debugfs",
+];
+
+pub(crate) fn prepare() -> Result<Option<String>> {
+    let missing: Vec<_> = PROGRAMS
+        .into_iter()
+        .filter(|name| find(name).is_none())
+        .collect();
+    Ok((!missing.is_empty()).then(|| format!("missing: {}", missing.join(" "))))
+}
+
+pub(crate) fn run(subject: &Subject) -> Result<()> {
+    let place = Place {
+        directory: subject.scratch.clone(),
+        azekura: workspace::build_azekura(true)?,
+    };
+    place.make_image()?;
+    place.azekura(&[
+        "publish",
+        "root.img",
+        "--to",
+        "www/images",
+        "--name",
+        "debian:1",
+    ])?;
+    let web = Web::start(&place.path("www"), &place.path("web.log"))?;
+
+    let untrained = place.measured(&web, "on demand", &["--record", "boot.profile"])?;
+    place.azekura(&["train", "debian:1", "boot.profile", "--at", "www/images"])?;
+    let map = place.azekura(&["map", "debian:1", "--profile", "boot", "--at", "www/images"])?;
+    println!("{}", map.trim_end());
+    let trained = place.measured(&web, "trained", &["--profile", "boot"])?;
+    ensure!(
+        trained * GAIN <= untrained,
+        "a trained boot asks {trained} times, one on demand {untrained} times"
+    );
+    place.written(&web)
+}
+
+/// Where everything lies.
+struct Place {
+    directory: PathBuf,
+    azekura: PathBuf,
+}
+
+impl Place {
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(&self.directory)
+            .env("AZEKURA_CONFIG_DIR", self.path("config"));
+        command
+    }
+
+    fn azekura(&self, words: &[&str]) -> Result<String> {
+        let mut command = self.command(&self.azekura);
+        process::check(command.arg("disk").args(words), STEP_LIMIT)
+    }
+
+    fn shell(&self, script: &str, limit: Duration) -> Result<String> {
+        let mut command = self.command("sh");
+        process::check(command.args(["-e", "-c", script]), limit)
+    }
+
+    /// A Debian with a file system, its kernel and initial files beside it.
+    fn make_image(&self) -> Result<()> {
+        let script = "mmdebstrap --quiet --variant=minbase \
+            --include=linux-image-cloud-amd64,systemd-sysv,udev \
+            --customize-hook='chroot \"$1\" passwd -d root' \
+            --customize-hook='echo machine > \"$1/etc/hostname\"' \
+            --customize-hook='echo \"/dev/vda / ext4 defaults 0 1\" > \"$1/etc/fstab\"' \
+            bookworm root.tar
+            mkdir root && tar -xf root.tar -C root --exclude='./dev/*'
+            cp root/boot/vmlinuz-* vmlinuz && cp root/boot/initrd.img-* initrd.img
+            truncate -s 1G root.img && mkfs.ext4 -q -F -d root root.img
+            rm -r root root.tar";
+        self.shell(script, MAKE_LIMIT).map(drop)
+    }
+
+    /// Boots from the web server with an empty cache; how often that was asked.
+    fn measured(&self, web: &Web, what: &str, more: &[&str]) -> Result<usize> {
+        let _ = fs::remove_dir_all(self.path("cache"));
+        let before = web.requests()?;
+        self.serve(web, "debian:1", more)?;
+        let machine = Machine::start(self, "ro", "snapshot=on")?;
+        let took = machine.until("login:")?;
+        drop(machine);
+        self.azekura(&["detach", "unix:disk.sock"])?;
+        let requests = web.requests()? - before;
+        println!(
+            "{what}: {requests} requests, {:.0} s to the prompt",
+            took.as_secs_f64()
+        );
+        Ok(requests)
+    }
+
+    fn serve(&self, web: &Web, name: &str, more: &[&str]) -> Result<()> {
+        let at = ["--nbd", "unix:disk.sock", "--cache", "cache"];
+        let words = [&["serve", &web.url, name][..], &at, more].concat();
+        self.azekura(&words).map(drop)
+    }
+
+    /// A machine writes, and what it has synced is in the next version and in no other.
+    fn written(&self, web: &Web) -> Result<()> {
+        self.serve(web, "debian:1", &["--writable"])?;
+        let mut machine = Machine::start(self, "rw", "cache=none")?;
+        machine.until("login:")?;
+        machine.say("root")?;
+        machine.until("#")?;
+        machine.say(&format!(
+            "echo {MARK} > /srv/mark; sync; echo synced-$((40 + 2))"
+        ))?;
+        machine.until("synced-42")?;
+        // As if somebody had pulled the plug.
+        drop(machine);
+        self.azekura(&["detach", "unix:disk.sock"])?;
+        let commit = ["commit", &web.url, "debian:1", "--to", "www/images"];
+        self.azekura(&[&commit[..], &["--name", "debian:2", "--cache", "cache"]].concat())?;
+        for (name, has_mark) in [("debian:1", false), ("debian:2", true)] {
+            let words = [
+                "export",
+                name,
+                "out.img",
+                "--at",
+                "www/images",
+                "--overwrite",
+            ];
+            self.azekura(&[&words[..], &["--cache", "cache"]].concat())?;
+            // Exit status 1 means that the journal was replayed.
+            self.shell(
+                "e2fsck -p out.img || [ $? = 1 ]; e2fsck -fn out.img",
+                STEP_LIMIT,
+            )?;
+            let mark = self.shell("debugfs -R 'cat /srv/mark' out.img", STEP_LIMIT)?;
+            ensure!(mark.contains(MARK) == has_mark, "{name} says {mark:?}");
+        }
+        println!("written, synced, and there in the next version");
+        Ok(())
+    }
+}
+
+/// An emulated machine with the disk that is served; it ends with this.
+struct Machine {
+    child: Child,
+    input: ChildStdin,
+    screen: PathBuf,
+}
+
+impl Machine {
+    fn start(place: &Place, root: &str, drive: &str) -> Result<Self> {
+        let screen = place.path("screen");
+        let output = File::create(&screen)?;
+        let disk = place.path("disk.sock");
+        let mut child = place
+            .command("qemu-system-x86_64")
+            .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
+            .args(["-m", "1024", "-nographic", "-no-reboot", "-net", "none"])
+            .args(["-kernel", "vmlinuz", "-initrd", "initrd.img", "-append"])
+            .arg(format!("root=/dev/vda {root} console=ttyS0 quiet"))
+            .arg("-drive")
+            .arg(format!(
+                "file=nbd:unix:{},format=raw,if=virtio,{drive}",
+                disk.display()
+            ))
+            .stdin(Stdio::piped())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .context("qemu-system-x86_64")?;
+        let input = child.stdin.take().context("its input")?;
+        Ok(Self {
+            child,
+            input,
+            screen,
+        })
+    }
+
+    /// Waits until this stands on the screen.
+    fn until(&self, text: &str) -> Result<Duration> {
+        let begin = Instant::now();
+        loop {
+            let screen = fs::read(&self.screen)?;
+            let screen = String::from_utf8_lossy(&screen);
+            if screen.contains(text) {
+                return Ok(begin.elapsed());
+            }
+            if begin.elapsed() > BOOT_LIMIT {
+                let from = screen.len().saturating_sub(2000);
+                let end = screen.get(from..).unwrap_or_default();
+                bail!("{text:?} does not come:\n{end}");
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Types a line, on an empty screen.
+    fn say(&mut self, line: &str) -> Result<()> {
+        // The machine goes on at the end of the file, before which there are zeros now.
+        File::options().write(true).open(&self.screen)?.set_len(0)?;
+        writeln!(self.input, "{line}").context("typing")
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        process::kill_tree(&mut self.child);
+    }
+}
+
+/// A plain web server that writes down what it is asked for.
+struct Web {
+    child: Child,
+    url: String,
+    log: PathBuf,
+}
+
+impl Web {
+    fn start(directory: &Path, log: &Path) -> Result<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let address = format!("127.0.0.1:{port}");
+        let output = File::create(log)?;
+        let child = Command::new("busybox")
+            .args(["httpd", "-f", "-vv", "-p", &address, "-h"])
+            .arg(directory)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .context("busybox httpd")?;
+        let web = Self {
+            child,
+            url: format!("http://{address}/images"),
+            log: log.to_owned(),
+        };
+        let end = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(&address).is_err() {
+            ensure!(Instant::now() < end, "the web server does not begin");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(web)
+    }
+
+    fn requests(&self) -> Result<usize> {
+        let text = fs::read_to_string(&self.log)?;
+        Ok(text.matches("url:").count())
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        process::kill_tree(&mut self.child);
+    }
+}
