@@ -267,6 +267,10 @@ codes! {
     PowercutKernel = "AZ1208", "`apt-get update`, as root, if apt does not know the package";
     /// What a run goes on behind is another run's.
     PowercutState = "AZ1209", "give it another file, or what the run before was given";
+    /// What should be the result of a run is none that can be used.
+    ResultInvalid = "AZ1210", "results are what `azekura verify crash --json` and the others print";
+    /// Not all parts of a profile have a result.
+    ProfileIncomplete = "AZ1211", "the table says what is missing, and why";
 }
 
 /// A failure on its way to the user.

@@ -39,7 +39,7 @@ const BESIDE: [&str; 17] = [
 ];
 
 /// Modules of [`LONG_PROGRAM`] whose tests start clusters, or wait for windows or the kernel.
-const LONG: [&str; 12] = [
+const LONG: [&str; 13] = [
     "booked::",
     "demonstration::",
     "holes::",
@@ -48,6 +48,7 @@ const LONG: [&str; 12] = [
     "parallel::",
     "partition::",
     "powercut::",
+    "report::",
     "reserve::",
     "servers::",
     "speed::",

@@ -186,7 +186,7 @@ mod tests {
     }
 
     /// What changes something.
-    const CHANGING: [&[&str]; 30] = [
+    const CHANGING: [&[&str]; 31] = [
         &["server"],
         &["volume", "create"],
         &["volume", "delete"],
@@ -217,9 +217,10 @@ mod tests {
         &["acl", "set"],
         &["acl", "plan"],
         &["acl", "rollback"],
+        &["verify", "run"],
     ];
     /// What reads.
-    const READING: [&[&str]; 26] = [
+    const READING: [&[&str]; 28] = [
         &["volume", "list"],
         &["volume", "show"],
         &["ls"],
@@ -246,6 +247,8 @@ mod tests {
         &["verify", "crash"],
         &["verify", "speed"],
         &["verify", "tune"],
+        &["verify", "run"],
+        &["verify", "report"],
     ];
 
     /// What changes something can be tried without changing it, and what reads can be read by

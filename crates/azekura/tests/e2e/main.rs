@@ -39,6 +39,7 @@
 //! | `verify` | crash runs: of file systems, of our store, and of those that must fail |
 //! | `powercut` | machines whose power is cut, and what stays behind of them |
 //! | `speed` | speed runs, and the machine after them |
+//! | `report` | results as one page, and everything that can be verified by one command |
 //! | `terminal` | what is asked on a terminal |
 
 #[cfg(test)]
@@ -105,6 +106,8 @@ mod random;
 mod reading;
 #[cfg(test)]
 mod replay;
+#[cfg(test)]
+mod report;
 #[cfg(test)]
 mod reserve;
 #[cfg(test)]

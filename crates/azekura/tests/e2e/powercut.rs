@@ -107,6 +107,8 @@ fn what_was_only_closed_is_lost_and_what_was_synced_is_there() {
     assert!(page.contains("ext4 fsync 1.0 MiB") && page.contains("<svg"));
     assert!(is_empty(scratch.path()) && processes_in(scratch.path()).is_empty());
 
+    a_report_can_be_made_of(&found, &kept.path().join("cuts.json"));
+
     // Everything that was asked for is there: no machine boots.
     let again = json(powercut(scratch.path(), &arguments));
     assert_eq!(again["boot_seconds"], 0.0, "{again}");
@@ -116,6 +118,27 @@ fn what_was_only_closed_is_lost_and_what_was_synced_is_there() {
     fails(&other, "AZ1209");
     assert!(other.stderr.contains("another seed: 1, not 2"));
     assert!(is_empty(scratch.path()));
+}
+
+/// What was printed is a result, and the report has its shares.
+fn a_report_can_be_made_of(found: &Value, result: &Path) {
+    std::fs::write(result, found.to_string()).unwrap();
+    let mut report = Command::new(env!("CARGO_BIN_EXE_azekura"));
+    let report = json(run(report.args([
+        "verify",
+        "report",
+        text(result),
+        "--json",
+    ])));
+    let whole = |how: &str| {
+        let mut rows = report["rows"].as_array().unwrap().iter();
+        let row = rows.find(|row| row["how"] == how && row["measure"] == "whole");
+        row.unwrap_or_else(|| panic!("{report}"))["value"].clone()
+    };
+    assert_eq!((whole("close"), whole("fsync")), (0.0.into(), 1.0.into()));
+    let kernel = report["runs"][0]["kernel"].as_str().unwrap();
+    let kernel = kernel.trim_start_matches("Linux ");
+    assert_eq!(Some(kernel), found["guest_kernel"].as_str());
 }
 
 /// A run whose machine is booting.

@@ -20,13 +20,13 @@ const SET: &str = "page-cluster=2";
 const SMALL: [&str; 6] = ["--size", "4MiB", "--files", "100", "--repeat", "1"];
 
 /// A directory for everything that a run makes, and the right to run.
-struct Ground {
+pub(crate) struct Ground {
     directory: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Ground {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         Self {
             directory: tempfile::tempdir().unwrap(),
@@ -38,7 +38,7 @@ impl Ground {
         self.verify("speed", arguments)
     }
 
-    fn verify(&self, what: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn verify(&self, what: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_azekura"));
         command
             .args(["verify", what])
@@ -49,12 +49,12 @@ impl Ground {
         command
     }
 
-    fn speed(&self, arguments: &[&str]) -> Run {
+    pub(crate) fn speed(&self, arguments: &[&str]) -> Run {
         run(&mut self.command(arguments))
     }
 
     /// What is there of a run: its directory and the file of its device, loop devices, groups.
-    fn left(&self) -> Vec<String> {
+    pub(crate) fn left(&self) -> Vec<String> {
         let names = |directory: &Path| -> Vec<PathBuf> {
             let entries = std::fs::read_dir(directory).into_iter().flatten();
             entries.map(|entry| entry.unwrap().path()).collect()

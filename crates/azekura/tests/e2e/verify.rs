@@ -136,6 +136,51 @@ fn our_store_keeps_what_it_promises_and_a_store_without_flushes_is_noticed() {
     assert!(count(&found(&bad), "lost_acks") > 0);
 }
 
+#[test]
+fn a_path_is_judged_as_what_is_mounted_there_and_left_alone() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let (file, point) = (scratch.path().join("disk"), scratch.path().join("point"));
+    std::fs::File::create(&file)
+        .unwrap()
+        .set_len(64 << 20)
+        .unwrap();
+    std::fs::create_dir(&point).unwrap();
+    run(Command::new("mkfs.ext4").arg("-q").arg(&file)).ok();
+    run(Command::new("mount")
+        .args(["-o", "loop,nobarrier"])
+        .args([&file, &point]))
+    .ok();
+    std::fs::write(point.join("mine"), "x").unwrap();
+    let arguments = [
+        "--target",
+        text(&point),
+        "--workload",
+        "write-rename",
+        "--points",
+        "60",
+    ];
+    let judged = crash(&[&arguments[..], &["--json"]].concat());
+    let left = names(&point);
+    run(Command::new("umount").arg(&point)).ok();
+    // Without barriers ext4 loses what it has promised.
+    assert!(judged.stderr.contains("AZ1201"), "{}", judged.stderr);
+    let found = found(&judged);
+    let options = found["targets"][0]["mount_options"].as_str().unwrap();
+    assert!(options.contains("barrier"), "{found}");
+    assert!(
+        count(&found, "flushes") == 0 && count(&found, "lost_acks") > 0,
+        "{found}"
+    );
+    assert!(
+        left.contains(&"mine".to_owned()) && left.len() == 2,
+        "{left:?}"
+    );
+}
+
 /// Loop devices whose file has this name.
 fn loops_of(name: &str) -> usize {
     let blocks = std::fs::read_dir("/sys/block").unwrap();

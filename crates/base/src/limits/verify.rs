@@ -77,5 +77,11 @@ pub const VERIFY_POWERCUT_ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
 pub const VERIFY_POWERCUT_RATE_MIN: u64 = 256 << 10;
 /// One line of a guest, or of QEMU.
 pub const VERIFY_POWERCUT_LINE_BYTES_MAX: u64 = 64 << 10;
+/// Results that one report is of, together: a run of days has some megabytes.
+pub const VERIFY_RESULT_BYTES_MAX: u64 = 256 << 20;
+/// And how many: with more nobody finds anything in it.
+pub const VERIFY_RESULTS_MAX: usize = 1000;
+/// What a part of a profile may say beside its result: some lines.
+pub const VERIFY_PART_SAID_BYTES_MAX: u64 = 1 << 20;
 /// The file with what a run has found: some hundred bytes for each cut.
 pub const VERIFY_POWERCUT_STATE_BYTES_MAX: u64 = 1 << 30;

@@ -2,6 +2,7 @@
 
 use crate::oracle;
 use crate::states::{Said, State};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ pub struct Outcome {
     pub was_interrupted: bool,
 }
 
-/// Counts of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Counts of a run, by the names that they have in JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Totals {
     /// Workloads that were recorded.
     pub workloads: u64,
@@ -44,6 +45,7 @@ pub struct Totals {
     /// Of these, states in which a recovery was interrupted.
     pub recovery_states: u64,
     /// States of the workloads that differ from each other.
+    #[serde(rename = "distinct_states")]
     pub distinct: u64,
     /// States that were left out because another has the same bytes and the same promises.
     pub pruned: u64,

@@ -160,7 +160,8 @@ impl Target {
     }
 
     /// The program that makes one, and its Debian package; the store is made by this one.
-    pub(crate) const fn maker(self) -> (&'static str, &'static str) {
+    #[must_use]
+    pub const fn maker(self) -> (&'static str, &'static str) {
         match self {
             Self::Ext4 => ("mkfs.ext4", "e2fsprogs"),
             Self::Ext3 => ("mkfs.ext3", "e2fsprogs"),

@@ -3,6 +3,7 @@
 //! A log as a file has also what was on the device before and what the log is about, so that every
 //! crash state of a run can be made again from it alone. Its bytes: `docs/formats/crash-log.md`.
 
+mod exported;
 mod file;
 #[cfg(test)]
 mod tests;

@@ -1,16 +1,31 @@
 //! A run as one page of HTML that needs nothing else: no script, no font, no network.
 //!
 //! Figures come with what they were counted from, shares with their interval (Wilson, 95 %), and
-//! every failure with the command that tries it again.
+//! every failure with the command that tries it again. Several results together are one page as
+//! well ([`whole_page`]), with the tables and figures of the paper.
+//!
+//! Text that comes from elsewhere (results may) is escaped where it is written.
 
 mod chart;
+mod compare;
+mod figure;
 mod powercut;
+mod rows;
 mod speed;
+mod style;
+mod survival;
+#[cfg(test)]
+mod tests;
+mod throughput;
+mod trade;
 mod tune;
+mod whole;
 
 pub use powercut::powercut_page;
+pub use rows::{Row, csv, rows};
 pub use speed::speed_page;
 pub use tune::tune_page;
+pub use whole::whole_page;
 
 use crate::crash::{Failure, Outcome};
 use crate::statistics::wilson;
@@ -20,30 +35,36 @@ use std::fmt::Write;
 /// What was given and where it ran, as pairs of a word and a value.
 pub type Conditions<'a> = &'a [(&'a str, String)];
 
-const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\
-table{border-collapse:collapse;margin:1em 0}td,th{padding:.2em .8em;text-align:left;\
-border-bottom:1px solid #ccc}td.n{text-align:right}code{font-size:13px}\
-h2{margin-top:2em}.bad{color:#a40000}";
-
 /// The page of a crash run.
 #[must_use]
 pub fn crash_page(outcomes: &[Outcome], conditions: Conditions<'_>) -> String {
     let mut page = begun("Crash run", "What survives a loss of power", conditions);
-    targets(&mut page, outcomes);
-    losses(&mut page, outcomes);
-    coverage(&mut page, outcomes);
-    failures(&mut page, outcomes);
+    targets(&mut page, outcomes, 2);
+    losses(&mut page, outcomes, 2);
+    coverage(&mut page, outcomes, 2);
+    failures(&mut page, outcomes, 2);
     page.push_str("</body>\n</html>\n");
     page
 }
 
 /// A page up to its conditions.
 fn begun(title: &str, heading: &str, conditions: Conditions<'_>) -> String {
+    opened(title, heading, "", conditions)
+}
+
+/// The same, with one main part.
+fn begun_with(title: &str, heading: &str, conditions: Conditions<'_>) -> String {
+    opened(title, heading, "<main>\n", conditions)
+}
+
+fn opened(title: &str, heading: &str, main: &str, conditions: Conditions<'_>) -> String {
     let mut page = String::from("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n");
     let _ = write!(
         page,
-        "<meta charset=\"utf-8\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n\
-         <body>\n<h1>{heading}</h1>\n"
+        "<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>{}</style>\n</head>\n<body>\n{main}<h1>{heading}</h1>\n",
+        style::STYLE,
     );
     page.push_str("<table>\n");
     for (word, value) in conditions {
@@ -54,10 +75,11 @@ fn begun(title: &str, heading: &str, conditions: Conditions<'_>) -> String {
     page
 }
 
-fn targets(page: &mut String, outcomes: &[Outcome]) {
-    page.push_str(
-        "<h2>States</h2>\n<table>\n<tr><th>target</th><th>states</th><th>as promised</th>\
-         <th>something wrong, of all</th><th></th></tr>\n",
+fn targets(page: &mut String, outcomes: &[Outcome], level: u8) {
+    let _ = writeln!(
+        page,
+        "<h{level}>States</h{level}>\n<table>\n<tr><th>target</th><th>states</th>\
+         <th>as promised</th><th>something wrong, of all</th><th></th></tr>",
     );
     for outcome in outcomes {
         let (states, bad) = (outcome.totals.states, outcome.totals.bad_states);
@@ -76,8 +98,11 @@ fn targets(page: &mut String, outcomes: &[Outcome]) {
     page.push_str("</table>\n");
 }
 
-fn losses(page: &mut String, outcomes: &[Outcome]) {
-    page.push_str("<h2>What became of what was promised</h2>\n<table>\n<tr><th>target</th>");
+fn losses(page: &mut String, outcomes: &[Outcome], level: u8) {
+    let _ = write!(
+        page,
+        "<h{level}>What became of what was promised</h{level}>\n<table>\n<tr><th>target</th>"
+    );
     for kind in crate::oracle::Outcome::ALL {
         let _ = write!(page, "<th>{}</th>", kind.name().replace('_', " "));
     }
@@ -101,11 +126,13 @@ fn figure(count: u64) -> String {
     format!("<td class=\"{class}\">{count}</td>")
 }
 
-fn coverage(page: &mut String, outcomes: &[Outcome]) {
-    page.push_str(
-        "<h2>Coverage</h2>\n<table>\n<tr><th>target</th><th>workloads</th><th>steps</th>\
-         <th>writes</th><th>flushes</th><th>different states</th><th>left out as equal</th>\
-         <th>drawn by chance</th><th>in recoveries</th><th>states/s</th></tr>\n",
+fn coverage(page: &mut String, outcomes: &[Outcome], level: u8) {
+    let _ = writeln!(
+        page,
+        "<h{level}>Coverage</h{level}>\n<table>\n<tr><th>target</th><th>workloads</th>\
+         <th>steps</th><th>writes</th><th>flushes</th><th>different states</th>\
+         <th>left out as equal</th><th>drawn by chance</th><th>in recoveries</th>\
+         <th>states/s</th></tr>",
     );
     for outcome in outcomes {
         let totals = &outcome.totals;
@@ -128,7 +155,7 @@ fn coverage(page: &mut String, outcomes: &[Outcome]) {
     page.push_str("</table>\n");
 }
 
-fn failures(page: &mut String, outcomes: &[Outcome]) {
+fn failures(page: &mut String, outcomes: &[Outcome], level: u8) {
     let all: Vec<(&Outcome, &Failure)> = outcomes
         .iter()
         .flat_map(|outcome| {
@@ -142,11 +169,12 @@ fn failures(page: &mut String, outcomes: &[Outcome]) {
         page.push_str("<p>Nothing that was promised was lost.</p>\n");
         return;
     }
-    page.push_str("<h2>Failures</h2>\n");
+    let _ = writeln!(page, "<h{level}>Failures</h{level}>");
+    let below = level + 1;
     for (outcome, failure) in all {
         let _ = write!(
             page,
-            "<h3>{}, {}, state {}</h3>\n<p><code>{}</code></p>\n<ul>\n",
+            "<h{below}>{}, {}, state {}</h{below}>\n<p><code>{}</code></p>\n<ul>\n",
             name(outcome),
             escape(&failure.workload),
             escape(&failure.state.to_string()),
@@ -194,101 +222,15 @@ fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push(' '),
+            '\'' => out.push_str("&#39;"),
+            c if c.is_control() || is_turning(c) => out.push(' '),
             c => out.push(c),
         }
     }
     out
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::crash::{Place, Totals};
-    use crate::states::Said;
-
-    fn outcome() -> Outcome {
-        let failure = Failure {
-            workload: "one:<3>".into(),
-            steps: "rename a b".into(),
-            state: "3/prefix:1".parse().unwrap(),
-            recovery: None,
-            said: Said { begun: 2, done: 1 },
-            findings: vec!["A/foo missing".into()],
-            reduced: "3/missing:4".parse().unwrap(),
-            writes: vec![Place {
-                number: 4,
-                offset: 4096,
-                len: 512,
-            }],
-            replay: "azekura verify crash --target ext4 --mount-options a&b".into(),
-        };
-        Outcome {
-            target: "ext4".into(),
-            mount_options: "nobarrier".into(),
-            totals: Totals {
-                states: 100,
-                bad_states: 25,
-                lost_acks: 30,
-                ..Totals::default()
-            },
-            failures: vec![failure],
-            ..Outcome::default()
-        }
-    }
-
-    /// Every element that is opened is closed, in order: the page is also well-formed XML but for
-    /// its doctype and `meta`.
-    pub(super) fn is_balanced(page: &str) -> bool {
-        let mut open = Vec::new();
-        for part in page.split('<').skip(1) {
-            let (tag, _) = part.split_once('>').expect("a tag ends");
-            let word = tag.split([' ', '/']).find(|word| !word.is_empty());
-            let word = word.unwrap_or_default();
-            match tag {
-                _ if tag.starts_with('!') || word == "meta" || tag.ends_with('/') => {}
-                _ if tag.starts_with('/') => {
-                    if open.pop() != Some(word) {
-                        return false;
-                    }
-                }
-                _ => open.push(word),
-            }
-        }
-        open.is_empty()
-    }
-
-    #[test]
-    fn a_page_has_every_figure_and_is_well_formed() {
-        let conditions = [("kernel", "6.1 <x>".to_owned())];
-        let page = crash_page(&[outcome()], &conditions);
-        assert!(is_balanced(&page), "{page}");
-        for part in [
-            "ext4 (nobarrier)",
-            "<td class=\"n\">75</td>",
-            "25 (17.55 % to 34.30 %)",
-            "one:&lt;3&gt;",
-            "4 at 4096+512",
-            "a&amp;b",
-            "6.1 &lt;x&gt;",
-            "<td class=\"n bad\">30</td>",
-            "<svg",
-        ] {
-            assert!(page.contains(part), "{part} is not in {page}");
-        }
-        assert!(!page.contains("http"), "nothing is fetched");
-    }
-
-    #[test]
-    fn a_good_run_says_so() {
-        let good = Outcome {
-            failures: Vec::new(),
-            ..outcome()
-        };
-        let page = crash_page(&[good], &[]);
-        assert!(
-            page.contains("Nothing that was promised was lost"),
-            "{page}"
-        );
-    }
+/// Whether it changes the direction of the text behind it, which would then read as something else.
+const fn is_turning(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -13,22 +13,7 @@ pub fn powercut_page(cells: &[Summary], failed: &[String], conditions: Condition
         "What is there after the power was cut",
         conditions,
     );
-    page.push_str(
-        "<table>\n<tr><th>cell</th><th>cuts</th><th>whole</th><th>interval</th><th></th>\
-         <th>length</th><th>content</th><th>written in</th>",
-    );
-    for outcome in Outcome::ALL {
-        let _ = write!(page, "<th>{}</th>", outcome.name().replace('_', " "));
-    }
-    page.push_str("<th>lost acknowledgements</th></tr>\n");
-    for cell in cells {
-        row(&mut page, cell);
-    }
-    page.push_str(
-        "</table>\n<p>Whole: the share of cuts after which every byte was there, with its interval \
-         (Wilson, 95 %). Length and content: medians, as shares of what was written. What was not \
-         synced may be lost; what was synced is counted as a lost acknowledgement.</p>\n",
-    );
+    self::cells(&mut page, cells);
     if !failed.is_empty() {
         page.push_str("<h2>Given up</h2>\n<ul>\n");
         for words in failed {
@@ -38,6 +23,26 @@ pub fn powercut_page(cells: &[Summary], failed: &[String], conditions: Condition
     }
     page.push_str("</body>\n</html>\n");
     page
+}
+
+/// A table of what became of the files of all cells.
+pub(super) fn cells(page: &mut String, cells: &[Summary]) {
+    page.push_str(
+        "<table>\n<tr><th>cell</th><th>cuts</th><th>whole</th><th>interval</th><th></th>\
+         <th>length</th><th>content</th><th>written in</th>",
+    );
+    for outcome in Outcome::ALL {
+        let _ = write!(page, "<th>{}</th>", outcome.name().replace('_', " "));
+    }
+    page.push_str("<th>lost acknowledgements</th></tr>\n");
+    for cell in cells {
+        row(page, cell);
+    }
+    page.push_str(
+        "</table>\n<p>Whole: the share of cuts after which every byte was there, with its interval \
+         (Wilson, 95 %). Length and content: medians, as shares of what was written. What was not \
+         synced may be lost; what was synced is counted as a lost acknowledgement.</p>\n",
+    );
 }
 
 fn row(page: &mut String, cell: &Summary) {

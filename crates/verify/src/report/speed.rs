@@ -50,12 +50,18 @@ fn shown(measure: Measure, rate: f64) -> String {
     }
 }
 
-fn table(page: &mut String, outcome: &Outcome, measure: Measure, summaries: &[&Summary]) {
+/// A table with the medians of one measure.
+pub(super) fn table(
+    page: &mut String,
+    outcome: &Outcome,
+    measure: Measure,
+    summaries: &[&Summary],
+) {
     let unit = if measure.is_in_bytes() { "MB/s" } else { "1/s" };
     let _ = writeln!(
         page,
-        "<h2>{}</h2>\n<table>\n<tr><th>cell</th><th>median, {unit}</th><th>interval</th>\
-         <th>confidence</th><th>CPU</th><th>n</th><th></th><th></th></tr>",
+        "<table>\n<caption>{}</caption>\n<tr><th>cell</th><th>median, {unit}</th>\
+         <th>interval</th><th>confidence</th><th>CPU</th><th>n</th><th></th><th></th></tr>",
         measure.name().replace('_', " "),
     );
     let highs = summaries.iter().map(|summary| summary.interval.high);

@@ -9,6 +9,7 @@ use super::tunable::{Setting, Tunable, commit_option, flush_time};
 use crate::actor::Tool;
 use crate::crash::Target;
 use base::limits::VERIFY_SPEED_CELLS_MAX;
+use serde::Deserialize;
 use sim::Random;
 use std::fmt;
 use std::path::PathBuf;
@@ -113,7 +114,7 @@ impl Cell {
 }
 
 /// Something that was asked for and is not measured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct LeftOut {
     /// What.
     pub what: String,

@@ -57,6 +57,12 @@ impl Measure {
         }
     }
 
+    /// The measure with this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
+
     /// With which others it is measured.
     #[must_use]
     pub const fn group(self) -> Group {

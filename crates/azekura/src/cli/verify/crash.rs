@@ -1,19 +1,20 @@
 //! `azekura verify crash`.
 
+use super::mounted::{Judged, judged};
 use super::print;
 use super::scene::{Scene, clean_up_stale, leave_the_mounts_of_others};
 use crate::cli::store::Interrupt;
 use crate::errors::{Code, Context, Failure, Result};
 use crate::progress::Progress;
 use ::verify::crash::{
-    CrashError, Options, Outcome, SECTOR_BYTES_DEFAULT, Stage, Subject, Target, replay, run,
+    CrashError, Options, Outcome, SECTOR_BYTES_DEFAULT, Stage, Subject, replay, run,
 };
 use ::verify::log::Log;
 use ::verify::states::State;
 use ::verify::{Plant, report};
 use base::limits::VERIFY_STATES_MAX;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Try what a file system is found as after a loss of power at every point
@@ -28,17 +29,19 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   azekura verify crash --target ext4,xfs --points 2000 --report crash.html
   azekura verify crash --mount-options nobarrier          a file system that must fail
-  azekura verify crash --replay logs/ext4-two-5.azkc --state 3/without:2")]
+  azekura verify crash --replay logs/ext4-two-5.azkc --state 3/without:2
+  azekura verify crash --replay logs/ext4-two-5.azkc --export-log two-5.log")]
 pub(in crate::cli) struct Crash {
-    /// What to judge: ext4, xfs, btrfs, ext3, ext2, store (our own)
+    /// What to judge: ext4, xfs, btrfs, ext3, ext2, store (our own); or a path, with a slash in it:
+    /// a file system of the kind that is mounted there, with its options
     #[arg(
         long,
         value_name = "NAMES",
         value_delimiter = ',',
         default_value = "ext4",
-        value_parser = target_name
+        value_parser = judged
     )]
-    target: Vec<Target>,
+    target: Vec<Judged>,
     /// Crash states to try of each target, those of interrupted recoveries not counted
     #[arg(long, value_name = "COUNT", default_value_t = 1000,
         value_parser = clap::value_parser!(u64).range(1..=VERIFY_STATES_MAX))]
@@ -73,17 +76,16 @@ pub(in crate::cli) struct Crash {
     /// Of the log, this state alone
     #[arg(long, value_name = "STATE", requires = "replay")]
     state: Option<State>,
+    /// Write the log in the form of the kernel's dm-log-writes, for tools that replay it, and do
+    /// nothing else
+    #[arg(long, value_name = "FILE", requires = "replay", conflicts_with_all = ["state", "report"])]
+    export_log: Option<PathBuf>,
     /// Write a page of HTML with everything
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-fn target_name(text: &str) -> Result<Target, String> {
-    let names = Target::ALL.map(Target::name).join(", ");
-    Target::by_name(text).ok_or(format!("there are {names}"))
 }
 
 fn sector_bytes(text: &str) -> Result<u64, &'static str> {
@@ -106,14 +108,17 @@ fn plant(text: &str) -> Result<Plant, &'static str> {
 
 impl Crash {
     pub(super) fn run(self) -> Result<()> {
-        self.check()?;
         let log = self.replay.as_deref().map(read_log).transpose()?;
+        if let (Some(path), Some(log)) = (&self.export_log, &log) {
+            return self.export(log, path);
+        }
+        self.check()?;
         let targets = match &log {
-            Some(log) => vec![Subject::from_text(&log.subject)?.target],
+            Some(log) => vec![Judged::by_default(Subject::from_text(&log.subject)?.target)],
             None => self.target.clone(),
         };
-        for target in &targets {
-            target.check_tools()?;
+        for one in &targets {
+            one.target.check_tools()?;
         }
         leave_the_mounts_of_others()?;
         clean_up_stale();
@@ -121,8 +126,8 @@ impl Crash {
         let _ = rustix::process::configure_io_flusher_behavior(true);
         let interrupt = Interrupt::watch()?;
         let mut outcomes = Vec::new();
-        for target in targets {
-            let outcome = self.target(target, log.as_ref(), &interrupt)?;
+        for judged in targets {
+            let outcome = self.target(&judged, log.as_ref(), &interrupt)?;
             let was_interrupted = outcome.was_interrupted;
             outcomes.push(outcome);
             if was_interrupted {
@@ -130,6 +135,23 @@ impl Crash {
             }
         }
         self.tell(&outcomes)
+    }
+
+    /// Writes a log as others know it.
+    fn export(&self, log: &Log, path: &Path) -> Result<()> {
+        let file = File::create(path).context(path.display())?;
+        let mut out = BufWriter::new(file);
+        let written = log.export_to(&mut out);
+        let entries = written.and_then(|entries| out.flush().map(|()| entries));
+        let entries = entries.context(path.display())?;
+        let path = path.display().to_string();
+        if self.json {
+            return crate::output::json(&serde_json::json!({"entries": entries, "file": path}));
+        }
+        let path = crate::output::plain(&path);
+        crate::output::line(format_args!(
+            "{path}: {entries} entries in the form of dm-log-writes"
+        ))
     }
 
     /// What can be known to be wrong before anything is done.
@@ -147,12 +169,18 @@ impl Crash {
         Ok(())
     }
 
-    fn target(&self, target: Target, log: Option<&Log>, interrupt: &Interrupt) -> Result<Outcome> {
+    fn target(&self, judged: &Judged, log: Option<&Log>, interrupt: &Interrupt) -> Result<Outcome> {
+        let target = judged.target;
+        // What is said goes before how it is mounted.
+        let mount_options = match self.mount_options.is_empty() {
+            true => judged.options.clone(),
+            false => self.mount_options.clone(),
+        };
         let options = Options {
             points: self.points,
             seed: self.seed,
             sector_bytes: self.sector,
-            mount_options: self.mount_options.clone(),
+            mount_options,
             workload: self.workload.clone(),
             recoveries: !self.no_recoveries,
             plant: self.plant,
@@ -237,6 +265,5 @@ mod tests {
                 .iter()
                 .all(|text| sector_bytes(text).is_err())
         );
-        assert!(target_name("fat").is_err_and(|said| said.contains("btrfs")));
     }
 }

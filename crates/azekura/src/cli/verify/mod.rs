@@ -1,11 +1,17 @@
 //! `azekura verify ...`: what file systems, and our own store, are really like.
 
 mod crash;
+mod head;
 mod matrix;
+mod mounted;
 mod objects;
+mod part;
 mod powercut;
 mod powercut_print;
 mod print;
+mod profile;
+mod profile_print;
+mod report;
 mod scene;
 mod speed;
 mod speed_print;
@@ -27,6 +33,8 @@ pub(super) enum Verify {
     Speed(Box<speed::Speed>),
     Tune(Box<tune::Tune>),
     Powercut(Box<powercut::Powercut>),
+    Run(profile::Run),
+    Report(report::Report),
     /// The process of a run that uses the file system
     #[command(hide = true)]
     Actor {
@@ -76,6 +84,8 @@ impl Verify {
             Self::Speed(command) => command.run(),
             Self::Tune(command) => command.run(),
             Self::Powercut(command) => command.run(),
+            Self::Run(command) => command.run(),
+            Self::Report(command) => command.run(),
             Self::Job { group, words } => {
                 let error = exec_job(group.as_deref(), &words);
                 let program = words[0].to_string_lossy();

@@ -1,8 +1,10 @@
 //! What a run of power cuts has found, for people and for programs.
 
+use super::head;
 use super::print::{kernel, load};
 use crate::output;
 use ::verify::powercut::{Bound, Cell, Options, Run, Sample, Summary, summary};
+use ::verify::results::Kind;
 use base::ByteSize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -172,7 +174,7 @@ impl Facts<'_> {
     pub(super) fn json(&self) -> Value {
         let cells = self.summaries();
         let cells: Vec<Value> = cells.iter().map(|one| self.cell(one)).collect();
-        json!({
+        let mut result = json!({
             "cells": cells,
             "cuts": self.found.samples.len(),
             "lost_acks": self.lost_acks(),
@@ -183,12 +185,13 @@ impl Facts<'_> {
             "half_width": self.options.bound.half_width,
             "cuts_max": self.options.bound.cuts_max,
             "seed": self.options.seed,
-            "kernel": kernel(),
             "load": load(),
             "boot_seconds": self.found.boot_time.as_secs_f64(),
             "seconds": self.found.time.as_secs_f64(),
             "interrupted": self.found.was_interrupted,
-        })
+        });
+        head::add(&mut result, Kind::Powercut);
+        result
     }
 
     fn cell(&self, summary: &Summary) -> Value {

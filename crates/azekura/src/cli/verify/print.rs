@@ -1,8 +1,10 @@
 //! What a crash run has found, for people and for programs.
 
+use super::head;
 use crate::output;
 use ::verify::crash::{Failure, Outcome, Totals};
 use ::verify::oracle;
+use ::verify::results::Kind;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -42,13 +44,13 @@ pub(super) fn json(outcomes: &[Outcome], seed: u64) -> Value {
     let mut all = totals(&sum);
     let more = [
         ("seed", json!(seed)),
-        ("kernel", json!(kernel())),
         ("load", json!(load())),
         ("targets", outcomes.iter().map(target).collect()),
     ];
     for (key, value) in more {
         all[key] = value;
     }
+    head::add(&mut all, Kind::Crash);
     all
 }
 

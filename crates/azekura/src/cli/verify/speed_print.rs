@@ -1,7 +1,9 @@
 //! What a speed run has found, for people and for programs.
 
+use super::head;
 use super::print::{kernel, load};
 use crate::output;
+use ::verify::results::Kind;
 use ::verify::speed::{Cell, LeftOut, Measure, Outcome, Sample, Summary};
 use base::{ByteSize, Rate};
 use serde_json::{Value, json};
@@ -114,7 +116,7 @@ pub(super) fn json(outcome: &Outcome, facts: &Facts) -> Value {
             json!({"cell": ratio.cell, "measure": ratio.measure.name(), "ratio": ratio.ratio})
         })
         .collect();
-    json!({
+    let mut result = json!({
         "cells": cells,
         "block_ratios": ratios,
         "left_out": outcome.left_out.iter().map(left_out).collect::<Vec<_>>(),
@@ -125,14 +127,15 @@ pub(super) fn json(outcome: &Outcome, facts: &Facts) -> Value {
         "processors": outcome.processors,
         "load_before": outcome.load,
         "load": load(),
-        "kernel": kernel(),
         "seed": facts.seed,
         "repeats": facts.repeats,
         "size_bytes": facts.bytes,
         "files": facts.files,
         "seconds": outcome.time.as_secs_f64(),
         "interrupted": outcome.was_interrupted,
-    })
+    });
+    head::add(&mut result, Kind::Speed);
+    result
 }
 
 pub(super) fn cell(cell: &Cell) -> Value {

@@ -95,10 +95,8 @@ fn target(text: &str) -> Result<Target, String> {
 }
 
 fn measure(text: &str) -> Result<Measure, String> {
-    let mut all = Measure::ALL.into_iter();
     let names = Measure::ALL.map(Measure::name).join(", ");
-    all.find(|measure| measure.name() == text)
-        .ok_or(format!("there are {names}"))
+    Measure::by_name(text).ok_or(format!("there are {names}"))
 }
 
 fn wait(text: &str) -> Result<Duration, String> {

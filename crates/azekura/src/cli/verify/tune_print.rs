@@ -1,10 +1,13 @@
 //! What a tuning run has found, for people and for programs.
 
+use super::head;
 use super::print::{kernel, load};
 use super::speed_print::{cell, left_out, measure, rate};
 use crate::output;
+use ::verify::results::Kind;
 use ::verify::speed::{Measure, Outcome};
 use ::verify::statistics::Interval;
+use ::verify::tune::recovery::Cut;
 use ::verify::tune::{Point, Share, front, trade_off};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -99,8 +102,31 @@ fn share(share: Option<Share>) -> Value {
     })
 }
 
+/// What was there after each loss of power of each repeat.
+fn recoveries(point: &Point) -> Value {
+    let cut = |cut: &Cut| {
+        json!({
+            "wait_seconds": cut.wait.as_secs_f64(),
+            "share": cut.bytes,
+            "whole_files": cut.whole_files,
+            "is_mountable": cut.is_mountable,
+        })
+    };
+    let repeats = point.recovered.iter();
+    let repeats = repeats.map(|one| Value::Array(one.cuts.iter().map(cut).collect()));
+    repeats.collect()
+}
+
+/// The speed of each repeat.
+fn rates(speeds: &Outcome, cell: usize, by: Measure) -> Vec<f64> {
+    let samples = speeds.samples.iter().filter(|sample| sample.cell == cell);
+    let values = samples.flat_map(|sample| &sample.values);
+    let values = values.filter(|value| value.measure == by);
+    values.map(|value| value.rate).collect()
+}
+
 pub(super) fn json(speeds: &Outcome, points: &[Point], facts: &Facts<'_>) -> Value {
-    let one = |point: &Point, is_on_front: bool| {
+    let one = |number: usize, point: &Point, is_on_front: bool| {
         let mut value = cell(&point.cell);
         let waits = facts.waits.iter().map(|wait| {
             json!({
@@ -116,6 +142,8 @@ pub(super) fn json(speeds: &Outcome, points: &[Point], facts: &Facts<'_>) -> Val
             ("unmountable", json!(unmountable)),
             ("speed", point.speed.as_ref().map_or(Value::Null, measure)),
             ("is_on_front", json!(is_on_front)),
+            ("recoveries", recoveries(point)),
+            ("rates", json!(rates(speeds, number, facts.by))),
         ];
         for (key, more) in more {
             value[key] = more;
@@ -123,11 +151,12 @@ pub(super) fn json(speeds: &Outcome, points: &[Point], facts: &Facts<'_>) -> Val
         value
     };
     let fronts = front(points);
-    let all = points.iter().zip(fronts);
+    let all = points.iter().zip(fronts).enumerate();
+    let all = all.map(|(number, (point, is_on_front))| one(number, point, is_on_front));
     let trade_off = trade_off(points);
     let interval = trade_off.and_then(|found| found.interval);
-    json!({
-        "points": all.map(|(point, is_on_front)| one(point, is_on_front)).collect::<Vec<_>>(),
+    let mut result = json!({
+        "points": all.collect::<Vec<_>>(),
         "by": facts.by.name(),
         "rank_correlation": trade_off.map(|found| found.rho),
         "rank_correlation_low": interval.map(|interval| interval.low),
@@ -137,10 +166,11 @@ pub(super) fn json(speeds: &Outcome, points: &[Point], facts: &Facts<'_>) -> Val
         "is_loaded": speeds.is_loaded,
         "load_before": speeds.load,
         "load": load(),
-        "kernel": kernel(),
         "processors": speeds.processors,
         "seed": facts.seed,
         "repeats": facts.repeats,
         "interrupted": facts.was_interrupted,
-    })
+    });
+    head::add(&mut result, Kind::Tune);
+    result
 }
