@@ -207,6 +207,22 @@ pub const EXPORT_DIRECTORY_IDLE_TIME_MAX: Duration = Duration::from_secs(10);
 pub const ACL_CACHE_FILES_MAX: usize = 1 << 17;
 /// Memory for distinct rich ACLs of an export: a hundred thousand lists of ten entries.
 pub const ACL_CACHE_BYTES_MAX: usize = 64 << 20;
+/// Files of an export of which it is counted how often a view of their POSIX ACL was made, so that
+/// it is stored when that pays. Each takes about 200 bytes, all of them 25 MiB.
+pub const ACL_VIEWS_COUNTED_MAX: usize = 1 << 17;
+/// Views that wait to be stored. What finds no room is stored when it is asked for again.
+pub const ACL_VIEWS_WAITING_MAX: usize = 4096;
+/// Views that are stored before clients are told of them, all at once, and others have their turn.
+pub const ACL_VIEWS_PER_BATCH_MAX: usize = 64;
+/// For how long no view is stored where one found the file system full or read-only.
+pub const ACL_VIEWS_REST_TIME: Duration = Duration::from_secs(60);
+/// Lengths of ACLs for which it is measured what a view costs; twenty are.
+pub const ACL_COST_POINTS_MAX: usize = 64;
+/// Bytes of the text of a policy for views, and of the name of a file system.
+pub const ACL_POLICY_BYTES_MAX: usize = 64;
+/// Directories within each other that work on all files of an export goes down. Each keeps a page
+/// of its entries; what lies deeper is left out and counted.
+pub const ACL_WALK_DEPTH_MAX: usize = 1024;
 /// Bytes of an entry of an ACL as text, or of a line that says what an edit was: the longest name
 /// with all that stands beside it.
 pub const ACL_TEXT_BYTES_MAX: usize = 1024;

@@ -91,7 +91,7 @@ pub struct Export {
     pub(crate) cache: DescriptorCache,
     holdings: Holdings,
     pub(crate) directories: OpenDirectories,
-    pub(crate) rich: RichTree,
+    pub(crate) rich: Box<RichTree>,
 }
 
 impl Export {
@@ -167,7 +167,7 @@ impl Export {
             cache: DescriptorCache::new(descriptors_max),
             holdings: Holdings::default(),
             directories: OpenDirectories::default(),
-            rich: RichTree::default(),
+            rich: Box::default(),
         })
     }
 

@@ -83,7 +83,10 @@ pub use file::{AllocateMode, OpenFile, OpenOptions, Written};
 pub use hold::Held;
 pub use identity::{Difference, NoIdentity, RootIdentity};
 pub use namespace::{Create, Created};
-pub use rich::{AclEdit, Explained, Grounds, Names, RichFigures};
+pub use rich::{
+    AclEdit, Calibration, ColdRead, Explained, Grounds, Names, RichFigures, ViewFigures, ViewWalk,
+    ViewWork, WalkFigures, Walked,
+};
 pub use seal::HandleKey;
 pub use watch::{LocalChange, Watch};
 pub use worker::Worker;

@@ -26,6 +26,7 @@ use crate::worker::Worker;
 use acl::Rights;
 use base::limits::{NAME_BYTES_MAX, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX};
 use base::{Attributes, FsError, Handle, Principal, XattrMode};
+use rustix::fd::AsFd;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -136,9 +137,16 @@ impl Export {
         };
         self.check_posix(handle, &pin, name)?;
         let way = self.named_way(principal, handle, &pin, name, Rights::WRITE_NAMED)?;
-        by_way(&caller, way, || {
-            rustix::fs::setxattr(&*descriptor_path(&*pin), name, value, flags).map_err(fs_error)
-        })?;
+        let set = || {
+            by_way(&caller, way, || {
+                rustix::fs::setxattr(&*descriptor_path(&*pin), name, value, flags).map_err(fs_error)
+            })
+        };
+        match set() {
+            // A file has room for so many bytes of attributes; what is only a copy gives way.
+            Err(FsError::NoSpace) if self.yield_room(&caller, pin.as_fd())? => set(),
+            outcome => outcome,
+        }?;
         self.attributes_of(handle, &*pin)
     }
 

@@ -6,6 +6,7 @@ use crate::data::{ParallelRecord, VolumePlace, VolumeRecord, new_volume_id};
 use crate::overlap;
 use crate::rich;
 use crate::tree::{self, Parallel, Tree};
+use crate::views;
 use crate::volume::{Volume, summary};
 use base::limits::{
     ADMIN_TEXT_BYTES_MAX, CREDENTIALS_PER_REPLY_MAX, JOIN_SECONDS_MAX, LAYOUT_COLUMNS_MAX,
@@ -19,8 +20,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 use wire::message::{
-    AdminError, AdminReply, AdminRequest, CredentialKind, Farewell, Refusal, Reply, ServerStatus,
-    SessionSummary, VolumeKind, VolumeSummary, WorkerSummary,
+    AclViewsAsk, AdminError, AdminReply, AdminRequest, CredentialKind, Farewell, Refusal, Reply,
+    ServerStatus, SessionSummary, VolumeKind, VolumeSummary, WorkerSummary,
 };
 
 use crate::data::RegistryError;
@@ -88,6 +89,7 @@ pub(crate) fn answer(core: &Arc<Core>, kind: CredentialKind, request: AdminReque
         } => scrub(core, store, bytes_per_second),
         AdminRequest::AclStatus { name } => rich::status(core, &name),
         AdminRequest::AclSwitch { name, on, dry_run } => rich::switch(core, &name, on, dry_run),
+        AdminRequest::AclViews { name, ask } => views::answer(core, &name, &ask),
     };
     Reply::Admin(
         outcome.unwrap_or_else(|(code, message)| AdminReply::Failed {
@@ -106,6 +108,10 @@ fn is_change(request: &AdminRequest) -> bool {
             | AdminRequest::JoinCreate(_)
             | AdminRequest::CredentialRevoke { .. }
             | AdminRequest::AclSwitch { .. }
+            | AdminRequest::AclViews {
+                ask: AclViewsAsk::Store { .. },
+                ..
+            }
     )
 }
 
@@ -166,6 +172,7 @@ fn create_volume(core: &Arc<Core>, name: &str, kind: &VolumeKind, dry_run: bool)
             path: check_path(core.data.path(), Path::new(path))?,
             read_only: *read_only,
             rich: false,
+            store: acl::Policy::default(),
             root: None,
         },
         VolumeKind::Parallel { unit_log2, width } => {
@@ -217,6 +224,7 @@ pub(crate) fn begin(core: &Arc<Core>, volume: &Arc<Volume>) {
         Tree::Export(_) => {
             note_root(core, volume);
             crate::watch::start(core, volume);
+            views::begin(core, volume);
         }
         Tree::Parallel(_) => {
             let task = core.background.add(format!("chores {}", volume.name));

@@ -44,7 +44,7 @@
 //! | `lead` | several managers: who leads, who stands by |
 //! | `manager` | reservations: calendars, their ledger, who gets which ticket |
 //! | `data` | the data directory |
-//! | `rich` | rich ACLs: turning on, writing down |
+//! | `rich`, `views` | rich ACLs: turning on, writing down; views of POSIX ACLs that are stored |
 //! | `admin`, `background`, `reaper` | administration, visible work, what time does |
 
 mod admin;
@@ -80,6 +80,7 @@ mod share;
 mod steps;
 mod storage;
 mod tree;
+mod views;
 mod volume;
 mod watch;
 

@@ -43,7 +43,7 @@ const BECAME_RICH: &str = " posix->rich ";
 const WENT_BACK: &str = " rich->posix ";
 const STAYED_RICH: &str = " rich->rich ";
 
-type Outcome = Result<AdminReply, (AdminError, String)>;
+pub(crate) type Outcome = Result<AdminReply, (AdminError, String)>;
 
 /// Turns the rich ACLs of a volume on or off.
 pub(crate) fn switch(core: &Arc<Core>, name: &str, on: bool, dry_run: bool) -> Outcome {
@@ -76,6 +76,8 @@ pub(crate) fn switch(core: &Arc<Core>, name: &str, on: bool, dry_run: bool) -> O
         core.caching
             .changed_all(|handle| handle.as_bytes().starts_with(&tag));
         tracing::info!(name, on, "rich ACLs switched");
+        crate::views::begin(core, &volume);
+        export.nudge_views();
     }
     let mut summary = summary(&volume, export);
     summary.is_on = on;
@@ -89,14 +91,14 @@ pub(crate) fn status(core: &Arc<Core>, name: &str) -> Outcome {
     Ok(AdminReply::Acl(summary(&volume, export)))
 }
 
-fn find(core: &Core, name: &str) -> Result<Arc<Volume>, (AdminError, String)> {
+pub(crate) fn find(core: &Core, name: &str) -> Result<Arc<Volume>, (AdminError, String)> {
     core.volumes.by_name(name).map_err(|error| match error {
         FsError::NotFound => (AdminError::NotFound, format!("there is no volume {name:?}")),
         _ => (AdminError::Io, format!("volume {name:?} cannot be served")),
     })
 }
 
-fn export_of(volume: &Volume) -> Result<&Export, (AdminError, String)> {
+pub(crate) fn export_of(volume: &Volume) -> Result<&Export, (AdminError, String)> {
     let export = volume.tree.export();
     export.ok_or_else(|| {
         let why = format!(

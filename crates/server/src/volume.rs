@@ -16,6 +16,7 @@ use crate::data::{DataDirectory, VolumePlace, VolumeRecord};
 use crate::lead::Lead;
 use crate::rich::{Audit, LocalNames};
 use crate::tree::{NamesPlace, Parallel, ParallelError, Tree};
+use crate::views::Desk;
 use base::limits::{ADMIN_TEXT_BYTES_MAX, HANDLE_BYTES_MAX};
 use base::{FsError, Handle, VolumeId};
 use export::{Difference, Export, ExportError, ExportOptions, RootIdentity};
@@ -91,6 +92,8 @@ pub(crate) struct Volume {
     flush_failed: Mutex<bool>,
     /// Of an export: what was done with rich ACLs.
     pub(crate) audit: Option<Audit>,
+    /// Of an export: views of POSIX ACLs.
+    pub(crate) views: Option<Desk>,
 }
 
 impl Volume {
@@ -107,14 +110,18 @@ impl Volume {
                 path,
                 read_only,
                 rich,
+                store,
                 root,
             } => {
                 let options = ExportOptions::new(record.id, data.handle_key.clone());
                 let export = Export::open_known(path, &options, root.as_ref())?;
                 export.set_names(Arc::new(LocalNames));
                 export.set_rich(*rich);
+                let desk = Desk::new(data.path(), record.id, *store, *read_only);
+                desk.instruct(&export);
                 let mut volume = Self::serve(record, Tree::Export(export), *read_only);
                 volume.audit = Some(Audit::new(data.path(), record.id));
+                volume.views = Some(desk);
                 Ok(volume)
             }
             VolumePlace::Parallel(parallel) => {
@@ -143,6 +150,7 @@ impl Volume {
             has_poisoned: AtomicBool::new(false),
             flush_failed: Mutex::default(),
             audit: None,
+            views: None,
         }
     }
 

@@ -56,12 +56,22 @@ impl Source {
     /// That of a file or directory.
     #[must_use]
     pub fn of(access: Option<&PosixAcl>, default: Option<&PosixAcl>) -> Self {
+        let [access, default] = [access, default].map(|acl| acl.map(PosixAcl::to_xattr));
+        Self::of_values(access.as_deref(), default.as_deref())
+    }
+
+    /// As [`Source::of`], of ACLs as the kernel gives them.
+    ///
+    /// # Panics
+    /// If a value is larger than any extended attribute's by far.
+    #[must_use]
+    pub fn of_values(access: Option<&[u8]>, default: Option<&[u8]>) -> Self {
         let mut hasher = blake3::Hasher::new();
-        for acl in [access, default] {
-            let value = acl.map(PosixAcl::to_xattr).unwrap_or_default();
+        for value in [access, default] {
+            let value = value.unwrap_or_default();
             let length = u32::try_from(value.len()).expect("an extended attribute's value");
             hasher.update(&length.to_le_bytes());
-            hasher.update(&value);
+            hasher.update(value);
         }
         let digest = hasher.finalize();
         let (first, _) = digest

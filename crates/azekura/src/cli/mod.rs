@@ -186,7 +186,7 @@ mod tests {
     }
 
     /// What changes something.
-    const CHANGING: [&[&str]; 31] = [
+    const CHANGING: [&[&str]; 35] = [
         &["server"],
         &["volume", "create"],
         &["volume", "delete"],
@@ -212,15 +212,19 @@ mod tests {
         &["disk", "detach"],
         &["disk", "commit"],
         &["disk", "reset"],
+        &["disk", "train"],
+        &["disk", "prefetch"],
         &["acl", "enable"],
         &["acl", "disable"],
         &["acl", "set"],
         &["acl", "plan"],
         &["acl", "rollback"],
+        &["acl", "convert"],
+        &["acl", "compact"],
         &["verify", "run"],
     ];
     /// What reads.
-    const READING: [&[&str]; 28] = [
+    const READING: [&[&str]; 34] = [
         &["volume", "list"],
         &["volume", "show"],
         &["ls"],
@@ -240,10 +244,16 @@ mod tests {
         &["disk", "diff"],
         &["disk", "check"],
         &["disk", "list"],
+        &["disk", "train"],
+        &["disk", "map"],
+        &["disk", "prefetch"],
         &["acl", "status"],
         &["acl", "get"],
         &["acl", "explain"],
         &["acl", "plan"],
+        &["acl", "calibrate"],
+        &["acl", "convert"],
+        &["acl", "compact"],
         &["verify", "crash"],
         &["verify", "speed"],
         &["verify", "tune"],

@@ -9,6 +9,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Users and a group without names here.
 const OWNER: u32 = 62_001;
@@ -215,12 +216,9 @@ fn no_users_answer_is_served_to_another() {
     // And by a program of the server's machine, which takes some milliseconds to be heard.
     let closed = office.export().join("plans");
     fs::set_permissions(&closed, Permissions::from_mode(0o000)).unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     while may(AYA, None, &mount, read) {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "chmod 0 is not noticed"
-        );
+        assert!(Instant::now() < deadline, "chmod 0 is not noticed");
     }
     office.scene.umount(&mount);
 }
@@ -331,6 +329,161 @@ fn heirs_are_made(office: &Office, mount: &Path) {
     run(&mut shell(OWNER, None, mount, "rm -rf plans/new plans/sub")).ok();
 }
 
+/// The views of a volume, once they are as they are to be.
+#[track_caller]
+fn views(office: &Office, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let views = office.json(&["status", &office.volume])["views"].clone();
+        if is_so(&views) {
+            return views;
+        }
+        assert!(Instant::now() < deadline, "{what}: {views}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn views_are_stored_as_the_policy_says_and_what_is_shown_is_what_is_there() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let mut office = Office::new();
+    let volume = office.volume.clone();
+    let posix = posix_of(&office.export());
+    let refused = office
+        .scene
+        .azekura(&["acl", "enable", &volume, "--store", "sometimes"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
+    office.acl(&["enable", &volume, "--store", "always"]);
+    let file = office.file("plans/q3.xlsx");
+    let mount = office.scene.mount("m", &["--allow-other"]);
+    let changed = |top: &Path| {
+        let found = fs::metadata(top.join("plans/q3.xlsx")).unwrap();
+        (found.ctime(), found.ctime_nsec())
+    };
+    let first = changed(&mount);
+    let before = office.acl(&["get", &file]);
+    let stored = views(&office, "stored", |views| views["stored"] == 1);
+    assert_eq!(
+        (&stored["policy"], &stored["costs"]),
+        (&"always".into(), &Value::Null)
+    );
+    assert!(posix_of(&office.export()).contains("security.azekura.view"));
+    assert_eq!(office.acl(&["get", &file]), before);
+    views(&office, "used", |views| views["used"] == 1);
+    // Nobody but the server has changed it, and the mount hears of that.
+    let there = changed(&office.export());
+    assert_ne!(there, first);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while changed(&mount) != there {
+        assert!(
+            Instant::now() < deadline,
+            "the mount knows an old time of change"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    office.scene.umount(&mount);
+
+    // Behind the server's back; the view that lies there is not that of the file any more.
+    let top = office.export();
+    let script = format!("setfacl -m u:{OTHER}:rw plans/q3.xlsx");
+    run(&mut shell(0, None, &top, &script)).ok();
+    let after = office.acl(&["get", &file]);
+    assert!(after.contains(&format!("A::{OTHER}:rw")), "{after}");
+    views(&office, "stored anew", |views| views["stored"] == 2);
+    office.scene.kill();
+    office.scene.start();
+    assert_eq!(office.acl(&["get", &file]), after);
+    let again = views(&office, "used after a restart", |views| views["used"] == 1);
+    assert_eq!(
+        (&again["policy"], &again["made"]),
+        (&"always".into(), &0.into())
+    );
+
+    all_are_stored_and_removed(&office, &after);
+    let script = format!("setfacl -x u:{OTHER} plans/q3.xlsx");
+    run(&mut shell(0, None, &top, &script)).ok();
+    assert_eq!(posix_of(&top), posix);
+    office.scene.end(Signal::TERM);
+}
+
+/// With all files at once, one of which has a view already that shows what is there.
+#[track_caller]
+fn all_are_stored_and_removed(office: &Office, shown: &str) {
+    let (volume, file) = (office.volume.as_str(), office.file("plans/q3.xlsx"));
+    let would = office.json(&["compact", volume, "--dry-run"]);
+    assert_eq!(
+        (&would["files"], &would["changed"]),
+        (&3.into(), &1.into()),
+        "{would}"
+    );
+    let done = office.json(&["convert", volume, "--all"]);
+    assert_eq!(
+        (&done["state"], &done["changed"]),
+        (&"done".into(), &2.into()),
+        "{done}"
+    );
+    assert_eq!(office.acl(&["get", &file]), shown);
+    // One that has become rich has no view, and keeps its list.
+    office.acl(&[
+        "set",
+        &office.file("plans"),
+        "--add",
+        &format!("A::{OTHER}:rx"),
+    ]);
+    office.acl(&["enable", volume, "--store", "never"]);
+    let compacted = office.acl(&["compact", volume]);
+    assert!(
+        compacted.contains("2 copies of 3 files removed"),
+        "{compacted}"
+    );
+    assert!(!posix_of(&office.export()).contains("security.azekura.view"));
+    let by = office.explained("plans", OTHER, "read");
+    assert_eq!(by["origin"], "rich", "{by}");
+    office.acl(&["rollback", volume, "--recursive"]);
+}
+
+#[test]
+fn what_views_cost_is_measured_once_and_kept() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let mut office = Office::new();
+    let volume = office.volume.clone();
+    let begun = Instant::now();
+    office.acl(&["enable", &volume]);
+    let taken = begun.elapsed();
+    assert!(
+        taken < Duration::from_secs(5),
+        "it waits for no measuring: {taken:?}"
+    );
+    let is_measured = |views: &Value| !views["costs"].is_null();
+    let first = views(&office, "measured", is_measured);
+    assert_eq!(first["policy"], "measured");
+    let points = first["costs"]["points"].as_array().unwrap();
+    assert!(points.len() > 1 && points[0]["entries"] == 3, "{first}");
+    office.scene.kill();
+    office.scene.start();
+    let again = views(&office, "kept", is_measured);
+    assert_eq!(again["costs"], first["costs"]);
+    let anew = office.json(&["calibrate", &volume]);
+    assert!(
+        anew["measured"].as_i64() >= first["costs"]["measured"].as_i64(),
+        "{anew}"
+    );
+    let kept = views(&office, "known", is_measured);
+    assert_eq!(kept["costs"], anew);
+    let table = office.acl(&["calibrate", &volume]);
+    assert!(
+        table.contains("STORING PAYS") && table.lines().count() > 3,
+        "{table}"
+    );
+    let left: Vec<_> = fs::read_dir(office.export()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    office.scene.end(Signal::TERM);
+}
+
 #[test]
 fn what_cannot_be_is_refused_with_its_code() {
     if let Some(why) = obstacle() {
@@ -362,6 +515,24 @@ fn what_cannot_be_is_refused_with_its_code() {
     refused(&["set", &file, "--add", "u:no-such-user:r"], "AZ1104");
     refused(&["explain", &file, "--as", "no-such-user"], "AZ1104");
     refused(&["get", &office.file("none")], "AZ0401");
+    let read_only = office.scene.path("still");
+    fs::create_dir(&read_only).unwrap();
+    let still = format!("{}/still", office.scene.address());
+    let create = [
+        "volume",
+        "create",
+        &still,
+        "--export",
+        text(&read_only),
+        "--read-only",
+    ];
+    office.scene.azekura(&create).ok();
+    refused(&["enable", &still, "--store", "always"], "AZ1103");
+    refused(&["calibrate", &still], "AZ1103");
+    refused(&["convert", &still], "AZ1103");
+    office.acl(&["enable", &still]);
+    let views = office.json(&["status", &still])["views"].clone();
+    assert_eq!(views["policy"], "never", "{views}");
     let before = posix_of(&office.export());
     office.acl(&["set", &file, "--add", "A::7:r", "--dry-run"]);
     assert_eq!(posix_of(&office.export()), before);
@@ -374,6 +545,8 @@ fn a_parallel_volume_has_posix_acls_alone() {
         return eprintln!("{why}");
     }
     let scene = Scene::with_store("64MiB");
-    let refused = scene.azekura(&["acl", "enable", &scene.parallel()]);
-    assert!(refused.stderr.contains("AZ1103"), "{}", refused.stderr);
+    for command in ["enable", "calibrate", "compact", "status"] {
+        let refused = scene.azekura(&["acl", command, &scene.parallel()]);
+        assert!(refused.stderr.contains("AZ1103"), "{}", refused.stderr);
+    }
 }

@@ -36,7 +36,7 @@ struct OfFile {
 }
 
 /// Two generations of entries, each of at most so much weight.
-struct Generations<K, V> {
+pub(super) struct Generations<K, V> {
     young: HashMap<K, V>,
     old: HashMap<K, V>,
     young_weight: usize,
@@ -44,7 +44,7 @@ struct Generations<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Generations<K, V> {
-    fn new(weight_max: usize) -> Self {
+    pub(super) fn new(weight_max: usize) -> Self {
         Self {
             young: HashMap::new(),
             old: HashMap::new(),
@@ -78,7 +78,21 @@ impl<K: Hash + Eq + Clone, V: Clone> Generations<K, V> {
         self.young.insert(key, value);
     }
 
-    fn len(&self) -> usize {
+    /// Changes what is kept under a key, which begins as the default; each counts as one.
+    pub(super) fn update<R>(&mut self, key: &K, change: impl FnOnce(&mut V) -> R) -> R
+    where
+        V: Default,
+    {
+        if let Some(value) = self.young.get_mut(key) {
+            return change(value);
+        }
+        let mut value = self.old.remove(key).unwrap_or_default();
+        let result = change(&mut value);
+        self.insert(key.clone(), value, 1);
+        result
+    }
+
+    pub(super) fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }
 }

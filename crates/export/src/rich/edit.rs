@@ -6,6 +6,7 @@
 //!
 //! Each edit says what it means for whom ([`AclEdit`]); the server writes that down.
 
+use super::view::{ACCESS, DEFAULT, Posix, VIEW};
 use super::{BEFORE, RichFile, STORED, WRITING, target_of};
 use crate::change::descriptor_path;
 use crate::errno::fs_error;
@@ -15,8 +16,7 @@ use crate::rich::record::Before;
 use crate::stat::stat;
 use crate::worker::{Assumed, Worker};
 use acl::{
-    AclError, Below, Change, Origin, PosixAcl, PosixFile, RichAcl, Rights, Stored, Truth, UnixIds,
-    Widening, changes, widenings,
+    AclError, Below, Change, Origin, RichAcl, Rights, Stored, Truth, Widening, changes, widenings,
 };
 use base::{Attributes, FileKind, FsError, Handle, Principal};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -25,8 +25,6 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 
-const ACCESS: &str = "system.posix_acl_access";
-const DEFAULT: &str = "system.posix_acl_default";
 /// Entries up to which it is said what an edit means for each of those who have one; the time that
 /// takes grows with the square.
 const TOLD_ENTRIES_MAX: usize = 256;
@@ -46,32 +44,8 @@ pub struct AclEdit {
     pub widenings: Vec<Widening>,
 }
 
-/// Mode and POSIX ACLs of a file.
-struct Posix {
-    access_value: Option<Vec<u8>>,
-    default_value: Option<Vec<u8>>,
-    access: Option<PosixAcl>,
-    default: Option<PosixAcl>,
-}
-
-impl Posix {
-    fn file<'a>(&'a self, attributes: &Attributes) -> PosixFile<'a> {
-        PosixFile {
-            uid: attributes.uid,
-            gid: attributes.gid,
-            mode: attributes.mode & 0o777,
-            access: self.access.as_ref(),
-        }
-    }
-
-    fn view(&self, attributes: &Attributes) -> RichAcl {
-        let is_directory = attributes.kind == FileKind::Directory;
-        RichAcl::view(&self.file(attributes), self.default.as_ref(), is_directory)
-    }
-}
-
 /// What is wrong with a list that was sent.
-fn refused(error: &AclError) -> FsError {
+pub(super) fn refused(error: &AclError) -> FsError {
     match error {
         AclError::TooLarge { .. } => FsError::TooBig,
         _ => FsError::Invalid,
@@ -79,45 +53,6 @@ fn refused(error: &AclError) -> FsError {
 }
 
 impl Export {
-    fn read_posix(&self, fd: BorrowedFd<'_>, attributes: &Attributes) -> Result<Posix, FsError> {
-        let is_directory = attributes.kind == FileKind::Directory;
-        let access_value = self.read_own(fd, ACCESS)?;
-        let default_value = match is_directory {
-            true => self.read_own(fd, DEFAULT)?,
-            false => None,
-        };
-        // What the kernel has cannot be wrong; if it is, nothing is shown that could be wider.
-        let parse = |value: &Option<Vec<u8>>| match value {
-            Some(value) => PosixAcl::from_xattr(value).map_err(|_| FsError::Io),
-            None => Ok(None),
-        };
-        Ok(Posix {
-            access: parse(&access_value)?,
-            default: parse(&default_value)?,
-            access_value,
-            default_value,
-        })
-    }
-
-    /// The list that is shown of a file.
-    pub(super) fn shown(
-        &self,
-        fd: BorrowedFd<'_>,
-        rich: Option<&RichFile>,
-        attributes: &Attributes,
-    ) -> Result<RichAcl, FsError> {
-        match rich {
-            Some(rich) => {
-                let list = rich.list.as_ref().ok_or(FsError::Io)?;
-                Ok((**list).clone())
-            }
-            None => {
-                self.rich.figures.views.fetch_add(1, Ordering::Relaxed);
-                Ok(self.read_posix(fd, attributes)?.view(attributes))
-            }
-        }
-    }
-
     /// The value of `system.nfs4_acl`.
     pub(crate) fn get_nfs4(
         &self,
@@ -137,9 +72,8 @@ impl Export {
         if attributes.kind == FileKind::Symlink {
             return Err(FsError::NotSupported);
         }
-        let list = self.shown(fd, rich.as_ref(), &attributes)?;
-        list.to_nfs4(&target_of(&attributes), &UnixIds)
-            .map_err(|error| refused(&error))
+        let list = self.shown((handle, fd), rich.as_ref(), &attributes)?;
+        Self::as_sent(&list, &attributes)
     }
 
     /// Sets the rich ACL of a file, which is its truth from then on; with `value` as of
@@ -168,14 +102,10 @@ impl Export {
         let _turn = self.rich.turn(handle);
         let (rich, attributes) = self.may_edit(principal, handle, fd)?;
         // Of one that cannot be read nothing is known but that this one takes its place.
-        let shown = self.shown(fd, rich.as_ref(), &attributes);
-        let target = target_of(&attributes);
-        let sent = list.to_nfs4(&target, &UnixIds);
-        let sent = sent.map_err(|error| refused(&error))?;
+        let shown = self.shown((handle, fd), rich.as_ref(), &attributes);
+        let sent = Self::as_sent(&list, &attributes)?;
         if let Ok(shown) = &shown
-            && shown
-                .to_nfs4(&target, &UnixIds)
-                .is_ok_and(|own| own == sent)
+            && Self::as_sent(shown, &attributes).is_ok_and(|own| own == sent)
         {
             return Ok((attributes, None));
         }
@@ -186,6 +116,8 @@ impl Export {
             },
             None => {
                 let posix = self.read_posix(fd, &attributes)?;
+                // A view of what will be the truth no more, in whose room the list may have to lie.
+                caller.with(WRITING, || remove(&descriptor_path(fd), VIEW).ok())?;
                 self.keep_before(&caller, fd, &attributes, &posix)?;
                 told(&Truth::Posix(posix.file(&attributes)), &list, &attributes)
             }
@@ -289,8 +221,8 @@ impl Export {
     ) -> Result<(), FsError> {
         let before = Before {
             mode: attributes.mode & 0o777,
-            access: posix.access_value.clone(),
-            default: posix.default_value.clone(),
+            access: posix.values.access.clone(),
+            default: posix.values.default.clone(),
         };
         let bytes = before.to_bytes().ok_or(FsError::TooBig)?;
         let path = descriptor_path(fd);
@@ -327,7 +259,7 @@ impl Export {
 }
 
 impl AclEdit {
-    fn without_words(before: Origin, after: Origin) -> Self {
+    pub(super) fn without_words(before: Origin, after: Origin) -> Self {
         Self {
             before,
             after,
@@ -412,12 +344,12 @@ fn write(path: &CStr, stored: &Stored) -> Result<(), FsError> {
     set(path, STORED, &bytes)
 }
 
-fn set(path: &CStr, name: &str, value: &[u8]) -> Result<(), FsError> {
+pub(super) fn set(path: &CStr, name: &str, value: &[u8]) -> Result<(), FsError> {
     rustix::fs::setxattr(path, name, value, XattrFlags::empty()).map_err(fs_error)
 }
 
 /// Removes an attribute that need not be there.
-fn remove(path: &CStr, name: &str) -> Result<(), FsError> {
+pub(super) fn remove(path: &CStr, name: &str) -> Result<(), FsError> {
     match rustix::fs::removexattr(path, name) {
         Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
         Err(errno) => Err(fs_error(errno)),
@@ -425,7 +357,7 @@ fn remove(path: &CStr, name: &str) -> Result<(), FsError> {
 }
 
 /// Where an inode lies at this moment, as far as the kernel knows.
-fn path_of(fd: impl AsFd) -> String {
+pub(super) fn path_of(fd: impl AsFd) -> String {
     let path = rustix::fs::readlink(&*descriptor_path(fd), Vec::new());
     path.map_or_else(
         |_| String::new(),

@@ -18,6 +18,7 @@
 //! |---|---|---|
 //! | `security.azekura.acl` | the rich ACL ([`acl::Stored`]) | while it is the truth |
 //! | `security.azekura.posix` | mode and POSIX ACLs from before ([`record`]) | from then on |
+//! | `security.azekura.view` | a view of mode and POSIX ACL ([`view`]) | if the policy says so |
 //! | mode, POSIX ACL | what they can say without allowing anybody more | while it is the truth |
 //!
 //! The names are not served, and to set them takes CAP_SYS_ADMIN; reading one takes none, and so no
@@ -29,7 +30,8 @@
 //! First what was before; then the list, *unsettled*; then mode and POSIX ACL; then the list, with
 //! the mode. The second step decides: one system call, all or nothing. A crash before it leaves the
 //! POSIX truth, one behind it the rich one; an unsettled list is judged by as any other, only that
-//! a chmod(2) behind the server's back is not noticed until somebody sets it again.
+//! a chmod(2) behind the server's back is not noticed until somebody sets it again. A view needs no
+//! order: it is used only if it is of what is there.
 //!
 //! # Behind the server's back
 //!
@@ -49,35 +51,46 @@
 //! | `judge` | who may make, remove, rename and link names |
 //! | `heir` | new files in directories with a rich ACL |
 //! | `edit` | the list as clients see it; setting it; going back |
+//! | `view` | the list of a file whose truth is POSIX; whether it is stored |
+//! | `store` | storing it, off the request's way |
+//! | `calibrate` | what looking at it costs, stored and not |
+//! | `compact` | lists that say no more than mode and POSIX ACL do |
+//! | `walk` | views of all files |
 //! | `change` | chmod, chown and times of files with a rich ACL |
 //! | `explain` | what decides, and why |
 //! | `names` | who is meant by a name |
 //! | `record` | what was before, as bytes |
 
 mod cache;
+mod calibrate;
 mod change;
+mod compact;
 mod edit;
 mod explain;
 mod heir;
 mod judge;
 mod names;
 mod record;
+mod store;
+mod view;
+mod walk;
 
 pub(crate) use heir::Making;
 pub(crate) use judge::Asking;
 
+pub use calibrate::{Calibration, ColdRead};
 pub use edit::AclEdit;
 pub use explain::{Explained, Grounds};
 pub use names::Names;
+pub use view::ViewFigures;
+pub use walk::{ViewWalk, ViewWork, WalkFigures, Walked};
 
 use crate::cache::Pin;
-use crate::change::descriptor_path;
 use crate::errno::fs_error;
 use crate::export::Export;
 use crate::stat::stat;
 use crate::worker::Assumed;
 use acl::{Caller, RichAcl, Rights, Stored, Target};
-use base::limits::XATTR_BYTES_MAX;
 use base::{Access, Attributes, FileKind, FsError, Handle, Principal};
 use cache::Lists;
 use rustix::fd::AsFd;
@@ -85,6 +98,7 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use view::Views;
 
 /// Where a rich ACL lies.
 const STORED: &str = "security.azekura.acl";
@@ -110,6 +124,7 @@ const WRITING: CapabilitySet = PAST
 pub(crate) struct RichTree {
     is_on: AtomicBool,
     lists: Lists,
+    views: Views,
     figures: Figures,
     names: OnceLock<Arc<dyn Names>>,
     /// One edit of a file at a time.
@@ -313,22 +328,6 @@ impl Export {
     /// The stored bytes; `None` if there are none.
     fn read_stored(&self, fd: impl AsFd) -> Result<Option<Vec<u8>>, FsError> {
         self.read_own(fd, STORED)
-    }
-
-    /// An attribute that only the server knows.
-    fn read_own(&self, fd: impl AsFd, name: &str) -> Result<Option<Vec<u8>>, FsError> {
-        let path = descriptor_path(fd);
-        let mut bytes_max = STORED_BYTES_USUAL;
-        loop {
-            let mut value = Vec::with_capacity(bytes_max);
-            let spare = rustix::buffer::spare_capacity(&mut value);
-            match rustix::fs::getxattr(&*path, name, spare) {
-                Ok(_) => return Ok(Some(value)),
-                Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
-                Err(Errno::RANGE) if bytes_max < XATTR_BYTES_MAX => bytes_max = XATTR_BYTES_MAX,
-                Err(errno) => return Err(fs_error(errno)),
-            }
-        }
     }
 
     /// Who judges whether a caller may do all of `wanted` with an inode.

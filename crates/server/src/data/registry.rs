@@ -4,6 +4,7 @@
 
 use super::list::{Line, Lists, plain};
 use super::{DataError, from_hex, random, to_hex};
+use acl::Policy;
 use base::VolumeId;
 use base::limits::{CREDENTIALS_MAX, VOLUMES_MAX, VOLUMES_TEXT_BYTES_MAX};
 use export::RootIdentity;
@@ -41,6 +42,8 @@ pub(crate) enum VolumePlace {
         read_only: bool,
         /// Whether files can have rich ACLs.
         rich: bool,
+        /// When views of POSIX ACLs are stored.
+        store: Policy,
         /// Which directory it is; nothing yet, of one made before this was noted.
         root: Option<RootIdentity>,
     },
@@ -77,6 +80,9 @@ struct VolumeEntry {
     read_only: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     rich: bool,
+    /// Of an export: when views are stored, if not as usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    store: Option<String>,
     /// Of an export: which directory it is.
     root: Option<String>,
     /// Of a parallel volume.
@@ -91,6 +97,10 @@ impl VolumeEntry {
                 path: PathBuf::from(path),
                 read_only: self.read_only,
                 rich: self.rich,
+                store: match self.store {
+                    Some(text) => text.parse().ok()?,
+                    None => Policy::default(),
+                },
                 root: match self.root {
                     Some(text) => Some(text.parse().ok()?),
                     None => None,
@@ -110,14 +120,17 @@ impl VolumeEntry {
 
     fn of(record: &VolumeRecord) -> Self {
         let (mut path, mut read_only, mut is_rich) = (None, false, false);
+        let mut policy = None;
         let (mut directory, mut unit_log2, mut width) = (None, None, None);
         match &record.place {
             VolumePlace::Export {
                 path: at,
                 read_only: is_read_only,
                 rich,
+                store,
                 root,
             } => {
+                policy = (*store != Policy::default()).then(|| store.to_string());
                 path = Some(at.to_string_lossy().into_owned());
                 read_only = *is_read_only;
                 is_rich = *rich;
@@ -134,6 +147,7 @@ impl VolumeEntry {
             path,
             read_only,
             rich: is_rich,
+            store: policy,
             root: directory,
             unit_log2,
             width,
@@ -352,20 +366,39 @@ impl Registry {
 
     /// Notes whether the files of an export can have rich ACLs.
     pub(crate) fn set_rich(&mut self, name: &str, on: bool) -> Result<(), RegistryError> {
-        let found = self.volumes.iter_mut().find(|v| v.name == name);
-        let VolumePlace::Export { rich, .. } = &mut found.ok_or(RegistryError::NotFound)?.place
-        else {
-            return Err(RegistryError::NotFound);
-        };
-        if std::mem::replace(rich, on) == on {
+        self.change_export(name, |place| {
+            if let VolumePlace::Export { rich, .. } = place {
+                *rich = on;
+            }
+        })
+    }
+
+    /// Notes when views of POSIX ACLs are stored beside the files of an export.
+    pub(crate) fn set_store(&mut self, name: &str, policy: Policy) -> Result<(), RegistryError> {
+        self.change_export(name, |place| {
+            if let VolumePlace::Export { store, .. } = place {
+                *store = policy;
+            }
+        })
+    }
+
+    fn change_export(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut VolumePlace),
+    ) -> Result<(), RegistryError> {
+        let is_meant =
+            |v: &VolumeRecord| v.name == name && matches!(v.place, VolumePlace::Export { .. });
+        let found = self.volumes.iter().position(is_meant);
+        let found = found.ok_or(RegistryError::NotFound)?;
+        let before = self.volumes[found].place.clone();
+        change(&mut self.volumes[found].place);
+        if self.volumes[found].place == before {
             return Ok(());
         }
         let written = self.write_volumes();
         if written.is_err() {
-            let found = self.volumes.iter_mut().find(|v| v.name == name);
-            if let Some(VolumePlace::Export { rich, .. }) = found.map(|v| &mut v.place) {
-                *rich = !on;
-            }
+            self.volumes[found].place = before;
         }
         Ok(written?)
     }

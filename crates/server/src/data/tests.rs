@@ -105,6 +105,7 @@ fn damage_is_noticed_in_every_byte_and_named() {
             path: PathBuf::from("/srv"),
             read_only: false,
             rich: false,
+            store: acl::Policy::default(),
             root: None,
         },
     };
@@ -147,6 +148,7 @@ fn a_start_notes_which_directory_an_older_export_is_and_serves_no_other() {
             path: export.clone(),
             read_only: false,
             rich: false,
+            store: acl::Policy::default(),
             root: None,
         },
     };
@@ -201,6 +203,7 @@ fn whether_a_volume_has_rich_acls_is_durable_when_it_is_said() {
             path: PathBuf::from("/srv"),
             read_only: false,
             rich: false,
+            store: acl::Policy::default(),
             root: None,
         },
     };
@@ -216,6 +219,16 @@ fn whether_a_volume_has_rich_acls_is_durable_when_it_is_said() {
         registry.set_rich("lab", on).unwrap();
         let (_open, again) = DataDirectory::open(&path).unwrap();
         assert_eq!(is_rich(&again), on);
+    }
+    let policy = |registry: &crate::data::Registry| match registry.volumes()[0].place {
+        VolumePlace::Export { store, .. } => store,
+        VolumePlace::Parallel(_) => panic!("it is an export"),
+    };
+    assert!(registry.set_store("none", acl::Policy::Never).is_err());
+    for text in ["never", "entries>=6", "6..34", "always", "measured"] {
+        registry.set_store("lab", text.parse().unwrap()).unwrap();
+        let (_open, again) = DataDirectory::open(&path).unwrap();
+        assert_eq!(policy(&again).to_string(), text);
     }
 }
 

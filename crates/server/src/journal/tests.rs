@@ -36,6 +36,7 @@ impl World {
                 path: tree.clone(),
                 read_only: false,
                 rich: false,
+                store: acl::Policy::default(),
                 root: None,
             },
         };

@@ -137,6 +137,14 @@ pub enum AdminRequest {
         /// Only check.
         dry_run: bool,
     },
+    /// About the views of POSIX ACLs that may lie beside a volume's files. Answer: `AclViews`.
+    AclViews {
+        /// Its name.
+        #[serde(deserialize_with = "crate::bounded::text::<255, _>")]
+        name: String,
+        /// What about them.
+        ask: super::AclViewsAsk,
+    },
 }
 
 /// A volume in a list.
@@ -267,6 +275,8 @@ pub enum AdminReply {
     },
     /// How it is with rich ACLs, or would be.
     Acl(super::AclSummary),
+    /// How it is with views, or would be.
+    AclViews(Box<super::AclViews>),
 }
 
 /// Why administration failed.

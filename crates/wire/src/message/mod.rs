@@ -16,7 +16,10 @@ mod notice;
 mod object;
 mod reserve;
 
-pub use acl::{AclEntryText, AclGrounds, AclLine, AclSummary, Explanation};
+pub use acl::{
+    AclCost, AclCosts, AclEntryText, AclGrounds, AclLine, AclSummary, AclUnstored, AclViewWork,
+    AclViews, AclViewsAsk, AclWork, AclWorkState, Explanation,
+};
 pub use admin::{
     AdminError, AdminReply, AdminRequest, CredentialKind, CredentialSummary, JoinTerms,
     ServerStatus, SessionSummary, VolumeKind, VolumeSummary, WorkerSummary,

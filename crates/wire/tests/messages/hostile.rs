@@ -7,11 +7,11 @@ use crate::counting::most_allocated;
 use crate::generate::generated;
 use crate::{part, samples};
 use base::limits::{
-    ADMIN_TEXT_BYTES_MAX, BACKGROUND_WORKERS_MAX, COMPOUND_STEPS_MAX, CREDENTIALS_PER_REPLY_MAX,
-    DIRECTORY_ENTRIES_MAX, FRAME_BODY_BYTES_MAX, GROUPS_MAX, OBJECT_ATTRIBUTES_MAX,
-    OBJECTS_PER_PAGE_MAX, RESERVE_LIST_MAX, RESERVE_NAME_BYTES_MAX, RESERVE_OFFERS_MAX,
-    RESERVE_SLICES_MAX, RESERVE_USERS_MAX, SERVER_STORES_MAX, SESSIONS_MAX, STRAGGLERS_MAX,
-    TICKET_BYTES_MAX, TICKET_RECORD_PAGE_MAX, VOLUMES_MAX,
+    ACL_COST_POINTS_MAX, ADMIN_TEXT_BYTES_MAX, BACKGROUND_WORKERS_MAX, COMPOUND_STEPS_MAX,
+    CREDENTIALS_PER_REPLY_MAX, DIRECTORY_ENTRIES_MAX, FRAME_BODY_BYTES_MAX, GROUPS_MAX,
+    OBJECT_ATTRIBUTES_MAX, OBJECTS_PER_PAGE_MAX, RESERVE_LIST_MAX, RESERVE_NAME_BYTES_MAX,
+    RESERVE_OFFERS_MAX, RESERVE_SLICES_MAX, RESERVE_USERS_MAX, SERVER_STORES_MAX, SESSIONS_MAX,
+    STRAGGLERS_MAX, TICKET_BYTES_MAX, TICKET_RECORD_PAGE_MAX, VOLUMES_MAX,
 };
 use proptest::prelude::*;
 use sim::Random;
@@ -184,6 +184,10 @@ fn what_administrators_are_answered_is_bounded_too() {
     assert!(reads(sessions(SESSIONS_MAX)) && !reads(sessions(SESSIONS_MAX + 1)));
     let (workers, most) = (|count| status(2, count, 3, 0), BACKGROUND_WORKERS_MAX);
     assert!(reads(workers(most)) && !reads(workers(most + 1)));
+    // Policy, eleven figures, and what is measured, before the points.
+    let views = [&[2, 7, 0][..], &[0; 11], &[1, 0, 0, 0]].concat();
+    let points = |count| [list(&views, count, &[0; 6]), vec![0]].concat();
+    assert!(reads(points(ACL_COST_POINTS_MAX)) && !reads(points(ACL_COST_POINTS_MAX + 1)));
 }
 
 #[test]

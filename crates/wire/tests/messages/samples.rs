@@ -3,11 +3,12 @@
 //! [`names!`] lists the variants of an enum in a `match` without a rest: a new variant does not
 //! compile until it is listed, and is not accepted until there is a sample.
 
+use crate::acl_samples::attributes;
 use crate::part;
 use base::{
-    AttributeChange, Attributes, BootId, ClusterId, Extent, FileKind, FileSystemStat, FsError,
-    Handle, LockOwner, Name, ObjectId, OpenId, Principal, RequestId, ServerId, SessionId, SetTime,
-    StoreId, Timestamp, VolumeId, WriteVerifier,
+    AttributeChange, BootId, ClusterId, Extent, FileKind, FileSystemStat, FsError, Handle,
+    LockOwner, Name, ObjectId, OpenId, Principal, RequestId, ServerId, SessionId, SetTime, StoreId,
+    Timestamp, VolumeId, WriteVerifier,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -77,35 +78,6 @@ fn file() -> FileRef {
 
 fn name() -> Name {
     Name::new("na\u{efff}me").unwrap()
-}
-
-fn attributes() -> Attributes {
-    Attributes {
-        kind: FileKind::Directory,
-        mode: 0o1755,
-        links: 2,
-        uid: 1000,
-        gid: 100,
-        inode: 0x0102_0304_0506_0708,
-        device: 0,
-        size: 4096,
-        blocks: 8,
-        block_size: 4096,
-        accessed: Timestamp {
-            seconds: -1,
-            nanos: 999_999_999,
-        },
-        modified: Timestamp {
-            seconds: 1_700_000_000,
-            nanos: 5,
-        },
-        changed: Timestamp {
-            seconds: 1_700_000_001,
-            nanos: 0,
-        },
-        created: Some(Timestamp::default()),
-        protected: true,
-    }
 }
 
 fn entry() -> Entry {
@@ -648,10 +620,17 @@ pub(crate) fn admin_requests() -> Vec<Sample> {
             on: true,
             dry_run: false,
         },
+        AdminRequest::AclViews {
+            name: name(),
+            ask: AclViewsAsk::Store {
+                policy: "entries>=6".into(),
+                dry_run: true,
+            },
+        },
     ];
     names!(samples, AdminRequest:
         Status VolumeList VolumeShow VolumeCreate VolumeDelete JoinCreate CredentialList
-        CredentialRevoke Scrub AclStatus AclSwitch
+        CredentialRevoke Scrub AclStatus AclSwitch AclViews
     )
 }
 
@@ -702,8 +681,21 @@ pub(crate) fn admin_replies() -> Vec<Sample> {
             message: "busy".into(),
         },
         AdminReply::Acl(super::acl_samples::summary()),
+        AdminReply::AclViews(Box::new(super::acl_samples::views())),
     ];
-    names!(samples, AdminReply: Done Status Volumes JoinSecret Credentials Failed Acl)
+    names!(samples, AdminReply:
+        Done Status Volumes JoinSecret Credentials Failed Acl AclViews
+    )
+}
+
+fn acl_words() -> Vec<Sample> {
+    let asked = super::acl_samples::asked().into();
+    [
+        names!(asked, AclViewsAsk: Show Store Calibrate Work Stop),
+        words!(AclViewWork: Convert ConvertAll Compact),
+        words!(AclWorkState: Running Done Stopped ReadOnly Full),
+    ]
+    .concat()
 }
 
 /// Enums without fields (and the few small ones with), which messages are made of.
@@ -756,6 +748,7 @@ pub(crate) fn words() -> Vec<Sample> {
             Superuser OwnerBits GroupBits OthersBits PosixEntry Groups RichEntry Owner Mode Nothing
             Unreadable Sticky
         ),
+        acl_words(),
         words!(LockKind: Flock Posix),
         words!(LockMode: Shared Exclusive Unlock),
         words!(ConnectionRole: Main Bulk Enrolment),

@@ -1,4 +1,4 @@
-//! `azekura acl enable|disable|status|get|set|explain|plan|rollback`.
+//! `azekura acl enable|disable|status|get|set|explain|plan|rollback|calibrate|convert|compact`.
 //!
 //! The volume's flag is the server's to change, for administrators. Lists are read and set as the
 //! attribute `system.nfs4_acl` of a file, by whoever runs the command, and judged at the server as
@@ -12,6 +12,7 @@ mod rollback;
 mod set;
 mod switch;
 mod tree;
+mod views;
 mod who;
 
 use crate::address::FileAddress;
@@ -39,6 +40,9 @@ pub(super) enum Acl {
     Explain(explain::Explain),
     Plan(plan::Plan),
     Rollback(rollback::Rollback),
+    Calibrate(views::Calibrate),
+    Convert(views::Convert),
+    Compact(views::Compact),
 }
 
 impl Acl {
@@ -52,6 +56,9 @@ impl Acl {
             Self::Explain(command) => command.run(config),
             Self::Plan(command) => command.run(config),
             Self::Rollback(command) => command.run(config),
+            Self::Calibrate(command) => command.run(config),
+            Self::Convert(command) => command.run(config),
+            Self::Compact(command) => command.run(config),
         }
     }
 }

@@ -1,21 +1,34 @@
 //! `azekura acl enable|disable|status`.
 
+use super::views::{views_json, views_rows};
 use crate::address::VolumeAddress;
 use crate::config::Config;
 use crate::connect::{WayArgs, admin, runtime, unexpected_reply};
 use crate::errors::{Code, Failure, Result};
 use crate::output;
+use acl::Policy;
 use serde_json::{Value, json};
-use wire::message::{AclLine, AclSummary, AdminReply, AdminRequest};
+use wire::message::{AclLine, AclSummary, AclViews, AclViewsAsk, AdminReply, AdminRequest};
 
 /// Let the files of an exported volume have rich ACLs
 ///
 /// Takes the same time whatever their number; nothing is converted or stored. Users stay on. Until
 /// somebody sets a rich ACL, each file is judged by its mode and POSIX ACL as before. A mount from
 /// before goes on; mounted anew, it also lets through what only a rich ACL allows.
+///
+/// What is shown of a POSIX ACL as a rich one can be stored beside the file, which is a matter of
+/// speed alone. When, is the policy's to say: `never`, `always`, `entries>=N` or `N..M` (of so many
+/// entries, at the first access), or `measured`: when that has paid, by what is measured of the
+/// file system (azekura acl calibrate).
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  azekura acl enable 127.0.0.1:7700/office")]
+#[command(
+    after_help = "Examples:\n  azekura acl enable 127.0.0.1:7700/office\n  \
+                  azekura acl enable 127.0.0.1:7700/office --store 'entries>=6'"
+)]
 pub(in crate::cli) struct Enable {
+    /// When views of POSIX ACLs are stored [default: as it is; measured at first]
+    #[arg(long, value_name = "POLICY")]
+    store: Option<Policy>,
     #[command(flatten)]
     switch: Switch,
 }
@@ -48,6 +61,20 @@ struct Switch {
 
 impl Enable {
     pub(super) fn run(self, config: &Config) -> Result<()> {
+        if let Some(policy) = self.store {
+            // First: what is not taken changes nothing.
+            let Switch {
+                volume,
+                dry_run,
+                way,
+                ..
+            } = &self.switch;
+            let ask = AclViewsAsk::Store {
+                policy: policy.to_string(),
+                dry_run: *dry_run,
+            };
+            asked(config, volume, way, ask)?;
+        }
         self.switch.run(config, true)
     }
 }
@@ -94,11 +121,14 @@ impl Status {
         let name = self.volume.volume.clone();
         let request = AdminRequest::AclStatus { name };
         let summary = ask(config, &self.volume, &self.way, request)?;
+        let views = asked(config, &self.volume, &self.way, AclViewsAsk::Show)?;
         if self.json {
-            return output::json(&summary_json(&summary));
+            let mut json = summary_json(&summary);
+            json["views"] = views_json(&views);
+            return output::json(&json);
         }
         let state = if summary.is_on { "on" } else { "off" };
-        let rows = [
+        let mut rows = vec![
             [
                 "files that got one".to_owned(),
                 summary.became_rich.to_string(),
@@ -116,12 +146,37 @@ impl Status {
             ],
             ["files in memory".to_owned(), summary.kept.to_string()],
         ];
+        rows.extend(views_rows(&views));
         let mut text = output::table(["rich ACLs", state], &rows);
         for AclLine(line) in &summary.last {
             text.push_str(&output::plain(line));
             text.push('\n');
         }
         output::write(&text)
+    }
+}
+
+/// Asks about views.
+pub(super) fn asked(
+    config: &Config,
+    volume: &VolumeAddress,
+    way: &WayArgs,
+    ask: AclViewsAsk,
+) -> Result<AclViews> {
+    let name = volume.volume.clone();
+    let request = AdminRequest::AclViews { name, ask };
+    match runtime()?.block_on(admin(config, &volume.server, way, request)) {
+        Ok(AdminReply::AclViews(views)) => Ok(*views),
+        Ok(_) => Err(unexpected_reply(&volume.server)),
+        Err(failure) => Err(unsupported(failure)),
+    }
+}
+
+/// What is refused about the ACLs of a volume is so because of what the volume is.
+fn unsupported(failure: Failure) -> Failure {
+    match failure.code() {
+        Code::Invalid => Failure::new(Code::AclUnsupported, failure.message()),
+        _ => failure,
     }
 }
 
@@ -135,10 +190,7 @@ fn ask(
     match asked {
         Ok(AdminReply::Acl(summary)) => Ok(summary),
         Ok(_) => Err(unexpected_reply(&volume.server)),
-        Err(failure) if failure.code() == Code::Invalid => {
-            Err(Failure::new(Code::AclUnsupported, failure.message()))
-        }
-        Err(failure) => Err(failure),
+        Err(failure) => Err(unsupported(failure)),
     }
 }
 

@@ -5,6 +5,7 @@ mod decided;
 mod heirs;
 mod stored;
 mod switched;
+mod views;
 
 use crate::common::{LocalUser, Served, name};
 use acl::{Ace, RichAcl, Rights, Target, UnixIds};
