@@ -74,8 +74,8 @@ struct Running(Child);
 
 impl Running {
     fn end(&self) {
-        // It may have ended.
-        let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
+        // It may have ended. Interrupts are ignored by what a script starts in the background.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
     }
 }
 
@@ -229,9 +229,9 @@ mod tests {
         let long = Duration::from_secs(60);
         let (done, is_there) = ended(&format!("echo '{WHOLE}'"), long, long);
         assert!(done.run.is_some() && is_there && !done.is_over);
-        // As one that is interrupted does.
+        // As one that is asked to end does.
         let told = format!(
-            "tell() {{ echo '{WHOLE}'; exit 1; }}; trap tell INT; while :; do sleep 0.1; done"
+            "tell() {{ echo '{WHOLE}'; exit 1; }}; trap tell TERM; while :; do sleep 0.1; done"
         );
         let (early, is_there) = ended(&told, Duration::from_millis(500), long);
         assert!(early.run.is_some() && is_there && early.is_over);
