@@ -187,6 +187,8 @@ pub(super) struct Room {
 struct Used {
     bytes: u64,
     requests: usize,
+    /// Who waits for a change: nobody is told that nobody waits for.
+    waiting: usize,
     is_closed: bool,
 }
 
@@ -226,8 +228,10 @@ impl Room {
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut);
             }
+            used.waiting += 1;
             let waited = self.changed.wait_timeout(used, left);
             used = waited.unwrap_or_else(PoisonError::into_inner).0;
+            used.waiting -= 1;
         }
     }
 
@@ -242,10 +246,13 @@ impl Room {
 
     /// Waits until all permits are back, at most `DEVICE_TIME_MAX`.
     pub(super) fn wait_until_empty(&self) -> bool {
-        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.waiting += 1;
         let busy = |used: &mut Used| used.requests > 0;
         let waited = self.changed.wait_timeout_while(used, DEVICE_TIME_MAX, busy);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        let (mut used, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        used.waiting -= 1;
+        !timeout.timed_out()
     }
 }
 
@@ -258,8 +265,11 @@ impl Drop for Permit {
             .unwrap_or_else(PoisonError::into_inner);
         used.bytes -= self.bytes;
         used.requests -= 1;
+        let is_awaited = used.waiting > 0;
         drop(used);
-        self.room.changed.notify_all();
+        if is_awaited {
+            self.room.changed.notify_all();
+        }
     }
 }
 

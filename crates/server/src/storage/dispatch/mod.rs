@@ -8,7 +8,9 @@
 //! ```
 //! The order decides under one lock, held for microseconds. What it gives out is *ready*: pieces
 //! for *lanes*, threads that call the store and wait for the device, as many as pieces may be
-//! under way; or one of the store's own threads, which goes on by itself.
+//! under way; or one of the store's own threads, which goes on by itself. A lane that has done a
+//! piece takes the next; one that rests is woken for a piece that nobody takes ([`resting`]), when
+//! the lock is free again.
 //!
 //! A piece that stalls (see [`order`]) keeps its lane; another lane takes its place, up to
 //! [`STALLS_MAX`]. Beyond that the store's own I/O does not wait at the gate any more: what so many
@@ -16,6 +18,7 @@
 
 mod history;
 mod order;
+mod resting;
 #[cfg(test)]
 mod tests;
 
@@ -28,13 +31,14 @@ use base::limits::{GATE_TIME_MAX, TICKET_COLLECT_INTERVAL};
 use base::ticket::Grant;
 use base::{StoreId, TicketId};
 use reservation::scheduler::{Operation, Rejection, RequestKey, Source, TicketKey, TicketSecond};
+use resting::Resting;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use store::device::Direction;
 use store::{Gate, Pass};
@@ -58,15 +62,13 @@ enum Piece {
 struct State {
     order: Order<Piece>,
     ready: VecDeque<(RequestKey, Task)>,
-    /// Lanes that wait.
-    idle: usize,
+    resting: Resting<Thread>,
     lanes: Vec<JoinHandle<()>>,
     is_stopping: bool,
 }
 
 struct Shared {
     state: Mutex<State>,
-    work: Condvar,
     clock: Arc<StorageClock>,
 }
 
@@ -85,8 +87,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands on whatever the order gives out, and wakes lanes for it.
-    fn pump(&self, state: &mut State) {
+    /// Hands on whatever the order gives out.
+    fn poll(&self, state: &mut State) {
         let now = self.clock.now();
         while let Some(next) = state.order.poll(now) {
             match next.content {
@@ -99,45 +101,63 @@ impl Shared {
                 }
             }
         }
-        for _ in 0..state.ready.len().min(state.idle) {
-            self.work.notify_one();
-        }
     }
 
-    fn run_lane(self: &Arc<Self>) {
-        let mut state = self.lock();
-        loop {
-            if state.is_stopping {
-                return;
-            }
-            let Some((key, task)) = state.ready.pop_front() else {
-                state = self.rest(state);
-                continue;
-            };
-            drop(state);
+    /// Gives the lock back and wakes lanes for what is ready.
+    fn release(mut state: MutexGuard<'_, State>) {
+        let (ready, ask) = (state.ready.len(), state.order.next_time());
+        let woken = state.resting.call(ready, ask);
+        drop(state);
+        woken.iter().for_each(Thread::unpark);
+    }
+
+    fn run_lane(self: &Arc<Self>, lane: usize) {
+        let mut done = None;
+        while let Some((key, task)) = self.next(lane, done.take()) {
             AT.set(Some((Arc::downgrade(self), key)));
             // A task that panics is a bug of its own; its text has been printed where it happened.
             let bytes = catch_unwind(AssertUnwindSafe(task)).unwrap_or(0);
             AT.set(None);
-            state = self.lock();
+            done = Some((key, bytes));
+        }
+    }
+
+    /// The next piece for a lane, which has done one; none if it is to end.
+    fn next(&self, lane: usize, done: Option<(RequestKey, u64)>) -> Option<(RequestKey, Task)> {
+        let mut state = self.lock();
+        if let Some((key, bytes)) = done {
             state.order.complete(self.clock.now(), key, bytes);
-            self.pump(&mut state);
+            self.poll(&mut state);
+        }
+        loop {
+            if state.is_stopping {
+                return None;
+            }
+            if let Some(piece) = state.ready.pop_front() {
+                Self::release(state);
+                return Some(piece);
+            }
+            state = self.rest(lane, state);
         }
     }
 
     /// Waits for work, or until the order has to be asked again.
-    fn rest<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let until = state.order.next_time();
-        let time = until.map(|until| until.since(self.clock.now()));
-        let time = time
-            .unwrap_or(TICKET_COLLECT_INTERVAL)
-            .min(TICKET_COLLECT_INTERVAL);
-        state.idle += 1;
-        let waited = self.work.wait_timeout(state, time);
-        let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.idle -= 1;
-        if timeout.timed_out() {
-            self.pump(&mut state);
+    fn rest<'a>(&'a self, lane: usize, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let now = self.clock.now();
+        let latest = now + TICKET_COLLECT_INTERVAL;
+        let ask = state
+            .order
+            .next_time()
+            .map_or(latest, |ask| ask.min(latest));
+        let until = state.resting.rest(lane, thread::current(), ask);
+        drop(state);
+        match until {
+            Some(until) => thread::park_timeout(until.since(now)),
+            None => thread::park(),
+        }
+        let mut state = self.lock();
+        if !state.resting.came(lane) {
+            self.poll(&mut state);
         }
         state
     }
@@ -145,7 +165,9 @@ impl Shared {
     fn add_lane(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let (shared, number) = (self.clone(), state.lanes.len());
         let lane = thread::Builder::new().name(format!("lane-{number}"));
-        state.lanes.push(lane.spawn(move || shared.run_lane())?);
+        state
+            .lanes
+            .push(lane.spawn(move || shared.run_lane(number))?);
         Ok(())
     }
 
@@ -161,7 +183,8 @@ impl Shared {
             // Without a further lane there is one less for a while.
             let _ = self.add_lane(&mut state);
         }
-        self.pump(&mut state);
+        self.poll(&mut state);
+        Self::release(state);
     }
 }
 
@@ -180,11 +203,10 @@ impl Dispatcher {
             state: Mutex::new(State {
                 order,
                 ready: VecDeque::new(),
-                idle: 0,
+                resting: Resting::new(),
                 lanes: Vec::new(),
                 is_stopping: false,
             }),
-            work: Condvar::new(),
             clock,
         });
         let this = Self { shared };
@@ -229,8 +251,8 @@ impl Dispatcher {
                 refused.push(content);
             }
         }
-        self.shared.pump(&mut state);
-        drop(state);
+        self.shared.poll(&mut state);
+        Shared::release(state);
         // Without the lock: who is told by that may have the next piece.
         drop(refused);
         outcome
@@ -249,7 +271,8 @@ impl Dispatcher {
     pub(crate) fn revoke(&self, is_revoked: impl Fn(TicketId, u64) -> bool) {
         let mut state = self.shared.lock();
         state.order.revoke(self.shared.clock.now(), is_revoked);
-        self.shared.pump(&mut state);
+        self.shared.poll(&mut state);
+        Shared::release(state);
     }
 
     /// Whether a ticket is open here.
@@ -282,8 +305,9 @@ impl Dispatcher {
         state.is_stopping = true;
         let lanes = std::mem::take(&mut state.lanes);
         let ready = std::mem::take(&mut state.ready);
+        let resting = state.resting.end();
         drop(state);
-        self.shared.work.notify_all();
+        resting.iter().for_each(Thread::unpark);
         drop(ready);
         for lane in lanes {
             if lane.thread().id() != thread::current().id() {
@@ -326,7 +350,8 @@ impl Drop for Turn {
             state
                 .order
                 .complete(shared.clock.now(), self.key, self.bytes);
-            shared.pump(&mut state);
+            shared.poll(&mut state);
+            Shared::release(state);
         }
     }
 }
@@ -357,7 +382,8 @@ impl Gate for Doorway {
             if submitted.is_err() {
                 return none;
             }
-            shared.pump(&mut state);
+            shared.poll(&mut state);
+            Shared::release(state);
         }
         let begin = Instant::now();
         let key = loop {

@@ -6,6 +6,7 @@ use base::ticket::{Class, Head, Operations, Slice, Terms};
 use base::{ClusterId, ServerId, Time, VolumeId};
 use reservation::scheduler::{Measured, UserKey};
 use std::collections::BTreeMap;
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
