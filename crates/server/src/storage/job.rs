@@ -317,8 +317,8 @@ impl Job {
         let pieces = cut(offset, bytes, self.device.plan.read_piece_bytes)?;
         let pieces = pieces.into_iter().map(|(at, len)| {
             let work = move |job: &Job| {
-                let reading = job.device.store.start_read(object, at, len as usize);
-                let buffer = reading.and_then(store::Reading::wait).map_err(failed)?;
+                let read = job.device.store.read_buffer(object, at, len as usize);
+                let buffer = read.map_err(failed)?;
                 Ok(Done::Read(Bytes::from_owner(Owned(buffer))))
             };
             (len, work)

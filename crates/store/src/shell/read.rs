@@ -9,7 +9,7 @@ use super::{Shared, Store};
 use crate::StoreError;
 use crate::device::{AlignedBuffer, BLOCK_BYTES, Pending};
 use crate::read::{Plan, Whole};
-use base::ObjectId;
+use base::{BlockDevice, ObjectId};
 use std::sync::Arc;
 
 /// How often a read is made without the lock.
@@ -36,18 +36,18 @@ impl Reading {
     pub fn wait(self) -> Result<AlignedBuffer, StoreError> {
         if let Some((pending, whole)) = self.whole {
             let read = pending.wait()?.into_buffer();
-            if let Some(mut buffer) = read {
-                buffer.truncate(self.len);
-                if whole.fits(&buffer) {
-                    return Ok(buffer);
-                }
+            if let Some(buffer) = read.and_then(|buffer| fitting(buffer, self.len, &whole)) {
+                return Ok(buffer);
             }
         }
-        let mut buffer = AlignedBuffer::new(self.len);
-        let len = self.shared.read(self.object, self.offset, &mut buffer)?;
-        buffer.truncate(len);
-        Ok(buffer)
+        self.shared.read_again(self.object, self.offset, self.len)
     }
+}
+
+/// What was read, if it is what was written.
+fn fitting(mut buffer: AlignedBuffer, len: usize, whole: &Whole) -> Option<AlignedBuffer> {
+    buffer.truncate(len);
+    whole.fits(&buffer).then_some(buffer)
 }
 
 impl Shared {
@@ -68,6 +68,18 @@ impl Shared {
         let state = self.lock();
         state.core.read((self.clock)(), object, offset, bytes)
     }
+
+    fn read_again(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        len: usize,
+    ) -> Result<AlignedBuffer, StoreError> {
+        let mut buffer = AlignedBuffer::new(len);
+        let len = self.read(object, offset, &mut buffer)?;
+        buffer.truncate(len);
+        Ok(buffer)
+    }
 }
 
 impl Store {
@@ -82,6 +94,29 @@ impl Store {
         bytes: &mut [u8],
     ) -> Result<usize, StoreError> {
         self.shared.read(object, offset, bytes)
+    }
+
+    /// Reads up to `len` bytes from `offset` on, on the caller's thread: for those who would only
+    /// wait for [`Self::start_read`], and are spared the way to the device's thread and back. Bytes
+    /// that lie in one run come without a copy.
+    ///
+    /// # Errors
+    /// As those of [`Self::read`].
+    pub fn read_buffer(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        len: usize,
+    ) -> Result<AlignedBuffer, StoreError> {
+        let (plan, len) = self.shared.plan(object, offset, len)?;
+        if let Some(whole) = plan.into_whole(len) {
+            let mut buffer = AlignedBuffer::new(len.next_multiple_of(BLOCK_BYTES as usize));
+            self.shared.device.read_at(whole.offset, &mut buffer)?;
+            if let Some(buffer) = fitting(buffer, len, &whole) {
+                return Ok(buffer);
+            }
+        }
+        self.shared.read_again(object, offset, len)
     }
 
     /// Begins to read `len` bytes from `offset` on. Bytes that lie in one run, as those of one

@@ -85,6 +85,12 @@ fn large_buffers_come_back_as_they_went_while_others_are_deleted() {
             let expected = &buffer(round)[part << 20..];
             let expected = &expected[..expected.len().min(1 << 20)];
             assert_eq!(reading.wait().unwrap()[..], *expected, "part {part}");
+            // Not in whole blocks, over the border of allocation units, and beyond the end.
+            let at = (part as u64) << 20 | 511;
+            let read = store.read_buffer(object, at, 1 << 20).unwrap();
+            let expected = &buffer(round)[at as usize..];
+            let expected = &expected[..expected.len().min(1 << 20)];
+            assert_eq!(read[..], *expected, "part {part}");
         }
         store.delete(object).unwrap();
     }
@@ -98,6 +104,9 @@ fn large_buffers_come_back_as_they_went_while_others_are_deleted() {
     assert_eq!(bytes[300..6_000_423], buffer(77)[..]);
     let gone = store.info(ObjectId([3; 16]));
     assert!(matches!(gone, Err(StoreError::NotFound(_))));
+    let gone = store.read_buffer(ObjectId([3; 16]), 0, 1 << 20);
+    assert!(matches!(gone, Err(StoreError::NotFound(_))));
+    assert!(store.read_buffer(BIG, 6_000_423, 4096).unwrap().is_empty());
 }
 
 #[test]
