@@ -6,8 +6,8 @@
 //! product (BDP) in flight the line idles; with more, a queue grows and every request waits in it.
 //! Neither figure can be seen at the same moment as the other, so, as BBR does, the estimator keeps
 //! the smallest round trip of the last ten seconds and the largest delivery rate of the last ten
-//! rounds, and moves the window so that each is measured anew in time. A round is the time until a
-//! request sent after the last round's end is answered.
+//! rounds (of 10 ms each at least), and moves the window so that each is measured anew in time. A
+//! round is the time until a request sent after the last round's end is answered.
 //!
 //! ```text
 //! StartUp   the window grows by every byte that was answered without waiting in a queue, so
@@ -72,6 +72,9 @@ const WINDOW_FLOOR_TIME: Duration = Duration::from_millis(8);
 const RTT_SPAN: Duration = Duration::from_secs(10);
 /// How many rounds a delivery rate is remembered as the largest.
 const RATE_SPAN_ROUNDS: u64 = 10;
+/// Least time that counts as one of these rounds. Threads and disks are late for longer than the
+/// rounds of a line without distance last, and the line is no slower for that.
+const RATE_ROUND_TIME_MIN: Duration = Duration::from_millis(10);
 /// Round trips differ by this much for reasons of their own (threads, wake-ups).
 const RTT_NOISE: Duration = Duration::from_millis(2);
 /// Rounds of one turn of `Cruise`: two to probe, one to drain, the others even. Two, because the
@@ -120,6 +123,9 @@ pub struct Line {
     pub rtt: Duration,
     /// Mean deviation of the round trips from their mean.
     pub rtt_deviation: Duration,
+    /// Within what time the server has usually worked on a request, its disks included: the mean
+    /// and twice the mean deviation.
+    pub server_time: Duration,
     /// Bytes per second that the line delivers; zero while unknown.
     pub rate: Rate,
     /// Bytes that may be in flight.
@@ -236,10 +242,14 @@ pub struct LinkEstimator {
     rtt_min: SlidingBest<u64>,
     server_time_min: SlidingBest<u64>,
     rate_max: SlidingBest<Reverse<u64>>,
+    /// Rounds as rates are remembered by, and when the last of them began.
+    rate_rounds: (u64, Time),
     /// Best rate when growth was last judged.
     rate_judged: u64,
     rtt_mean: Option<Duration>,
     rtt_deviation: Duration,
+    server_time_mean: Duration,
+    server_time_deviation: Duration,
     /// The last even round before a probe.
     reference: Round,
     /// The smallest round trip before the drain.
@@ -271,9 +281,12 @@ impl LinkEstimator {
             rtt_min: SlidingBest::new(nanos(RTT_SPAN)),
             server_time_min: SlidingBest::new(nanos(RTT_SPAN)),
             rate_max: SlidingBest::new(RATE_SPAN_ROUNDS),
+            rate_rounds: (0, Time::ZERO),
             rate_judged: 0,
             rtt_mean: None,
             rtt_deviation: Duration::ZERO,
+            server_time_mean: Duration::ZERO,
+            server_time_deviation: Duration::ZERO,
             reference: Round::NEW,
             drain_rtt: Duration::ZERO,
             changes: Changes::default(),
@@ -442,6 +455,7 @@ impl LinkEstimator {
         Line {
             rtt: self.rtt(),
             rtt_deviation: self.rtt_deviation,
+            server_time: self.server_time_mean + self.server_time_deviation * 2,
             rate: Rate(self.rate()),
             window_bytes: self.window_bytes,
             extent_bytes: self.extent_bytes(),
@@ -505,6 +519,10 @@ impl LinkEstimator {
         let mean = self.rtt_mean.unwrap_or(rtt);
         self.rtt_deviation = (self.rtt_deviation * 3 + mean.abs_diff(rtt)) / 4;
         self.rtt_mean = Some((mean * 7 + rtt) / 8);
+        let mean = self.server_time_mean;
+        self.server_time_deviation =
+            (self.server_time_deviation * 3 + mean.abs_diff(server_time)) / 4;
+        self.server_time_mean = (mean * 7 + server_time) / 8;
     }
 
     fn measure_rate(&mut self, now: Time, sent: &Sent) {
@@ -525,6 +543,10 @@ impl LinkEstimator {
         let used = self.window_was_used(&round);
         self.round.in_flight_bytes_max = self.in_flight_bytes;
         self.round_count += 1;
+        let (rounds, since) = self.rate_rounds;
+        if now.since(since) >= RATE_ROUND_TIME_MIN {
+            self.rate_rounds = (rounds + 1, now);
+        }
         self.round_end_bytes = self.delivered_bytes;
         if round.rate == 0 {
             return;
@@ -558,7 +580,8 @@ impl LinkEstimator {
         }
         // An application-limited round says only that the line is at least that fast.
         if used || round.rate >= self.rate() {
-            self.rate_max.insert(self.round_count, Reverse(round.rate));
+            self.rate_max
+                .insert(self.rate_rounds.0, Reverse(round.rate));
         }
         self.rtt_min.expire(now.as_nanos());
         if used {
@@ -580,7 +603,7 @@ impl LinkEstimator {
         window_bytes: u64,
     ) {
         let rate_before = self.rate();
-        self.rate_max.reset(self.round_count, Reverse(rate));
+        self.rate_max.reset(self.rate_rounds.0, Reverse(rate));
         self.rate_judged = rate;
         if rtt <= rtt_before * 3 / 4 {
             self.resume_cruise(DRAIN_ROUND);

@@ -341,6 +341,38 @@ fn without_distance_the_window_is_not_the_bottleneck() {
     assert!(share >= 0.95, "{share:.3}: {:?}", greedy.link.line());
 }
 
+/// Without distance ten rounds are over in a moment. Threads and disks are late for longer.
+#[test]
+fn a_moment_without_replies_does_not_shrink_the_window_of_a_near_line() {
+    let rate = 1_000_000_000;
+    let mut greedy = Greedy::new(LinkEstimator::new(256 * MIB), Path::fixed(0, rate));
+    greedy.run_until(millis(500));
+    let before = greedy.link.window_bytes();
+    for pause in 0..8 {
+        // A request at a time, each of which takes a millisecond.
+        let start = millis(500 + pause * 200);
+        greedy.transport_bytes_max = 0;
+        greedy.run_until(start);
+        greedy.transport_bytes_max = u64::MAX;
+        for at in 0..60 {
+            greedy.now = start + Duration::from_millis(at);
+            let sent = greedy.link.on_sent(greedy.now, 128 * KIB);
+            let arrives = greedy.now + Duration::from_millis(1);
+            greedy
+                .link
+                .on_reply(arrives, sent, 128 * KIB, Duration::ZERO);
+        }
+        greedy.now = start + Duration::from_millis(60);
+        let after = greedy.link.window_bytes();
+        assert!(
+            after >= before / 2,
+            "{before} {after} {:?}",
+            greedy.link.line()
+        );
+        greedy.run_until(start + Duration::from_millis(200));
+    }
+}
+
 #[test]
 fn a_known_line_is_filled_from_the_first_round_trip_on() {
     let mut first = Greedy::new(LinkEstimator::new(256 * MIB), Path::fixed(100, GIGABIT));

@@ -4,6 +4,7 @@ mod common;
 
 use base::Extent;
 use common::{App, GIGABIT, MIB, Path, World, calls_of};
+use std::time::Duration;
 
 const DISTANCES_MILLIS: [u64; 5] = [0, 10, 25, 50, 100];
 
@@ -118,6 +119,20 @@ fn a_slow_reader_is_served_in_time_with_little_memory() {
             "{} bytes",
             outcome.unread_bytes_max
         );
+    }
+}
+
+/// What a server's disks take is covered as the line's delay is, by requests that are under way.
+#[test]
+fn a_server_that_works_for_long_is_given_enough_to_do() {
+    let (rate, size) = (1_000_000_000, 2000 * MIB);
+    for server_millis in [1, 3, 6] {
+        let app = App::new(calls_of(Extent::new(0, size)).collect(), size);
+        let mut path = Path::fixed(0, rate);
+        path.server_time = Duration::from_millis(server_millis);
+        let outcome = World::new(path, app).run();
+        let share = outcome.rate_between(0.4, 0.95) / rate as f64;
+        assert!(share >= 0.90, "{server_millis} ms: {share:.3}");
     }
 }
 

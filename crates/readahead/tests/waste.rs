@@ -224,6 +224,7 @@ impl Client {
         let line = Line {
             rtt,
             rtt_deviation: rtt / 50,
+            server_time: Duration::ZERO,
             rate,
             window_bytes,
             extent_bytes: 128 * KIB,
@@ -255,6 +256,7 @@ fn leave_streams_at_their_deepest(reads_per_stream: &[u64]) -> Tally {
     let line = Line {
         rtt: Duration::from_millis(10),
         rtt_deviation: Duration::ZERO,
+        server_time: Duration::ZERO,
         rate: Rate(GIGABIT / 10),
         window_bytes,
         extent_bytes: 128 * KIB,

@@ -38,7 +38,7 @@ impl FileStreams {
     /// Bytes that the file may have unread: see the head of `streams`.
     pub(super) fn depth_bytes(&self, line: &Line) -> u64 {
         let link_bytes = line.window_bytes.saturating_mul(3) / 2;
-        let reach = (line.rtt + line.rtt_deviation * 2) * 3 / 2;
+        let reach = (line.rtt + line.rtt_deviation * 2 + line.server_time) * 3 / 2;
         let horizon_bytes = self
             .appetite
             .horizon_bytes(reach)

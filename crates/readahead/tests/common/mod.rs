@@ -30,6 +30,7 @@ pub(crate) fn gigabit_far() -> Line {
     Line {
         rtt: Duration::from_millis(100),
         rtt_deviation: Duration::from_millis(1),
+        server_time: Duration::ZERO,
         rate: Rate(GIGABIT),
         window_bytes: 14 * MIB,
         extent_bytes: 512 * KIB,
@@ -55,6 +56,8 @@ pub(crate) struct Path {
     pub(crate) stall: Option<(Duration, Duration)>,
     /// Congestion window of the transport below, which doubles each round trip from this.
     pub(crate) slow_start_bytes: Option<u64>,
+    /// The server works on each request for so long, on all at once, as on disks.
+    pub(crate) server_time: Duration,
     pub(crate) wire_bytes: u64,
 }
 
@@ -75,6 +78,7 @@ impl Path {
             last_arrival: Time::ZERO,
             stall: None,
             slow_start_bytes: None,
+            server_time: Duration::ZERO,
             wire_bytes: 0,
         }
     }
@@ -92,7 +96,7 @@ impl Path {
     /// the two ends' own time.
     pub(crate) fn request(&mut self, now: Time, bytes: u64) -> Time {
         let step = self.at(now);
-        let at_server = now + step.rtt / 2 + Duration::from_micros(100);
+        let at_server = now + step.rtt / 2 + Duration::from_micros(100) + self.server_time;
         let start = at_server.max(self.free_at);
         let mut rate = self.at(start).rate;
         if let Some(bytes) = self.slow_start_bytes {
@@ -371,7 +375,7 @@ impl World {
     fn on_reply(&mut self, id: u64) {
         let (extent, sent) = self.requests.remove(&id).unwrap();
         self.link
-            .on_reply(self.now, sent, extent.len, Duration::ZERO);
+            .on_reply(self.now, sent, extent.len, self.path.server_time);
         // What was cancelled meanwhile is thrown away; the rest is kept.
         for wanted in intersection(&self.in_flight, extent) {
             self.in_flight.remove(wanted);
