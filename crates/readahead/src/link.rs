@@ -509,7 +509,8 @@ impl LinkEstimator {
         }
         let alone = self.rtt() + self.transfer_time(sent.bytes);
         let expected = alone.max(self.transfer_time(sent.in_flight_bytes));
-        rtt <= expected * 5 / 4 + RTT_NOISE
+        // As late as threads run, which the floor of the window covers, says nothing either.
+        rtt <= (expected * 5 / 4 + RTT_NOISE).max(WINDOW_FLOOR_TIME)
     }
 
     fn measure_rtt(&mut self, now: Time, rtt: Duration, server_time: Duration) {

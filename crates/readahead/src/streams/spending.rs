@@ -19,8 +19,9 @@ fn pipe_bytes(line: &Line) -> u64 {
     line.bdp_bytes().saturating_mul(2).max(line.window_bytes)
 }
 
-/// The part of `piece` to ask for when there is room for `room_bytes`. Much less than the advised
-/// `unit_bytes` is worth a request only for a stream that has none: room for more will come.
+/// The part of `piece` to ask for when there is room for `room_bytes`. Less than the advised
+/// `unit_bytes` is worth a request only for a stream that has none: room for more will come, and
+/// what is cut into small requests once stays so, because each makes room for another.
 fn fitting(piece: Extent, unit_bytes: u64, room_bytes: u64, has_none: bool) -> Option<Extent> {
     if piece.len <= room_bytes {
         return Some(piece);
@@ -28,7 +29,7 @@ fn fitting(piece: Extent, unit_bytes: u64, room_bytes: u64, has_none: bool) -> O
     let least_bytes = if has_none {
         PIECE_BYTES_MIN / 2
     } else {
-        unit_bytes / 4
+        unit_bytes
     };
     let fits = room_bytes >= least_bytes.max(PAGE_BYTES);
     fits.then(|| Extent::new(piece.offset, room_bytes / PAGE_BYTES * PAGE_BYTES))
