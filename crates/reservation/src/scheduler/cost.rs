@@ -175,9 +175,7 @@ impl CostModel {
         let fits = |piece: &u32| {
             *piece <= largest && self.cost_nanos(operation, *piece, load) <= quantum_nanos
         };
-        // A smaller one may have been disturbed when it was measured; what does more in that time
-        // does it, too.
-        pieces.filter(fits).last().unwrap_or(4096)
+        pieces.take_while(fits).last().unwrap_or(4096)
     }
 
     /// The part of the device's time that a stream takes, in millionths, rounded up: what a ticket

@@ -148,20 +148,6 @@ fn shares_are_rounded_up_and_pieces_fit_the_quantum() {
 }
 
 #[test]
-fn a_size_that_was_disturbed_when_it_was_measured_makes_no_pieces_small() {
-    let of = |size, rate| cell(Operation::Read, size, 4, 0, rate);
-    let write = cell(Operation::Write, 4096, 4, 100, 1_000_000_000);
-    let even = [4096, 65536, 262_144].map(|size| of(size, 500_000_000));
-    let mut disturbed = even;
-    disturbed[1] = of(65536, 20_000_000);
-    let piece = |cells: [Measured; 3]| {
-        let model = CostModel::new(&[cells[0], cells[1], cells[2], write]).unwrap();
-        model.piece_bytes(Operation::Read, 1_000_000, alone(4))
-    };
-    assert_eq!((piece(even), piece(disturbed)), (262_144, 262_144));
-}
-
-#[test]
 fn a_calibration_that_says_too_little_is_refused() {
     let read = cell(Operation::Read, 4096, 1, 0, 1000);
     let write = cell(Operation::Write, 4096, 1, 100, 1000);
