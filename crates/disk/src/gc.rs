@@ -10,8 +10,8 @@
 //! So nobody relies on a chunk at the moment when it goes: publishers hold their turn from before
 //! they look for the first chunk until their tag points to the last.
 //!
-//! **Buckets** are not collected: they know no turns, so that a publisher might rely on a chunk at the
-//! moment when it goes.
+//! **Buckets** are not collected: they know no turns, so that a publisher might rely on a chunk at
+//! the moment when it goes.
 //!
 //! **Trainings** of a version that is kept are roots as well: their indexes and packs are kept. The
 //! chunks of a pack are copies, and need nothing.
@@ -84,8 +84,8 @@ pub struct Collected {
 /// Deletes what no root needs.
 ///
 /// # Errors
-/// [`DiskError::Busy`] if publishers did not finish in time; [`DiskError::OnlyInDirectory`]; any error of a root that cannot be
-/// read. Nothing was deleted then.
+/// [`DiskError::Busy`] if publishers did not finish in time; [`DiskError::OnlyInDirectory`]; any
+/// error of a root that cannot be read. Nothing was deleted then.
 pub fn collect(repository: &Repository, how: &Collecting) -> Result<Collected, DiskError> {
     let directory = repository.directory("collecting")?;
     let mut marked = Marked::default();

@@ -1,7 +1,7 @@
 //! A repository over plain HTTP, for whoever has no web server beside it.
 //!
-//! Only files that a repository has are given, whole or in a range, and only to who asks with GET or
-//! HEAD: no listings, no locks, nothing that a link points to. What never changes may be kept by
+//! Only files that a repository has are given, whole or in a range, and only to who asks with GET
+//! or HEAD: no listings, no locks, nothing that a link points to. What never changes may be kept by
 //! caches for ever. There is neither a password nor encryption; what is read is verified by whoever
 //! reads it.
 //!

@@ -14,8 +14,8 @@ pub(crate) fn path(program: &str) -> PathBuf {
     workspace::target().join("tools/bin").join(program)
 }
 
-/// Installs exactly this version, with these features of its crate, unless it is there. The version is fixed, because a suite's count
-/// of passes is compared between runs.
+/// Installs exactly this version, with these features of its crate, unless it is there. The version
+/// is fixed, because a suite's count of passes is compared between runs.
 pub(crate) fn install(name: &str, version: &str, features: &str) -> Result<()> {
     let root = workspace::target().join("tools");
     let record = std::fs::read_to_string(root.join(".crates.toml")).unwrap_or_default();

@@ -9,7 +9,8 @@
 //! whole and durable, or not there. Files that never change are put only if there is none of their
 //! name. Those that change, tags and trainings, are put only over what was read before
 //! (`If-Match`); whoever comes second reads again. Nothing is deleted but tags: who deletes chunks
-//! must know that nobody is about to rely on one, and a bucket cannot say so. [`crate::gc`] refuses.
+//! must know that nobody is about to rely on one, and a bucket cannot say so. [`crate::gc`]
+//! refuses.
 //!
 //! A server that does not know conditions (`aws_conditional_put=disabled`) is written to without;
 //! then one publisher at a time is the caller's care.
@@ -82,8 +83,8 @@ impl fmt::Debug for Bucket {
 }
 
 impl Bucket {
-    /// The files below `url`, `s3://BUCKET/PREFIX`. Sockets are served by `runtime`. Nobody is asked
-    /// yet.
+    /// The files below `url`, `s3://BUCKET/PREFIX`. Sockets are served by `runtime`. Nobody is
+    /// asked yet.
     ///
     /// # Errors
     /// [`BadAddress`] if `url` or a setting cannot be used.

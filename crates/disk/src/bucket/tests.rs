@@ -1,3 +1,5 @@
+//! Addresses and settings, and files at a real server of S3.
+
 use super::*;
 use crate::source::{Part, Refusal, Source};
 use base::Extent;

@@ -18,10 +18,10 @@
 //! is lost, every tag points to a version of which everything is there. What was not finished is
 //! garbage, which [`crate::gc`] collects.
 //!
-//! **Turns**, in a directory. Publishers hold `lock` together, each for as long as it may rely on a chunk that no
-//! tag reaches yet; who deletes holds it alone. Both pass `lock.next` on the way, so that
-//! publishers without end do not keep the other from ever having his turn. Tags are moved by one at
-//! a time (`tags.lock`). All are locks of the kernel: whoever is killed gives them back.
+//! **Turns**, in a directory. Publishers hold `lock` together, each for as long as it may rely on a
+//! chunk that no tag reaches yet; who deletes holds it alone. Both pass `lock.next` on the way, so
+//! that publishers without end do not keep the other from ever having his turn. Tags are moved by
+//! one at a time (`tags.lock`). All are locks of the kernel: whoever is killed gives them back.
 //!
 //! **In a bucket** there are no turns, and neither `tmp/` nor locks: see [`crate::bucket`].
 

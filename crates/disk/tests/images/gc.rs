@@ -270,7 +270,7 @@ fn a_check_names_what_is_missing_and_damaged_and_publishing_again_puts_it_right(
 
     // The same over a web server.
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let server = Server::files(&scene.images(), Duration::ZERO);
+    let server = Server::files(scene.images(), Duration::ZERO);
     let http = Http::new(
         &server.url(),
         &HttpOptions::default(),

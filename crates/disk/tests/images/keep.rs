@@ -73,7 +73,7 @@ fn an_image_that_is_kept_is_read_without_a_network() {
     let len = content.len() as u64;
     let reads = scattered(80, len, 20);
     scene.train(&[profile("boot", len, &reads)], &how());
-    let server = Server::files(&scene.images(), Duration::ZERO);
+    let server = Server::files(scene.images(), Duration::ZERO);
     let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
     let report = keep_all(&scene, &machine, &Share::Everything).unwrap();
     assert_eq!(report.missing, []);
@@ -111,7 +111,7 @@ fn what_a_profile_needs_is_kept_and_the_rest_is_not() {
     let len = content.len() as u64;
     let reads = scattered(81, len, 20);
     scene.train(&[profile("boot", len, &reads)], &how());
-    let server = Server::files(&scene.images(), Duration::ZERO);
+    let server = Server::files(scene.images(), Duration::ZERO);
     let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
     let unknown = keep_all(&scene, &machine, &Share::Profiles(vec!["office".into()]));
     assert!(matches!(unknown, Err(DiskError::NoProfile(_))));
@@ -181,7 +181,7 @@ fn when_the_network_is_cut_what_is_missing_is_said_exactly_and_fetched_the_next_
             assert!(read.is_none_or(|bytes| bytes == expected));
         }
         drop(island);
-        let server = Server::files(&scene.images(), Duration::ZERO);
+        let server = Server::files(scene.images(), Duration::ZERO);
         let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
         let report = keep_all(&scene, &machine, &Share::Everything).unwrap();
         assert_eq!(report.missing, []);

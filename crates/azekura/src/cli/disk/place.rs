@@ -1,4 +1,4 @@
-//! Where images come from: a repository in a directory, in a volume, in a bucket or on a web server.
+//! Where images come from: a repository in a directory, a volume, a bucket, or on a web server.
 
 use super::bucket;
 use super::keys::Keys;

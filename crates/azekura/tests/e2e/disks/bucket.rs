@@ -135,8 +135,8 @@ fn an_image_in_a_bucket_is_published_served_changed_and_committed() {
     assert_eq!(names["images"].as_array().unwrap().len(), 2);
 }
 
-/// This server looks at a condition first and writes then, so between these two a name's history may
-/// lose a version here; that a condition is heeded is tested where it is made.
+/// This server looks at a condition first and writes then, so between these two a name's history
+/// may lose a version here; that a condition is heeded is tested where it is made.
 #[test]
 fn publishers_of_one_name_beside_each_other_leave_what_can_be_read() {
     let Some((scene, _server)) = scene() else {

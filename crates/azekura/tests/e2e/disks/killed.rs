@@ -1,5 +1,5 @@
-//! A disk that is written to is killed at any moment, again and again: its file system is sound each
-//! time, and has what was synced.
+//! A disk that is written to is killed at any moment, again and again: its file system is sound
+//! each time, and has what was synced.
 //!
 //! The kernel's ext4 writes through a loop device and FUSE into the overlay. `AZEKURA_KILL_ROUNDS`
 //! says how many rounds, `AZEKURA_KILL_SEED` from which seed.
