@@ -139,7 +139,7 @@ fn measure(
     );
     let trust = Trust::Keys(vec![key.public()]);
     let published = Published {
-        directory: repository.path(),
+        directory: &directory.path().join("images"),
         trust: &trust,
         chunk_kib,
     };

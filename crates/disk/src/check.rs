@@ -11,7 +11,7 @@ use crate::error::DiskError;
 use crate::index::Index;
 use crate::manifest::{Manifest, Tag, TagRecord};
 use crate::name::FileName;
-use crate::repository::Repository;
+use crate::repository::{Repository, turn_to_delete};
 use crate::signed::Trust;
 use crate::source::{Part, Source};
 use crate::training::Training;
@@ -200,15 +200,16 @@ fn read(source: &dyn Source, spec: &ChunkSpec) -> Result<u64, String> {
 /// True if it was removed.
 ///
 /// # Errors
-/// [`DiskError::Busy`], [`DiskError::File`].
+/// [`DiskError::Busy`], [`DiskError::File`], [`DiskError::OnlyInDirectory`].
 pub fn remove_damaged(
     repository: &Repository,
     spec: &ChunkSpec,
     wait: Duration,
 ) -> Result<bool, DiskError> {
-    let _turn = repository.turn_to_delete(wait)?;
-    let path = repository.path_of(&FileName::of_chunk(&spec.id));
-    if !path.exists() || read(repository.source(), spec).is_ok() {
+    let directory = repository.directory("removing chunks")?;
+    let _turn = turn_to_delete(directory, wait)?;
+    let path = directory.path_of(&FileName::of_chunk(&spec.id));
+    if !path.exists() || read(directory, spec).is_ok() {
         return Ok(false);
     }
     let removed = std::fs::remove_file(&path);

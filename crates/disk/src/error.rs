@@ -1,6 +1,6 @@
 //! What can go wrong, and what can be wrong with what was read.
 
-use crate::name::BadName;
+use crate::name::{BadName, FileName};
 use crate::signed::PublicKey;
 use crate::source::{FetchError, SourceError};
 use std::io;
@@ -134,6 +134,32 @@ pub enum DiskError {
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
+    },
+    /// A bucket, or who keeps it, says so.
+    #[error("cannot {action} {place}: {reason}")]
+    Bucket {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// With what.
+        place: String,
+        /// The server's reason, or the line's.
+        reason: String,
+    },
+    /// A bucket cannot say that nobody else is at work.
+    #[error("{what} works in a directory, and {place} is a bucket")]
+    OnlyInDirectory {
+        /// What was tried.
+        what: &'static str,
+        /// Which bucket.
+        place: String,
+    },
+    /// Others have changed a file, again and again or while it was worked with.
+    #[error("{file} in {place} was changed by others meanwhile")]
+    Contested {
+        /// Which.
+        file: FileName,
+        /// Where.
+        place: String,
     },
     /// A device of an image that is to be published or committed says so.
     #[error(transparent)]

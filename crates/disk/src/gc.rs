@@ -10,6 +10,9 @@
 //! So nobody relies on a chunk at the moment when it goes: publishers hold their turn from before
 //! they look for the first chunk until their tag points to the last.
 //!
+//! **Buckets** are not collected: they know no turns, so that a publisher might rely on a chunk at
+//! the moment when it goes.
+//!
 //! **Trainings** of a version that is kept are roots as well: their indexes and packs are kept. The
 //! chunks of a pack are copies, and need nothing.
 //!
@@ -22,9 +25,11 @@ use crate::index::Index;
 use crate::manifest::{Manifest, TagRecord, VersionId};
 use crate::name::{CHUNKS, FileName};
 use crate::pack::PACKS;
-use crate::repository::{INDEXES, Repository, VERSIONS};
+use crate::repository::{
+    INDEXES, Repository, VERSIONS, names_if_any, names_in, temporary_directory, turn_to_delete,
+};
 use crate::signed::Trust;
-use crate::source::{Part, Source};
+use crate::source::{Directory, Part, Source};
 use crate::training::{TRAININGS, Training};
 use base::limits::DISK_INDEX_CHUNKS_MAX;
 use std::collections::{HashMap, HashSet};
@@ -79,51 +84,53 @@ pub struct Collected {
 /// Deletes what no root needs.
 ///
 /// # Errors
-/// [`DiskError::Busy`] if publishers did not finish in time; any error of a root that cannot be
-/// read. Nothing was deleted then.
+/// [`DiskError::Busy`] if publishers did not finish in time; [`DiskError::OnlyInDirectory`]; any
+/// error of a root that cannot be read. Nothing was deleted then.
 pub fn collect(repository: &Repository, how: &Collecting) -> Result<Collected, DiskError> {
+    let directory = repository.directory("collecting")?;
     let mut marked = Marked::default();
-    marked.mark(repository, how.history)?;
-    let _turn = repository.turn_to_delete(how.wait)?;
+    marked.mark(repository, directory, how.history)?;
+    let _turn = turn_to_delete(directory, how.wait)?;
     // What was a root a moment ago and is none any more is found the next time.
-    marked.mark(repository, how.history)?;
+    marked.mark(repository, directory, how.history)?;
+    let path = directory.path();
     let mut sweep = Sweep {
         dry_run: how.dry_run,
         bytes: 0,
     };
     let mut versions = 0;
-    if repository.path().join(TRAININGS).is_dir() {
-        versions = sweep.files(&repository.path().join(TRAININGS), |name| {
+    if path.join(TRAININGS).is_dir() {
+        versions = sweep.files(&path.join(TRAININGS), |name| {
             let version = Training::version_of_file(name);
             version.is_some_and(|version| !marked.versions.contains_key(&version))
         })?;
     }
-    versions += sweep.files(&repository.path().join(VERSIONS), |name| {
+    versions += sweep.files(&path.join(VERSIONS), |name| {
         let version = name.strip_suffix(".azm").and_then(|id| id.parse().ok());
         version.is_some_and(|version: VersionId| !marked.versions.contains_key(&version))
     })?;
-    let indexes = sweep.files(&repository.path().join(INDEXES), |name| {
+    let indexes = sweep.files(&path.join(INDEXES), |name| {
         let id = name.strip_suffix(".caibx").and_then(|id| id.parse().ok());
         id.is_some_and(|id: ChunkId| !marked.indexes.contains(&id))
     })?;
     let mut packs = 0;
-    if repository.path().join(PACKS).is_dir() {
-        packs = sweep.files(&repository.path().join(PACKS), |name| {
+    if path.join(PACKS).is_dir() {
+        packs = sweep.files(&path.join(PACKS), |name| {
             let id = name.strip_suffix(".azp").and_then(|id| id.parse().ok());
             id.is_some_and(|id: ChunkId| !marked.packs.contains(&id))
         })?;
     }
     let mut chunks = 0;
-    for directory in repository.names_in(CHUNKS)? {
-        let directory = repository.path().join(CHUNKS).join(directory);
-        if directory.is_dir() {
-            chunks += sweep.files(&directory, |name| {
+    for name in names_in(directory, CHUNKS)? {
+        let chunks_of = path.join(CHUNKS).join(name);
+        if chunks_of.is_dir() {
+            chunks += sweep.files(&chunks_of, |name| {
                 let id = name.strip_suffix(".cacnk").and_then(|id| id.parse().ok());
                 id.is_some_and(|id: ChunkId| !marked.chunks.contains(&id))
             })?;
         }
     }
-    let left_over = sweep.files(&repository.temporary_directory(), |_| true)?;
+    let left_over = sweep.files(&temporary_directory(directory), |_| true)?;
     Ok(Collected {
         versions,
         indexes,
@@ -148,7 +155,12 @@ struct Marked {
 }
 
 impl Marked {
-    fn mark(&mut self, repository: &Repository, history: usize) -> Result<(), DiskError> {
+    fn mark(
+        &mut self,
+        repository: &Repository,
+        directory: &Directory,
+        history: usize,
+    ) -> Result<(), DiskError> {
         for tag in repository.tags()? {
             // Whoever has signed it: somebody points there.
             let found = TagRecord::find(repository.source(), &tag, &Trust::Anybody)?;
@@ -159,19 +171,19 @@ impl Marked {
                 self.mark_version(repository, entry.version, age > 0)?;
             }
         }
-        self.mark_trainings(repository)?;
-        self.mark_others(repository)
+        self.mark_trainings(directory)?;
+        self.mark_others(directory)
     }
 
     /// How the versions that are kept were trained; anew each time, because that changes.
-    fn mark_trainings(&mut self, repository: &Repository) -> Result<(), DiskError> {
-        for name in repository.names_if_any(TRAININGS)? {
+    fn mark_trainings(&mut self, directory: &Directory) -> Result<(), DiskError> {
+        for name in names_if_any(directory, TRAININGS)? {
             let version = Training::version_of_file(&name);
             let Some(version) = version.filter(|version| self.versions.contains_key(version))
             else {
                 continue;
             };
-            let source = repository.source();
+            let source = directory;
             let Some(training) = Training::find(source, version, &Trust::Anybody)? else {
                 continue;
             };
@@ -213,12 +225,12 @@ impl Marked {
     }
 
     /// Indexes under the names that casync and desync know.
-    fn mark_others(&mut self, repository: &Repository) -> Result<(), DiskError> {
-        for name in repository.names_in("")? {
+    fn mark_others(&mut self, directory: &Directory) -> Result<(), DiskError> {
+        for name in names_in(directory, "")? {
             if !name.ends_with(".caibx") {
                 continue;
             }
-            let path = repository.path().join(&name);
+            let path = directory.path().join(&name);
             let stamp = fs::metadata(&path).map(|metadata| {
                 let time = (metadata.mtime(), metadata.mtime_nsec());
                 (metadata.ino(), metadata.len(), time.0, time.1)
@@ -231,7 +243,7 @@ impl Marked {
             if self.others.contains(&stamp) {
                 continue;
             }
-            let index = read_other(repository, &name, &path)?;
+            let index = read_other(directory, &name, &path)?;
             self.chunks.extend(index.ids());
             self.others.insert(stamp);
         }
@@ -239,16 +251,14 @@ impl Marked {
     }
 }
 
-fn read_other(repository: &Repository, name: &str, path: &Path) -> Result<Index, DiskError> {
+fn read_other(directory: &Directory, name: &str, path: &Path) -> Result<Index, DiskError> {
     let damaged = |damage| DiskError::Damaged {
         place: path.display().to_string(),
         damage,
     };
     let file = FileName::new(name).map_err(|_| damaged(Damage::NotAnIndex))?;
     let bytes_max = Index::file_bytes(DISK_INDEX_CHUNKS_MAX);
-    let bytes = repository
-        .source()
-        .read_now(&file, Part::Whole { bytes_max })?;
+    let bytes = directory.read_now(&file, Part::Whole { bytes_max })?;
     Index::from_bytes(&bytes).map_err(damaged)
 }
 

@@ -15,11 +15,13 @@
 //!  pack          the chunks of a profile in one file                     pack.rs
 //!  profile       what is read of an image, in order                      profile/
 //! publish      an image becomes a version                              publish.rs
-//!  repository    chunks, indexes, manifests and tags in a directory     repository/
+//!  repository    chunks, indexes, manifests and tags, written to        repository/
 //!   manifest      versions, and the tags that point to them             manifest.rs
 //!    signed        who says so                                          signed.rs
 //! index        an image's chunks by position, as casync's .caibx        index.rs
 //!  source        files of a repository: a directory, a web server      source/
+//!  bucket        a repository in a bucket of S3                        bucket/
+//!  web           a repository over HTTP, given away                    web.rs
 //!  chunk         ids, compression, verification: casync's .cacnk        chunk.rs
 //!   file name     where files lie in a repository                       name.rs
 //! ```
@@ -34,6 +36,7 @@
 //! `docs/formats/disk.md`.
 
 pub mod ahead;
+pub mod bucket;
 pub mod cache;
 pub mod check;
 pub mod chunk;
@@ -58,8 +61,10 @@ pub mod repository;
 pub mod signed;
 pub mod source;
 pub mod training;
+pub mod web;
 
 pub use ahead::{AheadCounts, Foresight, Plan};
+pub use bucket::{Bucket, BucketOptions};
 pub use cache::Cache;
 pub use chunk::{ChunkId, ChunkSpec, Digest};
 pub use commit::commit;

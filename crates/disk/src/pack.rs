@@ -26,7 +26,7 @@ use crate::source::{Part, Source, read_known};
 use base::Extent;
 use base::limits::{DISK_CHUNK_BYTES_MAX, DISK_PACK_CHUNKS_MAX, DISK_PACK_FRONT_BYTES_MAX};
 use serde::{Deserialize, Serialize};
-use std::io::{self, Write};
+use std::io;
 
 const MAGIC: [u8; 8] = *b"AZKDPACK";
 const HEAD_BYTES: usize = 32;

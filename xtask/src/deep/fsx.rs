@@ -41,7 +41,7 @@ write = 10
 "#;
 
 pub(crate) fn prepare() -> Result<Option<String>> {
-    install::install("fsx", VERSION)?;
+    install::install("fsx", VERSION, "")?;
     Ok(None)
 }
 

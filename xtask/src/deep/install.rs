@@ -14,9 +14,9 @@ pub(crate) fn path(program: &str) -> PathBuf {
     workspace::target().join("tools/bin").join(program)
 }
 
-/// Installs exactly this version, unless it is there. The version is fixed, because a suite's count
-/// of passes is compared between runs.
-pub(crate) fn install(name: &str, version: &str) -> Result<()> {
+/// Installs exactly this version, with these features of its crate, unless it is there. The version
+/// is fixed, because a suite's count of passes is compared between runs.
+pub(crate) fn install(name: &str, version: &str, features: &str) -> Result<()> {
     let root = workspace::target().join("tools");
     let record = std::fs::read_to_string(root.join(".crates.toml")).unwrap_or_default();
     if path(name).is_file() && record.contains(&format!("\"{name} {version} ")) {
@@ -25,7 +25,7 @@ pub(crate) fn install(name: &str, version: &str) -> Result<()> {
     println!("deep: building {name} {version}");
     let mut command = workspace::cargo(&["install", "--locked", "--force", name]);
     command
-        .args(["--version", version])
+        .args(["--version", version, "--features", features])
         .arg("--root")
         .arg(&root);
     // A target directory of its own: this build shall not wait for the workspace's lock.

@@ -10,12 +10,14 @@
 mod apps;
 mod bench;
 mod boot;
+mod bucket;
 mod consistency;
 mod fsx;
 mod fuzz;
 mod install;
 mod kill9;
 mod loop_disk;
+mod overlay;
 mod pjdfstest;
 mod playground;
 mod powercut;
@@ -49,7 +51,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 11] = [
+const SUITES: [Suite; 13] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -112,6 +114,20 @@ const SUITES: [Suite; 11] = [
         on_mount: false,
         prepare: boot::prepare,
         run: boot::run,
+    },
+    Suite {
+        name: "bucket",
+        limit: minutes(30),
+        on_mount: false,
+        prepare: bucket::prepare,
+        run: bucket::run,
+    },
+    Suite {
+        name: "overlay",
+        limit: minutes(120),
+        on_mount: false,
+        prepare: overlay::prepare,
+        run: overlay::run,
     },
     Suite {
         name: "bench",

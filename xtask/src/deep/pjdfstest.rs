@@ -49,7 +49,7 @@ const EXPLAINED: [(&str, &str); 1] = [(
 )];
 
 pub(crate) fn prepare() -> Result<Option<String>> {
-    install::install("pjdfstest", VERSION)?;
+    install::install("pjdfstest", VERSION, "")?;
     Ok(None)
 }
 

@@ -35,6 +35,11 @@ impl From<DiskError> for Failure {
                 path,
                 source,
             } => file(action, &path, &source),
+            DiskError::Bucket { .. } => Self::new(Code::DiskRepository, message),
+            DiskError::OnlyInDirectory { .. } => Self::new(Code::DiskRepository, message)
+                .hint("copy the bucket into a directory, or leave it: nothing is in the way"),
+            DiskError::Contested { .. } => Self::new(Code::DiskBusy, message)
+                .hint("nothing was lost; the same command again does it"),
             DiskError::Device(error) => error.into(),
         }
     }

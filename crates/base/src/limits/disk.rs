@@ -62,6 +62,13 @@ pub const DISK_AHEAD_CHUNKS_MAX: usize = 1 << 18;
 pub const DISK_MIRRORS_MAX: usize = 16;
 /// What a publisher says about a version.
 pub const DISK_NOTE_BYTES_MAX: usize = 1024;
+/// Connections of a repository that is served over HTTP. Each has a thread while a file is read for
+/// it, and tokio has 512 of these.
+pub const DISK_WEB_CONNECTIONS_MAX: usize = 256;
+/// From a connection, or an answer, to the end of the next request's head.
+pub const DISK_WEB_HEAD_TIME_MAX: Duration = Duration::from_secs(60);
+/// For a connection: 4 GiB of a pack at 10 Mbit/s.
+pub const DISK_WEB_CONNECTION_TIME_MAX: Duration = Duration::from_secs(3600);
 /// Moves of a tag that can be taken back.
 pub const DISK_TAG_HISTORY_MAX: usize = 256;
 /// Connections to one served disk. Programs that copy open 4, a virtual machine 1; each may hold

@@ -1,4 +1,4 @@
-//! A repository in a local directory, written to.
+//! A repository in a local directory or a bucket, written to.
 //!
 //! ```text
 //! default.castr/abcd/abcd....cacnk    chunks
@@ -18,10 +18,12 @@
 //! is lost, every tag points to a version of which everything is there. What was not finished is
 //! garbage, which [`crate::gc`] collects.
 //!
-//! **Turns.** Publishers hold `lock` together, each for as long as it may rely on a chunk that no
-//! tag reaches yet; who deletes holds it alone. Both pass `lock.next` on the way, so that
-//! publishers without end do not keep the other from ever having his turn. Tags are moved by one at
-//! a time (`tags.lock`). All are locks of the kernel: whoever is killed gives them back.
+//! **Turns**, in a directory. Publishers hold `lock` together, each for as long as it may rely on a
+//! chunk that no tag reaches yet; who deletes holds it alone. Both pass `lock.next` on the way, so
+//! that publishers without end do not keep the other from ever having his turn. Tags are moved by
+//! one at a time (`tags.lock`). All are locks of the kernel: whoever is killed gives them back.
+//!
+//! **In a bucket** there are no turns, and neither `tmp/` nor locks: see [`crate::bucket`].
 
 mod store;
 mod turn;
@@ -30,13 +32,16 @@ pub(crate) use store::Chunks;
 pub use store::Progress;
 pub(crate) use turn::Turn;
 
+use crate::bucket::{Bucket, Stamp, Upload};
 use crate::chunk::{ChunkId, Digest};
 use crate::error::DiskError;
 use crate::index::Index;
 use crate::manifest::{Manifest, Tag, TagEntry, TagRecord, VersionId};
 use crate::name::{CHUNKS, FileName};
 use crate::signed::{SigningKey, Trust};
-use crate::source::Directory;
+use crate::source::{Directory, Source};
+use base::limits::DISK_SETTLERS;
+use bytes::Bytes;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Write};
@@ -52,10 +57,20 @@ const DIRECTORIES: [&str; 5] = [CHUNKS, INDEXES, VERSIONS, TAGS, TEMPORARY];
 /// Moving a tag is a few files; who has its turn longer is stuck.
 const TAG_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// A repository in a local directory.
+/// Of a tag that others move as well, before it is given up.
+const TAG_TRIES_MAX: u32 = 10;
+
+/// A repository that can be written to.
 #[derive(Clone, Debug)]
 pub struct Repository {
-    directory: Directory,
+    keeper: Keeper,
+}
+
+/// Who keeps its files.
+#[derive(Clone, Debug)]
+enum Keeper {
+    Directory(Directory),
+    Bucket(Bucket),
 }
 
 impl Repository {
@@ -88,24 +103,47 @@ impl Repository {
             ))?;
         }
         Ok(Self {
-            directory: Directory::new(path),
+            keeper: Keeper::Directory(Directory::new(path)),
         })
+    }
+
+    /// The repository in a bucket, which need not have anything yet.
+    #[must_use]
+    pub fn in_bucket(bucket: Bucket) -> Self {
+        Self {
+            keeper: Keeper::Bucket(bucket),
+        }
     }
 
     /// As what it is read.
     #[must_use]
-    pub fn source(&self) -> &Directory {
-        &self.directory
+    pub fn source(&self) -> &dyn Source {
+        match &self.keeper {
+            Keeper::Directory(directory) => directory,
+            Keeper::Bucket(bucket) => bucket,
+        }
     }
 
-    /// Where it is.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        self.directory.path()
+    /// Its directory, for what only works in one.
+    ///
+    /// # Errors
+    /// [`DiskError::OnlyInDirectory`] says what does.
+    pub(crate) fn directory(&self, what: &'static str) -> Result<&Directory, DiskError> {
+        match &self.keeper {
+            Keeper::Directory(directory) => Ok(directory),
+            Keeper::Bucket(bucket) => Err(DiskError::OnlyInDirectory {
+                what,
+                place: bucket.place().to_owned(),
+            }),
+        }
     }
 
-    pub(crate) fn path_of(&self, file: &FileName) -> PathBuf {
-        self.directory.path_of(file)
+    /// How many threads write to it at once: those that wait for a line are more.
+    pub(crate) fn workers(&self, wanted: usize) -> usize {
+        match &self.keeper {
+            Keeper::Directory(_) => wanted,
+            Keeper::Bucket(_) => wanted.max(DISK_SETTLERS),
+        }
     }
 
     /// Whether a chunk is there. Its bytes are not looked at.
@@ -113,7 +151,11 @@ impl Repository {
     /// # Errors
     /// [`DiskError::File`].
     pub fn has_chunk(&self, id: &ChunkId) -> Result<bool, DiskError> {
-        let path = self.path_of(&FileName::of_chunk(id));
+        let file = FileName::of_chunk(id);
+        let path = match &self.keeper {
+            Keeper::Directory(directory) => directory.path_of(&file),
+            Keeper::Bucket(bucket) => return bucket.has(&file),
+        };
         match fs::metadata(&path) {
             Ok(metadata) => Ok(metadata.is_file() && metadata.len() > 0),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -126,51 +168,69 @@ impl Repository {
     /// # Errors
     /// [`DiskError::File`].
     pub fn tags(&self) -> Result<Vec<Tag>, DiskError> {
-        let names = self.names_in(TAGS)?;
+        let names = match &self.keeper {
+            Keeper::Directory(directory) => names_in(directory, TAGS)?,
+            Keeper::Bucket(bucket) => bucket.names_in(TAGS)?,
+        };
         let mut tags: Vec<_> = names.iter().filter_map(|name| Tag::of_file(name)).collect();
         tags.sort();
         Ok(tags)
     }
 
-    /// [`Self::names_in`] for a directory that only those repositories have that need it.
-    pub(crate) fn names_if_any(&self, directory: &str) -> Result<Vec<String>, DiskError> {
-        if self.path().join(directory).is_dir() {
-            self.names_in(directory)
-        } else {
-            Ok(Vec::new())
+    /// Writes a file that never changes: whole and durable under its name, or an error.
+    pub(crate) fn put(&self, file: &FileName, bytes: &[u8]) -> Result<(), DiskError> {
+        match &self.keeper {
+            Keeper::Directory(directory) => put(directory, file, bytes),
+            Keeper::Bucket(bucket) => bucket.put_immutable(file, Bytes::copy_from_slice(bytes)),
         }
     }
 
-    /// The names in one of its directories; those that no repository has are left out.
-    pub(crate) fn names_in(&self, directory: &str) -> Result<Vec<String>, DiskError> {
-        let path = self.path().join(directory);
-        let names = fs::read_dir(&path).and_then(|entries| {
-            let names = entries.map(|entry| Ok(entry?.file_name().into_string().ok()));
-            names.filter_map(Result::transpose).collect()
-        });
-        names.map_err(DiskError::file("list", path))
+    /// By what [`Self::put_if`] knows that a file is as it was. Taken before it is read.
+    pub(crate) fn stamp(&self, file: &FileName) -> Result<Option<Stamp>, DiskError> {
+        match &self.keeper {
+            // The caller has the turn.
+            Keeper::Directory(_) => Ok(None),
+            Keeper::Bucket(bucket) => bucket.stamp(file).map(Some),
+        }
     }
 
-    /// Writes a file: whole and durable under its name, or an error.
-    pub(crate) fn put(&self, file: &FileName, bytes: &[u8]) -> Result<(), DiskError> {
-        let path = self.path_of(file);
-        let temporary = self.temporary();
-        let put = || -> io::Result<()> {
-            write_durably(&temporary, bytes)?;
-            rename(&temporary, &path)?;
-            flush_directory(&path)
-        };
-        put().map_err(DiskError::file("write", path))
+    /// Writes a file that changes, in a directory that may be missing; false if somebody else has
+    /// changed it since.
+    pub(crate) fn put_if(
+        &self,
+        file: &FileName,
+        stamp: Option<Stamp>,
+        bytes: &[u8],
+    ) -> Result<bool, DiskError> {
+        match (&self.keeper, stamp) {
+            (Keeper::Bucket(bucket), Some(stamp)) => {
+                bucket.put_if(file, stamp, Bytes::copy_from_slice(bytes))
+            }
+            _ => {
+                let written = self.put_written(file, |file| file.write_all(bytes));
+                written.map(|()| true)
+            }
+        }
     }
 
     /// [`Self::put`] for a file that is written piece by piece, in a directory that may be missing.
     pub(crate) fn put_written(
         &self,
         file: &FileName,
-        write: impl FnOnce(&mut File) -> io::Result<()>,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), DiskError> {
-        let path = self.path_of(file);
-        let temporary = self.temporary();
+        let directory = match &self.keeper {
+            Keeper::Directory(directory) => directory,
+            Keeper::Bucket(bucket) => {
+                let mut upload = Upload::new(bucket, file);
+                let written = write(&mut upload);
+                let path = || PathBuf::from(format!("{}/{file}", bucket.place()));
+                written.map_err(|error| DiskError::file("write", path())(error))?;
+                return upload.finish();
+            }
+        };
+        let path = directory.path_of(file);
+        let temporary = temporary(directory);
         let put = || -> io::Result<()> {
             let mut file = File::create_new(&temporary)?;
             write(&mut file).and_then(|()| file.sync_data())?;
@@ -189,11 +249,6 @@ impl Repository {
         written.map_err(DiskError::file("write", path))
     }
 
-    /// A name for a file that is not whole yet.
-    pub(crate) fn temporary(&self) -> PathBuf {
-        self.path().join(TEMPORARY).join(temporary_name())
-    }
-
     /// Points a tag to a version, whose index is `index`.
     ///
     /// # Errors
@@ -205,18 +260,33 @@ impl Repository {
         key: &SigningKey,
         trust: &Trust,
     ) -> Result<TagRecord, DiskError> {
-        let _turn = Turn::alone(&self.path().join("tags.lock"), TAG_TIME_MAX)?;
-        let found = TagRecord::find(&self.directory, tag, trust)?;
+        let _turn = self.turn_at_tags()?;
         // What a tag points to is there and is what it says.
-        let manifest = Manifest::read(&self.directory, entry.version, trust)?;
-        let record = match found {
-            None => TagRecord::new(tag, entry),
-            Some(record) if record.version() == entry.version => record,
-            Some(record) => record.moved(entry),
-        };
-        self.put(&tag.file(), &record.sign(key))?;
-        self.put_index_for_others(tag, &manifest)?;
-        Ok(record)
+        let manifest = Manifest::read(self.source(), entry.version, trust)?;
+        for _ in 0..TAG_TRIES_MAX {
+            let stamp = self.stamp(&tag.file())?;
+            let record = match TagRecord::find(self.source(), tag, trust)? {
+                None => TagRecord::new(tag, entry),
+                Some(record) if record.version() == entry.version => record,
+                Some(record) => record.moved(entry),
+            };
+            if self.put_if(&tag.file(), stamp, &record.sign(key))? {
+                self.put_index_for_others(tag, &manifest)?;
+                return Ok(record);
+            }
+        }
+        Err(self.contested(tag.file()))
+    }
+
+    pub(crate) fn contested(&self, file: FileName) -> DiskError {
+        DiskError::Contested {
+            file,
+            place: self.source().place(),
+        }
+    }
+
+    fn turn_at_tags(&self) -> Result<Option<Turn>, DiskError> {
+        self.turn(|path| Turn::alone(&path.join("tags.lock"), TAG_TIME_MAX))
     }
 
     /// Forgets a tag. What it points to stays until it is collected.
@@ -224,11 +294,18 @@ impl Repository {
     /// # Errors
     /// [`DiskError::File`].
     pub fn remove_tag(&self, tag: &Tag) -> Result<(), DiskError> {
-        let _turn = Turn::alone(&self.path().join("tags.lock"), TAG_TIME_MAX)?;
-        let path = self.path_of(&tag.file());
+        let directory = match &self.keeper {
+            Keeper::Directory(directory) => directory,
+            Keeper::Bucket(bucket) => {
+                bucket.remove(&tag.file())?;
+                return bucket.remove(&tag.index_file());
+            }
+        };
+        let _turn = self.turn_at_tags()?;
+        let path = directory.path_of(&tag.file());
         let removed = fs::remove_file(&path).and_then(|()| flush_directory(&path));
         removed.map_err(DiskError::file("remove", path))?;
-        let path = self.path_of(&tag.index_file());
+        let path = directory.path_of(&tag.index_file());
         match fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 Err(DiskError::file("remove", path)(error))
@@ -239,9 +316,13 @@ impl Repository {
 
     /// The index under the tag's name, where casync and desync look for it.
     fn put_index_for_others(&self, tag: &Tag, manifest: &Manifest) -> Result<(), DiskError> {
-        let from = self.path_of(&manifest.index_file());
-        let to = self.path_of(&tag.index_file());
-        let temporary = self.temporary();
+        let (from, to) = (manifest.index_file(), tag.index_file());
+        let directory = match &self.keeper {
+            Keeper::Directory(directory) => directory,
+            Keeper::Bucket(bucket) => return bucket.copy(&from, &to),
+        };
+        let (from, to) = (directory.path_of(&from), directory.path_of(&to));
+        let temporary = temporary(directory);
         let put = || -> io::Result<()> {
             // Not every file system knows links.
             if fs::hard_link(&from, &temporary).is_err() {
@@ -278,25 +359,73 @@ impl Repository {
     }
 
     /// A turn for somebody who adds chunks, beside others who do.
-    pub(crate) fn turn_to_add(&self, wait: Duration) -> Result<Turn, DiskError> {
-        let _next = Turn::alone(&self.path().join("lock.next"), wait)?;
-        Turn::shared(&self.path().join("lock"), wait)
+    pub(crate) fn turn_to_add(&self, wait: Duration) -> Result<Option<Turn>, DiskError> {
+        self.turn(|path| {
+            let _next = Turn::alone(&path.join("lock.next"), wait)?;
+            Turn::shared(&path.join("lock"), wait)
+        })
     }
 
     /// The turn of the one who trains: after another one, whose profiles he keeps.
-    pub(crate) fn turn_to_train(&self, wait: Duration) -> Result<Turn, DiskError> {
-        Turn::alone(&self.path().join("train.lock"), wait)
+    pub(crate) fn turn_to_train(&self, wait: Duration) -> Result<Option<Turn>, DiskError> {
+        self.turn(|path| Turn::alone(&path.join("train.lock"), wait))
     }
 
-    /// The turn of the one who deletes. Who comes while he waits is behind him.
-    pub(crate) fn turn_to_delete(&self, wait: Duration) -> Result<Turn, DiskError> {
-        let _next = Turn::alone(&self.path().join("lock.next"), wait)?;
-        Turn::alone(&self.path().join("lock"), wait)
+    /// In a bucket there are no turns, and nobody needs one.
+    fn turn(
+        &self,
+        take: impl FnOnce(&Path) -> Result<Turn, DiskError>,
+    ) -> Result<Option<Turn>, DiskError> {
+        match &self.keeper {
+            Keeper::Directory(directory) => take(directory.path()).map(Some),
+            Keeper::Bucket(_) => Ok(None),
+        }
     }
+}
 
-    pub(crate) fn temporary_directory(&self) -> PathBuf {
-        self.path().join(TEMPORARY)
+/// The turn of the one who deletes. Who comes while he waits is behind him.
+pub(crate) fn turn_to_delete(directory: &Directory, wait: Duration) -> Result<Turn, DiskError> {
+    let _next = Turn::alone(&directory.path().join("lock.next"), wait)?;
+    Turn::alone(&directory.path().join("lock"), wait)
+}
+
+/// [`names_in`] for a directory that only those repositories have that need it.
+pub(crate) fn names_if_any(directory: &Directory, name: &str) -> Result<Vec<String>, DiskError> {
+    match directory.path().join(name).is_dir() {
+        true => names_in(directory, name),
+        false => Ok(Vec::new()),
     }
+}
+
+/// The names in one of a repository's directories; those that no repository has are left out.
+pub(crate) fn names_in(directory: &Directory, name: &str) -> Result<Vec<String>, DiskError> {
+    let path = directory.path().join(name);
+    let names = fs::read_dir(&path).and_then(|entries| {
+        let names = entries.map(|entry| Ok(entry?.file_name().into_string().ok()));
+        names.filter_map(Result::transpose).collect()
+    });
+    names.map_err(DiskError::file("list", path))
+}
+
+fn put(directory: &Directory, file: &FileName, bytes: &[u8]) -> Result<(), DiskError> {
+    let path = directory.path_of(file);
+    let temporary = temporary(directory);
+    let put = || -> io::Result<()> {
+        write_durably(&temporary, bytes)?;
+        rename(&temporary, &path)?;
+        flush_directory(&path)
+    };
+    put().map_err(DiskError::file("write", path))
+}
+
+/// Where files lie that are not whole yet.
+pub(crate) fn temporary_directory(directory: &Directory) -> PathBuf {
+    directory.path().join(TEMPORARY)
+}
+
+/// A name for one of them.
+fn temporary(directory: &Directory) -> PathBuf {
+    temporary_directory(directory).join(temporary_name())
 }
 
 /// A name that nobody else takes, on this machine or another.

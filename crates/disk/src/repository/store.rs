@@ -5,16 +5,17 @@
 //! and the file system flushes several files with one commit. Between them is a queue of a few
 //! dozen packed chunks: memory does not grow with the image.
 
-use super::{Repository, write_durably};
+use super::{Keeper, Repository, temporary, write_durably};
 use crate::chunk::{ChunkId, Digest, Packer};
 use crate::error::DiskError;
 use crate::name::{CHUNKS, FileName};
+use crate::source::Directory;
 use base::Extent;
 use base::limits::DISK_SETTLERS;
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -102,7 +103,7 @@ impl Chunks<'_> {
             for _ in 0..DISK_SETTLERS {
                 scope.spawn(|| run.settle(&receiver));
             }
-            let workers: Vec<_> = (0..self.workers.max(1))
+            let workers: Vec<_> = (0..self.repository.workers(self.workers).max(1))
                 .map(|_| {
                     let sender = sender.clone();
                     scope.spawn(|| run.work(sender))
@@ -120,12 +121,12 @@ impl Chunks<'_> {
         {
             return Err(error);
         }
-        if !self.dry_run {
+        if let (Keeper::Directory(directory), false) = (&self.repository.keeper, self.dry_run) {
             let seen = run
                 .seen
                 .into_inner()
                 .unwrap_or_else(PoisonError::into_inner);
-            self.flush_names(&seen)?;
+            flush_names(directory, &seen)?;
         }
         named.sort_unstable_by_key(|&(number, _)| number);
         assert_eq!(named.len(), self.pieces.len(), "every piece has a name");
@@ -137,33 +138,31 @@ impl Chunks<'_> {
     }
 }
 
-impl Chunks<'_> {
-    /// Makes the names of chunks durable: also of those that were there, because another publisher
-    /// may have put them there a moment ago and been killed since. As many directories at once as
-    /// files before, and for the same reason.
-    fn flush_names(&self, ids: &HashSet<ChunkId>) -> Result<(), DiskError> {
-        let path = |id: &ChunkId| self.repository.path_of(&FileName::of_chunk(id));
-        let directories: BTreeSet<_> = ids
-            .iter()
-            .filter_map(|id| path(id).parent().map(Path::to_owned))
-            .collect();
-        let parent = self.repository.path().join(CHUNKS);
-        let directories: Vec<_> = directories.into_iter().chain([parent]).collect();
-        let next = AtomicUsize::new(0);
-        let flush = || {
-            while let Some(path) = directories.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let flushed = File::open(path).and_then(|directory| directory.sync_all());
-                flushed.map_err(DiskError::file("flush", path))?;
-            }
-            Ok(())
-        };
-        thread::scope(|scope| {
-            let settlers: Vec<_> = (0..DISK_SETTLERS).map(|_| scope.spawn(flush)).collect();
-            settlers
-                .into_iter()
-                .try_for_each(|settler| settler.join().expect("a flush does not panic"))
-        })
-    }
+/// Makes the names of chunks durable: also of those that were there, because another publisher may
+/// have put them there a moment ago and been killed since. As many directories at once as files
+/// before, and for the same reason.
+fn flush_names(directory: &Directory, ids: &HashSet<ChunkId>) -> Result<(), DiskError> {
+    let path = |id: &ChunkId| directory.path_of(&FileName::of_chunk(id));
+    let directories: BTreeSet<_> = ids
+        .iter()
+        .filter_map(|id| path(id).parent().map(Path::to_owned))
+        .collect();
+    let parent = directory.path().join(CHUNKS);
+    let directories: Vec<_> = directories.into_iter().chain([parent]).collect();
+    let next = AtomicUsize::new(0);
+    let flush = || {
+        while let Some(path) = directories.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let flushed = File::open(path).and_then(|directory| directory.sync_all());
+            flushed.map_err(DiskError::file("flush", path))?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let settlers: Vec<_> = (0..DISK_SETTLERS).map(|_| scope.spawn(flush)).collect();
+        settlers
+            .into_iter()
+            .try_for_each(|settler| settler.join().expect("a flush does not panic"))
+    })
 }
 
 impl Run<'_> {
@@ -182,7 +181,7 @@ impl Run<'_> {
         named: &mut Vec<(usize, ChunkId)>,
     ) -> Result<(), DiskError> {
         let chunks = self.chunks;
-        let path = || chunks.repository.path().to_owned();
+        let path = || PathBuf::from(chunks.repository.source().place());
         let mut packer = Packer::new(chunks.level)
             .map_err(|error| DiskError::file("pack for", path())(error))?;
         let mut buffer = vec![0; self.zero.0 as usize];
@@ -239,18 +238,22 @@ impl Run<'_> {
                 return;
             };
             if !self.is_over.load(Ordering::Relaxed) {
-                self.end_at(self.put(&id, &packed));
+                self.end_at(self.put(&id, packed));
             }
         }
     }
 
-    fn put(&self, id: &ChunkId, packed: &[u8]) -> Result<(), DiskError> {
-        let repository = self.chunks.repository;
-        let path = repository.path_of(&FileName::of_chunk(id));
-        let temporary = repository.temporary();
+    fn put(&self, id: &ChunkId, packed: Vec<u8>) -> Result<(), DiskError> {
+        let file = FileName::of_chunk(id);
+        let keeper = match &self.chunks.repository.keeper {
+            Keeper::Directory(directory) => directory,
+            Keeper::Bucket(bucket) => return bucket.put_immutable(&file, packed.into()),
+        };
+        let path = keeper.path_of(&file);
+        let temporary = temporary(keeper);
         let directory = path.parent().expect("chunks lie in directories");
         let put = || -> io::Result<()> {
-            write_durably(&temporary, packed)?;
+            write_durably(&temporary, &packed)?;
             match fs::rename(&temporary, &path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     fs::create_dir_all(directory)?;

@@ -116,21 +116,8 @@ impl Http {
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
         }
-        let mut builder = Client::builder()
-            .user_agent("azekura")
-            .connect_timeout(options.connect_time)
-            .read_timeout(options.silence_time)
-            .timeout(options.try_time)
-            .redirect(redirect::Policy::limited(REDIRECTIONS_MAX))
-            .pool_max_idle_per_host(options.in_flight_max)
-            .tls_backend_preconfigured(tls(&options.authorities).map_err(bad)?)
-            .no_proxy();
-        if let Some(proxy) = &options.proxy {
-            let proxy = Proxy::all(proxy).map_err(|error| bad(error.to_string()))?;
-            builder = builder.proxy(proxy);
-        }
         let asking = Asking {
-            client: builder.build().map_err(|error| bad(error.to_string()))?,
+            client: client(options).map_err(bad)?,
             base,
             pause_time: options.pause_time,
             permits: Semaphore::new(options.in_flight_max.max(1)),
@@ -141,6 +128,24 @@ impl Http {
             runtime,
         })
     }
+}
+
+/// A client with these limits, proxy and certificates.
+pub(crate) fn client(options: &HttpOptions) -> Result<Client, String> {
+    let mut builder = Client::builder()
+        .user_agent("azekura")
+        .connect_timeout(options.connect_time)
+        .read_timeout(options.silence_time)
+        .timeout(options.try_time)
+        .redirect(redirect::Policy::limited(REDIRECTIONS_MAX))
+        .pool_max_idle_per_host(options.in_flight_max)
+        .tls_backend_preconfigured(tls(&options.authorities)?)
+        .no_proxy();
+    if let Some(proxy) = &options.proxy {
+        let proxy = Proxy::all(proxy).map_err(|error| error.to_string())?;
+        builder = builder.proxy(proxy);
+    }
+    builder.build().map_err(|error| error.to_string())
 }
 
 impl Asking {

@@ -15,6 +15,7 @@ mod mirrors;
 
 pub use directory::Directory;
 pub use health::MirrorCounts;
+pub(crate) use http::client;
 pub use http::{BadAddress, Http, HttpOptions};
 pub use kept::Kept;
 pub use mirrors::{BadMirrors, Mirrors};

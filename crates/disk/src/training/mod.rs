@@ -120,6 +120,7 @@ pub fn train(
     let source = repository.source();
     let manifest = Manifest::read(source, version, &trust)?;
     let plain = manifest.read_index(source)?;
+    let stamp = repository.stamp(&Training::file_of(version))?;
     let before = Training::find(source, version, &trust)?;
     let profiles = all_profiles(source, before.as_ref(), profiles, how, plain.image_bytes())?;
     let cut = if how.cut {
@@ -155,7 +156,7 @@ pub fn train(
     let packs = write_packs(repository, &index, &profiles)?;
     report.pack_bytes = packs.iter().map(|pack| pack.bytes).sum();
     let training = Training::new(version, before.as_ref(), how.time, packs);
-    training.put(repository, &index, key)?;
+    training.put(repository, stamp, &index, key)?;
     Ok(report)
 }
 

@@ -1,6 +1,7 @@
 //! The record of how a version was trained, and how one reads a version with it.
 
 use crate::ahead::{Foresight, Plan};
+use crate::bucket::Stamp;
 use crate::chunk::{ChunkId, Digest};
 use crate::error::{Damage, DiskError};
 use crate::index::Index;
@@ -100,10 +101,11 @@ impl Training {
         key.sign(Kind::Training, self)
     }
 
-    /// Writes the index, and then the record that names it.
+    /// Writes the index, and then the record that names it, over the one that was there before.
     pub(crate) fn put(
         mut self,
         repository: &Repository,
+        before: Option<Stamp>,
         index: &Index,
         key: &SigningKey,
     ) -> Result<(), DiskError> {
@@ -113,7 +115,10 @@ impl Training {
         repository.put(&self.index_file(), &bytes)?;
         let record = self.sign(key);
         let file = Self::file_of(self.version);
-        repository.put_written(&file, |file| std::io::Write::write_all(file, &record))
+        match repository.put_if(&file, before, &record)? {
+            true => Ok(()),
+            false => Err(repository.contested(file)),
+        }
     }
 
     /// Reads the record of a version; none if it was not trained.

@@ -35,7 +35,7 @@ impl Trained {
     }
 
     fn directory(&self) -> PathBuf {
-        self.scene.repository.path().to_owned()
+        self.scene.images()
     }
 
     /// A machine, and the image on it, fetched ahead along its profile.
@@ -204,7 +204,7 @@ fn a_profile_is_followed_when_it_is_recognised() {
         &profiles.map(|(name, reads)| profile(name, len, reads)),
         &how(),
     );
-    let server = Server::files(scene.repository.path(), Duration::ZERO);
+    let server = Server::files(scene.images(), Duration::ZERO);
     let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
     let trained = scene.trained();
     let foresight = trained.foresight(&*machine.source, Vec::new());
@@ -234,7 +234,7 @@ fn a_profile_without_a_pack_is_followed_by_chunks() {
     let (scene, content) = published();
     let len = content.len() as u64;
     let reads = scattered(60, len, 20);
-    let server = Server::files(scene.repository.path(), DELAY);
+    let server = Server::files(scene.images(), DELAY);
     let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
     let index = Arc::new(scene.index("base:1"));
     let foresight = Foresight {
@@ -267,7 +267,7 @@ fn what_is_read_from_front_to_back_is_under_way_before_it_is_asked_for() {
     let scene = Scene::new();
     let content = noise(61, 8000 * KIB);
     scene.put("base:1", &content);
-    let server = Server::files(scene.repository.path(), Duration::from_millis(20));
+    let server = Server::files(scene.images(), Duration::from_millis(20));
     let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
     let foresight = Foresight {
         sequential: true,
@@ -336,7 +336,7 @@ fn without_a_cache_no_more_is_fetched_ahead_than_half_of_the_memory() {
     let len = content.len() as u64;
     let all = [Extent::new(0, len)];
     scene.train(&[profile("all", len, &all)], &how());
-    let server = Server::files(scene.repository.path(), Duration::ZERO);
+    let server = Server::files(scene.images(), Duration::ZERO);
     // It has 1 MiB of memory.
     let machine = Machine::far(&scene, &server, None);
     let trained = scene.trained();

@@ -18,7 +18,7 @@ fn runtime() -> Runtime {
 
 fn base(scene: &Scene, runtime: &Runtime, name: &str) -> Arc<dyn BlockDevice> {
     let fetcher = Fetcher::new(runtime.handle().clone(), None, 1 << 20);
-    let source = Arc::new(Directory::new(scene.repository.path()));
+    let source = Arc::new(Directory::new(scene.images()));
     Arc::new(ImageDevice::new(
         Arc::new(scene.index(name)),
         source,

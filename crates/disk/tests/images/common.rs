@@ -3,8 +3,8 @@
 use disk::chunk::unpack;
 use disk::source::Part;
 use disk::{
-    FileName, Index, Manifest, Published, Publishing, Repository, SigningKey, Source, Tag,
-    TagRecord, Trust, VersionId, publish,
+    FileName, Index, Manifest, Published, Publishing, Repository, SigningKey, Tag, TagRecord,
+    Trust, VersionId, publish,
 };
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -39,6 +39,11 @@ impl Scene {
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// Where the repository is.
+    pub(crate) fn images(&self) -> PathBuf {
+        self.path("images")
     }
 
     pub(crate) fn trust(&self) -> Trust {
@@ -99,7 +104,7 @@ impl Scene {
 
     /// How many files there are below a directory of the repository.
     pub(crate) fn files(&self, below: &str) -> usize {
-        count(&self.repository.path().join(below))
+        count(&self.images().join(below))
     }
 }
 

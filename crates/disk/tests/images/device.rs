@@ -64,8 +64,8 @@ impl Machine {
     }
 
     pub(crate) fn near_with_memory(scene: &Scene, cache: Option<Cache>, bytes_max: u64) -> Self {
-        let path = scene.repository.path();
-        Self::new(scene, cache, bytes_max, |_| Arc::new(Directory::new(path)))
+        let path = scene.images();
+        Self::new(scene, cache, bytes_max, |_| Arc::new(Directory::new(&path)))
     }
 
     pub(crate) fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>, DeviceError> {
@@ -116,7 +116,7 @@ pub(crate) fn chunk_files(directory: &Path) -> Vec<PathBuf> {
 #[test]
 fn every_read_is_what_the_image_has() {
     let (scene, content) = published();
-    let server = Server::files(scene.repository.path(), Duration::ZERO);
+    let server = Server::files(scene.images(), Duration::ZERO);
     let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
     let len = machine.device.len_bytes();
     assert_eq!(len, (content.len() as u64).next_multiple_of(512));
@@ -173,7 +173,7 @@ fn every_read_is_what_the_image_has() {
 fn a_read_has_all_its_chunks_under_way_at_once() {
     let (scene, content) = published();
     let delay = Duration::from_millis(100);
-    let server = Server::files(scene.repository.path(), delay);
+    let server = Server::files(scene.images(), delay);
     let machine = Machine::far(&scene, &server, None);
     let started = Instant::now();
     assert_eq!(machine.read(0, 900 * KIB).unwrap(), content[..900 << 10]);
@@ -189,7 +189,7 @@ fn a_read_has_all_its_chunks_under_way_at_once() {
 #[test]
 fn a_chunk_is_fetched_once_for_all_threads_processes_and_restarts() {
     let (scene, content) = published();
-    let server = Server::files(scene.repository.path(), Duration::from_millis(20));
+    let server = Server::files(scene.images(), Duration::from_millis(20));
     // Locks belong to open files, not to processes: two caches here are as two processes'.
     let machines: Vec<_> = (0..3)
         .map(|_| Machine::far(&scene, &server, Some(cache(&scene, 100 << 20))))
@@ -234,7 +234,7 @@ fn a_chunk_is_fetched_once_for_all_threads_processes_and_restarts() {
 #[test]
 fn what_is_cached_is_read_without_a_server_and_the_rest_is_an_error() {
     let (scene, content) = published();
-    let server = Server::files(scene.repository.path(), Duration::ZERO);
+    let server = Server::files(scene.images(), Duration::ZERO);
     let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
     machine.read(0, 128 * KIB).unwrap();
     drop(machine);
@@ -403,7 +403,7 @@ fn a_cache_that_takes_nothing_keeps_nobody_from_reading() {
 #[test]
 fn a_wrong_server_is_an_error_and_never_a_wrong_byte() {
     let (scene, content) = published();
-    let directory = scene.repository.path().to_owned();
+    let directory = scene.images();
     let mut random = sim::Random::new(3);
     let seed = random.next_u64();
     let server = Server::new(move |asked: &Asked| {

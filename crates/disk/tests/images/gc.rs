@@ -38,7 +38,7 @@ fn what_no_tag_needs_goes_and_nothing_else() {
     scene.put("base:2", &two);
     assert_eq!(collected(&scene, 1).chunks, 0);
     scene.repository.remove_tag(&tag("base:1")).unwrap();
-    fs::write(scene.repository.path().join("tmp/left"), b"over").unwrap();
+    fs::write(scene.images().join("tmp/left"), b"over").unwrap();
     let dry = Collecting {
         dry_run: true,
         ..Collecting::default()
@@ -97,7 +97,7 @@ fn as_much_history_is_kept_as_was_said() {
 fn indexes_of_casync_are_roots_and_what_is_damaged_keeps_everything() {
     let scene = Scene::new();
     scene.put("base:1", &noise(60, 300 * KIB));
-    let path = |name: &str| scene.repository.path().join(name);
+    let path = |name: &str| scene.images().join(name);
     let index = scene.index("base:1");
     fs::write(path("theirs.caibx"), index.to_bytes()).unwrap();
     scene.repository.remove_tag(&tag("base:1")).unwrap();
@@ -251,7 +251,7 @@ fn a_check_names_what_is_missing_and_damaged_and_publishing_again_puts_it_right(
     let index = scene.index("base:1");
     let path = |number: usize| {
         let file = FileName::of_chunk(&index.ids()[number]);
-        scene.repository.path().join(file.as_str())
+        scene.images().join(file.as_str())
     };
     fs::remove_file(path(2)).unwrap();
     let mut damaged = fs::read(path(7)).unwrap();
@@ -270,7 +270,7 @@ fn a_check_names_what_is_missing_and_damaged_and_publishing_again_puts_it_right(
 
     // The same over a web server.
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let server = Server::files(scene.repository.path(), Duration::ZERO);
+    let server = Server::files(scene.images(), Duration::ZERO);
     let http = Http::new(
         &server.url(),
         &HttpOptions::default(),

@@ -73,7 +73,7 @@ fn an_image_that_is_kept_is_read_without_a_network() {
     let len = content.len() as u64;
     let reads = scattered(80, len, 20);
     scene.train(&[profile("boot", len, &reads)], &how());
-    let server = Server::files(scene.repository.path(), Duration::ZERO);
+    let server = Server::files(scene.images(), Duration::ZERO);
     let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
     let report = keep_all(&scene, &machine, &Share::Everything).unwrap();
     assert_eq!(report.missing, []);
@@ -93,7 +93,7 @@ fn an_image_that_is_kept_is_read_without_a_network() {
     assert_eq!(machine.fetcher.counts().fetched, before);
     drop(server);
     drop(machine);
-    fs::rename(scene.repository.path(), scene.path("gone")).unwrap();
+    fs::rename(scene.images(), scene.path("gone")).unwrap();
     let island = Island::new(&scene, 100 << 20);
     assert!(island.read(Extent::new(0, len)).unwrap() == content);
     assert_eq!(island.trained.packs.len(), 1, "it is trained here, too");
@@ -111,7 +111,7 @@ fn what_a_profile_needs_is_kept_and_the_rest_is_not() {
     let len = content.len() as u64;
     let reads = scattered(81, len, 20);
     scene.train(&[profile("boot", len, &reads)], &how());
-    let server = Server::files(scene.repository.path(), Duration::ZERO);
+    let server = Server::files(scene.images(), Duration::ZERO);
     let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
     let unknown = keep_all(&scene, &machine, &Share::Profiles(vec!["office".into()]));
     assert!(matches!(unknown, Err(DiskError::NoProfile(_))));
@@ -136,7 +136,7 @@ fn when_the_network_is_cut_what_is_missing_is_said_exactly_and_fetched_the_next_
     let (scene, content) = published();
     let all: BTreeSet<_> = scene.index("base:1").ids().iter().copied().collect();
     for percent in [0, 25, 50, 75] {
-        let (directory, left) = (scene.repository.path().to_owned(), AtomicUsize::new(0));
+        let (directory, left) = (scene.images(), AtomicUsize::new(0));
         left.store(all.len() * percent / 100, Ordering::SeqCst);
         let server = Server::new(move |asked: &Asked| {
             let is_chunk = asked.path.ends_with(".cacnk");
@@ -181,7 +181,7 @@ fn when_the_network_is_cut_what_is_missing_is_said_exactly_and_fetched_the_next_
             assert!(read.is_none_or(|bytes| bytes == expected));
         }
         drop(island);
-        let server = Server::files(scene.repository.path(), Duration::ZERO);
+        let server = Server::files(scene.images(), Duration::ZERO);
         let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
         let report = keep_all(&scene, &machine, &Share::Everything).unwrap();
         assert_eq!(report.missing, []);

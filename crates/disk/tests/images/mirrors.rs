@@ -63,7 +63,7 @@ fn scene() -> (Scene, Vec<u8>) {
 }
 
 fn path(scene: &Scene) -> PathBuf {
-    scene.repository.path().to_owned()
+    scene.images()
 }
 
 /// All chunks of the image, by their names.

@@ -168,8 +168,7 @@ fn an_error_leaves_the_tag_where_it_was() {
     let id = Digest::Sha512Half.id_of(&content[5000 * 1024 / 65536 * 65536..][..65536]);
     // Something is where the directory of one of its chunks should be.
     let in_the_way = scene
-        .repository
-        .path()
+        .images()
         .join("default.castr")
         .join(&id.to_string()[..4]);
     fs::write(&in_the_way, b"").unwrap();
@@ -241,7 +240,7 @@ fn versions_know_their_parents_and_tags_go_back() {
         .move_tag(&tag("base:latest"), back, &scene.key, &scene.trust());
     assert_eq!(moved.unwrap().moves, 2);
     assert_eq!(scene.content("base:latest"), one);
-    let index = fs::read(scene.repository.path().join("base@latest.caibx")).unwrap();
+    let index = fs::read(scene.images().join("base@latest.caibx")).unwrap();
     assert_eq!(index, scene.index("base:latest").to_bytes());
 
     assert_eq!(scene.repository.tags().unwrap(), [tag("base:latest")]);

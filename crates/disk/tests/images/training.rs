@@ -88,7 +88,7 @@ fn read(device: &ImageDevice, extent: Extent) -> Vec<u8> {
 fn a_trained_image_has_the_same_bytes_for_us_and_for_casync() {
     let (scene, content) = published();
     let before = scene.version("base:1");
-    let others = fs::read(scene.repository.path().join("base@1.caibx")).unwrap();
+    let others = fs::read(scene.images().join("base@1.caibx")).unwrap();
     let reads = scattered(1, content.len() as u64, 40);
     let report = scene.train(&[profile("boot", content.len() as u64, &reads)], &how());
     assert_eq!(report.profiles, ["boot"]);
@@ -98,7 +98,7 @@ fn a_trained_image_has_the_same_bytes_for_us_and_for_casync() {
     );
     // Neither the version nor what casync finds under the tag's name is another one.
     assert_eq!(scene.version("base:1"), before);
-    let same = fs::read(scene.repository.path().join("base@1.caibx")).unwrap();
+    let same = fs::read(scene.images().join("base@1.caibx")).unwrap();
     assert_eq!(same, others);
     assert_eq!(scene.content("base:1"), content);
     let trained = scene.trained();
@@ -107,8 +107,7 @@ fn a_trained_image_has_the_same_bytes_for_us_and_for_casync() {
     let whole = Extent::new(0, content.len() as u64);
     assert_eq!(read(&device, whole), content);
     let index = scene
-        .repository
-        .path()
+        .images()
         .join(scene.training().unwrap().index_file().as_str());
     let path = |name: &str| scene.path(name).to_str().unwrap().to_owned();
     let store = format!("--store={}", path("images/default.castr"));
@@ -177,7 +176,7 @@ fn profiles_are_added_replaced_and_forgotten() {
         let packed: Vec<_> = front.chunks().iter().map(|chunk| chunk.spec).collect();
         assert!(specs.len() > packed.len(), "without those of zeros");
         assert!(packed.iter().all(|spec| specs.contains(spec)));
-        let length = fs::metadata(scene.repository.path().join(pack.file().as_str()));
+        let length = fs::metadata(scene.images().join(pack.file().as_str()));
         assert_eq!(length.unwrap().len(), pack.bytes);
     }
     let other = profile("tool", len, &scattered(5, len, 10));
@@ -238,7 +237,7 @@ fn a_training_that_is_damaged_or_of_somebody_else_is_passed_over() {
     let record = Training::file_of(scene.version("base:1"));
     let index = scene.training().unwrap().index_file();
     for file in [record, index] {
-        let path = scene.repository.path().join(file.as_str());
+        let path = scene.images().join(file.as_str());
         let good = fs::read(&path).unwrap();
         let mut flipped = good.clone();
         flipped[good.len() / 2] ^= 1;
@@ -289,7 +288,7 @@ fn a_check_finds_what_is_wrong_with_a_training() {
     let training = scene.training().unwrap();
     let record = Training::file_of(scene.version("base:1"));
     for file in [training.packs()[0].file(), training.index_file(), record] {
-        let path = scene.repository.path().join(file.as_str());
+        let path = scene.images().join(file.as_str());
         let good = fs::read(&path).unwrap();
         fs::write(&path, b"damaged").unwrap();
         let report = check();
@@ -372,8 +371,7 @@ fn trainings_are_kept_with_their_version_and_collected_with_it() {
     assert_eq!(scene.content("base:1"), content);
     // A training that cannot be read makes nothing garbage.
     let record = scene
-        .repository
-        .path()
+        .images()
         .join(Training::file_of(scene.version("base:1")).as_str());
     let good = fs::read(&record).unwrap();
     fs::write(&record, b"damaged").unwrap();

@@ -13,9 +13,6 @@ use std::process::Command;
 /// The package that depends on the newest kernel.
 pub const KERNEL_DEFAULT: &str = "linux-image-amd64";
 const BUSYBOX: &str = "busybox-static";
-/// What the guest runs.
-const INIT: &str = include_str!("init.sh");
-
 /// A kernel, and the program for its guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
@@ -141,11 +138,18 @@ impl Kernel {
         })
     }
 
-    /// The first file system of a guest that loads these modules, and what they need.
+    /// The program that is all that a guest needs.
+    #[must_use]
+    pub fn busybox(&self) -> &Path {
+        &self.busybox
+    }
+
+    /// The first file system of a guest that runs `init`, a script of busybox. Modules of these
+    /// names, and what they need, lie in `/modules`, and in `/modules/order` as they are loaded.
     ///
     /// # Errors
     /// [`PowercutError::Kernel`] if something is missing.
-    pub fn initrd(&self, wanted: &[&str]) -> Result<Vec<u8>, PowercutError> {
+    pub fn initrd(&self, init: &str, wanted: &[&str]) -> Result<Vec<u8>, PowercutError> {
         let read = |path: &Path| fs::read(path).map_err(words(path));
         let mut archive = Archive::default();
         for directory in ["bin", "dev", "modules"] {
@@ -154,7 +158,7 @@ impl Kernel {
         // The kernel opens it before anything is mounted.
         archive.device("dev/console", 5, 1);
         archive.file("bin/busybox", &read(&self.busybox)?);
-        archive.file("init", INIT.as_bytes());
+        archive.file("init", init.as_bytes());
         let mut order = String::new();
         for path in modules::order(&self.modules, wanted)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -193,7 +197,7 @@ mod tests {
         assert!(is_cached(&cache, "linux-image-6") && !is_cached(&cache, "linux-image-7"));
         let kernel = Kernel::get(&cache, "linux-image-6").unwrap();
         assert_eq!(kernel.version, "6");
-        let archive = kernel.initrd(&["xfs"]).unwrap();
+        let archive = kernel.initrd("#!/bin/busybox sh", &["xfs"]).unwrap();
         let text = String::from_utf8_lossy(&archive);
         assert!(text.contains("modules/order\0") && text.contains("xfs.ko\n"));
         fs::remove_dir_all(&cache).unwrap();

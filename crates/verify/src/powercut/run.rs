@@ -22,6 +22,8 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// What a guest runs.
+const INIT: &str = include_str!("init.sh");
 /// A device is so much longer than two of the longest files: room for the old one, the new one and
 /// what the file system needs; mkfs.xfs takes nothing below 300 MiB.
 const ROOM_BYTES: u64 = 512 << 20;
@@ -173,7 +175,8 @@ fn stage(options: &Options, watch: &dyn Watch) -> Result<(Stage, Duration), Powe
     let modules: Vec<&str> = modules.into_iter().collect();
     let directory = options.directory.clone();
     let initrd = directory.join("initrd");
-    fs::write(&initrd, options.kernel.initrd(&modules)?).map_err(local(&initrd))?;
+    let archive = options.kernel.initrd(INIT, &modules)?;
+    fs::write(&initrd, archive).map_err(local(&initrd))?;
     let image = &options.kernel.image;
     let stage = Stage {
         machine: Machine {

@@ -53,10 +53,7 @@ impl Check {
         let runtime = runtime()?;
         let source = place.source(&runtime, &self.at.way)?;
         let names = match self.names.is_empty() {
-            true => {
-                place.directory()?;
-                place.repository()?.tags()?
-            }
+            true => place.repository(&runtime, &self.at.way)?.tags()?,
             false => self.names.clone(),
         };
         // The first key is believed before all the others are judged.
@@ -80,7 +77,7 @@ impl Check {
         }
         let mut removed = 0;
         if self.remove_damaged {
-            let repository = place.repository()?;
+            let repository = place.repository(&runtime, &self.at.way)?;
             for spec in report.findings.iter().filter_map(|finding| finding.chunk) {
                 removed +=
                     u64::from(self.dry_run || remove_damaged(&repository, &spec, TURN_TIME_MAX)?);

@@ -8,8 +8,7 @@ use super::publish::How;
 use super::{runtime, with_bar};
 use crate::config::Config;
 use crate::errors::Result;
-use ::disk::{Repository, Tag, Trust};
-use std::path::PathBuf;
+use ::disk::{Tag, Trust};
 
 /// Publish what was written onto a disk as the next version
 ///
@@ -22,9 +21,10 @@ use std::path::PathBuf;
 pub(in crate::cli) struct Commit {
     #[command(flatten)]
     image: Image,
-    /// The repository, a directory that has the disk's version [default: where the disk is from]
-    #[arg(long, value_name = "DIR")]
-    to: Option<PathBuf>,
+    /// The repository that has the disk's version: a directory, HOST:PORT/VOLUME:/PATH or
+    /// s3://BUCKET/PREFIX [default: where the disk is from]
+    #[arg(long, value_name = "REPOSITORY")]
+    to: Option<Place>,
     /// IMAGE:LABEL
     #[arg(long)]
     name: Tag,
@@ -40,11 +40,11 @@ impl Commit {
     pub(super) fn run(self, config: &Config) -> Result<()> {
         let image = self.image.absolute()?;
         let to = match &self.to {
-            Some(path) => Place::Directory(path.clone()).absolute()?,
+            Some(place) => place.clone().absolute()?,
             None => image.place.clone(),
         };
-        let repository = Repository::open(to.directory()?)?;
         let runtime = runtime()?;
+        let repository = to.repository(&runtime, &image.way)?;
         let overlay = self.overlay.place(config, &image)?;
         let writing = Writing::IntoFound(&overlay);
         let opened = open(config, &runtime, &image, &self.cache, writing, &[])?;

@@ -1,6 +1,7 @@
 //! `azekura disk gc`.
 
 use super::place::At;
+use super::runtime;
 use crate::config::Config;
 use crate::errors::Result;
 use crate::output;
@@ -12,7 +13,7 @@ use serde_json::json;
 ///
 /// What a name points to is kept, and what it has pointed to before, as far as --keep says; so is
 /// everything in an index (.caibx) of other programs. It is safe beside those who publish. If a
-/// name or an index cannot be read, nothing is deleted.
+/// name or an index cannot be read, nothing is deleted. A bucket is not collected.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  azekura disk gc --at ./www/images --keep 3 --dry-run")]
 pub(in crate::cli) struct Gc {
@@ -32,8 +33,8 @@ pub(in crate::cli) struct Gc {
 impl Gc {
     pub(super) fn run(self, config: &Config) -> Result<()> {
         let place = self.at.place(config)?;
-        place.directory()?;
-        let repository = place.repository()?;
+        let runtime = runtime()?;
+        let repository = place.repository(&runtime, &self.at.way)?;
         let how = Collecting {
             history: self.keep.map_or(usize::MAX, |keep| keep as usize),
             dry_run: self.dry_run,

@@ -44,9 +44,8 @@ impl Log {
             let lines = keys.believing(|trust| lines(&*source, name, trust))?;
             return self.print_versions(name, &lines);
         }
-        place.directory()?;
         let mut names = Vec::new();
-        for name in place.repository()?.tags()? {
+        for name in place.repository(&runtime, &self.at.way)?.tags()? {
             let mut lines = keys.believing(|trust| lines(&*source, &name, trust))?;
             names.push((name, lines.swap_remove(0)));
         }

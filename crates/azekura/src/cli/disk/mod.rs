@@ -1,12 +1,13 @@
 //! `azekura disk ...`: disk images as chunks in a repository, read from far away.
 //!
 //! ```text
-//! publish export check gc tag log diff     a repository                  one file each
+//! publish export check gc tag log diff web a repository                  one file each
 //! serve attach detach list                 a disk that is in use         process.rs, running.rs
 //! commit rollback reset                    what was written onto it      overlay.rs
 //! train prefetch map                       what is done with a disk      recording.rs
 //!  opened                                   a disk with its chunks' way   opened.rs
 //!  place, keys                              where from, and whose word    place.rs, keys.rs
+//!   bucket, volume                           repositories elsewhere       bucket.rs, volume.rs
 //! ```
 //!
 //! A disk is named by a repository and a name in it: `http://far/images base:2`. What is written
@@ -14,6 +15,7 @@
 //! a place of its own in the state directory.
 
 mod attach;
+mod bucket;
 mod check;
 mod commit;
 mod detach;
@@ -37,6 +39,8 @@ mod serve;
 mod tag;
 mod target;
 mod train;
+mod volume;
+mod web;
 
 use crate::config::Config;
 use crate::errors::{Failure, Result};
@@ -49,7 +53,9 @@ use tokio::runtime::Runtime;
 /// Publish disk images as chunks on any web server; boot, mount, change and commit them elsewhere
 ///
 /// An image is named IMAGE:LABEL, such as base:1. A repository is a directory that any web server
-/// can serve; to read it, a directory or an http:// or https:// URL.
+/// can serve; to read it, a directory or an http:// or https:// URL. It can lie in a bucket of S3
+/// as well: s3://BUCKET/PREFIX, with the environment variables of other programs for S3; or in a
+/// volume: HOST:PORT/VOLUME:/PATH.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Disk {
     Publish(publish::Publish),
@@ -66,6 +72,7 @@ pub(super) enum Disk {
     Train(train::Train),
     Prefetch(prefetch::Prefetch),
     Map(map::Map),
+    Web(web::Web),
     Commit(commit::Commit),
     Rollback(overlay::Rollback),
     Reset(overlay::Reset),
@@ -82,6 +89,12 @@ impl Disk {
     }
 
     pub(super) fn run(self, config: &Config, verbose: u8) -> Result<()> {
+        let outcome = self.run_mounted(config, verbose);
+        volume::release();
+        outcome
+    }
+
+    fn run_mounted(self, config: &Config, verbose: u8) -> Result<()> {
         match self {
             Self::Publish(command) => command.run(config),
             Self::Log(command) => command.run(config),
@@ -97,6 +110,7 @@ impl Disk {
             Self::Train(command) => command.run(config),
             Self::Prefetch(command) => command.run(config),
             Self::Map(command) => command.run(config),
+            Self::Web(command) => command.run(config),
             Self::Commit(command) => command.run(config),
             Self::Rollback(command) => command.run(config),
             Self::Reset(command) => command.run(config),

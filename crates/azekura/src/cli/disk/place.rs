@@ -1,12 +1,16 @@
-//! Where images come from: a repository in a directory or on a web server.
+//! Where images come from: a repository in a directory, a volume, a bucket, or on a web server.
 
+use super::bucket;
 use super::keys::Keys;
+use super::volume;
+use crate::address::{Address, FileAddress};
 use crate::config::Config;
 use crate::errors::{Code, Context, Failure, Result};
 use crate::output;
+use ::disk::bucket::SCHEME;
 use ::disk::{Digest, Directory, Http, HttpOptions, Mirrors, PublicKey, Repository, Source, Tag};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -15,12 +19,18 @@ use tokio::runtime::Runtime;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Url(String),
+    /// With its scheme.
+    Bucket(String),
+    Volume(FileAddress),
     Directory(PathBuf),
 }
 
 /// Text that is neither a directory nor a URL that can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is neither a directory nor a URL that begins with http:// or https://")]
+#[error(
+    "{0:?} is neither a directory, nor HOST:PORT/VOLUME:/PATH, nor a URL that begins with http://, \
+     https:// or s3://"
+)]
 pub(super) struct BadPlace(String);
 
 impl FromStr for Place {
@@ -32,6 +42,13 @@ impl FromStr for Place {
             .any(|scheme| text.starts_with(scheme));
         match is_url {
             true => Ok(Self::Url(text.trim_end_matches('/').to_owned())),
+            false if text.starts_with(SCHEME) && text.len() > SCHEME.len() => {
+                Ok(Self::Bucket(text.trim_end_matches('/').to_owned()))
+            }
+            false if is_of_a_server(text) => {
+                let address = text.parse().map(Self::Volume);
+                address.map_err(|_| BadPlace(text.to_owned()))
+            }
             // A directory of this form can be written with ./ before it.
             false
                 if text.is_empty() || text.split('/').next().is_some_and(|s| s.ends_with(':')) =>
@@ -43,11 +60,19 @@ impl FromStr for Place {
     }
 }
 
+/// Whether text begins with the address of a server.
+fn is_of_a_server(text: &str) -> bool {
+    let server = text.split_once('/').map(|(server, _)| server);
+    server.is_some_and(|server| server.parse::<Address>().is_ok())
+}
+
 /// Without a password.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory(path) => f.write_str(&output::plain(&path.to_string_lossy())),
+            Self::Bucket(url) => f.write_str(&output::plain(url)),
+            Self::Volume(address) => address.fmt(f),
             Self::Url(url) => {
                 let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
                 let host_end = rest.find('/').unwrap_or(rest.len());
@@ -69,7 +94,7 @@ impl Place {
     /// The same, from whichever directory it is looked at.
     pub(super) fn absolute(self) -> Result<Self> {
         match self {
-            Self::Url(_) => Ok(self),
+            Self::Url(_) | Self::Bucket(_) | Self::Volume(_) => Ok(self),
             Self::Directory(path) => match path.canonicalize() {
                 Ok(path) => Ok(Self::Directory(path)),
                 // It may be going to be made.
@@ -83,7 +108,8 @@ impl Place {
     /// As it is given to another process of this program.
     pub(super) fn argument(&self) -> std::ffi::OsString {
         match self {
-            Self::Url(url) => url.into(),
+            Self::Url(url) | Self::Bucket(url) => url.into(),
+            Self::Volume(address) => address.to_string().into(),
             Self::Directory(path) => path.into(),
         }
     }
@@ -94,24 +120,51 @@ impl Place {
         Digest::Sha512Half.id_of(text.as_bytes()).to_string()[..16].to_owned()
     }
 
-    /// The repository in a directory.
+    /// The repository, to be written to.
     ///
     /// # Errors
     /// [`Code::DiskRepository`].
-    pub(super) fn repository(&self) -> Result<Repository> {
-        Ok(Repository::open(self.directory()?)?)
+    pub(super) fn repository(&self, runtime: &Runtime, way: &Way) -> Result<Repository> {
+        match self {
+            Self::Directory(path) => Ok(Repository::open(path)?),
+            Self::Volume(address) => Ok(Repository::open(mounted(address)?)?),
+            Self::Bucket(_) => self.made(runtime, way),
+            Self::Url(_) => Err(self.only_gives_files()),
+        }
     }
 
-    /// The directory, for what only works in one.
-    pub(super) fn directory(&self) -> Result<&Path> {
+    /// The repository, to be written to; made if it is not there.
+    ///
+    /// # Errors
+    /// [`Code::DiskRepository`], and those of making directories.
+    pub(super) fn made(&self, runtime: &Runtime, way: &Way) -> Result<Repository> {
         match self {
-            Self::Directory(path) => Ok(path),
-            Self::Url(_) => {
-                let message = format!("{self} is a web server, which only gives files");
-                Err(Failure::new(Code::DiskRepository, message)
-                    .hint("name the directory that it serves, on its machine"))
+            Self::Directory(path) => Ok(Repository::create(path)?),
+            Self::Volume(address) => Ok(Repository::create(mounted(address)?)?),
+            Self::Bucket(url) => {
+                let bucket = bucket::open(url, way.http(), runtime)?;
+                Ok(Repository::in_bucket(bucket))
             }
+            Self::Url(_) => Err(self.only_gives_files()),
         }
+    }
+
+    /// Its directory on this machine, if it has one: of a volume while it is mounted.
+    ///
+    /// # Errors
+    /// [`Code::DiskRepository`] if a volume cannot be mounted.
+    pub(super) fn local(&self) -> Result<Option<PathBuf>> {
+        match self {
+            Self::Directory(path) => Ok(Some(path.clone())),
+            Self::Volume(address) => mounted(address).map(Some),
+            Self::Url(_) | Self::Bucket(_) => Ok(None),
+        }
+    }
+
+    fn only_gives_files(&self) -> Failure {
+        let message = format!("{self} is a web server, which only gives files");
+        Failure::new(Code::DiskRepository, message)
+            .hint("name the directory that it serves, on its machine")
     }
 
     /// Its files, from here or from whichever mirror is quickest.
@@ -135,15 +188,13 @@ impl Place {
         match self {
             Self::Directory(path) => {
                 // Else every file of it would be missed.
-                self.repository()?;
+                Repository::open(path)?;
                 Ok(Arc::new(Directory::new(path)))
             }
+            Self::Volume(address) => Self::Directory(mounted(address)?).own_source(runtime, way),
+            Self::Bucket(url) => Ok(Arc::new(bucket::open(url, way.http(), runtime)?)),
             Self::Url(url) => {
-                let options = HttpOptions {
-                    proxy: way.proxy.clone(),
-                    ..HttpOptions::default()
-                };
-                let http = Http::new(url, &options, runtime.handle().clone());
+                let http = Http::new(url, &way.http(), runtime.handle().clone());
                 let bad = |error: &dyn fmt::Display| {
                     Failure::new(Code::DiskRepository, output::plain(&error.to_string()))
                 };
@@ -151,6 +202,13 @@ impl Place {
             }
         }
     }
+}
+
+/// Where a directory of a volume is, as long as this command runs.
+fn mounted(address: &FileAddress) -> Result<PathBuf> {
+    let root = volume::directory(&address.volume)?;
+    let names = address.path.iter();
+    Ok(names.fold(root, |path, name| path.join(name.as_os_str())))
 }
 
 /// How a repository is reached, and whose word counts there.
@@ -170,6 +228,14 @@ pub(super) struct Way {
 }
 
 impl Way {
+    /// How a server is asked.
+    fn http(&self) -> HttpOptions {
+        HttpOptions {
+            proxy: self.proxy.clone(),
+            ..HttpOptions::default()
+        }
+    }
+
     /// As it is given to another process of this program.
     pub(super) fn arguments(&self) -> Vec<std::ffi::OsString> {
         let keys = self.keys.iter().map(|key| format!("--key={key}").into());
@@ -197,7 +263,8 @@ impl Way {
 /// Which repository a command is about
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct At {
-    /// The repository: a directory, or a URL for what only reads [default: the one used last]
+    /// The repository: a directory, HOST:PORT/VOLUME:/PATH, s3://BUCKET/PREFIX, or a URL for what
+    /// only reads [default: the one used last]
     #[arg(long, value_name = "REPOSITORY")]
     at: Option<Place>,
     #[command(flatten)]
@@ -229,7 +296,7 @@ impl At {
         let Some(place) = place else {
             let message = "which repository? none was named, and none used before";
             return Err(Failure::new(Code::DiskRepository, message)
-                .hint("--at DIRECTORY, or --at http://..."));
+                .hint("--at DIRECTORY, --at s3://BUCKET/PREFIX, or --at http://..."));
         };
         output::note(format_args!(
             "in {place}, the repository used last (--at names another)"
@@ -260,7 +327,7 @@ pub(super) fn remember(config: &Config, place: &Place) {
 /// A disk: a name in a repository
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Image {
-    /// The repository: a directory, or an http:// or https:// URL
+    /// The repository: a directory, HOST:PORT/VOLUME:/PATH, or an http://, https:// or s3:// URL
     #[arg(value_name = "REPOSITORY")]
     pub(super) place: Place,
     /// IMAGE:LABEL
@@ -294,7 +361,13 @@ mod tests {
         for directory in ["./www", "www/images", "/srv", "a:b", "./s3:/x"] {
             assert_eq!(place(directory), Ok(Place::Directory(directory.into())));
         }
-        for bad in ["", "ftp://far/x", "s3://bucket", "http:/far"] {
+        let bucket = |text: &str| Ok(Place::Bucket(text.to_owned()));
+        assert_eq!(place("s3://bucket/images/"), bucket("s3://bucket/images"));
+        let volume = |text: &str| Ok(Place::Volume(text.parse().expect("an address")));
+        for text in ["far:7700/v:/images", "far:7700/v", "[::1]:7700/v:/a/b"] {
+            assert_eq!(place(text), volume(text));
+        }
+        for bad in ["", "ftp://far/x", "s3://", "http:/far", "far:7700/v/images"] {
             assert!(place(bad).is_err(), "{bad}");
         }
     }

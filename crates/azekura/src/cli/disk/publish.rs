@@ -3,7 +3,7 @@
 use super::image::RawImage;
 use super::keys::Keys;
 use super::place::{Place, Way, remember};
-use super::{now, with_bar};
+use super::{now, runtime, with_bar};
 use crate::config::Config;
 use crate::errors::{Context, Result};
 use crate::output;
@@ -23,14 +23,16 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   azekura disk publish base.img --to ./www/images --name base:1
-  azekura disk publish base.img --to ./www/images --name base:2 --dry-run   # how much is new")]
+  azekura disk publish base.img --to ./www/images --name base:2 --dry-run   # how much is new
+  azekura disk publish base.img --to s3://bucket/images --name base:1")]
 pub(in crate::cli) struct Publish {
     /// The image
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// The repository, a directory; made if it is not there
-    #[arg(long, value_name = "DIR")]
-    to: PathBuf,
+    /// The repository: a directory, HOST:PORT/VOLUME:/PATH or s3://BUCKET/PREFIX; made if it is not
+    /// there
+    #[arg(long, value_name = "REPOSITORY")]
+    to: Place,
     /// IMAGE:LABEL
     #[arg(long)]
     name: Tag,
@@ -112,18 +114,25 @@ impl Publish {
         if !CHUNK_BYTES.contains(&chunk_bytes) {
             return Err(DiskError::ChunkBytes(chunk_bytes).into());
         }
-        let place = Place::Directory(self.to.clone()).absolute()?;
+        let place = self.to.clone().absolute()?;
         // Looked at before anything is made.
         std::fs::metadata(&self.image).context(output::plain(&self.image.to_string_lossy()))?;
         // What is not there yet is made elsewhere if nothing is to be written.
         let scratch = self.how.dry_run.then(tempfile::tempdir).transpose();
         let scratch = scratch.context("a temporary directory")?;
-        let to = match &scratch {
-            Some(scratch) if Repository::open(&self.to).is_err() => scratch.path(),
-            _ => &*self.to,
+        let runtime = runtime()?;
+        let to = match (&scratch, place.local()?) {
+            (Some(scratch), Some(path)) if Repository::open(&path).is_err() => {
+                Place::Directory(scratch.path().to_owned())
+            }
+            _ => place.clone(),
         };
-        let repository = Repository::create(to)?;
-        let image = RawImage::open(&self.image, to)?;
+        let repository = to.made(&runtime, &self.way)?;
+        let aside = match &to {
+            Place::Directory(path) => path.clone(),
+            _ => std::env::temp_dir(),
+        };
+        let image = RawImage::open(&self.image, &aside)?;
         let keys = Keys::of(config, &place, &self.way)?;
         let how = Publishing {
             chunk_bytes,

@@ -1,8 +1,8 @@
 //! `azekura disk tag`.
 
-use super::now;
 use super::place::At;
 use super::target::{Target, short};
+use super::{now, runtime};
 use crate::config::Config;
 use crate::errors::{Code, Failure, Result};
 use crate::output;
@@ -35,8 +35,8 @@ pub(in crate::cli) struct Tag {
 impl Tag {
     pub(super) fn run(self, config: &Config) -> Result<()> {
         let place = self.at.place(config)?;
-        place.directory()?;
-        let repository = place.repository()?;
+        let runtime = runtime()?;
+        let repository = place.repository(&runtime, &self.at.way)?;
         let mut keys = self.at.keys(config, &place)?;
         let source = repository.source();
         let name = &self.name;

@@ -68,13 +68,13 @@ impl Train {
         let place = self.at.place(config)?;
         let mut keys = self.at.keys(config, &place)?;
         let is_question = self.files.is_empty() && self.from.is_none() && self.forget.is_empty();
+        let runtime = super::runtime()?;
         if is_question {
-            let runtime = super::runtime()?;
             let source = place.source(&runtime, &self.at.way)?;
             let known = keys.believing(|trust| profiles_of(&*source, &self.target(), trust))?;
             return self.print_known(&known);
         }
-        let repository = place.repository()?;
+        let repository = place.repository(&runtime, &self.at.way)?;
         let source = repository.source();
         let target = self.target();
         let (version, _) = keys.believing(|trust| target.manifest(source, trust))?;

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Taken off when the test ends in whatever way.
-struct Mounted(PathBuf);
+pub(super) struct Mounted(pub(super) PathBuf);
 
 impl Mounted {
-    fn new(device: &str, on: PathBuf, options: &str) -> Self {
+    pub(super) fn new(device: &str, on: PathBuf, options: &str) -> Self {
         fs::create_dir_all(&on).unwrap();
         tool("mount", &["-o", options, device, text(&on)]);
         Self(on)
@@ -89,7 +89,7 @@ fn take_off(scene: &Scene, mounted: Mounted) {
 }
 
 /// An image with a file system, published; none if that, or a loop device, cannot be had here.
-fn published_file_system(scene: &Scene) -> Option<()> {
+pub(super) fn published_file_system(scene: &Scene) -> Option<()> {
     let Some(image) = scene.file_system(32 * MIB) else {
         eprintln!("skipped: mkfs.ext4 cannot make a file system of a tree");
         return None;

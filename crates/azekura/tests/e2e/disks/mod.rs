@@ -5,16 +5,24 @@
 //! | `served` | NBD, by other programs |
 //! | `attached` | FUSE and loop devices |
 //! | `written` | what is written, over kills and commits |
+//! | `killed` | overlays under a file system, killed at any moment |
 //! | `trained` | runs that are recorded; images that are kept; mirrors |
 //! | `refused` | errors, each with its code; whose word counts |
+//! | `boots` | a machine whose root file system is a disk |
+//! | `volumes` | repositories in volumes |
+//! | `bucket` | repositories in a bucket of S3 |
 //! | `web` | a plain web server |
 //! | `client` | a client of NBD |
 
 mod attached;
+mod boots;
+mod bucket;
 mod client;
+mod killed;
 mod refused;
 mod served;
 mod trained;
+mod volumes;
 mod web;
 mod written;
 
@@ -33,6 +41,8 @@ const MIB: u64 = 1 << 20;
 /// A machine with a repository and a configuration of its own. Disks that it uses go with it.
 pub(crate) struct Scene {
     directory: TempDir,
+    /// Of the environment of its programs.
+    variables: Vec<(&'static str, String)>,
 }
 
 impl Scene {
@@ -40,6 +50,7 @@ impl Scene {
         let builder = tempfile::Builder::new().prefix("azekura-disk-").tempdir();
         Self {
             directory: builder.unwrap(),
+            variables: Vec::new(),
         }
     }
 
@@ -52,6 +63,7 @@ impl Scene {
         command
             .arg("disk")
             .env("AZEKURA_CONFIG_DIR", self.path(config))
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .env_remove("RUST_LOG")
             .current_dir(self.directory.path())
             .stdin(Stdio::null());

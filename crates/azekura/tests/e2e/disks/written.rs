@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 
-fn kill(ready: &Value) {
+pub(super) fn kill(ready: &Value) {
     let pid = Pid::from_raw(ready["pid"].as_i64().unwrap() as i32).unwrap();
     kill_process(pid, Signal::KILL).unwrap();
     let process = format!("/proc/{}/stat", pid.as_raw_nonzero());
