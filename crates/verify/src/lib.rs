@@ -32,6 +32,7 @@
 
 pub mod actor;
 pub mod crash;
+pub mod fault;
 pub mod log;
 pub mod medium;
 pub mod oracle;
@@ -46,6 +47,7 @@ pub mod statistics;
 pub mod tune;
 pub mod workload;
 
+pub use fault::Fault;
 pub use medium::Medium;
-pub use recorder::{Plant, Recorder};
+pub use recorder::Recorder;
 pub use states::{Plan, Policy};

@@ -1,5 +1,6 @@
 //! What a run has found.
 
+use super::Target;
 use crate::oracle;
 use crate::states::{Said, State};
 use serde::Deserialize;
@@ -59,6 +60,19 @@ pub struct Totals {
     pub unmountable: u64,
     /// States with anything of these.
     pub bad_states: u64,
+}
+
+impl Outcome {
+    /// States that are not as was promised. What a file system loses that promises nothing of the
+    /// kind is counted and no failure; but it must be there at all.
+    #[must_use]
+    pub fn broken_promises(&self) -> u64 {
+        let target = Target::by_name(&self.target);
+        match target.is_none_or(Target::keeps_promises) {
+            true => self.totals.bad_states,
+            false => self.totals.unmountable,
+        }
+    }
 }
 
 impl Totals {

@@ -4,12 +4,13 @@ use super::names::Names;
 use super::outcome::{Failure, Outcome, Place, Totals};
 use super::reduce::{named, reduce};
 use super::{CrashError, Subject, Target};
-use crate::actor::{Actor, Answer, Request};
+use crate::actor::{Actor, Answer, MountAs, Request, Tool};
+use crate::fault::About;
 use crate::log::{Entry, Log, Mark};
 use crate::oracle::{self, History, judge};
 use crate::states::{Pattern, Plan, Policy, Said, State};
 use crate::workload::Workload;
-use crate::{Medium, Plant, Recorder};
+use crate::{Fault, Medium, Recorder};
 use base::limits::{VERIFY_FAILURES_MAX, VERIFY_RECOVERY_STATES_MAX};
 use sim::{Image, Random};
 use std::fs::File;
@@ -45,7 +46,7 @@ pub struct Options {
     /// Recoveries are interrupted, too.
     pub recoveries: bool,
     /// Something that goes wrong, to see whether it is noticed.
-    pub plant: Option<Plant>,
+    pub plant: Option<Fault>,
     /// Where the logs of workloads that failed are put.
     pub keep: Option<PathBuf>,
 }
@@ -76,13 +77,14 @@ pub fn run(
 ) -> Result<Outcome, CrashError> {
     let started = Instant::now();
     let mut run = Run::new(target, stage, options);
+    let names = Names::new(target, options)?;
     let base = run.make_base()?;
     let is_single = options.workload.is_some();
     let share = match is_single {
         true => options.points,
         false => (options.points / SHARE).max(STATES_MIN),
     };
-    for name in Names::new(target, options) {
+    for name in names {
         let tried = run.outcome.totals.states - run.outcome.totals.recovery_states;
         if tried >= options.points || run.outcome.was_interrupted {
             break;
@@ -219,7 +221,7 @@ impl<'a> Run<'a> {
         actor.must(&Request::Mount(target.mount_as("")))?;
         let first = target.first_workload();
         let workload = Workload::by_name(first, 0).map_err(CrashError::Workload)?;
-        for step in workload.setup {
+        for step in workload.setup.into_iter().chain(target.deleted()) {
             actor.must(&Request::Run(step))?;
         }
         actor.must(&Request::Unmount)?;
@@ -234,16 +236,23 @@ impl<'a> Run<'a> {
             actor,
         } = &mut self.stage;
         medium.load(base.clone());
-        recorder.start(self.options.plant);
+        recorder.start();
         let mount = self.target.mount_as(&self.options.mount_options);
         actor.must(&Request::Mount(mount))?;
         for (number, step) in (1..).zip(&workload.steps) {
             recorder.mark(Mark::Begun(number))?;
-            actor.must(&Request::Run(step.clone()))?;
+            if !self.options.plant.is_some_and(|fault| fault.skips(step)) {
+                actor.must(&Request::Run(step.clone()))?;
+            }
             recorder.mark(Mark::Done(number))?;
         }
         // What it would write later anyway is written now; all promises hold meanwhile.
         actor.must(&Request::Unmount)?;
+        let mut entries = recorder.take();
+        if let Some(fault) = self.options.plant {
+            let about = About::new(workload, self.target.superblock());
+            entries = fault.on_log(base, entries, &about);
+        }
         let subject = Subject {
             target: self.target,
             mount_options: self.options.mount_options.clone(),
@@ -253,7 +262,7 @@ impl<'a> Run<'a> {
         Ok(Log {
             subject: subject.to_text(),
             base: base.clone(),
-            entries: recorder.take(),
+            entries,
         })
     }
 
@@ -317,6 +326,10 @@ impl<'a> Run<'a> {
             pairs_max: 2,
             ..self.policy()
         };
+        let recovery = match self.options.plant {
+            Some(fault) => fault.on_recovery(&image, recovery),
+            None => recovery,
+        };
         let plan = Plan::new(&image, &recovery, &policy);
         for inner in plan.sample(VERIFY_RECOVERY_STATES_MAX, self.random.next_u64()) {
             let image = plan.image(&inner).expect("it is one of the plan's");
@@ -341,10 +354,11 @@ impl<'a> Run<'a> {
         said: Said,
     ) -> Result<(Verdict, Vec<Entry>), CrashError> {
         self.stage.medium.load(image);
-        self.stage.recorder.start(None);
+        let (repair, mount) = self.recovery();
+        self.stage.recorder.start();
         let request = Request::Try {
-            repair: self.target.repair(),
-            mount: self.target.mount_as(&self.options.mount_options),
+            repair,
+            mount,
             databases: history.databases(),
         };
         let answer = self.stage.actor.ask(&request)?;
@@ -356,6 +370,18 @@ impl<'a> Run<'a> {
             Answer::Done => return Err(crate::actor::ActorError::Garbled.into()),
         };
         Ok((verdict, entries))
+    }
+
+    /// What is done to a file system after a loss of power before it is looked at.
+    fn recovery(&self) -> (Vec<Tool>, MountAs) {
+        let options = &self.options.mount_options;
+        match self.options.plant {
+            Some(Fault::NoRecovery) => {
+                let words = [options.as_str(), self.target.unrecovered()];
+                (Vec::new(), self.target.mount_as(&words.join(",")))
+            }
+            _ => (self.target.repair(), self.target.mount_as(options)),
+        }
     }
 
     fn count_log(&mut self, workload: &Workload, entries: &[Entry]) {
@@ -466,10 +492,13 @@ impl<'a> Run<'a> {
     /// The command that tries a state again. Only a log has exactly the same state.
     fn command(&self, workload: &str, state: &State) -> String {
         match self.log_path(workload) {
-            Some(path) => format!(
-                "azekura verify crash --replay {} --state {state}",
-                path.display()
-            ),
+            Some(path) => {
+                // What else was planted is in the log.
+                let in_recovery = self.options.plant.filter(|fault| fault.is_in_recovery());
+                let plant = in_recovery.map_or(String::new(), |fault| format!(" --plant {fault}"));
+                let path = path.display();
+                format!("azekura verify crash --replay {path}{plant} --state {state}")
+            }
             None => {
                 let (target, seed) = (self.target.name(), self.options.seed);
                 let mut options = String::new();

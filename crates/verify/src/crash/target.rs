@@ -11,6 +11,8 @@ use crate::workload::{NAMES, Step};
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
+/// Of a deleted file: more than a workload writes, and as much as a file may have.
+const DELETED_BYTES: u64 = MIB;
 /// Makes a store without measuring the device, which is memory.
 const STORE_FORMAT: [&str; 7] = [
     "store",
@@ -90,12 +92,18 @@ impl Target {
         }
     }
 
-    /// Whether it can do this: ext2 and ext3 have no fallocate.
+    /// Whether it can do this: ext2 and ext3 have no fallocate, a store has objects alone.
     pub(super) fn can(self, step: &Step) -> bool {
-        !matches!(
-            (self, step),
-            (Self::Ext2 | Self::Ext3, Step::Allocate { .. })
-        )
+        match (self, step) {
+            (Self::Ext2 | Self::Ext3, Step::Allocate { .. }) => false,
+            (Self::Store, Step::Create { path } | Step::Unlink { path }) => !path.contains('/'),
+            (Self::Store, Step::Write { path, .. } | Step::Append { path, .. }) => {
+                !path.contains('/')
+            }
+            (Self::Store, Step::Truncate { path, .. }) => !path.contains('/'),
+            (Self::Store, step) => *step == Step::Sync,
+            _ => true,
+        }
     }
 
     /// Makes one on the device. Nothing is left to be done in the background, where it would be
@@ -149,6 +157,60 @@ impl Target {
             fs_type: self.name().to_owned(),
             options: options.to_owned(),
         }
+    }
+
+    /// Mount options with which nothing is recovered.
+    pub(super) const fn unrecovered(self) -> &'static str {
+        match self {
+            Self::Ext4 | Self::Ext3 => "ro,noload",
+            Self::Xfs => "ro,norecovery",
+            Self::Btrfs => "ro,rescue=nologreplay",
+            Self::Ext2 | Self::Store => "ro",
+        }
+    }
+
+    /// Where its superblock is on the device, in bytes.
+    pub(super) const fn superblock(self) -> Option<u64> {
+        match self {
+            Self::Ext4 | Self::Ext3 | Self::Ext2 => Some(1024),
+            Self::Xfs | Self::Store => Some(0),
+            Self::Btrfs => Some(64 << 10),
+        }
+    }
+
+    /// Whether anything of what was synced must be there after a loss of power. ext2 has no
+    /// journal: what its repair makes of a half-written directory is nobody's promise. That
+    /// something can be mounted at all is expected of each.
+    #[must_use]
+    pub const fn keeps_promises(self) -> bool {
+        !matches!(self, Self::Ext2)
+    }
+
+    /// Files that are made and deleted before anything is recorded, so that free space is full of
+    /// somebody else's bytes: what a file system shows of it is found out.
+    pub(super) fn deleted(self) -> Vec<Step> {
+        let places = match self {
+            Self::Store => &["o5"][..],
+            _ => &["A/gone", "B/gone", "gone"],
+        };
+        let mut steps = Vec::new();
+        for (path, tag) in places.iter().zip(900_000..) {
+            let path = (*path).to_owned();
+            steps.push(Step::Create { path: path.clone() });
+            steps.push(Step::Write {
+                path,
+                offset: 0,
+                len: DELETED_BYTES,
+                tag,
+            });
+        }
+        steps.push(Step::Sync);
+        for path in places {
+            let path = (*path).to_owned();
+            steps.push(Step::Unlink { path });
+        }
+        steps.push(Step::Sync);
+        steps
     }
 
     /// A workload that begins with what is there before all of its workloads.

@@ -145,6 +145,13 @@ pub(super) fn text(outcomes: &[Outcome]) -> String {
         if bad > 0 {
             let _ = writeln!(text, "{}: {bad} states in all", outcome.target);
         }
+        if bad > outcome.broken_promises() {
+            let target = &outcome.target;
+            let _ = writeln!(
+                text,
+                "{target}: it has no journal and promises none of this; it is no failure"
+            );
+        }
     }
     let rows: Vec<[String; 8]> = outcomes
         .iter()
