@@ -11,6 +11,7 @@ mod apps;
 mod bench;
 mod boot;
 mod consistency;
+mod faults;
 mod fsx;
 mod fuzz;
 mod install;
@@ -19,6 +20,7 @@ mod loop_disk;
 mod pjdfstest;
 mod playground;
 mod powercut;
+mod recorders;
 mod seed;
 mod store;
 mod verify;
@@ -49,7 +51,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 11] = [
+const SUITES: [Suite; 13] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -98,6 +100,20 @@ const SUITES: [Suite; 11] = [
         on_mount: false,
         prepare: verify::prepare,
         run: verify::run,
+    },
+    Suite {
+        name: "faults",
+        limit: minutes(60),
+        on_mount: false,
+        prepare: faults::prepare,
+        run: faults::run,
+    },
+    Suite {
+        name: "recorders",
+        limit: minutes(60),
+        on_mount: false,
+        prepare: recorders::prepare,
+        run: recorders::run,
     },
     Suite {
         name: "powercut",

@@ -8,9 +8,10 @@ use crate::actor::{Actor, Answer, MountAs, Request, Tool};
 use crate::fault::About;
 use crate::log::{Entry, Log, Mark};
 use crate::oracle::{self, History, judge};
+use crate::second::is_same;
 use crate::states::{Pattern, Plan, Policy, Said, State};
 use crate::workload::Workload;
-use crate::{Fault, Medium, Recorder};
+use crate::{Fault, Medium, Recorder, SecondRecorder};
 use base::limits::{VERIFY_FAILURES_MAX, VERIFY_RECOVERY_STATES_MAX};
 use sim::{Image, Random};
 use std::fs::File;
@@ -60,6 +61,8 @@ pub struct Stage<'a> {
     pub recorder: &'a Recorder,
     /// Who uses it.
     pub actor: &'a mut Actor,
+    /// What else records it, between the two.
+    pub second: Option<&'a mut SecondRecorder>,
 }
 
 /// Is told how many states were tried, of how many at most; false ends the run.
@@ -97,8 +100,12 @@ pub fn run(
             }
             continue;
         }
-        let log = run.record(&base, &workload)?;
-        run.workload(&workload, &log, share.min(options.points - tried), watch)?;
+        let (log, second) = run.record(&base, &workload)?;
+        let states_max = share.min(options.points - tried);
+        match second {
+            None => run.workload(&workload, &log, states_max, watch)?,
+            Some(second) => run.both(&workload, [&log, &second], states_max, watch)?,
+        }
     }
     run.outcome.time = started.elapsed();
     Ok(run.outcome)
@@ -228,42 +235,96 @@ impl<'a> Run<'a> {
         Ok(medium.image())
     }
 
-    /// Runs a workload and records it.
-    fn record(&mut self, base: &Image, workload: &Workload) -> Result<Log, CrashError> {
+    /// Runs a workload and records it; also what a second recorder says, if there is one.
+    fn record(
+        &mut self,
+        base: &Image,
+        workload: &Workload,
+    ) -> Result<(Log, Option<Log>), CrashError> {
         let Stage {
             medium,
             recorder,
             actor,
+            second,
         } = &mut self.stage;
+        let failed = |error: std::io::Error| CrashError::Second(error.into());
         medium.load(base.clone());
         recorder.start();
+        if let Some(second) = second {
+            second.begin().map_err(failed)?;
+        }
+        let mut mark = |mark| {
+            if let Some(second) = second {
+                second.mark(mark).map_err(failed)?;
+            }
+            recorder.mark(mark).map_err(CrashError::from)
+        };
         let mount = self.target.mount_as(&self.options.mount_options);
         actor.must(&Request::Mount(mount))?;
         for (number, step) in (1..).zip(&workload.steps) {
-            recorder.mark(Mark::Begun(number))?;
+            mark(Mark::Begun(number))?;
             if !self.options.plant.is_some_and(|fault| fault.skips(step)) {
                 actor.must(&Request::Run(step.clone()))?;
             }
-            recorder.mark(Mark::Done(number))?;
+            mark(Mark::Done(number))?;
         }
         // What it would write later anyway is written now; all promises hold meanwhile.
         actor.must(&Request::Unmount)?;
-        let mut entries = recorder.take();
-        if let Some(fault) = self.options.plant {
-            let about = About::new(workload, self.target.superblock());
-            entries = fault.on_log(base, entries, &about);
-        }
+        let ours = recorder.take();
+        let theirs = second.as_mut().map(|second| second.take()).transpose();
+        let theirs = theirs.map_err(CrashError::Second)?;
         let subject = Subject {
             target: self.target,
             mount_options: self.options.mount_options.clone(),
             workload: workload.name.clone(),
             seed: self.options.seed,
         };
-        Ok(Log {
+        let about = About::new(workload, self.target.superblock());
+        let log = |entries| Log {
             subject: subject.to_text(),
             base: base.clone(),
-            entries,
-        })
+            entries: match self.options.plant {
+                Some(fault) => fault.on_log(base, entries, &about),
+                None => entries,
+            },
+        };
+        Ok((log(ours), theirs.map(log)))
+    }
+
+    /// Tries the states of what two recorders have of one workload. What is wrong is counted of the
+    /// first.
+    fn both(
+        &mut self,
+        workload: &Workload,
+        [ours, theirs]: [&Log; 2],
+        states_max: u64,
+        watch: Watch<'_>,
+    ) -> Result<(), CrashError> {
+        let fresh = Outcome {
+            target: self.outcome.target.clone(),
+            mount_options: self.outcome.mount_options.clone(),
+            seed: self.outcome.seed,
+            ..Outcome::default()
+        };
+        let whole = std::mem::replace(&mut self.outcome, fresh.clone());
+        self.workload(workload, theirs, states_max, watch)?;
+        let second = std::mem::replace(&mut self.outcome, fresh);
+        self.workload(workload, ours, states_max, watch)?;
+        let first = std::mem::replace(&mut self.outcome, whole);
+        let wrong = |outcome: &Outcome| -> Vec<_> {
+            let kinds = outcome.outcomes.keys().map(ToString::to_string);
+            let unmountable = (outcome.totals.unmountable > 0).then(|| "unmountable".to_owned());
+            kinds.chain(unmountable).collect()
+        };
+        let agreement = self.outcome.agreement.get_or_insert_default();
+        agreement.logs += 1;
+        agreement.equal_logs += u64::from(is_same(&ours.entries, &theirs.entries));
+        agreement.states += second.totals.states;
+        agreement.bad_states += second.totals.bad_states;
+        agreement.equal_verdicts += u64::from(wrong(&first) == wrong(&second));
+        self.outcome.add(first);
+        self.outcome.was_interrupted |= second.was_interrupted;
+        Ok(())
     }
 
     /// Tries at most so many states of a log.

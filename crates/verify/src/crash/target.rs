@@ -39,10 +39,13 @@ pub enum Target {
     Ext2,
     /// Azekura's store, by an actor of its own: objects are files, and sync is a commit.
     Store,
+    /// A volume of Azekura, with its server, by an actor of its own: everything that the server has
+    /// lies on ext4 on the device.
+    Volume,
 }
 
 impl Target {
-    /// All of them.
+    /// All that are made of a device alone, without a server.
     pub const ALL: [Self; 6] = [
         Self::Ext4,
         Self::Xfs,
@@ -62,6 +65,7 @@ impl Target {
             Self::Ext3 => "ext3",
             Self::Ext2 => "ext2",
             Self::Store => "store",
+            Self::Volume => "volume",
         }
     }
 
@@ -71,13 +75,22 @@ impl Target {
         Self::ALL.into_iter().find(|known| known.name() == name)
     }
 
+    /// As [`Self::by_name`], with volumes, too.
+    #[must_use]
+    pub fn judged_by_name(name: &str) -> Option<Self> {
+        match name {
+            "volume" => Some(Self::Volume),
+            name => Self::by_name(name),
+        }
+    }
+
     /// How long a device is made for it: small, because mounting goes through it.
     #[must_use]
     pub const fn device_bytes(self) -> u64 {
         match self {
             Self::Ext4 | Self::Ext3 | Self::Ext2 => 64 * MIB,
             // mkfs.btrfs takes 109 MiB or more, mkfs.xfs 300.
-            Self::Btrfs => 128 * MIB,
+            Self::Btrfs | Self::Volume => 128 * MIB,
             Self::Xfs => 300 * MIB,
             Self::Store => 16 * MIB,
         }
@@ -110,7 +123,7 @@ impl Target {
     /// noise in the logs.
     pub(crate) fn make(self) -> Tool {
         let (program, arguments): (_, &[&str]) = match self {
-            Self::Ext4 | Self::Ext3 => (
+            Self::Ext4 | Self::Ext3 | Self::Volume => (
                 self.maker().0,
                 &[
                     "-q",
@@ -162,7 +175,7 @@ impl Target {
     /// Mount options with which nothing is recovered.
     pub(super) const fn unrecovered(self) -> &'static str {
         match self {
-            Self::Ext4 | Self::Ext3 => "ro,noload",
+            Self::Ext4 | Self::Ext3 | Self::Volume => "ro,noload",
             Self::Xfs => "ro,norecovery",
             Self::Btrfs => "ro,rescue=nologreplay",
             Self::Ext2 | Self::Store => "ro",
@@ -172,7 +185,7 @@ impl Target {
     /// Where its superblock is on the device, in bytes.
     pub(super) const fn superblock(self) -> Option<u64> {
         match self {
-            Self::Ext4 | Self::Ext3 | Self::Ext2 => Some(1024),
+            Self::Ext4 | Self::Ext3 | Self::Ext2 | Self::Volume => Some(1024),
             Self::Xfs | Self::Store => Some(0),
             Self::Btrfs => Some(64 << 10),
         }
@@ -225,7 +238,7 @@ impl Target {
     #[must_use]
     pub const fn maker(self) -> (&'static str, &'static str) {
         match self {
-            Self::Ext4 => ("mkfs.ext4", "e2fsprogs"),
+            Self::Ext4 | Self::Volume => ("mkfs.ext4", "e2fsprogs"),
             Self::Ext3 => ("mkfs.ext3", "e2fsprogs"),
             Self::Ext2 => ("mkfs.ext2", "e2fsprogs"),
             Self::Xfs => ("mkfs.xfs", "xfsprogs"),
@@ -240,12 +253,20 @@ impl Target {
     /// [`CrashError::NoTool`] names the first program that is missing.
     pub fn check_tools(self) -> Result<(), CrashError> {
         let losetup = ("losetup", "util-linux");
-        for (program, package) in [losetup, self.maker()] {
-            if !is_installed(program) {
-                return Err(CrashError::NoTool { program, package });
-            }
-        }
-        Ok(())
+        let ip = (self == Self::Volume).then_some(("ip", "iproute2"));
+        let mut programs = [losetup, self.maker()].into_iter().chain(ip);
+        programs.try_for_each(check_program)
+    }
+}
+
+/// Whether this machine has a program of a Debian package.
+///
+/// # Errors
+/// [`CrashError::NoTool`] if not.
+pub fn check_program((program, package): (&'static str, &'static str)) -> Result<(), CrashError> {
+    match is_installed(program) {
+        true => Ok(()),
+        false => Err(CrashError::NoTool { program, package }),
     }
 }
 

@@ -123,6 +123,7 @@ fn bystander() -> Vec<Step> {
         });
         steps.push(Step::Fsync { path: path() });
     }
+    steps.push(Step::Sync);
     steps
 }
 

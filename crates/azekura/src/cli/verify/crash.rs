@@ -14,7 +14,7 @@ use ::verify::states::State;
 use ::verify::{Fault, report};
 use base::limits::VERIFY_STATES_MAX;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Try what a file system is found as after a loss of power at every point
@@ -32,8 +32,9 @@ use std::path::{Path, PathBuf};
   azekura verify crash --replay logs/ext4-two-5.azkc --state 3/without:2
   azekura verify crash --replay logs/ext4-two-5.azkc --export-log two-5.log")]
 pub(in crate::cli) struct Crash {
-    /// What to judge: ext4, xfs, btrfs, ext3, ext2, store (our own); or a path, with a slash in it:
-    /// a file system of the kind that is mounted there, with its options
+    /// What to judge: ext4, xfs, btrfs, ext3, ext2, store (our own), volume (our own, with its
+    /// server); or a path, with a slash in it: a file system of the kind that is mounted there, with
+    /// its options
     #[arg(
         long,
         value_name = "NAMES",
@@ -68,10 +69,13 @@ pub(in crate::cli) struct Crash {
     /// more, which a wrong one lists
     #[arg(long, value_name = "FAULT")]
     plant: Option<Fault>,
+    /// Let QEMU's blklogwrites record, too, judge both logs, and fail if the two do not agree
+    #[arg(long, conflicts_with = "replay")]
+    second_recorder: bool,
     /// Keep the logs of workloads that failed in this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Try the states of a log that was kept
+    /// Try the states of a log that was kept, or that --export-log wrote
     #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "workload"])]
     replay: Option<PathBuf>,
     /// Of the log, this state alone
@@ -110,6 +114,9 @@ impl Crash {
         };
         for one in &targets {
             one.target.check_tools()?;
+        }
+        if self.second_recorder {
+            ::verify::crash::check_program(::verify::second::PROGRAM)?;
         }
         leave_the_mounts_of_others()?;
         clean_up_stale();
@@ -178,11 +185,12 @@ impl Crash {
             keep: self.keep.clone(),
         };
         let len_bytes = log.map_or(target.device_bytes(), |log| log.base.len_bytes());
-        let mut scene = Scene::new(target, len_bytes)?;
+        let mut scene = Scene::new(target, len_bytes, self.second_recorder)?;
         let stage = Stage {
             medium: &scene.medium,
             recorder: &scene.recorder,
             actor: scene.actor.as_mut().expect("a new scene has one"),
+            second: scene.second.as_mut(),
         };
         let bar = Progress::count(target.name(), self.points);
         let mut watch = |states, _| {
@@ -214,6 +222,11 @@ impl Crash {
             let message = format!("{bad} of {states} crash states are not as was promised");
             return Err(Failure::new(Code::CrashLoss, message));
         }
+        let differs = |one: &&Outcome| one.agreement.is_some_and(|both| !both.is_whole());
+        if let Some(one) = outcomes.iter().find(differs) {
+            let message = format!("the two recorders do not agree on {}", one.target);
+            return Err(Failure::new(Code::RecordersDiffer, message));
+        }
         match outcomes.iter().any(|outcome| outcome.was_interrupted) {
             true => Err(Failure::interrupted(format!(
                 "interrupted after {states} crash states"
@@ -225,7 +238,12 @@ impl Crash {
 
 fn read_log(path: &Path) -> Result<Log> {
     let file = File::open(path).context(path.display())?;
-    let log = Log::read_from(&mut BufReader::new(file));
+    let mut file = BufReader::new(file);
+    let first_bytes = file.fill_buf().context(path.display())?;
+    let log = match Log::is_exported(first_bytes) {
+        true => Log::import_from(&mut file),
+        false => Log::read_from(&mut file),
+    };
     log.map_err(|source| {
         let path = path.to_owned();
         CrashError::Log { path, source }.into()
