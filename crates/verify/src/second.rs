@@ -5,6 +5,10 @@
 //!                             its log                            our log
 //! ```
 //!
+//! QEMU's file loses writes of a loop device with direct I/O (7.2, with or without blklogwrites), so
+//! the loop device goes through the page cache here, which must forget what it has whenever what is
+//! below is changed for something else ([`SecondRecorder::forget`]).
+//!
 //! Both see the same writes and flushes, each as it understands them, and have not a line of code
 //! in common. QEMU's log knows no marks. Whatever was answered is in its file, so the length of
 //! this when a mark is made says between which entries the mark is.
@@ -103,6 +107,18 @@ impl SecondRecorder {
     /// Behind its head, also while nothing has been written yet.
     fn log_bytes(&self) -> io::Result<u64> {
         Ok(fs::metadata(&self.log)?.len().max(SECTOR))
+    }
+
+    /// Lets the page cache forget what is on the device, which is about to change below it.
+    ///
+    /// # Errors
+    /// Of its file.
+    pub fn forget(&self) -> io::Result<()> {
+        let shown = File::open(&self.export)?;
+        // Only what has been written can be forgotten.
+        shown.sync_data()?;
+        rustix::fs::fadvise(&shown, 0, None, rustix::fs::Advice::DontNeed)?;
+        Ok(())
     }
 
     /// Begins a log.

@@ -36,7 +36,7 @@ pub(crate) fn run(subject: &Subject) -> Result<()> {
     let all = &["--workload", "one", "--points", ALL][..];
     for (target, more) in JOURNALLING
         .iter()
-        .flat_map(|target| [(*target, all), (*target, &["--points", SOME])])
+        .flat_map(|target| [(*target, all), (*target, &["--points", SOME][..])])
         .chain([("store", &["--points", STORE][..])])
     {
         let outcome = crash(&[&["--target", target], more].concat())?;

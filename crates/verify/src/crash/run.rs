@@ -65,6 +65,21 @@ pub struct Stage<'a> {
     pub second: Option<&'a mut SecondRecorder>,
 }
 
+impl Stage<'_> {
+    /// Puts something else on the medium.
+    fn load(&self, image: Image) -> Result<(), CrashError> {
+        if let Some(second) = &self.second {
+            second.forget().map_err(failed)?;
+        }
+        self.medium.load(image);
+        Ok(())
+    }
+}
+
+fn failed(error: std::io::Error) -> CrashError {
+    CrashError::Second(error.into())
+}
+
 /// Is told how many states were tried, of how many at most; false ends the run.
 pub type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
@@ -220,8 +235,9 @@ impl<'a> Run<'a> {
 
     /// A file system that was made, filled and unmounted.
     fn make_base(&mut self) -> Result<Image, CrashError> {
-        let (target, medium) = (self.target, self.stage.medium);
-        medium.load(Image::new(target.device_bytes()));
+        let target = self.target;
+        self.stage.load(Image::new(target.device_bytes()))?;
+        let medium = self.stage.medium;
         let actor = &mut *self.stage.actor;
         actor.must(&Request::Tool(target.make()))?;
         // The options are for what is judged; what lies there before is whole in any case.
@@ -241,14 +257,13 @@ impl<'a> Run<'a> {
         base: &Image,
         workload: &Workload,
     ) -> Result<(Log, Option<Log>), CrashError> {
+        self.stage.load(base.clone())?;
         let Stage {
-            medium,
             recorder,
             actor,
             second,
+            ..
         } = &mut self.stage;
-        let failed = |error: std::io::Error| CrashError::Second(error.into());
-        medium.load(base.clone());
         recorder.start();
         if let Some(second) = second {
             second.begin().map_err(failed)?;
@@ -414,7 +429,7 @@ impl<'a> Run<'a> {
         history: &History,
         said: Said,
     ) -> Result<(Verdict, Vec<Entry>), CrashError> {
-        self.stage.medium.load(image);
+        self.stage.load(image)?;
         let (repair, mount) = self.recovery();
         self.stage.recorder.start();
         let request = Request::Try {

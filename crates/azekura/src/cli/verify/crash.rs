@@ -7,7 +7,7 @@ use crate::cli::store::Interrupt;
 use crate::errors::{Code, Context, Failure, Result};
 use crate::progress::Progress;
 use ::verify::crash::{
-    CrashError, Options, Outcome, SECTOR_BYTES_DEFAULT, Stage, Subject, replay, run,
+    CrashError, Options, Outcome, SECTOR_BYTES_DEFAULT, Stage, Subject, Target, replay, run,
 };
 use ::verify::log::Log;
 use ::verify::states::State;
@@ -117,6 +117,10 @@ impl Crash {
         }
         if self.second_recorder {
             ::verify::crash::check_program(::verify::second::PROGRAM)?;
+            if targets.iter().any(|one| one.target == Target::Store) {
+                let message = "the second recorder is below a loop device, which a store has not";
+                return Err(Failure::new(Code::CrashInvalid, message));
+            }
         }
         leave_the_mounts_of_others()?;
         clean_up_stale();

@@ -5,7 +5,7 @@
 //! are killed at once is a loop device, which is detached when the next run starts.
 
 use crate::errors::{Code, Context, Failure, Result, plain_io};
-use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, lock_run, stale};
+use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, Tool, lock_run, stale};
 use ::verify::crash::Target;
 use ::verify::speed::{Ground, MACHINE, Refusal, clean_up};
 use ::verify::{Medium, Recorder, SecondRecorder};
@@ -166,6 +166,13 @@ impl Scene {
             .as_ref()
             .map_or(file, |second| second.file().to_owned());
         scene.attach(target, &file)?;
+        if let Some(actor) = scene.actor.as_mut().filter(|_| has_second) {
+            actor.must(&Request::Tool(Tool {
+                program: "losetup".to_owned(),
+                arguments: ["--direct-io=off", "{}"].map(str::to_owned).to_vec(),
+                code_max: 0,
+            }))?;
+        }
         Ok(scene)
     }
 
