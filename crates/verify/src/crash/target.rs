@@ -11,11 +11,8 @@ use crate::workload::{NAMES, Step};
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
-/// Of a deleted file: more than a workload writes, and several of the regions in which ext4 puts
-/// small files together.
-const DELETED_BYTES: u64 = 4 * MIB;
-/// Of one in a store or a volume, which are small.
-const DELETED_SMALL_BYTES: u64 = MIB;
+/// Of a deleted file: more than a workload writes, and as much as a file may have.
+const DELETED_BYTES: u64 = MIB;
 /// Makes a store without measuring the device, which is memory.
 const STORE_FORMAT: [&str; 7] = [
     "store",
@@ -205,10 +202,9 @@ impl Target {
     /// Files that are made and deleted before anything is recorded, so that free space is full of
     /// somebody else's bytes: what a file system shows of it is found out.
     pub(super) fn deleted(self) -> Vec<Step> {
-        let (places, len) = match self {
-            Self::Store => (&["o5"][..], DELETED_SMALL_BYTES),
-            Self::Volume => (&["A/gone"][..], DELETED_SMALL_BYTES),
-            _ => (&["A/gone", "B/gone", "gone"][..], DELETED_BYTES),
+        let places = match self {
+            Self::Store => &["o5"][..],
+            _ => &["A/gone", "B/gone", "gone"],
         };
         let mut steps = Vec::new();
         for (path, tag) in places.iter().zip(900_000..) {
@@ -217,7 +213,7 @@ impl Target {
             steps.push(Step::Write {
                 path,
                 offset: 0,
-                len,
+                len: DELETED_BYTES,
                 tag,
             });
         }
