@@ -271,6 +271,8 @@ codes! {
     ResultInvalid = "AZ1210", "results are what `azekura verify crash --json` and the others print";
     /// Not all parts of a profile have a result.
     ProfileIncomplete = "AZ1211", "the table says what is missing, and why";
+    /// Two recorders of the same writes have different logs, or different verdicts.
+    RecordersDiffer = "AZ1212", "one of the two recorders, or the judge, is wrong; report it";
 }
 
 /// A failure on its way to the user.

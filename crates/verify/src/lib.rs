@@ -32,6 +32,7 @@
 
 pub mod actor;
 pub mod crash;
+pub mod fault;
 pub mod log;
 pub mod medium;
 pub mod oracle;
@@ -40,12 +41,15 @@ pub mod profile;
 pub mod recorder;
 pub mod report;
 pub mod results;
+pub mod second;
 pub mod speed;
 pub mod states;
 pub mod statistics;
 pub mod tune;
 pub mod workload;
 
+pub use fault::Fault;
 pub use medium::Medium;
-pub use recorder::{Plant, Recorder};
+pub use recorder::Recorder;
+pub use second::SecondRecorder;
 pub use states::{Plan, Policy};

@@ -4,13 +4,10 @@
 //! with the marks that a workload sets: one log says what had been promised before which write. A
 //! write is noted when it is done and before it is answered, a flush when it is answered, so
 //! whatever stands before a flush in the log was told to be done before the flush was.
-//!
-//! A recorder can do wrong on purpose ([`Plant`]): a judge that does not notice is no judge.
 
 use crate::log::{Entry, Mark};
 use base::limits::{VERIFY_LOG_BYTES_MAX, VERIFY_LOG_ENTRIES_MAX};
 use base::{BlockDevice, DeviceAction, DeviceError, Extent};
-use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,36 +17,11 @@ pub struct Recorder {
     state: Mutex<State>,
 }
 
-/// What a recorder does wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plant {
-    /// No flush does anything, and all of them are answered.
-    NoFlush,
-    /// Flush number so much (from 0) of the log does nothing.
-    LostFlush(u64),
-    /// Write number so much (from 0) of the log is answered and never happens.
-    LostWrite(u64),
-}
-
-/// As the command line has it.
-impl fmt::Display for Plant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoFlush => f.write_str("no-flush"),
-            Self::LostFlush(number) => write!(f, "lost-flush:{number}"),
-            Self::LostWrite(number) => write!(f, "lost-write:{number}"),
-        }
-    }
-}
-
 #[derive(Default)]
 struct State {
     is_recording: bool,
     entries: Vec<Entry>,
     bytes: u64,
-    plant: Option<Plant>,
-    writes: u64,
-    flushes: u64,
 }
 
 impl Recorder {
@@ -60,11 +32,10 @@ impl Recorder {
         Self { device, state }
     }
 
-    /// Begins a log; what was noted before is forgotten. `plant` goes wrong until it is taken.
-    pub fn start(&self, plant: Option<Plant>) {
+    /// Begins a log; what was noted before is forgotten.
+    pub fn start(&self) {
         *self.state() = State {
             is_recording: true,
-            plant,
             ..State::default()
         };
     }
@@ -115,22 +86,6 @@ impl State {
         self.entries.push(entry);
         Ok(())
     }
-
-    /// Whether the next write does not happen; counts it.
-    fn loses_write(&mut self) -> bool {
-        self.writes += 1;
-        self.plant == Some(Plant::LostWrite(self.writes - 1))
-    }
-
-    /// Whether the next flush does nothing; counts it.
-    fn loses_flush(&mut self) -> bool {
-        self.flushes += 1;
-        match self.plant {
-            Some(Plant::NoFlush) => true,
-            Some(Plant::LostFlush(number)) => number == self.flushes - 1,
-            _ => false,
-        }
-    }
 }
 
 impl BlockDevice for Recorder {
@@ -154,9 +109,6 @@ impl BlockDevice for Recorder {
         self.extent_at(offset, from.len())?;
         let mut state = self.state();
         state.check_room(DeviceAction::Write, from.len() as u64)?;
-        if state.is_recording && state.loses_write() {
-            return Ok(());
-        }
         self.device.write_at(offset, from)?;
         if !state.is_recording || from.is_empty() {
             return Ok(());
@@ -167,9 +119,6 @@ impl BlockDevice for Recorder {
 
     fn flush(&self) -> Result<(), DeviceError> {
         let mut state = self.state();
-        if state.is_recording && state.loses_flush() {
-            return Ok(());
-        }
         self.device.flush()?;
         state.note(DeviceAction::Flush, Entry::Flush)
     }
@@ -182,9 +131,6 @@ impl BlockDevice for Recorder {
     fn write_zeros(&self, extent: Extent) -> Result<(), DeviceError> {
         let mut state = self.state();
         state.check_room(DeviceAction::Trim, 0)?;
-        if state.is_recording && state.loses_write() {
-            return Ok(());
-        }
         self.device.write_zeros(extent)?;
         if extent.is_empty() {
             return Ok(());
@@ -226,7 +172,7 @@ mod tests {
     fn everything_is_noted_in_its_order_and_only_while_it_is_to_be() {
         let recorder = recorder();
         use_it(&recorder);
-        recorder.start(None);
+        recorder.start();
         use_it(&recorder);
         assert_eq!(kinds(&recorder.take()), "(wfzf)");
         use_it(&recorder);
@@ -234,25 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_planted_goes_wrong_and_nothing_else() {
-        let recorder = recorder();
-        for (plant, noted) in [
-            (Plant::NoFlush, "(wz)"),
-            (Plant::LostFlush(1), "(wfz)"),
-            (Plant::LostFlush(2), "(wfzf)"),
-            (Plant::LostWrite(0), "(fzf)"),
-            (Plant::LostWrite(1), "(wff)"),
-        ] {
-            recorder.start(Some(plant));
-            use_it(&recorder);
-            assert_eq!(kinds(&recorder.take()), noted, "{plant:?}");
-        }
-    }
-
-    #[test]
     fn a_log_that_is_full_refuses_writes() {
         let recorder = recorder();
-        recorder.start(None);
+        recorder.start();
         recorder.state().bytes = VERIFY_LOG_BYTES_MAX - 10;
         assert!(recorder.write_at(0, &[1; 512]).is_err());
         recorder.state().bytes = 0;

@@ -12,6 +12,7 @@ mod bench;
 mod boot;
 mod bucket;
 mod consistency;
+mod faults;
 mod fsx;
 mod fuzz;
 mod install;
@@ -21,6 +22,7 @@ mod overlay;
 mod pjdfstest;
 mod playground;
 mod powercut;
+mod recorders;
 mod seed;
 mod store;
 mod verify;
@@ -51,7 +53,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 13] = [
+const SUITES: [Suite; 15] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -100,6 +102,20 @@ const SUITES: [Suite; 13] = [
         on_mount: false,
         prepare: verify::prepare,
         run: verify::run,
+    },
+    Suite {
+        name: "faults",
+        limit: minutes(60),
+        on_mount: false,
+        prepare: faults::prepare,
+        run: faults::run,
+    },
+    Suite {
+        name: "recorders",
+        limit: minutes(60),
+        on_mount: false,
+        prepare: recorders::prepare,
+        run: recorders::run,
     },
     Suite {
         name: "powercut",

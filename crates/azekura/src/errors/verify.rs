@@ -26,6 +26,7 @@ impl From<CrashError> for Failure {
             CrashError::Keep { .. } => Self::new(Code::Local, message),
             CrashError::Workload(_)
             | CrashError::Log { .. }
+            | CrashError::Second(_)
             | CrashError::Subject(_)
             | CrashError::NoState(_) => Self::new(Code::CrashInvalid, message),
         }

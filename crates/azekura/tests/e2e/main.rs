@@ -72,6 +72,8 @@ mod etcd;
 #[cfg(test)]
 mod far;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod fetched;
 #[cfg(test)]
 mod holes;

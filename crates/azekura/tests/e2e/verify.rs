@@ -181,6 +181,90 @@ fn a_path_is_judged_as_what_is_mounted_there_and_left_alone() {
     );
 }
 
+#[test]
+fn a_log_that_was_exported_is_judged_as_the_one_that_was_kept() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    let kept = tempfile::tempdir().unwrap();
+    let made = ["--mount-options", "nobarrier", "--workload", "write-rename"];
+    let few = ["--points", "30", "--no-recoveries", "--json"];
+    let keep = ["--keep", text(kept.path())];
+    let losing = crash(&[&made[..], &few, &keep].concat());
+    assert!(losing.stderr.contains("AZ1201"), "{}", losing.stderr);
+    let log = kept.path().join("ext4-write-rename.azkc");
+    let exported = kept.path().join("exported.log");
+    crash(&["--replay", text(&log), "--export-log", text(&exported)]).ok();
+    let replayed = |log: &Path| {
+        let run = crash(&[&["--replay", text(log)][..], &few].concat());
+        let found = found(&run);
+        let keys = ["states", "bad_states", "lost_acks", "unmountable", "writes"];
+        keys.map(|key| count(&found, key))
+    };
+    let first = replayed(&log);
+    assert_eq!(first, replayed(&exported));
+    assert!(first[1] > 0, "{first:?}");
+}
+
+#[test]
+fn what_ext2_never_promised_is_told_and_no_failure() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    let arguments = ["--target", "ext2", "--workload", "write-rename"];
+    let few = ["--points", "40", "--no-recoveries", "--json"];
+    let found = json(crash(&[&arguments[..], &few].concat()));
+    assert!(count(&found, "lost_acks") > 0, "{found}");
+    assert_eq!(count(&found, "unmountable"), 0, "{found}");
+}
+
+#[test]
+fn two_recorders_agree_on_what_was_written() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    if Command::new("qemu-storage-daemon")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        println!("skipped: qemu-storage-daemon is not installed");
+        return;
+    }
+    let both = [
+        "--second-recorder",
+        "--workload",
+        "append-log",
+        "--points",
+        "30",
+    ];
+    let found = json(crash(&[&both[..], &["--no-recoveries", "--json"]].concat()));
+    let recorders = &found["targets"][0]["recorders"];
+    for equal in ["equal_logs", "equal_verdicts"] {
+        assert_eq!(recorders[equal], recorders["logs"], "{found}");
+    }
+    assert!(
+        count(recorders, "states") >= 30 && count(&found, "flushes") > 0,
+        "{found}"
+    );
+}
+
+#[test]
+fn a_volume_keeps_what_was_synced_when_its_server_loses_power() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    let volume = ["--target", "volume", "--workload", "write-rename"];
+    let few = ["--points", "8", "--no-recoveries", "--json"];
+    let found = json(crash(&[&volume[..], &few].concat()));
+    assert_eq!(count(&found, "states"), 8, "{found}");
+    assert_eq!(count(&found, "bad_states"), 0, "{found}");
+}
+
 /// Loop devices whose file has this name.
 fn loops_of(name: &str) -> usize {
     let blocks = std::fs::read_dir("/sys/block").unwrap();
@@ -243,6 +327,13 @@ fn what_cannot_be_used_is_refused_with_what_there_is() {
         return;
     }
     fails(&crash(&["--workload", "three:1"]), "AZ1204");
+    let objects = crash(&["--target", "store", "--workload", "one"]);
+    assert!(
+        objects.stderr.contains("objects:NUMBER"),
+        "{}",
+        objects.stderr
+    );
+    fails(&objects, "AZ1204");
     let none = tempfile::NamedTempFile::new().unwrap();
     fails(&crash(&["--replay", text(none.path())]), "AZ1204");
     assert!(Path::new("/dev/fuse").exists());

@@ -270,6 +270,7 @@ pub(crate) fn receive<M: DeserializeOwned>(input: &mut impl Read) -> Result<M, A
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::oracle::EntryKind;
 
     #[test]
     fn messages_arrive_as_they_were_sent() {
@@ -282,6 +283,24 @@ mod tests {
         assert_eq!(receive::<Request>(&mut input).unwrap(), Request::Unmount);
         let end = receive::<Request>(&mut input).unwrap_err();
         assert!(matches!(end, ActorError::Ended));
+    }
+
+    #[test]
+    fn contents_travel_as_bytes() {
+        let entry = |kind| Entry {
+            path: "A/foo".into(),
+            kind,
+        };
+        let content = vec![0xff; 1000];
+        let found = vec![
+            entry(EntryKind::File(content)),
+            entry(EntryKind::Unreadable("why".into())),
+        ];
+        let mut bytes = Vec::new();
+        send(&mut bytes, &Answer::Found(found.clone())).unwrap();
+        assert!(bytes.len() < 1050, "{}", bytes.len());
+        let answer = receive::<Answer>(&mut bytes.as_slice()).unwrap();
+        assert_eq!(answer, Answer::Found(found));
     }
 
     #[test]

@@ -17,11 +17,11 @@ mod run;
 mod subject;
 mod target;
 
-pub use outcome::{Failure, Outcome, Place, Totals};
+pub use outcome::{Agreement, Failure, Outcome, Place, Totals};
 pub use run::{Options, SECTOR_BYTES_DEFAULT, Stage, Watch, replay, run};
 pub use subject::Subject;
-pub use target::Target;
 pub(crate) use target::is_installed;
+pub use target::{Target, check_program};
 
 use crate::actor::ActorError;
 use crate::log::LogError;
@@ -61,6 +61,9 @@ pub enum CrashError {
         /// Why.
         source: LogError,
     },
+    /// What the second recorder has recorded cannot be had.
+    #[error("the second recorder: {0}")]
+    Second(#[source] LogError),
     /// A log cannot be written.
     #[error("{path}: {source}")]
     Keep {

@@ -1,7 +1,7 @@
 //! Which workloads come in which order.
 
 use super::target::is_installed;
-use super::{Options, Target};
+use super::{CrashError, Options, Target};
 use crate::workload::{DATABASE_PROGRAM, NAMES, one_count};
 use base::limits::VERIFY_WORKLOADS_MAX;
 use sim::Random;
@@ -19,7 +19,9 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub(super) fn new(target: Target, options: &Options) -> Self {
+    /// # Errors
+    /// [`CrashError::Workload`] if none of what was asked for is something for this target.
+    pub(super) fn new(target: Target, options: &Options) -> Result<Self, CrashError> {
         let mut names = Self {
             left: Vec::new(),
             ones: (0..one_count()).rev().collect(),
@@ -29,6 +31,11 @@ impl Names {
             is_drawn_next: false,
         };
         match options.workload.as_deref() {
+            Some("one") if target == Target::Store => {
+                let why = "a store has objects and no directories, so it cannot go through `one`; \
+                           its workloads are objects:NUMBER";
+                return Err(CrashError::Workload(why.to_owned()));
+            }
             Some("one") => {}
             Some(name) => {
                 names.ones.clear();
@@ -53,7 +60,7 @@ impl Names {
                 names.end = VERIFY_WORKLOADS_MAX;
             }
         }
-        names
+        Ok(names)
     }
 }
 
@@ -94,16 +101,19 @@ mod tests {
 
     #[test]
     fn all_kinds_of_workloads_come_each_once() {
-        let names: Vec<String> = Names::new(Target::Ext4, &options(None)).take(600).collect();
+        let all = |target, workload| Names::new(target, &options(workload)).unwrap();
+        let names: Vec<String> = all(Target::Ext4, None).take(600).collect();
         assert_eq!(names[..3], NAMES[..3]);
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), 600);
         let ones = names.iter().filter(|name| name.starts_with("one:")).count();
         assert_eq!(ones as u64, one_count().min(290));
-        let alone: Vec<String> = Names::new(Target::Ext4, &options(Some("pages"))).collect();
+        let alone: Vec<String> = all(Target::Ext4, Some("pages")).collect();
         assert_eq!(alone, ["pages"]);
-        let all = Names::new(Target::Ext4, &options(Some("one"))).count();
-        assert_eq!(all as u64, one_count());
-        let store: Vec<String> = Names::new(Target::Store, &options(None)).take(2).collect();
+        let ones = all(Target::Ext4, Some("one")).count();
+        assert_eq!(ones as u64, one_count());
+        let store: Vec<String> = all(Target::Store, None).take(2).collect();
         assert_eq!(store, ["objects:0", "objects:1"]);
+        let refused = Names::new(Target::Store, &options(Some("one")));
+        assert!(refused.is_err_and(|error| error.to_string().contains("objects:NUMBER")));
     }
 }

@@ -1,7 +1,9 @@
 //! What a run has found.
 
+use super::Target;
 use crate::oracle;
 use crate::states::{Said, State};
+use base::limits::VERIFY_FAILURES_MAX;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,6 +27,31 @@ pub struct Outcome {
     pub time: Duration,
     /// Whether the user ended it early.
     pub was_interrupted: bool,
+    /// What a second recorder made of it, if there was one.
+    pub agreement: Option<Agreement>,
+}
+
+/// Two recorders on the same workloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// Workloads that both recorded.
+    pub logs: u64,
+    /// Of these, how many were the same flush by flush.
+    pub equal_logs: u64,
+    /// Crash states of the second recorder's logs that were tried.
+    pub states: u64,
+    /// Of these, those with something wrong.
+    pub bad_states: u64,
+    /// Workloads of which both logs were judged alike: nothing wrong, or wrong in the same ways.
+    pub equal_verdicts: u64,
+}
+
+impl Agreement {
+    /// Whether the two differ in anything.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.equal_logs == self.logs && self.equal_verdicts == self.logs
+    }
 }
 
 /// Counts of a run, by the names that they have in JSON.
@@ -59,6 +86,30 @@ pub struct Totals {
     pub unmountable: u64,
     /// States with anything of these.
     pub bad_states: u64,
+}
+
+impl Outcome {
+    /// Adds what another part of the same run has found.
+    pub(super) fn add(&mut self, part: Self) {
+        self.totals.add(&part.totals);
+        for (kind, count) in part.outcomes {
+            *self.outcomes.entry(kind).or_default() += count;
+        }
+        let room = VERIFY_FAILURES_MAX.saturating_sub(self.failures.len());
+        self.failures.extend(part.failures.into_iter().take(room));
+        self.was_interrupted |= part.was_interrupted;
+    }
+
+    /// States that are not as was promised. What a file system loses that promises nothing of the
+    /// kind is counted and no failure; but it must be there at all.
+    #[must_use]
+    pub fn broken_promises(&self) -> u64 {
+        let target = Target::judged_by_name(&self.target);
+        match target.is_none_or(Target::keeps_promises) {
+            true => self.totals.bad_states,
+            false => self.totals.unmountable,
+        }
+    }
 }
 
 impl Totals {

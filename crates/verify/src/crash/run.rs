@@ -4,12 +4,14 @@ use super::names::Names;
 use super::outcome::{Failure, Outcome, Place, Totals};
 use super::reduce::{named, reduce};
 use super::{CrashError, Subject, Target};
-use crate::actor::{Actor, Answer, Request};
+use crate::actor::{Actor, Answer, MountAs, Request, Tool};
+use crate::fault::About;
 use crate::log::{Entry, Log, Mark};
 use crate::oracle::{self, History, judge};
+use crate::second::is_same;
 use crate::states::{Pattern, Plan, Policy, Said, State};
 use crate::workload::Workload;
-use crate::{Medium, Plant, Recorder};
+use crate::{Fault, Medium, Recorder, SecondRecorder};
 use base::limits::{VERIFY_FAILURES_MAX, VERIFY_RECOVERY_STATES_MAX};
 use sim::{Image, Random};
 use std::fs::File;
@@ -45,7 +47,7 @@ pub struct Options {
     /// Recoveries are interrupted, too.
     pub recoveries: bool,
     /// Something that goes wrong, to see whether it is noticed.
-    pub plant: Option<Plant>,
+    pub plant: Option<Fault>,
     /// Where the logs of workloads that failed are put.
     pub keep: Option<PathBuf>,
 }
@@ -59,6 +61,23 @@ pub struct Stage<'a> {
     pub recorder: &'a Recorder,
     /// Who uses it.
     pub actor: &'a mut Actor,
+    /// What else records it, between the two.
+    pub second: Option<&'a mut SecondRecorder>,
+}
+
+impl Stage<'_> {
+    /// Puts something else on the medium.
+    fn load(&self, image: Image) -> Result<(), CrashError> {
+        if let Some(second) = &self.second {
+            second.forget().map_err(failed)?;
+        }
+        self.medium.load(image);
+        Ok(())
+    }
+}
+
+fn failed(error: std::io::Error) -> CrashError {
+    CrashError::Second(error.into())
 }
 
 /// Is told how many states were tried, of how many at most; false ends the run.
@@ -76,13 +95,14 @@ pub fn run(
 ) -> Result<Outcome, CrashError> {
     let started = Instant::now();
     let mut run = Run::new(target, stage, options);
+    let names = Names::new(target, options)?;
     let base = run.make_base()?;
     let is_single = options.workload.is_some();
     let share = match is_single {
         true => options.points,
         false => (options.points / SHARE).max(STATES_MIN),
     };
-    for name in Names::new(target, options) {
+    for name in names {
         let tried = run.outcome.totals.states - run.outcome.totals.recovery_states;
         if tried >= options.points || run.outcome.was_interrupted {
             break;
@@ -95,8 +115,12 @@ pub fn run(
             }
             continue;
         }
-        let log = run.record(&base, &workload)?;
-        run.workload(&workload, &log, share.min(options.points - tried), watch)?;
+        let (log, second) = run.record(&base, &workload)?;
+        let states_max = share.min(options.points - tried);
+        match second {
+            None => run.workload(&workload, &log, states_max, watch)?,
+            Some(second) => run.both(&workload, [&log, &second], states_max, watch)?,
+        }
     }
     run.outcome.time = started.elapsed();
     Ok(run.outcome)
@@ -211,50 +235,111 @@ impl<'a> Run<'a> {
 
     /// A file system that was made, filled and unmounted.
     fn make_base(&mut self) -> Result<Image, CrashError> {
-        let (target, medium) = (self.target, self.stage.medium);
-        medium.load(Image::new(target.device_bytes()));
+        let target = self.target;
+        self.stage.load(Image::new(target.device_bytes()))?;
+        let medium = self.stage.medium;
         let actor = &mut *self.stage.actor;
         actor.must(&Request::Tool(target.make()))?;
         // The options are for what is judged; what lies there before is whole in any case.
         actor.must(&Request::Mount(target.mount_as("")))?;
         let first = target.first_workload();
         let workload = Workload::by_name(first, 0).map_err(CrashError::Workload)?;
-        for step in workload.setup {
+        for step in workload.setup.into_iter().chain(target.deleted()) {
             actor.must(&Request::Run(step))?;
         }
         actor.must(&Request::Unmount)?;
         Ok(medium.image())
     }
 
-    /// Runs a workload and records it.
-    fn record(&mut self, base: &Image, workload: &Workload) -> Result<Log, CrashError> {
+    /// Runs a workload and records it; also what a second recorder says, if there is one.
+    fn record(
+        &mut self,
+        base: &Image,
+        workload: &Workload,
+    ) -> Result<(Log, Option<Log>), CrashError> {
+        self.stage.load(base.clone())?;
         let Stage {
-            medium,
             recorder,
             actor,
+            second,
+            ..
         } = &mut self.stage;
-        medium.load(base.clone());
-        recorder.start(self.options.plant);
+        recorder.start();
+        if let Some(second) = second {
+            second.begin().map_err(failed)?;
+        }
+        let mut mark = |mark| {
+            if let Some(second) = second {
+                second.mark(mark).map_err(failed)?;
+            }
+            recorder.mark(mark).map_err(CrashError::from)
+        };
         let mount = self.target.mount_as(&self.options.mount_options);
         actor.must(&Request::Mount(mount))?;
         for (number, step) in (1..).zip(&workload.steps) {
-            recorder.mark(Mark::Begun(number))?;
-            actor.must(&Request::Run(step.clone()))?;
-            recorder.mark(Mark::Done(number))?;
+            mark(Mark::Begun(number))?;
+            if !self.options.plant.is_some_and(|fault| fault.skips(step)) {
+                actor.must(&Request::Run(step.clone()))?;
+            }
+            mark(Mark::Done(number))?;
         }
         // What it would write later anyway is written now; all promises hold meanwhile.
         actor.must(&Request::Unmount)?;
+        let ours = recorder.take();
+        let theirs = second.as_mut().map(|second| second.take()).transpose();
+        let theirs = theirs.map_err(CrashError::Second)?;
         let subject = Subject {
             target: self.target,
             mount_options: self.options.mount_options.clone(),
             workload: workload.name.clone(),
             seed: self.options.seed,
         };
-        Ok(Log {
+        let about = About::new(workload, self.target.superblock());
+        let log = |entries| Log {
             subject: subject.to_text(),
             base: base.clone(),
-            entries: recorder.take(),
-        })
+            entries: match self.options.plant {
+                Some(fault) => fault.on_log(base, entries, &about),
+                None => entries,
+            },
+        };
+        Ok((log(ours), theirs.map(log)))
+    }
+
+    /// Tries the states of what two recorders have of one workload. What is wrong is counted of the
+    /// first.
+    fn both(
+        &mut self,
+        workload: &Workload,
+        [ours, theirs]: [&Log; 2],
+        states_max: u64,
+        watch: Watch<'_>,
+    ) -> Result<(), CrashError> {
+        let fresh = Outcome {
+            target: self.outcome.target.clone(),
+            mount_options: self.outcome.mount_options.clone(),
+            seed: self.outcome.seed,
+            ..Outcome::default()
+        };
+        let whole = std::mem::replace(&mut self.outcome, fresh.clone());
+        self.workload(workload, theirs, states_max, watch)?;
+        let second = std::mem::replace(&mut self.outcome, fresh);
+        self.workload(workload, ours, states_max, watch)?;
+        let first = std::mem::replace(&mut self.outcome, whole);
+        let wrong = |outcome: &Outcome| -> Vec<_> {
+            let kinds = outcome.outcomes.keys().map(ToString::to_string);
+            let unmountable = (outcome.totals.unmountable > 0).then(|| "unmountable".to_owned());
+            kinds.chain(unmountable).collect()
+        };
+        let agreement = self.outcome.agreement.get_or_insert_default();
+        agreement.logs += 1;
+        agreement.equal_logs += u64::from(is_same(&ours.entries, &theirs.entries));
+        agreement.states += second.totals.states;
+        agreement.bad_states += second.totals.bad_states;
+        agreement.equal_verdicts += u64::from(wrong(&first) == wrong(&second));
+        self.outcome.add(first);
+        self.outcome.was_interrupted |= second.was_interrupted;
+        Ok(())
     }
 
     /// Tries at most so many states of a log.
@@ -317,6 +402,10 @@ impl<'a> Run<'a> {
             pairs_max: 2,
             ..self.policy()
         };
+        let recovery = match self.options.plant {
+            Some(fault) => fault.on_recovery(&image, recovery),
+            None => recovery,
+        };
         let plan = Plan::new(&image, &recovery, &policy);
         for inner in plan.sample(VERIFY_RECOVERY_STATES_MAX, self.random.next_u64()) {
             let image = plan.image(&inner).expect("it is one of the plan's");
@@ -340,11 +429,12 @@ impl<'a> Run<'a> {
         history: &History,
         said: Said,
     ) -> Result<(Verdict, Vec<Entry>), CrashError> {
-        self.stage.medium.load(image);
-        self.stage.recorder.start(None);
+        self.stage.load(image)?;
+        let (repair, mount) = self.recovery();
+        self.stage.recorder.start();
         let request = Request::Try {
-            repair: self.target.repair(),
-            mount: self.target.mount_as(&self.options.mount_options),
+            repair,
+            mount,
             databases: history.databases(),
         };
         let answer = self.stage.actor.ask(&request)?;
@@ -356,6 +446,18 @@ impl<'a> Run<'a> {
             Answer::Done => return Err(crate::actor::ActorError::Garbled.into()),
         };
         Ok((verdict, entries))
+    }
+
+    /// What is done to a file system after a loss of power before it is looked at.
+    fn recovery(&self) -> (Vec<Tool>, MountAs) {
+        let options = &self.options.mount_options;
+        match self.options.plant {
+            Some(Fault::NoRecovery) => {
+                let words = [options.as_str(), self.target.unrecovered()];
+                (Vec::new(), self.target.mount_as(&words.join(",")))
+            }
+            _ => (self.target.repair(), self.target.mount_as(options)),
+        }
     }
 
     fn count_log(&mut self, workload: &Workload, entries: &[Entry]) {
@@ -466,10 +568,13 @@ impl<'a> Run<'a> {
     /// The command that tries a state again. Only a log has exactly the same state.
     fn command(&self, workload: &str, state: &State) -> String {
         match self.log_path(workload) {
-            Some(path) => format!(
-                "azekura verify crash --replay {} --state {state}",
-                path.display()
-            ),
+            Some(path) => {
+                // What else was planted is in the log.
+                let in_recovery = self.options.plant.filter(|fault| fault.is_in_recovery());
+                let plant = in_recovery.map_or(String::new(), |fault| format!(" --plant {fault}"));
+                let path = path.display();
+                format!("azekura verify crash --replay {path}{plant} --state {state}")
+            }
             None => {
                 let (target, seed) = (self.target.name(), self.options.seed);
                 let mut options = String::new();

@@ -34,7 +34,7 @@ impl Subject {
         };
         Ok(Self {
             target: value("target")
-                .and_then(Target::by_name)
+                .and_then(Target::judged_by_name)
                 .ok_or_else(wrong)?,
             mount_options: value("mount-options").ok_or_else(wrong)?.to_owned(),
             workload: value("workload").ok_or_else(wrong)?.to_owned(),

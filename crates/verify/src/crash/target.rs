@@ -11,6 +11,8 @@ use crate::workload::{NAMES, Step};
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
+/// Of a deleted file: more than a workload writes, and as much as a file may have.
+const DELETED_BYTES: u64 = MIB;
 /// Makes a store without measuring the device, which is memory.
 const STORE_FORMAT: [&str; 7] = [
     "store",
@@ -37,10 +39,13 @@ pub enum Target {
     Ext2,
     /// Azekura's store, by an actor of its own: objects are files, and sync is a commit.
     Store,
+    /// A volume of Azekura, with its server, by an actor of its own: everything that the server has
+    /// lies on ext4 on the device.
+    Volume,
 }
 
 impl Target {
-    /// All of them.
+    /// All that are made of a device alone, without a server.
     pub const ALL: [Self; 6] = [
         Self::Ext4,
         Self::Xfs,
@@ -60,6 +65,7 @@ impl Target {
             Self::Ext3 => "ext3",
             Self::Ext2 => "ext2",
             Self::Store => "store",
+            Self::Volume => "volume",
         }
     }
 
@@ -69,13 +75,22 @@ impl Target {
         Self::ALL.into_iter().find(|known| known.name() == name)
     }
 
+    /// As [`Self::by_name`], with volumes, too.
+    #[must_use]
+    pub fn judged_by_name(name: &str) -> Option<Self> {
+        match name {
+            "volume" => Some(Self::Volume),
+            name => Self::by_name(name),
+        }
+    }
+
     /// How long a device is made for it: small, because mounting goes through it.
     #[must_use]
     pub const fn device_bytes(self) -> u64 {
         match self {
             Self::Ext4 | Self::Ext3 | Self::Ext2 => 64 * MIB,
             // mkfs.btrfs takes 109 MiB or more, mkfs.xfs 300.
-            Self::Btrfs => 128 * MIB,
+            Self::Btrfs | Self::Volume => 128 * MIB,
             Self::Xfs => 300 * MIB,
             Self::Store => 16 * MIB,
         }
@@ -90,19 +105,25 @@ impl Target {
         }
     }
 
-    /// Whether it can do this: ext2 and ext3 have no fallocate.
+    /// Whether it can do this: ext2 and ext3 have no fallocate, a store has objects alone.
     pub(super) fn can(self, step: &Step) -> bool {
-        !matches!(
-            (self, step),
-            (Self::Ext2 | Self::Ext3, Step::Allocate { .. })
-        )
+        match (self, step) {
+            (Self::Ext2 | Self::Ext3, Step::Allocate { .. }) => false,
+            (Self::Store, Step::Create { path } | Step::Unlink { path }) => !path.contains('/'),
+            (Self::Store, Step::Write { path, .. } | Step::Append { path, .. }) => {
+                !path.contains('/')
+            }
+            (Self::Store, Step::Truncate { path, .. }) => !path.contains('/'),
+            (Self::Store, step) => *step == Step::Sync,
+            _ => true,
+        }
     }
 
     /// Makes one on the device. Nothing is left to be done in the background, where it would be
     /// noise in the logs.
     pub(crate) fn make(self) -> Tool {
         let (program, arguments): (_, &[&str]) = match self {
-            Self::Ext4 | Self::Ext3 => (
+            Self::Ext4 | Self::Ext3 | Self::Volume => (
                 self.maker().0,
                 &[
                     "-q",
@@ -151,6 +172,60 @@ impl Target {
         }
     }
 
+    /// Mount options with which nothing is recovered.
+    pub(super) const fn unrecovered(self) -> &'static str {
+        match self {
+            Self::Ext4 | Self::Ext3 | Self::Volume => "ro,noload",
+            Self::Xfs => "ro,norecovery",
+            Self::Btrfs => "ro,rescue=nologreplay",
+            Self::Ext2 | Self::Store => "ro",
+        }
+    }
+
+    /// Where its superblock is on the device, in bytes.
+    pub(super) const fn superblock(self) -> Option<u64> {
+        match self {
+            Self::Ext4 | Self::Ext3 | Self::Ext2 | Self::Volume => Some(1024),
+            Self::Xfs | Self::Store => Some(0),
+            Self::Btrfs => Some(64 << 10),
+        }
+    }
+
+    /// Whether anything of what was synced must be there after a loss of power. ext2 has no
+    /// journal: what its repair makes of a half-written directory is nobody's promise. That
+    /// something can be mounted at all is expected of each.
+    #[must_use]
+    pub const fn keeps_promises(self) -> bool {
+        !matches!(self, Self::Ext2)
+    }
+
+    /// Files that are made and deleted before anything is recorded, so that free space is full of
+    /// somebody else's bytes: what a file system shows of it is found out.
+    pub(super) fn deleted(self) -> Vec<Step> {
+        let places = match self {
+            Self::Store => &["o5"][..],
+            _ => &["A/gone", "B/gone", "gone"],
+        };
+        let mut steps = Vec::new();
+        for (path, tag) in places.iter().zip(900_000..) {
+            let path = (*path).to_owned();
+            steps.push(Step::Create { path: path.clone() });
+            steps.push(Step::Write {
+                path,
+                offset: 0,
+                len: DELETED_BYTES,
+                tag,
+            });
+        }
+        steps.push(Step::Sync);
+        for path in places {
+            let path = (*path).to_owned();
+            steps.push(Step::Unlink { path });
+        }
+        steps.push(Step::Sync);
+        steps
+    }
+
     /// A workload that begins with what is there before all of its workloads.
     pub(super) const fn first_workload(self) -> &'static str {
         match self {
@@ -163,7 +238,7 @@ impl Target {
     #[must_use]
     pub const fn maker(self) -> (&'static str, &'static str) {
         match self {
-            Self::Ext4 => ("mkfs.ext4", "e2fsprogs"),
+            Self::Ext4 | Self::Volume => ("mkfs.ext4", "e2fsprogs"),
             Self::Ext3 => ("mkfs.ext3", "e2fsprogs"),
             Self::Ext2 => ("mkfs.ext2", "e2fsprogs"),
             Self::Xfs => ("mkfs.xfs", "xfsprogs"),
@@ -178,12 +253,20 @@ impl Target {
     /// [`CrashError::NoTool`] names the first program that is missing.
     pub fn check_tools(self) -> Result<(), CrashError> {
         let losetup = ("losetup", "util-linux");
-        for (program, package) in [losetup, self.maker()] {
-            if !is_installed(program) {
-                return Err(CrashError::NoTool { program, package });
-            }
-        }
-        Ok(())
+        let ip = (self == Self::Volume).then_some(("ip", "iproute2"));
+        let mut programs = [losetup, self.maker()].into_iter().chain(ip);
+        programs.try_for_each(check_program)
+    }
+}
+
+/// Whether this machine has a program of a Debian package.
+///
+/// # Errors
+/// [`CrashError::NoTool`] if not.
+pub fn check_program((program, package): (&'static str, &'static str)) -> Result<(), CrashError> {
+    match is_installed(program) {
+        true => Ok(()),
+        false => Err(CrashError::NoTool { program, package }),
     }
 }
 

@@ -9,22 +9,31 @@
 //!             and for a write as many sectors of data
 //! ```
 //!
-//! That form knows no device before its log. What was there is written first, flushed, and marked
-//! `base`. The workload's marks are `begun N` and `done N`. What became zeros is a discard, without
+//! That form knows no device before its log, nor what it is about. The first entry is a mark
+//! `about bytes=LENGTH` with the lines of the subject. What was on the device is written next,
+//! flushed, and marked `base`. The workload's marks are `begun N` and `done N`. What became zeros is a discard, without
 //! data: on a device where discarded sectors are not zeros, they must be made so.
 
 use super::{Entry, Log, Mark};
 use std::io::{self, Write};
 
 /// Of the kernel's form.
-const MAGIC: u64 = 0x006a_7366_7773_6872;
-const VERSION: u64 = 1;
+pub(super) const MAGIC: u64 = 0x006a_7366_7773_6872;
+pub(super) const VERSION: u64 = 1;
 /// Of a sector: what the kernel uses for devices that have nothing larger.
-const SECTOR_BYTES: usize = 512;
+pub(super) const SECTOR_BYTES: usize = 512;
 
-const FLUSH: u64 = 1 << 0;
-const DISCARD: u64 = 1 << 2;
-const MARK: u64 = 1 << 3;
+pub(super) const FLUSH: u64 = 1 << 0;
+pub(super) const FUA: u64 = 1 << 1;
+pub(super) const DISCARD: u64 = 1 << 2;
+pub(super) const MARK: u64 = 1 << 3;
+
+/// What the first mark begins with; the device's length follows.
+pub(super) const ABOUT: &str = "about bytes=";
+/// The mark behind what was on the device before.
+pub(super) const BASE: &str = "base";
+/// What a mark may have: a sector without the numbers before it.
+const MARK_BYTES_MAX: usize = SECTOR_BYTES - 32;
 
 /// Pieces in which what was on the device is written; those of zeros are left out.
 const PIECE_BYTES: usize = 64 << 10;
@@ -34,17 +43,23 @@ impl Log {
     ///
     /// # Errors
     /// Of writing; [`io::ErrorKind::InvalidData`] if something is not whole sectors, which no block
-    /// device writes.
+    /// device writes, or the subject is longer than a mark may be.
     pub fn export_to(&self, out: &mut impl Write) -> io::Result<u64> {
         let pieces = self.base_pieces();
-        // Each piece, a flush and a mark behind them.
-        let entries = (pieces.len() + 2 + self.entries.len()) as u64;
+        let about = format!("{ABOUT}{}\n{}", self.base.len_bytes(), self.subject);
+        if about.len() > MARK_BYTES_MAX {
+            let why = "the subject of the log is too long";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        // What it is about, each piece, a flush and a mark behind them.
+        let entries = (pieces.len() + 3 + self.entries.len()) as u64;
         let mut head = [0; SECTOR_BYTES];
         head[..8].copy_from_slice(&MAGIC.to_le_bytes());
         head[8..16].copy_from_slice(&VERSION.to_le_bytes());
         head[16..24].copy_from_slice(&entries.to_le_bytes());
         head[24..28].copy_from_slice(&(SECTOR_BYTES as u32).to_le_bytes());
         out.write_all(&head)?;
+        add(out, MARK, (0, 0), about.as_bytes())?;
         let mut piece = vec![0; PIECE_BYTES];
         for (offset, len) in pieces {
             self.base.read_at(offset, &mut piece[..len]);
@@ -52,7 +67,7 @@ impl Log {
             out.write_all(&piece[..len])?;
         }
         add(out, FLUSH, (0, 0), &[])?;
-        add(out, MARK, (0, 0), b"base")?;
+        add(out, MARK, (0, 0), BASE.as_bytes())?;
         for entry in &self.entries {
             match entry {
                 Entry::Write { offset, data } => {
@@ -102,7 +117,7 @@ fn add(out: &mut impl Write, flags: u64, (offset, len): (u64, u64), mark: &[u8])
     for (number, place) in numbers.iter().zip(sector.chunks_exact_mut(8)) {
         place.copy_from_slice(&number.to_le_bytes());
     }
-    // Marks have some letters and a number.
+    // None is longer than its sector has room for.
     sector[32..32 + mark.len()].copy_from_slice(mark);
     out.write_all(&sector)
 }
@@ -147,15 +162,18 @@ mod tests {
     #[test]
     fn the_form_is_that_of_the_kernel_byte_by_byte() {
         let bytes = exported(&log());
-        // "jsfwshr", backwards as the kernel has it, version 1, nine entries, sectors of 512.
+        // "jsfwshr", backwards as the kernel has it, version 1, ten entries, sectors of 512.
         assert_eq!(bytes[..8], [0x72, 0x68, 0x73, 0x77, 0x66, 0x73, 0x6a, 0]);
-        assert_eq!((u64_at(&bytes, 8), u64_at(&bytes, 16)), (1, 9));
+        assert_eq!((u64_at(&bytes, 8), u64_at(&bytes, 16)), (1, 10));
         assert_eq!(bytes[24..28], [0, 2, 0, 0]);
         assert!(bytes[28..512].iter().all(|byte| *byte == 0));
+        let about = &bytes[512..1024];
+        assert_eq!((u64_at(about, 16), u64_at(about, 24)), (8, 21));
+        assert_eq!(&about[32..53], b"about bytes=1048576\nx");
         // The piece of 64 KiB that has something in it: from sector 128 on.
-        let entry = &bytes[512..1024];
+        let entry = &bytes[1024..1536];
         assert_eq!([0, 8, 16, 24].map(|at| u64_at(entry, at)), [128, 128, 0, 0]);
-        let after = 1024 + 65_536;
+        let after = 1536 + 65_536;
         let flush = &bytes[after..after + 512];
         assert_eq!([0, 8, 16, 24].map(|at| u64_at(flush, at)), [0, 0, 1, 0]);
         let mark = &bytes[after + 512..after + 1024];
@@ -163,8 +181,8 @@ mod tests {
         assert_eq!(&mark[32..38], b"base\0\0");
         let begun = &bytes[after + 1024..after + 1536];
         assert_eq!((&begun[32..39], u64_at(begun, 24)), (&b"begun 1"[..], 7));
-        // A head, nine entries, and the data of three writes.
-        assert_eq!(bytes.len(), 10 * 512 + 65_536 + 1024 + 512);
+        // A head, ten entries, and the data of three writes.
+        assert_eq!(bytes.len(), 11 * 512 + 65_536 + 1024 + 512);
     }
 
     /// What another tool makes of it: every entry is carried out on a device of zeros.
@@ -194,7 +212,7 @@ mod tests {
         }
         assert_eq!(
             (at, marks.join(",").as_str()),
-            (bytes.len(), "base,begun 1,done 1")
+            (bytes.len(), "about bytes=1048576\nx,base,begun 1,done 1")
         );
         let mut known = log.base.clone();
         for entry in &log.entries {

@@ -41,6 +41,9 @@ pub enum LogError {
     /// A later release wrote them.
     #[error("the log has version {0}; this release reads {CRASH_LOG_FORMAT_VERSION}")]
     Newer(u32),
+    /// They are a log of writes, and nothing says of what.
+    #[error("the log does not say what it is about; those that --export-log wrote do")]
+    Unsaid,
     /// They were changed, or end too early.
     #[error("the log is damaged at record {0}")]
     Damaged(u64),

@@ -5,10 +5,12 @@
 
 mod exported;
 mod file;
+mod imported;
 #[cfg(test)]
 mod tests;
 
 pub use file::{CRASH_LOG_FORMAT_VERSION, LogError};
+pub(crate) use imported::{Item, Reader};
 
 use base::Extent;
 use sim::Image;

@@ -15,6 +15,7 @@
 //! is what the journalling file systems of Linux do, and their developers treat the lack of it as a
 //! fault. [`Promises`] says which of it a file system makes; ext2 makes fewer.
 
+mod bytes;
 mod floor;
 mod judge;
 #[cfg(test)]
@@ -64,7 +65,7 @@ pub enum EntryKind {
     /// A directory.
     Directory,
     /// A file with its content.
-    File(Vec<u8>),
+    File(#[serde(with = "bytes")] Vec<u8>),
     /// A file that cannot be read, and why.
     Unreadable(String),
     /// Neither.

@@ -84,8 +84,6 @@ pub struct Part {
     pub weight: u32,
     /// With less time it has no result.
     pub least: Duration,
-    /// Whether what it loses was promised: ext2 promises little.
-    pub is_promised: bool,
 }
 
 /// Something that is no part here.
@@ -159,7 +157,6 @@ impl Parts {
             arguments,
             weight: weight(kind),
             least: least(kind),
-            is_promised: true,
         });
     }
 
@@ -267,9 +264,6 @@ impl Parts {
                 _ => format!("--target {name} --workload one --points {ALL_STATES} {more}"),
             };
             self.add(&format!("crash-{name}"), Kind::Crash, &words, &[]);
-            if let Some(part) = self.parts.last_mut() {
-                part.is_promised = *target != Target::Ext2;
-            }
         }
     }
 
@@ -354,7 +348,6 @@ mod tests {
         for part in &parts.parts {
             assert_eq!(part.arguments[..2], ["verify", part.kind.name()]);
             assert_eq!(part.arguments.last().map(String::as_str), Some("--json"));
-            assert_eq!(part.is_promised, part.name != "crash-ext2", "{}", part.name);
         }
     }
 

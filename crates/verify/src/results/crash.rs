@@ -104,6 +104,7 @@ fn outcome(form: TargetForm, seed: u64) -> Result<Outcome, ResultError> {
         failures: failures.collect::<Result<_, _>>()?,
         time: time(form.seconds)?,
         was_interrupted: form.interrupted,
+        agreement: None,
     })
 }
 

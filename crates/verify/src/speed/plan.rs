@@ -297,7 +297,7 @@ fn format(target: Target, block_bytes: u64) -> Tool {
         }
         Target::Xfs => vec!["-q", "-f", "-b", &size, "{}"],
         Target::Btrfs => vec!["-q", "-f", "{}"],
-        Target::Store => return target.make(),
+        Target::Store | Target::Volume => return target.make(),
     };
     Tool {
         program: target.maker().0.to_owned(),

@@ -174,7 +174,7 @@ pub(super) fn commit_option(time: Duration, target: Target) -> Option<String> {
     let by_itself = match target {
         Target::Ext3 | Target::Ext4 => 5,
         Target::Btrfs => 30,
-        Target::Ext2 | Target::Xfs | Target::Store => return None,
+        Target::Ext2 | Target::Xfs | Target::Store | Target::Volume => return None,
     };
     let seconds = time.as_millis().div_ceil(1000).max(1);
     (seconds < by_itself).then(|| format!("commit={seconds}"))

@@ -3,7 +3,7 @@
 use super::{Step, Workload};
 
 /// The names of these workloads.
-pub const NAMES: [&str; 4] = ["write-rename", "append-log", "pages", "sqlite"];
+pub const NAMES: [&str; 5] = ["write-rename", "append-log", "pages", "bystander", "sqlite"];
 
 /// Rounds of replacing a file.
 const RENAMES: u64 = 6;
@@ -11,6 +11,8 @@ const RENAMES: u64 = 6;
 const RECORDS: u64 = 12;
 /// Pages that are changed.
 const PAGES: u64 = 10;
+/// Files that nobody makes durable.
+const BYSTANDERS: u64 = 6;
 /// Transactions of a database.
 const ROWS: u32 = 8;
 /// Bytes of a page.
@@ -23,6 +25,7 @@ pub fn named(name: &str) -> Option<Workload> {
         "write-rename" => write_rename(),
         "append-log" => append_log(),
         "pages" => pages(),
+        "bystander" => bystander(),
         "sqlite" => sqlite(),
         _ => return None,
     };
@@ -94,6 +97,33 @@ fn pages() -> Vec<Step> {
         });
         steps.push(Step::Fdatasync { path: path() });
     }
+    steps
+}
+
+/// A program that makes its own file durable, and one beside it that does not: what is in the
+/// latter may be lost, but it must not have what somebody else has deleted.
+fn bystander() -> Vec<Step> {
+    let path = || "B/log".to_owned();
+    let mut steps = vec![Step::Create { path: path() }];
+    for round in 0..BYSTANDERS {
+        let beside = format!("A/beside{round}");
+        steps.push(Step::Create {
+            path: beside.clone(),
+        });
+        steps.push(Step::Write {
+            path: beside,
+            offset: 0,
+            len: 3 * PAGE_BYTES,
+            tag: 400 + round,
+        });
+        steps.push(Step::Append {
+            path: path(),
+            len: 900,
+            tag: 450 + round,
+        });
+        steps.push(Step::Fsync { path: path() });
+    }
+    steps.push(Step::Sync);
     steps
 }
 

@@ -134,6 +134,19 @@ pub fn content(tag: u64, len: u64) -> Vec<u8> {
 }
 
 impl Step {
+    /// Whether something is durable when it is done.
+    #[must_use]
+    pub const fn makes_durable(&self) -> bool {
+        matches!(
+            self,
+            Self::Fsync { .. }
+                | Self::Fdatasync { .. }
+                | Self::FsyncDir { .. }
+                | Self::Sync
+                | Self::Insert { .. }
+        )
+    }
+
     /// Does it below `root`.
     ///
     /// # Errors

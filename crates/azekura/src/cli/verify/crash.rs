@@ -7,14 +7,14 @@ use crate::cli::store::Interrupt;
 use crate::errors::{Code, Context, Failure, Result};
 use crate::progress::Progress;
 use ::verify::crash::{
-    CrashError, Options, Outcome, SECTOR_BYTES_DEFAULT, Stage, Subject, replay, run,
+    CrashError, Options, Outcome, SECTOR_BYTES_DEFAULT, Stage, Subject, Target, replay, run,
 };
 use ::verify::log::Log;
 use ::verify::states::State;
-use ::verify::{Plant, report};
+use ::verify::{Fault, report};
 use base::limits::VERIFY_STATES_MAX;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Try what a file system is found as after a loss of power at every point
@@ -32,8 +32,9 @@ use std::path::{Path, PathBuf};
   azekura verify crash --replay logs/ext4-two-5.azkc --state 3/without:2
   azekura verify crash --replay logs/ext4-two-5.azkc --export-log two-5.log")]
 pub(in crate::cli) struct Crash {
-    /// What to judge: ext4, xfs, btrfs, ext3, ext2, store (our own); or a path, with a slash in it:
-    /// a file system of the kind that is mounted there, with its options
+    /// What to judge: ext4, xfs, btrfs, ext3, ext2, store (our own), volume (our own, with its
+    /// server); or a path, with a slash in it: a file system of the kind that is mounted there, with
+    /// its options
     #[arg(
         long,
         value_name = "NAMES",
@@ -57,21 +58,25 @@ pub(in crate::cli) struct Crash {
     /// Mount options of the file system that is judged
     #[arg(long, value_name = "OPTIONS", default_value = "")]
     mount_options: String,
-    /// This workload alone: write-rename, append-log, pages, sqlite, one:NUMBER, two:NUMBER,
-    /// objects:NUMBER (of the store); or `one` for all sequences of one operation
+    /// This workload alone: write-rename, append-log, pages, bystander, sqlite, one:NUMBER,
+    /// two:NUMBER, objects:NUMBER (of the store); or `one` for all sequences of one operation
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
     /// Do not interrupt recoveries
     #[arg(long)]
     no_recoveries: bool,
-    /// Go wrong, to see that it is noticed: no-flush, lost-flush:NUMBER, lost-write:NUMBER
-    #[arg(long, value_name = "FAULT", value_parser = plant)]
-    plant: Option<Plant>,
+    /// Go wrong, to see that it is noticed: no-flush, lost-flush:NUMBER, lost-write:NUMBER and many
+    /// more, which a wrong one lists
+    #[arg(long, value_name = "FAULT")]
+    plant: Option<Fault>,
+    /// Let QEMU's blklogwrites record, too, judge both logs, and fail if the two do not agree
+    #[arg(long, conflicts_with = "replay")]
+    second_recorder: bool,
     /// Keep the logs of workloads that failed in this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Try the states of a log that was kept
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "workload", "plant"])]
+    /// Try the states of a log that was kept, or that --export-log wrote
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "workload"])]
     replay: Option<PathBuf>,
     /// Of the log, this state alone
     #[arg(long, value_name = "STATE", requires = "replay")]
@@ -96,16 +101,6 @@ fn sector_bytes(text: &str) -> Result<u64, &'static str> {
         .ok_or("a power of two from 512 to 65536")
 }
 
-fn plant(text: &str) -> Result<Plant, &'static str> {
-    let number = |digits: &str| digits.parse().map_err(|_| "a number is missing");
-    match text.split_once(':') {
-        None if text == "no-flush" => Ok(Plant::NoFlush),
-        Some(("lost-flush", digits)) => number(digits).map(Plant::LostFlush),
-        Some(("lost-write", digits)) => number(digits).map(Plant::LostWrite),
-        _ => Err("there are no-flush, lost-flush:NUMBER, lost-write:NUMBER"),
-    }
-}
-
 impl Crash {
     pub(super) fn run(self) -> Result<()> {
         let log = self.replay.as_deref().map(read_log).transpose()?;
@@ -119,6 +114,13 @@ impl Crash {
         };
         for one in &targets {
             one.target.check_tools()?;
+        }
+        if self.second_recorder {
+            ::verify::crash::check_program(::verify::second::PROGRAM)?;
+            if targets.iter().any(|one| one.target == Target::Store) {
+                let message = "the second recorder is below a loop device, which a store has not";
+                return Err(Failure::new(Code::CrashInvalid, message));
+            }
         }
         leave_the_mounts_of_others()?;
         clean_up_stale();
@@ -187,11 +189,12 @@ impl Crash {
             keep: self.keep.clone(),
         };
         let len_bytes = log.map_or(target.device_bytes(), |log| log.base.len_bytes());
-        let mut scene = Scene::new(target, len_bytes)?;
+        let mut scene = Scene::new(target, len_bytes, self.second_recorder)?;
         let stage = Stage {
             medium: &scene.medium,
             recorder: &scene.recorder,
             actor: scene.actor.as_mut().expect("a new scene has one"),
+            second: scene.second.as_mut(),
         };
         let bar = Progress::count(target.name(), self.points);
         let mut watch = |states, _| {
@@ -217,11 +220,16 @@ impl Crash {
         } else {
             crate::output::write(&print::text(outcomes))?;
         }
-        let bad: u64 = outcomes.iter().map(|one| one.totals.bad_states).sum();
+        let bad: u64 = outcomes.iter().map(Outcome::broken_promises).sum();
         let states: u64 = outcomes.iter().map(|one| one.totals.states).sum();
         if bad > 0 {
             let message = format!("{bad} of {states} crash states are not as was promised");
             return Err(Failure::new(Code::CrashLoss, message));
+        }
+        let differs = |one: &&Outcome| one.agreement.is_some_and(|both| !both.is_whole());
+        if let Some(one) = outcomes.iter().find(differs) {
+            let message = format!("the two recorders do not agree on {}", one.target);
+            return Err(Failure::new(Code::RecordersDiffer, message));
         }
         match outcomes.iter().any(|outcome| outcome.was_interrupted) {
             true => Err(Failure::interrupted(format!(
@@ -234,7 +242,12 @@ impl Crash {
 
 fn read_log(path: &Path) -> Result<Log> {
     let file = File::open(path).context(path.display())?;
-    let log = Log::read_from(&mut BufReader::new(file));
+    let mut file = BufReader::new(file);
+    let first_bytes = file.fill_buf().context(path.display())?;
+    let log = match Log::is_exported(first_bytes) {
+        true => Log::import_from(&mut file),
+        false => Log::read_from(&mut file),
+    };
     log.map_err(|source| {
         let path = path.to_owned();
         CrashError::Log { path, source }.into()
@@ -246,16 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_named_as_the_help_says() {
-        assert_eq!(plant("no-flush"), Ok(Plant::NoFlush));
-        assert_eq!(plant("lost-flush:3"), Ok(Plant::LostFlush(3)));
-        assert_eq!(plant("lost-write:0"), Ok(Plant::LostWrite(0)));
-        for known in [Plant::NoFlush, Plant::LostFlush(3), Plant::LostWrite(0)] {
-            assert_eq!(plant(&known.to_string()), Ok(known));
-        }
-        for text in ["", "no-flush:1", "lost-flush", "lost-write:x"] {
-            assert!(plant(text).is_err(), "{text}");
-        }
+    fn sectors_are_powers_of_two() {
         assert_eq!(
             (sector_bytes("512"), sector_bytes("65536")),
             (Ok(512), Ok(65_536))

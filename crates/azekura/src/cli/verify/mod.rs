@@ -18,6 +18,7 @@ mod speed_print;
 mod store;
 mod tune;
 mod tune_print;
+mod volume;
 
 use crate::errors::{Code, Context, Failure, Result};
 use ::verify::actor::{Kernel, serve};
@@ -41,8 +42,11 @@ pub(super) enum Verify {
         /// It uses stores
         #[arg(long)]
         store: bool,
-        /// It is that of a speed run
+        /// It uses a volume and its server
         #[arg(long, conflicts_with = "store")]
+        volume: bool,
+        /// It is that of a speed run
+        #[arg(long, conflicts_with_all = ["store", "volume"])]
         speed: bool,
         /// It is that of a run of power cuts
         #[arg(long, conflicts_with_all = ["store", "speed"])]
@@ -119,11 +123,12 @@ impl Verify {
                     ground,
                 )?)
             }
-            Self::Actor { store, .. } => {
+            Self::Actor { store, volume, .. } => {
                 let (mut requests, mut answers) = (stdin().lock(), stdout().lock());
-                match store {
-                    true => serve(&mut requests, &mut answers, store::Stores::default())?,
-                    false => serve(&mut requests, &mut answers, Kernel::default())?,
+                match (store, volume) {
+                    (true, _) => serve(&mut requests, &mut answers, store::Stores::default())?,
+                    (_, true) => serve(&mut requests, &mut answers, volume::Volumes::default())?,
+                    _ => serve(&mut requests, &mut answers, Kernel::default())?,
                 }
                 Ok(())
             }

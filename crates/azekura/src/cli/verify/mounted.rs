@@ -56,12 +56,14 @@ impl Judged {
 
 /// From a name, or from a path, which has a slash in it.
 pub(super) fn judged(text: &str) -> Result<Judged, String> {
-    if let Some(target) = Target::by_name(text) {
+    if let Some(target) = Target::judged_by_name(text) {
         return Ok(Judged::by_default(target));
     }
     let names = Target::ALL.map(Target::name).join(", ");
     if !text.contains('/') {
-        return Err(format!("there are {names}, and paths, with a slash"));
+        return Err(format!(
+            "there are {names}, volume, and paths, with a slash"
+        ));
     }
     let path = std::fs::canonicalize(text).map_err(|error| crate::errors::plain_io(&error))?;
     let mounts = std::fs::read_to_string("/proc/self/mountinfo");

@@ -92,6 +92,15 @@ fn target(outcome: &Outcome) -> Value {
     for (key, value) in more {
         target[key] = value;
     }
+    if let Some(both) = &outcome.agreement {
+        target["recorders"] = json!({
+            "logs": both.logs,
+            "equal_logs": both.equal_logs,
+            "states": both.states,
+            "bad_states": both.bad_states,
+            "equal_verdicts": both.equal_verdicts,
+        });
+    }
     target
 }
 
@@ -141,9 +150,23 @@ pub(super) fn text(outcomes: &[Outcome]) -> String {
                 outcome.target, failure.workload, failure.steps, failure.replay
             );
         }
+        if let Some(both) = &outcome.agreement {
+            let _ = writeln!(
+                text,
+                "{}: of {} logs of two recorders {} are equal, and {} were judged alike",
+                outcome.target, both.logs, both.equal_logs, both.equal_verdicts
+            );
+        }
         let bad = outcome.totals.bad_states;
         if bad > 0 {
             let _ = writeln!(text, "{}: {bad} states in all", outcome.target);
+        }
+        if bad > outcome.broken_promises() {
+            let target = &outcome.target;
+            let _ = writeln!(
+                text,
+                "{target}: it has no journal and promises none of this; it is no failure"
+            );
         }
     }
     let rows: Vec<[String; 8]> = outcomes

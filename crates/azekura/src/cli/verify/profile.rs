@@ -313,13 +313,12 @@ fn summary(run: &Outcome) -> String {
     }
 }
 
-fn is_loss(run: &Outcome, part: &Part) -> bool {
-    part.is_promised
-        && match &run.found {
-            Found::Crash(outcomes) => outcomes.iter().any(|one| one.totals.bad_states > 0),
-            Found::Powercut(cuts) => cuts.cells.iter().any(|cell| cell.lost_acks > 0),
-            Found::Speed(_) | Found::Tune(_) => false,
-        }
+fn is_loss(run: &Outcome) -> bool {
+    match &run.found {
+        Found::Crash(outcomes) => outcomes.iter().any(|one| one.broken_promises() > 0),
+        Found::Powercut(cuts) => cuts.cells.iter().any(|cell| cell.lost_acks > 0),
+        Found::Speed(_) | Found::Tune(_) => false,
+    }
 }
 
 impl Course {
@@ -389,7 +388,7 @@ impl Course {
             words,
             said: Said::default(),
             time: Duration::ZERO,
-            is_loss: run.as_ref().is_some_and(|run| is_loss(run, part)),
+            is_loss: run.as_ref().is_some_and(|run| is_loss(run)),
             file: run.map(|_| file),
             command: head::command(&part.arguments),
         }

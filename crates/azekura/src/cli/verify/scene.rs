@@ -5,15 +5,15 @@
 //! are killed at once is a loop device, which is detached when the next run starts.
 
 use crate::errors::{Code, Context, Failure, Result, plain_io};
-use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, lock_run, stale};
+use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, Tool, lock_run, stale};
 use ::verify::crash::Target;
 use ::verify::speed::{Ground, MACHINE, Refusal, clean_up};
-use ::verify::{Medium, Recorder};
+use ::verify::{Medium, Recorder, SecondRecorder};
 use mount::disk::{DiskConfig, DiskMount};
 use mount::kernel::MountPoint;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::mount::MountPropagationFlags;
-use std::fs::remove_dir;
+use std::fs::{remove_dir, remove_file};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub(super) struct Scene {
     pub(super) recorder: Arc<Recorder>,
     /// Dropped first: it uses what is served.
     pub(super) actor: Option<Actor>,
+    /// Dropped next, if there is one: it uses what we serve.
+    pub(super) second: Option<SecondRecorder>,
     served: Option<(MountPoint, JoinHandle<()>)>,
     directory: PathBuf,
     /// Says that the run is not over.
@@ -75,6 +77,10 @@ fn remove(directory: &Path) {
     for part in ["mnt", "device"] {
         let _ = remove_dir(directory.join(part));
     }
+    for part in SecondRecorder::FILES {
+        let _ = remove_file(directory.join(part));
+    }
+    super::volume::remove_parts(directory);
     let _ = remove_dir(directory);
 }
 
@@ -115,8 +121,9 @@ pub(super) fn ground_beside_others() -> Result<Ground, String> {
 }
 
 impl Scene {
-    /// Sets a device of this length up, with an actor for this target.
-    pub(super) fn new(target: Target, len_bytes: u64) -> Result<Self> {
+    /// Sets a device of this length up, with an actor for this target; with another recorder
+    /// between the two if that is wanted.
+    pub(super) fn new(target: Target, len_bytes: u64, has_second: bool) -> Result<Self> {
         let (directory, lock) = make_directory()?;
         let name = directory.file_name().unwrap_or_default();
         let name = name.to_string_lossy().into_owned();
@@ -126,6 +133,7 @@ impl Scene {
             medium,
             recorder: recorder.clone(),
             actor: None,
+            second: None,
             served: None,
             directory,
             _lock: lock,
@@ -149,15 +157,42 @@ impl Scene {
             })
             .context("a thread")?;
         scene.served = Some((point, thread));
-        scene.attach(target, &served.join(&name))?;
+        let file = served.join(&name);
+        if has_second {
+            scene.second = Some(scene.second_recorder(&file)?);
+        }
+        let file = scene
+            .second
+            .as_ref()
+            .map_or(file, |second| second.file().to_owned());
+        scene.attach(target, &file)?;
+        if let Some(actor) = scene.actor.as_mut().filter(|_| has_second) {
+            actor.must(&Request::Tool(Tool {
+                program: "losetup".to_owned(),
+                arguments: ["--direct-io=off", "{}"].map(str::to_owned).to_vec(),
+                code_max: 0,
+            }))?;
+        }
         Ok(scene)
+    }
+
+    fn second_recorder(&self, device: &Path) -> Result<SecondRecorder> {
+        let mut job = Command::new(std::env::current_exe().context("this program")?);
+        job.args(["verify", "job", "--"]);
+        let second = SecondRecorder::start(&mut job, device, &self.directory);
+        second.map_err(|error| {
+            let message = format!("the second recorder: {}", plain_io(&error));
+            Failure::new(Code::CrashNeeds, message)
+        })
     }
 
     fn attach(&mut self, target: Target, file: &Path) -> Result<()> {
         let mut command = Command::new(std::env::current_exe().context("this program")?);
         command.args(["verify", "actor"]);
-        if target == Target::Store {
-            command.arg("--store");
+        match target {
+            Target::Store => _ = command.arg("--store"),
+            Target::Volume => _ = command.arg("--volume"),
+            _ => {}
         }
         let mut actor: Actor = Actor::start(&mut command)?;
         let attached = actor.must(&Request::Attach {
@@ -175,6 +210,7 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         self.actor = None;
+        self.second = None;
         if let Some((point, thread)) = self.served.take() {
             if let Err(error) = point.unmount(true) {
                 tracing::warn!(%error, "the device of the crash run stays mounted");

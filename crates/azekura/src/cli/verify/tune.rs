@@ -198,7 +198,7 @@ impl Tune {
         let bar = Progress::count("losing power", all);
         let mut done = 0;
         for target in &self.target {
-            let mut scene = Scene::new(*target, target.device_bytes())?;
+            let mut scene = Scene::new(*target, target.device_bytes(), false)?;
             for repeat in 0..self.repeat {
                 let of = |point: &&mut Point| point.cell.place == Place::Made(*target);
                 for point in points.iter_mut().filter(of) {
@@ -206,6 +206,7 @@ impl Tune {
                         medium: &scene.medium,
                         recorder: &scene.recorder,
                         actor: scene.actor.as_mut().expect("a new scene has one"),
+                        second: None,
                     };
                     set(actor, of_machine(&point.cell))?;
                     let mut is_wanted = || !interrupt.is_wanted();
