@@ -32,7 +32,7 @@ pub(super) fn open(url: &str, http: HttpOptions, runtime: &Runtime) -> Result<Bu
     });
     let settings: Vec<_> = variables.collect();
     let is_told = |name: &&str| settings.iter().any(|(known, _)| known == name);
-    if !CREDENTIALS.iter().any(|name| is_told(name)) {
+    if !CREDENTIALS.iter().any(is_told) {
         let message = format!("{}: there are no credentials", output::plain(url));
         return Err(Failure::new(Code::DiskRepository, message).hint(
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a \

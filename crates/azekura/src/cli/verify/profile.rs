@@ -388,7 +388,7 @@ impl Course {
             words,
             said: Said::default(),
             time: Duration::ZERO,
-            is_loss: run.as_ref().is_some_and(|run| is_loss(run)),
+            is_loss: run.as_ref().is_some_and(is_loss),
             file: run.map(|_| file),
             command: head::command(&part.arguments),
         }
