@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let len_bytes = mebibytes.parse::<u64>()? << 20;
     let recorder = Arc::new(Recorder::new(Arc::new(Medium::new(len_bytes))));
     if more.is_empty() {
-        recorder.start(None);
+        recorder.start();
     }
     let config = DiskConfig {
         source: "recorded".to_owned(),
