@@ -197,7 +197,8 @@ impl Table {
         let Probe {
             access, ref handle, ..
         } = *probe;
-        if access != Access::Judged && self.without_room.contains(&LENGTHS[probe.length]) {
+        let stores = matches!(access, Access::Stored | Access::Storing);
+        if stores && self.without_room.contains(&LENGTHS[probe.length]) {
             return Ok(());
         }
         let root = Principal::root();
