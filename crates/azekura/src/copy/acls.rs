@@ -13,7 +13,7 @@
 //! by file, and counted; it is no failure, for the copy is as good as its file system lets it be.
 
 use super::{ACLS, Meta, Xattr};
-use acl::{PosixAcl, PosixFile, RichAcl, Target, Truth, UnixIds, changes};
+use acl::{AceFlags, PosixAcl, PosixFile, RichAcl, Target, Truth, UnixIds, changes};
 use base::FileKind;
 
 /// A rich ACL; listed where it is the truth.
@@ -99,7 +99,10 @@ impl Kept {
         });
         let words: Vec<String> = words.collect();
         let more = losers.count().saturating_sub(NAMED_MAX);
-        let heirs = list.aces().iter().any(|ace| !ace.flags.is_empty());
+        let heirs = list.aces().iter().any(|ace| {
+            ace.flags.contains(AceFlags::FILE_INHERIT)
+                || ace.flags.contains(AceFlags::DIRECTORY_INHERIT)
+        });
         let mut text = match words.is_empty() {
             true => "nobody loses a right".to_owned(),
             false => words.join(", "),
