@@ -1,6 +1,6 @@
 //! One decision by a list of 1,000 entries for somebody in 500 groups; and the same answer from a
-//! mount's cache, where a look-up finds it: among ten thousand files with verdicts for eight callers
-//! each, the file's node is found and the caller's verdict in it.
+//! mount's cache, where a look-up finds it: among ten thousand files with verdicts for eight
+//! callers each, the file's node is found and the caller's verdict in it.
 
 use crate::Cli;
 use crate::report::{Goal, Report};

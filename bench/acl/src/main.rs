@@ -16,8 +16,8 @@
 //! itself, with a server and a mount. File systems lie in files on loop devices with direct I/O;
 //! cold means mounted anew, so that nothing of them is in memory; nobody else's memory is emptied.
 //!
-//! Source: Nakamura and others, concurrent use of heterogeneous access control information, sections
-//! 3.2 and 4.
+//! Source: Nakamura and others, concurrent use of heterogeneous access control information,
+//! sections 3.2 and 4.
 
 mod contain;
 mod decide;

@@ -359,8 +359,8 @@ mod tests {
 
     #[test]
     fn options_survive_the_way_inside() {
-        let line = "fsx --mount /tmp --volume parallel --seed 5 --seeds 3 --operations 7 --seconds 9 \
-             --cases 4";
+        let line = "fsx --mount /tmp --volume parallel --seed 5 --seeds 3 --operations 7 \
+                    --seconds 9 --cases 4";
         let mut args = Args::new(line.split(' ').map(str::to_owned).collect());
         let options = Options::take(&mut args).unwrap();
         let mut again = Args::new(options.words());

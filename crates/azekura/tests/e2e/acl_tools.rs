@@ -52,6 +52,26 @@ fn a_preview_says_what_would_be_before_rich_acls_are_on_and_changes_nothing() {
     assert_eq!(on["mode"], mode, "what the file system is told");
 }
 
+/// What `acl get` says of a file, but for its name.
+#[track_caller]
+fn shown(office: &Office, path: &str) -> String {
+    let shown = office.acl(&["get", &office.file(path)]);
+    let lines = shown.lines().filter(|line| !line.starts_with("# file"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Copies two files with their ACLs, of which so many are told to be less; what is said of it.
+#[track_caller]
+fn copied(office: &Office, [from, to]: [&str; 2], reduced: u64) -> String {
+    let arguments = ["cp", "-r", "--acls", "--json", from, to];
+    let copied = office.scene.azekura(&arguments);
+    let notes = copied.stderr.clone();
+    let copied: serde_json::Value = serde_json::from_str(&copied.ok()).unwrap();
+    let counted = (&copied["files"], &copied["acls_reduced"]);
+    assert_eq!(counted, (&2.into(), &reduced.into()), "{notes}");
+    notes
+}
+
 #[test]
 fn copies_have_the_truth_of_their_source_and_what_is_lost_is_told() {
     if let Some(why) = obstacle() {
@@ -71,20 +91,7 @@ fn copies_have_the_truth_of_their_source_and_what_is_lost_is_told() {
     office.acl(&["enable", &volume]);
     let entry = format!("A::{AYA}:d");
     office.acl(&["set", &office.file("plans/q3.xlsx"), "--add", &entry]);
-    let get = |path: &str| {
-        let shown = office.acl(&["get", &office.file(path)]);
-        let lines = shown.lines().filter(|line| !line.starts_with("# file"));
-        lines.collect::<Vec<_>>().join("\n")
-    };
-    let copy = |from: &str, to: &str| {
-        let copied = office
-            .scene
-            .azekura(&["cp", "-r", "--acls", "--json", from, to]);
-        let notes = copied.stderr.clone();
-        let copied: serde_json::Value = serde_json::from_str(&copied.ok()).unwrap();
-        (copied, notes)
-    };
-
+    let get = |path: &str| shown(&office, path);
     // Within the volume, into a directory that gives heirs other lists.
     fs::create_dir(top.join("heirs")).unwrap();
     office.acl(&[
@@ -93,26 +100,19 @@ fn copies_have_the_truth_of_their_source_and_what_is_lost_is_told() {
         "--add",
         &format!("A:fd:{AUDIT}:rwx"),
     ]);
-    let (copied, notes) = copy(&plans, &office.file("heirs"));
-    assert_eq!(
-        (&copied["files"], &copied["acls_reduced"]),
-        (&2.into(), &0.into()),
-        "{notes}"
-    );
+    copied(&office, [&plans, &office.file("heirs")], 0);
     for path in ["plans/q3.xlsx", "plans/plain", "plans"] {
         assert_eq!(get(&format!("heirs/{path}")), get(path), "{path}");
     }
     assert!(get("heirs/plans/q3.xlsx").contains("origin: rich"));
     assert!(get("heirs/plans/plain").contains("origin: posix"));
+    they_go_where_there_are_no_rich_acls_and_back(&office, &plans);
+}
 
-    // To where there are no rich ACLs, and back.
-    let here = office.scene.path("here");
-    let (copied, notes) = copy(&plans, text(&here));
-    assert_eq!(
-        (&copied["files"], &copied["acls_reduced"]),
-        (&2.into(), &1.into()),
-        "{notes}"
-    );
+#[track_caller]
+fn they_go_where_there_are_no_rich_acls_and_back(office: &Office, plans: &str) {
+    let (top, here) = (office.export(), office.scene.path("here"));
+    let notes = copied(office, [plans, text(&here)], 1);
     assert!(
         notes.contains("q3.xlsx") && notes.contains(&format!("{AYA} -d")),
         "{notes}"
@@ -126,19 +126,11 @@ fn copies_have_the_truth_of_their_source_and_what_is_lost_is_told() {
             "{path}"
         );
     }
-    let shown = run(&mut shell(0, None, &here, "getfacl -n q3.xlsx")).ok();
-    assert!(shown.contains(&format!("user:{AYA}:r--")), "{shown}");
-    let (copied, notes) = copy(text(&here), &office.file("back"));
-    assert_eq!(
-        (&copied["files"], &copied["acls_reduced"]),
-        (&2.into(), &0.into()),
-        "{notes}"
-    );
-    assert!(
-        get("back/q3.xlsx").contains("origin: posix"),
-        "{}",
-        get("back/q3.xlsx")
-    );
+    let posix = run(&mut shell(0, None, &here, "getfacl -n q3.xlsx")).ok();
+    assert!(posix.contains(&format!("user:{AYA}:r--")), "{posix}");
+    copied(office, [text(&here), &office.file("back")], 0);
+    let back = shown(office, "back/q3.xlsx");
+    assert!(back.contains("origin: posix"), "{back}");
 }
 
 /// The share of the documents, and around it what a server of its own takes.
@@ -208,16 +200,11 @@ fn samba_over_a_mount_shows_and_sets_the_same_lists() {
     if let Some(why) = obstacle() {
         return eprintln!("{why}");
     }
-    let is_there = |program: &str| {
-        let mut which = Command::new("sh");
-        let found = which
-            .args(["-c", &format!("command -v {program}")])
-            .output();
-        found.is_ok_and(|found| found.status.success())
-    };
-    let module = "/usr/lib/*/samba/vfs/nfs4acl_xattr.so";
-    let has_module = run(Command::new("sh").args(["-c", &format!("ls {module}")]));
-    if !is_there("smbd") || !is_there("smbcacls") || !has_module.status.success() {
+    let needed = "command -v smbd smbcacls && ls /usr/lib/*/samba/vfs/nfs4acl_xattr.so";
+    let is_there = run(Command::new("sh").args(["-c", needed]))
+        .status
+        .success();
+    if !is_there {
         return eprintln!("skipped: samba, samba-vfs-modules or smbclient is not installed");
     }
     let mut office = Office::new();

@@ -1,4 +1,5 @@
-//! `azekura acl enable|disable|status|get|set|explain|preview|plan|rollback|calibrate|convert|compact`.
+//! `azekura acl enable|disable|status|get|set|explain|preview|plan|rollback|calibrate|convert|
+//! compact`.
 //!
 //! The volume's flag is the server's to change, for administrators. Lists are read and set as the
 //! attribute `system.nfs4_acl` of a file, by whoever runs the command, and judged at the server as

@@ -9,8 +9,8 @@
 //! | `acl preview` | one file | what would it be, entry by entry, for whom, to other programs? |
 //!
 //! It is the only one that works *before* rich ACLs are turned on: it makes the view of mode and
-//! POSIX ACL itself, as the server will show it. So an administrator sees what people will see, what
-//! an edit would come to, and who would be allowed more by the edit than by the kernel's rule,
+//! POSIX ACL itself, as the server will show it. So an administrator sees what people will see,
+//! what an edit would come to, and who would be allowed more by the edit than by the kernel's rule,
 //! without having turned anything on. Without an edit it says what setting the list unchanged would
 //! mean, which is what a restored backup does.
 //!
