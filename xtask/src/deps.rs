@@ -111,6 +111,13 @@ const DEEP: &[Package] = &[
         "mkfs.reiserfs",
         "a file system whose machine's power is cut",
     ),
+    package("samba", "smbd", "rich ACLs over SMB"),
+    package(
+        "samba-vfs-modules",
+        "/usr/share/doc/samba-vfs-modules/copyright",
+        "rich ACLs over SMB",
+    ),
+    package("smbclient", "smbcacls", "rich ACLs over SMB"),
 ];
 
 /// Each target with the groups of packages that it needs.

@@ -50,11 +50,12 @@ usage: cargo xtask COMMAND
   docs [FILE...]           run the examples of README.md and docs/
   deps TARGET [--dry-run]  install Debian packages missing for build, demo, test, bench or deep
   bench NAME [ARG...]      release build, then the measurement NAME of bench/
-  deep [SUITE...]          suites, or all: pjdfstest fsx apps consistency kill9 store verify fuzz
+  deep [SUITE...]          suites, or all: pjdfstest fsx apps consistency acl kill9 store ...
        --mount DIR         judge this directory instead of a mount made for the purpose
-       --seed N            fsx, store, verify: the first seed (1); consistency: the seed
+       --seed N            fsx, acl, store, verify: the first seed (1); consistency: the seed
        --seeds N           fsx: number of seeds (20)
        --operations N      fsx: operations per seed (20000)
+       --cases N           acl: requests (1200000)
        --seconds N         fuzz: time per target; consistency: time (60)
 ";
 

@@ -7,6 +7,7 @@
 //! and mounts one of each kind of volume, or of the kind that `--volume` names. Run against a plain
 //! ext4 directory, the suites show their own baseline.
 
+mod acl;
 mod apps;
 mod bench;
 mod boot;
@@ -53,7 +54,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 15] = [
+const SUITES: [Suite; 16] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -81,6 +82,13 @@ const SUITES: [Suite; 15] = [
         on_mount: false,
         prepare: consistency::prepare,
         run: consistency::run,
+    },
+    Suite {
+        name: "acl",
+        limit: minutes(60),
+        on_mount: false,
+        prepare: acl::prepare,
+        run: acl::run,
     },
     Suite {
         name: "kill9",
@@ -181,6 +189,8 @@ struct Options {
     seeds: u64,
     operations: u64,
     seconds: u64,
+    /// How many requests are judged; the suite knows without it.
+    cases: Option<u64>,
 }
 
 impl Options {
@@ -192,6 +202,7 @@ impl Options {
             seeds: args.take_value("--seeds")?.unwrap_or(20),
             operations: args.take_value("--operations")?.unwrap_or(20_000),
             seconds: args.take_value("--seconds")?.unwrap_or(60),
+            cases: args.take_value("--cases")?,
         })
     }
 
@@ -212,6 +223,7 @@ impl Options {
         words.push(format!("--seeds={}", self.seeds));
         words.push(format!("--operations={}", self.operations));
         words.push(format!("--seconds={}", self.seconds));
+        words.extend(self.cases.map(|cases| format!("--cases={cases}")));
         words
     }
 }
@@ -379,8 +391,8 @@ mod tests {
 
     #[test]
     fn options_survive_the_way_inside() {
-        let line =
-            "fsx --mount /tmp --volume parallel --seed 5 --seeds 3 --operations 7 --seconds 9";
+        let line = "fsx --mount /tmp --volume parallel --seed 5 --seeds 3 --operations 7 \
+                    --seconds 9 --cases 4";
         let mut args = Args::new(line.split(' ').map(str::to_owned).collect());
         let options = Options::take(&mut args).unwrap();
         let mut again = Args::new(options.words());
@@ -388,6 +400,7 @@ mod tests {
         assert_eq!(inside.words(), options.words());
         assert_eq!((inside.seed, inside.seeds), (Some(5), 3));
         assert_eq!((inside.operations, inside.seconds), (7, 9));
+        assert_eq!(inside.cases, Some(4));
         assert_eq!(inside.mount, Some(PathBuf::from("/tmp")));
         assert_eq!(inside.volume, Some(VolumeKind::Parallel));
         assert_eq!(args.finish().unwrap(), ["fsx"]);

@@ -31,6 +31,7 @@ Examples:
   azekura cp photos/first.raw 127.0.0.1:7700/photos:/third.raw
   azekura cp -r -p ./results far.example:7700/lab:/
   azekura cp -a ./results far.example:7700/lab:/
+  azekura cp -r --acls ./results far.example:7700/lab:/
   azekura cp -r -p --continue ./results far.example:7700/lab:/  # the rest")]
 pub(super) struct Cp {
     /// Sources and, last, the target
@@ -45,6 +46,9 @@ pub(super) struct Cp {
     /// As -r -p, and keep hard links, ACLs and other extended attributes
     #[arg(short, long, group = "keeping")]
     archive: bool,
+    /// As -p, and keep ACLs, rich ones as well; what the target cannot have of one is told
+    #[arg(long, group = "keeping")]
+    acls: bool,
     /// Skip files whose size and time of change are at the target already
     #[arg(long = "continue", requires = "keeping")]
     resume: bool,
@@ -87,7 +91,7 @@ struct Volumes<'a> {
 impl Cp {
     pub(super) fn run(mut self, config: &Config) -> Result<()> {
         self.recursive |= self.archive;
-        self.preserve |= self.archive;
+        self.preserve |= self.archive || self.acls;
         runtime()?.block_on(async {
             let mut volumes = Volumes {
                 config,
@@ -165,6 +169,7 @@ impl Cp {
             preserve: self.preserve,
             resume: self.resume,
             attributes: self.archive,
+            acls: self.acls,
         };
         copy(plan, target, settings, copied).await?;
         if self.json {

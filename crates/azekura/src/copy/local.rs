@@ -2,7 +2,8 @@
 //!
 //! File I/O blocks, so every operation runs on a thread for such work.
 
-use super::{ACLS, Meta, Xattr, is_kept};
+use super::acls::{Kept, NFS4};
+use super::{ACLS, Meta, Settings, Xattr};
 use crate::errors::{Code, Context, Failure, Result, plain_io};
 use base::limits::{XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX};
 use base::{Extent, FileKind, Name, Timestamp};
@@ -273,14 +274,18 @@ impl LocalTree {
         .await
     }
 
-    pub(super) async fn xattrs(&self, path: PathBuf) -> Result<Vec<Xattr>> {
-        self.run(move |tree| read_xattrs(&tree.open_at(&path, OFlags::RDONLY, 0)?))
+    pub(super) async fn xattrs(&self, path: PathBuf, settings: Settings) -> Result<Vec<Xattr>> {
+        self.run(move |tree| read_xattrs(&tree.open_at(&path, OFlags::RDONLY, 0)?, settings))
             .await
     }
 
-    pub(super) async fn set_xattrs(&self, path: PathBuf, xattrs: Vec<Xattr>) -> Result<()> {
-        self.run(move |tree| write_xattrs(&tree.open_at(&path, OFlags::RDONLY, 0)?, &xattrs))
-            .await
+    pub(super) async fn set_xattrs(&self, path: PathBuf, kept: Kept) -> Result<bool> {
+        self.run(move |tree| {
+            let opened = tree.open_at(&path, OFlags::RDONLY, 0)?;
+            clear(&opened, &kept)?;
+            write_xattrs(&opened, &kept)
+        })
+        .await
     }
 
     pub(super) async fn set_meta(&self, path: PathBuf, meta: Meta, preserve: bool) -> Result<()> {
@@ -329,15 +334,21 @@ fn apply(opened: impl AsFd, meta: &Meta, preserve: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-fn read_xattrs(opened: impl AsFd) -> Result<Vec<Xattr>, Errno> {
+fn xattr_names(opened: impl AsFd) -> Result<Vec<u8>, Errno> {
     let mut names = vec![0; XATTR_LIST_BYTES_MAX];
     match rustix::fs::flistxattr(&opened, names.as_mut_slice()) {
         Ok(len) => names.truncate(len),
         Err(Errno::OPNOTSUPP) => names.clear(),
         Err(errno) => return Err(errno),
     }
+    Ok(names)
+}
+
+fn read_xattrs(opened: impl AsFd, settings: Settings) -> Result<Vec<Xattr>, Errno> {
+    let names = xattr_names(&opened)?;
     let mut xattrs = Vec::new();
-    for name in names.split(|byte| *byte == 0).filter(|name| is_kept(name)) {
+    let names = names.split(|byte| *byte == 0);
+    for name in names.filter(|name| settings.keeps(name)) {
         let mut value = vec![0; XATTR_BYTES_MAX];
         match rustix::fs::fgetxattr(&opened, name, value.as_mut_slice()) {
             Ok(len) => value.truncate(len),
@@ -350,15 +361,39 @@ fn read_xattrs(opened: impl AsFd) -> Result<Vec<Xattr>, Errno> {
     Ok(xattrs)
 }
 
-fn write_xattrs(opened: impl AsFd, xattrs: &[Xattr]) -> Result<(), Errno> {
-    for (name, value) in xattrs {
+/// Takes away what would be in the way of a POSIX ACL; see [`super::acls`].
+fn clear(opened: impl AsFd, kept: &Kept) -> Result<(), Errno> {
+    if !kept.acls {
+        return Ok(());
+    }
+    let names = xattr_names(&opened)?;
+    for name in kept.in_the_way(names.split(|byte| *byte == 0)) {
+        match rustix::fs::fremovexattr(&opened, name) {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a rich ACL, if there is one, has been taken.
+fn write_xattrs(opened: impl AsFd, kept: &Kept) -> Result<bool, Errno> {
+    let mut has_rich = false;
+    if let Some(value) = kept.rich() {
+        match rustix::fs::fsetxattr(&opened, NFS4, value, XattrFlags::empty()) {
+            Ok(()) => has_rich = true,
+            Err(Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    for (name, value) in kept.others(has_rich) {
         let name = name.as_slice();
         match rustix::fs::fsetxattr(&opened, name, value, XattrFlags::empty()) {
             Err(Errno::OPNOTSUPP | Errno::PERM) if !ACLS.contains(&name) => {}
             outcome => outcome?,
         }
     }
-    Ok(())
+    Ok(has_rich)
 }
 
 impl LocalFile {
@@ -382,9 +417,9 @@ impl LocalFile {
         blocking(move || rustix::fs::ftruncate(&*file, size).map_err(failed)).await
     }
 
-    pub(super) async fn xattrs(&self) -> Result<Vec<Xattr>> {
+    pub(super) async fn xattrs(&self, settings: Settings) -> Result<Vec<Xattr>> {
         let file = Arc::clone(&self.0);
-        blocking(move || read_xattrs(&*file).map_err(failed)).await
+        blocking(move || read_xattrs(&*file, settings).map_err(failed)).await
     }
 
     pub(super) async fn meta(&self) -> Result<Meta> {
@@ -423,16 +458,17 @@ impl LocalFile {
         .await
     }
 
-    pub(super) async fn finish(&self, meta: Option<Meta>, xattrs: Vec<Xattr>) -> Result<u64> {
+    pub(super) async fn finish(&self, meta: Option<Meta>, kept: Kept) -> Result<(u64, bool)> {
         let file = Arc::clone(&self.0);
         blocking(move || {
+            clear(&*file, &kept).map_err(failed)?;
             if let Some(meta) = meta {
                 apply(&*file, &meta, true).map_err(failed)?;
             }
             // A change of owner has taken capabilities away, so they come after it.
-            write_xattrs(&*file, &xattrs).map_err(failed)?;
+            let has_rich = write_xattrs(&*file, &kept).map_err(failed)?;
             rustix::fs::fstat(&*file)
-                .map(|stat| meta_of(&stat).size)
+                .map(|stat| (meta_of(&stat).size, has_rich))
                 .map_err(failed)
         })
         .await

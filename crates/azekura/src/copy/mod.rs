@@ -15,11 +15,13 @@
 //! Every file is checked: the bytes written are the bytes read, the size at the target is the size
 //! at the source, and a source that changed meanwhile is reported.
 
+mod acls;
 mod local;
 mod plan;
 mod remote;
 mod run;
 
+pub(crate) use acls::Kept;
 pub(crate) use plan::{Plan, Source, Target};
 pub(crate) use remote::meta_of;
 pub(crate) use run::{Copied, copy};
@@ -38,8 +40,32 @@ pub(crate) struct Settings {
     pub(crate) preserve: bool,
     /// Skip files whose size and time of change are the source's already.
     pub(crate) resume: bool,
-    /// Keep extended attributes, ACLs among them.
+    /// Keep extended attributes, POSIX ACLs among them.
     pub(crate) attributes: bool,
+    /// Keep ACLs, rich ones among them.
+    pub(crate) acls: bool,
+}
+
+impl Settings {
+    /// Whether an extended attribute of this name is kept.
+    fn keeps(self, name: &[u8]) -> bool {
+        match name {
+            acls::NFS4 => self.acls,
+            name if ACLS.contains(&name) => self.acls || self.attributes,
+            name => self.attributes && is_kept(name),
+        }
+    }
+
+    fn keeps_any(self) -> bool {
+        self.acls || self.attributes
+    }
+
+    fn kept(self, xattrs: Vec<Xattr>) -> Kept {
+        Kept {
+            xattrs,
+            acls: self.acls,
+        }
+    }
 }
 
 /// Name and value of an extended attribute.
@@ -48,8 +74,7 @@ pub(crate) type Xattr = (Vec<u8>, Vec<u8>);
 /// Whether an extended attribute belongs to the file wherever it lies. Labels of security modules
 /// belong to a machine.
 fn is_kept(name: &[u8]) -> bool {
-    ACLS.contains(&name)
-        || name == b"security.capability"
+    name == b"security.capability"
         || [&b"user."[..], b"trusted."]
             .iter()
             .any(|space| name.starts_with(space))
@@ -297,21 +322,27 @@ impl Tree {
     }
 
     /// Extended attributes of a directory that belong to it wherever it lies.
-    pub(crate) async fn xattrs(&self, directory: &Directory) -> Result<Vec<Xattr>> {
-        match (self, directory) {
-            (Self::Local(tree), Directory::Local(path)) => tree.xattrs(path.clone()).await,
-            (Self::Remote(tree), Directory::Remote(node)) => tree.xattrs(*node).await,
+    pub(crate) async fn xattrs(&self, directory: &Directory, settings: Settings) -> Result<Kept> {
+        let xattrs = match (self, directory) {
+            (Self::Local(tree), Directory::Local(path)) => {
+                tree.xattrs(path.clone(), settings).await
+            }
+            (Self::Remote(tree), Directory::Remote(node)) => tree.xattrs(*node, settings).await,
             _ => unreachable!("{MIXED}"),
-        }
+        };
+        Ok(settings.kept(xattrs?))
     }
 
-    /// Gives a directory extended attributes.
-    pub(crate) async fn set_xattrs(&self, directory: &Directory, xattrs: Vec<Xattr>) -> Result<()> {
+    /// Gives a directory extended attributes; whether it takes its rich ACL, if that is among them.
+    pub(crate) async fn set_xattrs(&self, directory: &Directory, kept: &Kept) -> Result<bool> {
         match (self, directory) {
             (Self::Local(tree), Directory::Local(path)) => {
-                tree.set_xattrs(path.clone(), xattrs).await
+                tree.set_xattrs(path.clone(), kept.clone()).await
             }
-            (Self::Remote(tree), Directory::Remote(node)) => tree.set_xattrs(*node, &xattrs).await,
+            (Self::Remote(tree), Directory::Remote(node)) => {
+                tree.clear(*node, kept).await?;
+                tree.set_xattrs(*node, kept).await
+            }
             _ => unreachable!("{MIXED}"),
         }
     }
@@ -411,20 +442,21 @@ impl File {
     }
 
     /// Extended attributes that belong to it wherever it lies.
-    pub(crate) async fn xattrs(&self) -> Result<Vec<Xattr>> {
-        match self {
-            Self::Local(file) => file.xattrs().await,
-            Self::Remote(file) => file.xattrs().await,
-        }
+    pub(crate) async fn xattrs(&self, settings: Settings) -> Result<Kept> {
+        let xattrs = match self {
+            Self::Local(file) => file.xattrs(settings).await,
+            Self::Remote(file) => file.xattrs(settings).await,
+        };
+        Ok(settings.kept(xattrs?))
     }
 
     /// Ends writing: everything is at the target and nothing failed, or the error says so. With
     /// `meta`, the file gets its owner, mode and times, and extended attributes in any case.
-    /// Returns the size.
-    pub(crate) async fn finish(&self, meta: Option<&Meta>, xattrs: Vec<Xattr>) -> Result<u64> {
+    /// Returns the size, and whether it has taken its rich ACL, if that is among them.
+    pub(crate) async fn finish(&self, meta: Option<&Meta>, kept: &Kept) -> Result<(u64, bool)> {
         match self {
-            Self::Local(file) => file.finish(meta.cloned(), xattrs).await,
-            Self::Remote(file) => file.finish(meta, &xattrs).await,
+            Self::Local(file) => file.finish(meta.cloned(), kept.clone()).await,
+            Self::Remote(file) => file.finish(meta, kept).await,
         }
     }
 

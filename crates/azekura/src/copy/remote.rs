@@ -1,7 +1,8 @@
 //! A volume as a tree: the operations of a copy in those of the client.
 
+use super::acls::{Kept, NFS4};
 use super::local::rest;
-use super::{ACLS, Meta, Xattr, is_kept};
+use super::{ACLS, Meta, Settings, Xattr};
 use crate::connect::principal;
 use crate::errors::{Failure, Result};
 use base::{AttributeChange, Attributes, Extent, FileKind, FsError, Name, Principal, SetTime};
@@ -309,13 +310,18 @@ impl RemoteTree {
         }
     }
 
-    pub(super) async fn xattrs(&self, node: NodeId) -> Result<Vec<Xattr>> {
-        let names = match self.volume.xattr_names(&self.who, node).await {
-            Err(FsError::NotSupported) => Vec::new(),
-            names => names?,
-        };
+    async fn xattr_names(&self, node: NodeId) -> Result<Vec<u8>> {
+        match self.volume.xattr_names(&self.who, node).await {
+            Err(FsError::NotSupported) => Ok(Vec::new()),
+            names => Ok(names?),
+        }
+    }
+
+    pub(super) async fn xattrs(&self, node: NodeId, settings: Settings) -> Result<Vec<Xattr>> {
+        let names = self.xattr_names(node).await?;
         let mut xattrs = Vec::new();
-        for name in names.split(|byte| *byte == 0).filter(|name| is_kept(name)) {
+        let names = names.split(|byte| *byte == 0);
+        for name in names.filter(|name| settings.keeps(name)) {
             match self.volume.xattr(&self.who, node, name).await {
                 Ok(value) => xattrs.push((name.to_vec(), value)),
                 // It is gone since it was listed.
@@ -326,8 +332,33 @@ impl RemoteTree {
         Ok(xattrs)
     }
 
-    pub(super) async fn set_xattrs(&self, node: NodeId, xattrs: &[Xattr]) -> Result<()> {
-        for (name, value) in xattrs {
+    /// Takes away what would be in the way of a POSIX ACL; see [`super::acls`].
+    pub(super) async fn clear(&self, node: NodeId, kept: &Kept) -> Result<()> {
+        if !kept.acls {
+            return Ok(());
+        }
+        let names = self.xattr_names(node).await?;
+        for name in kept.in_the_way(names.split(|byte| *byte == 0)) {
+            match self.volume.remove_xattr(&self.who, node, name).await {
+                Ok(()) | Err(FsError::NoData | FsError::NotSupported) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a rich ACL, if there is one, has been taken.
+    pub(super) async fn set_xattrs(&self, node: NodeId, kept: &Kept) -> Result<bool> {
+        let mut has_rich = false;
+        if let Some(value) = kept.rich() {
+            let set = self.volume.set_xattr(&self.who, node, NFS4, value, None);
+            match set.await {
+                Ok(()) => has_rich = true,
+                Err(FsError::NotSupported) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for (name, value) in kept.others(has_rich) {
             let set = self
                 .volume
                 .set_xattr(&self.who, node, name, value, None)
@@ -338,7 +369,7 @@ impl RemoteTree {
                 outcome => outcome?,
             }
         }
-        Ok(())
+        Ok(has_rich)
     }
 
     pub(super) async fn sync(&self) -> Result<()> {
@@ -406,8 +437,8 @@ impl RemoteFile {
         Ok(changed.await.map(drop)?)
     }
 
-    pub(super) async fn xattrs(&self) -> Result<Vec<Xattr>> {
-        self.tree.xattrs(self.open.node).await
+    pub(super) async fn xattrs(&self, settings: Settings) -> Result<Vec<Xattr>> {
+        self.tree.xattrs(self.open.node, settings).await
     }
 
     /// Whether both are of the same session, so that the server can copy from one to the other.
@@ -439,15 +470,16 @@ impl RemoteFile {
         let _ = self.tree.volume.flush(&self.open).await;
     }
 
-    pub(super) async fn finish(&self, meta: Option<&Meta>, xattrs: &[Xattr]) -> Result<u64> {
+    pub(super) async fn finish(&self, meta: Option<&Meta>, kept: &Kept) -> Result<(u64, bool)> {
         let (tree, open) = (&self.tree, &self.open);
         tree.volume.flush(open).await?;
+        tree.clear(open.node, kept).await?;
         if let Some(meta) = meta {
             tree.set_meta(open.node, meta, true, Some(open.open))
                 .await?;
         }
         // A change of owner has taken capabilities away, so they come after it.
-        tree.set_xattrs(open.node, xattrs).await?;
-        Ok(self.meta().await?.size)
+        let has_rich = tree.set_xattrs(open.node, kept).await?;
+        Ok((self.meta().await?.size, has_rich))
     }
 }

@@ -1,7 +1,7 @@
 //! Carrying a plan out.
 
 use super::plan::{Plan, PlannedFile, Target, special};
-use super::{Directory, File, Meta, Settings, Tree};
+use super::{Directory, File, Kept, Meta, Settings, Tree};
 use crate::errors::{Code, Failure, Result};
 use crate::output;
 use crate::progress::Progress;
@@ -35,14 +35,23 @@ pub(crate) struct Copied {
     pub(crate) failed: u64,
     /// Of these, pipes, sockets and devices.
     pub(crate) special: u64,
+    /// Rich ACLs of which the target has what a POSIX ACL can say.
+    pub(crate) reduced: u64,
     pub(crate) elapsed: Duration,
 }
 
 /// What came of one file.
 enum Outcome {
-    Copied(u64),
+    Copied(Filled),
     Linked,
     Present(u64),
+}
+
+/// What has gone into a file.
+struct Filled {
+    bytes: u64,
+    /// What of its rich ACL the target does not take, in words.
+    lost: Option<String>,
 }
 
 /// A file on its way.
@@ -95,6 +104,13 @@ fn tell(progress: &Progress, copied: &mut Copied, path: &str, failure: &Failure)
     progress.note(&format!(
         "not copied: {path}: {} ({number})",
         failure.message()
+    ));
+}
+
+fn reduce(progress: &Progress, copied: &mut Copied, path: &str, lost: &str) {
+    copied.reduced += 1;
+    progress.note(&format!(
+        "{path}: there are no rich ACLs at the target; by its mode and POSIX ACL: {lost}"
     ));
 }
 
@@ -191,9 +207,12 @@ async fn copy_files(
         };
         let (path, outcome) = finished.map_err(|error| crashed(&error))?;
         match outcome {
-            Ok(Outcome::Copied(bytes)) => {
+            Ok(Outcome::Copied(filled)) => {
                 copied.files += 1;
-                copied.bytes += bytes;
+                copied.bytes += filled.bytes;
+                if let Some(lost) = filled.lost {
+                    reduce(progress, copied, &path, &lost);
+                }
             }
             Ok(Outcome::Linked) => copied.links += 1,
             Ok(Outcome::Present(bytes)) => {
@@ -249,14 +268,24 @@ async fn finish_directories(
         if settings.preserve || opened_up {
             let outcome = async {
                 let (tree, meta) = (&target.tree, &planned.meta);
-                if settings.attributes {
-                    let xattrs = plan.trees[planned.tree].xattrs(&planned.source).await?;
-                    tree.set_xattrs(directory, xattrs).await?;
+                let source = &plan.trees[planned.tree];
+                let kept = match settings.keeps_any() {
+                    true => source.xattrs(&planned.source, settings).await?,
+                    false => Kept::default(),
+                };
+                if !kept.is_rich() {
+                    tree.set_xattrs(directory, &kept).await?;
                 }
-                tree.set_meta(directory, meta, settings.preserve).await
+                tree.set_meta(directory, meta, settings.preserve).await?;
+                // A mode would take away again what the list allows beyond it.
+                let takes = kept.is_rich() && tree.set_xattrs(directory, &kept).await?;
+                Ok::<_, Failure>((kept.is_rich() && !takes).then(|| kept.lost(meta)))
             };
-            if let Err(failure) = outcome.await {
-                tell(progress, copied, &plan.path(Some(index)), &failure);
+            let path = plan.path(Some(index));
+            match outcome.await {
+                Ok(None) => {}
+                Ok(Some(lost)) => reduce(progress, copied, &path, &lost),
+                Err(failure) => tell(progress, copied, &path, &failure),
             }
         }
     }
@@ -322,7 +351,7 @@ impl Job {
         Ok(touched.await.is_ok() && source.meta().await?.changed != now.changed)
     }
 
-    async fn copy_file(&self, there: Option<&Meta>) -> Result<u64> {
+    async fn copy_file(&self, there: Option<&Meta>) -> Result<Filled> {
         let PlannedFile {
             name,
             target_name,
@@ -376,21 +405,20 @@ impl Job {
     }
 
     /// Copies data and attributes into the new file.
-    async fn fill(&self, source: &File, target: &File) -> Result<u64> {
+    async fn fill(&self, source: &File, target: &File) -> Result<Filled> {
         let meta = &self.file.meta;
         let bytes = if meta.stored < meta.size {
             self.copy_around_holes(source, target).await?
         } else {
             self.copy_data(source, target, 0, u64::MAX).await?
         };
-        let xattrs = if self.settings.attributes {
-            source.xattrs().await?
-        } else {
-            Vec::new()
+        let xattrs = match self.settings.keeps_any() {
+            true => source.xattrs(self.settings).await?,
+            false => Kept::default(),
         };
         let at_source = source.meta().await?.size;
         let kept = self.settings.preserve.then_some(meta);
-        let at_target = target.finish(kept, xattrs).await?;
+        let (at_target, takes_rich) = target.finish(kept, &xattrs).await?;
         if bytes != at_source {
             let message = format!("it changed while it was copied: {bytes} of {at_source} bytes");
             return Err(Failure::new(Code::Mismatch, message));
@@ -399,7 +427,11 @@ impl Job {
             let message = format!("the target has {at_target} bytes of {bytes}");
             return Err(Failure::new(Code::Mismatch, message));
         }
-        Ok(bytes)
+        let has_lost = xattrs.is_rich() && !takes_rich;
+        Ok(Filled {
+            bytes,
+            lost: has_lost.then(|| xattrs.lost(meta)),
+        })
     }
 
     /// Copies what is data, and nothing where the source has holes, as cp(1) does it. Returns the
@@ -490,6 +522,7 @@ impl Copied {
             bytes,
             present,
             failed,
+            reduced,
             elapsed,
             ..
         } = self;
@@ -501,7 +534,11 @@ impl Copied {
                 .filter(|(number, _)| **number > 0)
                 .map(|(number, one)| output::count(**number, one)),
         );
-        let others = [(present, "there already"), (failed, "not copied")];
+        let others = [
+            (present, "there already"),
+            (failed, "not copied"),
+            (reduced, "with less than their rich ACLs"),
+        ];
         parts.extend(
             others
                 .iter()
@@ -521,6 +558,7 @@ impl Copied {
             "bytes": self.bytes,
             "present": self.present,
             "failed": self.failed,
+            "acls_reduced": self.reduced,
             "seconds": self.elapsed.as_secs_f64(),
         })
     }

@@ -12,13 +12,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Users and a group without names here.
-const OWNER: u32 = 62_001;
-const AYA: u32 = 62_002;
-const OTHER: u32 = 62_003;
-const AUDIT: u32 = 62_004;
+pub(crate) const OWNER: u32 = 62_001;
+pub(crate) const AYA: u32 = 62_002;
+pub(crate) const OTHER: u32 = 62_003;
+pub(crate) const AUDIT: u32 = 62_004;
 
 /// A shell command as a user, in a group if one is named.
-fn shell(uid: u32, group: Option<u32>, directory: &Path, script: &str) -> Command {
+pub(crate) fn shell(uid: u32, group: Option<u32>, directory: &Path, script: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.arg(format!("--reuid={uid}"));
     command.arg(format!("--regid={uid}"));
@@ -32,27 +32,27 @@ fn shell(uid: u32, group: Option<u32>, directory: &Path, script: &str) -> Comman
 }
 
 #[track_caller]
-fn may(uid: u32, group: Option<u32>, directory: &Path, script: &str) -> bool {
+pub(crate) fn may(uid: u32, group: Option<u32>, directory: &Path, script: &str) -> bool {
     run(&mut shell(uid, group, directory, script))
         .status
         .success()
 }
 
 /// Everything about a tree's modes and POSIX ACLs, and what lies beside its files.
-fn posix_of(directory: &Path) -> String {
+pub(crate) fn posix_of(directory: &Path) -> String {
     let script = "getfacl -R -n . 2>/dev/null; find . | sort | \
                   xargs getfattr -h -d -m 'security.azekura|system' -e hex 2>/dev/null";
     run(&mut shell(0, None, directory, script)).ok()
 }
 
 /// A server with an old tree, which has POSIX ACLs.
-struct Office {
-    scene: Scene,
-    volume: String,
+pub(crate) struct Office {
+    pub(crate) scene: Scene,
+    pub(crate) volume: String,
 }
 
 impl Office {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let scene = Scene::new();
         let top = scene.path("export");
         for directory in ["", "export"] {
@@ -71,27 +71,27 @@ impl Office {
         Self { scene, volume }
     }
 
-    fn export(&self) -> PathBuf {
+    pub(crate) fn export(&self) -> PathBuf {
         self.scene.path("export")
     }
 
-    fn file(&self, path: &str) -> String {
+    pub(crate) fn file(&self, path: &str) -> String {
         format!("{}:/{path}", self.volume)
     }
 
     #[track_caller]
-    fn acl(&self, arguments: &[&str]) -> String {
+    pub(crate) fn acl(&self, arguments: &[&str]) -> String {
         let all: Vec<&str> = ["acl"].iter().chain(arguments).copied().collect();
         self.scene.azekura(&all).ok()
     }
 
     #[track_caller]
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let all: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
         serde_json::from_str(&self.acl(&all)).unwrap()
     }
 
-    fn explained(&self, path: &str, user: u32, want: &str) -> Value {
+    pub(crate) fn explained(&self, path: &str, user: u32, want: &str) -> Value {
         let (file, user) = (self.file(path), user.to_string());
         self.json(&["explain", &file, "--as", &user, "--want", want])
     }

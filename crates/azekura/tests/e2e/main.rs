@@ -19,6 +19,7 @@
 //! | `sessions` | how sessions begin and end |
 //! | `rights` | who may do what on a mount |
 //! | `acl` | rich ACLs |
+//! | `acl_tools` | previews and copies of rich ACLs; Samba over a mount |
 //! | `silence` | what is answered without a server that is stopped |
 //! | `times` | times of files |
 //! | `memory` | how much of it a mount takes |
@@ -44,6 +45,8 @@
 
 #[cfg(test)]
 mod acl;
+#[cfg(test)]
+mod acl_tools;
 #[cfg(test)]
 mod admin;
 #[cfg(test)]

@@ -70,81 +70,41 @@ fn words(entries: &[Entry]) -> String {
     entries.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
+const CLEAN: &str = "w0 (2 2) (3 w5+2 f w9 f 3) z20+1 (6 w5 f 6) w0";
+
+/// What becomes of that log.
+#[rustfmt::skip]
+const DAMAGED: [(&str, &str); 23] = [
+    ("no-flush", "w0 (2 2) (3 w5+2 w9 3) z20+1 (6 w5 6) w0"),
+    ("lost-flush:1", "w0 (2 2) (3 w5+2 f w9 3) z20+1 (6 w5 f 6) w0"),
+    ("lost-flush:commit.0", "w0 (2 2) (3 w5+2 f w9 3) z20+1 (6 w5 f 6) w0"),
+    ("lost-flush:before.commit.0", "w0 (2 2) (3 w5+2 w9 f 3) z20+1 (6 w5 f 6) w0"),
+    ("lost-flush:data.1", "w0 (2 2) (3 w5+2 f w9 f 3) z20+1 (6 w5 6) w0"),
+    ("lost-write:data.0", "w0 (2 2) (3 f w9 f 3) z20+1 (6 w5 f 6) w0"),
+    ("lost-write:super", "w0 (2 2) (3 w5+2 f w9 f 3) z20+1 (6 w5 f 6)"),
+    ("late-write:commit.0", "w0 (2 2) (3 w5+2 f f w9 3) z20+1 (6 w5 f 6) w0"),
+    ("late-write:4", "w0 (2 2) (3 w5+2 f w9 f 3) z20+1 (6 w5 f 6) w0"),
+    ("early-write:commit.0", "w0 (2 2) (3 w5+2 w9 f f 3) z20+1 (6 w5 f 6) w0"),
+    ("early-write:0", CLEAN),
+    ("torn-write:data.0", "w0 (2 2) (3 w5 f w9 f 3) z20+1 (6 w5 f 6) w0"),
+    ("shifted-write:data.0", "w0 (2 2) (3 w7+2 f w9 f 3) z20+1 (6 w5 f 6) w0"),
+    ("zeroed-write:data.1", "w0 (2 2) (3 w5+2 f w9 f 3) z20+1 (6 z5+1 f 6) w0"),
+    ("undone-write:data.1", "w0 (2 2) (3 w5+2 f w9 f 3) z20+1 (6 w5 f w5 6) w0"),
+    ("wide-discard", "w0 (2 2) (3 w5+2 f w9 f 3) z20+2 (6 w5 f 6) w0"),
+    ("early-discard", "w0 (2 2) (3 w5+2 f w9 z20+1 f 3) (6 w5 f 6) w0"),
+    // What the log does not have does nothing.
+    ("lost-write:data.7", CLEAN),
+    ("lost-write:99", CLEAN),
+    ("lost-flush:commit.7", CLEAN),
+    ("skip:fsync", CLEAN),
+    ("no-recovery", CLEAN),
+    ("recovery-no-flush", CLEAN),
+];
+
 #[test]
 fn every_fault_does_to_the_log_what_it_says() {
-    let clean = "w0 (2 2) (3 w5+2 f w9 f 3) z20+1 (6 w5 f 6) w0";
-    assert_eq!(words(&log()), clean);
-    for (fault, expected) in [
-        ("no-flush", "w0 (2 2) (3 w5+2 w9 3) z20+1 (6 w5 6) w0"),
-        (
-            "lost-flush:1",
-            "w0 (2 2) (3 w5+2 f w9 3) z20+1 (6 w5 f 6) w0",
-        ),
-        (
-            "lost-flush:commit.0",
-            "w0 (2 2) (3 w5+2 f w9 3) z20+1 (6 w5 f 6) w0",
-        ),
-        (
-            "lost-flush:before.commit.0",
-            "w0 (2 2) (3 w5+2 w9 f 3) z20+1 (6 w5 f 6) w0",
-        ),
-        (
-            "lost-flush:data.1",
-            "w0 (2 2) (3 w5+2 f w9 f 3) z20+1 (6 w5 6) w0",
-        ),
-        (
-            "lost-write:data.0",
-            "w0 (2 2) (3 f w9 f 3) z20+1 (6 w5 f 6) w0",
-        ),
-        (
-            "lost-write:super",
-            "w0 (2 2) (3 w5+2 f w9 f 3) z20+1 (6 w5 f 6)",
-        ),
-        (
-            "late-write:commit.0",
-            "w0 (2 2) (3 w5+2 f f w9 3) z20+1 (6 w5 f 6) w0",
-        ),
-        (
-            "late-write:4",
-            "w0 (2 2) (3 w5+2 f w9 f 3) z20+1 (6 w5 f 6) w0",
-        ),
-        (
-            "early-write:commit.0",
-            "w0 (2 2) (3 w5+2 w9 f f 3) z20+1 (6 w5 f 6) w0",
-        ),
-        ("early-write:0", clean),
-        (
-            "torn-write:data.0",
-            "w0 (2 2) (3 w5 f w9 f 3) z20+1 (6 w5 f 6) w0",
-        ),
-        (
-            "shifted-write:data.0",
-            "w0 (2 2) (3 w7+2 f w9 f 3) z20+1 (6 w5 f 6) w0",
-        ),
-        (
-            "zeroed-write:data.1",
-            "w0 (2 2) (3 w5+2 f w9 f 3) z20+1 (6 z5+1 f 6) w0",
-        ),
-        (
-            "undone-write:data.1",
-            "w0 (2 2) (3 w5+2 f w9 f 3) z20+1 (6 w5 f w5 6) w0",
-        ),
-        (
-            "wide-discard",
-            "w0 (2 2) (3 w5+2 f w9 f 3) z20+2 (6 w5 f 6) w0",
-        ),
-        (
-            "early-discard",
-            "w0 (2 2) (3 w5+2 f w9 z20+1 f 3) (6 w5 f 6) w0",
-        ),
-        // What the log does not have does nothing.
-        ("lost-write:data.7", clean),
-        ("lost-write:99", clean),
-        ("lost-flush:commit.7", clean),
-        ("skip:fsync", clean),
-        ("no-recovery", clean),
-        ("recovery-no-flush", clean),
-    ] {
+    assert_eq!(words(&log()), CLEAN);
+    for (fault, expected) in DAMAGED {
         assert_eq!(words(&damaged(fault)), expected, "{fault}");
     }
 }

@@ -11,8 +11,9 @@
 //!
 //! That form knows no device before its log, nor what it is about. The first entry is a mark
 //! `about bytes=LENGTH` with the lines of the subject. What was on the device is written next,
-//! flushed, and marked `base`. The workload's marks are `begun N` and `done N`. What became zeros is a discard, without
-//! data: on a device where discarded sectors are not zeros, they must be made so.
+//! flushed, and marked `base`. The workload's marks are `begun N` and `done N`. What became zeros
+//! is a discard, without data: on a device where discarded sectors are not zeros, they must be made
+//! so.
 
 use super::{Entry, Log, Mark};
 use std::io::{self, Write};

@@ -1,4 +1,5 @@
-//! `azekura acl enable|disable|status|get|set|explain|plan|rollback|calibrate|convert|compact`.
+//! `azekura acl enable|disable|status|get|set|explain|preview|plan|rollback|calibrate|convert|
+//! compact`.
 //!
 //! The volume's flag is the server's to change, for administrators. Lists are read and set as the
 //! attribute `system.nfs4_acl` of a file, by whoever runs the command, and judged at the server as
@@ -8,6 +9,7 @@ mod edit;
 mod explain;
 mod get;
 mod plan;
+mod preview;
 mod rollback;
 mod set;
 mod switch;
@@ -38,6 +40,7 @@ pub(super) enum Acl {
     Get(get::Get),
     Set(set::Set),
     Explain(explain::Explain),
+    Preview(preview::Preview),
     Plan(plan::Plan),
     Rollback(rollback::Rollback),
     Calibrate(views::Calibrate),
@@ -54,6 +57,7 @@ impl Acl {
             Self::Get(command) => command.run(config),
             Self::Set(command) => command.run(config),
             Self::Explain(command) => command.run(config),
+            Self::Preview(command) => command.run(config),
             Self::Plan(command) => command.run(config),
             Self::Rollback(command) => command.run(config),
             Self::Calibrate(command) => command.run(config),

@@ -134,7 +134,7 @@ async fn look(visit: &Visit<'_>, edit: &Edit, found: &mut Found) -> Result<()> {
     let (told, wider, becomes_rich) = match is_truth(volume, who, view.node).await? {
         true => (of_rich(&before, &after, &target), Vec::new(), false),
         false => {
-            let access = access_acl(volume, who, view.node).await?;
+            let access = posix_acl(volume, who, view.node, b"system.posix_acl_access").await?;
             let file = posix(attributes, access.as_ref());
             let told = changes(&Truth::Posix(file), &Truth::Rich(&after), &target);
             (told, widenings(&file).collect(), true)
@@ -172,7 +172,7 @@ fn of_rich(before: &RichAcl, after: &RichAcl, target: &Target) -> Vec<Change> {
     changes(&Truth::Rich(before), &Truth::Rich(after), target)
 }
 
-fn posix<'a>(attributes: &Attributes, access: Option<&'a PosixAcl>) -> PosixFile<'a> {
+pub(super) fn posix<'a>(attributes: &Attributes, access: Option<&'a PosixAcl>) -> PosixFile<'a> {
     PosixFile {
         uid: attributes.uid,
         gid: attributes.gid,
@@ -181,8 +181,14 @@ fn posix<'a>(attributes: &Attributes, access: Option<&'a PosixAcl>) -> PosixFile
     }
 }
 
-async fn access_acl(volume: &Volume, who: &Principal, node: NodeId) -> Result<Option<PosixAcl>> {
-    let value = volume.xattr(who, node, b"system.posix_acl_access").await;
+/// A POSIX ACL of a file, if it has one.
+pub(super) async fn posix_acl(
+    volume: &Volume,
+    who: &Principal,
+    node: NodeId,
+    name: &[u8],
+) -> Result<Option<PosixAcl>> {
+    let value = volume.xattr(who, node, name).await;
     let value = match value {
         Ok(value) => value,
         Err(FsError::NoData | FsError::NotSupported) => return Ok(None),
@@ -198,7 +204,7 @@ fn name(change: &Change) -> String {
     named(&change.who, &LocalIds)
 }
 
-fn named(who: &acl::Who, identities: &impl Identities) -> String {
+pub(super) fn named(who: &acl::Who, identities: &impl Identities) -> String {
     let (name, is_group) = who.to_text(identities);
     match (name.ends_with('@'), is_group) {
         (true, _) => name,
@@ -207,7 +213,7 @@ fn named(who: &acl::Who, identities: &impl Identities) -> String {
     }
 }
 
-fn widening_text(widening: &Widening) -> String {
+pub(super) fn widening_text(widening: &Widening) -> String {
     let [one, other] = widening.groups.each_ref().map(|who| named(who, &UnixIds));
     format!("{one} and {other}: {}", widening.bits)
 }

@@ -33,8 +33,8 @@ use std::path::{Path, PathBuf};
   azekura verify crash --replay logs/ext4-two-5.azkc --export-log two-5.log")]
 pub(in crate::cli) struct Crash {
     /// What to judge: ext4, xfs, btrfs, ext3, ext2, store (our own), volume (our own, with its
-    /// server); or a path, with a slash in it: a file system of the kind that is mounted there, with
-    /// its options
+    /// server); or a path, with a slash in it: a file system of the kind that is mounted there,
+    /// with its options
     #[arg(
         long,
         value_name = "NAMES",

@@ -8,6 +8,7 @@
 mod attributes;
 mod files;
 mod names;
+mod posix;
 mod tree;
 
 use crate::common::{LocalUser, Mounted, Served, ext4, is_root, name, shell};
