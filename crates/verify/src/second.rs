@@ -6,8 +6,8 @@
 //! ```
 //!
 //! QEMU's file loses writes of a loop device with direct I/O (7.2, with or without blklogwrites),
-//! so the loop device goes through the page cache here, which must forget what it has whenever what is
-//! below is changed for something else ([`SecondRecorder::forget`]).
+//! so the loop device goes through the page cache here, which must forget what it has whenever what
+//! is below is changed for something else ([`SecondRecorder::forget`]).
 //!
 //! Both see the same writes and flushes, each as it understands them, and have not a line of code
 //! in common. QEMU's log knows no marks. Whatever was answered is in its file, so the length of

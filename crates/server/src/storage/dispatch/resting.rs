@@ -1,8 +1,9 @@
 //! Lanes that rest, and which of them is woken for what.
 //!
 //! A piece wakes one lane, once: waking is dear beside a piece, and all that are woken want the
-//! same lock. The last that came to rest is the first to be called, because its memory is at hand. One,
-//! the *keeper*, sleeps no longer than until the order has to be asked again; it is called last.
+//! same lock. The last that came to rest is the first to be called, because its memory is at hand.
+//! One, the *keeper*, sleeps no longer than until the order has to be asked again; it is called
+//! last.
 
 use base::Time;
 
