@@ -409,9 +409,9 @@ impl Core {
 
     /// Makes free what nobody needs any more; false if that gained nothing.
     pub(crate) fn make_free(&mut self) -> Result<bool, StoreError> {
-        let before = self.space.free_count();
+        let before = self.room();
         while self.reclaim_some()? {}
-        while self.space.free_count() <= before {
+        while !self.room().has_more_than(before) {
             if !self.may_have_limbo() {
                 return Ok(false);
             }

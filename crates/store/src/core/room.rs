@@ -39,7 +39,30 @@ const CHECKPOINTS_MAX: u32 = 5;
 /// Checkpoints after which it is tried again whether records have AUs that they do not need.
 const TRY_AGAIN_EPOCHS: u64 = 16;
 
+/// What may be taken now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// AUs that nothing lies in.
+    free: u64,
+    /// AUs that nobody counts as theirs. An object that shared its AUs leaves more of these and
+    /// none of the others.
+    unclaimed: u64,
+}
+
+impl Room {
+    pub(crate) fn has_more_than(self, before: Self) -> bool {
+        self.free > before.free || self.unclaimed > before.unclaimed
+    }
+}
+
 impl Core {
+    pub(crate) fn room(&self) -> Room {
+        Room {
+            free: self.space.free_count(),
+            unclaimed: self.promises.spare(),
+        }
+    }
+
     /// Sees to it that there is room for so many more changes.
     ///
     /// # Errors

@@ -263,9 +263,9 @@ impl Shared {
         end: Instant,
         in_turn: bool,
     ) -> Result<Option<MutexGuard<'a, State>>, StoreError> {
+        let before = state.core.room();
         let mut state = self.reclaim_all(state, end, in_turn)?;
-        let before = state.core.usage().free;
-        while state.core.usage().free <= before {
+        while !state.core.room().has_more_than(before) {
             if state.core.has_frozen() {
                 state = self.wait_for_checkpoint(state, end)?;
             } else if state.core.may_have_limbo() {

@@ -548,3 +548,22 @@ fn records_of_others_do_not_take_what_is_promised() {
         assert!(written.is_ok(), "AU {au} of {aus} (S2): {written:?}");
     }
 }
+
+#[test]
+fn deleted_clones_make_room_for_others_although_no_unit_is_free_thereby() {
+    const AUS: u64 = 12;
+    let disk = world::formatted_with(world::FIRST_AU + 40 * world::AU, &world::format(1));
+    let mut store = Core::open(disk, world::options()).unwrap();
+    let now = Time::from_secs(1);
+    store.create(now, id(1), Terms::Default).unwrap();
+    for au in 0..AUS {
+        store.write(now, id(1), au * world::AU, &[3; 9]).unwrap();
+    }
+    store.checkpoint().unwrap();
+    store.checkpoint().unwrap();
+    for round in 0..12 {
+        let cloned = store.clone_object(now, id(1), id(2), Terms::Default);
+        assert!(cloned.is_ok(), "round {round}: {cloned:?}");
+        store.delete(now, id(2)).unwrap();
+    }
+}

@@ -16,6 +16,16 @@ use store::{Core, Lifetimes, Store, StoreError, Terms};
 
 const AU: u64 = 128 << 10;
 
+/// Sets a flag when it goes, also when the test fails: who waits for the flag ends, and the failure
+/// is seen.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 fn id(object: u8) -> ObjectId {
     ObjectId([object; 16])
 }
@@ -141,6 +151,7 @@ fn a_clone_has_what_there_was_at_one_moment() {
                 }
             }
         });
+        let _done = Done(&is_done);
         let mut before = 0;
         for _ in 0..30 {
             store.clone_object(id(1), id(2), Terms::Default).unwrap();
@@ -151,7 +162,6 @@ fn a_clone_has_what_there_was_at_one_moment() {
             assert!(matches!(there, Err(StoreError::Exists(_))));
             store.delete(id(2)).unwrap();
         }
-        is_done.store(true, Ordering::SeqCst);
     });
     assert_eq!(store.check(true).unwrap().findings, Vec::new());
     store.stop().unwrap();
@@ -183,9 +193,9 @@ fn a_store_grows_while_it_is_used() {
                 store.commit().unwrap();
             }
         });
+        let _done = Done(&is_done);
         thread::sleep(Duration::from_millis(20));
         assert_eq!(u64::from(store.grow().unwrap()), (16 << 20) / AU);
-        is_done.store(true, Ordering::SeqCst);
     });
     assert_eq!(store.grow().unwrap(), 0);
     let more = store.status().usage.total - before.total;
