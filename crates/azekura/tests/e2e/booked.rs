@@ -2,12 +2,12 @@
 
 use crate::checks::{fails, json};
 use crate::common::{Scene, obstacle, text};
+use crate::greedy::Greedy;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,26 +48,6 @@ fn report_of(scene: &Scene, name: &str, bytes: usize) -> Value {
     }
 }
 
-/// Writes and reads as fast as it gets, until it shall not.
-fn greedy(path: &Path, is_over: &AtomicBool) {
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path)
-        .unwrap();
-    let mut data = vec![0xaa; MIB];
-    let mut at = 0;
-    while !is_over.load(Ordering::Relaxed) {
-        file.write_all_at(&data, at % (16 << 20)).unwrap();
-        if at.is_multiple_of(4 << 20) {
-            file.read_exact_at(&mut data, at % (16 << 20)).unwrap();
-        }
-        at += MIB as u64;
-    }
-}
-
 /// Writes a file at a steady rate and makes it durable.
 fn record(path: &Path, data: &[u8], bytes_per_second: usize) {
     let mut file = File::create(path).unwrap();
@@ -100,15 +80,9 @@ fn what_is_reserved_of_an_export_is_kept_beside_greedy_users() {
     let near = scene.mount("near", &["--ticket", text(&ticket)]);
     assert_eq!(ticket_of(&scene, &near)["state"], "in_force");
     let data = pattern(1, 12 * MIB);
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for number in 0..4 {
-            let (path, is_over) = (far.join(format!("greedy{number}")), &is_over);
-            scope.spawn(move || greedy(&path, is_over));
-        }
-        record(&near.join("raw"), &data, 2_000_000);
-        is_over.store(true, Ordering::Relaxed);
-    });
+    let greedy = [0, 1, 2, 3].map(|number| Greedy::start(&far.join(format!("greedy{number}")), 16));
+    record(&near.join("raw"), &data, 2_000_000);
+    greedy.into_iter().for_each(Greedy::stop);
     let written = report_of(&scene, "run42", data.len());
     // What others have moved is not in it, and the promise was kept.
     let bytes = written["bytes"].as_u64().unwrap() as usize;

@@ -27,6 +27,7 @@
 //! | `users` | credentials that speak for one user |
 //! | `parallel` | parallel volumes: real file operations, over a server that is killed |
 //! | `appends` | a file that one machine appends to while another writes it anew |
+//! | `greedy` | users who write as much as they can, for the others |
 //! | `demonstration` | `demo` |
 //! | `stores` | stores in files and on block devices |
 //! | `stores_care` | what an administrator does with them later |
@@ -78,6 +79,8 @@ mod far;
 mod faults;
 #[cfg(test)]
 mod fetched;
+#[cfg(test)]
+mod greedy;
 #[cfg(test)]
 mod holes;
 #[cfg(test)]

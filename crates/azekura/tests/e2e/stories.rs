@@ -2,26 +2,12 @@
 
 use crate::checks::json;
 use crate::common::{Scene, obstacle, run, text};
+use crate::greedy::Greedy;
 use serde_json::Value;
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-
-const MIB: usize = 1 << 20;
-
-/// Writes as fast as it gets, until it shall not.
-fn greedy(path: &Path, is_over: &AtomicBool) {
-    let file = File::create(path).unwrap();
-    let data = vec![0xaa; MIB];
-    let mut at = 0;
-    while !is_over.load(Ordering::Relaxed) {
-        file.write_all_at(&data, at % (48 << 20)).unwrap();
-        at += MIB as u64;
-    }
-}
 
 fn count(number: &Value) -> u64 {
     number.as_u64().unwrap()
@@ -76,16 +62,9 @@ fn an_instrument_does_not_lose_a_frame() {
     fs::set_permissions(&ticket, fs::Permissions::from_mode(0o600)).unwrap();
     let far = scene.mount_volume(&volume, "far", &[]);
     let lab = scene.mount_volume(&volume, "lab", &["--ticket", text(&ticket)]);
-    let is_over = AtomicBool::new(false);
-    let said = thread::scope(|scope| {
-        for number in 0..4 {
-            let (path, is_over) = (far.join(format!("greedy{number}")), &is_over);
-            scope.spawn(move || greedy(&path, is_over));
-        }
-        let said = record(&lab.join("run42.raw"), rate);
-        is_over.store(true, Ordering::Relaxed);
-        said
-    });
+    let greedy = [0, 1, 2, 3].map(|number| Greedy::start(&far.join(format!("greedy{number}")), 48));
+    let said = record(&lab.join("run42.raw"), rate);
+    greedy.into_iter().for_each(Greedy::stop);
     let job = &said["jobs"][0];
     assert_eq!(job["error"], 0, "{said}");
     let bytes = (rate * RECORD_S) << 20;

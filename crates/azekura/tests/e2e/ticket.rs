@@ -2,13 +2,13 @@
 
 use crate::checks::{fails, json};
 use crate::common::{Run, Scene, obstacle, text};
+use crate::greedy::Greedy;
 use rustix::fs::FallocateFlags;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,17 +59,6 @@ fn try_mount(scene: &Scene, volume: &str, ticket: &Path) -> Run {
     scene.azekura(&["mount", volume, text(&directory), "--ticket", text(ticket)])
 }
 
-/// Writes as fast as it gets, until it shall not.
-fn greedy(path: &Path, is_over: &AtomicBool) {
-    let file = File::create(path).unwrap();
-    let data = vec![0xaa; MIB];
-    let mut at = 0;
-    while !is_over.load(Ordering::Relaxed) {
-        file.write_all_at(&data, at % (24 << 20)).unwrap();
-        at += MIB as u64;
-    }
-}
-
 /// Writes a file at a steady rate and makes it durable.
 fn record(path: &Path, data: &[u8], bytes_per_second: usize) {
     let mut file = File::create(path).unwrap();
@@ -96,15 +85,9 @@ fn what_is_written_and_read_under_a_ticket_is_what_was_reserved() {
     thread::sleep(Duration::from_millis(1200));
     let near = scene.mount_volume(&volume, "near", &["--ticket", text(&ticket)]);
     let data = pattern(1, 8 * MIB);
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for name in ["greedy1", "greedy2"] {
-            let (path, is_over) = (far.join(name), &is_over);
-            scope.spawn(move || greedy(&path, is_over));
-        }
-        record(&near.join("raw"), &data, 2_000_000);
-        is_over.store(true, Ordering::Relaxed);
-    });
+    let greedy = ["greedy1", "greedy2"].map(|name| Greedy::start(&far.join(name), 24));
+    record(&near.join("raw"), &data, 2_000_000);
+    greedy.into_iter().for_each(Greedy::stop);
     let after_write = report_of(&scene, "run42", data.len() as u64);
     let written = after_write["bytes"].as_u64().unwrap();
     // What others have written is not in it.
