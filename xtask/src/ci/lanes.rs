@@ -13,6 +13,7 @@ use super::Verdict;
 use super::steps::{late, verdict};
 use crate::{process, workspace};
 use anyhow::{Context, Result, anyhow};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -117,7 +118,11 @@ pub(super) fn long(limit: Duration) -> Result<Verdict> {
 fn judged(lanes: &[process::Outcome]) -> Verdict {
     let mut output = String::new();
     for lane in lanes.iter().filter(|lane| !lane.success) {
-        output += &format!("{}{}\n", failures(&lane.output), lane.end);
+        output += &failures(&lane.output);
+        for name in endless(&lane.output) {
+            output += &format!("{name} did not end\n");
+        }
+        output += &format!("{}\n", lane.end);
     }
     match output.is_empty() {
         true => Verdict::Passed,
@@ -132,6 +137,18 @@ fn failures(output: &str) -> String {
         found += part;
     }
     found
+}
+
+/// Tests that ran for long, and of which nothing more was heard.
+fn endless(output: &str) -> Vec<&str> {
+    let tests = output.lines().filter_map(|line| line.strip_prefix("test "));
+    let tests = tests.filter_map(|line| line.split_once(' '));
+    let (ended, others): (Vec<_>, Vec<_>) = tests.partition(|(_, said)| said.starts_with("... "));
+    let ended: BTreeSet<&str> = ended.into_iter().map(|(name, _)| name).collect();
+    let is_long = |said: &str| said.starts_with("has been running for over ");
+    let long = others.into_iter().filter(|(_, said)| is_long(said));
+    let endless = long.filter(|(name, _)| !ended.contains(name));
+    endless.map(|(name, _)| name).collect()
 }
 
 /// `cargo test` for the whole workspace, so that every lane is compiled with the same features.
@@ -210,6 +227,14 @@ mod tests {
         }
         assert!(!found.contains("running") && !found.contains("result"));
         assert_eq!(failures("error: could not compile\n"), "");
+    }
+
+    #[test]
+    fn tests_that_did_not_end_are_named() {
+        let long = |name: &str| format!("test {name} has been running for over 60 seconds\n");
+        let output = long("a::b") + &long("c") + "test a::b ... ok\ntest d ... FAILED\n";
+        assert_eq!(endless(&output), ["c"]);
+        assert!(endless("test a ... ok\n").is_empty());
     }
 
     #[test]

@@ -26,6 +26,9 @@ pub const DISK_CACHE_TURN_TIME_MAX: Duration = Duration::from_secs(20);
 /// How long one waits for a chunk that another process fetches, before fetching it oneself: the
 /// time of one try and a half at a slow server.
 pub const DISK_FETCH_LOCK_TIME_MAX: Duration = Duration::from_secs(90);
+/// How long an overlay that is open elsewhere is waited for. What a killed process had under way
+/// keeps it locked for a moment after its end, for longer where the disk is busy.
+pub const DISK_OVERLAY_LOCK_TIME_MAX: Duration = Duration::from_secs(5);
 /// Findings of one check of a repository that are kept; all are counted.
 pub const DISK_FINDINGS_MAX: usize = 10_000;
 /// A manifest's or tag's file: all that the following bounds allow, twice.

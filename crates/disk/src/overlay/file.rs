@@ -5,6 +5,7 @@ use super::{Overlay, backing_bytes, format};
 use crate::error::{Damage, DiskError};
 use crate::manifest::VersionId;
 use crate::repository::{Turn, temporary_name};
+use base::limits::DISK_OVERLAY_LOCK_TIME_MAX;
 use base::{BlockDevice, DeviceAction, DeviceError, Extent};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -107,7 +108,7 @@ impl SparseFile {
     fn open(path: &Path) -> Result<Self, DiskError> {
         let file = File::options().read(true).write(true).open(path);
         let file = file.map_err(DiskError::file("open", path))?;
-        let turn = Turn::alone(path, Duration::ZERO)?;
+        let turn = Turn::alone(path, DISK_OVERLAY_LOCK_TIME_MAX)?;
         let length = file.metadata().map_err(DiskError::file("measure", path))?;
         Ok(Self {
             file,

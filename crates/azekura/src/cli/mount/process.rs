@@ -9,15 +9,16 @@ use crate::errors::{Code, Failure, Result};
 use crate::output;
 use ::mount::kernel::{MountPoint, SessionEnd};
 use ::mount::remote::{MountConfig, RemoteMount, THREADS};
-use base::FsError;
 use client::volume::Volume;
 use serde_json::Value;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time for the server at the end if nothing can be lost any more: nothing is unwritten, or the
 /// mount was broken on purpose.
 const PARTING_TIME_MAX: Duration = Duration::from_secs(2);
+/// How often it is looked at the end whether there is a server.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs as the process that the command in the foreground started and listens to.
 pub(super) fn run_reporting(plan: &Plan, config: &Config) -> Result<()> {
@@ -105,23 +106,35 @@ fn finish(
     if let Err(failure) = config.save_line(&plan.volume.server, line, received) {
         tracing::warn!("cannot remember the line: {}", failure.message());
     }
-    let cut_off = !volume.has_unwritten() && !volume.transport().figures().connected;
     let unwritten = volume.unwritten_bytes();
-    let time_max = if cut_off {
-        timeout.min(PARTING_TIME_MAX)
-    } else {
-        timeout
-    };
-    let outcome = runtime.block_on(volume.detach(time_max));
-    if cut_off && outcome == Err(FsError::TimedOut) {
+    let outcome = runtime.block_on(async {
+        tokio::select! {
+            outcome = volume.detach(timeout) => Some(outcome),
+            () = is_cut_off(volume) => None,
+        }
+    });
+    let Some(outcome) = outcome else {
+        volume.transport().abandon();
         tracing::warn!("the server does not answer; nothing was unwritten");
         return Ok(());
-    }
+    };
     outcome.map_err(|error| {
         let what = format!("{} of {} are lost", output::size(unwritten), plan.volume);
         Failure::new(Code::Unwritten, format!("{what}: {error}"))
             .hint("they were written, but never acknowledged by fsync or close")
     })
+}
+
+/// Returns when nothing can be lost any more and nobody has been there to be told so for
+/// [`PARTING_TIME_MAX`].
+async fn is_cut_off(volume: &Volume) {
+    let mut since = Instant::now();
+    while since.elapsed() < PARTING_TIME_MAX {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        if volume.transport().figures().connected || volume.has_unwritten() {
+            since = Instant::now();
+        }
+    }
 }
 
 /// Takes the mount off in order when the process is told to end. Programs that use it keep what

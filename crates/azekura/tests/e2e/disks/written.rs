@@ -12,11 +12,15 @@ use std::fs;
 pub(super) fn kill(ready: &Value) {
     let pid = Pid::from_raw(ready["pid"].as_i64().unwrap() as i32).unwrap();
     kill_process(pid, Signal::KILL).unwrap();
-    let process = format!("/proc/{}/stat", pid.as_raw_nonzero());
-    // It may be nobody's child that waits for it; dead is enough.
+    let process = format!("/proc/{}", pid.as_raw_nonzero());
+    // It may be nobody's child that waits for it; dead is enough. Its first thread may be so before
+    // another one, which waits for a device.
     let is_alive = || {
-        let stat = fs::read_to_string(&process);
-        stat.is_ok_and(|stat| !stat.contains(") Z") && !stat.contains(") X"))
+        let threads = fs::read_dir(format!("{process}/task"))
+            .into_iter()
+            .flatten();
+        let stat = fs::read_to_string(format!("{process}/stat"));
+        threads.count() > 1 || stat.is_ok_and(|stat| !stat.contains(") Z") && !stat.contains(") X"))
     };
     while is_alive() {
         std::thread::sleep(std::time::Duration::from_millis(2));
