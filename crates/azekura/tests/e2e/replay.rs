@@ -21,10 +21,11 @@ const LEN: usize = 600_000;
 
 /// Two mounts of one export, and a file system that can lose power if there is one.
 struct Place {
+    /// It goes first: the scene removes its directories, and this one is mounted there.
+    disk: Option<Disk>,
     scene: Scene,
     near: PathBuf,
     far: PathBuf,
-    disk: Option<Disk>,
 }
 
 impl Place {
@@ -42,10 +43,10 @@ impl Place {
         let far = scene.mount("far", &["--timeout", "60s"]);
         let disk = made;
         let place = Self {
+            disk,
             scene,
             near,
             far,
-            disk,
         };
         Some(place)
     }

@@ -20,12 +20,21 @@ const PATH: &str = "AZEKURA_STORE_KILLED";
 /// nobody named one.
 #[test]
 fn a_process_works_until_it_is_killed() {
+    if let Some(path) = std::env::var_os(PATH) {
+        return run(&file::open(&PathBuf::from(path)), u64::MAX);
+    }
+    let versions = 20;
     let directory = tempfile::tempdir().unwrap();
     let own = directory.path().join("store");
-    let (store, versions) = match std::env::var_os(PATH) {
-        Some(path) => (file::open(&PathBuf::from(path)), u64::MAX),
-        None => (begun(&own), 20),
-    };
+    run(&begun(&own), versions);
+    let core = Core::open(file::device(&own), work::options()).unwrap();
+    for thread in 0..THREADS {
+        Worker::judge(thread, &core, versions, versions).unwrap();
+    }
+}
+
+/// So many versions; says so if that is for ever.
+fn run(store: &Store, versions: u64) {
     let output = Mutex::new(std::io::stdout());
     let say = |line: String| {
         if versions == u64::MAX {
@@ -34,7 +43,7 @@ fn a_process_works_until_it_is_killed() {
     };
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (store, say) = (&store, &say);
+            let say = &say;
             scope.spawn(move || {
                 let mut worker = Worker::resume(thread, store).unwrap();
                 for _ in 0..versions {
@@ -46,11 +55,6 @@ fn a_process_works_until_it_is_killed() {
             });
         }
     });
-    drop(store);
-    let core = Core::open(file::device(&own), work::options()).unwrap();
-    for thread in 0..THREADS {
-        Worker::judge(thread, &core, versions, versions).unwrap();
-    }
 }
 
 fn begun(path: &Path) -> Store {
