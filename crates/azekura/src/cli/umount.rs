@@ -220,12 +220,17 @@ fn has_ended(mounted: &Mounted) -> bool {
 
 /// Makes everything written durable; `time_max` is how long it may stand still.
 fn write_back(mounted: &Mounted, unwritten: u64, time_max: Duration) -> Result<()> {
-    let done = mounted.sync();
+    let mut done = mounted.sync();
     let progress = Progress::bytes("writing back", unwritten);
     let mut left = unwritten;
     let mut moved = Instant::now();
     let outcome = loop {
         match done.recv_timeout(LOOK_INTERVAL) {
+            // The mount's own patience is over, which may be shorter: it goes on if it is asked.
+            Ok(Err(Errno::TIMEDOUT)) if moved.elapsed() < time_max => {
+                std::thread::sleep(LOOK_INTERVAL);
+                done = mounted.sync();
+            }
             Ok(outcome) => break outcome,
             Err(RecvTimeoutError::Disconnected) => break Err(Errno::IO),
             Err(RecvTimeoutError::Timeout) => {}

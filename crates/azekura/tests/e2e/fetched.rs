@@ -178,6 +178,11 @@ fn the_next_mount_knows_the_line() {
     fs::read(mount.join("file")).unwrap();
     scene.umount(&mount);
     let lines = scene.path("config/state/lines");
+    // The mount's process is not waited for without end.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !lines.is_dir() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let files: Vec<_> = fs::read_dir(&lines)
         .unwrap()
         .map(|entry| entry.unwrap().path())
