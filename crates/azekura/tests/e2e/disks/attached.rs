@@ -65,7 +65,8 @@ fn an_image_is_a_file_of_a_mount() {
     let open = fs::File::open(&file).unwrap();
     fails(&scene.disk(&["detach", "mnt"]), "AZ0505");
     drop(open);
-    scene.disk(&["detach", "mnt"]).ok();
+    let said = scene.disk(&["detach", "mnt"]).ok();
+    assert!(said.starts_with("base:1: ") && said.contains(" read; "), "{said}");
     assert!(!file.exists());
     fails(&scene.disk(&["detach", "mnt"]), "AZ1011");
 }
