@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! mod -> image      the file system: fresh, and aged by deleting and writing
-//!     -> site       line, web server, repository; disks that are attached, and file systems on them
+//!     -> site       line, web server, repository; disks that are attached, file systems on them
 //!     -> scattered  a tar of files here and there, at each distance; the paper's figures
 //!     -> program    a program on runs that nobody has recorded, and on the next version
 //!     -> whole      the disk from end to end: share of the line, memory

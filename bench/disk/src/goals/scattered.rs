@@ -305,7 +305,8 @@ fn peer(site: &Site, images: &Images, list: &Path, report: &mut Report) -> Resul
     let took = tar(&on, list)?;
     drop(peer);
     report.note(format!(
-        "nbdkit's curl, the same tar at {PEER_RTT_MS} ms on the raw image: {}, {} requests, {:.1} MB",
+        "nbdkit's curl, the same tar at {PEER_RTT_MS} ms on the raw image: {}, {} requests, \
+         {:.1} MB",
         seconds(took),
         site.server.counts.requests.load(Ordering::SeqCst) - before,
         site.wire_bytes() as f64 / 1e6,
