@@ -13,6 +13,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+/// A loop device that nobody uses goes within this time.
+const LOOP_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// See the module's head.
 pub(super) struct Site {
     pub(super) link: Link,
