@@ -5,7 +5,7 @@ use crate::device::Machine;
 use crate::server::Server;
 use crate::training::{how, profile, scattered};
 use base::{BlockDevice, Extent};
-use disk::{Foresight, ImageDevice, Profile, Trained, train};
+use disk::{Cache, Foresight, ImageDevice, Profile, Trained, train};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,10 @@ fn teach(scene: &Scene, name: &str, profiles: &[Profile]) {
 /// version's name, nothing is foreseen.
 fn waited(scene: &Scene, trained_as: Option<&str>, content: &[u8], reads: &[Extent]) -> Duration {
     let server = Server::files(scene.images(), DELAY);
-    let machine = Machine::far(scene, &server, None);
+    // What is fetched ahead in another order than it is read must have a place until then.
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache::open(directory.path(), 100 << 20).unwrap();
+    let machine = Machine::far(scene, &server, Some(cache));
     let source = Arc::clone(&machine.source);
     // Fronts of packs come before anything is read: that is waiting, too.
     let begun = Instant::now();
