@@ -24,5 +24,3 @@ mod publish;
 mod server;
 #[cfg(test)]
 mod training;
-#[cfg(test)]
-mod unseen;
