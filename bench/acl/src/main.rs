@@ -6,16 +6,18 @@
 //!                   by the length of the list (the paper's Figure 3), reads of the device counted
 //!      -> mix       the operations of the paper's Table 3 on trees with the lengths of Table 2:
 //!                   rich beside plain, each rule for storing (Figures 5 to 7)
-//!      -> load      the same by several clients at once, response time against throughput (Figure 8)
+//!      -> load      the same by several clients at once: response time against throughput
+//!                   (Figure 8)
 //!      -> reads     reads beyond the inode of a first access to each file of such trees
 //!      -> enable    turning rich ACLs on under users, with few files and with many
 //!      -> decide    one decision, in nanoseconds
 //!      -> report    JSON, tables and charts for docs/performance.md
 //! ```
-//! `lengths`, `mix`, `load` and `reads` run the export's own code in this process, without a network: what
-//! differs between the modes is there alone, and a network would hide it. `enable` runs the program
-//! itself, with a server and a mount. File systems lie in files on loop devices with direct I/O;
-//! cold means mounted anew, so that nothing of them is in memory; nobody else's memory is emptied.
+//! `lengths`, `mix`, `load` and `reads` run the export's own code in this process, without a
+//! network: what differs between the modes is there alone, and a network would hide it. `enable`
+//! runs the program itself, with a server and a mount. File systems lie in files on loop devices
+//! with direct I/O; cold means mounted anew, so that nothing of them is in memory; nobody else's
+//! memory is emptied.
 //!
 //! Source: Nakamura and others, concurrent use of heterogeneous access control information,
 //! sections 3.2 and 4.

@@ -5,9 +5,9 @@
 //! reading and of directories (may they be read), running a program, access(2). All else is done at
 //! the server, which judges it there.
 //!
-//! Pipes, sockets and devices are opened by the kernel without a word, and by whoever has found their
-//! name. So a look-up finds one only for those who may do with it whatever can be done. That is
-//! less than some should have: who may only read a pipe does not see it.
+//! Pipes, sockets and devices are opened by the kernel without a word, and by whoever has found
+//! their name. So a look-up finds one only for those who may do with it whatever can be done. That
+//! is less than some should have: who may only read a pipe does not see it.
 //!
 //! A verdict that is known under a lease costs nothing; any other a round trip, and it is the same
 //! decision that the server takes for every other client ([`client::volume`]).

@@ -22,8 +22,8 @@ const CRASHES_DEFAULT: usize = 6;
 const FILES: usize = 12;
 /// Between two losses of power.
 const EDITS: usize = 7;
-/// The first takes from Bob what the POSIX ACL gives, and gives Carol what that does not; the second
-/// is the other way round, and too long for the inode of ext4.
+/// The first takes from Bob what the POSIX ACL gives, and gives Carol what that does not; the
+/// second is another way round, and too long for the inode of ext4.
 const FIRST: [&str; 4] = [
     "D::2002:rwa",
     "A::2003:rwatncy",
