@@ -281,7 +281,7 @@ fn pipes_and_devices_are_opened_by_those_for_whom_they_are() {
         "set",
         &office.file("plans/pipe"),
         "--add",
-        &format!("A::{OTHER}:rw"),
+        &format!("A::{OTHER}:rwa"),
     ]);
     assert!(may(OTHER, None, &mount, "exec 3<>plans/pipe"));
     office.scene.umount(&mount);
