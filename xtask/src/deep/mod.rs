@@ -8,6 +8,7 @@
 //! ext4 directory, the suites show their own baseline.
 
 mod acl;
+mod acl_tests;
 mod apps;
 mod bench;
 mod boot;
@@ -25,6 +26,7 @@ mod playground;
 mod powercut;
 mod recorders;
 mod seed;
+mod smbtorture;
 mod store;
 mod verify;
 
@@ -54,7 +56,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 16] = [
+const SUITES: [Suite; 18] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -89,6 +91,20 @@ const SUITES: [Suite; 16] = [
         on_mount: false,
         prepare: acl::prepare,
         run: acl::run,
+    },
+    Suite {
+        name: "acl-tests",
+        limit: minutes(20),
+        on_mount: true,
+        prepare: acl_tests::prepare,
+        run: acl_tests::run,
+    },
+    Suite {
+        name: "smbtorture",
+        limit: minutes(30),
+        on_mount: false,
+        prepare: smbtorture::prepare,
+        run: smbtorture::run,
     },
     Suite {
         name: "kill9",
