@@ -24,6 +24,7 @@ mod pjdfstest;
 mod playground;
 mod powercut;
 mod recorders;
+mod report;
 mod seed;
 mod store;
 mod verify;
@@ -54,7 +55,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 16] = [
+const SUITES: [Suite; 17] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -124,6 +125,13 @@ const SUITES: [Suite; 16] = [
         on_mount: false,
         prepare: recorders::prepare,
         run: recorders::run,
+    },
+    Suite {
+        name: "report",
+        limit: minutes(40),
+        on_mount: false,
+        prepare: report::prepare,
+        run: report::run,
     },
     Suite {
         name: "powercut",
