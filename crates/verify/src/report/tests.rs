@@ -176,7 +176,7 @@ fn text_of_results_is_text_in_the_page_and_in_csv() {
     ));
     let csv = csv(&rows(&runs));
     for line in csv.trim_end().split("\r\n") {
-        assert_eq!(fields(line).len(), 20, "{line}");
+        assert_eq!(fields(line).len(), 21, "{line}");
     }
     let mut formula = samples::crash("=1+1");
     formula["targets"][0]["target"] = json!("@x");
