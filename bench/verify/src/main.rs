@@ -1,8 +1,8 @@
 //! `verify`: what recording costs, and how many crash states a second are tried.
 //!
 //! ```text
-//! main -> recorder   writes of 1 MiB and of 4 KiB to a loop device whose file is recorded, beside a
-//!                    plain loop device, and one whose file is served and not recorded
+//! main -> recorder   writes of 1 MiB and of 4 KiB to a loop device whose file is recorded, beside
+//!                    a plain loop device, and one whose file is served and not recorded
 //!      -> states     crash states a second on one processor, by the program itself
 //!      -> all        all states of all sequences of one operation, of every file system
 //!      -> report     JSON, and a table for docs/verification.md

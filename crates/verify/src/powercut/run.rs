@@ -280,8 +280,8 @@ impl Stage<'_> {
         let path = lane.join(DISK);
         let disk = Arc::new(CachedDisk::open(&path).map_err(local(&path))?);
         let shown = self.server.serve(disk.clone(), lane, DISK_SOCKET);
-        let _shown = shown.map_err(local(&lane.join(DISK_SOCKET)))?;
-        Ok(Some(Served { disk, _shown }))
+        let shown = shown.map_err(local(&lane.join(DISK_SOCKET)))?;
+        Ok(Some(Served { disk, shown }))
     }
 
     /// How long the guest wrote, how long after that it was killed, and what its disk lost.
@@ -306,10 +306,8 @@ impl Stage<'_> {
             thread::sleep(left.min(ASKED_EVERY));
         }
         let cut_after = done.elapsed();
-        // Disk and machine lose their power together.
-        let lost = served.as_ref().map(|served| served.disk.lose_power());
         drop(guest);
-        Ok((write_time, cut_after, lost))
+        Ok((write_time, cut_after, served.map(Served::lose_power)))
     }
 
     /// What is there after the recovery that the file system's tools prescribe.
@@ -357,7 +355,15 @@ impl Stage<'_> {
 /// A disk with a cache that is shown to a guest.
 struct Served {
     disk: Arc<CachedDisk>,
-    _shown: Box<dyn Send>,
+    shown: Box<dyn Send>,
+}
+
+impl Served {
+    /// Together with the guest, which is gone: what that had sent is done before.
+    fn lose_power(self) -> Lost {
+        drop(self.shown);
+        self.disk.lose_power()
+    }
 }
 
 /// How long a guest may take for a cell.
