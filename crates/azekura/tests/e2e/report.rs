@@ -155,6 +155,7 @@ fn browser() -> Option<PathBuf> {
 
 /// What the page looks like to the browser, and what it has fetched: added to a copy of it.
 const LOOK: &str = "<script>
+addEventListener('load', () => {
 const area = (one) => { const box = one.getBoundingClientRect(); return box.width * box.height; };
 const all = (one, what) => [...one.querySelectorAll(what)];
 const found = {
@@ -176,6 +177,7 @@ const said = document.createElement('pre');
 said.id = 'found';
 said.textContent = JSON.stringify(found);
 document.body.append(said);
+});
 </script>";
 
 /// The page as a browser without any network has it at last, and what it has said on its console.
@@ -277,7 +279,8 @@ fn a_page_that_is_wrong_is_noticed(browser: &Path, source: &str) {
     let wrong = "<img src=\"http://192.0.2.1/x.png\"><script>nothing.at.all</script>\
                  <table></table><svg></svg></body>";
     let (found, console) = look(browser, &source.replace("</body>", wrong));
-    assert!(console.len() >= 2, "{console:?}");
+    assert_eq!(console.len(), 1, "{console:?}");
+    assert_eq!(found["fetched"], 1, "{found}");
     let last = |what: &str| found[what].as_array().unwrap().last().unwrap().clone();
     assert_eq!(last("tables")["texts"], 0, "{found}");
     assert_eq!(last("charts")["shapes"], 0, "{found}");
