@@ -86,6 +86,7 @@ const BENCH: &[Package] = &[
 ];
 const DEEP: &[Package] = &[
     package("busybox", "busybox", "a web server of disks"),
+    package("chromium", "chromium", "a reader of reports"),
     package(
         "jfsutils",
         "mkfs.jfs",

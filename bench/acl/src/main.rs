@@ -1,8 +1,7 @@
 //! `acl`: what rich ACLs cost on trees with POSIX ACLs, on XFS, ext4 and Btrfs of its own.
 //!
 //! ```text
-//! main -> contain   namespaces of mounts and processes, so that nothing stays behind
-//!      -> lengths   an access that converts, that converts and stores, that reads what was stored,
+//! main -> lengths   an access that converts, that converts and stores, that reads what was stored,
 //!                   by the length of the list (the paper's Figure 3), reads of the device counted
 //!      -> mix       the operations of the paper's Table 3 on trees with the lengths of Table 2:
 //!                   rich beside plain, each rule for storing (Figures 5 to 7)
@@ -22,7 +21,6 @@
 //! Source: Nakamura and others, concurrent use of heterogeneous access control information,
 //! sections 3.2 and 4.
 
-mod contain;
 mod decide;
 mod enable;
 mod lengths;
@@ -94,7 +92,7 @@ fn main() -> Result<ExitCode> {
         eprintln!("skipped: file systems of our own and users of all kinds need root");
         return Ok(ExitCode::SUCCESS);
     }
-    contain::contained(|| run(&cli))
+    figures::contained(|| run(&cli))
 }
 
 fn run(cli: &Cli) -> Result<()> {

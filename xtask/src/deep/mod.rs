@@ -25,6 +25,7 @@ mod pjdfstest;
 mod playground;
 mod powercut;
 mod recorders;
+mod report;
 mod seed;
 mod smbtorture;
 mod store;
@@ -56,7 +57,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 18] = [
+const SUITES: [Suite; 19] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -140,6 +141,13 @@ const SUITES: [Suite; 18] = [
         on_mount: false,
         prepare: recorders::prepare,
         run: recorders::run,
+    },
+    Suite {
+        name: "report",
+        limit: minutes(40),
+        on_mount: false,
+        prepare: report::prepare,
+        run: report::run,
     },
     Suite {
         name: "powercut",
