@@ -377,10 +377,12 @@ impl Scene {
     #[track_caller]
     pub(crate) fn umount(&mut self, path: &Path) {
         let begun = Instant::now();
-        let mut done = self.azekura(&["umount", text(path)]);
+        // Its server syncs a file system that other tests write much to.
+        let umount = ["umount", text(path), "--timeout", "120s"];
+        let mut done = self.azekura(&umount);
         while done.stderr.contains("AZ0505") && begun.elapsed() < FORK_TIME_MAX {
             std::thread::sleep(Duration::from_millis(20));
-            done = self.azekura(&["umount", text(path)]);
+            done = self.azekura(&umount);
         }
         done.ok();
         self.mounts.retain(|mount| mount != path);
