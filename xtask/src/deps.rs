@@ -86,11 +86,13 @@ const BENCH: &[Package] = &[
 ];
 const DEEP: &[Package] = &[
     package("busybox", "busybox", "a web server of disks"),
+    package("chromium", "chromium", "a reader of reports"),
     package(
         "jfsutils",
         "mkfs.jfs",
         "a file system whose machine's power is cut",
     ),
+    package("curl", "curl", "the tests of the package acl"),
     package(
         "mmdebstrap",
         "mmdebstrap",
@@ -112,6 +114,11 @@ const DEEP: &[Package] = &[
         "a file system whose machine's power is cut",
     ),
     package("samba", "smbd", "rich ACLs over SMB"),
+    package(
+        "samba-testsuite",
+        "smbtorture",
+        "what Samba's own tests say of rich ACLs",
+    ),
     package(
         "samba-vfs-modules",
         "/usr/share/doc/samba-vfs-modules/copyright",

@@ -55,7 +55,7 @@ usage: cargo xtask COMMAND
        --seed N            fsx, acl, store, verify: the first seed (1); consistency: the seed
        --seeds N           fsx: number of seeds (20)
        --operations N      fsx: operations per seed (20000)
-       --cases N           acl: requests (1200000)
+       --cases N           acl: requests (1200000); overlay: kills (1000)
        --seconds N         fuzz: time per target; consistency: time (60)
 ";
 

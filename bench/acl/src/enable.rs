@@ -65,7 +65,24 @@ pub(crate) fn measure(cli: &Cli, report: &mut Report) -> Result<()> {
         ));
         all.push(enabled);
     }
+    if let [few, .., many] = &all[..] {
+        let [fewer, more] = [few, many].map(|one| crate::report::median(&one.enable_seconds));
+        report.note(format!(
+            "enable: {fewer:.3} s with {} files and {more:.3} s with {}: no file is touched, so \
+             10,000,000 are not made for this; by these two they would take {:.3} s",
+            few.files,
+            many.files,
+            extrapolated((few.files, fewer), (many.files, more), 10_000_000)
+        ));
+    }
     report.section("enable", &all)
+}
+
+/// Seconds for so many files, on the line through two measurements, and never less than with
+/// fewer.
+fn extrapolated(few: (u64, f64), many: (u64, f64), files: u64) -> f64 {
+    let slope = (many.1 - few.1) / many.0.saturating_sub(few.0).max(1) as f64;
+    many.1 + slope.max(0.0) * files.saturating_sub(many.0) as f64
 }
 
 impl Enabled {
@@ -247,5 +264,20 @@ impl Drop for Site {
         // It may have ended by itself; what is mounted ends with the namespace.
         let _ = self.server.kill();
         let _ = self.server.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::extrapolated;
+
+    #[test]
+    fn equal_times_stay_equal_and_growing_ones_grow() {
+        let same = extrapolated((1_000, 0.5), (1_000_000, 0.5), 10_000_000);
+        assert!((same - 0.5).abs() < 1e-9, "{same}");
+        let less = extrapolated((1_000, 0.6), (1_000_000, 0.5), 10_000_000);
+        assert!((less - 0.5).abs() < 1e-9, "{less}");
+        let more = extrapolated((0, 0.0), (1_000_000, 1.0), 10_000_000);
+        assert!((more - 10.0).abs() < 1e-9, "{more}");
     }
 }

@@ -1,29 +1,31 @@
 //! `acl`: what rich ACLs cost on trees with POSIX ACLs, on XFS, ext4 and Btrfs of its own.
 //!
 //! ```text
-//! main -> contain   namespaces of mounts and processes, so that nothing stays behind
-//!      -> lengths   an access that converts, that converts and stores, that reads what was stored,
+//! main -> lengths   an access that converts, that converts and stores, that reads what was stored,
 //!                   by the length of the list (the paper's Figure 3), reads of the device counted
 //!      -> mix       the operations of the paper's Table 3 on trees with the lengths of Table 2:
 //!                   rich beside plain, each rule for storing (Figures 5 to 7)
+//!      -> load      the same by several clients at once: response time against throughput
+//!                   (Figure 8)
 //!      -> reads     reads beyond the inode of a first access to each file of such trees
 //!      -> enable    turning rich ACLs on under users, with few files and with many
 //!      -> decide    one decision, in nanoseconds
 //!      -> report    JSON, tables and charts for docs/performance.md
 //! ```
-//! `lengths`, `mix` and `reads` run the export's own code in this process, without a network: what
-//! differs between the modes is there alone, and a network would hide it. `enable` runs the program
-//! itself, with a server and a mount. File systems lie in files on loop devices with direct I/O;
-//! cold means mounted anew, so that nothing of them is in memory; nobody else's memory is emptied.
+//! `lengths`, `mix`, `load` and `reads` run the export's own code in this process, without a
+//! network: what differs between the modes is there alone, and a network would hide it. `enable`
+//! runs the program itself, with a server and a mount. File systems lie in files on loop devices
+//! with direct I/O; cold means mounted anew, so that nothing of them is in memory; nobody else's
+//! memory is emptied.
 //!
 //! Source: Nakamura and others, concurrent use of heterogeneous access control information,
 //! sections 3.2 and 4.
 
-mod contain;
 mod decide;
 mod enable;
 mod lengths;
 mod lists;
+mod load;
 mod mix;
 mod place;
 mod reads;
@@ -48,7 +50,7 @@ struct Cli {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "lengths,mix,reads,enable,decide"
+        default_value = "lengths,mix,load,reads,enable,decide"
     )]
     parts: Vec<String>,
     /// Which file systems.
@@ -60,10 +62,10 @@ struct Cli {
     /// Files of one length and kind of access (lengths).
     #[arg(long, default_value_t = 12)]
     same: usize,
-    /// Files in a tree (mix, reads).
+    /// Files in a tree (mix, load, reads).
     #[arg(long, default_value_t = 6_000)]
     files: usize,
-    /// Different lists in a tree; 0 for as many as files (mix, reads).
+    /// Different lists in a tree; 0 for as many as files (mix, load, reads).
     #[arg(long, default_value_t = 0)]
     distinct: usize,
     /// Files in the trees for which rich ACLs are turned on (enable). Making a million takes a
@@ -90,7 +92,7 @@ fn main() -> Result<ExitCode> {
         eprintln!("skipped: file systems of our own and users of all kinds need root");
         return Ok(ExitCode::SUCCESS);
     }
-    contain::contained(|| run(&cli))
+    figures::contained(|| run(&cli))
 }
 
 fn run(cli: &Cli) -> Result<()> {
@@ -98,6 +100,7 @@ fn run(cli: &Cli) -> Result<()> {
     for part in &cli.parts {
         match part.as_str() {
             "lengths" => lengths::measure(cli, &mut report)?,
+            "load" => load::measure(cli, &mut report)?,
             "mix" => mix::measure(cli, &mut report)?,
             "reads" => reads::measure(cli, &mut report)?,
             "enable" => enable::measure(cli, &mut report)?,

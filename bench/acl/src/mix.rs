@@ -11,8 +11,8 @@
 //! cold, the second, the same once more, is warm. Views are stored by a thread of its own beside
 //! it, as in the server. *Ahead* are modes whose views were all stored before the mount.
 //!
-//! One thread, so a rate is the inverse of the mean response time; neither says what many disks
-//! under many clients do.
+//! One thread, so a rate is the inverse of the mean response time; what several clients at once get
+//! is in [`crate::load`].
 
 use crate::Cli;
 use crate::lists::Service;
@@ -46,7 +46,7 @@ const EQUAL: f64 = 0.99;
 
 /// An operation, with its part in a hundred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Op {
+pub(crate) enum Op {
     Lookup,
     Read,
     Write,
@@ -79,8 +79,8 @@ const OPS: [(Op, u64); 12] = [
 
 /// How a tree is served.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Mode {
-    name: &'static str,
+pub(crate) struct Mode {
+    pub(crate) name: &'static str,
     /// None with rich ACLs off.
     policy: Option<Policy>,
     /// Whether the lists are looked at.
@@ -103,7 +103,7 @@ const fn from(from: u32, to: Option<u32>) -> Option<Policy> {
 }
 
 /// The paper's conditions 0 to 3 are `always`, `4+`, `6+` and `6..34`.
-const MODES: [Mode; 13] = [
+pub(crate) const MODES: [Mode; 13] = [
     mode("off", None, false, false),
     mode("on", Some(Policy::Measured), false, false),
     mode("POSIX", None, true, false),
@@ -120,8 +120,11 @@ const MODES: [Mode; 13] = [
 ];
 const OFF: usize = 0;
 const ON: usize = 1;
-const LOOKS_POSIX: usize = 2;
-const MEASURED: usize = 3;
+pub(crate) const LOOKS_POSIX: usize = 2;
+pub(crate) const MEASURED: usize = 3;
+pub(crate) const NEVER: usize = 4;
+pub(crate) const ALWAYS: usize = 5;
+pub(crate) const SIX: usize = 7;
 /// Rules that are fixed, without those whose views were stored ahead.
 const FIXED: std::ops::Range<usize> = 4..9;
 
@@ -157,7 +160,7 @@ pub(crate) fn measure(cli: &Cli, report: &mut Report) -> Result<()> {
                 service: service.name(),
                 modes: MODES.map(|mode| mode.name).to_vec(),
                 passed: vec![Vec::new(); MODES.len()],
-                operations: (cli.files as f64 * USED_PART * USES) as usize,
+                operations: operations(cli),
             };
             for round in 0..cli.repeat {
                 for turn in 0..MODES.len() {
@@ -177,7 +180,12 @@ pub(crate) fn measure(cli: &Cli, report: &mut Report) -> Result<()> {
     report.section("mix", &all)
 }
 
-fn calibrate(tree: &Tree) -> Result<Costs> {
+/// How many operations a pass has.
+pub(crate) fn operations(cli: &Cli) -> usize {
+    (cli.files as f64 * USED_PART * USES) as usize
+}
+
+pub(crate) fn calibrate(tree: &Tree) -> Result<Costs> {
     let copy = tree.image.copy()?;
     let mounted = copy.mount()?;
     let export = open(mounted.path())?;
@@ -201,13 +209,7 @@ fn run(tree: &Tree, mode: &Mode, costs: &Costs, operations: usize) -> Result<Pas
     let is_over = AtomicBool::new(false);
     let reads = mounted.reads()?;
     let passed = thread::scope(|scope| {
-        let storing = scope.spawn(|| -> Result<()> {
-            let worker = Worker::new()?;
-            while !is_over.load(Ordering::Relaxed) {
-                export.store_views(&worker, STORING_TIME);
-            }
-            Ok(())
-        });
+        let storing = scope.spawn(|| store_meanwhile(&export, &is_over));
         let passing = served(&export, |worker| {
             let mut client = Client::new(&export, worker, &tree.found, mode);
             let cold = client.pass(operations, 0)?;
@@ -227,7 +229,16 @@ fn run(tree: &Tree, mode: &Mode, costs: &Costs, operations: usize) -> Result<Pas
     passed.with_context(|| format!("mode {}", mode.name))
 }
 
-fn set(export: &Export, mode: &Mode, costs: &Costs) {
+/// Stores the views that requests ask for, as the server does beside them.
+pub(crate) fn store_meanwhile(export: &Export, is_over: &AtomicBool) -> Result<()> {
+    let worker = Worker::new()?;
+    while !is_over.load(Ordering::Relaxed) {
+        export.store_views(&worker, STORING_TIME);
+    }
+    Ok(())
+}
+
+pub(crate) fn set(export: &Export, mode: &Mode, costs: &Costs) {
     export.set_rich(mode.policy.is_some());
     if let Some(policy) = mode.policy {
         export.set_storing(policy, costs.clone());
@@ -244,7 +255,7 @@ fn convert(export: &Export, worker: &Worker) -> Result<()> {
 }
 
 /// Who makes the operations.
-struct Client<'a> {
+pub(crate) struct Client<'a> {
     export: &'a Export,
     worker: &'a Worker,
     found: &'a Found,
@@ -256,7 +267,12 @@ struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    fn new(export: &'a Export, worker: &'a Worker, found: &'a Found, mode: &Mode) -> Self {
+    pub(crate) fn new(
+        export: &'a Export,
+        worker: &'a Worker,
+        found: &'a Found,
+        mode: &Mode,
+    ) -> Self {
         Self {
             export,
             worker,
@@ -271,11 +287,9 @@ impl<'a> Client<'a> {
     /// The same operations each time, but for names of new files.
     fn pass(&mut self, operations: usize, pass: usize) -> Result<Duration> {
         let mut random = Random::new(2012);
-        let used = (self.found.files.len() as f64 * USED_PART).ceil() as u64;
         let begin = Instant::now();
         for number in 0..operations {
-            // Those that are used lie all over the tree.
-            let file = random.below(used) as usize * self.found.files.len() / used as usize;
+            let file = self.file(&mut random);
             let op = drawn(&mut random);
             self.make(op, file, (pass, number))
                 .with_context(|| format!("{op:?} of file {file}"))?;
@@ -283,7 +297,14 @@ impl<'a> Client<'a> {
         Ok(begin.elapsed())
     }
 
-    fn make(&mut self, op: Op, file: usize, number: (usize, usize)) -> Result<()> {
+    /// One of the files that are used; they lie all over the tree.
+    pub(crate) fn file(&self, random: &mut Random) -> usize {
+        let files = self.found.files.len();
+        let used = (files as f64 * USED_PART).ceil() as u64;
+        random.below(used) as usize * files / used as usize
+    }
+
+    pub(crate) fn make(&mut self, op: Op, file: usize, number: (usize, usize)) -> Result<()> {
         let Self {
             export,
             worker,
@@ -367,7 +388,7 @@ impl<'a> Client<'a> {
     }
 }
 
-fn drawn(random: &mut Random) -> Op {
+pub(crate) fn drawn(random: &mut Random) -> Op {
     let all = OPS.iter().map(|(_, part)| part).sum();
     let mut left = random.below(all);
     for (op, part) in OPS {

@@ -2,6 +2,7 @@
 //! a seed, a median, a table in a document and a chart.
 //!
 //! ```text
+//! contained                           namespaces that end with a measurement
 //! Random, spread                      places and sizes drawn from a seed
 //! Machine, memory_mib, load_average   under what the figures were taken
 //! median, quantile                    many figures become one
@@ -12,6 +13,7 @@
 //! say. The product does not use this crate.
 
 mod chart;
+mod contain;
 mod machine;
 mod output;
 mod plane;
@@ -20,6 +22,7 @@ mod statistics;
 mod svg;
 
 pub use chart::{Chart, Colour, Scale, Series};
+pub use contain::contained;
 pub use machine::{Machine, load_average, memory_mib};
 pub use output::{publish, save_charts, save_json};
 pub use random::{Random, spread};

@@ -45,6 +45,8 @@ pub mod device;
 pub mod diff;
 mod error;
 pub mod fetch;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod gc;
 mod holes;
 pub mod index;

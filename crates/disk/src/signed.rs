@@ -146,9 +146,9 @@ impl SigningKey {
     }
 
     /// The key of golden bytes and other tests.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn from_seed(seed: &[u8; 32]) -> Self {
-        Self(Ed25519KeyPair::from_seed_unchecked(seed).unwrap())
+        Self(Ed25519KeyPair::from_seed_unchecked(seed).expect("a seed of this length is a key"))
     }
 
     /// By which its records are known.
@@ -162,13 +162,18 @@ impl SigningKey {
     /// The record as a file.
     pub(crate) fn sign(&self, kind: Kind, record: &impl Serialize) -> Vec<u8> {
         let body = postcard::to_stdvec(record).expect("records are plain data");
+        self.sign_body(kind, &body)
+    }
+
+    /// The same, of a record that is bytes already.
+    pub(crate) fn sign_body(&self, kind: Kind, body: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(BODY_AT + body.len());
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&DISK_FORMAT_VERSION.to_le_bytes());
         bytes.extend_from_slice(&(kind as u16).to_le_bytes());
         bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&self.public().0);
-        bytes.extend_from_slice(&body);
+        bytes.extend_from_slice(body);
         let signature = self.0.sign(&bytes);
         bytes.splice(HEAD_BYTES..HEAD_BYTES, signature.as_ref().iter().copied());
         bytes

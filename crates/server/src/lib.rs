@@ -59,6 +59,7 @@ mod core;
 mod data;
 mod enrol;
 mod error;
+mod identities;
 mod journal;
 mod judge;
 mod lead;
@@ -82,6 +83,7 @@ mod storage;
 mod tree;
 mod views;
 mod volume;
+mod walks;
 mod watch;
 
 pub use cluster::{Answer, Elsewhere, Line};

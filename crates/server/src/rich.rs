@@ -20,18 +20,17 @@ use crate::admin::cut;
 use crate::core::Core;
 use crate::data::RegistryError;
 use crate::volume::{Volume, tag};
-use ::acl::{Change, Id, Origin, Rights, UnixIds};
+use ::acl::{Change, Origin, Rights, UnixIds};
 use base::limits::{ACL_AUDIT_BYTES_MAX, ACL_AUDIT_LINES_PER_REPLY_MAX, ACL_TEXT_BYTES_MAX};
-use base::{FsError, Principal};
-use export::{AclEdit, Explained, Export, Grounds, Names};
-use nix::unistd::{Group, User};
+use base::{FsError, Handle, Principal};
+use export::{AclEdit, Explained, Export, Grounds};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wire::message::{
     AclEntryText, AclGrounds, AclLine, AclSummary, AdminError, AdminReply, Explanation,
 };
@@ -42,6 +41,12 @@ const DIRECTORY: &str = "acl";
 const BECAME_RICH: &str = " posix->rich ";
 const WENT_BACK: &str = " rich->posix ";
 const STAYED_RICH: &str = " rich->rich ";
+
+/// How long a part of all leases that are called back is waited for; a client on a long line, or
+/// one that is gone, does not hold the others up.
+const OBEYING_TIME_MAX: Duration = Duration::from_millis(50);
+/// How long whoever turns rich ACLs on or off waits for all of them.
+const CALLING_BACK_TIME_MAX: Duration = Duration::from_millis(500);
 
 pub(crate) type Outcome = Result<AdminReply, (AdminError, String)>;
 
@@ -72,9 +77,7 @@ pub(crate) fn switch(core: &Arc<Core>, name: &str, on: bool, dry_run: bool) -> O
             _ => (AdminError::Io, error.to_string()),
         })?;
         export.set_rich(on);
-        let tag = tag(volume.id);
-        core.caching
-            .changed_all(|handle| handle.as_bytes().starts_with(&tag));
+        call_back(core, &volume);
         tracing::info!(name, on, "rich ACLs switched");
         crate::views::begin(core, &volume);
         export.nudge_views();
@@ -82,6 +85,33 @@ pub(crate) fn switch(core: &Arc<Core>, name: &str, on: bool, dry_run: bool) -> O
     let mut summary = summary(&volume, export);
     summary.is_on = on;
     Ok(AdminReply::Acl(summary))
+}
+
+/// Has all leases on a volume called back, on a thread of its own, and waits for that as long as
+/// somebody at a terminal does gladly. Where there are very many, the last go a moment later; until
+/// then mounts believe what they were told before, and the server judges by what is so now.
+fn call_back(core: &Arc<Core>, volume: &Volume) {
+    let tag = tag(volume.id);
+    let (ending, ended) = mpsc::sync_channel(1);
+    let all = {
+        let core = core.clone();
+        move || {
+            let concerns = |handle: &Handle| handle.as_bytes().starts_with(&tag);
+            core.caching.changed_all(concerns, OBEYING_TIME_MAX);
+            let _ = ending.try_send(());
+        }
+    };
+    let thread = std::thread::Builder::new().name("recalls".to_owned());
+    match thread.spawn(all) {
+        Ok(_) => {
+            let _ = ended.recv_timeout(CALLING_BACK_TIME_MAX);
+        }
+        Err(error) => {
+            tracing::warn!(%error, "no thread calls leases back; that is done at once");
+            let concerns = |handle: &Handle| handle.as_bytes().starts_with(&tag);
+            core.caching.changed_all(concerns, Duration::ZERO);
+        }
+    }
 }
 
 /// How it is with the rich ACLs of a volume.
@@ -123,24 +153,6 @@ fn summary(volume: &Volume, export: &Export) -> AclSummary {
         audit.describe(&mut summary);
     }
     summary
-}
-
-/// Users and groups of this machine.
-pub(crate) struct LocalNames;
-
-impl Names for LocalNames {
-    fn find(&self, name: &str, is_group: bool) -> Option<Id> {
-        match is_group {
-            true => {
-                let group = Group::from_name(name).ok().flatten()?;
-                Some(Id::Group(group.gid.as_raw()))
-            }
-            false => {
-                let user = User::from_name(name).ok().flatten()?;
-                Some(Id::User(user.uid.as_raw()))
-            }
-        }
-    }
 }
 
 /// What decides, for the wire.

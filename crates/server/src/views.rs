@@ -9,14 +9,15 @@
 //! What was measured is kept in `acl/ID.costs.toml` of the data directory, and measured again only
 //! when somebody asks for it; that it cannot be read is as if it had not been measured.
 //!
-//! Work on all files goes on for a tenth of a second at a time. Where it is, is not written down:
-//! what is begun anew after a restart passes by what is done already.
+//! Work on all files goes on for a tenth of a second at a time. Where it is, is written down every
+//! few seconds and when it ends early ([`crate::walks`]): asked for again, it goes on from there.
 
 use crate::core::Core;
 use crate::data::{DataError, file};
 use crate::lease::Change;
 use crate::rich::{Outcome, export_of, find};
 use crate::volume::Volume;
+use crate::walks::{Noting, Resumed, Walks};
 use ::acl::{Costs, Point, Policy};
 use base::limits::{ACL_COST_POINTS_MAX, ACL_POLICY_BYTES_MAX};
 use base::{FsError, Handle, Principal, VolumeId};
@@ -66,6 +67,7 @@ struct PointEntry {
 pub(crate) struct Desk {
     directory: PathBuf,
     name: String,
+    walks: Walks,
     /// Nothing is stored beside the files of such a volume.
     is_read_only: bool,
     state: Mutex<State>,
@@ -102,6 +104,7 @@ impl Desk {
             },
         };
         Self {
+            walks: Walks::new(&directory, volume),
             directory,
             name,
             is_read_only,
@@ -403,8 +406,11 @@ fn work_on_all(
     if let Some(task) = &task {
         task.set_state("looking at all files");
     }
-    let mut walk = ViewWalk::new(export, work, asked.dry_run, Vec::new());
-    let mut counted = 0;
+    let policy = desk.lock().policy.to_string();
+    let mut noting = Noting::new(&desk.walks, worker, asked, policy);
+    let Resumed { places, figures } = noting.resumed();
+    let mut walk = ViewWalk::new(export, work, asked.dry_run, places).having(figures);
+    let mut counted = figures.files;
     let ended = loop {
         let walked = export.walk_views(worker, &mut walk, WORK_TIME);
         let figures = walk.figures();
@@ -433,8 +439,10 @@ fn work_on_all(
         if stops {
             break AclWorkState::Stopped;
         }
+        noting.note_sometimes(&walk);
         tell(core, volume, &export.store_views(worker, Duration::ZERO));
     };
+    noting.end(&walk);
     if let Some(work) = &mut desk.lock().work {
         work.state = ended;
     }

@@ -13,8 +13,9 @@
 
 use crate::cluster::Cluster;
 use crate::data::{DataDirectory, VolumePlace, VolumeRecord};
+use crate::identities::{IdentitiesError, KnownNames};
 use crate::lead::Lead;
-use crate::rich::{Audit, LocalNames};
+use crate::rich::Audit;
 use crate::tree::{NamesPlace, Parallel, ParallelError, Tree};
 use crate::views::Desk;
 use base::limits::{ADMIN_TEXT_BYTES_MAX, HANDLE_BYTES_MAX};
@@ -54,6 +55,8 @@ pub(crate) enum VolumeError {
     Another { path: PathBuf, what: Difference },
     #[error(transparent)]
     Parallel(#[from] ParallelError),
+    #[error(transparent)]
+    Identities(#[from] IdentitiesError),
 }
 
 impl From<ExportError> for VolumeError {
@@ -115,7 +118,7 @@ impl Volume {
             } => {
                 let options = ExportOptions::new(record.id, data.handle_key.clone());
                 let export = Export::open_known(path, &options, root.as_ref())?;
-                export.set_names(Arc::new(LocalNames));
+                export.set_names(Arc::new(KnownNames::read(data.path())?));
                 export.set_rich(*rich);
                 let desk = Desk::new(data.path(), record.id, *store, *read_only);
                 desk.instruct(&export);

@@ -6,6 +6,7 @@
 use crate::core::Core;
 use crate::lease::Change;
 use crate::volume::{Volume, tag};
+use base::Handle;
 use export::{LocalChange, Watch};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -95,6 +96,7 @@ fn listen(
 fn everything(core: &Core, volume: &Volume) {
     core.again.changed_all();
     let tag = tag(volume.id);
-    core.caching
-        .changed_all(|handle| handle.as_bytes().starts_with(&tag));
+    // What is reported meanwhile must not wait for anybody.
+    let concerns = |handle: &Handle| handle.as_bytes().starts_with(&tag);
+    core.caching.changed_all(concerns, Duration::ZERO);
 }

@@ -36,6 +36,7 @@ pub mod fault;
 pub mod log;
 pub mod medium;
 pub mod oracle;
+pub mod outcome;
 pub mod powercut;
 pub mod profile;
 pub mod recorder;
@@ -50,6 +51,7 @@ pub mod workload;
 
 pub use fault::Fault;
 pub use medium::Medium;
+pub use outcome::Outcome;
 pub use recorder::Recorder;
 pub use second::SecondRecorder;
 pub use states::{Plan, Policy};

@@ -228,6 +228,9 @@ mod tests {
         let interval = spearman_interval(rho, known.len()).unwrap();
         assert!(interval.low < rho && rho < interval.high, "{interval:?}");
         assert!(interval.low > -1.0 && interval.high < 1.0);
+        // By hand: atanh(0.5) is 0.549306, the error sqrt(1.125 / 22) is 0.226134.
+        let interval = spearman_interval(0.5, 25).unwrap();
+        is_near((interval.low, interval.high), (0.1057, 0.7584));
         assert_eq!(ranks(&[5.0, 1.0, 5.0, 9.0]), [2.5, 1.0, 2.5, 4.0]);
         assert_eq!(spearman(&[(1.0, 2.0), (2.0, 4.0), (3.0, 9.0)]), Some(1.0));
         assert_eq!(spearman(&[(1.0, 2.0), (2.0, 2.0)]), None);

@@ -1,6 +1,7 @@
 //! A million and more requests to files with random POSIX ACLs on ext4, XFS and Btrfs: what the
-//! kernel answers to those users and what the crate `acl` decides. And Samba over a mount, which
-//! `make test` leaves out where it is not installed.
+//! kernel answers to those users and what the crate `acl` decides. Losses of power while rich ACLs
+//! are being stored. And Samba over a mount, which `make test` leaves out where it is not
+//! installed.
 
 use super::Subject;
 use crate::process;
@@ -18,6 +19,10 @@ const SAMBA_MODULES: &str = "/usr/share/doc/samba-vfs-modules/copyright";
 const SAMBA_TEST: &str = "acl_tools::samba_over_a_mount_shows_and_sets_the_same_lists";
 /// What that says at its end.
 const SAMBA_WORDS: &str = "smbcacls, nfs4_getfacl and azekura show the same list";
+/// Losses of power on each file system, and who judges what they leave.
+const CRASHES: &str = "200";
+const CRASH_TEST: &str =
+    "rich::crashed::a_machine_that_stops_while_lists_are_stored_has_one_of_the_truths";
 const TEST: &str = "judged::posix::random_lists_are_judged_as_by_the_kernel_on_each_file_system";
 
 pub(crate) fn prepare() -> Result<Option<String>> {
@@ -29,6 +34,7 @@ pub(crate) fn prepare() -> Result<Option<String>> {
 
 pub(crate) fn run(subject: &Subject) -> Result<()> {
     judged(subject)?;
+    crashed()?;
     // Of the whole workspace: with the features that `cargo xtask ci` has compiled.
     let arguments = [
         "test",
@@ -49,10 +55,8 @@ pub(crate) fn run(subject: &Subject) -> Result<()> {
     Ok(())
 }
 
-fn judged(subject: &Subject) -> Result<()> {
-    let cases = subject.options.cases.unwrap_or(CASES);
-    let each = cases.div_ceil(FILE_SYSTEMS.len() as u64);
-    let seed = subject.options.first_seed();
+/// A test of the export, for as long as a variable of its environment says.
+fn served(test: &str, variable: &str, value: &str) -> Result<String> {
     let arguments = [
         "test",
         "--locked",
@@ -60,12 +64,30 @@ fn judged(subject: &Subject) -> Result<()> {
         "export",
         "--test",
         "served",
-        TEST,
     ];
     let mut command = workspace::cargo(&arguments);
-    command.args(["--", "--exact", "--nocapture"]);
-    command.env("AZEKURA_ACL_CASES", format!("{each}:{seed}"));
-    let output = process::check(&mut command, RUN_LIMIT)?;
+    command.args([test, "--", "--exact", "--nocapture"]);
+    process::check(command.env(variable, value), RUN_LIMIT)
+}
+
+fn crashed() -> Result<()> {
+    let output = served(CRASH_TEST, "AZEKURA_ACL_CRASHES", CRASHES)?;
+    // "mkfs.ext4: 200 losses of power, truths of files [..]"
+    let words = format!("{CRASHES} losses of power");
+    let told: Vec<&str> = output
+        .lines()
+        .filter(|line| line.contains(&words))
+        .collect();
+    ensure!(told.len() == 2, "no losses of power:\n{output}");
+    told.iter().for_each(|line| println!("acl: {line}"));
+    Ok(())
+}
+
+fn judged(subject: &Subject) -> Result<()> {
+    let cases = subject.options.cases.unwrap_or(CASES);
+    let each = cases.div_ceil(FILE_SYSTEMS.len() as u64);
+    let seed = subject.options.first_seed();
+    let output = served(TEST, "AZEKURA_ACL_CASES", &format!("{each}:{seed}"))?;
     let mut judged = 0;
     for name in FILE_SYSTEMS {
         let requests = count(&output, name).with_context(|| format!("nothing about {name}"))?;

@@ -1,9 +1,9 @@
 //! A Debian machine boots from an image on a web server: on demand, trained by another boot, and
-//! with what it writes, which becomes the next version.
+//! with what it writes, which becomes the next version, whose boot nobody has recorded.
 //!
 //! Between the machine and the web server is a line of 100 ms ([`Line`]). The machine is emulated,
 //! so its processor hides most of that: what is told is how often the web server was asked, how
-//! many bytes came, and when the prompt did.
+//! many bytes came, for how long reads of the disk waited, and when the prompt was there.
 
 use super::Subject;
 use crate::process;
@@ -64,16 +64,19 @@ pub(crate) fn run(subject: &Subject) -> Result<()> {
     let line = Line::start(&web.address)?;
     web.url = format!("http://{}/images", line.address);
 
-    let untrained = place.measured(&web, &line, "on demand", &["--record", "boot.profile"])?;
+    let record = ["--record", "boot.profile"];
+    let untrained = place.measured(&web, &line, "debian:1", "on demand", &record)?;
     place.azekura(&["train", "debian:1", "boot.profile", "--at", "www/images"])?;
     let map = place.azekura(&["map", "debian:1", "--profile", "boot", "--at", "www/images"])?;
     println!("{}", map.trim_end());
-    let trained = place.measured(&web, &line, "trained", &["--profile", "boot"])?;
-    ensure!(
-        trained.requests < untrained.requests && trained.bytes < untrained.bytes,
-        "a trained boot asks more than one on demand: {trained:?}, {untrained:?}"
-    );
-    place.written(&web)
+    let profile = ["--profile", "boot"];
+    let trained = place.measured(&web, &line, "debian:1", "trained", &profile)?;
+    trained.judged_beside(&untrained)?;
+    place.written(&web)?;
+    let carry = ["train", "debian:2", "--from", "debian:1"];
+    place.azekura(&[&carry[..], &["--at", "www/images"]].concat())?;
+    let next = place.measured(&web, &line, "debian:2", "the next version", &profile)?;
+    next.judged_beside(&untrained)
 }
 
 /// Where everything lies.
@@ -121,22 +124,35 @@ impl Place {
     }
 
     /// Boots from the web server with an empty cache; what that was asked for.
-    fn measured(&self, web: &Web, line: &Line, what: &str, more: &[&str]) -> Result<Asked> {
+    fn measured(
+        &self,
+        web: &Web,
+        line: &Line,
+        name: &str,
+        what: &str,
+        more: &[&str],
+    ) -> Result<Asked> {
         let _ = fs::remove_dir_all(self.path("cache"));
         let (before, bytes_before) = (web.requests()?, line.bytes());
-        self.serve(web, "debian:1", more)?;
+        self.serve(web, name, more)?;
         let machine = Machine::start(self, "ro", "snapshot=on")?;
         let took = machine.until("login:")?;
         drop(machine);
-        self.azekura(&["detach", "unix:disk.sock"])?;
+        let said = self.azekura(&["detach", "unix:disk.sock", "--json"])?;
+        let used = |key: &str| number(&said, key).with_context(|| format!("no {key}: {said}"));
         let asked = Asked {
             requests: web.requests()? - before,
             bytes: line.bytes() - bytes_before,
+            wait_seconds: used("wait_seconds")?,
         };
         println!(
-            "{what}: {} requests, {:.1} MB, {:.0} s to the prompt",
+            "{what}: {} requests, {:.1} MB, waited {:.1} s in {} waits, fill rate {:.0} %, \
+             {:.0} s to the prompt",
             asked.requests,
             asked.bytes as f64 / 1e6,
+            asked.wait_seconds,
+            used("waits")?,
+            100.0 * used("fill_rate")?,
             took.as_secs_f64()
         );
         Ok(asked)
@@ -264,6 +280,33 @@ struct Asked {
     requests: usize,
     /// That came, heads included.
     bytes: u64,
+    /// For how long at least one read of the disk waited.
+    wait_seconds: f64,
+}
+
+/// The number behind a key, in JSON that the program has printed.
+fn number(json: &str, key: &str) -> Option<f64> {
+    let (_, rest) = json.split_once(&format!("\"{key}\":"))?;
+    let end = rest.find([',', '}', '\n'])?;
+    rest[..end].trim().parse().ok()
+}
+
+/// How much longer a boot waits of which nothing was known.
+const WAITS_RATIO_MIN: f64 = 5.0;
+
+impl Asked {
+    /// A boot like one that was recorded asks less and waits a fifth as long at most.
+    fn judged_beside(&self, untrained: &Self) -> Result<()> {
+        ensure!(
+            self.requests < untrained.requests && self.bytes < untrained.bytes,
+            "a trained boot asks more than one on demand: {self:?}, {untrained:?}"
+        );
+        ensure!(
+            self.wait_seconds * WAITS_RATIO_MIN <= untrained.wait_seconds,
+            "a trained boot waits too long: {self:?}, {untrained:?}"
+        );
+        Ok(())
+    }
 }
 
 /// A line to a server that takes half a round trip in each direction. Its threads end with the
@@ -371,5 +414,18 @@ impl Web {
 impl Drop for Web {
     fn drop(&mut self) {
         process::kill_tree(&mut self.child);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_by_their_keys() {
+        let json = "{\n  \"waits\": 3,\n  \"wait_seconds\": 0.25\n}";
+        assert_eq!(number(json, "waits"), Some(3.0));
+        assert_eq!(number(json, "wait_seconds"), Some(0.25));
+        assert_eq!(number(json, "reads"), None);
     }
 }

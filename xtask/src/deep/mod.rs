@@ -8,6 +8,7 @@
 //! ext4 directory, the suites show their own baseline.
 
 mod acl;
+mod acl_tests;
 mod apps;
 mod bench;
 mod boot;
@@ -24,7 +25,9 @@ mod pjdfstest;
 mod playground;
 mod powercut;
 mod recorders;
+mod report;
 mod seed;
+mod smbtorture;
 mod store;
 mod verify;
 
@@ -54,7 +57,7 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-const SUITES: [Suite; 16] = [
+const SUITES: [Suite; 19] = [
     Suite {
         name: "pjdfstest",
         limit: minutes(20),
@@ -91,6 +94,20 @@ const SUITES: [Suite; 16] = [
         run: acl::run,
     },
     Suite {
+        name: "acl-tests",
+        limit: minutes(20),
+        on_mount: true,
+        prepare: acl_tests::prepare,
+        run: acl_tests::run,
+    },
+    Suite {
+        name: "smbtorture",
+        limit: minutes(30),
+        on_mount: false,
+        prepare: smbtorture::prepare,
+        run: smbtorture::run,
+    },
+    Suite {
         name: "kill9",
         limit: minutes(60),
         on_mount: false,
@@ -124,6 +141,13 @@ const SUITES: [Suite; 16] = [
         on_mount: false,
         prepare: recorders::prepare,
         run: recorders::run,
+    },
+    Suite {
+        name: "report",
+        limit: minutes(40),
+        on_mount: false,
+        prepare: report::prepare,
+        run: report::run,
     },
     Suite {
         name: "powercut",

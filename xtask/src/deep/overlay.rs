@@ -10,7 +10,8 @@ use anyhow::{Result, ensure};
 use std::time::Duration;
 
 const TEST: &str = "disks::killed::";
-const ROUNDS: &str = "1000";
+/// How often it is killed; `--cases` says otherwise.
+const ROUNDS: u64 = 1000;
 const LIMIT: Duration = Duration::from_secs(115 * 60);
 
 pub(crate) fn prepare() -> Result<Option<String>> {
@@ -21,12 +22,13 @@ pub(crate) fn run(subject: &Subject) -> Result<()> {
     let arguments = ["test", "--locked", "--workspace", "--test", "e2e", TEST];
     let mut command = workspace::cargo(&arguments);
     command.args(["--", "--nocapture"]);
-    command.env("AZEKURA_KILL_ROUNDS", ROUNDS);
+    let rounds = subject.options.cases.unwrap_or(ROUNDS);
+    command.env("AZEKURA_KILL_ROUNDS", rounds.to_string());
     if let Some(seed) = subject.options.seed {
         command.env("AZEKURA_KILL_SEED", seed.to_string());
     }
     let said = process::tee(&mut command, LIMIT)?.check(TEST)?;
-    let wanted = format!("{ROUNDS} kills, ");
+    let wanted = format!("{rounds} kills, ");
     ensure!(said.contains(&wanted), "there were fewer kills");
     Ok(())
 }

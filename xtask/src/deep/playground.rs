@@ -65,6 +65,7 @@ impl std::str::FromStr for VolumeKind {
 
 /// A mounted volume. Fields are dropped in this order: the server before the disk that it serves.
 pub(crate) struct Playground {
+    volume: String,
     binary: PathBuf,
     home: PathBuf,
     mount: PathBuf,
@@ -108,6 +109,7 @@ impl Playground {
             .spawn()
             .context("azekura server")?;
         let mut playground = Self {
+            volume: format!("{address}/playground"),
             binary: binary.to_owned(),
             home,
             mount,
@@ -116,12 +118,13 @@ impl Playground {
             scratch,
         };
         playground.await_server(&address)?;
-        playground.mount_volume(kind, &format!("{address}/playground"))?;
+        playground.create_volume(kind)?;
+        playground.mount_volume()?;
         Ok(playground)
     }
 
-    fn mount_volume(&self, kind: VolumeKind, volume: &str) -> Result<()> {
-        let mut create = self.azekura(&["volume", "create", volume]);
+    fn create_volume(&self, kind: VolumeKind) -> Result<()> {
+        let mut create = self.azekura(&["volume", "create", &self.volume]);
         match kind {
             VolumeKind::Export => {
                 let export = self.disk.path().join("export");
@@ -133,8 +136,12 @@ impl Playground {
             }
         }
         process::check(&mut create, START_LIMIT)?;
+        Ok(())
+    }
+
+    fn mount_volume(&self) -> Result<()> {
         // As the ext4 beneath is mounted: the suites have several users, set-id bits and devices.
-        let options = ["mount", "-o", "allow_other,suid,dev", volume];
+        let options = ["mount", "-o", "allow_other,suid,dev", &self.volume];
         let mut mount = self.azekura(&options);
         process::check(mount.arg(&self.mount), START_LIMIT)?;
         Ok(())
@@ -143,6 +150,21 @@ impl Playground {
     /// The mounted directory.
     pub(crate) fn mount(&self) -> &Path {
         &self.mount
+    }
+
+    /// The ext4 that the volume lies on; an export is the directory `export` of it.
+    pub(crate) fn disk(&self) -> &Path {
+        self.disk.path()
+    }
+
+    /// Turns the rich ACLs of an export on, and mounts anew, as a mount that knows of them.
+    pub(crate) fn enable_rich_acls(&self) -> Result<()> {
+        process::check(
+            &mut self.azekura(&["acl", "enable", &self.volume]),
+            START_LIMIT,
+        )?;
+        process::check(self.azekura(&["umount"]).arg(&self.mount), STOP_LIMIT)?;
+        self.mount_volume()
     }
 
     /// Unmounts in order, so that an error in writing back is an error of the suite.

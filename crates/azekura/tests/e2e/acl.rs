@@ -249,6 +249,45 @@ fn programs_run_where_they_may_be_run_and_are_read_where_they_may_be_read() {
 }
 
 #[test]
+fn pipes_and_devices_are_opened_by_those_for_whom_they_are() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let mut office = Office::new();
+    let volume = office.volume.clone();
+    let script = format!(
+        "cd plans && setfacl -b . && mkfifo -m 0660 pipe && mknod -m 0660 null c 1 3 && \
+         mkfifo -m 0666 open && chown {OWNER}:{OWNER} pipe null && setfacl -m u:{AYA}:rw pipe null"
+    );
+    run(&mut shell(0, None, &office.export(), &script)).ok();
+    office.acl(&["enable", &volume]);
+    let mount = office.scene.mount("m", &["-o", "allow_other,dev"]);
+    // Twice, so that the second answers come from what is known by then. Opened for both, a pipe
+    // waits for nobody.
+    for _ in 0..2 {
+        for name in ["pipe", "null"] {
+            let open = format!("exec 3<>plans/{name}");
+            assert!(
+                may(OWNER, None, &mount, &open) && may(AYA, None, &mount, &open),
+                "{name}"
+            );
+            assert!(!may(OTHER, None, &mount, &open), "{name}");
+            let read = format!("timeout 5 sh -c ': <plans/{name}'");
+            assert!(!may(OTHER, None, &mount, &read), "{name}");
+        }
+        assert!(may(OTHER, None, &mount, "exec 3<>plans/open"));
+    }
+    office.acl(&[
+        "set",
+        &office.file("plans/pipe"),
+        "--add",
+        &format!("A::{OTHER}:rwa"),
+    ]);
+    assert!(may(OTHER, None, &mount, "exec 3<>plans/pipe"));
+    office.scene.umount(&mount);
+}
+
+#[test]
 fn new_files_inherit_on_a_mount_and_everything_goes_back_byte_by_byte() {
     if let Some(why) = obstacle() {
         return eprintln!("{why}");
@@ -537,6 +576,59 @@ fn what_cannot_be_is_refused_with_its_code() {
     office.acl(&["set", &file, "--add", "A::7:r", "--dry-run"]);
     assert_eq!(posix_of(&office.export()), before);
     assert!(text(&office.export()).ends_with("export"));
+}
+
+#[test]
+fn who_has_a_sid_or_another_name_is_said_by_a_table() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    const SID: &str = "S-1-5-21-7-8-9-1105";
+    let mut office = Office::new();
+    let volume = office.volume.clone();
+    office.acl(&["enable", &volume]);
+    let table = office.scene.path("srv/identities.toml");
+    let entry = format!("[[identity]]\nuser = {AYA}\nsid = \"{SID}\"\nname = \"aya@office\"\n");
+    fs::write(&table, &entry).unwrap();
+    let file = office.file("plans/q3.xlsx");
+    let unknown = "S-1-5-21-7-8-9-1106";
+    let entries = format!("A::OWNER@:rwatTcCy,A::{SID}:d,A::aya@office:r,A::{unknown}:w");
+    office.acl(&["set", &file, "--set", &entries]);
+    let before = office.acl(&["get", &file]);
+    assert!(
+        before.contains(&format!("A::{SID}:d")),
+        "not read yet: {before}"
+    );
+    office.scene.kill();
+    office.scene.start();
+    office.acl(&["set", &file, "--remove", &format!("A::{SID}:d")]);
+    office.acl(&["set", &file, "--set", &entries]);
+    let after = office.acl(&["get", &file]);
+    for entry in [
+        format!("A::{AYA}:d"),
+        format!("A::{AYA}:r"),
+        format!("A::{unknown}:w"),
+    ] {
+        assert!(after.contains(&entry), "{entry}: {after}");
+    }
+    let by = office.explained("plans/q3.xlsx", AYA, "delete");
+    assert_eq!(by["allowed"], true, "{by}");
+    let by = office.explained("plans/q3.xlsx", OTHER, "write");
+    assert_eq!(by["allowed"], false, "{by}");
+    // What says two things about one says nothing.
+    fs::write(&table, entry.repeat(2)).unwrap();
+    office.scene.kill();
+    office.scene.start();
+    let refused = office.scene.azekura(&["acl", "get", &file]);
+    assert!(!refused.status.success(), "{}", refused.stdout);
+    let listed = office
+        .scene
+        .azekura(&["volume", "list", office.scene.address()]);
+    assert!(
+        listed.stdout.contains("identities.toml"),
+        "{}",
+        listed.stdout
+    );
 }
 
 #[test]

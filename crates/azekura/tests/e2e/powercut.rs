@@ -62,9 +62,10 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn cell<'a>(found: &'a Value, how: &str) -> &'a Value {
+fn cell<'a>(found: &'a Value, how: &str, disk_cache: &str) -> &'a Value {
     let mut cells = found["cells"].as_array().unwrap().iter();
-    cells.find(|cell| cell["how"] == how).unwrap()
+    let is_it = |cell: &&Value| cell["how"] == how && cell["disk_cache"] == disk_cache;
+    cells.find(is_it).unwrap()
 }
 
 #[test]
@@ -81,6 +82,8 @@ fn what_was_only_closed_is_lost_and_what_was_synced_is_there() {
         "1MiB",
         "--wait",
         "0s",
+        "--disk-cache",
+        "none,lost",
         "--cuts-max",
         "1",
         "--state",
@@ -94,13 +97,19 @@ fn what_was_only_closed_is_lost_and_what_was_synced_is_there() {
         return;
     }
     let found = json(first);
-    let (closed, synced) = (cell(&found, "close"), cell(&found, "fsync"));
-    assert_eq!((&closed["count"], &synced["count"]), (&1.into(), &1.into()));
-    assert_eq!(closed["whole"], 0, "{found}");
-    assert_eq!(closed["content_share"], 0.0, "{found}");
-    assert_eq!(synced["outcomes"]["intact"], 1, "{found}");
-    assert_eq!(synced["content_share"], 1.0, "{found}");
-    assert!(synced["write_seconds"].as_f64().unwrap() > 0.0, "{found}");
+    for disk_cache in ["none", "lost"] {
+        let of = |how| cell(&found, how, disk_cache);
+        let (closed, synced) = (of("close"), of("fsync"));
+        assert_eq!((&closed["count"], &synced["count"]), (&1.into(), &1.into()));
+        assert_eq!(closed["whole"], 0, "{found}");
+        assert_eq!(closed["content_share"], 0.0, "{found}");
+        assert_eq!(synced["outcomes"]["intact"], 1, "{found}");
+        assert_eq!(synced["content_share"], 1.0, "{found}");
+        assert!(synced["write_seconds"].as_f64().unwrap() > 0.0, "{found}");
+        // Only a disk with a cache is told to flush: of the data, and of the journal.
+        let flushes = synced["samples"][0]["flushes"].as_u64().unwrap();
+        assert_eq!(flushes > 1, disk_cache == "lost", "{found}");
+    }
     assert_eq!(found["lost_acks"], 0);
     assert!(found["boot_seconds"].as_f64().unwrap() > 0.0, "{found}");
     let page = std::fs::read_to_string(page).unwrap();
@@ -120,6 +129,51 @@ fn what_was_only_closed_is_lost_and_what_was_synced_is_there() {
     assert!(is_empty(scratch.path()));
 }
 
+#[test]
+fn a_disk_that_loses_its_cache_shows_who_does_not_flush() {
+    if std::env::var_os(REQUIRED).is_none() {
+        println!("skipped: it is one of `cargo xtask deep powercut`");
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let options = ["--mount-options", "noatime", "--mount-options", "nobarrier"];
+    let cut = powercut(
+        scratch.path(),
+        &[
+            &["--target", "ext4", "--how", "fsync", "--size", "1MiB"][..],
+            &[
+                "--wait",
+                "0s",
+                "--disk-cache",
+                "none,lost",
+                "--cuts-max",
+                "2",
+            ],
+            &options,
+            &["--json"],
+        ]
+        .concat(),
+    );
+    let found: Value = serde_json::from_str(&cut.stdout).unwrap_or_else(|_| panic!("{cut:?}"));
+    let lost = |options: &str, disk_cache: &str| {
+        let mut cells = found["cells"].as_array().unwrap().iter();
+        let is_it =
+            |cell: &&Value| cell["mount_options"] == options && cell["disk_cache"] == disk_cache;
+        cells.find(is_it).unwrap()["lost_acks"].as_u64()
+    };
+    // The machine that is killed keeps what its disk was given, flushed or not.
+    assert_eq!(
+        (lost("noatime", "none"), lost("nobarrier", "none")),
+        (Some(0), Some(0))
+    );
+    assert_eq!(
+        (lost("noatime", "lost"), lost("nobarrier", "lost")),
+        (Some(0), Some(2))
+    );
+    assert!(cut.stderr.contains("AZ1201"), "{}", cut.stderr);
+    assert!(is_empty(scratch.path()) && processes_in(scratch.path()).is_empty());
+}
+
 /// What was printed is a result, and the report has its shares.
 fn a_report_can_be_made_of(found: &Value, result: &Path) {
     std::fs::write(result, found.to_string()).unwrap();
@@ -131,11 +185,14 @@ fn a_report_can_be_made_of(found: &Value, result: &Path) {
         "--json",
     ])));
     let whole = |how: &str| {
-        let mut rows = report["rows"].as_array().unwrap().iter();
-        let row = rows.find(|row| row["how"] == how && row["measure"] == "whole");
-        row.unwrap_or_else(|| panic!("{report}"))["value"].clone()
+        let rows = report["rows"].as_array().unwrap().iter();
+        let rows = rows.filter(|row| row["how"] == how && row["measure"] == "whole");
+        let of = |row: &Value| (row["disk_cache"].clone(), row["value"].clone());
+        rows.map(of).collect::<Vec<_>>()
     };
-    assert_eq!((whole("close"), whole("fsync")), (0.0.into(), 1.0.into()));
+    let both = |share: f64| ["none", "lost"].map(|one| (Value::from(one), Value::from(share)));
+    assert_eq!(whole("close"), both(0.0));
+    assert_eq!(whole("fsync"), both(1.0));
     let kernel = report["runs"][0]["kernel"].as_str().unwrap();
     let kernel = kernel.trim_start_matches("Linux ");
     assert_eq!(Some(kernel), found["guest_kernel"].as_str());

@@ -141,6 +141,10 @@ fn what_is_no_result_is_refused_with_its_name_and_what_to_do() {
     assert_eq!(report(&[text(directory.path())]).status.code(), Some(2));
 }
 
+/// Where a browser must be there (`cargo xtask deep report`), what is lacking is an error, and the
+/// page is that of a whole quick profile.
+const REQUIRED: &str = "AZEKURA_BROWSER_REQUIRED";
+
 /// A browser, if there is one.
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
@@ -149,9 +153,81 @@ fn browser() -> Option<PathBuf> {
     all.find(|path| path.is_file())
 }
 
+/// What the page looks like to the browser, and what it has fetched: added to a copy of it.
+const LOOK: &str = "<script>
+addEventListener('load', () => {
+const area = (one) => { const box = one.getBoundingClientRect(); return box.width * box.height; };
+const all = (one, what) => [...one.querySelectorAll(what)];
+const found = {
+  tables: all(document, 'table').map((one) => ({
+    area: area(one), texts: all(one, 'td, th').filter((cell) => cell.textContent.trim()).length,
+    rows: all(one, 'tr').length,
+  })),
+  charts: all(document, 'svg').map((one) => ({
+    area: area(one), name: one.getAttribute('aria-label'),
+    shapes: all(one, 'rect, circle, path, line, polyline').filter((shape) => {
+      const box = shape.getBBox(); return box.width > 0 || box.height > 0;
+    }).length,
+  })),
+  fetched: performance.getEntriesByType('resource').length,
+  wide: document.documentElement.scrollWidth > 4 * window.innerWidth,
+  rules: document.styleSheets[0].cssRules.length,
+};
+const said = document.createElement('pre');
+said.id = 'found';
+said.textContent = JSON.stringify(found);
+document.body.append(said);
+});
+</script>";
+
+/// The page as a browser without any network has it at last, and what it has said on its console.
+fn opened(browser: &Path, page: &Path) -> (String, Vec<String>) {
+    let profile = tempfile::tempdir().unwrap();
+    let mut command = Command::new("unshare");
+    command.arg("--net").arg(browser);
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
+    command.args(["--enable-logging=stderr", "--log-level=0"]);
+    command.arg(format!("--user-data-dir={}", text(profile.path())));
+    let shown = run(command.arg(page));
+    let console = shown.stderr.lines().filter(|line| line.contains("CONSOLE"));
+    let console = console.map(str::to_owned).collect();
+    (shown.ok(), console)
+}
+
+/// Looks at a copy of the page that measures itself.
+fn look(browser: &Path, source: &str) -> (Value, Vec<String>) {
+    let out = tempfile::tempdir().unwrap();
+    let copy = out.path().join("copy.html");
+    std::fs::write(&copy, source.replace("</body>", &format!("{LOOK}</body>"))).unwrap();
+    let (dom, console) = opened(browser, &copy);
+    let found = dom.split("<pre id=\"found\">").nth(1);
+    let found = found.and_then(|rest| rest.split("</pre>").next());
+    let found = found.unwrap_or_else(|| panic!("{console:?}: {dom}"));
+    let plain = found
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&");
+    (serde_json::from_str(&plain).unwrap(), console)
+}
+
+/// A page with everything, if a browser must be there; otherwise of little.
+fn page(ground: &Ground, out: &Path) -> PathBuf {
+    if std::env::var_os(REQUIRED).is_some() {
+        // Parts that do not fit or lack something are told; the page is there all the same.
+        let ended = run(&mut profile(ground, out, &[]));
+        assert!(parsed(&ended)["parts"].is_array(), "{}", ended.stderr);
+        return out.join("report.html");
+    }
+    let results = results(ground);
+    let page = out.join("report.html");
+    report(&[text(results.path()), "--out", text(&page)]).ok();
+    page
+}
+
 #[test]
 fn a_browser_reads_the_page_as_it_was_meant() {
     let Some(browser) = browser() else {
+        assert!(std::env::var_os(REQUIRED).is_none(), "there is no Chromium");
         println!("skipped: chromium is not installed");
         return;
     };
@@ -160,18 +236,11 @@ fn a_browser_reads_the_page_as_it_was_meant() {
         return;
     }
     let ground = Ground::new();
-    let results = results(&ground);
     let out = tempfile::tempdir().unwrap();
-    let page = out.path().join("report.html");
-    report(&[text(results.path()), "--out", text(&page)]).ok();
-    let mut command = Command::new(browser);
-    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
-    // Nothing can be fetched, and nothing needs to be.
-    command
-        .arg("--host-resolver-rules=MAP * ~NOTFOUND")
-        .arg("--user-data-dir");
-    let dom = run(command.arg(out.path().join("profile")).arg(&page)).ok();
+    let page = page(&ground, out.path());
     let source = read(&page);
+    let (dom, console) = opened(&browser, &page);
+    assert_eq!(console, [""; 0]);
     // What is nested in a wrong way is put elsewhere, twice, or nowhere.
     for part in [
         "<table", "<tr", "<td", "<th", "<svg", "<rect", "<text", "<figure", "<section",
@@ -183,6 +252,38 @@ fn a_browser_reads_the_page_as_it_was_meant() {
         dom.contains("<h3>Crash states</h3>") && dom.contains("</html>"),
         "{dom}"
     );
+    let (found, console) = look(&browser, &source);
+    assert_eq!(console, [""; 0]);
+    assert_eq!(found["fetched"], 0, "{found}");
+    assert_eq!(found["wide"], false, "{found}");
+    assert!(found["rules"].as_u64() > Some(5), "{found}");
+    for (what, inside, least) in [("tables", "texts", 2), ("charts", "shapes", 1)] {
+        let all = found[what].as_array().unwrap();
+        assert_eq!(all.len(), source.matches(&what_begins(what)).count());
+        assert!(!all.is_empty(), "{found}");
+        for one in all {
+            assert!(one["area"].as_f64() > Some(100.0), "{what}: {one}");
+            assert!(one[inside].as_u64() >= Some(least), "{what}: {one}");
+        }
+    }
+    a_page_that_is_wrong_is_noticed(&browser, &source);
+}
+
+fn what_begins(what: &str) -> String {
+    let tag = if what == "tables" { "<table" } else { "<svg" };
+    tag.to_owned()
+}
+
+/// Otherwise nothing that a page does would be seen here.
+fn a_page_that_is_wrong_is_noticed(browser: &Path, source: &str) {
+    let wrong = "<img src=\"http://192.0.2.1/x.png\"><script>nothing.at.all</script>\
+                 <table></table><svg></svg></body>";
+    let (found, console) = look(browser, &source.replace("</body>", wrong));
+    assert_eq!(console.len(), 1, "{console:?}");
+    assert_eq!(found["fetched"], 1, "{found}");
+    let last = |what: &str| found[what].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(last("tables")["texts"], 0, "{found}");
+    assert_eq!(last("charts")["shapes"], 0, "{found}");
 }
 
 /// A run of a profile, whose devices are made below the ground's directory.

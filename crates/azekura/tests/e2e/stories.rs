@@ -3,6 +3,7 @@
 use crate::checks::json;
 use crate::common::{Scene, obstacle, run, text};
 use crate::greedy::Greedy;
+use crate::speed::Ground;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -43,6 +44,87 @@ fn reserved(scene: &Scene, volume: &str) -> (u64, String) {
         assert_eq!(made.status.code(), Some(3), "{}", made.stderr);
     }
     panic!("the store has no time for writing 2 MiB/s");
+}
+
+#[test]
+fn a_remote_site_reads_and_the_owner_proves_the_store_safe() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let sample = vec![7; 48 << 20];
+    fs::write(scene.path("export").join("sample.bam"), &sample).unwrap();
+    let far = scene.mount("g", &["--read-only", "--timeout", "10s"]);
+    let from = format!("if={}", text(&far.join("sample.bam")));
+    let dd = run(Command::new("dd").args([&from, "of=/dev/null", "bs=128k"]));
+    assert!(
+        dd.stderr.contains(&format!("{} bytes", sample.len())),
+        "{}",
+        dd.stderr
+    );
+    let top = json(scene.azekura(&["top", text(&far), "--once", "--json"]));
+    for key in [
+        "window_bytes",
+        "in_flight_bytes",
+        "hit_rate",
+        "wasted_bytes",
+    ] {
+        assert!(top[key].is_number(), "{key}: {top}");
+    }
+    fs::write(far.join("mine"), "x").expect_err("it is mounted read-only");
+    scene.umount(&far);
+
+    what_it_is_on_is_judged();
+    assert!(!scene.azekura(&["doctor"]).stdout.is_empty());
+}
+
+/// The store after crashes, and beside others.
+fn what_it_is_on_is_judged() {
+    let ground = Ground::new();
+    let out = tempfile::tempdir().unwrap();
+    let page = out.path().join("crash.html");
+    let crash = [
+        "--target", "store", "--points", "60", "--seed", "7", "--json",
+    ];
+    let crash = [&crash[..], &["--report", text(&page)]].concat();
+    let crash = json(run(&mut ground.verify("crash", &crash)));
+    assert!(
+        count(&crash["states"]) >= 60 && crash["lost_acks"] == 0,
+        "{crash}"
+    );
+    assert!(
+        fs::read_to_string(&page)
+            .unwrap()
+            .contains("Nothing that was promised was lost")
+    );
+
+    let page = out.path().join("speed.html");
+    let speed = [
+        "--against",
+        "ext4,xfs,sshfs",
+        "--report",
+        text(&page),
+        "--json",
+    ];
+    let little = [
+        "--size",
+        "1MiB",
+        "--files",
+        "20",
+        "--measure",
+        "files",
+        "--repeat",
+        "1",
+    ];
+    let speed = json(ground.speed(&[&speed[..], &little].concat()));
+    let cells = speed["cells"].as_array().unwrap();
+    let names: Vec<&Value> = cells.iter().map(|cell| &cell["target"]).collect();
+    assert_eq!(names[..3], ["store", "ext4", "xfs"], "{speed}");
+    // Nothing is mounted by sshfs here, or it was measured as well.
+    let is_left_out = speed["left_out"][0]["what"] == "sshfs";
+    assert_eq!(is_left_out, names.len() == 3, "{speed}");
+    assert!(fs::read_to_string(&page).unwrap().contains("<svg"));
+    assert_eq!(ground.left(), [""; 0]);
 }
 
 #[test]

@@ -69,6 +69,8 @@ pub const VERIFY_POWERCUT_CUTS_MAX: u64 = 1000;
 pub const VERIFY_POWERCUT_BYTES_MAX: u64 = 4 << 30;
 /// Guests beside each other: each has memory of its own, and is one thread that never waits.
 pub const VERIFY_POWERCUT_LANES_MAX: u64 = 64;
+/// What the cache of a guest's disk holds at the most, in memory: as much as large disks have.
+pub const VERIFY_POWERCUT_CACHE_BYTES_MAX: u64 = 256 << 20;
 /// How long a guest may boot: 75 s were seen on a machine with a load of 22.
 pub const VERIFY_POWERCUT_BOOT_TIME_MAX: Duration = Duration::from_secs(600);
 /// How long a guest may take to write or to recover, besides what a large file takes.

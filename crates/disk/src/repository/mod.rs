@@ -88,12 +88,18 @@ impl Repository {
         Self::open(path)
     }
 
-    /// The repository in this directory.
+    /// The repository in this directory. What is usually empty is made if it is missing: programs
+    /// that copy repositories to buckets and back leave it out.
     ///
     /// # Errors
     /// [`DiskError::File`] if there is none.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, DiskError> {
         let path = path.into();
+        let is_one = path.join(VERSIONS).is_dir() && path.join(TAGS).is_dir();
+        if is_one && !path.join(TEMPORARY).exists() {
+            // Where that fails, looking for it does, too, and says why.
+            let _ = fs::create_dir(path.join(TEMPORARY));
+        }
         for directory in DIRECTORIES {
             let directory = path.join(directory);
             let found = fs::read_dir(&directory);

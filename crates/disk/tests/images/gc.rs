@@ -94,6 +94,30 @@ fn as_much_history_is_kept_as_was_said() {
 }
 
 #[test]
+fn a_copy_that_has_only_files_is_collected_and_published_to() {
+    let scene = Scene::new();
+    for seed in 0..3 {
+        scene.put("base:1", &noise(80 + seed, 100 * KIB));
+    }
+    // As programs for buckets copy: neither empty directories, nor empty files.
+    fs::remove_dir(scene.path("images/tmp")).unwrap();
+    for lock in ["lock", "lock.next", "tags.lock"] {
+        fs::remove_file(scene.path("images").join(lock)).unwrap();
+    }
+    let repository = disk::Repository::open(scene.images()).unwrap();
+    let how = Collecting {
+        history: 1,
+        ..Collecting::default()
+    };
+    assert_eq!(collect(&repository, &how).unwrap().versions, 2);
+    scene.put("base:1", &noise(80, 100 * KIB));
+    assert_eq!(checked(&scene).finding_count, 0);
+    fs::create_dir(scene.path("none")).unwrap();
+    let none = disk::Repository::open(scene.path("none"));
+    assert!(none.is_err() && !scene.path("none/tmp").exists());
+}
+
+#[test]
 fn indexes_of_casync_are_roots_and_what_is_damaged_keeps_everything() {
     let scene = Scene::new();
     scene.put("base:1", &noise(60, 300 * KIB));

@@ -120,42 +120,52 @@ impl Export {
         })?
     }
 
-    fn unnamed(&self) -> Result<OwnedFd, FsError> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    fn unnamed(&self, flags: OFlags) -> Result<OwnedFd, FsError> {
+        let flags = flags | OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o640);
         let open = || rustix::fs::openat(self.top(), c".", flags, mode);
         retry_on_intr(open).map_err(fs_error)
     }
 
+    /// A file to read in, of which nothing is in memory, and which is not flushed to get there: a
+    /// flush is the whole disk's, and others would wait for it. So its bytes go past the memory,
+    /// where the file system can do that.
+    fn unread_file(&self, bytes: &[u8]) -> Result<OwnedFd, FsError> {
+        let direct = self.unnamed(OFlags::DIRECT);
+        let direct = direct.and_then(|file| write_all(&file, bytes).map(|()| file));
+        match direct {
+            Err(FsError::Invalid | FsError::NotSupported) => {}
+            direct => return direct,
+        }
+        let file = self.unnamed(OFlags::empty())?;
+        write_all(&file, bytes)?;
+        rustix::fs::fdatasync(&file).map_err(fs_error)?;
+        // Of this file alone; if it is not heeded, reads are as short as others here will be.
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
+        Ok(file)
+    }
+
     /// The time of a read, the median of some.
     fn time_reads(&self) -> Result<ColdRead, FsError> {
-        let file = self.unnamed()?;
         // Bytes that no file system makes smaller.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut bytes = Vec::with_capacity(READ_BYTES);
-        while bytes.len() < READ_BYTES {
+        let mut bytes = Vec::with_capacity(READ_BYTES + PAGE_BYTES);
+        while bytes.len() < READ_BYTES + PAGE_BYTES {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
             bytes.extend(state.to_le_bytes());
         }
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let written = retry_on_intr(|| rustix::io::write(&file, rest)).map_err(fs_error)?;
-            rest = &rest[written.min(rest.len())..];
-        }
-        rustix::fs::fdatasync(&file).map_err(fs_error)?;
-        // Of this file alone; if it is not heeded, reads are as short as others here will be.
-        let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
-        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
+        let file = self.unread_file(&aligned(&mut bytes)[..READ_BYTES])?;
+        let page = &mut aligned(&mut bytes)[..PAGE_BYTES];
         let end = Instant::now() + READ_TIME_MAX;
         let mut times = Vec::with_capacity(READS);
-        let mut page = [0_u8; PAGE_BYTES];
         for place in 0..READS {
             // Each page once, apart from each other.
             let at = (place * 37) % (READ_BYTES / PAGE_BYTES) * PAGE_BYTES;
             let begin = Instant::now();
-            let read = || rustix::io::pread(&file, &mut page, at as u64);
+            let read = || rustix::io::pread(&file, &mut *page, at as u64);
             retry_on_intr(read).map_err(fs_error)?;
             times.push(begin.elapsed());
             if Instant::now() >= end {
@@ -168,7 +178,7 @@ impl Export {
 
     /// The three times of one length, in a file of its own.
     fn time_length(&self, entries: u32, ColdRead(read): ColdRead) -> Result<Point, FsError> {
-        let file = self.unnamed()?;
+        let file = self.unnamed(OFlags::empty())?;
         let fd = file.as_fd();
         let path = descriptor_path(fd);
         match list(entries) {
@@ -234,6 +244,20 @@ impl Export {
             .find(|(number, _)| i128::from(kind) == *number);
         Ok(known.map_or_else(|| format!("{kind:x}"), |(_, name)| (*name).to_owned()))
     }
+}
+
+fn write_all(file: &OwnedFd, mut rest: &[u8]) -> Result<(), FsError> {
+    while !rest.is_empty() {
+        let written = retry_on_intr(|| rustix::io::write(file, rest)).map_err(fs_error)?;
+        rest = &rest[written.min(rest.len())..];
+    }
+    Ok(())
+}
+
+/// What follows of these bytes from the beginning of a page on; all but less than a page.
+fn aligned(bytes: &mut [u8]) -> &mut [u8] {
+    let before = bytes.as_ptr().align_offset(PAGE_BYTES);
+    &mut bytes[before..]
 }
 
 /// The shortest of some rounds.

@@ -102,6 +102,13 @@ impl ViewWalk {
         }
     }
 
+    /// Goes on counting where another walk has ended.
+    #[must_use]
+    pub fn having(mut self, figures: WalkFigures) -> Self {
+        self.figures = figures;
+        self
+    }
+
     /// Whether all files have been looked at.
     #[must_use]
     pub fn is_over(&self) -> bool {

@@ -169,6 +169,14 @@ impl Mounted {
         Some(mounted)
     }
 
+    /// A file system in an image that is there already.
+    pub(crate) fn of_image(image: &Path, options: &str) -> Option<Self> {
+        let options = format!("loop,{options}");
+        let mounted = Self::mount(&["-o", &options, image.to_str().expect("a plain path")])?;
+        open_to_all(&mounted.path);
+        Some(mounted)
+    }
+
     fn mount(arguments: &[&str]) -> Option<Self> {
         Self::mount_in(
             tempfile::tempdir().expect("a temporary directory"),

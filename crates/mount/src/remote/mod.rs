@@ -158,6 +158,7 @@ impl RemoteMount {
             handles: Arc::default(),
             waiting: Waiting::default(),
             source: config.source.clone(),
+            has_devices: config.dev,
         });
         volume.set_invalidate(Arc::new(invalidate::ToKernel::new(notifier)));
         Ok(Self {
@@ -194,6 +195,8 @@ struct RemoteFs {
     /// Whether the kernel keeps names: if it drops all of them on request, and they are nobody
     /// else's.
     names_kept: bool,
+    /// Whether the kernel opens devices that are named here.
+    has_devices: bool,
 }
 
 /// Whether an operation uses what somebody has opened before, or ends it. Who was handed a

@@ -42,7 +42,7 @@ impl RemoteFs {
             return;
         };
         match self.volume.lookup_cached(call.node, &name) {
-            Some(Some(view)) => return self.part().answer_entry(call, &view),
+            Some(Some(view)) => return self.answer_found(call, view),
             Some(None) => return call.answer.negative(name_valid(true, self.names_kept)),
             None => {}
         }
@@ -51,7 +51,7 @@ impl RemoteFs {
         let this = self.part();
         self.runtime.spawn(async move {
             match this.volume.lookup(&who, call.node, &name).await {
-                Ok(Some(view)) => this.answer_entry(call, &view),
+                Ok(Some(view)) => this.answer_judged(call, &who, &view).await,
                 // A name that is not there is known by the same lease; the next look-up says so.
                 Ok(None) => call.answer.error(Errno::NOENT),
                 Err(error) => call.answer.fail(error),
@@ -257,6 +257,7 @@ impl RemoteFs {
             volume: Arc::clone(&self.volume),
             handles: Arc::clone(&self.handles),
             names_kept: self.names_kept,
+            has_devices: self.has_devices,
         }
     }
 }
@@ -267,6 +268,7 @@ pub(super) struct Part {
     pub(super) volume: Arc<Volume>,
     pub(super) handles: Arc<Handles>,
     pub(super) names_kept: bool,
+    pub(super) has_devices: bool,
 }
 
 impl Part {

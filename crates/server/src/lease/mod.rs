@@ -45,9 +45,16 @@ use base::{Handle, Name, SessionId, Time, VolumeId};
 use former::Former;
 use recall::{Asked, Recalls};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 use table::LeaseTable;
 use wire::message::{Features, Lease, Notice, Recall, RecallItem};
+
+/// Inodes of which leases are taken before others have their turn: a millisecond of the server's,
+/// and some of a client that tells its kernel of each.
+const TAKEN_AT_ONCE_MAX: usize = 256;
+/// Between two such parts that nobody waits for.
+const BETWEEN_PARTS: Duration = Duration::from_micros(100);
 
 /// What goes on when all recalls that something waits for are obeyed.
 pub(crate) type Continuation = Box<dyn FnOnce() + Send>;
@@ -304,24 +311,33 @@ impl Caching {
         self.changed(None, changes);
     }
 
-    /// Nobody may believe anything about the inodes of which `concerns` is true.
-    pub(crate) fn changed_all(&self, concerns: impl Fn(&Handle) -> bool) {
-        let now = self.clock.now();
-        let mut state = self.lock();
-        let lost = state.table.take_all(concerns, now);
-        let recalls = lost.into_iter().map(|(session, handle)| {
-            state.recalls.add(
-                session,
-                RecallItem {
-                    handle,
-                    what: Recall::Everything,
-                },
-                now,
-            )
-        });
-        let tokens: Vec<Token> = recalls.collect();
-        drop(state);
-        self.announce(&tokens);
+    /// Nobody may believe anything about the inodes of which `concerns` is true. There may be a
+    /// million leases on them, so they are taken a part at a time: others have this lock and the
+    /// sessions' connections in between. Each part is waited for until it is obeyed, as long as
+    /// that takes `patience` at most; then those behind it are not waited for.
+    pub(crate) fn changed_all(&self, concerns: impl Fn(&Handle) -> bool, mut patience: Duration) {
+        let held = self.lock().table.held_of(concerns);
+        for part in held.chunks(TAKEN_AT_ONCE_MAX) {
+            let changes: Vec<Change> = part.iter().cloned().map(Change::Inode).collect();
+            let tokens = self.changed(None, &changes);
+            if tokens.is_empty() {
+                continue;
+            }
+            if patience.is_zero() {
+                // Who waits for the lock would not get it from who takes it again at once.
+                std::thread::sleep(BETWEEN_PARTS);
+                continue;
+            }
+            let (obeying, obeyed) = mpsc::sync_channel(1);
+            let tell = move || {
+                // Nobody listens any more when it is late.
+                let _ = obeying.try_send(());
+            };
+            self.wait(&tokens, Box::new(tell));
+            if obeyed.recv_timeout(patience).is_err() {
+                patience = Duration::ZERO;
+            }
+        }
     }
 
     /// Tells the writers of the sessions concerned that there is a notice to send.

@@ -305,27 +305,13 @@ impl LeaseTable {
         self.counts.remove(&session);
     }
 
-    /// All sessions that hold a lease, each with the inodes, of which `concerns` is true; the
-    /// leases are taken.
-    pub(crate) fn take_all(
-        &mut self,
-        concerns: impl Fn(&Handle) -> bool,
-        now: Time,
-    ) -> Vec<(SessionKey, Handle)> {
+    /// Inodes that somebody holds and of which `concerns` is true, now that everything may have
+    /// changed.
+    pub(crate) fn held_of(&mut self, concerns: impl Fn(&Handle) -> bool) -> Vec<Handle> {
         self.note_change_of_all();
-        let handles: Vec<Handle> = self
-            .inodes
-            .keys()
-            .filter(|h| concerns(h))
-            .cloned()
-            .collect();
-        let mut lost = Vec::new();
-        for handle in handles {
-            for session in self.change_inode(None, &handle, now) {
-                lost.push((session, handle.clone()));
-            }
-        }
-        lost
+        let held = self.inodes.iter();
+        let held = held.filter(|(handle, inode)| !inode.holders.is_empty() && concerns(handle));
+        held.map(|(handle, _)| handle.clone()).collect()
     }
 
     /// Leases of a session.

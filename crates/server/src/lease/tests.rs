@@ -4,7 +4,7 @@ use super::former::Former;
 use super::notes::{Noted, Notes};
 use super::recall::{Asked, Recalls};
 use super::table::LeaseTable;
-use super::{Caching, Change};
+use super::{Caching, Change, TAKEN_AT_ONCE_MAX};
 use crate::clock::Clock;
 use crate::link::{Link, LinkKey};
 use crate::session::{Session, SessionKey, Sessions};
@@ -200,6 +200,56 @@ fn recalling() -> (Caching, Arc<Session>, Time) {
     assert_eq!(tokens.len(), 1);
     let now = caching.clock.now();
     (caching, holder, now)
+}
+
+#[test]
+fn very_many_leases_are_called_back_part_by_part_and_others_have_their_turn_between() {
+    let caching = Caching::new(
+        Arc::new(Sessions::new()),
+        (Notes::none(), Vec::new()),
+        Clock::start(),
+    );
+    let (holder, gone) = (session(&caching, 1, "01"), session(&caching, 2, "02"));
+    let numbered = |number: u32| Handle::new(&number.to_le_bytes()).unwrap();
+    let count = 2 * TAKEN_AT_ONCE_MAX as u32 + 1;
+    for number in 0..count {
+        caching.grant(&holder, &numbered(number), Lease::Read);
+    }
+    let concerned = |handle: &Handle| *handle != numbered(0);
+    let next = || loop {
+        if let Some(Notice::Recall { id, items }) = caching.next_notice(&holder) {
+            break (id, items.len());
+        }
+        std::thread::yield_now();
+    };
+    let mut parts = Vec::new();
+    let minute = Duration::from_secs(60);
+    std::thread::scope(|scope| {
+        let all = scope.spawn(|| caching.changed_all(concerned, minute));
+        while parts.iter().sum::<usize>() < count as usize - 1 {
+            let (id, items) = next();
+            parts.push(items);
+            // Nothing follows before this is obeyed, and the table is free meanwhile.
+            std::thread::sleep(Duration::from_millis(10));
+            assert_eq!(caching.next_notice(&holder), None);
+            assert_eq!(caching.grant(&gone, &handle(200), Lease::Read), Lease::Read);
+            caching.obeyed(&holder, id);
+        }
+        all.join().unwrap();
+    });
+    assert_eq!(parts, [TAKEN_AT_ONCE_MAX; 2]);
+    let held = |who: &Session, handle: &Handle| caching.lock().table.held(who.key, handle);
+    assert_eq!(held(&holder, &numbered(0)), Lease::Read);
+    assert!((1..count).all(|number| held(&holder, &numbered(number)) == Lease::None));
+    // Who does not obey is waited for once.
+    for number in 1..count {
+        caching.grant(&gone, &numbered(number), Lease::Read);
+    }
+    let begun = std::time::Instant::now();
+    caching.changed_all(concerned, Duration::from_secs(1));
+    let taken = begun.elapsed();
+    assert!(taken < Duration::from_millis(1900), "{taken:?}");
+    assert!((1..count).all(|number| held(&gone, &numbered(number)) == Lease::None));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a run has found.
 
 use super::Target;
-use crate::oracle;
+use crate::outcome;
 use crate::states::{Said, State};
 use base::limits::VERIFY_FAILURES_MAX;
 use serde::Deserialize;
@@ -20,7 +20,7 @@ pub struct Outcome {
     /// Counts.
     pub totals: Totals,
     /// Per kind of loss, how often.
-    pub outcomes: BTreeMap<oracle::Outcome, u64>,
+    pub outcomes: BTreeMap<outcome::Outcome, u64>,
     /// The first failures.
     pub failures: Vec<Failure>,
     /// How long it took.

@@ -3,59 +3,11 @@
 use super::floor::Floors;
 use super::tree::Meaning;
 use super::{Entry, EntryKind, History};
+use crate::outcome::Outcome;
 use crate::states::Said;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-
-/// What became of something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Outcome {
-    /// A name or a file is not there.
-    Missing,
-    /// A file is shorter than it may be.
-    Truncated,
-    /// Bytes are zeros that may not be.
-    ZeroFilled,
-    /// It is as it was before it was made durable.
-    Stale,
-    /// It has bytes that were never there.
-    Foreign,
-    /// It is there and cannot be read.
-    Unreadable,
-}
-
-impl Outcome {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::Missing,
-        Self::Truncated,
-        Self::ZeroFilled,
-        Self::Stale,
-        Self::Foreign,
-        Self::Unreadable,
-    ];
-
-    /// As it is written in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Truncated => "truncated",
-            Self::ZeroFilled => "zero_filled",
-            Self::Stale => "stale",
-            Self::Foreign => "foreign",
-            Self::Unreadable => "unreadable",
-        }
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,11 +3,13 @@
 //!
 //! QEMU keeps no disk content in its own memory, so a killed machine is one whose power is cut,
 //! with a disk that has no cache of its own: what it was given is in the file. Its flushes are not
-//! carried out (`cache=unsafe`), because they would only make this machine's disk work.
+//! carried out (`cache=unsafe`), because they would only make this machine's disk work. A disk with
+//! a cache is served to it ([`super::cached`]), and is told to flush.
 
 use super::PowercutError;
 use super::message::{Message, parse};
 use super::qmp::{Qmp, SOCKET};
+use super::subject::DiskCache;
 use base::limits::{VERIFY_POWERCUT_BOOT_TIME_MAX, VERIFY_POWERCUT_LINE_BYTES_MAX};
 use serde_json::json;
 use std::fs::File;
@@ -25,6 +27,8 @@ pub(super) const QEMU: &str = "qemu-system-x86_64";
 pub(super) const DISK: &str = "disk";
 pub(super) const SOURCE: &str = "source";
 pub(super) const OUT: &str = "out";
+/// Where a disk with a cache is served in the directory of a guest, as QEMU finds it there.
+pub(super) const DISK_SOCKET: &str = "nbd";
 /// The snapshot, from the directory of a guest: a path that no shell takes apart.
 const SNAPSHOT: &str = "../snapshot";
 /// How often somebody who waits for a guest is asked whether it is still wanted.
@@ -59,7 +63,7 @@ pub(super) struct Guest {
 }
 
 impl Machine {
-    fn arguments(&self, is_restored: bool) -> Vec<String> {
+    fn arguments(&self, is_restored: bool, disk_cache: DiskCache) -> Vec<String> {
         let mut words: Vec<String> = [
             "-nodefaults",
             "-no-user-config",
@@ -89,7 +93,14 @@ impl Machine {
         let line = "console=ttyS0 quiet rdinit=/init panic=-1".to_owned();
         add("-append", line);
         for (name, more) in [(DISK, ""), (SOURCE, ",readonly=on"), (OUT, "")] {
-            let drive = format!("if=none,id={name},file={name},format=raw,cache=unsafe{more}");
+            let file = match (name, disk_cache) {
+                (DISK, DiskCache::Lost) => format!(
+                    "file.driver=nbd,file.server.type=unix,file.server.path={DISK_SOCKET},\
+                     cache=writeback"
+                ),
+                _ => format!("file={name},cache=unsafe"),
+            };
+            let drive = format!("if=none,id={name},format=raw,{file}{more}");
             add("-drive", drive);
             add("-device", format!("virtio-blk-pci,drive={name}"));
         }
@@ -103,7 +114,7 @@ impl Machine {
     fn start(
         &self,
         directory: &Path,
-        is_restored: bool,
+        (is_restored, disk_cache): (bool, DiskCache),
         is_wanted: IsWanted<'_>,
     ) -> Result<Guest, PowercutError> {
         let words = |error: std::io::Error| PowercutError::Guest(format!("{QEMU}: {error}"));
@@ -112,7 +123,7 @@ impl Machine {
         let mut child = Command::new(own)
             // It ends with this thread, whatever that dies of.
             .args(["verify", "job", "--", QEMU])
-            .args(self.arguments(is_restored))
+            .args(self.arguments(is_restored, disk_cache))
             .current_dir(directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -141,7 +152,7 @@ impl Machine {
         directory: &Path,
         is_wanted: IsWanted<'_>,
     ) -> Result<(), PowercutError> {
-        let mut guest = self.start(directory, false, is_wanted)?;
+        let mut guest = self.start(directory, (false, DiskCache::None), is_wanted)?;
         match guest.hear(VERIFY_POWERCUT_BOOT_TIME_MAX, is_wanted)? {
             Message::Ready => {}
             other => return Err(unexpected(&other)),
@@ -163,13 +174,15 @@ impl Machine {
         }
     }
 
-    /// A guest as it was when the snapshot was taken, with the disks of this directory.
+    /// A guest as it was when the snapshot was taken, with the disks of this directory; one that
+    /// has a cache is served there.
     pub(super) fn restore(
         &self,
         directory: &Path,
+        disk_cache: DiskCache,
         is_wanted: IsWanted<'_>,
     ) -> Result<Guest, PowercutError> {
-        let mut guest = self.start(directory, true, is_wanted)?;
+        let mut guest = self.start(directory, (true, disk_cache), is_wanted)?;
         let deadline = Instant::now() + VERIFY_POWERCUT_BOOT_TIME_MAX;
         loop {
             match guest.qmp.status()?.as_str() {
@@ -323,11 +336,18 @@ mod tests {
             initrd: "/run/initrd".into(),
             memory_bytes: 512 << 20,
         };
-        let (new, restored) = (machine.arguments(false), machine.arguments(true));
+        let of = |is_restored| machine.arguments(is_restored, DiskCache::None);
+        let (new, restored) = (of(false), of(true));
         assert_eq!(new, restored[..new.len()]);
         assert_eq!(restored[new.len()..], ["-incoming", "exec:cat ../snapshot"]);
         assert!(new.contains(&"512M".to_owned()));
         let drives = new.iter().filter(|word| word.contains("cache=unsafe"));
         assert_eq!(drives.count(), 3);
+        // Of a disk with a cache nothing else is different, and flushes come to it.
+        let served = machine.arguments(true, DiskCache::Lost);
+        let mut differs = served.iter().zip(&restored).filter(|(one, two)| one != two);
+        let (disk, _) = differs.next().expect("it is another disk");
+        assert!(disk.starts_with("if=none,id=disk,") && disk.ends_with("cache=writeback"));
+        assert!(differs.next().is_none() && served.len() == restored.len());
     }
 }

@@ -5,67 +5,12 @@
 //! chance.
 
 use super::message::BLOCK_BYTES;
+use crate::outcome::Outcome;
 use crate::workload::content;
-use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
 /// How much is made and compared at once.
 const PIECE_BYTES: u64 = 1 << 20;
-
-/// What became of the file of a cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It is there, with every byte.
-    Intact,
-    /// It is the old file, with every byte of that.
-    Old,
-    /// It is not there.
-    Missing,
-    /// It is shorter, and what is there is right.
-    Truncated,
-    /// Some of it is zeros.
-    ZeroFilled,
-    /// Some of it is the old file's.
-    Stale,
-    /// It has bytes that nobody wrote there.
-    Foreign,
-    /// It is there and cannot be read.
-    Unreadable,
-    /// The file system cannot be mounted, or its own tool cannot repair it.
-    Unmountable,
-}
-
-impl Outcome {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::Intact,
-        Self::Old,
-        Self::Missing,
-        Self::Truncated,
-        Self::ZeroFilled,
-        Self::Stale,
-        Self::Foreign,
-        Self::Unreadable,
-        Self::Unmountable,
-    ];
-
-    /// As it is written in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Intact => "intact",
-            Self::Old => "old",
-            Self::Missing => "missing",
-            Self::Truncated => "truncated",
-            Self::ZeroFilled => "zero_filled",
-            Self::Stale => "stale",
-            Self::Foreign => "foreign",
-            Self::Unreadable => "unreadable",
-            Self::Unmountable => "unmountable",
-        }
-    }
-}
 
 /// Which of the two contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

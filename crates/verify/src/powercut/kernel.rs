@@ -144,6 +144,14 @@ impl Kernel {
         &self.busybox
     }
 
+    /// Whether it has a module of this name, or the same built in.
+    ///
+    /// # Errors
+    /// [`PowercutError::Kernel`] if its modules cannot be read.
+    pub fn has(&self, module: &str) -> Result<bool, PowercutError> {
+        modules::is_there(&self.modules, module)
+    }
+
     /// The first file system of a guest that runs `init`, a script of busybox. Modules of these
     /// names, and what they need, lie in `/modules`, and in `/modules/order` as they are loaded.
     ///
@@ -197,6 +205,11 @@ mod tests {
         assert!(is_cached(&cache, "linux-image-6") && !is_cached(&cache, "linux-image-7"));
         let kernel = Kernel::get(&cache, "linux-image-6").unwrap();
         assert_eq!(kernel.version, "6");
+        let has = |name: &str| kernel.has(name).unwrap();
+        assert!(has("xfs") && !has("jfs") && !has("ext4"));
+        let built_in = "kernel/fs/ext4/ext4.ko\nkernel/lib/crc16.ko\n";
+        file("linux-image-6/lib/modules/6/modules.builtin", built_in);
+        assert!(has("ext4") && has("xfs") && !has("jfs"));
         let archive = kernel.initrd("#!/bin/busybox sh", &["xfs"]).unwrap();
         let text = String::from_utf8_lossy(&archive);
         assert!(text.contains("modules/order\0") && text.contains("xfs.ko\n"));

@@ -85,7 +85,7 @@ pub(super) fn check(file_system: FileSystem, mount_options: &str, bytes_max: u64
 
 #[cfg(test)]
 mod tests {
-    use super::super::subject::How;
+    use super::super::subject::{DiskCache, How};
     use super::*;
 
     #[test]
@@ -130,6 +130,7 @@ mod tests {
             flush_time: Duration::from_secs(30),
             how: How::Rename,
             mount_options: String::new(),
+            disk_cache: DiskCache::None,
         };
         assert_eq!(write(&cell), "write jfs rw 256 rename 3000 500\n");
         cell.flush_time = Duration::from_secs(1);

@@ -14,9 +14,10 @@
 //!
 //! The guest that recovers has the same kernel, so nothing of the host's kernel is judged, or
 //! needed: neither loop devices nor mounts nor root. A killed guest loses its memory and nothing
-//! that its disk was given; disks that lose what they have not been told to flush are the subject
-//! of [`crate::crash`].
+//! that its disk was given. Whether its file system tells the disk to flush is another question: a
+//! disk with a cache that is lost as well ([`DiskCache`]) is served to it by this process.
 
+mod cached;
 mod cpio;
 mod guard;
 mod guest;
@@ -32,20 +33,35 @@ mod state;
 mod subject;
 
 pub use guard::{Made, serve};
-pub use judge::Outcome;
 pub use kernel::{KERNEL_DEFAULT, Kernel, is_cached, resolve};
 pub use plan::{Bound, Cell, Matrix, Schedule};
 pub use run::{Options, Run, Watch, run};
 pub use sample::{Sample, Summary, summary};
 pub use state::{Header, State};
-pub use subject::{FileSystem, How};
+pub use subject::{DiskCache, FileSystem, How};
 
 use crate::crash::is_installed;
+use base::BlockDevice;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The length of a file is a multiple of this.
 pub const BLOCK_BYTES: u64 = message::BLOCK_BYTES;
+
+/// Who shows a device to other programs over NBD.
+pub trait DiskServer: Sync {
+    /// Shows it at a socket with this name in a directory, until what is returned is dropped.
+    ///
+    /// # Errors
+    /// Of making the socket.
+    fn serve(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        directory: &Path,
+        name: &str,
+    ) -> io::Result<Box<dyn Send>>;
+}
 
 /// Why a run came to no end.
 #[derive(Debug, thiserror::Error)]

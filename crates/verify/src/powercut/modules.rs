@@ -54,6 +54,22 @@ pub(super) fn order(directory: &Path, wanted: &[&str]) -> Result<Vec<PathBuf>, P
     Ok(ordered)
 }
 
+/// Whether there is a module of this name below a directory, or the kernel has the same built in,
+/// as its own list there says.
+///
+/// # Errors
+/// [`PowercutError::Kernel`] if they cannot be read.
+pub(super) fn is_there(directory: &Path, wanted: &str) -> Result<bool, PowercutError> {
+    let mut files = BTreeMap::new();
+    let found = find(directory, &mut files);
+    found.map_err(|error| PowercutError::Kernel(format!("modules: {error}")))?;
+    let built_in = fs::read_to_string(directory.join("modules.builtin")).unwrap_or_default();
+    let mut built_in = built_in
+        .lines()
+        .filter_map(|line| name(line.rsplit('/').next()?));
+    Ok(files.contains_key(wanted) || built_in.any(|one| one == wanted))
+}
+
 fn find(directory: &Path, files: &mut BTreeMap<String, PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

@@ -1,6 +1,6 @@
 //! Cells, and which of them is cut next: how often each is, follows from what was found.
 
-use super::subject::{FileSystem, How};
+use super::subject::{DiskCache, FileSystem, How};
 use crate::statistics::wilson;
 use base::limits::VERIFY_POWERCUT_CELLS_MAX;
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,9 @@ pub struct Cell {
     pub how: How,
     /// Options of the mount, with commas between.
     pub mount_options: String,
+    /// What becomes of what the disk was given.
+    #[serde(default)]
+    pub disk_cache: DiskCache,
 }
 
 impl fmt::Display for Cell {
@@ -30,9 +33,12 @@ impl fmt::Display for Cell {
         write!(f, "{name} {how} {}", base::ByteSize(self.bytes))?;
         let (wait, flush) = (self.wait.as_secs_f64(), self.flush_time.as_secs_f64());
         write!(f, ", cut after {wait} s, flush time {flush} s")?;
-        match self.mount_options.as_str() {
-            "" => Ok(()),
-            options => write!(f, ", {options}"),
+        if !self.mount_options.is_empty() {
+            write!(f, ", {}", self.mount_options)?;
+        }
+        match self.disk_cache {
+            DiskCache::None => Ok(()),
+            DiskCache::Lost => f.write_str(", disk cache lost"),
         }
     }
 }
@@ -52,6 +58,8 @@ pub struct Matrix {
     pub hows: Vec<How>,
     /// Mount options; none is one without any.
     pub mount_options: Vec<String>,
+    /// What disks do; none is disks without a cache.
+    pub disk_caches: Vec<DiskCache>,
 }
 
 impl Matrix {
@@ -65,29 +73,28 @@ impl Matrix {
             true => &none[..],
             false => &self.mount_options[..],
         };
+        let caches = match self.disk_caches.is_empty() {
+            true => &[DiskCache::None][..],
+            false => &self.disk_caches[..],
+        };
         let mut cells: Vec<Cell> = Vec::new();
         for file_system in &self.file_systems {
             for mount_options in options {
                 for how in &self.hows {
                     for bytes in &self.bytes {
                         for flush_time in &self.flush_times {
-                            let of = self.waits.iter().map(|wait| Cell {
-                                file_system: *file_system,
-                                bytes: *bytes,
-                                wait: *wait,
-                                flush_time: *flush_time,
-                                how: *how,
-                                mount_options: mount_options.clone(),
+                            let of = caches.iter().flat_map(|disk_cache| {
+                                self.waits.iter().map(|wait| Cell {
+                                    file_system: *file_system,
+                                    bytes: *bytes,
+                                    wait: *wait,
+                                    flush_time: *flush_time,
+                                    how: *how,
+                                    mount_options: mount_options.clone(),
+                                    disk_cache: *disk_cache,
+                                })
                             });
-                            for cell in of {
-                                if !cells.contains(&cell) {
-                                    cells.push(cell);
-                                }
-                            }
-                            if cells.len() > VERIFY_POWERCUT_CELLS_MAX {
-                                let most = VERIFY_POWERCUT_CELLS_MAX;
-                                return Err(format!("more than {most} cells were asked for"));
-                            }
+                            add_new(&mut cells, of)?;
                         }
                     }
                 }
@@ -97,6 +104,20 @@ impl Matrix {
             true => Err("nothing of what was asked for can be cut".to_owned()),
             false => Ok(cells),
         }
+    }
+}
+
+/// Adds those that are not there yet.
+fn add_new(cells: &mut Vec<Cell>, more: impl Iterator<Item = Cell>) -> Result<(), String> {
+    for cell in more {
+        if !cells.contains(&cell) {
+            cells.push(cell);
+        }
+    }
+    let most = VERIFY_POWERCUT_CELLS_MAX;
+    match cells.len() > most {
+        true => Err(format!("more than {most} cells were asked for")),
+        false => Ok(()),
     }
 }
 
@@ -236,13 +257,19 @@ mod tests {
             flush_times: seconds(&[30, 1]),
             hows: How::ALL.to_vec(),
             mount_options: Vec::new(),
+            disk_caches: DiskCache::ALL.to_vec(),
         }
     }
 
     #[test]
     fn cells_are_all_combinations_each_once() {
         let cells = matrix().cells().unwrap();
-        assert_eq!(cells.len(), 7 * 2 * 3 * 2 * 4);
+        assert_eq!(cells.len(), 7 * 2 * 3 * 2 * 4 * 2);
+        let lost = cells[3].to_string();
+        assert!(
+            lost.ends_with("after 0 s, flush time 30 s, disk cache lost"),
+            "{lost}"
+        );
         let shown = "ext2 close 1.0 MiB, cut after 5 s, flush time 30 s";
         assert_eq!(cells[1].to_string(), shown);
         let mut asked = matrix();

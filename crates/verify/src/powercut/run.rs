@@ -1,14 +1,16 @@
 //! The run itself: one guest boots, and then lanes beside each other cut what the schedule says.
 
-use super::PowercutError;
-use super::guest::{DISK, IsWanted, Machine, OUT, SOURCE, unexpected};
-use super::judge::{Found, Outcome, judge, write_source};
+use super::cached::{CachedDisk, Lost};
+use super::guest::{DISK, DISK_SOCKET, IsWanted, Machine, OUT, SOURCE, unexpected};
+use super::judge::{Found, judge, write_source};
 use super::kernel::Kernel;
 use super::message::{Message, check, write};
 use super::plan::{Bound, Cell, Schedule};
 use super::sample::Sample;
-use super::subject::How;
+use super::subject::{DiskCache, How};
+use super::{DiskServer, PowercutError};
 use crate::actor::{Tool, output};
+use crate::outcome::Outcome;
 use base::limits::{
     VERIFY_POWERCUT_ANSWER_TIME_MAX, VERIFY_POWERCUT_RATE_MIN, VERIFY_TEXT_BYTES_MAX,
 };
@@ -18,6 +20,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -88,7 +91,7 @@ fn local(path: &Path) -> impl Fn(io::Error) -> PowercutError {
 }
 
 /// Cuts until every cell is known well enough. `before` are samples of earlier runs; each new one
-/// goes to `keep`.
+/// goes to `keep`; disks with a cache are shown by `server`.
 ///
 /// # Errors
 /// [`PowercutError`] if nothing can be cut, or a sample not be kept.
@@ -97,6 +100,7 @@ pub fn run(
     before: Vec<Sample>,
     keep: &mut dyn FnMut(&Sample) -> Result<(), PowercutError>,
     watch: &dyn Watch,
+    server: &dyn DiskServer,
 ) -> Result<Run, PowercutError> {
     let started = Instant::now();
     let mut schedule = Schedule::new(options.cells.len(), options.bound);
@@ -114,7 +118,7 @@ pub fn run(
     if is_left {
         let (made, all) = schedule.expected();
         watch.tell(made, all, "booting");
-        match stage(options, watch) {
+        match stage(options, watch, server) {
             Ok((stage, boot_time)) => {
                 outcome.boot_time = boot_time;
                 cut_all(options, &stage, &mut schedule, &mut outcome, keep, watch)?;
@@ -128,7 +132,8 @@ pub fn run(
 }
 
 /// What all lanes use.
-struct Stage {
+struct Stage<'a> {
+    server: &'a dyn DiskServer,
     machine: Machine,
     directory: PathBuf,
     device_bytes: u64,
@@ -163,7 +168,11 @@ fn check_room(options: &Options) -> Result<(), PowercutError> {
 }
 
 /// Makes what all guests have in common, boots one, and takes the snapshot; how long the boot took.
-fn stage(options: &Options, watch: &dyn Watch) -> Result<(Stage, Duration), PowercutError> {
+fn stage<'a>(
+    options: &Options,
+    watch: &dyn Watch,
+    server: &'a dyn DiskServer,
+) -> Result<(Stage<'a>, Duration), PowercutError> {
     check_room(options)?;
     let most = options.cells.iter().map(|cell| cell.bytes).max();
     let most = most.unwrap_or_default();
@@ -179,6 +188,7 @@ fn stage(options: &Options, watch: &dyn Watch) -> Result<(Stage, Duration), Powe
     fs::write(&initrd, archive).map_err(local(&initrd))?;
     let image = &options.kernel.image;
     let stage = Stage {
+        server,
         machine: Machine {
             kernel: fs::canonicalize(image).map_err(local(image))?,
             initrd,
@@ -210,7 +220,7 @@ fn stage(options: &Options, watch: &dyn Watch) -> Result<(Stage, Duration), Powe
     Ok((stage, started.elapsed()))
 }
 
-impl Stage {
+impl Stage<'_> {
     fn source(&self, bytes: u64) -> PathBuf {
         self.directory.join(format!("source-{bytes}"))
     }
@@ -245,7 +255,7 @@ impl Stage {
         let (started, load) = (Instant::now(), load());
         self.renew(lane, cell.bytes)?;
         tool(&cell.file_system.make(), lane).map_err(PowercutError::Guest)?;
-        let (write_time, cut_after) = self.write_and_cut(lane, cell, is_wanted)?;
+        let (write_time, cut_after, lost) = self.write_and_cut(lane, cell, is_wanted)?;
         let (found, words) = self.recover(lane, cell, is_wanted)?;
         Ok(Sample {
             cell: cell.clone(),
@@ -257,17 +267,32 @@ impl Stage {
             time: started.elapsed(),
             load,
             words,
+            flushes: lost.map_or(0, |lost| lost.flushes),
+            lost_bytes: lost.map_or(0, |lost| lost.bytes),
         })
     }
 
-    /// How long the guest wrote, and how long after that it was killed.
+    /// Shows the disk with its cache, if it has one, until what is returned is dropped.
+    fn served(&self, lane: &Path, cell: &Cell) -> Result<Option<Served>, PowercutError> {
+        if cell.disk_cache == DiskCache::None {
+            return Ok(None);
+        }
+        let path = lane.join(DISK);
+        let disk = Arc::new(CachedDisk::open(&path).map_err(local(&path))?);
+        let shown = self.server.serve(disk.clone(), lane, DISK_SOCKET);
+        let shown = shown.map_err(local(&lane.join(DISK_SOCKET)))?;
+        Ok(Some(Served { disk, shown }))
+    }
+
+    /// How long the guest wrote, how long after that it was killed, and what its disk lost.
     fn write_and_cut(
         &self,
         lane: &Path,
         cell: &Cell,
         is_wanted: IsWanted<'_>,
-    ) -> Result<(Duration, Duration), PowercutError> {
-        let mut guest = self.machine.restore(lane, is_wanted)?;
+    ) -> Result<(Duration, Duration, Option<Lost>), PowercutError> {
+        let served = self.served(lane, cell)?;
+        let mut guest = self.machine.restore(lane, cell.disk_cache, is_wanted)?;
         guest.tell(&write(cell))?;
         let write_time = match guest.hear(limit(cell), is_wanted)? {
             Message::Done(time) => time,
@@ -282,7 +307,7 @@ impl Stage {
         }
         let cut_after = done.elapsed();
         drop(guest);
-        Ok((write_time, cut_after))
+        Ok((write_time, cut_after, served.map(Served::lose_power)))
     }
 
     /// What is there after the recovery that the file system's tools prescribe.
@@ -301,7 +326,7 @@ impl Stage {
                 Err(why) => return unmountable(why),
             }
         }
-        let mut guest = self.machine.restore(lane, is_wanted)?;
+        let mut guest = self.machine.restore(lane, DiskCache::None, is_wanted)?;
         let name = cell.file_system;
         guest.tell(&check(name, &cell.mount_options, self.out_bytes))?;
         let said = guest.hear(limit(cell), is_wanted)?;
@@ -324,6 +349,20 @@ impl Stage {
             other => return Err(unexpected(&other)),
         };
         Ok((found, words))
+    }
+}
+
+/// A disk with a cache that is shown to a guest.
+struct Served {
+    disk: Arc<CachedDisk>,
+    shown: Box<dyn Send>,
+}
+
+impl Served {
+    /// Together with the guest, which is gone: what that had sent is done before.
+    fn lose_power(self) -> Lost {
+        drop(self.shown);
+        self.disk.lose_power()
     }
 }
 
@@ -360,7 +399,7 @@ type Ended = (usize, usize, Result<Sample, PowercutError>);
 /// Cuts what the schedule says, in lanes beside each other.
 fn cut_all(
     options: &Options,
-    stage: &Stage,
+    stage: &Stage<'_>,
     schedule: &mut Schedule,
     outcome: &mut Run,
     keep: &mut dyn FnMut(&Sample) -> Result<(), PowercutError>,
@@ -396,7 +435,7 @@ fn cut_all(
 }
 
 fn serve_lane(
-    stage: &Stage,
+    stage: &Stage<'_>,
     options: &Options,
     lane: &Path,
     number: usize,
@@ -478,6 +517,7 @@ mod tests {
             flush_time: Duration::from_secs(30),
             how: How::Close,
             mount_options: String::new(),
+            disk_cache: DiskCache::None,
         };
         assert_eq!(limit(&cell), VERIFY_POWERCUT_ANSWER_TIME_MAX);
         cell.bytes = 1 << 30;

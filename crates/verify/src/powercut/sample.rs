@@ -1,7 +1,7 @@
 //! What one cut has shown, and what all cuts of a cell say together.
 
-use super::judge::Outcome;
 use super::plan::Cell;
+use crate::outcome::Outcome;
 use crate::statistics::{Interval, median, wilson};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -27,6 +27,12 @@ pub struct Sample {
     pub load: f64,
     /// What the tool that recovers said, or why the file system cannot be used.
     pub words: String,
+    /// How often the disk was told to flush, if it has a cache.
+    #[serde(default)]
+    pub flushes: u64,
+    /// Bytes that were in its cache alone when power was lost.
+    #[serde(default)]
+    pub lost_bytes: u64,
 }
 
 impl Sample {
@@ -61,6 +67,8 @@ pub struct Summary {
     pub content_share: f64,
     /// Of the time to write.
     pub write_seconds: f64,
+    /// Of flushes that the disk was told, if it has a cache.
+    pub flushes: f64,
     /// How often the file became what.
     pub outcomes: Vec<(Outcome, u64)>,
     /// Acknowledgements that were wrong.
@@ -91,6 +99,7 @@ pub fn summary(cell: &Cell, samples: &[Sample]) -> Summary {
         size_share: middle(&|one| one.size_share),
         content_share: middle(&|one| one.content_share),
         write_seconds: middle(&|one| one.write_time.as_secs_f64()),
+        flushes: middle(&|one| one.flushes as f64),
         outcomes: outcomes.into_iter().filter(|one| one.1 > 0).collect(),
         lost_acks: count(&Sample::is_lost_acknowledgement),
     }
@@ -98,7 +107,7 @@ pub fn summary(cell: &Cell, samples: &[Sample]) -> Summary {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::subject::{FileSystem, How};
+    use super::super::subject::{DiskCache, FileSystem, How};
     use super::*;
 
     pub(in super::super) fn sample(how: How, outcome: Outcome, content_share: f64) -> Sample {
@@ -110,6 +119,7 @@ pub(super) mod tests {
                 flush_time: Duration::from_secs(30),
                 how,
                 mount_options: String::new(),
+                disk_cache: DiskCache::None,
             },
             outcome,
             size_share: 1.0,
@@ -119,6 +129,8 @@ pub(super) mod tests {
             time: Duration::from_secs(9),
             load: 0.5,
             words: String::new(),
+            flushes: 0,
+            lost_bytes: 0,
         }
     }
 

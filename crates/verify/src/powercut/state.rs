@@ -159,10 +159,10 @@ fn differs(is: &Header, wanted: &Header) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::judge::Outcome;
     use super::super::sample::tests::sample;
-    use super::super::subject::How;
+    use super::super::subject::{DiskCache, How};
     use super::*;
+    use crate::outcome::Outcome;
     use std::fs;
     use std::time::{Duration, Instant};
 
@@ -213,6 +213,19 @@ mod tests {
         }
         assert_eq!(seen, 2);
         fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_was_found_before_disks_had_caches_is_read() {
+        let line = r#"{"cell":{"file_system":"ext4","bytes":4096,"wait":{"secs":5,"nanos":0},
+            "flush_time":{"secs":30,"nanos":0},"how":"close","mount_options":""},"outcome":"old",
+            "size_share":1.0,"content_share":0.0,"write_time":{"secs":1,"nanos":0},"cut_after":
+            {"secs":5,"nanos":0},"time":{"secs":9,"nanos":0},"load":0.5,"words":""}"#;
+        let head = serde_json::to_string(&header()).unwrap();
+        let text = format!("{head}\n{}\n", line.replace('\n', ""));
+        let (samples, len) = parse(text.as_bytes(), &header()).unwrap();
+        assert_eq!((samples.len(), len), (1, text.len() as u64));
+        assert_eq!(samples[0].cell.disk_cache, DiskCache::None);
     }
 
     #[test]

@@ -186,6 +186,41 @@ impl How {
     }
 }
 
+/// What the disk of a machine does with what it is given.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum DiskCache {
+    /// It has no cache: what it was given is there, as if it had been flushed. Only the machine is
+    /// lost.
+    #[default]
+    None,
+    /// It has a cache that is lost with the power: what it was given since the last flush that it
+    /// was told is not there.
+    Lost,
+}
+
+impl DiskCache {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::None, Self::Lost];
+
+    /// As on the command line, and in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lost => "lost",
+        }
+    }
+
+    /// The one with this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,6 +234,11 @@ mod tests {
         }
         for known in How::ALL {
             assert_eq!(How::by_name(known.name()), Some(known));
+            let text = serde_json::to_string(&known).unwrap();
+            assert_eq!(text, format!("\"{}\"", known.name()));
+        }
+        for known in DiskCache::ALL {
+            assert_eq!(DiskCache::by_name(known.name()), Some(known));
             let text = serde_json::to_string(&known).unwrap();
             assert_eq!(text, format!("\"{}\"", known.name()));
         }

@@ -212,7 +212,8 @@ impl Parts {
             self.matrix(target.name(), given, &scratch);
         }
         let cuts = "--size 1MiB,10MiB,100MiB --wait 0s,5s,10s --flush-time 30s,3s,1s --how \
-                    close,fsync,fdatasync,rename --half-width 0.1 --cuts-max 100";
+                    close,fsync,fdatasync,rename --disk-cache none,lost --half-width 0.1 \
+                    --cuts-max 100";
         self.crashes(given, "");
         self.power_cuts(Profile::Full, cuts, given);
     }

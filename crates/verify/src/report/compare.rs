@@ -4,7 +4,7 @@
 use super::escape;
 use super::throughput::{Known, cells, head, in_words, is_plain, known, label};
 use super::whole::{Numbered, conditions};
-use crate::powercut::{How, Summary};
+use crate::powercut::{DiskCache, How, Summary};
 use crate::results::Found;
 use crate::speed::{Cell, Measure};
 use crate::statistics::wilson;
@@ -20,6 +20,9 @@ struct Column {
     /// Files that were synced and not whole, of how many.
     lost_acks: u64,
     synced: u64,
+    /// The same where the disk lost its cache, too.
+    cached_lost_acks: u64,
+    cached_synced: u64,
     /// Of files that were only closed.
     closed: Vec<Summary>,
     speeds: BTreeMap<Measure, String>,
@@ -43,13 +46,7 @@ fn columns(runs: &[Numbered<'_>], known: &[Known<'_>]) -> BTreeMap<String, Colum
                 let plain = |cell: &&Summary| cell.cell.mount_options.is_empty() && cell.cuts > 0;
                 for cell in cuts.cells.iter().filter(plain) {
                     let name = cell.cell.file_system.name().to_owned();
-                    let column = columns.entry(name).or_default();
-                    if cell.cell.how.is_acknowledged() {
-                        column.synced += cell.cuts;
-                        column.lost_acks += cell.lost_acks;
-                    } else if cell.cell.how == How::Close {
-                        column.closed.push(cell.clone());
-                    }
+                    columns.entry(name).or_default().cut(cell);
                 }
             }
             Found::Speed(_) | Found::Tune(_) => {}
@@ -78,6 +75,21 @@ fn share(hits: u64, of: u64) -> Option<String> {
 }
 
 impl Column {
+    fn cut(&mut self, cell: &Summary) {
+        match (cell.cell.how, cell.cell.disk_cache) {
+            (How::Fsync | How::Fdatasync, DiskCache::None) => {
+                self.synced += cell.cuts;
+                self.lost_acks += cell.lost_acks;
+            }
+            (How::Fsync | How::Fdatasync, DiskCache::Lost) => {
+                self.cached_synced += cell.cuts;
+                self.cached_lost_acks += cell.lost_acks;
+            }
+            (How::Close, DiskCache::None) => self.closed.push(cell.clone()),
+            (How::Close | How::Rename, _) => {}
+        }
+    }
+
     fn whole(&self) -> Option<String> {
         let hits = self.closed.iter().map(|cell| cell.hits).sum();
         share(hits, self.closed.iter().map(|cell| cell.cuts).sum())
@@ -124,12 +136,15 @@ pub(super) fn systems(page: &mut String, runs: &[Numbered<'_>], known: &[Known<'
     }
     page.push_str("</tr></thead>\n<tbody>\n");
     type Figure = fn(&Column) -> Option<String>;
-    let rows: [(&str, Figure); 10] = [
+    let rows: [(&str, Figure); 11] = [
         ("crash states in which something is wrong", |one| {
             share(one.bad_states, one.states)
         }),
         ("cuts that lost a file that was synced", |one| {
             share(one.lost_acks, one.synced)
+        }),
+        ("the same, if the disk loses its cache, too", |one| {
+            share(one.cached_lost_acks, one.cached_synced)
         }),
         ("files whole that were only closed", Column::whole),
         (

@@ -103,13 +103,13 @@ fn losses(page: &mut String, outcomes: &[Outcome], level: u8) {
         page,
         "<h{level}>What became of what was promised</h{level}>\n<table>\n<tr><th>target</th>"
     );
-    for kind in crate::oracle::Outcome::ALL {
+    for kind in crate::outcome::Outcome::WRONG {
         let _ = write!(page, "<th>{}</th>", kind.name().replace('_', " "));
     }
     page.push_str("<th>unmountable</th><th>lost acknowledgements</th></tr>\n");
     for outcome in outcomes {
         let _ = write!(page, "<tr><td>{}</td>", name(outcome));
-        for kind in crate::oracle::Outcome::ALL {
+        for kind in crate::outcome::Outcome::WRONG {
             let count = outcome.outcomes.get(&kind).copied().unwrap_or(0);
             page.push_str(&figure(count));
         }

@@ -2,7 +2,8 @@
 
 use super::chart::interval;
 use super::{Conditions, begun, escape};
-use crate::powercut::{Outcome, Summary};
+use crate::outcome::Outcome;
+use crate::powercut::{DiskCache, Summary};
 use std::fmt::Write;
 
 /// The page of a run of power cuts; `failed` are cells that were given up, in words.
@@ -34,14 +35,16 @@ pub(super) fn cells(page: &mut String, cells: &[Summary]) {
     for outcome in Outcome::ALL {
         let _ = write!(page, "<th>{}</th>", outcome.name().replace('_', " "));
     }
-    page.push_str("<th>lost acknowledgements</th></tr>\n");
+    page.push_str("<th>lost acknowledgements</th><th>flushes</th></tr>\n");
     for cell in cells {
         row(page, cell);
     }
     page.push_str(
         "</table>\n<p>Whole: the share of cuts after which every byte was there, with its interval \
          (Wilson, 95 %). Length and content: medians, as shares of what was written. What was not \
-         synced may be lost; what was synced is counted as a lost acknowledgement.</p>\n",
+         synced may be lost; what was synced is counted as a lost acknowledgement. Flushes: how \
+         often a disk with a cache was told to keep what it had (median); what it was not, is lost \
+         with the power.</p>\n",
     );
 }
 
@@ -68,7 +71,12 @@ fn row(page: &mut String, cell: &Summary) {
         let count = of.map_or(String::new(), |one| one.1.to_string());
         let _ = write!(page, "<td class=\"n\">{count}</td>");
     }
-    let _ = writeln!(page, "{}</tr>", super::figure(cell.lost_acks));
+    let flushes = match cell.cell.disk_cache {
+        DiskCache::None => "–".to_owned(),
+        DiskCache::Lost => format!("{:.0}", cell.flushes),
+    };
+    let lost = super::figure(cell.lost_acks);
+    let _ = writeln!(page, "{lost}<td class=\"n\">{flushes}</td></tr>");
 }
 
 #[cfg(test)]
@@ -87,18 +95,19 @@ mod tests {
             flush_time: Duration::from_secs(30),
             how: How::Rename,
             mount_options: "notail".into(),
+            disk_cache: DiskCache::Lost,
         };
         let mut of = summary(&cell, &[]);
-        (of.cuts, of.hits, of.lost_acks) = (16, 8, 3);
+        (of.cuts, of.hits, of.lost_acks, of.flushes) = (16, 8, 3, 14.0);
         of.outcomes = vec![(Outcome::Intact, 8), (Outcome::ZeroFilled, 8)];
         let failed = ["jfs: <silent>".to_owned()];
         let page = powercut_page(&[of], &failed, &[("kernel", "6.1".into())]);
         assert!(is_balanced(&page), "{page}");
         for part in [
-            "reiserfs rename 10.0 MiB, cut after 5 s, flush time 30 s, notail",
+            "reiserfs rename 10.0 MiB, cut after 5 s, flush time 30 s, notail, disk cache lost",
             "<td class=\"n\">16</td><td class=\"n\">8</td>",
             "zero filled",
-            "<td class=\"n bad\">3</td>",
+            "<td class=\"n bad\">3</td><td class=\"n\">14</td>",
             "jfs: &lt;silent&gt;",
             "<svg",
         ] {

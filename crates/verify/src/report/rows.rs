@@ -52,6 +52,8 @@ pub struct Row {
     pub high: f64,
     /// With which probability it lies there.
     pub confidence: f64,
+    /// What became of the cache of the disk of a machine.
+    pub disk_cache: &'static str,
 }
 
 const SHARE: &str = "share";
@@ -120,6 +122,7 @@ fn cut(row: &Row, cut: &Cut) -> Vec<Row> {
         how: cell.how.name(),
         size_bytes: Some(cell.bytes),
         wait_seconds: Some(cell.wait.as_secs_f64()),
+        disk_cache: cell.disk_cache.name(),
         ..row.clone()
     };
     let Some(whole) = with_share(row, "whole", cut.hits, cut.cuts) else {
@@ -213,7 +216,7 @@ fn tuned(row: &Row, point: &Tuned) -> Vec<Row> {
 }
 
 /// The columns of CSV: the names that rows have in JSON.
-const COLUMNS: [&str; 20] = [
+const COLUMNS: [&str; 21] = [
     "run",
     "kind",
     "kernel",
@@ -234,6 +237,7 @@ const COLUMNS: [&str; 20] = [
     "low",
     "high",
     "confidence",
+    "disk_cache",
 ];
 
 /// The same as CSV, with a line of names.
@@ -243,7 +247,7 @@ pub fn csv(rows: &[Row]) -> String {
     for row in rows {
         let number = |number: Option<u64>| number.map_or(String::new(), |one| one.to_string());
         let figure = |figure: Option<f64>| figure.map_or(String::new(), |one| one.to_string());
-        let fields: [String; 20] = [
+        let fields: [String; 21] = [
             row.run.to_string(),
             row.kind.to_owned(),
             field(&row.kernel),
@@ -264,6 +268,7 @@ pub fn csv(rows: &[Row]) -> String {
             row.low.to_string(),
             row.high.to_string(),
             row.confidence.to_string(),
+            row.disk_cache.to_owned(),
         ];
         text.push_str(&fields.join(","));
         text.push_str("\r\n");

@@ -3,7 +3,7 @@
 use super::whole::{Numbered, conditions};
 use super::{coverage, escape, failures, losses, powercut, targets};
 use crate::crash::Outcome;
-use crate::powercut::{Cell, FileSystem, How, Summary};
+use crate::powercut::{Cell, DiskCache, FileSystem, How, Summary};
 use crate::results::{Cuts, Found};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ fn crash(page: &mut String, runs: &[Numbered<'_>]) {
 }
 
 /// What stands in a row of table 5.
-type Row<'a> = (Reverse<Duration>, How, FileSystem, &'a str);
+type Row<'a> = (Reverse<Duration>, How, FileSystem, &'a str, DiskCache);
 
 fn row(cell: &Cell) -> Row<'_> {
     let options = cell.mount_options.as_str();
@@ -65,6 +65,7 @@ fn row(cell: &Cell) -> Row<'_> {
         cell.how,
         cell.file_system,
         options,
+        cell.disk_cache,
     )
 }
 
@@ -99,14 +100,18 @@ fn table_5(page: &mut String, cuts: &Cuts) {
     }
     page.push_str("</tr>\n</thead>\n<tbody>\n");
     for one in rows {
-        let (Reverse(flush), how, file_system, options) = one;
+        let (Reverse(flush), how, file_system, options, disk_cache) = one;
         let options = match options {
             "" => String::new(),
             options => format!(" ({})", escape(options)),
         };
+        let cache = match disk_cache {
+            DiskCache::None => "",
+            DiskCache::Lost => ", disk cache lost",
+        };
         let _ = write!(
             page,
-            "<tr><th scope=\"row\">{} s</th><td>{}</td><td>{}{options}</td>",
+            "<tr><th scope=\"row\">{} s</th><td>{}</td><td>{}{options}{cache}</td>",
             flush.as_secs_f64(),
             how.name(),
             file_system.name(),

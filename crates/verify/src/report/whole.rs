@@ -210,7 +210,8 @@ fn not_done(page: &mut String, runs: &[Numbered<'_>]) {
         let (left_out, failed): (&[LeftOut], &[LeftOut]) = match &run.found {
             Found::Speed(speeds) => (&speeds.outcome.left_out, &speeds.outcome.failed),
             Found::Tune(tuning) => (&tuning.left_out, &tuning.failed),
-            Found::Crash(_) | Found::Powercut(_) => (&[], &[]),
+            Found::Powercut(cuts) => (&cuts.left_out, &[]),
+            Found::Crash(_) => (&[], &[]),
         };
         for (word, list) in [("left out", left_out), ("failed", failed)] {
             for LeftOut { what, why } in list {

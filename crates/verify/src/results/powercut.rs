@@ -1,7 +1,9 @@
 //! Results of power cuts: the cuts are taken, and what they come to is found out anew.
 
 use super::{ResultError, count, figure, invalid, share, time};
-use crate::powercut::{Cell, FileSystem, How, Outcome, Sample, Summary, summary};
+use crate::outcome::Outcome;
+use crate::powercut::{Cell, DiskCache, FileSystem, How, Sample, Summary, summary};
+use crate::speed::LeftOut;
 use base::limits::{VERIFY_POWERCUT_CELLS_MAX, VERIFY_POWERCUT_CUTS_MAX};
 use serde::Deserialize;
 
@@ -17,6 +19,8 @@ pub struct Cuts {
     pub cells: Vec<Summary>,
     /// Cells that were given up, in words.
     pub failed: Vec<String>,
+    /// File systems that were not cut, and why.
+    pub left_out: Vec<LeftOut>,
     /// Memory of each machine.
     pub memory_bytes: u64,
 }
@@ -25,6 +29,8 @@ pub struct Cuts {
 pub(super) struct Form {
     cells: Vec<CellForm>,
     failed: Vec<String>,
+    #[serde(default)]
+    left_out: Vec<LeftOut>,
     memory_bytes: u64,
 }
 
@@ -36,6 +42,8 @@ struct CellForm {
     wait_seconds: f64,
     flush_seconds: f64,
     mount_options: String,
+    #[serde(default)]
+    disk_cache: DiskCache,
     samples: Vec<SampleForm>,
 }
 
@@ -49,6 +57,10 @@ struct SampleForm {
     seconds: f64,
     load_before: f64,
     words: String,
+    #[serde(default)]
+    flushes: u64,
+    #[serde(default)]
+    lost_bytes: u64,
 }
 
 pub(super) fn read(form: Form) -> Result<Cuts, ResultError> {
@@ -66,6 +78,7 @@ pub(super) fn read(form: Form) -> Result<Cuts, ResultError> {
     Ok(Cuts {
         cells,
         failed: form.failed,
+        left_out: form.left_out,
         memory_bytes: count("memory_bytes", form.memory_bytes)?,
     })
 }
@@ -78,6 +91,7 @@ fn cell(form: CellForm) -> Result<Summary, ResultError> {
         flush_time: time(form.flush_seconds)?,
         how: form.how,
         mount_options: form.mount_options,
+        disk_cache: form.disk_cache,
     };
     if form.samples.len() as u64 > VERIFY_POWERCUT_CUTS_MAX {
         let cuts = form.samples.len();
@@ -94,6 +108,8 @@ fn cell(form: CellForm) -> Result<Summary, ResultError> {
             time: time(form.seconds)?,
             load: figure("a load", form.load_before, LOAD_MAX)?,
             words: form.words,
+            flushes: count("flushes", form.flushes)?,
+            lost_bytes: count("lost_bytes", form.lost_bytes)?,
         })
     });
     let samples: Vec<Sample> = samples.collect::<Result<_, ResultError>>()?;

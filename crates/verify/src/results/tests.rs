@@ -1,6 +1,7 @@
 //! Results as they are kept: what is read of them, and what is refused.
 
 use super::*;
+use crate::powercut::DiskCache;
 use crate::speed::{Measure, Place};
 use serde_json::{Value, json};
 
@@ -117,6 +118,19 @@ pub(crate) fn powercut(kernel: &str) -> Value {
     with(head("powercut", "Linux of the host"), more)
 }
 
+/// The same, of synced files on disks whose cache is lost: those that were not flushed are gone.
+pub(crate) fn cached_powercut(kernel: &str) -> Value {
+    let mut value = powercut(kernel);
+    value["left_out"] = json!([{"what": "jfs", "why": "its kernel has no <jfs>"}]);
+    value["cells"][0]["how"] = json!("fsync");
+    value["cells"][0]["disk_cache"] = json!("lost");
+    for sample in value["cells"][0]["samples"].as_array_mut().unwrap() {
+        sample["flushes"] = json!(3);
+        sample["lost_bytes"] = json!(8192);
+    }
+    value
+}
+
 /// The result that this JSON is.
 pub(crate) fn read(value: &Value) -> Result<Run, ResultError> {
     Run::read("a file", value.to_string().as_bytes())
@@ -154,6 +168,14 @@ fn medians_and_intervals_are_made_anew() {
     );
     assert!((found.interval.low - 0.0624).abs() < 5e-5, "{found:?}");
     assert!((found.interval.high - 0.1605).abs() < 5e-5, "{found:?}");
+    // Files of before disks had caches are of disks without.
+    assert_eq!(found.cell.disk_cache, DiskCache::None);
+    let Found::Powercut(cuts) = read(&cached_powercut("6.1")).unwrap().found else {
+        panic!("they are power cuts");
+    };
+    let found = &cuts.cells[0];
+    assert_eq!(found.cell.disk_cache, DiskCache::Lost);
+    assert_eq!((found.flushes, found.lost_acks), (3.0, 133));
 }
 
 #[test]
@@ -347,6 +369,7 @@ fn what_makes_no_sense_is_refused_as_a_whole() {
         ),
         (powercut("6"), "/cells/0/samples/0/outcome", json!("eaten")),
         (powercut("6"), "/cells/0/target", json!("fat")),
+        (cached_powercut("6"), "/cells/0/disk_cache", json!("found")),
         (powercut("6"), "/cells/0/wait_seconds", json!(-5.0)),
         (powercut("6"), "/guest_kernel", json!(null)),
     ];

@@ -1,10 +1,11 @@
 //! What a run has changed on the machine, and how it was before.
 //!
 //! Whatever outlives a process is noted in a file of the run's directory before it is made or
-//! changed, durably: files, directories in those of others, control groups, parameters of the
-//! kernel. The actor takes it back when it ends; if it was killed, the next run finds the directory
-//! unlocked and does it. A loop device is found by the name of its file
-//! ([`crate::actor::stale()`]), and mounts end with the run's processes.
+//! changed: files, directories in those of others, control groups, parameters of the kernel;
+//! durably, if it is still there when the machine has been started again. The actor takes it back
+//! when it ends; if it was killed, the next run finds the directory unlocked and does it. A loop
+//! device is found by the name of its file ([`crate::actor::stale()`]), and mounts end with the
+//! run's processes.
 //!
 //! What is noted is believed only if it is the user's own note, and obeyed only if it is about
 //! something with the name of the run, or about a parameter that a run can have set. Parameters are
@@ -58,6 +59,16 @@ impl Undo {
         match gone {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             outcome => outcome,
+        }
+    }
+
+    /// Whether it is still there when the machine has been started again. What is not needs no
+    /// durable note: what is written outlives every process, and a sync may wait for all that
+    /// others write to the same disk.
+    const fn outlasts_the_machine(&self) -> bool {
+        match self {
+            Self::Boot(_) | Self::Parameter { .. } | Self::Group(_) => false,
+            Self::File(_) | Self::Tree(_) => true,
         }
     }
 
@@ -126,7 +137,9 @@ impl Notes {
         let mut line = serde_json::to_string(&undo).map_err(io::Error::other)?;
         line.push('\n');
         self.file.write_all(line.as_bytes())?;
-        self.file.sync_data()?;
+        if undo.outlasts_the_machine() {
+            self.file.sync_data()?;
+        }
         self.taken.push(undo);
         Ok(())
     }

@@ -8,6 +8,7 @@ use crate::mounts::Mounted;
 use crate::output;
 use ::mount::disk::FILE_NAME;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,7 +21,8 @@ const LOOP_TIME_MAX: Duration = Duration::from_secs(2);
 /// End the use of a disk: make durable what was written, and take it off
 ///
 /// What a disk is attached as must not be in use any more; of one that is served, requests that
-/// are under way are answered. What was written stays, for the next time or for `disk commit`.
+/// are under way are answered. What was written stays, for the next time or for `disk commit`. What
+/// was read is said, what came over the network for it, and how long programs waited for that.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   azekura disk detach mnt/disk
@@ -35,6 +37,9 @@ pub(in crate::cli) struct Detach {
     /// Only say what would be ended
     #[arg(long)]
     dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl Detach {
@@ -61,13 +66,35 @@ impl Detach {
             signalled.transpose().context("cannot end its process")?;
         }
         match entry.until_ended(self.timeout.0)? {
-            true => Ok(()),
-            false => {
+            Some(used) => self.print(name, &used),
+            None => {
                 let seconds = self.timeout.0.as_secs();
                 let message = format!("{name} is still in use after {seconds} s");
                 Err(Failure::new(Code::DiskBusy, message))
             }
         }
+    }
+
+    /// Says how it was used.
+    fn print(&self, name: &str, used: &Value) -> Result<()> {
+        if self.json {
+            return output::json(&json!({ "name": name, "used": used }));
+        }
+        // A process of another release, or one that was killed, has left no word.
+        if used.is_null() {
+            return Ok(());
+        }
+        let number = |key: &str| used.get(key).and_then(Value::as_u64).unwrap_or_default();
+        let float = |key: &str| used.get(key).and_then(Value::as_f64).unwrap_or_default();
+        let waited = Duration::try_from_secs_f64(float("wait_seconds")).unwrap_or_default();
+        output::line(format_args!(
+            "{name}: {} read; {} came for that in {}, fill rate {:.0} %; programs waited {}",
+            output::size(number("asked_bytes")),
+            output::size(number("fetched_bytes")),
+            output::count(number("requests"), "request"),
+            100.0 * float("fill_rate"),
+            output::span(waited),
+        ))
     }
 
     /// Makes durable what was written and takes loop device and mount off.

@@ -11,6 +11,7 @@ use ::disk::{
     VersionId, keep, overlay,
 };
 use base::{BlockDevice, ByteSize, DeviceError};
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -229,6 +230,27 @@ impl Opened {
             Some(Err(error)) => Err(unwritten(error)),
             _ => Ok(()),
         }
+    }
+
+    /// How it was used since it was opened, as `disk detach --json` has it. What is written onto
+    /// it, and read from there, is not the image's.
+    pub(super) fn used(&self) -> Value {
+        let (counts, uses) = (self.fetcher.counts(), self.image.uses());
+        let ahead = self.image.ahead_counts();
+        json!({
+            "reads": uses.reads,
+            "read_bytes": uses.asked_bytes,
+            "asked_bytes": uses.touched_bytes,
+            "chunk_bytes": uses.inflated_bytes,
+            "fill_rate": uses.fill_rate(),
+            "waits": uses.waits,
+            "wait_seconds": uses.wait_time.as_secs_f64(),
+            "requests": counts.fetched + counts.runs,
+            "fetched_bytes": counts.fetched_bytes + counts.run_bytes,
+            "from_cache": counts.from_cache,
+            "ahead_chunks": ahead.chunks,
+            "ahead_used_chunks": ahead.used_chunks,
+        })
     }
 }
 

@@ -191,11 +191,12 @@ impl Plan {
         let recorded = record.map_or(Ok(()), |path| recording::write(path, &opened.image.trace()));
         let finished = opened.finish();
         let outcome = outcome.and(finished).and(recorded);
+        let used = opened.used();
         // Whoever waits for the end finds the overlay free.
         drop(opened);
         runtime.shutdown_timeout(END_TIME_MAX);
-        if let (Err(failure), Some(registered)) = (&outcome, registered.into_inner()) {
-            registered.leave(failure);
+        if let Some(registered) = registered.into_inner() {
+            registered.leave(&used, outcome.as_ref().err());
         }
         outcome
     }

@@ -79,11 +79,12 @@ pub(super) fn register(config: &Config, running: &Running) -> Result<Registered>
 }
 
 impl Registered {
-    /// Leaves word of how it ended, for whoever ends it.
-    pub(super) fn leave(self, failure: &Failure) {
-        let word = json!({ "failure": failure.to_json() });
+    /// Leaves word of how it was used and how it ended, for whoever ends it.
+    pub(super) fn leave(self, used: &Value, failure: Option<&Failure>) {
+        let failure = failure.map(Failure::to_json);
+        let word = json!({ "used": used, "failure": failure });
         if let Err(error) = fs::write(&self.path, word.to_string()) {
-            tracing::warn!(%error, "cannot leave word of the failure");
+            tracing::warn!(%error, "cannot leave word of the end");
         }
         // The file stays; the lock goes.
         std::mem::forget(self);
@@ -141,28 +142,25 @@ fn is_locked(path: &Path) -> bool {
 }
 
 impl Entry {
-    /// Waits until the process has ended, at most so long. False if it has not.
+    /// Waits until the process has ended, at most so long; how the disk was used, or null if nobody
+    /// has said. None if it has not ended.
     ///
     /// # Errors
     /// Word that it has left of how it ended.
-    pub(super) fn until_ended(&self, limit: Duration) -> Result<bool> {
+    pub(super) fn until_ended(&self, limit: Duration) -> Result<Option<Value>> {
         let deadline = Instant::now() + limit;
         while is_locked(&self.path) {
             if Instant::now() >= deadline {
-                return Ok(false);
+                return Ok(None);
             }
             std::thread::sleep(LOOK_INTERVAL);
         }
         let text = read(&self.path).unwrap_or_default();
         let _ = fs::remove_file(&self.path);
-        let word: Option<Value> = serde_json::from_slice(&text).ok();
-        match word
-            .as_ref()
-            .and_then(|word| word.get("failure"))
-            .and_then(Failure::from_json)
-        {
+        let word: Value = serde_json::from_slice(&text).unwrap_or_default();
+        match word.get("failure").and_then(Failure::from_json) {
             Some(failure) => Err(failure),
-            None => Ok(true),
+            None => Ok(Some(word.get("used").cloned().unwrap_or_default())),
         }
     }
 }

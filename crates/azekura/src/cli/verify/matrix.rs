@@ -4,7 +4,7 @@ use super::speed::whole;
 use crate::config::Span;
 use crate::errors::{Code, Context, Failure, Result};
 use ::verify::crash::Target;
-use ::verify::speed::{Place, Tunable};
+use ::verify::speed::{LeftOut, Place, Tunable};
 use base::ByteSize;
 use base::limits::VERIFY_SPEED_BYTES_MAX;
 use std::path::{Path, PathBuf};
@@ -64,6 +64,62 @@ pub(super) fn place(text: &str) -> Result<Place, String> {
             Err(format!("there are {names}, and directories, with a slash"))
         }
     }
+}
+
+/// File systems of other machines by their names, and how the kernel calls them.
+const REMOTE: [(&str, &[&str]); 5] = [
+    ("azekura", &["fuse.azekura"]),
+    ("sshfs", &["fuse.sshfs"]),
+    ("rclone", &["fuse.rclone"]),
+    ("nfs", &["nfs", "nfs4"]),
+    ("cifs", &["cifs", "smb3"]),
+];
+
+/// What something is measured against.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Rival {
+    One(Place),
+    /// Whatever is mounted by it, by its number among those that are known.
+    Remote(usize),
+}
+
+/// As [`place`], or a file system of other machines.
+pub(super) fn rival(text: &str) -> Result<Rival, String> {
+    let remote = REMOTE.iter().position(|(name, _)| *name == text);
+    match remote {
+        Some(remote) => Ok(Rival::Remote(remote)),
+        None => place(text).map(Rival::One).map_err(|why| {
+            let names = REMOTE.map(|(name, _)| name).join(", ");
+            format!("{why}; and mounts by {names}")
+        }),
+    }
+}
+
+/// Adds what rivals are on a machine with these mounts; what is not there is named.
+pub(super) fn add_rivals(places: &mut Vec<Place>, rivals: &[Rival], mounts: &str) -> Vec<LeftOut> {
+    let mut left_out = Vec::new();
+    for rival in rivals {
+        let more = match rival {
+            Rival::One(place) => vec![place.clone()],
+            Rival::Remote(remote) => {
+                let (name, kinds) = REMOTE[*remote];
+                let points = super::mounted::points_of(mounts, kinds);
+                if points.is_empty() {
+                    left_out.push(LeftOut {
+                        what: name.to_owned(),
+                        why: "nothing is mounted by it on this machine".to_owned(),
+                    });
+                }
+                points.into_iter().map(Place::Directory).collect()
+            }
+        };
+        for place in more {
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+    }
+    left_out
 }
 
 fn bytes(text: &str) -> Result<ByteSize, String> {
@@ -155,6 +211,18 @@ pub(super) fn scratch(asked: Option<&Path>) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rivals_are_file_systems_places_and_what_is_mounted() {
+        let mounts = "1 0 0:1 / /far rw - fuse.sshfs far: rw\n2 0 0:2 / /b rw - fuse.sshfs b: rw\n";
+        let rivals = ["ext4", "sshfs", "nfs", "ext4"].map(|name| rival(name).unwrap());
+        let mut places = vec![Place::Made(Target::Store)];
+        let left_out = add_rivals(&mut places, &rivals, mounts);
+        let shown: Vec<String> = places.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["store", "ext4", "/far", "/b"]);
+        assert_eq!((left_out.len(), left_out[0].what.as_str()), (1, "nfs"));
+        assert!(rival("fat").is_err_and(|why| why.contains("btrfs") && why.contains("sshfs")));
+    }
 
     #[test]
     fn places_are_file_systems_or_directories() {

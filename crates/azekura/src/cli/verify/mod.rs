@@ -1,6 +1,7 @@
 //! `azekura verify ...`: what file systems, and our own store, are really like.
 
 mod crash;
+mod disks;
 mod head;
 mod matrix;
 mod mounted;

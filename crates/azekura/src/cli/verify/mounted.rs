@@ -95,6 +95,25 @@ fn mounted(mountinfo: &str, path: &Path) -> Option<(String, String)> {
     Some((kind.to_owned(), kept.join(",")))
 }
 
+/// Where file systems of one of these kinds are mounted, each place once, in the order of the list.
+pub(super) fn points_of(mountinfo: &str, kinds: &[&str]) -> Vec<PathBuf> {
+    let mut points = Vec::new();
+    for line in mountinfo.lines() {
+        let Some((first, second)) = line.split_once(" - ") else {
+            continue;
+        };
+        let kind = second.split(' ').next().unwrap_or_default();
+        let point = first
+            .split(' ')
+            .nth(4)
+            .map(|point| PathBuf::from(unescaped(point)));
+        if let Some(point) = point.filter(|one| kinds.contains(&kind) && !points.contains(one)) {
+            points.push(point);
+        }
+    }
+    points
+}
+
 /// The kernel writes blanks and backslashes in names as octal numbers.
 fn unescaped(text: &str) -> String {
     let mut out = String::new();
@@ -141,6 +160,14 @@ mod tests {
         assert_eq!(of("/over"), both("ext3", "nobarrier,commit=1"));
         assert_eq!(mounted("", Path::new("/")), None);
         assert_eq!(mounted("nonsense - x\n", Path::new("/")), None);
+    }
+
+    #[test]
+    fn all_places_of_a_kind_are_found() {
+        let of = |kinds: &[&str]| points_of(MOUNTS, kinds);
+        assert_eq!(of(&["fuse.sshfs"]), [Path::new("/mnt/my data/far")]);
+        assert_eq!(of(&["ext3", "ext4"]), [Path::new("/"), Path::new("/over")]);
+        assert!(of(&["nfs4"]).is_empty() && points_of("nonsense", &["ext4"]).is_empty());
     }
 
     #[test]

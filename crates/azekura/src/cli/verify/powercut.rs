@@ -1,5 +1,6 @@
 //! `azekura verify powercut`.
 
+use super::disks::NbdDisks;
 use super::matrix;
 use super::powercut_print as print;
 use crate::cli::store::Interrupt;
@@ -8,8 +9,9 @@ use crate::errors::{Code, Context, Failure, Result};
 use crate::progress::Progress;
 use ::verify::actor::Actor;
 use ::verify::powercut::{
-    BLOCK_BYTES, Bound, Cell, FileSystem, Header, How, KERNEL_DEFAULT, Kernel, Made, Matrix,
-    Options, Run, Sample, State, Watch, check_tools, is_cached, resolve, run,
+    BLOCK_BYTES, Bound, Cell, DiskCache, FileSystem, Header, How, KERNEL_DEFAULT, Kernel, Made,
+    Matrix, Options, PowercutError, Run, Sample, State, Watch, check_tools, is_cached, resolve,
+    run,
 };
 use ::verify::report;
 use base::ByteSize;
@@ -40,6 +42,7 @@ const MEMORY_BYTES: std::ops::RangeInclusive<u64> = 256 << 20..=64 << 30;
 #[command(after_help = "Examples:
   azekura verify powercut --dry-run
   azekura verify powercut --target ext4 --how close,fsync --wait 0s,5s
+  azekura verify powercut --how fsync --wait 0s --disk-cache none,lost
   azekura verify powercut --size 1MiB,10MiB,100MiB --flush-time 30s,3s,1s --state cuts.jsonl
   azekura verify powercut --half-width 0.1 --cuts-max 100 --report powercut.html")]
 pub(in crate::cli) struct Powercut {
@@ -67,6 +70,11 @@ pub(in crate::cli) struct Powercut {
     /// Mount options; given several times, for each a cell
     #[arg(long, value_name = "OPTIONS", value_parser = mount_options)]
     mount_options: Vec<String>,
+    /// What the disk of the machine does when power is lost: none, it has no cache, so what it was
+    /// given is there; lost, what it was not told to flush is gone
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "none",
+        value_parser = disk_cache)]
+    disk_cache: Vec<DiskCache>,
     /// A cell is known well enough when its interval is so wide to each side
     #[arg(long, value_name = "SHARE", default_value_t = 0.2, value_parser = half_width)]
     half_width: f64,
@@ -112,6 +120,11 @@ fn target(text: &str) -> Result<FileSystem, String> {
 fn how(text: &str) -> Result<How, String> {
     let names = How::ALL.map(How::name).join(", ");
     How::by_name(text).ok_or(format!("there are {names}"))
+}
+
+fn disk_cache(text: &str) -> Result<DiskCache, String> {
+    let names = DiskCache::ALL.map(DiskCache::name).join(", ");
+    DiskCache::by_name(text).ok_or(format!("there are {names}"))
 }
 
 fn bytes(text: &str) -> Result<ByteSize, String> {
@@ -176,15 +189,10 @@ impl Watch for Watched<'_> {
 
 impl Powercut {
     pub(super) fn run(self) -> Result<()> {
-        let (targets, left_out) = self.targets();
-        let cells = self.cells(&targets)?;
-        for target in left_out {
-            let package = target.maker().1;
-            let name = target.name();
-            crate::output::note(format!("left out: {name}: {package} is not installed"));
-        }
+        let (mut targets, mut left_out) = self.targets();
+        tell_left_out(&left_out);
         if self.dry_run {
-            return self.plan(&cells);
+            return self.plan(&self.cells(&targets)?);
         }
         check_tools()?;
         for target in &targets {
@@ -194,6 +202,10 @@ impl Powercut {
         let scratch = matrix::scratch(self.scratch.as_deref())?;
         let package = resolve(&self.kernel)?;
         let kernel = kernel(&package)?;
+        let unknown = unknown(&kernel, &mut targets)?;
+        tell_left_out(&unknown);
+        left_out.extend(unknown);
+        let cells = self.cells(&targets)?;
         let header = Header::new(kernel.version.clone(), self.memory.0, self.seed);
         let state = self.state.as_deref();
         let (mut state, before) = match state.map(|path| State::open(path, &header)) {
@@ -208,18 +220,24 @@ impl Powercut {
             bar: &bar,
             interrupt: &interrupt,
         };
-        let found = run(&options, before, &mut keep, &watched);
+        let server = NbdDisks::new()?;
+        let found = run(&options, before, &mut keep, &watched, &server);
         bar.finish();
-        self.tell(&options, &found?)
+        self.tell(&options, &found?, &left_out)
     }
 
-    fn targets(&self) -> (Vec<FileSystem>, Vec<FileSystem>) {
-        match self.target.is_empty() {
-            false => (self.target.clone(), Vec::new()),
-            true => FileSystem::ALL
-                .into_iter()
-                .partition(|target| target.is_makeable()),
+    /// What is cut, and what is not if nobody has asked for it by name.
+    fn targets(&self) -> (Vec<FileSystem>, Vec<LeftOut>) {
+        if !self.target.is_empty() {
+            return (self.target.clone(), Vec::new());
         }
+        let all = FileSystem::ALL.into_iter();
+        let (made, others): (Vec<_>, Vec<_>) = all.partition(|target| target.is_makeable());
+        let why = |target: FileSystem| {
+            let package = target.maker().1;
+            (target.name(), format!("{package} is not installed"))
+        };
+        (made, others.into_iter().map(why).collect())
     }
 
     fn cells(&self, targets: &[FileSystem]) -> Result<Vec<Cell>> {
@@ -230,6 +248,7 @@ impl Powercut {
             flush_times: self.flush_time.iter().map(|time| time.0).collect(),
             hows: self.how.clone(),
             mount_options: self.mount_options.clone(),
+            disk_caches: self.disk_cache.clone(),
         };
         matrix.cells().map_err(matrix::refused)
     }
@@ -273,8 +292,12 @@ impl Powercut {
         }
     }
 
-    fn tell(&self, options: &Options, found: &Run) -> Result<()> {
-        let facts = print::Facts { options, found };
+    fn tell(&self, options: &Options, found: &Run, left_out: &[LeftOut]) -> Result<()> {
+        let facts = print::Facts {
+            options,
+            found,
+            left_out,
+        };
         if let Some(path) = &self.report {
             let (cells, failed) = (facts.summaries(), facts.failed());
             let page = report::powercut_page(&cells, &failed, &facts.conditions());
@@ -309,6 +332,35 @@ impl Powercut {
                 ))
             }
         }
+    }
+}
+
+/// What is not cut, by its name, and why.
+type LeftOut = (&'static str, String);
+
+fn tell_left_out(left_out: &[LeftOut]) {
+    for (name, why) in left_out {
+        crate::output::note(crate::output::plain(&format!("left out: {name}: {why}")));
+    }
+}
+
+/// Takes out what the kernel does not know.
+fn unknown(kernel: &Kernel, targets: &mut Vec<FileSystem>) -> Result<Vec<LeftOut>> {
+    let mut left_out = Vec::new();
+    let mut known = Vec::new();
+    for target in targets.drain(..) {
+        match kernel.has(target.module())? {
+            true => known.push(target),
+            false => {
+                let why = format!("the kernel {} has no {}", kernel.version, target.module());
+                left_out.push((target.name(), why));
+            }
+        }
+    }
+    *targets = known;
+    match (targets.is_empty(), left_out.first()) {
+        (true, Some((_, why))) => Err(PowercutError::Kernel(why.clone()).into()),
+        _ => Ok(left_out),
     }
 }
 
@@ -358,5 +410,7 @@ mod tests {
         assert_eq!(target("jfs"), Ok(FileSystem::Jfs));
         assert!(target("fat").is_err_and(|said| said.contains("reiserfs")));
         assert!(how("sync").is_err_and(|said| said.contains("fdatasync")));
+        assert_eq!(disk_cache("lost"), Ok(DiskCache::Lost));
+        assert!(disk_cache("some").is_err_and(|said| said.contains("none")));
     }
 }

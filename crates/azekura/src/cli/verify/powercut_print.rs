@@ -66,6 +66,8 @@ impl Plan<'_> {
 pub(super) struct Facts<'a> {
     pub(super) options: &'a Options,
     pub(super) found: &'a Run,
+    /// What was not cut, and why.
+    pub(super) left_out: &'a [(&'static str, String)],
 }
 
 fn percent(share: f64) -> String {
@@ -141,6 +143,7 @@ impl Facts<'_> {
                 seconds(cell.wait),
                 seconds(cell.flush_time),
                 cell.mount_options.clone(),
+                cell.disk_cache.name().to_owned(),
                 one.cuts.to_string(),
                 format!("{:.0} % to {:.0} %", low, high),
                 middle(one.size_share),
@@ -156,6 +159,7 @@ impl Facts<'_> {
             "WAIT",
             "FLUSH",
             "OPTIONS",
+            "DISK CACHE",
             "N",
             "WHOLE",
             "SIZE %",
@@ -163,7 +167,7 @@ impl Facts<'_> {
             "WRITE",
             "OUTCOMES",
         ];
-        let rows: Vec<[String; 12]> = self.summaries().iter().map(row).collect();
+        let rows: Vec<[String; 13]> = self.summaries().iter().map(row).collect();
         let mut text = output::table(head, &rows);
         for failed in self.failed() {
             text += &format!("given up: {}\n", output::plain(&failed));
@@ -174,11 +178,14 @@ impl Facts<'_> {
     pub(super) fn json(&self) -> Value {
         let cells = self.summaries();
         let cells: Vec<Value> = cells.iter().map(|one| self.cell(one)).collect();
+        let left_out = self.left_out.iter();
+        let left_out = left_out.map(|(what, why)| json!({"what": what, "why": why}));
         let mut result = json!({
             "cells": cells,
             "cuts": self.found.samples.len(),
             "lost_acks": self.lost_acks(),
             "failed": self.failed(),
+            "left_out": left_out.collect::<Vec<_>>(),
             "guest_kernel": self.options.kernel.version,
             "memory_bytes": self.options.memory_bytes,
             "jobs": self.options.lanes,
@@ -227,6 +234,7 @@ fn cell(cell: &Cell) -> Value {
         "wait_seconds": cell.wait.as_secs_f64(),
         "flush_seconds": cell.flush_time.as_secs_f64(),
         "mount_options": cell.mount_options,
+        "disk_cache": cell.disk_cache.name(),
     })
 }
 
@@ -240,5 +248,7 @@ fn sample(sample: &Sample) -> Value {
         "seconds": sample.time.as_secs_f64(),
         "load_before": sample.load,
         "words": sample.words,
+        "flushes": sample.flushes,
+        "lost_bytes": sample.lost_bytes,
     })
 }

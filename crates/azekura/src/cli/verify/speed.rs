@@ -1,6 +1,6 @@
 //! `azekura verify speed`.
 
-use super::matrix::{self, Values};
+use super::matrix::{self, Rival, Values};
 use super::scene::leave_the_mounts_of_others;
 use super::speed_print;
 use crate::cli::store::Interrupt;
@@ -8,9 +8,10 @@ use crate::config::Span;
 use crate::errors::{Code, Context, Failure, Result};
 use crate::progress::Progress;
 use ::verify::actor::Actor;
+use ::verify::crash::Target;
 use ::verify::report;
 use ::verify::speed::actor::Answer;
-use ::verify::speed::{Group, Matrix, Options, Outcome, Place, Plan, Work, check, run};
+use ::verify::speed::{Group, LeftOut, Matrix, Options, Outcome, Place, Plan, Work, check, run};
 use base::ByteSize;
 use base::limits::{VERIFY_SPEED_END_TIME_MAX, VERIFY_SPEED_FILES_MAX, VERIFY_SPEED_REPEATS_MAX};
 use std::path::{Path, PathBuf};
@@ -32,20 +33,19 @@ use std::time::Duration;
 #[command(after_help = "Examples:
   azekura verify speed --target ext4,xfs,btrfs --report speed.html
   azekura verify speed --target ext4,/mnt/lab --measure block,files
+  azekura verify speed --against ext4,xfs,sshfs --report speed.html
   azekura verify speed --target ext3 --block-size 1KiB,4KiB --size 1GiB --files 100000
   azekura verify speed --memory 256MiB,512MiB,1GiB,2GiB,4GiB --size 1GiB --measure block
   azekura verify speed --flush-time 30s,10s,3s,1s --set dirty_ratio=5,20")]
 pub(in crate::cli) struct Speed {
     /// What to measure: ext4, xfs, btrfs, ext3, ext2, store (our own), or a directory, with a slash
-    /// in its name
-    #[arg(
-        long,
-        value_name = "NAMES",
-        value_delimiter = ',',
-        default_value = "ext4",
-        value_parser = matrix::place
-    )]
+    /// in its name; ext4 unless said otherwise, beside --against the store
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = matrix::place)]
     target: Vec<Place>,
+    /// Measure these beside it: the same, or azekura, sshfs, rclone, nfs, cifs, which stand for
+    /// whatever is mounted by them
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = matrix::rival)]
+    against: Vec<Rival>,
     #[command(flatten)]
     values: Values,
     /// Memory that may be used, its share of the page cache included: for each value a cell
@@ -118,8 +118,9 @@ impl Speed {
     }
 
     fn options(&self, is_root: bool) -> Result<Options> {
+        let (places, absent) = self.places();
         let matrix = Matrix {
-            places: self.target.clone(),
+            places,
             block_bytes: self.block_size.iter().map(|size| size.0).collect(),
             memory_bytes: self.memory.iter().map(|size| Some(size.0)).collect(),
             flush_times: self.values.flush_times(),
@@ -134,7 +135,7 @@ impl Speed {
         };
         let (groups, left_out) = check::groups(wanted, are_named)?;
         let mut plan = Plan::new(&matrix).map_err(matrix::refused)?;
-        plan.left_out.extend(left_out);
+        plan.left_out.extend(left_out.into_iter().chain(absent));
         Ok(Options {
             plan,
             work: Work {
@@ -151,6 +152,18 @@ impl Speed {
             is_root,
             empties_caches: is_root && !self.keep_caches,
         })
+    }
+
+    /// What is measured, and what of it is not there.
+    fn places(&self) -> (Vec<Place>, Vec<LeftOut>) {
+        let mut places = match (self.target.is_empty(), self.against.is_empty()) {
+            (false, _) => self.target.clone(),
+            (true, true) => vec![Place::Made(Target::Ext4)],
+            (true, false) => vec![Place::Made(Target::Store)],
+        };
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let absent = matrix::add_rivals(&mut places, &self.against, &mounts);
+        (places, absent)
     }
 
     /// The device that may be destroyed, by the name that the kernel gives it.
@@ -189,7 +202,7 @@ impl Speed {
 }
 
 /// What is told last if cells failed: nothing else says it in JSON to somebody at a terminal.
-pub(super) fn could_not(failed: &[::verify::speed::LeftOut]) -> Failure {
+pub(super) fn could_not(failed: &[LeftOut]) -> Failure {
     let words: Vec<String> = failed
         .iter()
         .map(|one| format!("{}: {}", one.what, one.why))

@@ -65,7 +65,11 @@ fn an_image_is_a_file_of_a_mount() {
     let open = fs::File::open(&file).unwrap();
     fails(&scene.disk(&["detach", "mnt"]), "AZ0505");
     drop(open);
-    scene.disk(&["detach", "mnt"]).ok();
+    let said = scene.disk(&["detach", "mnt"]).ok();
+    assert!(
+        said.starts_with("base:1: ") && said.contains(" read; "),
+        "{said}"
+    );
     assert!(!file.exists());
     fails(&scene.disk(&["detach", "mnt"]), "AZ1011");
 }
@@ -161,4 +165,36 @@ fn a_file_system_in_an_image_is_mounted_changed_and_committed() {
     let second = mounted(&scene, &url, "base:2", "", "ro,noload");
     tool("diff", &["-r", text(&tree), text(&second.0)]);
     take_off(&scene, second);
+}
+
+#[test]
+fn where_the_disk_of_the_cache_is_full_every_byte_is_right() {
+    if let Some(why) = obstacle() {
+        eprintln!("{why}");
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.image("base.img", 10 * MIB);
+    scene.publish(&image, "base:1");
+    let web = Web::of(&scene.path("www"));
+    let url = web.url("images");
+    let cache = scene.path("cache");
+    fs::create_dir(&cache).unwrap();
+    tool(
+        "mount",
+        &["-t", "tmpfs", "-o", "size=1m", "cache", text(&cache)],
+    );
+    let mounted = Mounted(cache.clone());
+    fs::create_dir(scene.path("mnt")).unwrap();
+    // Twice: with what has found room, and with nothing of the rest.
+    for _ in 0..2 {
+        let attach = format!("attach {url} base:1 mnt --cache cache");
+        scene.line(attach).ok();
+        assert_same(&scene.path("mnt/disk.img"), &image);
+        scene.line("detach mnt").ok();
+    }
+    let asked = web.chunk_counts();
+    let twice = asked.iter().filter(|count| **count == 2).count();
+    assert!((1..asked.len()).contains(&twice), "{asked:?}");
+    mounted.off();
 }

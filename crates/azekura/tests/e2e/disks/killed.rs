@@ -1,12 +1,12 @@
 //! A disk that is written to is killed at any moment, again and again: its file system is sound
-//! each time, and has what was synced.
+//! each time, and has what was synced; and so is, and has, the version that it is committed as.
 //!
 //! The kernel's ext4 writes through a loop device and FUSE into the overlay. `AZEKURA_KILL_ROUNDS`
 //! says how many rounds, `AZEKURA_KILL_SEED` from which seed.
 
 use super::attached::{Mounted, published_file_system};
 use super::written::kill;
-use super::{Scene, tool};
+use super::{Scene, assert_same, tool};
 use crate::checks::json;
 use crate::common::{obstacle, run, text};
 use crate::random::{Random, seed, setting};
@@ -95,11 +95,19 @@ fn killed(scene: &Scene, round: u64, random: &mut Random) -> Files {
     })
 }
 
-/// Looks at what the overlay has, as another machine would find it.
+/// Looks at what the overlay has, as another machine would find it when it is committed.
 fn look(scene: &Scene, synced: &Files, round: u64) {
-    let export = "export base:1 out.img --at www/images --cache cache --written --overwrite";
-    scene.line(export).ok();
+    let commit = "commit www/images base:1 --to www/images --cache cache --name base:killed";
+    scene.line(commit).ok();
+    let export = "--at www/images --cache cache --overwrite";
+    scene
+        .line(format!("export base:1 written.img {export} --written"))
+        .ok();
+    scene
+        .line(format!("export base:killed out.img {export}"))
+        .ok();
     let out = scene.path("out.img");
+    assert_same(&scene.path("written.img"), &out);
     let repaired = run(Command::new("e2fsck").args(["-fp", text(&out)]));
     // The journal was replayed, or there was nothing to do.
     let is_sound = matches!(repaired.status.code(), Some(0 | 1));
@@ -138,6 +146,8 @@ fn whenever_a_disk_is_killed_its_file_system_is_sound_and_has_what_was_synced() 
         count += synced.len();
         look(&scene, &synced, round);
         if round % 50 == 49 {
+            // What was committed before is not kept.
+            scene.line("gc --at www/images --keep 1").ok();
             println!(
                 "{} rounds, {count} files were durable and are there",
                 round + 1

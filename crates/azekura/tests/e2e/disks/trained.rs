@@ -25,9 +25,9 @@ fn used() -> (Scene, Vec<u8>, Vec<u64>) {
     (scene, bytes, places.collect())
 }
 
-/// Serves the disk, reads these places, and ends.
+/// Serves the disk, reads these places, and ends; how it was used.
 #[track_caller]
-fn run(scene: &Scene, url: &str, more: &[&str], bytes: &[u8], places: &[u64]) {
+fn run(scene: &Scene, url: &str, more: &[&str], bytes: &[u8], places: &[u64]) -> Value {
     scene.serve(url, "base:1", more);
     let mut client = Client::connect(&scene.path("disk.sock"));
     for &place in places {
@@ -36,7 +36,7 @@ fn run(scene: &Scene, url: &str, more: &[&str], bytes: &[u8], places: &[u64]) {
         assert!(read == expected, "at {place}");
     }
     drop(client);
-    scene.line("detach unix:disk.sock").ok();
+    json(scene.line("detach unix:disk.sock --json"))["used"].take()
 }
 
 /// Bytes of all these places, each once.
@@ -54,9 +54,15 @@ fn a_run_that_was_recorded_is_fetched_ahead_the_next_time() {
     let (scene, bytes, places) = used();
     let before = Web::of(&scene.path("www"));
     let url = before.url("images");
-    run(&scene, &url, &["--record", "boot.profile"], &bytes, &places);
+    let used = run(&scene, &url, &["--record", "boot.profile"], &bytes, &places);
     let asked_before = before.chunk_counts().len();
     assert!(asked_before >= 30, "{asked_before}");
+    assert_eq!(
+        (&used["requests"], &used["reads"]),
+        (&asked_before.into(), &40.into())
+    );
+    assert_eq!(used["asked_bytes"], bytes_at(&places));
+    assert!(used["wait_seconds"].as_f64() > Some(0.0), "{used}");
     let failure = "serve www/images base:1 --nbd unix:disk.sock --record boot.profile";
     fails(&scene.line(failure), "AZ0002");
 
@@ -92,7 +98,7 @@ fn a_run_that_was_recorded_is_fetched_ahead_the_next_time() {
     // One pack instead of forty chunks; and what nobody foresaw is right as well.
     forget_chunks(&scene);
     let after = Web::of(&scene.path("www"));
-    run(
+    let used = run(
         &scene,
         &after.url("images"),
         &["--profile", "boot"],
@@ -104,6 +110,7 @@ fn a_run_that_was_recorded_is_fetched_ahead_the_next_time() {
         asked_after * 5 <= asked_before,
         "{asked_after} of {asked_before}"
     );
+    assert!(used["fill_rate"].as_f64() > Some(0.95), "{used}");
     let whole: Vec<u64> = (0..16 * MIB).step_by(1 << 17).collect();
     run(&scene, &after.url("images"), &[], &bytes, &whole);
     let unknown = "serve www/images base:1 --nbd unix:disk.sock --profile shutdown";

@@ -1,6 +1,7 @@
 //! Files whose truth is a rich ACL: who may do what with them through the export, what the kernel
 //! says of the same files, and what lies beside them.
 
+mod crashed;
 mod decided;
 mod heirs;
 mod stored;

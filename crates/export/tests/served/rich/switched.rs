@@ -112,6 +112,10 @@ impl export::Names for Few {
             _ => None,
         }
     }
+
+    fn of_sid(&self, sid: &acl::Sid) -> Option<acl::Id> {
+        (sid.to_string() == "S-1-5-21-7-8-9-2002").then_some(acl::Id::User(2002))
+    }
 }
 
 #[test]

@@ -10,8 +10,11 @@ const INSIDE: &str = "AZEKURA_BENCH_INSIDE";
 /// ignore Ctrl-C.
 const INIT: &str = "trap 'exit 130' INT TERM; \"$@\" & wait $!";
 
-/// Runs `work` inside.
-pub(crate) fn contained(work: impl FnOnce() -> Result<()>) -> Result<ExitCode> {
+/// Runs `work` inside; this program must do nothing before that.
+///
+/// # Errors
+/// Those of `work`, and if there can be no namespaces.
+pub fn contained(work: impl FnOnce() -> Result<()>) -> Result<ExitCode> {
     if std::env::var_os(INSIDE).is_some() {
         return work().map(|()| ExitCode::SUCCESS);
     }
