@@ -10,6 +10,7 @@ use super::PowercutError;
 use super::message::{Message, parse};
 use super::qmp::{Qmp, SOCKET};
 use super::subject::DiskCache;
+use crate::speed::job;
 use base::limits::{VERIFY_POWERCUT_BOOT_TIME_MAX, VERIFY_POWERCUT_LINE_BYTES_MAX};
 use serde_json::json;
 use std::fs::File;
@@ -120,9 +121,9 @@ impl Machine {
         let words = |error: std::io::Error| PowercutError::Guest(format!("{QEMU}: {error}"));
         let own = std::env::current_exe().map_err(words)?;
         let _ = std::fs::remove_file(directory.join(SOCKET));
-        let mut child = Command::new(own)
-            // It ends with this thread, whatever that dies of.
-            .args(["verify", "job", "--", QEMU])
+        // It ends with this thread, whatever that dies of.
+        let mut child = job(&own)
+            .args(["--", QEMU])
             .args(self.arguments(is_restored, disk_cache))
             .current_dir(directory)
             .stdin(Stdio::piped())

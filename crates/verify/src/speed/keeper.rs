@@ -1,6 +1,7 @@
 //! The process that acts: it makes, sets, mounts and runs, and takes everything back at its end.
 
 use super::actor::{Answer, Ran, Request};
+use super::exec::job;
 use super::machine::{Ticks, children};
 use super::memory::Groups;
 use super::tunable::Setting;
@@ -293,8 +294,7 @@ impl Keeper {
             let path = self.directory.join(name);
             File::create(&path).map_err(words(&path))
         };
-        let mut command = Command::new(&own);
-        command.args(["verify", "job"]);
+        let mut command = job(&own);
         if let (true, Some(groups)) = (self.is_bound, &self.groups) {
             command.arg("--group").arg(groups.group(&self.name));
         }

@@ -56,6 +56,9 @@ pub(super) enum Verify {
     /// Become a program that ends with its parent
     #[command(hide = true)]
     Job {
+        /// The process that wants it
+        #[arg(long)]
+        parent: u32,
         /// A control group to go into
         #[arg(long)]
         group: Option<PathBuf>,
@@ -91,8 +94,12 @@ impl Verify {
             Self::Powercut(command) => command.run(),
             Self::Run(command) => command.run(),
             Self::Report(command) => command.run(),
-            Self::Job { group, words } => {
-                let error = exec_job(group.as_deref(), &words);
+            Self::Job {
+                parent,
+                group,
+                words,
+            } => {
+                let error = exec_job(parent, group.as_deref(), &words);
                 let program = words[0].to_string_lossy();
                 Err(Failure::local(program, crate::errors::plain_io(&error)))
             }

@@ -8,6 +8,7 @@
 use crate::errors::{Context, Result};
 use ::verify::profile::Part;
 use ::verify::results::Run;
+use ::verify::speed::job;
 use base::limits::{VERIFY_PART_SAID_BYTES_MAX, VERIFY_RESULT_BYTES_MAX};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -104,9 +105,9 @@ pub(super) fn clean_up(file: &Path) {
 /// Of this machine; what the part itself fails of is in the outcome.
 pub(super) fn run(part: &Part, file: &Path, bounds: &Bounds<'_>) -> Result<Ended> {
     let program = std::env::current_exe().context("this program")?;
-    let mut command = Command::new(&program);
     // Becomes the part, and is killed with this process.
-    command.args(["verify", "job", "--"]).arg(&program);
+    let mut command = job(&program);
+    command.arg("--").arg(&program);
     command.args(&part.arguments);
     run_command(&mut command, file, bounds)
 }

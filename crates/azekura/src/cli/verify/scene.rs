@@ -7,7 +7,7 @@
 use crate::errors::{Code, Context, Failure, Result, plain_io};
 use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, Tool, lock_run, stale};
 use ::verify::crash::Target;
-use ::verify::speed::{Ground, MACHINE, Refusal, clean_up};
+use ::verify::speed::{Ground, MACHINE, Refusal, clean_up, job};
 use ::verify::{Medium, Recorder, SecondRecorder};
 use mount::disk::{DiskConfig, DiskMount};
 use mount::kernel::MountPoint;
@@ -177,8 +177,8 @@ impl Scene {
     }
 
     fn second_recorder(&self, device: &Path) -> Result<SecondRecorder> {
-        let mut job = Command::new(std::env::current_exe().context("this program")?);
-        job.args(["verify", "job", "--"]);
+        let mut job = job(&std::env::current_exe().context("this program")?);
+        job.arg("--");
         let second = SecondRecorder::start(&mut job, device, &self.directory);
         second.map_err(|error| {
             let message = format!("the second recorder: {}", plain_io(&error));

@@ -12,6 +12,7 @@
 
 use ::verify::actor::{Kernel, MountAs, Tool, Underneath, look, output};
 use ::verify::oracle::Entry;
+use ::verify::speed::job;
 use ::verify::workload::Step;
 use nix::sched::{CloneFlags, unshare};
 use rustix::mount::UnmountFlags;
@@ -57,7 +58,8 @@ impl Volumes {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(&program);
         if stays {
-            command.args(["verify", "job", "--"]).arg(&program);
+            command = job(&program);
+            command.arg("--").arg(&program);
         }
         let home = self.directory.join(Self::PARTS[1]);
         command
