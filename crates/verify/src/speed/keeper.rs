@@ -1,7 +1,7 @@
 //! The process that acts: it makes, sets, mounts and runs, and takes everything back at its end.
 
 use super::actor::{Answer, Ran, Request};
-use super::exec::job;
+use super::exec;
 use super::machine::{Ticks, children};
 use super::memory::Groups;
 use super::tunable::Setting;
@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -294,7 +294,7 @@ impl Keeper {
             let path = self.directory.join(name);
             File::create(&path).map_err(words(&path))
         };
-        let mut command = job(&own);
+        let mut command = exec::job(&own);
         if let (true, Some(groups)) = (self.is_bound, &self.groups) {
             command.arg("--group").arg(groups.group(&self.name));
         }
