@@ -361,7 +361,8 @@ fn all_files_are_converted_in_parts_and_compacted_again() {
     world.locally(
         "for d in a a/b a/b/c e; do mkdir $d; for f in 1 2 3 4 5; do echo > $d/$f; done; done; \
          for n in $(seq 150); do echo > e/n$n; done; ln -s 1 a/link; \
-         setfacl -m u:2002:r,u:2003:r a/1 e/2; touch count; find . -type f -o -type d | wc -l > count",
+         setfacl -m u:2002:r,u:2003:r a/1 e/2; \
+         touch count; find . -type f -o -type d | wc -l > count",
     );
     let all: u64 = world.locally("cat count").trim().parse().expect("a number");
     let rich = world.tree.find("a/2");
