@@ -14,8 +14,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Type of our mounts in the list.
 const FS_TYPE: &[u8] = b"fuse.azekura";
@@ -32,6 +33,11 @@ const WANTED: &str = "name a directory of this machine that is mounted, or one b
 /// to ask the server for: so the answer comes while the server is silent, too.
 const STATUS: &str = "system.azekura.status";
 const SYNC: &str = "system.azekura.sync";
+/// Questions of this process that are not answered yet, also those that nobody waits for.
+static QUESTIONS: AtomicUsize = AtomicUsize::new(0);
+/// For how long a mount that they use is not called in use.
+const QUESTIONS_TIME_MAX: Duration = Duration::from_secs(2);
+const QUESTIONS_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A mounted volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +169,24 @@ impl Mounted {
     /// # Errors
     /// [`Code::MountBusy`], [`Code::FileDenied`].
     pub(crate) fn unmount(&self, detach: bool) -> Result<()> {
+        let deadline = Instant::now() + QUESTIONS_TIME_MAX;
+        loop {
+            let is_asked = QUESTIONS.load(Ordering::Acquire) > 0;
+            match self.unmount_now(detach) {
+                // A question of ours that nobody waits for any more uses it until it is answered.
+                Err(failure)
+                    if failure.code() == Code::MountBusy
+                        && is_asked
+                        && Instant::now() < deadline =>
+                {
+                    std::thread::sleep(QUESTIONS_LOOK_INTERVAL);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn unmount_now(&self, detach: bool) -> Result<()> {
         let flags = if detach {
             UnmountFlags::DETACH
         } else {
@@ -287,9 +311,12 @@ fn names_in_reverse(path: &Path) -> Vec<OsString> {
 
 fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
     let (sender, receiver) = mpsc::channel();
+    QUESTIONS.fetch_add(1, Ordering::AcqRel);
     std::thread::spawn(move || {
+        let answer = work();
+        QUESTIONS.fetch_sub(1, Ordering::AcqRel);
         // Nobody may be waiting any more.
-        let _ = sender.send(work());
+        let _ = sender.send(answer);
     });
     receiver
 }
