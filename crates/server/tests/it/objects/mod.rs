@@ -165,7 +165,7 @@ impl Client {
     ) -> u64 {
         let id = self.new_id();
         let mut request = frame(FrameKind::Request, id, &batch(store, ticket, steps));
-        request.payload = payload;
+        request.payload = payload.into();
         self.send_frame(request).await;
         id
     }
