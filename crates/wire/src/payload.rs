@@ -55,6 +55,23 @@ impl Payload {
         }
     }
 
+    /// Puts all of another behind these.
+    pub fn append(&mut self, other: Self) {
+        self.len += other.len;
+        self.pieces.extend(other.pieces);
+    }
+
+    /// Puts zeros behind the others, all of them the same few.
+    pub fn push_zeros(&mut self, len: usize) {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let mut left = len;
+        while left > 0 {
+            let zeros = &ZEROS[..left.min(ZEROS.len())];
+            self.push(Bytes::from_static(zeros));
+            left -= zeros.len();
+        }
+    }
+
     /// Leaves at most the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         while self.len > len {
@@ -166,6 +183,16 @@ mod tests {
         assert_eq!(none, Payload::new());
     }
 
+    #[test]
+    fn zeros_are_as_many_as_were_asked_for() {
+        for len in [0, 1, 64 << 10, 200_000] {
+            let mut payload = Payload::from(vec![1]);
+            payload.push_zeros(len);
+            assert_eq!(payload.len(), 1 + len);
+            assert!(payload.into_bytes()[1..].iter().all(|byte| *byte == 0));
+        }
+    }
+
     proptest! {
         #[test]
         fn pieces_are_the_bytes_that_they_are_together(
@@ -181,9 +208,12 @@ mod tests {
             prop_assert!(scattered.pieces().all(|piece| !piece.is_empty()));
             prop_assert_eq!(scattered.clone().into_pieces().concat(), whole.clone());
             let cut = cut.min(whole.len() + 3);
-            let (mut front, mut back) = (scattered.clone(), scattered);
+            let (mut front, mut back) = (scattered.clone(), scattered.clone());
             front.truncate(cut);
             back.advance(cut);
+            let mut longer = front.clone();
+            longer.append(back.clone());
+            prop_assert_eq!(longer, scattered);
             let at = cut.min(whole.len());
             prop_assert_eq!((front.len(), back.len()), (at, whole.len() - at));
             prop_assert_eq!(front.into_bytes(), &whole[..at]);
