@@ -286,7 +286,9 @@ impl AsyncWrite for Noting {
         _cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        let places = slices.iter().map(|slice| (slice.as_ptr().addr(), slice.len()));
+        let places = slices
+            .iter()
+            .map(|slice| (slice.as_ptr().addr(), slice.len()));
         self.0.lock().unwrap().extend(places);
         Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()))
     }
@@ -309,7 +311,9 @@ async fn the_pieces_of_a_payload_are_written_from_where_they_lie() {
     let noted = Arc::new(Mutex::new(Vec::new()));
     let mut connection = over(Noting(noted.clone()), SOMEWHERE);
     let pieces: Vec<Bytes> = (0..100).map(|at| Bytes::from(vec![at; 5000])).collect();
-    let places = pieces.iter().map(|piece| (piece.as_ptr().addr(), piece.len()));
+    let places = pieces
+        .iter()
+        .map(|piece| (piece.as_ptr().addr(), piece.len()));
     let places: Vec<_> = places.collect();
     let sent = Frame {
         payload: pieces.iter().cloned().collect(),
