@@ -341,6 +341,7 @@ impl Volume {
             (known.handle.clone(), known.is_leased())
         };
         let Some(handle) = handle else { return };
+        let striped = self.striped_line(&handle);
         let target = Target::Handle(handle);
         let mut state = file.lock();
         if !is_leased && !state.lease_refused && !self.is_rich() {
@@ -352,7 +353,13 @@ impl Volume {
         };
         self.take_back(file, &mut state);
         loop {
-            let (line, room, _) = self.transport.download_room();
+            let (line, room) = match striped {
+                Some(line) => (line, line.window_bytes),
+                None => {
+                    let (line, room, _) = self.transport.download_room();
+                    (line, room)
+                }
+            };
             let room = self
                 .striped_room(&line, room)
                 .min(self.budget().room_bytes(now(), file.account));
