@@ -277,6 +277,15 @@ impl StoreClient {
         self.write_piece_bytes
     }
 
+    /// Largest part of an object that should be written in one request: as much as the line takes
+    /// several of at once, so that the device always has something to do; no less than a piece.
+    #[must_use]
+    pub fn write_part_bytes(&self) -> u64 {
+        let of_line = self.server.0.transport.write_part_bytes() as u64;
+        let piece = u64::from(self.write_piece_bytes);
+        of_line.max(piece).min(u64::from(DATA_BYTES_MAX))
+    }
+
     /// What may be in flight.
     #[must_use]
     pub fn room(&self) -> &Room {

@@ -131,6 +131,11 @@ impl Stripes {
         }
     }
 
+    /// A store, if it was used before.
+    fn known_store(&self, column: &FileColumn) -> Option<StoreClient> {
+        self.stores().get(&place(column)).cloned()
+    }
+
     /// Ends the sessions with storage servers.
     pub(super) async fn close(&self, time_max: Duration) {
         self.servers.close(time_max).await;

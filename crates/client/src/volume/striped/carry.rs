@@ -28,7 +28,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 pub(super) type Result<T, E = FsError> = std::result::Result<T, E>;
 type Results = Vec<Result<StepReply>>;
 
-/// Largest part of an object in one request. The server cuts it for its device, and what it takes
+/// Largest part of an object in one request; of writes it may be less. The server cuts it for its device, and what it takes
 /// is counted whole ([`crate::object::Room`]).
 const PART_BYTES_MAX: u64 = DATA_BYTES_MAX as u64;
 
@@ -282,7 +282,11 @@ impl<'a> Carrying<'a> {
 
     /// The parts in which bytes of a file are written.
     pub(super) fn pieces(&self, layout: &FileLayout, extent: Extent) -> Vec<(FileColumn, Part)> {
-        let parts = parts(layout, extent, PART_BYTES_MAX).into_iter();
+        let known = layout.columns.iter();
+        let known = known.filter_map(|column| self.stripes.known_store(column));
+        let part_bytes = known.map(|store| store.write_part_bytes()).min();
+        let part_bytes = part_bytes.unwrap_or(PART_BYTES_MAX);
+        let parts = parts(layout, extent, part_bytes).into_iter();
         parts.map(|part| (part.column, part)).collect()
     }
 
