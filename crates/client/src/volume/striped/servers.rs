@@ -235,16 +235,15 @@ impl Servers {
 
     /// The lines to these servers as one, as far as they are used; none if none is.
     pub(super) fn line(&self, servers: impl Iterator<Item = ServerId>) -> Option<Line> {
-        let mut lines = servers.filter_map(|server| self.line_to(server));
-        let first = lines.next()?;
-        Some(lines.fold(first, |all, line| Line {
+        let lines = servers.filter_map(|server| self.line_to(server));
+        lines.reduce(|all, line| Line {
             rtt: all.rtt.max(line.rtt),
             rtt_deviation: all.rtt_deviation.max(line.rtt_deviation),
             server_time: all.server_time.max(line.server_time),
             rate: Rate(all.rate.0.saturating_add(line.rate.0)),
             window_bytes: all.window_bytes.saturating_add(line.window_bytes),
             extent_bytes: all.extent_bytes.max(line.extent_bytes),
-        }))
+        })
     }
 
     fn line_to(&self, server: ServerId) -> Option<Line> {
