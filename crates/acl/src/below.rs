@@ -113,7 +113,11 @@ impl RichAcl {
             ..*directory
         };
         let below = self.inherited(&heir, 0o777, 0)?.posix_below(&heir).ok()?;
-        Some(below.access.unwrap_or_else(|| PosixAcl::of_mode(below.mode)))
+        Some(
+            below
+                .access
+                .unwrap_or_else(|| PosixAcl::of_mode(below.mode)),
+        )
     }
 }
 

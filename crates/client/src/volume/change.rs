@@ -49,15 +49,27 @@ impl Volume {
             umask,
         } = creation;
         let open = self.fresh_open();
-        let step = Step::Create {
-            parent: self.target_with(*parent, name).await?,
+        let target = self.target_with(*parent, name).await?;
+        let step = |access| Step::Create {
+            parent: target.clone(),
             name: name.clone(),
             mode: *mode,
             umask: *umask,
             exclusive,
             open: Some((open, access, truncate)),
         };
-        let outcome = self.step_with_room(who, step).await;
+        let mut access = access;
+        let mut outcome = self.step_with_room(who, step(access)).await;
+        let is_refused = matches!(outcome, Err(FsError::AccessDenied)) && append && !exclusive;
+        if is_refused && self.may_append_alone(access) {
+            // It is there, and may be for appending.
+            access = access.appending();
+            outcome = self.step_with_room(who, step(access)).await;
+        }
+        let outcome = outcome.map_err(|error| match error {
+            FsError::NotSupported if is_refused => FsError::AccessDenied,
+            error => error,
+        });
         let (reply, response) = outcome.inspect_err(|_| self.doubt_name(*parent, name))?;
         let is_new = matches!(reply, StepReply::Created { new: true, .. });
         let view = self.take_created(*parent, name, reply, &response)?;

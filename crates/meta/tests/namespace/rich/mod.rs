@@ -114,9 +114,7 @@ impl World {
     }
 
     pub(crate) fn go_back(&self, who: &Principal, handle: &Handle) -> Result<(), FsError> {
-        let gone = self
-            .durably(|namespace, turn| namespace.remove_acl(turn, who, handle, &words).map(drop));
-        gone
+        self.durably(|namespace, turn| namespace.remove_acl(turn, who, handle, &words).map(drop))
     }
 
     pub(crate) fn xattr(
@@ -155,8 +153,6 @@ impl World {
     }
 
     pub(crate) fn remove(&self, who: &Principal, at: &Handle, file: &str) -> Result<(), FsError> {
-        let gone =
-            self.durably(|namespace, turn| namespace.unlink(turn, who, at, &name(file)).map(drop));
-        gone
+        self.durably(|namespace, turn| namespace.unlink(turn, who, at, &name(file)).map(drop))
     }
 }

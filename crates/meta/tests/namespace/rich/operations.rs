@@ -20,9 +20,7 @@ fn create(world: &World, who: &Principal, at: &Handle, file: &str) -> Result<(),
         open: OpenOptions::new(Access::Write),
         layout: None,
     };
-    let made = world
-        .durably(|namespace, turn| namespace.create(turn, who, at, &name(file), &how).map(drop));
-    made
+    world.durably(|namespace, turn| namespace.create(turn, who, at, &name(file), &how).map(drop))
 }
 
 #[test]
@@ -129,10 +127,9 @@ fn attributes_change_by_their_own_rights() {
         ..of()
     };
     let named = |who: &Principal| {
-        let set = world.durably(|namespace, turn| {
+        world.durably(|namespace, turn| {
             namespace.set_xattr(turn, who, &file, b"user.a", b"1", XattrMode::Set)
-        });
-        set
+        })
     };
     world
         .set(
@@ -238,11 +235,10 @@ fn a_posix_acl_is_shown_of_a_rich_one_and_cannot_be_set_beside_it() {
     let access = "system.posix_acl_access";
     let shown = world.xattr(&bob(), &file, access).unwrap();
     let set = |who: &Principal| {
-        let set = world.durably(|namespace, turn| {
+        world.durably(|namespace, turn| {
             let name = access.as_bytes();
             namespace.set_xattr(turn, who, &file, name, &shown, XattrMode::Set)
-        });
-        set
+        })
     };
     assert_eq!(set(&alice()), Err(FsError::NotSupported));
     let below = acl::PosixAcl::from_xattr(&shown).unwrap().unwrap();

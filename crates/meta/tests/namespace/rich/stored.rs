@@ -83,7 +83,7 @@ impl Model {
         let handle = found.handle.clone();
         match random.below(7) {
             0..=2 => {
-                let list = users(random.of(&[0, 1, 3, 29, 33, 200, 3000]));
+                let list = users(random.of(&[0, 1, 3, 29, 33, 200, 1400]));
                 world.set_list(&alice(), &handle, &list).unwrap();
                 let is_same = found.list.as_ref() == Some(&list);
                 self.edits[0] += u64::from(!is_same);
