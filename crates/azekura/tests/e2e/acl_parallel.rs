@@ -17,7 +17,8 @@ pub(crate) fn lab() -> Office {
     let mount = scene.mount_volume(&volume, "fill", &[]);
     let script = format!(
         "mkdir plans && printf figures > plans/q3.xlsx && \
-         chown {OWNER}:{OWNER} plans plans/q3.xlsx && setfacl -m u:{AYA}:r,o::- plans/q3.xlsx && setfacl -m u:{AYA}:rx plans"
+         chown {OWNER}:{OWNER} plans plans/q3.xlsx && \
+         setfacl -m u:{AYA}:r,o::- plans/q3.xlsx && setfacl -m u:{AYA}:rx plans"
     );
     run(&mut shell(0, None, &mount, &script)).ok();
     scene.umount(&mount);
