@@ -267,7 +267,12 @@ impl Execution {
         }
         let outcome = match at {
             WriteAt::Offset(offset) | WriteAt::Again(offset) => {
-                file.write_at(self.by(worker), offset, &data)
+                let written = file.write_at(self.by(worker), offset, &data);
+                // Through an open that only appends, somebody else may have been quicker.
+                written.and_then(|written| match written.offset == offset {
+                    true => Ok(written),
+                    false => Err(FsError::Io),
+                })
             }
             WriteAt::End if bytes == 0 => Ok(Written {
                 offset: 0,
