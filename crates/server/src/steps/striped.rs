@@ -142,7 +142,7 @@ impl Execution {
         let (by, place) = (self.session.id, self.target(&file.target)?);
         let is_again = written.what == What::Data
             && !written.extent.is_empty()
-            && (self.core.again).may_store_part(by, &place.outer, written.extent);
+            && (self.core.again).has_written_part(by, &place.outer, written.extent);
         match is_again {
             true => Ok(Use::Append),
             false => Ok(Use::Write),
