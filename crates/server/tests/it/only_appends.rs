@@ -225,8 +225,10 @@ async fn a_parallel_volume_gives_places_at_the_end_and_nothing_else() {
         .step(stored(Extent::new(0, 4), Some(place)))
         .await
         .unwrap();
-    // What it has appended it may have to write once more; anything else not.
-    client.step(stored(Extent::new(0, 4), None)).await.unwrap();
+    // What it has appended it may have to write once more, by a layout of its own; anything else
+    // not.
+    let again = client.step(stored(Extent::new(0, 4), None)).await;
+    assert_eq!(again.map(drop), Err(FsError::WouldBlock));
     let elsewhere = client.step(stored(Extent::new(2, 9), None)).await;
     assert_eq!(elsewhere.map(drop), Err(FsError::BadOpen));
     let hole = Step::Wrote {
