@@ -78,9 +78,9 @@ fn random_lists_decide_and_what_is_told_of_them_never_allows_more() {
     let run = |(list, mode): (RichAcl, Option<u16>)| {
         case.set(case.get() + 1);
         // Now and then everything is read anew.
-        if case.get() % 16 == 0 {
+        if case.get().is_multiple_of(16) {
             world.take().unwrap().close();
-            world.replace(Some(rich(World::at(&path))));
+            *world.borrow_mut() = Some(rich(World::at(&path)));
         }
         let world = world.borrow();
         let world = world.as_ref().unwrap();
