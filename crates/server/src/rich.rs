@@ -4,9 +4,9 @@
 //! # Turning on
 //!
 //! The volume's record says it, durable before it is answered, and the export or the namespace
-//! looks at one flag ([`crate::tree::Tree::set_rich`]). No file is touched, so it takes the same time whatever their
-//! number. Clients have their leases called back, because what they were told of rights is not so
-//! any more; mounts stay.
+//! looks at one flag ([`crate::tree::Tree::set_rich`]). No file is touched, so it takes the same
+//! time whatever their number. Clients have their leases called back, because what they were told
+//! of rights is not so any more; mounts stay.
 //!
 //! # What is written down
 //!

@@ -1,5 +1,5 @@
-//! Rich ACLs of a parallel volume, with the tools that people have: what is promised of exports holds
-//! there, too.
+//! Rich ACLs of a parallel volume, with the tools that people have: what is promised of exports
+//! holds there, too.
 
 use crate::acl::{AUDIT, AYA, OTHER, OWNER, Office, may, removal_is_granted, shell};
 use crate::common::{Scene, obstacle, run};

@@ -1,8 +1,8 @@
 //! chmod, chown, truncation and times of files whose truth is a rich ACL.
 //!
-//! What each takes, [`acl::judge_change`] says. All parts are judged before the first is made. A new
-//! mode lies over the list ([`acl::RichAcl::with_shown_mode`]); a new owner is another one whom the
-//! list means, so what the file system is told of it is told anew.
+//! What each takes, [`acl::judge_change`] says. All parts are judged before the first is made. A
+//! new mode lies over the list ([`acl::RichAcl::with_shown_mode`]); a new owner is another one whom
+//! the list means, so what the file system is told of it is told anew.
 
 use super::judge::Asking;
 use super::{PAST, RichFile, Way, by_way};

@@ -1,5 +1,5 @@
-//! Opens that only append, as the wire has them: nothing else is done through them, on an export and
-//! on a parallel volume.
+//! Opens that only append, as the wire has them: nothing else is done through them, on an export
+//! and on a parallel volume.
 
 use crate::client::{Client, name};
 use crate::files::{at, create, file};

@@ -5,6 +5,7 @@
 //! as the result of an earlier step. Data travels in the payload of the frame: the parts of all
 //! steps one after another, each of the length that its step states.
 
+use super::access::Access;
 use super::layout::{FileLayout, LayoutPurpose, StoredWhat};
 use base::limits::{
     AFTER_REQUESTS_MAX, COMPOUND_STEPS_MAX, DIRECTORY_ENTRIES_MAX, PLACE_PARTS_MAX, STRAGGLERS_MAX,
@@ -99,52 +100,6 @@ pub struct FileRef {
     pub target: Target,
     /// The open.
     pub open: Option<OpenId>,
-}
-
-/// What an open may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Access {
-    /// Read only.
-    Read,
-    /// Write only.
-    Write,
-    /// Both.
-    ReadWrite,
-    /// Write behind the end only, which a rich ACL may allow alone. As the next one only for
-    /// servers that have [`Features::APPEND`](super::Features::APPEND).
-    Append,
-    /// Read, and write behind the end only.
-    ReadAppend,
-}
-
-impl Access {
-    /// Whether reading is allowed.
-    #[must_use]
-    pub const fn reads(self) -> bool {
-        matches!(self, Self::Read | Self::ReadWrite | Self::ReadAppend)
-    }
-
-    /// Whether writing is allowed, be it behind the end only.
-    #[must_use]
-    pub const fn writes(self) -> bool {
-        !matches!(self, Self::Read)
-    }
-
-    /// Whether writing is allowed behind the end only.
-    #[must_use]
-    pub const fn only_appends(self) -> bool {
-        matches!(self, Self::Append | Self::ReadAppend)
-    }
-
-    /// The same, but writing behind the end only.
-    #[must_use]
-    pub const fn appending(self) -> Self {
-        match self {
-            Self::Read => Self::Read,
-            Self::Write | Self::Append => Self::Append,
-            Self::ReadWrite | Self::ReadAppend => Self::ReadAppend,
-        }
-    }
 }
 
 /// Right to cache, granted with attributes. It lasts until it is recalled, returned, or the session

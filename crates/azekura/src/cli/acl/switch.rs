@@ -18,8 +18,8 @@ use wire::message::{AclLine, AclSummary, AclViews, AclViewsAsk, AdminReply, Admi
 ///
 /// What is shown of a POSIX ACL as a rich one can be stored beside the file of an export, which is
 /// a matter of speed alone. When, is the policy's to say: `never`, `always`, `entries>=N` or `N..M`
-/// (of so many entries, at the first access), or `measured`: when that has paid, by what is measured
-/// of the file system (azekura acl calibrate).
+/// (of so many entries, at the first access), or `measured`: when that has paid, by what is
+/// measured of the file system (azekura acl calibrate).
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  azekura acl enable 127.0.0.1:7700/office\n  \
