@@ -58,19 +58,9 @@ impl Volume {
             exclusive,
             open: Some((open, access, truncate)),
         };
-        let mut access = access;
-        let mut outcome = self.step_with_room(who, step(access)).await;
-        let is_refused = matches!(outcome, Err(FsError::AccessDenied)) && append && !exclusive;
-        if is_refused && self.may_append_alone(access) {
-            // It is there, and may be for appending.
-            access = access.appending();
-            outcome = self.step_with_room(who, step(access)).await;
-        }
-        let outcome = outcome.map_err(|error| match error {
-            FsError::NotSupported if is_refused => FsError::AccessDenied,
-            error => error,
-        });
-        let (reply, response) = outcome.inspect_err(|_| self.doubt_name(*parent, name))?;
+        let outcome = self.try_create(who, step, access, append && !exclusive);
+        let outcome = outcome.await.inspect_err(|_| self.doubt_name(*parent, name));
+        let (reply, response, access) = outcome?;
         let is_new = matches!(reply, StepReply::Created { new: true, .. });
         let view = self.take_created(*parent, name, reply, &response)?;
         if is_new {
@@ -105,6 +95,26 @@ impl Volume {
             keep_data,
         };
         Ok((view, open))
+    }
+
+    /// Creates, or opens what is there: for appending alone where that is all that is allowed and
+    /// enough. Returns what the open may do, too.
+    async fn try_create(
+        &self,
+        who: &Principal,
+        step: impl Fn(Access) -> Step,
+        access: Access,
+        may_append: bool,
+    ) -> Result<(StepReply, FileResponse, Access), FsError> {
+        match self.step_with_room(who, step(access)).await {
+            Err(FsError::AccessDenied) if may_append && self.may_append_alone(access) => {}
+            outcome => return outcome.map(|(reply, response)| (reply, response, access)),
+        }
+        let access = access.appending();
+        match self.step_with_room(who, step(access)).await {
+            Err(FsError::NotSupported) => Err(FsError::AccessDenied),
+            outcome => outcome.map(|(reply, response)| (reply, response, access)),
+        }
     }
 
     /// Takes over a creation's reply.
