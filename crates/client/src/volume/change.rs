@@ -59,7 +59,9 @@ impl Volume {
             open: Some((open, access, truncate)),
         };
         let outcome = self.try_create(who, step, access, append && !exclusive);
-        let outcome = outcome.await.inspect_err(|_| self.doubt_name(*parent, name));
+        let outcome = outcome
+            .await
+            .inspect_err(|_| self.doubt_name(*parent, name));
         let (reply, response, access) = outcome?;
         let is_new = matches!(reply, StepReply::Created { new: true, .. });
         let view = self.take_created(*parent, name, reply, &response)?;
