@@ -125,8 +125,8 @@ impl VolumeEntry {
     }
 
     fn of(record: &VolumeRecord) -> Self {
-        let (mut path, mut read_only, mut is_rich) = (None, false, false);
-        let mut policy = None;
+        let (mut path, mut read_only, mut policy) = (None, false, None);
+        let is_rich;
         let (mut directory, mut unit_log2, mut width) = (None, None, None);
         match &record.place {
             VolumePlace::Export {

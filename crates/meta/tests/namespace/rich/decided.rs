@@ -41,12 +41,14 @@ fn any_list() -> impl Strategy<Value = RichAcl> {
     let kind = prop_oneof![4 => Just(AceKind::Allow), 1 => Just(AceKind::Deny)];
     let rights = any::<u32>().prop_map(|bits| Rights::from_bits(bits & 0x1f_01ff).unwrap());
     let flags = prop_oneof![6 => Just(0), 1 => 0..16_u8];
-    let ace = (kind, flags, rights, any_who()).prop_map(|(kind, flags, rights, who)| Ace {
-        kind,
-        flags: AceFlags::from_bits(flags).unwrap(),
-        rights,
-        who,
-    });
+    let ace = (kind, flags, rights, any_who())
+        .prop_map(|(kind, flags, rights, who)| Ace {
+            kind,
+            flags: AceFlags::from_bits(flags).unwrap(),
+            rights,
+            who,
+        })
+        .boxed();
     // Some lie with the inode, some apart.
     let aces = prop_oneof![
         4 => prop::collection::vec(ace.clone(), 0..8),
