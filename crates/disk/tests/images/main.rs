@@ -24,3 +24,5 @@ mod publish;
 mod server;
 #[cfg(test)]
 mod training;
+#[cfg(test)]
+mod unseen;
