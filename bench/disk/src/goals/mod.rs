@@ -3,20 +3,24 @@
 //!
 //! ```text
 //! mod -> image      the file system: fresh, and aged by deleting and writing
-//!     -> site       line, web server, repository; disks that are attached, file systems on them
+//!     -> site       line, web server, repository; disks that are attached or served
+//!     -> peers      what others do with the same line, server and image
 //!     -> scattered  a tar of files here and there, at each distance; the paper's figures
 //!     -> program    a program on runs that nobody has recorded, and on the next version
+//!     -> boot       a Debian that boots, trained by another boot
 //!     -> whole      the disk from end to end: share of the line, memory
 //!     -> once       how often one chunk is asked for, over images, mounts and restarts
 //!     -> publish    publishing and committing, which need no line
 //!     -> report     tables, charts, JSON
 //! ```
-//! Peers are those that are here: casync and nbdkit with its curl. Requests and bytes say more than
-//! seconds on a busy machine: they are told with each row. Debian's boot is `cargo xtask deep
-//! boot`.
+//! Peers are those that are here: casync, nbdkit with its curl, QEMU with its own, and a plain web
+//! client; each on the same line in the same run. Requests and bytes say more than seconds on a
+//! busy machine: they are told with each row.
 
+mod boot;
 mod image;
 mod once;
+mod peers;
 mod program;
 mod publish;
 mod report;
@@ -25,18 +29,13 @@ mod site;
 mod whole;
 
 use crate::paper::Grid;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use report::Report;
 use site::Site;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-/// Says that this is the process inside.
-const INSIDE: &str = "AZEKURA_BENCH_INSIDE";
-/// The first process inside: it ends with the run or upon a signal. One without a handler would
-/// ignore Ctrl-C.
-const INIT: &str = "trap 'exit 130' INT TERM; \"$@\" & wait $!";
-const PARTS: &str = "scattered,paper,program,whole,once,publish,commit";
+const PARTS: &str = "scattered,paper,program,boot,whole,once,publish,commit";
 
 /// What is measured, and how.
 #[derive(Debug, clap::Args)]
@@ -56,6 +55,9 @@ pub(crate) struct Options {
     /// Files of the tar.
     #[arg(long, default_value_t = 1000)]
     scattered: usize,
+    /// How often each tar and each run of the program is measured; the median is told.
+    #[arg(long, default_value_t = 3)]
+    repeat: usize,
     #[command(flatten)]
     grid: Grid,
     /// Rate of the line when the whole disk is read, in Mbit/s: one that the processors can fill.
@@ -67,6 +69,10 @@ pub(crate) struct Options {
     /// How much of it is changed, in MiB.
     #[arg(long, default_value_t = 100)]
     changed: u64,
+    /// Directory with a Debian that boots: root.img, vmlinuz, initrd.img. One is made if it is not
+    /// named, which takes a few minutes and Debian's servers.
+    #[arg(long)]
+    machine: Option<PathBuf>,
     /// What everything by chance follows from.
     #[arg(long, default_value_t = 6)]
     seed: u64,
@@ -87,20 +93,11 @@ pub(crate) struct Options {
 /// Measures, in namespaces of its own: when the run ends, however it does, the kernel ends its
 /// processes and drops its mounts, and with them the loop devices.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    if std::env::var_os(INSIDE).is_some() {
-        return measure(options).map(|()| ExitCode::SUCCESS);
-    }
     if let Some(why) = azlink::why_not() {
         println!("skipped: {why}");
         return Ok(ExitCode::SUCCESS);
     }
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
-    command.args(["--", "sh", "-c", INIT, "sh"]);
-    command.arg(std::env::current_exe()?);
-    command.args(std::env::args_os().skip(1)).env(INSIDE, "1");
-    let status = command.status().context("unshare (util-linux)")?;
-    Ok(ExitCode::from(status.code().unwrap_or(1) as u8))
+    figures::contained(|| measure(options))
 }
 
 fn measure(options: &Options) -> Result<()> {
@@ -115,6 +112,7 @@ fn measure(options: &Options) -> Result<()> {
             "scattered" => scattered::measure(&site, &images, options, &mut report),
             "paper" => scattered::paper(&site, &images, options, &mut report),
             "program" => program::measure(&site, &images, options, &mut report),
+            "boot" => boot::measure(&site, options, &mut report),
             "whole" => whole::measure(&site, &images, options, &mut report),
             "once" => once::measure(&site, &images, &mut report),
             "publish" => publish::measure(&site, &images, &mut report),

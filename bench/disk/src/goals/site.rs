@@ -1,4 +1,5 @@
-//! A line, a web server at its far end, a repository there; and disks at its near end.
+//! A line, a web server at its far end, a repository there; and disks at its near end: as a file,
+//! mounted, or served over NBD.
 
 use super::Options;
 use crate::server::Server;
@@ -10,11 +11,14 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A loop device that nobody uses goes within this time.
 const LOOP_TIME_MAX: Duration = Duration::from_secs(2);
+const LOOP_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// See the module's head.
 pub(super) struct Site {
@@ -22,13 +26,15 @@ pub(super) struct Site {
     pub(super) server: Server,
     azekura: PathBuf,
     directory: TempDir,
-    attached: Cell<u32>,
+    used: Cell<u32>,
 }
 
 /// A disk that is attached, with its file system if it was mounted. Both go with this.
 pub(super) struct Disk<'a> {
     site: &'a Site,
     point: PathBuf,
+    /// Removed at the end.
+    cache: Option<PathBuf>,
     mounted: Option<PathBuf>,
     is_there: bool,
     pub(super) pid: u64,
@@ -46,6 +52,16 @@ pub(super) struct How<'a> {
     /// Without its file system: one file.
     pub(super) is_bare: bool,
     pub(super) is_writable: bool,
+    /// The rest of it is fetched meanwhile.
+    pub(super) is_filled: bool,
+}
+
+/// A disk that is served. A process that is not ended goes with the namespaces of the run.
+pub(super) struct Served<'a> {
+    site: &'a Site,
+    pub(super) socket: PathBuf,
+    /// Removed at the end.
+    cache: Option<PathBuf>,
 }
 
 impl Site {
@@ -66,7 +82,7 @@ impl Site {
             link,
             azekura,
             directory,
-            attached: Cell::new(0),
+            used: Cell::new(0),
         })
     }
 
@@ -85,6 +101,19 @@ impl Site {
         settings.rtt = Duration::from_millis(rtt_ms);
         self.link.set(settings);
         self.link.apply(&azlink::Command::Reset);
+    }
+
+    /// The longest of these distances, in milliseconds, is the line's from now on.
+    pub(super) fn farthest(&self, options: &Options) -> Result<u64> {
+        let far = options.grid.rtts.iter().max();
+        let far = *far.context("no distance is named")?;
+        self.far(far);
+        Ok(far)
+    }
+
+    /// Requests that the web server was asked so far.
+    pub(super) fn requests(&self) -> u64 {
+        self.server.counts.requests.load(Ordering::SeqCst)
     }
 
     /// IP bytes that have come since.
@@ -119,19 +148,24 @@ impl Site {
         self.json(&["publish", &image, "--to", &to, "--name", name])
     }
 
-    /// Attaches a disk of a repository: a URL, or a directory.
-    pub(super) fn attach(&self, repository: &str, name: &str, how: How<'_>) -> Result<Disk<'_>> {
-        let number = self.attached.get();
-        self.attached.set(number + 1);
-        let point = self.path(&format!("disk-{number}"));
-        fs::create_dir(&point)?;
+    /// `azekura disk VERB REPOSITORY NAME ...`, a number that no other disk has, and its cache if
+    /// that is its own.
+    fn using(
+        &self,
+        verb: &str,
+        repository: &str,
+        name: &str,
+        how: How<'_>,
+    ) -> (Command, u32, Option<PathBuf>) {
+        let number = self.used.get();
+        self.used.set(number + 1);
         let cache = how.cache.map_or_else(
             || format!("cache-{number}"),
             |cache| format!("cache-{cache}"),
         );
         let mut command = self.near(&self.azekura);
-        command.args(["disk", "attach", repository, name]);
-        command.arg(&point).args(["--json", "--cache", &cache]);
+        command.args(["disk", verb, repository, name, "--json"]);
+        command.args(["--cache", &cache]);
         if let Some(profile) = how.profile {
             command.args(["--profile", profile]);
         }
@@ -139,12 +173,37 @@ impl Site {
             command.arg("--record").arg(record);
         }
         command.args(how.is_writable.then_some("--writable"));
+        command.args(how.is_filled.then_some("--fill"));
+        let own = how.cache.is_none().then(|| self.path(&cache));
+        (command, number, own)
+    }
+
+    /// Serves a disk over NBD.
+    pub(super) fn serve(&self, repository: &str, name: &str, how: How<'_>) -> Result<Served<'_>> {
+        let (mut command, number, cache) = self.using("serve", repository, name, how);
+        let socket = self.path(&format!("disk-{number}.sock"));
+        command.arg(format!("--nbd=unix:{}", socket.display()));
+        output(&mut command)?;
+        Ok(Served {
+            site: self,
+            socket,
+            cache,
+        })
+    }
+
+    /// Attaches a disk of a repository: a URL, or a directory.
+    pub(super) fn attach(&self, repository: &str, name: &str, how: How<'_>) -> Result<Disk<'_>> {
+        let (mut command, number, cache) = self.using("attach", repository, name, how);
+        let point = self.path(&format!("disk-{number}"));
+        fs::create_dir(&point)?;
+        command.arg(&point);
         let begin = Instant::now();
         let said = output(&mut command)?;
         let said: Value = serde_json::from_str(&said).with_context(|| said.clone())?;
         let mut disk = Disk {
             site: self,
             point,
+            cache,
             mounted: None,
             is_there: true,
             pid: said["pid"].as_u64().unwrap_or_default(),
@@ -185,8 +244,27 @@ impl Disk<'_> {
         if let Some(on) = self.mounted.take() {
             output(Command::new("umount").arg(&on))?;
         }
-        let said = self.site.json(&["detach", &self.point.to_string_lossy()])?;
+        let deadline = Instant::now() + LOOP_TIME_MAX;
+        let said = loop {
+            let said = self.site.json(&["detach", &self.point.to_string_lossy()]);
+            match said {
+                // A loop device may hold the file for a moment after its file system is gone.
+                Err(_) if Instant::now() < deadline => thread::sleep(LOOP_LOOK_INTERVAL),
+                said => break said?,
+            }
+        };
         self.is_there = false;
+        remove(self.cache.as_deref())?;
+        Ok(said["used"].clone())
+    }
+}
+
+impl Served<'_> {
+    /// Ends it; how it was used.
+    pub(super) fn end(self) -> Result<Value> {
+        let place = format!("unix:{}", self.socket.display());
+        let said = self.site.json(&["detach", &place])?;
+        remove(self.cache.as_deref())?;
         Ok(said["used"].clone())
     }
 }
@@ -201,6 +279,12 @@ impl Drop for Disk<'_> {
             let _ = Command::new("umount").arg("-l").arg(&self.point).output();
         }
     }
+}
+
+/// Removes a cache that was used once.
+fn remove(cache: Option<&Path>) -> Result<()> {
+    let removed = cache.map(fs::remove_dir_all);
+    removed.transpose().map(drop).context("removing a cache")
 }
 
 /// Mounts a file or device on a directory, which is made.

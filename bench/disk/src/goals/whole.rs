@@ -3,10 +3,10 @@
 
 use super::Options;
 use super::image::Images;
+use super::peers;
 use super::report::{Goal, Report, seconds};
-use super::site::{How, Site, has, timed};
+use super::site::{How, Site, timed};
 use anyhow::Result;
-use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -25,7 +25,9 @@ pub(super) fn measure(
     let apply = |rate| site.link.apply(&azlink::Command::Rate(None, Some(rate)));
     let usual = site.link.settings().to_client.rate_bits_per_s;
     apply(rate);
-    let measured = read(site, options, report).and_then(|()| peers(site, images, options, report));
+    let share = |took| share(site, options, took);
+    let measured = read(site, options, report)
+        .and_then(|()| peers::wholes(site, &images.fresh, RTT_MS, &share, report));
     apply(usual.unwrap_or(u64::MAX));
     measured
 }
@@ -70,37 +72,5 @@ fn read(site: &Site, options: &Options, report: &mut Report) -> Result<()> {
     );
     let goal = Goal::at_most(32.0, "<= 32 MB");
     report.row("the same, memory beyond that of chunks", goal, beyond, text);
-    Ok(())
-}
-
-fn peers(site: &Site, images: &Images, options: &Options, report: &mut Report) -> Result<()> {
-    if has("casync") {
-        site.far(RTT_MS);
-        let out = site.path("casync.img");
-        let mut command = site.near("casync");
-        command.arg("extract");
-        command.arg(format!("--store={}", site.url("whole/default.castr")));
-        let took = timed(command.arg(site.url("whole/base@1.caibx")).arg(&out))?;
-        fs::remove_file(&out)?;
-        let share = 100.0 * share(site, options, took);
-        report.note(format!(
-            "casync extract, the whole disk at {RTT_MS} ms: {}, {share:.0} % of the line",
-            seconds(took)
-        ));
-    }
-    if has("nbdkit") && has("nbdcopy") {
-        let raw = site.path("www/whole.raw");
-        fs::hard_link(&images.fresh, &raw)?;
-        site.far(RTT_MS);
-        let mut command = site.near("nbdkit");
-        command.args(["-U", "-", "-r", "curl"]);
-        command.arg(format!("url={}", site.url("whole.raw")));
-        let took = timed(command.args(["--run", "nbdcopy \"$uri\" null:"]))?;
-        let share = 100.0 * share(site, options, took);
-        report.note(format!(
-            "nbdkit's curl and nbdcopy, the raw disk at {RTT_MS} ms: {}, {share:.0} % of the line",
-            seconds(took)
-        ));
-    }
     Ok(())
 }
