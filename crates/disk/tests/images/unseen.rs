@@ -3,7 +3,7 @@
 use crate::common::{KIB, Scene, noise};
 use crate::device::Machine;
 use crate::server::Server;
-use crate::training::{how, profile, scattered};
+use crate::training::{how, profile, published, scattered};
 use base::{BlockDevice, Extent};
 use disk::{Cache, Foresight, ImageDevice, Profile, Trained, train};
 use std::sync::Arc;
@@ -98,4 +98,41 @@ fn a_run_that_nobody_has_recorded_waits_a_fifth_as_long_also_on_the_next_version
     teach(&scene, "base:2", &profiles);
     let next = waited(&scene, Some("base:2"), &content, &reads);
     assert!(next * 5 <= before, "{next:?} of {before:?}");
+}
+
+#[test]
+fn what_no_profile_has_brings_along_what_lies_around_it() {
+    let (scene, content) = published();
+    let len = content.len() as u64;
+    // Each other block is one program's, and the others are read by somebody else, in no order.
+    let blocks = |first: u64| {
+        let blocks = (first..160).step_by(2);
+        blocks.map(|block| Extent::new(block * 4 * KIB, 4 * KIB))
+    };
+    let known: Vec<_> = blocks(0).collect();
+    scene.train(&[profile("tool", len, &known)], &how());
+    let mut reads: Vec<_> = blocks(1).collect();
+    let mut random = sim::Random::new(52);
+    for at in (1..reads.len()).rev() {
+        reads.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    let server = Server::files(scene.images(), DELAY);
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache::open(directory.path(), 100 << 20).unwrap();
+    let machine = Machine::far(&scene, &server, Some(cache));
+    let source = Arc::clone(&machine.source);
+    let trained = scene.trained();
+    let foresight = trained.foresight(&*source, Vec::new());
+    let device = ImageDevice::new(trained.index, source, machine.fetcher.clone());
+    let device = device.foreseen(foresight);
+    for read in &reads {
+        let mut bytes = vec![1; read.len as usize];
+        device.read_at(read.offset, &mut bytes).unwrap();
+        assert!(bytes == content[read.offset as usize..read.end() as usize]);
+    }
+    // Three chunks of the grid, in requests of which not all are under way at once. One by one it
+    // would be one wait for each of the eighty blocks.
+    let uses = device.uses();
+    assert!(uses.waits <= 20, "{uses:?}");
+    assert_eq!(device.ahead_counts().followed, 0);
 }

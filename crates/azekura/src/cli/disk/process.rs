@@ -3,7 +3,7 @@
 //! Like a mount, it is a process of its own, which the command starts and waits for until it is
 //! ready ([`crate::background`]). It is found again by [`super::running`].
 
-use super::opened::{CacheArgs, Opened, Writing, open};
+use super::opened::{Ahead, CacheArgs, Opened, Writing, open};
 use super::overlay::{OverlayArgs, Place as OverlayPlace};
 use super::place::Image;
 use super::running::Running;
@@ -38,6 +38,10 @@ pub(super) struct How {
     /// several. Others are followed when they are recognised
     #[arg(long = "profile", value_name = "PROFILE")]
     profiles: Vec<String>,
+    /// Fetch everything else meanwhile, from where it is read on, into half of the cache at most: a
+    /// line that is idle is used, and more comes than is read
+    #[arg(long)]
+    fill: bool,
     /// When it ends, write what was read and in which order to this new file, for
     /// `azekura disk train` and `azekura disk map`
     #[arg(long, value_name = "FILE")]
@@ -144,6 +148,25 @@ impl Plan {
         self.overlay.as_ref().map_or(Writing::No, Writing::Into)
     }
 
+    fn open(
+        &self,
+        config: &Config,
+        runtime: &Runtime,
+        writing: Writing<'_>,
+        fill: bool,
+    ) -> Result<Opened> {
+        let follow = &self.how.profiles;
+        let ahead = Ahead { follow, fill };
+        open(
+            config,
+            runtime,
+            &self.image,
+            &self.how.cache,
+            writing,
+            ahead,
+        )
+    }
+
     fn check(&self, config: &Config) -> Result<()> {
         let runtime = runtime()?;
         // What is there is looked at, and nothing made.
@@ -151,15 +174,7 @@ impl Plan {
             Writing::Into(place) if !place.file().exists() => Writing::No,
             writing => writing,
         };
-        let how = &self.how;
-        let opened = open(
-            config,
-            &runtime,
-            &self.image,
-            &how.cache,
-            writing,
-            &how.profiles,
-        )?;
+        let opened = self.open(config, &runtime, writing, false)?;
         opened.finish()?;
         let (name, place) = (&self.image.name, &self.place);
         output::line(format_args!("{name} could be {} {place}", self.done))
@@ -174,9 +189,8 @@ impl Plan {
     ) -> Result<()> {
         crate::cli::server::raise_descriptor_limit();
         let runtime = runtime()?;
-        let (image, how) = (&self.image, &self.how);
-        let writing = self.writing();
-        let opened = open(config, &runtime, image, &how.cache, writing, &how.profiles)?;
+        let how = &self.how;
+        let opened = self.open(config, &runtime, self.writing(), how.fill)?;
         let registered = std::cell::RefCell::new(None);
         let outcome = body(&runtime, &opened, &|running| {
             *registered.borrow_mut() = Some(super::running::register(config, &running)?);
@@ -238,6 +252,7 @@ impl Plan {
         }
         let profiles = self.how.profiles.iter();
         arguments.extend(profiles.map(|name| format!("--profile={name}").into()));
+        arguments.extend(self.how.fill.then(|| "--fill".into()));
         if let Some(record) = &self.how.record {
             arguments.extend(["--record".into(), record.into()]);
         }
