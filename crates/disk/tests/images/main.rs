@@ -9,6 +9,8 @@ mod commit;
 #[cfg(test)]
 mod common;
 #[cfg(test)]
+mod damaged;
+#[cfg(test)]
 mod device;
 #[cfg(test)]
 mod gc;
