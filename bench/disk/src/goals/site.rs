@@ -53,7 +53,7 @@ pub(super) struct How<'a> {
     pub(super) is_bare: bool,
     pub(super) is_writable: bool,
     /// The rest of it is fetched meanwhile.
-    pub(super) is_filled: bool,
+    pub(super) is_whole: bool,
 }
 
 /// A disk that is served. A process that is not ended goes with the namespaces of the run.
@@ -173,7 +173,7 @@ impl Site {
             command.arg("--record").arg(record);
         }
         command.args(how.is_writable.then_some("--writable"));
-        command.args(how.is_filled.then_some("--fill"));
+        command.args(how.is_whole.then_some("--fetch-all"));
         let own = how.cache.is_none().then(|| self.path(&cache));
         (command, number, own)
     }

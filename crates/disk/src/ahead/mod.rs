@@ -9,7 +9,7 @@
 //! plan          a profile that is followed          1st
 //! around        the surroundings of a surprise      2nd
 //! streams       reads from front to back            3rd, of the crate readahead
-//! fill          everything                          last
+//! rest          everything                          last
 //! ```
 //!
 //! **Demand before prediction.** Whoever waits has asked before anything else is, and half of the
@@ -34,8 +34,8 @@
 //! needed) and 5 (for programs in general).
 
 mod around;
-mod fill;
 mod plan;
+mod rest;
 
 pub use plan::Plan;
 
@@ -47,13 +47,13 @@ use crate::observe::Observer;
 use crate::source::Source;
 use around::Around;
 use base::limits::{
-    DISK_AHEAD_BYTES_MAX, DISK_AHEAD_CHUNKS_MAX, DISK_AHEAD_REQUESTS_MAX, DISK_FILL_REQUESTS_MAX,
-    DISK_PACK_WHOLE_BYTES_MAX,
+    DISK_AHEAD_BYTES_MAX, DISK_AHEAD_CHUNKS_MAX, DISK_AHEAD_REQUESTS_MAX,
+    DISK_PACK_WHOLE_BYTES_MAX, DISK_REST_REQUESTS_MAX,
 };
 use base::{Extent, Time};
-use fill::Fill;
 use plan::Wants;
 use readahead::{FileStreams, Line, LinkEstimator, Sent};
+use rest::Rest;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -67,7 +67,7 @@ const PIECE_BYTES_MAX: u64 = 1 << 20;
 const RATIO_MAX: u64 = 8;
 /// Chunks that are looked at for one request when everything is fetched: what is in the cache is
 /// passed over, which takes some microseconds each under the lock.
-const FILL_LOOKS_MAX: usize = 4096;
+const REST_LOOKS_MAX: usize = 4096;
 
 /// What an image is fetched ahead by.
 #[derive(Clone, Debug, Default)]
@@ -80,7 +80,7 @@ pub struct Foresight {
     pub sequential: bool,
     /// Whether everything else is fetched meanwhile, into half of the cache at most; not without a
     /// cache.
-    pub fill: bool,
+    pub rest: bool,
     /// How long a round trip to the source takes at most, if that is known.
     pub rtt: Option<Duration>,
 }
@@ -124,7 +124,7 @@ struct State {
     plans: Vec<Plan>,
     around: Around,
     streams: Option<FileStreams>,
-    fill: Option<Fill>,
+    rest: Option<Rest>,
     /// Chunks that reads from front to back will need next.
     coming: Range<usize>,
     /// Where the last read ended from which something was guessed.
@@ -189,7 +189,7 @@ impl Ahead {
             link.expect_rtt(rtt);
         }
         let in_memory = fetcher.memory_bytes_max() / 2;
-        let fill = fetcher.cache().filter(|_| foresight.fill);
+        let rest = fetcher.cache().filter(|_| foresight.rest);
         let ahead = Arc::new(Self {
             index: Arc::clone(index),
             zeros: zeros.clone(),
@@ -204,7 +204,7 @@ impl Ahead {
                 plans,
                 around: Around::default(),
                 streams: foresight.sequential.then(FileStreams::new),
-                fill: fill.map(|cache| Fill::new(index.chunk_count(), cache.bytes_max() / 2)),
+                rest: rest.map(|cache| Rest::new(index.chunk_count(), cache.bytes_max() / 2)),
                 coming: 0..0,
                 guessed_to: u64::MAX,
                 unread: HashSet::new(),
@@ -239,8 +239,8 @@ impl Ahead {
         if must_wait && !is_planned {
             state.around.on_surprise(&self.index, extent);
         }
-        if let Some(fill) = state.fill.as_mut().filter(|_| must_wait) {
-            fill.go_on_from(numbers.last().map_or(0, |last| last + 1));
+        if let Some(rest) = state.rest.as_mut().filter(|_| must_wait) {
+            rest.go_on_from(numbers.last().map_or(0, |last| last + 1));
         }
         let noted = Noted {
             is_surprise: must_wait && foreseen < specs.len(),
@@ -330,7 +330,7 @@ impl Ahead {
         {
             return Some(request);
         }
-        self.next_to_fill(state)
+        self.next_of_rest(state)
     }
 
     /// Along a profile, else around what surprised, else from front to back.
@@ -363,24 +363,24 @@ impl Ahead {
     }
 
     /// Of all the rest. What is foreseen goes before it, also while that has no room.
-    fn next_to_fill(&self, state: &mut State) -> Option<Request> {
+    fn next_of_rest(&self, state: &mut State) -> Option<Request> {
         let bdp_bytes = state.link.line().bdp_bytes();
         let in_flight_bytes = state.link.in_flight_bytes();
         let is_busy = state.plans.iter().any(Plan::is_busy);
-        let is_free = state.in_flight < DISK_FILL_REQUESTS_MAX
+        let is_free = state.in_flight < DISK_REST_REQUESTS_MAX
             && in_flight_bytes < state.link.window_bytes()
             && !is_busy;
-        let fill = state.fill.as_mut().filter(|_| is_free)?;
-        if !fill.has_room(self.now(), bdp_bytes, in_flight_bytes) {
+        let rest = state.rest.as_mut().filter(|_| is_free)?;
+        if !rest.has_room(self.now(), bdp_bytes, in_flight_bytes) {
             return None;
         }
-        for _ in 0..FILL_LOOKS_MAX {
-            let number = fill.next()?;
+        for _ in 0..REST_LOOKS_MAX {
+            let number = rest.next()?;
             let spec = self.index.spec(number);
             if !self.zeros.has(&spec)
                 && let Some(claim) = self.fetcher.claim(&spec)
             {
-                fill.on_taken(u64::from(spec.len_bytes) / self.ratio());
+                rest.on_taken(u64::from(spec.len_bytes) / self.ratio());
                 return Some(Request::Guess(claim, number));
             }
         }
@@ -498,8 +498,8 @@ impl Ahead {
             }
         }
         if landed.failed > 0 {
-            if let Some(fill) = &mut state.fill {
-                fill.pause(now);
+            if let Some(rest) = &mut state.rest {
+                rest.pause(now);
             }
             for plan in state.plans.iter_mut().filter(|plan| plan.file() == file) {
                 plan.on_pack_failed();

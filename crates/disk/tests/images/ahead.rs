@@ -314,12 +314,12 @@ fn the_rest_of_an_image_comes_while_it_is_used_if_that_is_wanted() {
     let content = noise(63, 8000 * KIB);
     scene.put("base:1", &content);
     let server = Server::files(scene.images(), Duration::from_millis(20));
-    let filled = Foresight {
-        fill: true,
+    let whole = Foresight {
+        rest: true,
         ..Foresight::default()
     };
     let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
-    let device = machine.device.clone().foreseen(filled.clone());
+    let device = machine.device.clone().foreseen(whole.clone());
     check(&device, &content, Extent::new(5000 * KIB, 4096));
     let deadline = Instant::now() + Duration::from_secs(30);
     while machine.fetcher.counts().fetched < 125 {
@@ -339,7 +339,7 @@ fn the_rest_of_an_image_comes_while_it_is_used_if_that_is_wanted() {
     let small = Cache::open(scene.path("small"), 2 << 20).unwrap();
     for (cache, most) in [(Some(small), 20), (None, 1)] {
         let machine = Machine::far(&scene, &server, cache);
-        let device = machine.device.clone().foreseen(filled.clone());
+        let device = machine.device.clone().foreseen(whole.clone());
         check(&device, &content, Extent::new(5000 * KIB, 4096));
         let (mut fetched, mut before) = (machine.fetcher.counts().fetched, 0);
         while fetched != before {

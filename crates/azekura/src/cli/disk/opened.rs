@@ -94,7 +94,7 @@ pub(super) struct Ahead<'a> {
     /// The profiles of what is about to be done with it.
     pub(super) follow: &'a [String],
     /// All of it.
-    pub(super) fill: bool,
+    pub(super) rest: bool,
 }
 
 /// A version as it is read.
@@ -187,7 +187,7 @@ pub(super) fn open(
     let fetcher = Fetcher::new(runtime.handle().clone(), Some(cache), MEMORY_BYTES_MAX);
     let foresight = Foresight {
         // Nobody is asked for what is not here.
-        fill: ahead.fill && !is_offline,
+        rest: ahead.rest && !is_offline,
         ..found.trained.foresight(&*source, ahead.follow.to_vec())
     };
     let device = ImageDevice::new(Arc::clone(index), source, fetcher.clone());

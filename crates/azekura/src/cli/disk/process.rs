@@ -41,7 +41,7 @@ pub(super) struct How {
     /// Fetch everything else meanwhile, from where it is read on, into half of the cache at most: a
     /// line that is idle is used, and more comes than is read
     #[arg(long)]
-    fill: bool,
+    fetch_all: bool,
     /// When it ends, write what was read and in which order to this new file, for
     /// `azekura disk train` and `azekura disk map`
     #[arg(long, value_name = "FILE")]
@@ -153,10 +153,13 @@ impl Plan {
         config: &Config,
         runtime: &Runtime,
         writing: Writing<'_>,
-        fill: bool,
+        fetch_all: bool,
     ) -> Result<Opened> {
         let follow = &self.how.profiles;
-        let ahead = Ahead { follow, fill };
+        let ahead = Ahead {
+            follow,
+            rest: fetch_all,
+        };
         open(
             config,
             runtime,
@@ -190,7 +193,7 @@ impl Plan {
         crate::cli::server::raise_descriptor_limit();
         let runtime = runtime()?;
         let how = &self.how;
-        let opened = self.open(config, &runtime, self.writing(), how.fill)?;
+        let opened = self.open(config, &runtime, self.writing(), how.fetch_all)?;
         let registered = std::cell::RefCell::new(None);
         let outcome = body(&runtime, &opened, &|running| {
             *registered.borrow_mut() = Some(super::running::register(config, &running)?);
@@ -252,7 +255,7 @@ impl Plan {
         }
         let profiles = self.how.profiles.iter();
         arguments.extend(profiles.map(|name| format!("--profile={name}").into()));
-        arguments.extend(self.how.fill.then(|| "--fill".into()));
+        arguments.extend(self.how.fetch_all.then(|| "--fetch-all".into()));
         if let Some(record) = &self.how.record {
             arguments.extend(["--record".into(), record.into()]);
         }

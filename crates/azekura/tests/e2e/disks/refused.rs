@@ -223,7 +223,9 @@ fn an_image_of_which_the_end_is_missing_is_not_published() {
         tool("qemu-img", &convert);
         let length = fs::metadata(&whole).unwrap().len();
         let name = format!("cut.{format}");
-        for cut in [length / 2, length * 3 / 4] {
+        // Three quarters of a VHDX of this length have all that is in it.
+        let quarters = if format == "vhdx" { 2..3 } else { 1..4 };
+        for cut in quarters.map(|quarter| length * quarter / 4) {
             fs::copy(&whole, scene.path(&name)).unwrap();
             let file = fs::File::options().write(true).open(scene.path(&name));
             file.unwrap().set_len(cut).unwrap();

@@ -17,7 +17,7 @@ const FIRST_BYTES: u64 = 256 << 10;
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct Fill {
+pub(super) struct Rest {
     /// A bit for each chunk that was looked at, and for those of the last word that are not there.
     seen: Vec<u64>,
     left: usize,
@@ -28,7 +28,7 @@ pub(super) struct Fill {
     paused_until: Time,
 }
 
-impl Fill {
+impl Rest {
     /// Of so many chunks, with so many bytes, packed.
     pub(super) fn new(chunk_count: usize, bytes_max: u64) -> Self {
         let mut seen = vec![0; chunk_count.div_ceil(64)];
@@ -100,34 +100,34 @@ mod tests {
 
     #[test]
     fn it_goes_on_from_where_somebody_waits_to_the_end_and_round() {
-        let mut fill = Fill::new(130, u64::MAX);
-        assert_eq!((fill.next(), fill.next()), (Some(0), Some(1)));
-        fill.go_on_from(127);
-        let next: Vec<_> = (0..5).map_while(|_| fill.next()).collect();
+        let mut rest = Rest::new(130, u64::MAX);
+        assert_eq!((rest.next(), rest.next()), (Some(0), Some(1)));
+        rest.go_on_from(127);
+        let next: Vec<_> = (0..5).map_while(|_| rest.next()).collect();
         assert_eq!(next, [127, 128, 129, 2, 3]);
-        fill.go_on_from(130);
-        assert_eq!(fill.next(), Some(4));
-        let mut whole = Fill::new(128, u64::MAX);
+        rest.go_on_from(130);
+        assert_eq!(rest.next(), Some(4));
+        let mut whole = Rest::new(128, u64::MAX);
         whole.go_on_from(128);
         assert_eq!(whole.next(), Some(0));
-        assert_eq!(Fill::new(0, u64::MAX).next(), None);
+        assert_eq!(Rest::new(0, u64::MAX).next(), None);
     }
 
     #[test]
     fn it_has_room_in_the_line_and_in_the_cache_and_waits_where_something_does_not_come() {
-        let mut fill = Fill::new(10, 1000);
+        let mut rest = Rest::new(10, 1000);
         let now = Time::ZERO;
-        assert!(fill.has_room(now, 0, FIRST_BYTES - 1));
-        assert!(!fill.has_room(now, 0, FIRST_BYTES));
-        assert!(fill.has_room(now, FIRST_BYTES, FIRST_BYTES));
-        assert!(!fill.has_room(now, FIRST_BYTES, 2 * FIRST_BYTES));
-        fill.pause(now);
-        assert!(!fill.has_room(now, 0, 0));
-        assert!(fill.has_room(now + PAUSE_TIME, 0, 0));
-        fill.on_taken(999);
-        assert!(fill.has_room(now + PAUSE_TIME, 0, 0));
-        fill.on_taken(2);
-        assert!(!fill.has_room(now + PAUSE_TIME, 0, 0));
+        assert!(rest.has_room(now, 0, FIRST_BYTES - 1));
+        assert!(!rest.has_room(now, 0, FIRST_BYTES));
+        assert!(rest.has_room(now, FIRST_BYTES, FIRST_BYTES));
+        assert!(!rest.has_room(now, FIRST_BYTES, 2 * FIRST_BYTES));
+        rest.pause(now);
+        assert!(!rest.has_room(now, 0, 0));
+        assert!(rest.has_room(now + PAUSE_TIME, 0, 0));
+        rest.on_taken(999);
+        assert!(rest.has_room(now + PAUSE_TIME, 0, 0));
+        rest.on_taken(2);
+        assert!(!rest.has_room(now + PAUSE_TIME, 0, 0));
     }
 
     proptest! {
@@ -136,13 +136,13 @@ mod tests {
             count in 0_usize..300,
             jumps in prop::collection::vec(0_usize..301, 0..300),
         ) {
-            let mut fill = Fill::new(count, u64::MAX);
+            let mut rest = Rest::new(count, u64::MAX);
             let mut seen = Vec::new();
             let mut jumps = jumps.into_iter();
-            while let Some(number) = fill.next() {
+            while let Some(number) = rest.next() {
                 seen.push(number);
                 if let Some(jump) = jumps.next() {
-                    fill.go_on_from(jump.min(count));
+                    rest.go_on_from(jump.min(count));
                 }
             }
             seen.sort_unstable();
