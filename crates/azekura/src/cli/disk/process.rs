@@ -7,7 +7,7 @@ use super::opened::{Ahead, CacheArgs, Opened, Writing, open};
 use super::overlay::{OverlayArgs, Place as OverlayPlace};
 use super::place::Image;
 use super::running::Running;
-use super::{now, recording, runtime};
+use super::{map, now, recording, runtime};
 use crate::background::{self, Start};
 use crate::config::Config;
 use crate::errors::{Code, Context, Result};
@@ -46,6 +46,10 @@ pub(super) struct How {
     /// `azekura disk train` and `azekura disk map`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// When it ends, show chunk by chunk what was asked for and what was fetched, in this file: a
+    /// picture if it is called .svg, else JSON as of `azekura disk map`
+    #[arg(long, value_name = "FILE")]
+    map: Option<PathBuf>,
     /// Stay in the foreground and log to standard error
     #[arg(long)]
     foreground: bool,
@@ -110,6 +114,7 @@ impl Plan {
         let how = How {
             cache: how.cache.absolute()?,
             record: how.record.as_deref().map(recording::checked).transpose()?,
+            map: how.map.as_deref().map(map::checked).transpose()?,
             ..how
         };
         Ok(Self {
@@ -207,7 +212,11 @@ impl Plan {
         let record = how.record.as_deref();
         let recorded = record.map_or(Ok(()), |path| recording::write(path, &opened.image.trace()));
         let finished = opened.finish();
-        let outcome = outcome.and(finished).and(recorded);
+        let map = how.map.as_deref();
+        let mapped = map.map_or(Ok(()), |path| {
+            map::write_run(path, &self.image.name, &opened.image)
+        });
+        let outcome = outcome.and(finished).and(recorded).and(mapped);
         let used = opened.used();
         // Whoever waits for the end finds the overlay free.
         drop(opened);
@@ -258,6 +267,9 @@ impl Plan {
         arguments.extend(self.how.fetch_all.then(|| "--fetch-all".into()));
         if let Some(record) = &self.how.record {
             arguments.extend(["--record".into(), record.into()]);
+        }
+        if let Some(map) = &self.how.map {
+            arguments.extend(["--map".into(), map.into()]);
         }
         arguments.push("--".into());
         arguments.push(self.image.place.argument());

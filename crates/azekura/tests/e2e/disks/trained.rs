@@ -101,10 +101,16 @@ fn a_run_that_was_recorded_is_fetched_ahead_the_next_time() {
     let used = run(
         &scene,
         &after.url("images"),
-        &["--profile", "boot"],
+        &["--profile", "boot", "--map", "run.json"],
         &bytes,
         &places,
     );
+    let drawn = fs::read(scene.path("run.json")).unwrap();
+    let drawn: Value = serde_json::from_slice(&drawn).unwrap();
+    let in_run = &drawn["maps"][0];
+    assert_eq!(in_run["fetched_bytes"], used["chunk_bytes"]);
+    assert_eq!(in_run["asked_bytes"], used["asked_bytes"]);
+    assert_eq!(in_run["chunks"].as_array().unwrap().len(), chunks);
     let asked_after = after.chunk_counts().len();
     assert!(
         asked_after * 5 <= asked_before,
@@ -112,7 +118,14 @@ fn a_run_that_was_recorded_is_fetched_ahead_the_next_time() {
     );
     assert!(used["fill_rate"].as_f64() > Some(0.95), "{used}");
     let whole: Vec<u64> = (0..16 * MIB).step_by(1 << 17).collect();
-    run(&scene, &after.url("images"), &[], &bytes, &whole);
+    let drawn = ["--map", "run.svg"];
+    run(&scene, &after.url("images"), &drawn, &bytes, &whole);
+    let drawn = fs::read_to_string(scene.path("run.svg")).unwrap();
+    assert_eq!(drawn.matches("<rect x=").count(), chunks);
+    fails(
+        &scene.line("serve www/images base:1 --nbd unix:disk.sock --map no/run.svg"),
+        "AZ0002",
+    );
     let unknown = "serve www/images base:1 --nbd unix:disk.sock --profile shutdown";
     fails(&scene.line(unknown), "AZ1002");
 }
