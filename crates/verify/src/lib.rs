@@ -15,8 +15,8 @@
 //! which a disk with a volatile cache may be found as. Each state is put below the loop device and
 //! the file system is mounted and looked at as after a crash, its own recovery included; those
 //! whose recovery is not to be interrupted are put into a file in memory instead, where nothing is
-//! recorded ([`StateFile`]). The [`oracle`] says what must be there: it knows the workload's steps, which of them were done, and
-//! which of those promise that something stays.
+//! recorded ([`StateFile`]). The [`oracle`] says what must be there: it knows the workload's steps,
+//! which of them were done, and which of those promise that something stays.
 //!
 //! Nothing of what is judged is imported, not even where the target is the store of this very
 //! project: it is run as a process.

@@ -62,7 +62,24 @@ impl Image {
         self.assert_inside(offset, from.len());
         for (place, part) in pieces(offset, from.len()) {
             let from = &from[part];
-            self.block_mut(&place)[place.start..][..from.len()].copy_from_slice(from);
+            if from.len() == BLOCK_BYTES {
+                self.replace(&place, from);
+            } else {
+                self.block_mut(&place)[place.start..][..from.len()].copy_from_slice(from);
+            }
+        }
+    }
+
+    /// Puts a whole block in its place: what was there need not be copied, nor made zeros, before.
+    fn replace(&mut self, place: &Place, from: &[u8]) {
+        let leaf = self.leaf_mut(place);
+        let there = &mut leaf[place.block];
+        match there.as_mut().and_then(Arc::get_mut) {
+            Some(block) => block.copy_from_slice(from),
+            None => {
+                let block = Arc::<[u8]>::from(from).try_into();
+                *there = Some(block.expect("it is a whole block"));
+            }
         }
     }
 
@@ -100,10 +117,14 @@ impl Image {
         self.leaves[leaf].as_ref()?[block].as_ref()
     }
 
-    fn block_mut(&mut self, place: &Place) -> &mut Block {
+    fn leaf_mut(&mut self, place: &Place) -> &mut Leaf {
         let leaf = Arc::make_mut(&mut self.leaves)[place.leaf]
             .get_or_insert_with(|| Arc::new(vec![None; LEAF_BLOCKS]));
-        let block = Arc::make_mut(leaf)[place.block].get_or_insert_with(|| Arc::new([0; _]));
+        Arc::make_mut(leaf)
+    }
+
+    fn block_mut(&mut self, place: &Place) -> &mut Block {
+        let block = self.leaf_mut(place)[place.block].get_or_insert_with(|| Arc::new([0; _]));
         Arc::make_mut(block)
     }
 
