@@ -222,6 +222,7 @@ pub(crate) fn crash(run: &Run, outcomes: &[crash::Outcome]) -> String {
         "of recoveries",
         "left out as equal",
         "drawn",
+        "intact",
         "lost",
         "exposed",
         "unmountable",
@@ -238,6 +239,7 @@ pub(crate) fn crash(run: &Run, outcomes: &[crash::Outcome]) -> String {
             totals.recovery_states,
             totals.pruned,
             totals.sampled,
+            totals.intact,
             totals.lost_acks,
             totals.exposed,
             totals.unmountable,
@@ -277,7 +279,7 @@ pub(crate) mod tests {
         let target = json!({
             "target": "store", "mount_options": "", "outcomes": {}, "seconds": 2.0,
             "states_per_second": 50.0, "interrupted": false, "failures": [],
-            "states": 100, "lost_acks": 0, "unmountable": 0, "exposed": 0, "bad_states": 0,
+            "states": 100, "intact": 300, "lost_acks": 0, "unmountable": 0, "exposed": 0, "bad_states": 0,
             "pruned": 5, "sampled": 6, "distinct_states": 105, "recovery_states": 7,
             "workloads": 2, "steps": 9, "writes": 40, "written_bytes": 4096, "flushes": 11,
         });
@@ -390,7 +392,7 @@ pub(crate) mod tests {
         };
         let text = super::crash(&run, found);
         lines_fit(&text);
-        let known = "| store | 2 | 40 | 11 | 100 | 7 | 5 | 6 | 0 | 0 | 0 | 50 |";
+        let known = "| store | 2 | 40 | 11 | 100 | 7 | 5 | 6 | 300 | 0 | 0 | 0 | 50 |";
         assert!(text.contains(known) && text.contains("seed 7"), "{text}");
     }
 

@@ -51,6 +51,7 @@ fn ext4_keeps_what_it_promises_in_every_crash_state() {
         assert_eq!(count(&found, bad), 0, "{found}");
     }
     for some in [
+        "intact",
         "pruned",
         "sampled",
         "flushes",

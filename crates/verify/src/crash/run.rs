@@ -7,7 +7,7 @@ use super::{CrashError, Subject, Target};
 use crate::actor::{Actor, Answer, Device, MountAs, Request, Tool};
 use crate::fault::About;
 use crate::log::{Entry, Log, Mark};
-use crate::oracle::{self, History, judge};
+use crate::oracle::{History, Judgement, judge};
 use crate::second::is_same;
 use crate::states::{Pattern, Plan, Policy, Said, State};
 use crate::workload::Workload;
@@ -176,20 +176,20 @@ pub fn replay(
 
 /// What became of one state.
 enum Verdict {
-    /// It was mounted; what is wrong with it.
-    Found(Vec<oracle::Finding>),
+    /// It was mounted; what is right and wrong with it.
+    Found(Judgement),
     /// It could not be.
     Unmountable(String),
 }
 
 impl Verdict {
     fn is_bad(&self) -> bool {
-        !matches!(self, Self::Found(findings) if findings.is_empty())
+        !matches!(self, Self::Found(found) if found.findings.is_empty())
     }
 
     fn words(&self) -> Vec<String> {
         match self {
-            Self::Found(findings) => findings.iter().map(ToString::to_string).collect(),
+            Self::Found(found) => found.findings.iter().map(ToString::to_string).collect(),
             Self::Unmountable(why) => vec![format!("unmountable: {why}")],
         }
     }
@@ -531,14 +531,16 @@ impl<'a> Run<'a> {
             unmountable,
             lost_acks,
             exposed,
+            intact,
             ..
         } = &mut self.outcome.totals;
         *states += 1;
         *bad_states += u64::from(verdict.is_bad());
         match verdict {
             Verdict::Unmountable(_) => *unmountable += 1,
-            Verdict::Found(findings) => {
-                for finding in findings {
+            Verdict::Found(found) => {
+                *intact += found.intact;
+                for finding in &found.findings {
                     let count = if finding.was_promised {
                         &mut *lost_acks
                     } else {
