@@ -123,7 +123,7 @@ impl Judge<'_> {
     fn meanings(&self, name: &str) -> impl Iterator<Item = Option<Meaning>> {
         let last = self.name_floor(name)..=self.begun;
         let trees = self.history.trees.get(last).unwrap_or_default();
-        trees.iter().map(|tree| tree.names.get(name).copied())
+        trees.iter().map(move |tree| tree.names.get(name).copied())
     }
 
     /// Whether nothing need be there: a name may also have vanished with its directory.
