@@ -139,8 +139,10 @@ impl StateFile {
     }
 }
 
+/// Of at most a block. Compared as a whole, which is quick without optimisation, too.
 fn is_zeros(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| *byte == 0)
+    static ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
+    bytes == &ZEROS[..bytes.len()]
 }
 
 #[cfg(test)]
