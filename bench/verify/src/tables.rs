@@ -20,7 +20,7 @@ fn head(run: &Run, more: &str) -> String {
         false => "",
     };
     let command = wrapped(&head.command);
-    format!("{date}, {kernel}{more}; load at the end {load}{early}.\n\n```sh\n{command}\n```\n")
+    format!("{date}, {kernel}{more};\nload at the end {load}{early}.\n\n```sh\n{command}\n```\n")
 }
 
 /// A command in lines that a document may have.
