@@ -20,7 +20,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const VERSION: &str = "2.3.1";
-const ARCHIVE: &str = "http://deb.debian.org/debian/pool/main/a/acl/acl_2.3.1.orig.tar.xz";
+const ARCHIVE: &str = "acl_2.3.1.orig.tar.xz";
 const ARCHIVE_SHA256: &str = "c0234042e17f11306c23c038b08e5e070edb7be44bef6697fb8734dcff1c66b1";
 /// All but those for NFS.
 const TESTS: [&str; 13] = [
@@ -66,7 +66,13 @@ pub(crate) fn prepare() -> Result<Option<String>> {
         "--location",
         "--output",
     ]);
-    let fetched = process::capture(command.arg(&archive).arg(ARCHIVE), LIMIT)?;
+    let Some(place) = place()? else {
+        return Ok(Some(
+            "apt does not know where the package acl comes from: apt-get update".to_owned(),
+        ));
+    };
+    let place = format!("{place}/{ARCHIVE}");
+    let fetched = process::capture(command.arg(&archive).arg(place), LIMIT)?;
     if !fetched.success {
         return Ok(Some(format!("{ARCHIVE}: {}", fetched.output.trim())));
     }
@@ -125,6 +131,15 @@ fn run_on_each(subject: &Subject) -> Result<Vec<(&'static str, Verdicts)>> {
 fn archive() -> PathBuf {
     let name = format!("tools/acl-{VERSION}.tar.xz");
     workspace::target().join(name)
+}
+
+/// Where this machine's apt gets the package from: its sources lie beside it.
+fn place() -> Result<Option<String>> {
+    let mut command = Command::new("apt-get");
+    let asked = process::capture(command.args(["download", "--print-uris", "acl"]), LIMIT)?;
+    let address = asked.output.split('\'').nth(1);
+    let place = address.and_then(|address| address.rsplit_once('/'));
+    Ok(place.map(|(place, _)| place.to_owned()))
 }
 
 fn is_right(archive: &Path) -> bool {
