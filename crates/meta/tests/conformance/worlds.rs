@@ -1,6 +1,7 @@
 //! Where engines live: a directory, or a cluster of three members on loopback.
 
 use meta::{Embedded, Engine, Etcd, EtcdOptions};
+use std::fs::{self, DirEntry};
 use std::future::Future;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -9,7 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// Each thread of a member stops when it runs the next time.
+const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 
 pub(crate) const MEMBERS: usize = 3;
 
@@ -185,6 +190,7 @@ impl Cluster {
         self.order(|done| Order::Start(index, done));
     }
 
+    /// A member that is stopped does nothing any more when this returns.
     pub(crate) fn signal(&self, index: usize, signal: &'static str) {
         self.order(|done| Order::Signal(index, signal, done));
     }
@@ -193,6 +199,21 @@ impl Cluster {
         let (done, is_done) = mpsc::channel();
         self.commands.send(order(done)).unwrap();
         is_done.recv().unwrap();
+    }
+}
+
+/// The signal alone leaves threads running for a while.
+fn until_stopped(pid: u32) {
+    let is_stopped = |task: std::io::Result<DirEntry>| {
+        // A thread may have ended since.
+        fs::read_to_string(task.unwrap().path().join("stat"))
+            .is_ok_and(|stat| stat.rsplit(") ").next().unwrap().starts_with('T'))
+    };
+    let deadline = Instant::now() + STOP_TIME_MAX;
+    let tasks = format!("/proc/{pid}/task");
+    while !fs::read_dir(&tasks).unwrap().all(is_stopped) {
+        assert!(Instant::now() < deadline, "member {pid} does not stop");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -227,6 +248,9 @@ fn run_members(lines: Vec<Vec<String>>, orders: &mpsc::Receiver<Order>) {
                     .args([signal, &member.id().to_string()])
                     .status();
                 assert!(sent.unwrap().success());
+                if signal == "-STOP" {
+                    until_stopped(member.id());
+                }
                 done
             }
         };
