@@ -427,9 +427,31 @@ impl Volume {
         nodes.get(parent).map(|node| node.attributes.inode)
     }
 
-    /// The kernel has been told of a node.
+    /// A node is held as if the kernel had been told of it.
     pub fn reference(&self, node: NodeId) {
         self.nodes().reference(node);
+    }
+
+    /// The kernel is about to be told of a node: how it is now. From here on a recall finds that
+    /// the kernel may know the node, and tells it. One that came since `view` was made did not, so
+    /// what might have been kept then is looked at again.
+    #[must_use]
+    pub fn introduce(&self, view: &View) -> View {
+        let hold = self.transport.leases_hold();
+        let mut nodes = self.nodes();
+        nodes.reference(view.node);
+        let mut view = view.clone();
+        if view.attributes_leased {
+            match nodes.get(view.node) {
+                Some(known) => {
+                    view.attributes_leased =
+                        known.handle.is_none() || (hold && known.attributes_last());
+                    view.attributes = known.attributes.clone();
+                }
+                None => view.attributes_leased = false,
+            }
+        }
+        view
     }
 
     /// The kernel forgets references.

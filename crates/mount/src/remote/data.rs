@@ -102,8 +102,8 @@ impl RemoteFs {
                 .await;
             match made {
                 Ok((mut view, file)) => {
-                    // What is not new may be known by another name; then as with links.
-                    view.attributes_leased &= exclusive;
+                    // The kernel compares no versions: as with links.
+                    view.attributes_leased = false;
                     this.answer_created(call, &view, file);
                 }
                 Err(error) => call.answer.fail(error),
@@ -336,9 +336,9 @@ impl Part {
     }
 
     fn answer_created(&self, call: Call, view: &View, file: OpenFile) {
-        self.volume.reference(view.node);
+        let view = self.volume.introduce(view);
         let fh = self.handles.insert_file(file.clone());
-        if !call.answer.created(&self.entry(view), &opened(&file, fh)) {
+        if !call.answer.created(&self.entry(&view), &opened(&file, fh)) {
             self.handles.remove(fh);
             self.volume.release(&file);
             self.volume.forget(&[(view.node, 1)]);

@@ -133,11 +133,6 @@ impl RemoteFs {
                 .volume
                 .link(&who, NodeId(target.0), call.node, &name)
                 .await;
-            // As with changed attributes: the kernel knows the inode, and compares no versions.
-            let made = made.map(|view| View {
-                attributes_leased: false,
-                ..view
-            });
             this.answer_made(call, made);
         });
     }
@@ -279,15 +274,24 @@ impl Part {
     /// Tells the kernel of an inode. It counts as known from before the answer is sent, because the
     /// kernel may forget it before the call returns.
     pub(super) fn answer_entry(&self, call: Call, view: &View) {
-        self.volume.reference(view.node);
-        if !call.answer.entry(&self.entry(view)) {
+        let view = self.volume.introduce(view);
+        if !call.answer.entry(&self.entry(&view)) {
             self.volume.forget(&[(view.node, 1)]);
         }
     }
 
+    /// As with changed attributes, the kernel compares no versions with what it has of the inode: a
+    /// link has another name, and what is new may have been found and changed by others since.
     fn answer_made(&self, call: Call, made: Result<View, FsError>) {
         match made {
-            Ok(view) => self.answer_entry(call, &view),
+            Ok(view) => {
+                let attributes_leased = false;
+                let view = View {
+                    attributes_leased,
+                    ..view
+                };
+                self.answer_entry(call, &view);
+            }
             Err(error) => call.answer.fail(error),
         }
     }
