@@ -109,6 +109,40 @@ fn leases_and_recalls_that_contradict_each_other_change_no_answer() {
 }
 
 #[test]
+fn what_is_recalled_before_the_kernel_knows_it_is_not_for_the_kernel_to_keep() {
+    alone(async {
+        let recalls = Arc::new(AtomicBool::new(false));
+        let wanted = Arc::clone(&recalls);
+        let peer = Peer::start(Lies {
+            flood: Some(Box::new(move |count| {
+                let item = RecallItem {
+                    handle: file().handle,
+                    what: Recall::Everything,
+                };
+                let is_wanted = wanted.swap(false, Ordering::Relaxed);
+                is_wanted.then(|| notice(count, vec![item]))
+            })),
+            ..generous()
+        })
+        .await;
+        let volume = peer.volume().await;
+        let view = look(&volume).await.unwrap().expect("it is there");
+        assert!(volume.introduce(&view).attributes_leased);
+        volume.forget(&[(view.node, 1)]);
+        // The answer has been made and is not yet on its way to the kernel, which therefore does
+        // not know the inode and cannot be told.
+        recalls.store(true, Ordering::Relaxed);
+        let end = Instant::now() + END_TIME_MAX;
+        while volume.counters().recalls.load(Ordering::Relaxed) == 0 {
+            assert!(Instant::now() < end, "no recall comes");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(view.attributes_leased);
+        assert!(!volume.introduce(&view).attributes_leased);
+    });
+}
+
+#[test]
 fn what_a_server_says_by_itself_keeps_no_lease() {
     alone(async {
         // It recalls what nobody has, now and then, and does not hear any more.
