@@ -68,6 +68,9 @@ pub struct Node {
     /// Names have changed elsewhere: the rest of what is known of the directory stays under the
     /// lease, but its own attributes are not as they were.
     attributes_old: bool,
+    /// The kernel may keep attributes that it has been told since it last heard that they have
+    /// changed.
+    pub kept: bool,
     /// How often the kernel has been told of it and not forgotten it.
     pub kernel_references: u64,
     /// Open files and other users in this process.
@@ -132,6 +135,7 @@ impl Node {
             lease: Lease::None,
             attributes_doubted: false,
             attributes_old: false,
+            kept: false,
             kernel_references: 0,
             pins: 0,
             directory: None,

@@ -49,14 +49,11 @@ impl Volume {
         if !self.transport.leases_hold() {
             return None;
         }
-        let nodes = self.nodes();
-        let known = nodes.get(node)?;
-        (known.attributes_leased() || known.handle.is_none()).then(|| View {
-            node,
-            attributes: known.attributes.clone(),
-            attributes_leased: known.attributes_last(),
-            name_leased: false,
-        })
+        let mut nodes = self.nodes();
+        let known = nodes.get_mut(node)?;
+        let keeps = known.attributes_last();
+        let believed = known.attributes_leased() || known.handle.is_none();
+        believed.then(|| View::of(node, known, keeps, false))
     }
 
     /// Attributes.
@@ -360,9 +357,31 @@ impl Volume {
         }
     }
 
-    pub(super) fn tell_attributes(&self, node: NodeId) {
-        if let Some(invalidate) = self.invalidate.get() {
-            let _ = invalidate.attributes(node);
+    /// Tells the kernel that attributes have changed, if it may have kept any; whether it knows the
+    /// inode then. Not otherwise: the kernel drops every answer about an inode that was asked for
+    /// before it hears this, and reads no further than the size that it had then.
+    pub(super) fn tell_attributes(&self, node: NodeId) -> bool {
+        let Some(invalidate) = self.invalidate.get() else {
+            return true;
+        };
+        let kept = |kept| {
+            let mut nodes = self.nodes();
+            let known = nodes.get_mut(node);
+            known.is_some_and(|known| std::mem::replace(&mut known.kept, kept))
+        };
+        if !kept(false) || invalidate.attributes(node) {
+            return true;
+        }
+        // What it was told is on its way.
+        kept(true);
+        false
+    }
+
+    /// The kernel is about to hear that it has written to a file: of size and times it keeps
+    /// nothing then, and nothing else has changed.
+    pub fn on_written(&self, node: NodeId) {
+        if let Some(known) = self.nodes().get_mut(node) {
+            known.kept = false;
         }
     }
 

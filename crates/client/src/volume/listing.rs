@@ -530,15 +530,10 @@ impl Volume {
         let mut nodes = self.nodes();
         for (place, entry) in pages.entries.iter().enumerate().skip(first) {
             let view = entry.node.and_then(|node| {
-                let known = nodes.get(node)?;
-                let leased = known.attributes_last() || known.handle.is_none();
                 let name_leased = nodes.name(directory, &entry.name) == Some(Some(node));
-                Some(View {
-                    node,
-                    attributes: known.attributes.clone(),
-                    attributes_leased: hold && leased,
-                    name_leased: hold && name_leased,
-                })
+                let known = nodes.get_mut(node)?;
+                let leased = known.attributes_last() || known.handle.is_none();
+                Some(View::of(node, known, hold && leased, hold && name_leased))
             });
             if tell(place, entry, view.as_ref()) {
                 break;

@@ -105,6 +105,20 @@ pub struct View {
     pub name_leased: bool,
 }
 
+impl View {
+    /// An inode as it is; `keeps` if the attributes may be believed until they are invalidated,
+    /// which must be done from then on.
+    fn of(node: NodeId, known: &mut Node, keeps: bool, name_leased: bool) -> Self {
+        known.kept |= keeps;
+        Self {
+            node,
+            attributes: known.attributes.clone(),
+            attributes_leased: keeps,
+            name_leased,
+        }
+    }
+}
+
 /// What was counted since the volume was attached.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -403,14 +417,10 @@ impl Volume {
     /// What the table says of a node.
     fn view(&self, node: NodeId) -> Result<View, FsError> {
         let hold = self.transport.leases_hold();
-        let nodes = self.nodes();
-        let known = nodes.get(node).ok_or(FsError::Stale)?;
-        Ok(View {
-            node,
-            attributes: known.attributes.clone(),
-            attributes_leased: hold && known.attributes_last(),
-            name_leased: false,
-        })
+        let mut nodes = self.nodes();
+        let known = nodes.get_mut(node).ok_or(FsError::Stale)?;
+        let keeps = hold && known.attributes_last();
+        Ok(View::of(node, known, keeps, false))
     }
 
     /// The inode number that applications see.
@@ -440,18 +450,16 @@ impl Volume {
         let hold = self.transport.leases_hold();
         let mut nodes = self.nodes();
         nodes.reference(view.node);
-        let mut view = view.clone();
-        if view.attributes_leased {
-            match nodes.get(view.node) {
-                Some(known) => {
-                    view.attributes_leased =
-                        known.handle.is_none() || (hold && known.attributes_last());
-                    view.attributes = known.attributes.clone();
-                }
-                None => view.attributes_leased = false,
+        match nodes.get_mut(view.node) {
+            Some(known) if view.attributes_leased => {
+                let keeps = known.handle.is_none() || (hold && known.attributes_last());
+                View::of(view.node, known, keeps, view.name_leased)
             }
+            _ => View {
+                attributes_leased: false,
+                ..view.clone()
+            },
         }
-        view
     }
 
     /// The kernel forgets references.

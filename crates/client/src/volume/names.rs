@@ -23,20 +23,16 @@ impl Volume {
         if !self.transport.leases_hold() {
             return None;
         }
-        let nodes = self.nodes();
+        let mut nodes = self.nodes();
         let found = match nodes.name(parent, name)? {
             None => None,
             Some(node) => {
-                let known = nodes.get(node)?;
+                let known = nodes.get_mut(node)?;
                 if !known.attributes_leased() && known.handle.is_some() {
                     return None;
                 }
-                Some(View {
-                    node,
-                    attributes: known.attributes.clone(),
-                    attributes_leased: known.attributes_last(),
-                    name_leased: true,
-                })
+                let keeps = known.attributes_last();
+                Some(View::of(node, known, keeps, true))
             }
         };
         drop(nodes);

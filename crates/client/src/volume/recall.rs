@@ -247,13 +247,8 @@ impl Volume {
     /// Tells the kernel that attributes have changed; the inodes that it has been told of and does
     /// not know.
     fn tell_all(&self, nodes: &[NodeId]) -> Vec<NodeId> {
-        let Some(invalidate) = self.invalidate.get() else {
-            return Vec::new();
-        };
-        let unknown = nodes.iter().copied();
-        let mut unknown: Vec<_> = unknown
-            .filter(|node| !invalidate.attributes(*node))
-            .collect();
+        let nodes = nodes.iter().copied();
+        let mut unknown: Vec<_> = nodes.filter(|node| !self.tell_attributes(*node)).collect();
         self.keep_referenced(&mut unknown);
         unknown
     }
@@ -270,15 +265,12 @@ impl Volume {
     /// the kernel does not know the inode yet, and would believe that answer when it has it. So it
     /// is told again when it knows the inode, or forgets it.
     async fn tell_again(&self, mut unknown: Vec<NodeId>) {
-        let Some(invalidate) = self.invalidate.get() else {
-            return;
-        };
         let begun = now();
         let mut pause = Duration::from_micros(100);
         while !unknown.is_empty() && now().since(begun) < ANSWER_TIME_MAX {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(ANSWER_TIME_MAX / 20);
-            unknown.retain(|node| !invalidate.attributes(*node));
+            unknown.retain(|node| !self.tell_attributes(*node));
             self.keep_referenced(&mut unknown);
         }
     }

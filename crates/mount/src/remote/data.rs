@@ -5,7 +5,7 @@ use super::{Call, RemoteFs};
 use crate::kernel::{CopyFileRange, FOpenFlags, Fh, Opened, Read, Release, Whence, Write};
 use base::{Extent, FsError, LockOwner, Principal};
 use bytes::Bytes;
-use client::volume::{Creation, OpenFile, Overshoot, View};
+use client::volume::{Creation, OpenFile, Overshoot, View, Volume};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -158,7 +158,10 @@ impl RemoteFs {
         } else {
             self.writer(&call, &file)
         };
-        let append = write.flags.contains(OFlags::APPEND) && !write.from_cache;
+        let (append, from_cache) = (
+            write.flags.contains(OFlags::APPEND) && !write.from_cache,
+            write.from_cache,
+        );
         let bytes = write.data.len() as u32;
         let write = client::file::Write {
             offset: write.offset,
@@ -168,15 +171,23 @@ impl RemoteFs {
             append,
             permits: Vec::new(),
         };
-        let write = match self.volume.try_write(file.node, write) {
-            Ok(()) => return call.answer.written(bytes),
+        let node = file.node;
+        // Of what it writes back from its cache the kernel keeps more.
+        let written = move |volume: &Volume, call: Call| {
+            if !from_cache {
+                volume.on_written(node);
+            }
+            call.answer.written(bytes);
+        };
+        let write = match self.volume.try_write(node, write) {
+            Ok(()) => return written(&self.volume, call),
             Err(write) => write,
         };
         call.answer.wait(None);
         let volume = Arc::clone(&self.volume);
         self.runtime.spawn(async move {
-            match volume.write(file.node, write).await {
-                Ok(()) => call.answer.written(bytes),
+            match volume.write(node, write).await {
+                Ok(()) => written(&volume, call),
                 Err(error) => call.answer.fail(error),
             }
         });
