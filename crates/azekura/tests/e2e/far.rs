@@ -1,8 +1,9 @@
 //! A server that is far away, over a line that counts round trips.
 
-use crate::common::Scene;
+use crate::common::{Scene, VOLUME};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -81,4 +82,13 @@ pub(crate) fn log_in(scene: &Scene, address: &str) {
     let join: serde_json::Value = serde_json::from_str(&scene.azekura(&create).ok()).unwrap();
     let string = join["join_string"].as_str().unwrap();
     scene.azekura(&["login", address, string]).ok();
+}
+
+/// A mount whose requests take 80 ms to be answered.
+pub(crate) fn far_mount(scene: &mut Scene) -> (Far, PathBuf) {
+    let far = Far::new(scene.address().to_owned());
+    log_in(scene, &far.address);
+    let volume = format!("{}/{VOLUME}", far.address);
+    let mount = scene.mount_volume(&volume, "mnt", &["--timeout", "60s"]);
+    (far, mount)
 }

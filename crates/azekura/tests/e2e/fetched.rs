@@ -3,7 +3,7 @@
 
 use crate::checks::figures;
 use crate::common::{Scene, VOLUME, obstacle};
-use crate::far::{Far, log_in};
+use crate::far::far_mount;
 use rustix::fs::XattrFlags;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -98,15 +98,6 @@ fn who_says_that_he_reads_at_random_gets_nothing_else() {
     assert!(normal > random + 128 * KIB, "{normal} and {random}");
     let refused = hint(&mount.join("normal"), "user.azekura.advise", "quickly");
     assert_eq!(refused, Err(rustix::io::Errno::INVAL));
-}
-
-/// A mount whose requests take 80 ms to be answered.
-fn far_mount(scene: &mut Scene) -> (Far, std::path::PathBuf) {
-    let far = Far::new(scene.address().to_owned());
-    log_in(scene, &far.address);
-    let volume = format!("{}/{VOLUME}", far.address);
-    let mount = scene.mount_volume(&volume, "mnt", &["--timeout", "60s"]);
-    (far, mount)
 }
 
 #[test]

@@ -3,7 +3,9 @@
 
 use crate::checks::json;
 use crate::common::{Scene, obstacle, text};
+use crate::far::far_mount;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -147,4 +149,29 @@ fn a_hole_is_read_whole_while_what_follows_it_is_on_its_way() {
         assert!(hole.iter().all(|byte| *byte == 0) && rest.iter().all(|byte| *byte == 7));
         assert_eq!(open.metadata().unwrap().len(), 0x2_d86a);
     }
+}
+
+#[test]
+fn what_another_machine_appended_is_read_while_a_write_is_on_its_way() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    fs::write(scene.path("export").join("file"), "begins").unwrap();
+    let near = scene.mount("near", &[]);
+    let (_far, mount) = far_mount(&mut scene);
+    let path = mount.join("file");
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 6);
+    let mut other = File::options()
+        .append(true)
+        .open(near.join("file"))
+        .unwrap();
+    other.write_all(b" and ends").unwrap();
+    nix::unistd::close(other).unwrap();
+    // The kernel knows the file as it was, and asks how long it is while this is on its way.
+    file.write_all_at(b"starts", 0).unwrap();
+    let mut found = [0; 100];
+    let count = file.read_at(&mut found, 0).unwrap();
+    assert_eq!(found[..count].escape_ascii().to_string(), "starts and ends");
 }
