@@ -35,6 +35,7 @@
 
 mod again;
 mod ahead;
+mod asked;
 mod attributes;
 mod behind;
 mod booked;
@@ -56,6 +57,7 @@ mod striped;
 mod told;
 mod write;
 
+pub use asked::Question;
 pub use change::Creation;
 pub use listing::{Listing, ListingEntry};
 pub use open::OpenFile;
@@ -159,6 +161,7 @@ pub struct Volume {
     write_memory: Arc<Semaphore>,
     write_memory_units: u64,
     invalidate: OnceLock<Arc<dyn Invalidate>>,
+    asked: asked::Asked,
     told_listings: told::ToldListings,
     /// How often the kernel is being told to forget everything.
     forgetting: watch::Sender<usize>,
@@ -214,6 +217,7 @@ impl Volume {
             write_memory: Arc::new(Semaphore::new(write_memory_units as usize)),
             write_memory_units,
             invalidate: OnceLock::new(),
+            asked: asked::Asked::default(),
             told_listings: told::ToldListings::default(),
             forgetting: watch::Sender::default(),
             next_open: AtomicU64::new(1),

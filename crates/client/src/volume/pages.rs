@@ -103,6 +103,7 @@ impl Work {
 
 impl Volume {
     async fn renew_pages(&self, node: NodeId) {
+        self.until_answered(node).await;
         let Some((changed, epoch)) = self.nodes().get(node).map(|known| {
             // What is read from now on is of this state or a later one.
             (known.attributes.changed, known.epoch)

@@ -42,11 +42,13 @@ impl RemoteFs {
         let who = call.who();
         call.answer.wait(None);
         let volume = Arc::clone(&self.volume);
+        let question = volume.question(call.node);
         self.runtime.spawn(async move {
             match volume.attributes(&who, call.node).await {
                 Ok(view) => answer(call, &view),
                 Err(error) => call.answer.fail(error),
             }
+            drop(question);
         });
     }
 
