@@ -14,8 +14,9 @@ use tokio::time::{sleep, timeout};
 
 /// Time in which the kernel has taken over an answer, as a rule.
 const TAKEN_TIME: Duration = Duration::from_millis(5);
-/// For how long an answer is waited for. Who asks may wait for a server that waits for us.
-const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
+/// Time in which the kernel has taken over an answer, also on a busy machine. Who asks may wait for
+/// a server that waits for us, so nothing waits longer.
+pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// See the module's head.
 #[derive(Debug, Default)]

@@ -10,6 +10,7 @@
 //! has been written again.
 
 use super::Volume;
+use super::asked::ANSWER_TIME_MAX;
 use super::told::OnTheirWay;
 use crate::cache::{Node, NodeId};
 use crate::clock::now;
@@ -21,9 +22,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use wire::message::{Notice, Recall, RecallItem};
-
-/// Time in which the kernel has taken over an answer, also on a busy machine.
-const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// For how long a recall waits for the kernel to drop pages.
 const DROP_TIME_MAX: Duration = Duration::from_secs(1);
