@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 /// Time in which the kernel has taken over an answer, as a rule.
-const TAKEN_TIME: Duration = Duration::from_millis(5);
+const TAKEN_TIME: Duration = Duration::from_millis(20);
 /// Time in which the kernel has taken over an answer, also on a busy machine. Who asks may wait for
 /// a server that waits for us, so nothing waits longer.
 pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);

@@ -2,7 +2,7 @@
 
 use super::open::CAPABILITIES;
 use super::{View, Volume};
-use crate::cache::NodeId;
+use crate::cache::{Node, NodeId};
 use crate::file::File;
 use crate::transport::FileResponse;
 use base::{
@@ -61,19 +61,32 @@ impl Volume {
     /// # Errors
     /// `Stale` if the inode is gone, or the server's.
     pub async fn attributes(&self, who: &Principal, node: NodeId) -> Result<View, FsError> {
+        self.learn_attributes(who, node).await?;
+        self.view(node)
+    }
+
+    /// Sees to it that the attributes that are here were true a moment ago.
+    ///
+    /// # Errors
+    /// As [`Self::attributes`].
+    pub(super) async fn learn_attributes(
+        &self,
+        who: &Principal,
+        node: NodeId,
+    ) -> Result<(), FsError> {
         if let Some(file) = self.is_settling(node) {
             // What goes wrong here is for those to hear who wrote.
             let _ = self.until_stored(node, &file).await;
         }
-        if let Some(view) = self.attributes_cached(node) {
-            return Ok(view);
+        let is_true = |known: &Node| known.attributes_leased() || known.handle.is_none();
+        if self.transport.leases_hold() && self.nodes().get(node).is_some_and(is_true) {
+            return Ok(());
         }
         let step = Step::Attributes {
             target: self.target(node).await?,
         };
         let (reply, response) = self.step(who, step).await?;
-        self.take_attributes(node, reply, &response)?;
-        self.view(node)
+        self.take_attributes(node, reply, &response)
     }
 
     /// Takes over the attributes in a reply that brings them.

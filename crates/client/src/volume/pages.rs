@@ -134,8 +134,9 @@ impl Volume {
     }
 
     async fn look_at(&self, node: NodeId) {
-        match self.attributes(self.transport.own(), node).await {
-            Ok(_) => self.nodes().compare_pages(node),
+        // Not as for the kernel, which keeps nothing of it.
+        match self.learn_attributes(self.transport.own(), node).await {
+            Ok(()) => self.nodes().compare_pages(node),
             // The next look will tell.
             Err(FsError::TimedOut) => {}
             // Who may not know has to ask for the contents again.
