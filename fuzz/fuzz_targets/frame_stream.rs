@@ -94,7 +94,7 @@ fn frame(kind: u8, input: &mut Input<'_>) -> Option<Frame> {
         resent: kind & 1 == 1,
         request: RequestId(u64::from(kind)),
         body: Bytes::from(vec![kind; body_bytes]),
-        payload: Bytes::from(vec![!kind; payload_bytes]),
+        payload: vec![!kind; payload_bytes].into(),
     })
 }
 
@@ -108,7 +108,9 @@ fuzz_target!(|data: &[u8]| {
         };
         bytes.extend_from_slice(&frame.encode_header(kind & 2 == 2));
         bytes.extend_from_slice(&frame.body);
-        bytes.extend_from_slice(&frame.payload);
+        for piece in frame.payload.pieces() {
+            bytes.extend_from_slice(piece);
+        }
         sent.push(frame);
     }
     let damage = (

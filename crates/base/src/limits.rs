@@ -266,6 +266,9 @@ pub const NOTICES_UNHEARD_MAX: usize = 16;
 /// Commits in one fsync(2), if the server is another one each time: more restarts than a machine
 /// makes within one.
 pub const COMMIT_TRIES_MAX: usize = 16;
+/// Buffers of a process (1 MiB each) that are kept for the next large payload from a socket: what
+/// arrives in some milliseconds of a fast line. More would be idle memory.
+pub const FRAME_BUFFERS_SPARE_MAX: usize = 16;
 /// Buffers of one mount (1 MiB each) that are kept for the next large write. The kernel has that
 /// many in the air on a fast local reader; more would be idle memory.
 pub const KERNEL_BUFFERS_SPARE_MAX: usize = 16;
@@ -351,6 +354,9 @@ pub const DEVICE_IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 /// Requests that one device is given at once: small ones, of which more than a disk's own queue
 /// holds (32 for SATA) gain nothing.
 pub const DEVICE_REQUESTS_MAX: usize = 128;
+/// Bytes of buffers that a process keeps for what it will read of its devices next: what one device
+/// is given at once. More would be idle memory.
+pub const DEVICE_BUFFERS_SPARE_BYTES_MAX: u64 = DEVICE_IN_FLIGHT_BYTES_MAX;
 /// How long a device may take for one request. Linux gives a disk 30 s and tries again; who has not
 /// answered after that is broken.
 pub const DEVICE_TIME_MAX: Duration = Duration::from_secs(60);

@@ -68,6 +68,11 @@ const WINDOW_FLOOR_BYTES_MAX: u64 = 4 << 20;
 /// The floor in time: how late the two ends' threads may run without the line falling idle. Costs
 /// as much delay for a request on demand, so it is no larger than need be.
 const WINDOW_FLOOR_TIME: Duration = Duration::from_millis(8);
+/// The same where the server's answers come from devices, several of them at once: what these work
+/// on, 4 ms of each, and as much that is ready for them, is in flight besides.
+const WINDOW_FLOOR_TIME_DEVICES: Duration = Duration::from_millis(16);
+/// Upper end of that floor: four requests of the largest size for each of four devices.
+const WINDOW_FLOOR_BYTES_MAX_DEVICES: u64 = 16 << 20;
 /// How long a round trip is remembered as the smallest.
 const RTT_SPAN: Duration = Duration::from_secs(10);
 /// How many rounds a delivery rate is remembered as the largest.
@@ -255,6 +260,8 @@ pub struct LinkEstimator {
     /// The smallest round trip before the drain.
     drain_rtt: Duration,
     changes: Changes,
+    /// Answers come from devices: see [`Self::expect_devices`].
+    has_devices: bool,
 }
 
 impl LinkEstimator {
@@ -290,7 +297,14 @@ impl LinkEstimator {
             reference: Round::NEW,
             drain_rtt: Duration::ZERO,
             changes: Changes::default(),
+            has_devices: false,
         }
+    }
+
+    /// What is asked for comes from the server's devices: what they have under way, the window has
+    /// room for, too. Else they would rest while answers are on the line.
+    pub fn expect_devices(&mut self) {
+        self.has_devices = true;
     }
 
     /// An estimator that starts with the window of a line known from an earlier mount. What it
@@ -713,7 +727,11 @@ impl LinkEstimator {
     }
 
     fn floor_bytes(&self) -> u64 {
-        product(self.rate(), WINDOW_FLOOR_TIME).clamp(WINDOW_BYTES_MIN, WINDOW_FLOOR_BYTES_MAX)
+        let (time, bytes_max) = match self.has_devices {
+            true => (WINDOW_FLOOR_TIME_DEVICES, WINDOW_FLOOR_BYTES_MAX_DEVICES),
+            false => (WINDOW_FLOOR_TIME, WINDOW_FLOOR_BYTES_MAX),
+        };
+        product(self.rate(), time).clamp(WINDOW_BYTES_MIN, bytes_max)
     }
 
     fn set_window(&mut self, window_bytes: u64) {

@@ -129,6 +129,32 @@ fn on_a_near_line_several_parts_of_a_write_are_in_flight() {
     assert!(several * 10 >= turns * 9, "{several} of {turns}");
 }
 
+#[test]
+fn before_devices_there_is_more_in_flight_than_the_line_holds() {
+    let windows = |has_devices: bool, rate: u64| {
+        let mut link = LinkEstimator::new(256 * MIB);
+        if has_devices {
+            link.expect_devices();
+        }
+        let mut greedy = Greedy::new(link, Path::fixed(0, rate));
+        let windows = (1000..2000).step_by(5).map(|turn| {
+            greedy.run_until(millis(turn));
+            greedy.link.window_bytes()
+        });
+        let mut windows: Vec<u64> = windows.collect();
+        windows.sort_unstable();
+        // But for one round in twelve, which drains.
+        (windows[windows.len() / 10], windows[windows.len() - 1])
+    };
+    let (least, most) = windows(true, 8 * GIGABIT);
+    assert!(least >= 12 * MIB && most <= 20 * MIB, "{least} to {most}");
+    let (least, most) = windows(false, 8 * GIGABIT);
+    assert!(least >= 3 * MIB && most <= 7 * MIB, "{least} to {most}");
+    // What a slow line brings in 16 ms.
+    let (_, most) = windows(true, GIGABIT);
+    assert!(most <= 3 * MIB, "{most}");
+}
+
 /// Full again within ten of its round trips after each step, and what is in flight is soon less
 /// than two BDP and the floor.
 fn check_steps(name: &str, steps: &[Step]) {

@@ -17,7 +17,7 @@ use wire::identity::{Credential, client_config, server_name};
 use wire::link::Connection;
 use wire::message::{
     Access, AdminRequest, Compound, CompoundReply, ConnectionRole, Features, FileRef, Hello, Reply,
-    Request, Settled, Step, StepReply, Target, VolumeKind, decode, encode,
+    Request, Settled, Step, StepReply, Target, VolumeKind, decode,
 };
 use wire::version::WireVersion;
 
@@ -32,14 +32,9 @@ struct Client {
 }
 
 fn frame<T: wire::message::Body>(kind: FrameKind, id: u64, class: Class, message: &T) -> Frame {
-    let (body, payload) = (encode(message), Bytes::new());
     Frame {
-        kind,
         class,
-        resent: false,
-        request: RequestId(id),
-        body,
-        payload,
+        ..wire::message::frame(kind, RequestId(id), message)
     }
 }
 
@@ -104,7 +99,10 @@ impl Client {
         loop {
             let frame_in = self.connection.reader.read().await?;
             match frame_in.kind {
-                FrameKind::Reply => return Ok((decode(&frame_in.body)?, frame_in.payload)),
+                FrameKind::Reply => {
+                    let payload = frame_in.payload.into_bytes();
+                    return Ok((decode(&frame_in.body)?, payload));
+                }
                 FrameKind::Notice => {
                     let notice: wire::message::Notice = decode(&frame_in.body)?;
                     let id = notice.id();

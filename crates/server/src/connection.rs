@@ -407,7 +407,9 @@ async fn send(
                 if written.is_err() {
                     break None;
                 }
-                core.buffers.put(payload);
+                for piece in payload.into_pieces() {
+                    core.buffers.put(piece);
+                }
                 if let Some(socket) = &bulk {
                     socket.on_written(writer.bytes_written());
                 }
@@ -527,7 +529,7 @@ impl Receiver {
             resent: frame.resent,
             arrived,
             compound,
-            payload: frame.payload,
+            payload: frame.payload.into_bytes(),
             bytes_permits: Some(bytes_permits),
         };
         if remembered {
@@ -579,7 +581,7 @@ impl Receiver {
             to,
             id: frame.request,
             class: frame.class,
-            payload: frame.payload,
+            payload: frame.payload.into_bytes(),
         };
         let core = &self.core;
         if let ObjectRequest::OpenTicket { number, ticket } = &request
@@ -606,7 +608,7 @@ impl Receiver {
             to.send(
                 Frame {
                     class,
-                    payload,
+                    payload: payload.into(),
                     ..frame
                 },
                 None,

@@ -222,7 +222,7 @@ mod tests {
             resent: false,
             request: RequestId(id),
             body: bytes::Bytes::from_static(b"answer"),
-            payload: bytes::Bytes::new(),
+            payload: wire::payload::Payload::new(),
         }
     }
 

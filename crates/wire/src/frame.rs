@@ -3,10 +3,12 @@
 //! A frame is a fixed header, a body (one postcard message) and a payload (raw file data). Body and
 //! header share one checksum, the payload has its own, which is left out under TLS, where every
 //! byte is authenticated already. Payloads stay apart so that file data never passes through the
-//! serializer: it goes from the socket into the buffer that the application reads.
+//! serializer: it goes from the socket into the buffer that the application reads, and from where
+//! it was read, in one piece or several, to the socket.
 //!
 //! The bytes are drawn in `docs/formats/wire.md`.
 
+use crate::payload::Payload;
 use base::RequestId;
 use base::limits::{FRAME_BODY_BYTES_MAX, FRAME_PAYLOAD_BYTES_MAX};
 use bytes::Bytes;
@@ -87,7 +89,7 @@ pub struct Frame {
     /// One postcard message.
     pub body: Bytes,
     /// Raw file data.
-    pub payload: Bytes,
+    pub payload: Payload,
 }
 
 const FLAG_PAYLOAD_CHECKSUM: u16 = 1;
@@ -253,7 +255,7 @@ impl Header {
             resent: self.flags & FLAG_RESENT != 0,
             request: self.request,
             body,
-            payload,
+            payload: payload.into(),
         })
     }
 }
@@ -282,7 +284,7 @@ impl Frame {
             flags |= FLAG_RESENT;
         }
         let payload_checksum = if checksum_payload {
-            crc32c::crc32c(&self.payload)
+            self.payload.checksum()
         } else {
             0
         };
@@ -334,14 +336,16 @@ mod tests {
             resent: true,
             request: RequestId(0x0102_0304_0506_0708),
             body: Bytes::from_static(b"body"),
-            payload: Bytes::from_static(b"payload"),
+            payload: Bytes::from_static(b"payload").into(),
         }
     }
 
     fn encode(frame: &Frame) -> Vec<u8> {
         let mut bytes = frame.encode_header(true).to_vec();
         bytes.extend_from_slice(&frame.body);
-        bytes.extend_from_slice(&frame.payload);
+        for piece in frame.payload.pieces() {
+            bytes.extend_from_slice(piece);
+        }
         bytes
     }
 

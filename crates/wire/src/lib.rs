@@ -2,7 +2,7 @@
 //!
 //! Four layers, each usable without the ones above it:
 //!
-//! * [`frame`]: bytes. A fixed header, a checked body, a raw payload.
+//! * [`frame`]: bytes. A fixed header, a checked body, a raw payload ([`payload`]: in pieces).
 //! * [`message`]: what bodies say; postcard values with a bound on every list.
 //! * [`session`]: the client's side of many requests in flight over several connections: which goes
 //!   next, which is answered, which must be sent again. No sockets, no clock.
@@ -22,5 +22,6 @@ pub mod identity;
 pub mod link;
 pub mod message;
 pub mod nbd;
+pub mod payload;
 pub mod session;
 pub mod version;

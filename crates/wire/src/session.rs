@@ -24,6 +24,7 @@
 
 use crate::frame::{Class, Frame, FrameKind};
 use crate::message::Settled;
+use crate::payload::Payload;
 use base::limits::{CONNECTIONS_MAX, STRAGGLER_DISTANCE, STRAGGLERS_MAX};
 use base::{RequestId, Time};
 use bytes::Bytes;
@@ -426,7 +427,7 @@ impl ClientSession {
                 resent: false,
                 request,
                 body: Bytes::new(),
-                payload: Bytes::new(),
+                payload: Payload::new(),
             });
         }
         let class = self.next_class(connection, windows)?;
@@ -449,7 +450,7 @@ impl ClientSession {
             resent: pending.resent,
             request: id,
             body: pending.body.clone(),
-            payload: pending.payload.clone(),
+            payload: pending.payload.clone().into(),
         };
         self.requests.insert(id, pending);
         Some(frame)

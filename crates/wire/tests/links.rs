@@ -6,9 +6,10 @@ use base::limits::{FRAME_BODY_BYTES_MAX, FRAME_PAYLOAD_BYTES_MAX, WRITE_STALL_TI
 use base::{ClusterId, RequestId};
 use bytes::Bytes;
 use sim::Random;
+use std::io::IoSlice;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 use tokio::io::{
@@ -20,6 +21,7 @@ use wire::frame::{Class, Frame, FrameError, FrameKind, HEADER_BYTES};
 use wire::identity::{Authority, ClientVerifier, client_config, server_config, server_name};
 use wire::link::{Connection, LinkError, accept, connect, over};
 use wire::message::CredentialKind;
+use wire::payload::Payload;
 
 const SOMEWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 const KINDS: [FrameKind; 8] = [
@@ -41,6 +43,7 @@ fn frame(random: &mut Random, body_bytes: usize, payload_bytes: usize) -> Frame 
             .collect()
     };
     let (body, payload) = (bytes(body_bytes), bytes(payload_bytes));
+    let payload = scattered(random, payload);
     Frame {
         kind: *random.pick(&KINDS),
         class: *random.pick(&Class::ALL),
@@ -49,6 +52,17 @@ fn frame(random: &mut Random, body_bytes: usize, payload_bytes: usize) -> Frame 
         body,
         payload,
     }
+}
+
+/// The same bytes in one piece or in several, in more than a socket is given at once now and then.
+fn scattered(random: &mut Random, mut bytes: Bytes) -> Payload {
+    let piece_bytes_max = *random.pick(&[bytes.len(), bytes.len() / 3, bytes.len() / 100]);
+    let mut payload = Payload::new();
+    while !bytes.is_empty() {
+        let len = 1 + random.below(piece_bytes_max.max(1) as u64) as usize;
+        payload.push(bytes.split_to(len.min(bytes.len())));
+    }
+    payload
 }
 
 /// Frames around every size at which a reader or writer does something else: nothing, one byte, the
@@ -245,6 +259,72 @@ async fn payloads_carry_a_checksum_where_nothing_else_protects_them() {
     ));
 }
 
+/// A stream that notes from where it is written.
+struct Noting(Arc<Mutex<Vec<(usize, usize)>>>);
+
+impl AsyncRead for Noting {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        _buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for Noting {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        let places = slices
+            .iter()
+            .map(|slice| (slice.as_ptr().addr(), slice.len()));
+        self.0.lock().unwrap().extend(places);
+        Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn the_pieces_of_a_payload_are_written_from_where_they_lie() {
+    let noted = Arc::new(Mutex::new(Vec::new()));
+    let mut connection = over(Noting(noted.clone()), SOMEWHERE);
+    let pieces: Vec<Bytes> = (0..100).map(|at| Bytes::from(vec![at; 5000])).collect();
+    let places = pieces
+        .iter()
+        .map(|piece| (piece.as_ptr().addr(), piece.len()));
+    let places: Vec<_> = places.collect();
+    let sent = Frame {
+        payload: pieces.iter().cloned().collect(),
+        ..frame(&mut Random::new(1), 10, 0)
+    };
+    connection.writer.write(sent).await.unwrap();
+    let noted = noted.lock().unwrap();
+    assert_eq!(noted[0].1, HEADER_BYTES + 10);
+    assert_eq!(noted[1..], places);
+}
+
 /// What a connection says to raw bytes.
 async fn reads(bytes: &[u8]) -> Result<Frame, LinkError> {
     let (mut raw, end) = duplex(1 << 20);
@@ -254,7 +334,8 @@ async fn reads(bytes: &[u8]) -> Result<Frame, LinkError> {
 }
 
 fn encoded(frame: &Frame) -> Vec<u8> {
-    [&frame.encode_header(true)[..], &frame.body, &frame.payload].concat()
+    let payload = frame.payload.clone().into_bytes();
+    [&frame.encode_header(true)[..], &frame.body, &payload].concat()
 }
 
 #[tokio::test]

@@ -100,6 +100,17 @@ impl Held {
         replaced
     }
 
+    /// Puts data in that follows each other, as [`Self::insert`].
+    pub fn insert_all(&mut self, offset: u64, pieces: Vec<Bytes>) -> u64 {
+        let (mut at, mut replaced) = (offset, 0);
+        for piece in pieces {
+            let len = piece.len() as u64;
+            replaced += self.insert(at, piece);
+            at += len;
+        }
+        replaced
+    }
+
     /// Takes everything out.
     pub fn clear(&mut self) -> Vec<Extent> {
         self.bytes = 0;

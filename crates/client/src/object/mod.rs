@@ -20,7 +20,7 @@ use crate::clock::now;
 use crate::transport::{Call, CallError, ConnectError, Endpoint, Transport, TransportOptions};
 use base::limits::{DATA_BYTES_MAX, OBJECT_BUSY_TRIES_MAX};
 use base::{Extent, ObjectId, RequestId, StoreId, WriteVerifier};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +31,7 @@ use wire::message::{
     ObjectStepReply, ObjectSummary, RecordSecond, RecordTotal, Reply, SeekWhat, Settled,
     StoreSummary, TicketRefusal,
 };
+use wire::payload::Payload;
 
 /// First wait after a server was too busy; doubles with each try.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
@@ -248,7 +249,7 @@ pub struct StoreClient {
 /// What steps were answered.
 struct Answered {
     replies: Vec<ObjectStepReply>,
-    payload: Bytes,
+    payload: Payload,
     verifier: WriteVerifier,
 }
 
@@ -264,7 +265,7 @@ impl StoreClient {
         self.store
     }
 
-    /// Reads of this size, at multiples of it, go from the device to the line without a copy.
+    /// Into pieces of this size, at multiples of it, the server cuts reads for its device.
     #[must_use]
     pub fn read_piece_bytes(&self) -> u32 {
         self.read_piece_bytes
@@ -274,6 +275,15 @@ impl StoreClient {
     #[must_use]
     pub fn write_piece_bytes(&self) -> u32 {
         self.write_piece_bytes
+    }
+
+    /// Largest part of an object that should be written in one request: as much as the line takes
+    /// several of at once, so that the device always has something to do; no less than a piece.
+    #[must_use]
+    pub fn write_part_bytes(&self) -> u64 {
+        let of_line = self.server.0.transport.write_part_bytes() as u64;
+        let piece = u64::from(self.write_piece_bytes);
+        of_line.max(piece).min(u64::from(DATA_BYTES_MAX))
     }
 
     /// What may be in flight.
@@ -343,12 +353,12 @@ impl StoreClient {
     ///
     /// # Errors
     /// [`ObjectCallError`].
-    pub async fn read(&self, object: ObjectId, offset: u64, bytes: u64) -> Result<Bytes> {
-        let piece = u64::from(self.read_piece_bytes);
+    pub async fn read(&self, object: ObjectId, offset: u64, bytes: u64) -> Result<Payload> {
+        let most = u64::from(DATA_BYTES_MAX);
         let end = offset.saturating_add(bytes);
         let (mut at, mut parts) = (offset, Vec::new());
         while at < end {
-            let len = (piece - at % piece).min(end - at) as u32;
+            let len = (most - at % most).min(end - at) as u32;
             let step = ObjectStep::Read {
                 object,
                 offset: at,
@@ -359,21 +369,15 @@ impl StoreClient {
             parts.push((len, part));
             at += u64::from(len);
         }
-        let mut read: Vec<Bytes> = Vec::with_capacity(parts.len());
-        let mut is_short = false;
+        let (mut read, mut is_short) = (Payload::new(), false);
         for (len, part) in parts {
             let answered = part.await.map_err(|_| CallError::Closed)??;
             if !is_short {
                 is_short = answered.payload.len() < len as usize;
-                read.push(answered.payload);
+                read.append(answered.payload);
             }
         }
-        if read.len() == 1 {
-            return Ok(read.pop().unwrap_or_default());
-        }
-        let mut all = BytesMut::with_capacity(read.iter().map(Bytes::len).sum());
-        read.iter().for_each(|part| all.extend_from_slice(part));
-        Ok(all.freeze())
+        Ok(read)
     }
 
     /// Makes the object so long.
@@ -551,7 +555,7 @@ impl StoreClient {
         &self,
         steps: Vec<ObjectStep>,
         payload: Bytes,
-    ) -> Result<(Vec<ObjectStepReply>, Bytes, WriteVerifier)> {
+    ) -> Result<(Vec<ObjectStepReply>, Payload, WriteVerifier)> {
         let answered = self.steps(steps, payload).await?;
         Ok((answered.replies, answered.payload, answered.verifier))
     }

@@ -45,7 +45,7 @@ impl Bulk {
             );
             return Some(Frame {
                 class: Class::Background,
-                payload: Bytes::from_static(&ZEROS[..upload_bytes as usize]),
+                payload: Bytes::from_static(&ZEROS[..upload_bytes as usize]).into(),
                 ..request
             });
         }

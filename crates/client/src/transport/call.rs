@@ -5,6 +5,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use wire::frame::Class;
 use wire::message::{Refusal, Reply, StepReply};
+use wire::payload::Payload;
 
 /// Why a call was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,7 +105,7 @@ pub struct Response {
     /// What the server says.
     pub reply: Reply,
     /// Data that came with it.
-    pub payload: Bytes,
+    pub payload: Payload,
     /// How many recalls had been received when the request was queued.
     pub recalls_seen: u64,
     /// Of the server that answered.
@@ -117,7 +118,7 @@ pub struct FileResponse {
     /// Per step, up to and including the first failure.
     pub results: Vec<Result<StepReply, FsError>>,
     /// Data that came with them.
-    pub payload: Bytes,
+    pub payload: Payload,
     /// See [`Response::recalls_seen`].
     pub recalls_seen: u64,
     /// Of the server that answered.

@@ -287,7 +287,7 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, verifier: WriteVerifie
     shared.on_answered(answered.sent_at);
     if let Some(waiter) = waiter {
         let answer = match reply {
-            Ok(reply) if is_answer(&reply, &waiter, &frame.payload) => Ok(Response {
+            Ok(reply) if is_answer(&reply, &waiter, frame.payload.len()) => Ok(Response {
                 reply,
                 payload: frame.payload,
                 recalls_seen: waiter.recalls_seen,
@@ -303,16 +303,16 @@ fn on_reply(shared: &Shared, connection: ConnectionIndex, verifier: WriteVerifie
 }
 
 /// Whether a reply is one to what was asked. From here on what it says is taken for possible.
-fn is_answer(reply: &Reply, waiter: &Waiter, payload: &[u8]) -> bool {
+fn is_answer(reply: &Reply, waiter: &Waiter, payload_bytes: usize) -> bool {
     match (reply, &waiter.expected) {
         (Reply::Refused(_), _) => true,
         (Reply::Files(files), Some(Answers::Files { expected, .. })) => {
-            expected.check(&files.results, payload.len()).is_ok()
+            expected.check(&files.results, payload_bytes).is_ok()
         }
         (Reply::Object(reply), Some(Answers::Objects(expected))) => {
-            expected.check(reply, payload.len()).is_ok()
+            expected.check(reply, payload_bytes).is_ok()
         }
-        (_, None) => payload.is_empty(),
+        (_, None) => payload_bytes == 0,
         (_, Some(_)) => false,
     }
 }

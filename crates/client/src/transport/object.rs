@@ -78,7 +78,12 @@ impl Transport {
     pub(crate) fn write_objects(&self, runs: &Arc<Runs>, server: ServerId) -> WriteVerifier {
         let shared = &self.shared;
         let _ = shared.writes_objects.set((runs.clone(), server));
-        let run = shared.lock().store_verifier;
+        let run = {
+            let mut state = shared.lock();
+            state.download.expect_devices();
+            state.upload.expect_devices();
+            state.store_verifier
+        };
         run.map_or_else(|| runs.together(), |run| runs.note(server, run))
     }
 

@@ -100,9 +100,8 @@ impl Volume {
         drop(nodes);
         let Some(node) = node else { return Ok(None) };
         if let Some(bytes) = inline_bytes {
-            let contents = response
-                .payload
-                .slice(..(bytes as usize).min(response.payload.len()));
+            let mut contents = response.payload.into_bytes();
+            contents.truncate(bytes as usize);
             let changed = entry.map_or_else(Default::default, |entry| entry.attributes.changed);
             self.keep_contents(node, contents, changed, response.recalls_seen);
         }

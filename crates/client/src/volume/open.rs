@@ -442,14 +442,15 @@ impl Volume {
             if let Ok((mut replies, response)) = outcome
                 && let Some(StepReply::Contents { files }) = replies.pop()
             {
+                let payload = response.payload.into_bytes();
                 let mut at = 0;
                 for (node, found) in nodes.iter().zip(files) {
                     let Some((len, attributes, lease)) = found else {
                         continue;
                     };
-                    let end = (at + len as usize).min(response.payload.len());
+                    let end = (at + len as usize).min(payload.len());
                     // A copy: one small file must not keep a megabyte alive.
-                    let contents = Bytes::copy_from_slice(&response.payload[at..end]);
+                    let contents = Bytes::copy_from_slice(&payload[at..end]);
                     at = end;
                     this.nodes()
                         .refresh(*node, &attributes, lease, response.recalls_seen);

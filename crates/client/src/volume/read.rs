@@ -249,7 +249,9 @@ impl Volume {
         let data = outcome.and_then(|mut response| match response.results.pop() {
             Some(Ok(StepReply::Data { bytes, .. })) if bytes as usize <= response.payload.len() => {
                 asked = response.results.pop();
-                Ok(response.payload.slice(..bytes as usize))
+                let mut data = response.payload;
+                data.truncate(bytes as usize);
+                Ok(data)
             }
             Some(Err(error)) => Err(error),
             _ => Err(FsError::Io),
@@ -270,7 +272,7 @@ impl Volume {
         let outcome = match data {
             Ok(data) if valid => {
                 let arrived = Extent::new(extent.offset, data.len() as u64);
-                freed += state.held.insert(extent.offset, data);
+                freed += state.held.insert_all(extent.offset, data.into_pieces());
                 state.streams.on_fetched(now(), arrived);
                 if arrived.len < extent.len {
                     let rest = Extent::between(arrived.end(), extent.end());
@@ -339,6 +341,7 @@ impl Volume {
             (known.handle.clone(), known.is_leased())
         };
         let Some(handle) = handle else { return };
+        let striped = self.striped_line(&handle);
         let target = Target::Handle(handle);
         let mut state = file.lock();
         if !is_leased && !state.lease_refused && !self.is_rich() {
@@ -350,7 +353,13 @@ impl Volume {
         };
         self.take_back(file, &mut state);
         loop {
-            let (line, room, _) = self.transport.download_room();
+            let (line, room) = match striped {
+                Some(line) => (line, line.window_bytes),
+                None => {
+                    let (line, room, _) = self.transport.download_room();
+                    (line, room)
+                }
+            };
             let room = self
                 .striped_room(&line, room)
                 .min(self.budget().room_bytes(now(), file.account));
@@ -478,11 +487,12 @@ impl Volume {
         };
         let call = Call::read(Class::Demand, u64::from(bytes));
         let pending = self.submit_contents(node, who, vec![step], call);
-        let (mut replies, response) = Self::replies(1, pending).await?;
+        let (mut replies, mut response) = Self::replies(1, pending).await?;
         match replies.pop() {
             Some(StepReply::Data { bytes, .. }) if bytes as usize <= response.payload.len() => {
-                let pieces = vec![response.payload.slice(..bytes as usize)];
-                Ok((pieces, response))
+                let mut data = std::mem::take(&mut response.payload);
+                data.truncate(bytes as usize);
+                Ok((data.into_pieces(), response))
             }
             _ => Err(FsError::Io),
         }

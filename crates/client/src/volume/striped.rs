@@ -37,7 +37,7 @@ use carry::{Carrying, Patience};
 use dirty::Dirty;
 use readahead::Line;
 use servers::Servers;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -262,8 +262,17 @@ impl Volume {
         tickets.map(|ticket| ticket.status()).collect()
     }
 
-    /// How much of the line there is for what is read ahead: what was handed over counts before it
-    /// is on its way.
+    /// The lines on which the contents of a file come, as one; none if that is the server's.
+    pub(super) fn striped_line(&self, handle: &Handle) -> Option<Line> {
+        let stripes = self.stripes.as_ref()?;
+        let layout = stripes.layouts().get(handle).cloned()?;
+        let servers: BTreeSet<ServerId> =
+            layout.columns.iter().map(|column| column.server).collect();
+        stripes.servers.line(servers.into_iter())
+    }
+
+    /// How much of the line there is for what is read ahead, of this `room` if it is the server's:
+    /// what was handed over counts before it is on its way.
     pub(super) fn striped_room(&self, line: &Line, room: u64) -> u64 {
         match &self.stripes {
             Some(stripes) => {

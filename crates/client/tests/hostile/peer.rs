@@ -144,7 +144,7 @@ impl Said {
             resent: false,
             request: id,
             body: encode(&self.reply),
-            payload: self.payload.clone(),
+            payload: self.payload.clone().into(),
         }
     }
 }

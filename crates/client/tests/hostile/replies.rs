@@ -136,7 +136,7 @@ fn replies_that_nobody_asked_for_and_replies_sent_twice_change_nothing() {
         let answer = |asked: &Asked, said: Said| {
             let other = |id: u64| Frame {
                 request: RequestId(id),
-                payload: Bytes::from(vec![0xee; 1000]),
+                payload: vec![0xee; 1000].into(),
                 ..said.frame(asked.id)
             };
             let honest = said.frame(asked.id);
@@ -467,7 +467,7 @@ fn the_largest_frames_without_end_hold_no_memory_and_nobody_up() {
                     resent: false,
                     request: RequestId(count.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
                     body: Bytes::from(vec![count as u8; FRAME_BODY_BYTES_MAX]),
-                    payload: Bytes::from(vec![0; FRAME_PAYLOAD_BYTES_MAX]),
+                    payload: vec![0; FRAME_PAYLOAD_BYTES_MAX].into(),
                 })
             })),
             ..Lies::default()

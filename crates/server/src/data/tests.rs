@@ -416,7 +416,7 @@ async fn greet(address: std::net::SocketAddr, credential: &Credential) {
         resent: false,
         request: base::RequestId(0),
         body: encode(&hello),
-        payload: bytes::Bytes::new(),
+        payload: wire::payload::Payload::new(),
     };
     connection.writer.write(frame).await.unwrap();
     connection.writer.flush().await.unwrap();

@@ -610,7 +610,7 @@ impl Execution {
             resent: false,
             request: self.id,
             body: encode(reply),
-            payload,
+            payload: payload.into(),
         }
     }
 

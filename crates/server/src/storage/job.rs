@@ -4,15 +4,18 @@
 //! lies nowhere but with its pieces: whoever finishes the last piece of a step begins the next
 //! step. A piece that is dropped, because the order refused it or ends, has failed.
 //!
-//! Reads and writes are cut where pieces end, so that each lies in one allocation unit: what is
-//! read in one piece goes from the device to the socket without a copy. Other steps cost what the
-//! smallest write costs: their records follow in commits and checkpoints, as the store's own I/O.
+//! Reads and writes of any length are cut here, and nowhere before, where pieces end: so each takes
+//! its turn at the device by itself and lies in one allocation unit. What was read goes from the
+//! device to the socket without a copy, in as many pieces as it was read in. Other steps cost what
+//! the smallest write costs: their records follow in commits and checkpoints, as the store's own
+//! I/O.
 
 use super::Storage;
 use super::budget::{Account, Growing, units};
 use super::device::Device;
 use super::dispatch::Task;
 use super::held::{Charge, HeldTicket};
+use super::piece::{Done, Owned, Piece, cut, gather};
 use super::space::{SpaceError, SpaceRequest, is_system};
 use crate::link::Destination;
 use crate::seldom::Seldom;
@@ -20,12 +23,11 @@ use crate::session::{Session, Working};
 use base::limits::OBJECTS_PER_PAGE_MAX;
 use base::ticket::Operations;
 use base::{ObjectId, RequestId};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use reservation::scheduler::{Operation, Source};
 use reservation::{Interval, Moment};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use store::device::AlignedBuffer;
 use store::{How, ObjectInfo, Payer, StoreError, Terms};
 use wire::frame::{Class, Frame, FrameKind};
 use wire::message::{
@@ -68,6 +70,8 @@ pub(super) struct Progress {
     /// Pieces of the step at work that are not done.
     left: usize,
     pieces: Vec<Result<Done, ObjectError>>,
+    /// Why the first of them failed that did: those that come after it are not carried out.
+    failed: Option<ObjectError>,
     growing: Vec<Growing>,
     read: Vec<Bytes>,
 }
@@ -80,58 +84,10 @@ impl Progress {
             results: Vec::new(),
             left: 0,
             pieces: Vec::new(),
+            failed: None,
             growing: Vec::new(),
             read: Vec::new(),
         }
-    }
-}
-
-/// What a piece has done.
-enum Done {
-    /// Moved so many bytes.
-    Moved(u64),
-    /// Read these.
-    Read(Bytes),
-    /// The whole step.
-    Step(ObjectStepReply),
-}
-
-/// A piece on its way. Dropped before it was carried out, it has failed.
-struct Piece {
-    job: Option<Arc<Job>>,
-    index: usize,
-}
-
-impl Piece {
-    fn carry_out(mut self, work: impl FnOnce(&Job) -> Result<Done, ObjectError>) -> u64 {
-        let Some(job) = self.job.take() else {
-            return 0;
-        };
-        let done = work(&job);
-        let bytes = match &done {
-            Ok(Done::Moved(bytes)) => *bytes,
-            Ok(Done::Read(bytes)) => bytes.len() as u64,
-            _ => 0,
-        };
-        job.piece_done(self.index, done);
-        bytes
-    }
-}
-
-impl Drop for Piece {
-    fn drop(&mut self) {
-        if let Some(job) = self.job.take() {
-            job.piece_done(self.index, Err(ObjectError::Busy));
-        }
-    }
-}
-
-/// A device's buffer as what a frame carries.
-struct Owned(AlignedBuffer);
-
-impl AsRef<[u8]> for Owned {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
     }
 }
 
@@ -146,6 +102,12 @@ enum Begun {
 impl Job {
     fn lock(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the pieces of the step are still worth being carried out: the device does nothing
+    /// for a step that is going to be asked for again.
+    pub(super) fn goes_on(&self) -> Result<(), ObjectError> {
+        self.lock().failed.map_or(Ok(()), Err)
     }
 
     /// Begins the next step, until one goes on by itself or all are done.
@@ -318,8 +280,9 @@ impl Job {
         let pieces = pieces.into_iter().map(|(at, len)| {
             let work = move |job: &Job| {
                 let read = job.device.store.read_buffer(object, at, len as usize);
-                let buffer = read.map_err(failed)?;
-                Ok(Done::Read(Bytes::from_owner(Owned(buffer))))
+                let data = Bytes::from_owner(Owned(read.map_err(failed)?));
+                let is_short = data.len() < len as usize;
+                Ok(Done::Read { data, is_short })
             };
             (len, work)
         });
@@ -556,15 +519,19 @@ impl Job {
         Ok((terms, None))
     }
 
-    fn piece_done(self: &Arc<Self>, index: usize, done: Result<Done, ObjectError>) {
+    pub(super) fn piece_done(self: &Arc<Self>, index: usize, done: Result<Done, ObjectError>) {
         {
             let mut progress = self.lock();
+            if let Err(error) = &done {
+                progress.failed.get_or_insert(*error);
+            }
             progress.pieces[index] = done;
             progress.left -= 1;
             if progress.left > 0 {
                 return;
             }
             progress.growing.clear();
+            progress.failed = None;
             let pieces = std::mem::take(&mut progress.pieces);
             let outcome = gather(pieces, &mut progress.read);
             progress.results.push(outcome);
@@ -588,7 +555,7 @@ impl Job {
         });
         let frame = Frame {
             class: self.class,
-            payload: join(read),
+            payload: read.into_iter().collect(),
             ..frame(FrameKind::Reply, self.id, &reply)
         };
         let held = charge.map(|charge| Box::new(charge) as Box<dyn Send + Sync>);
@@ -600,49 +567,6 @@ impl Job {
             to.send_held(frame.clone(), held.take());
         }
     }
-}
-
-/// Where the pieces of so many bytes begin, and how long they are: none crosses a multiple of the
-/// largest.
-fn cut(offset: u64, bytes: u32, piece_bytes: u32) -> Result<Vec<(u64, u32)>, ObjectError> {
-    let end = offset
-        .checked_add(u64::from(bytes))
-        .ok_or(ObjectError::TooLong)?;
-    let (mut pieces, mut at) = (Vec::new(), offset);
-    while at < end {
-        let len = (u64::from(piece_bytes) - at % u64::from(piece_bytes)).min(end - at);
-        pieces.push((at, len as u32));
-        at += len;
-    }
-    Ok(pieces)
-}
-
-/// What became of a step, from its pieces. What was read up to the first that is short counts.
-fn gather(pieces: Vec<Result<Done, ObjectError>>, read: &mut Vec<Bytes>) -> Outcome {
-    let (mut reply, mut bytes, mut parts) = (ObjectStepReply::Done, 0, Vec::new());
-    for piece in pieces {
-        match piece? {
-            Done::Moved(_) => {}
-            Done::Step(done) => reply = done,
-            Done::Read(part) => {
-                bytes += part.len() as u32;
-                reply = ObjectStepReply::Data { bytes };
-                parts.push(part);
-            }
-        }
-    }
-    read.extend(parts.into_iter().filter(|part| !part.is_empty()));
-    Ok(reply)
-}
-
-/// One payload of what was read: as it is if it is one piece.
-fn join(mut read: Vec<Bytes>) -> Bytes {
-    if read.len() <= 1 {
-        return read.pop().unwrap_or_default();
-    }
-    let mut all = BytesMut::with_capacity(read.iter().map(Bytes::len).sum());
-    read.iter().for_each(|part| all.extend_from_slice(part));
-    all.freeze()
 }
 
 /// Whether it judges its users by itself, and so may do here what it likes.
@@ -748,38 +672,5 @@ fn error_of(error: &StoreError) -> ObjectError {
             tracing::error!(%error, "a device failed");
             ObjectError::Device
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_end_where_pieces_do_and_are_together_the_whole() {
-        assert_eq!(cut(0, 10, 4).unwrap(), [(0, 4), (4, 4), (8, 2)]);
-        assert_eq!(cut(3, 6, 4).unwrap(), [(3, 1), (4, 4), (8, 1)]);
-        assert_eq!(cut(5, 2, 4).unwrap(), [(5, 2)]);
-        assert_eq!(cut(u64::MAX - 1, 1, 4).unwrap().len(), 1);
-        assert!(cut(u64::MAX - 1, 2, 4).is_err());
-    }
-
-    #[test]
-    fn one_piece_is_handed_on_as_it_is_and_a_failed_one_fails_the_step() {
-        let part = Bytes::from_static(b"abc");
-        let mut read = Vec::new();
-        let done = gather(vec![Ok(Done::Read(part.clone()))], &mut read);
-        assert_eq!(done, Ok(ObjectStepReply::Data { bytes: 3 }));
-        assert_eq!(join(read).as_ptr(), part.as_ptr(), "no copy");
-        let mut read = Vec::new();
-        let some = vec![Ok(Done::Read(part.clone())), Err(ObjectError::Damaged)];
-        assert_eq!(gather(some, &mut read), Err(ObjectError::Damaged));
-        assert!(read.is_empty(), "nothing of a step that failed is sent");
-        let two = vec![Ok(Done::Read(part.clone())), Ok(Done::Read(part))];
-        assert_eq!(
-            gather(two, &mut read),
-            Ok(ObjectStepReply::Data { bytes: 6 })
-        );
-        assert_eq!(join(read), "abcabc");
     }
 }

@@ -35,7 +35,7 @@
 //! | `model` | what may be promised of a device, and how it is driven |
 //! | `dispatch` | the order at a device, and the threads that carry it out |
 //! | `request` | what comes from a connection: whose it is, whether there is room |
-//! | `job` | carrying a batch of steps out |
+//! | `job`, `piece` | carrying a batch of steps out; the pieces of a step |
 //! | `exports` | exported directories that are reserved |
 //! | `held` | a session's tickets; memory by class |
 //! | `commits` | durability, for all who ask at the time |
@@ -62,6 +62,7 @@ mod holes;
 mod job;
 mod judge;
 mod model;
+mod piece;
 mod request;
 mod scrub;
 mod seen;

@@ -57,7 +57,7 @@ impl Pair {
     fn write(&self, id: u64, offset: u64) -> Frame {
         let steps = vec![write(&self.file, None, offset, 3)];
         let mut request = frame(FrameKind::Request, id, &self.bulk.compound(steps));
-        request.payload = Bytes::from_static(b"abc");
+        request.payload = Bytes::from_static(b"abc").into();
         request
     }
 }

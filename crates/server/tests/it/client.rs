@@ -220,7 +220,8 @@ impl Client {
         match frame.kind {
             FrameKind::Reply => {
                 let reply = decode(&frame.body).expect("a reply");
-                self.replies.insert(frame.request, (reply, frame.payload));
+                let payload = frame.payload.into_bytes();
+                self.replies.insert(frame.request, (reply, payload));
             }
             FrameKind::Notice => {
                 let notice: Notice = decode(&frame.body).expect("a notice");
@@ -280,7 +281,7 @@ impl Client {
         let request = self.compound(steps);
         let mut request = frame(FrameKind::Request, id, &request);
         request.class = class;
-        request.payload = payload;
+        request.payload = payload.into();
         self.send_frame(request).await;
         let (reply, payload) = self.reply(id).await.unwrap();
         let Reply::Files(CompoundReply { results, .. }) = reply else {

@@ -137,9 +137,9 @@ async fn what_is_out_of_order_or_malformed_ends_an_authenticated_connection() {
     let mut trailing = frame(FrameKind::Request, 5, &Request::Ping);
     trailing.body = Bytes::from_static(&[0, 0]);
     let mut short_payload = frame(FrameKind::Request, 5, &compound(vec![step(10)]));
-    short_payload.payload = Bytes::from_static(b"123");
+    short_payload.payload = Bytes::from_static(b"123").into();
     let mut payload_on_ping = frame(FrameKind::Request, 5, &Request::Ping);
-    payload_on_ping.payload = Bytes::from_static(b"123");
+    payload_on_ping.payload = Bytes::from_static(b"123").into();
     let many = vec![Step::Attributes { target: at(&root) }; base::limits::COMPOUND_STEPS_MAX + 1];
     let overflowing = vec![step(u32::MAX); 3];
     let inputs = [

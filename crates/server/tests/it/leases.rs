@@ -59,7 +59,7 @@ async fn a_change_is_answered_when_everybody_who_caches_has_let_go() {
         writer.new_id(),
         &writer.compound(vec![write(&a, None, 0, 2)]),
     );
-    request.payload = Bytes::from_static(b"xy");
+    request.payload = Bytes::from_static(b"xy").into();
     let id = request.request.0;
     writer.send_frame(request).await;
     while reader.notices.is_empty() {
@@ -370,7 +370,7 @@ impl Client {
             self.new_id(),
             &self.compound(vec![write(file, None, 0, 2)]),
         );
-        request.payload = Bytes::from_static(b"xy");
+        request.payload = Bytes::from_static(b"xy").into();
         let id = request.request.0;
         self.send_frame(request).await;
         while !self.replies.contains_key(&RequestId(id)) {

@@ -24,7 +24,7 @@ fn lock(owner: u64, mode: LockMode) -> LockRange {
 async fn resend(client: &mut Client, id: u64, request: &Request, payload: &Bytes) -> Reply {
     let mut again = frame(FrameKind::Request, id, request);
     again.resent = true;
-    again.payload = payload.clone();
+    again.payload = payload.clone().into();
     client.send_frame(again).await;
     client.reply(id).await.unwrap().0
 }
@@ -92,7 +92,7 @@ async fn a_request_sent_twice_runs_once() {
     let payload = Bytes::from_static(b"1234");
     let id = client.new_id();
     let mut first = frame(FrameKind::Request, id, &request);
-    first.payload = payload.clone();
+    first.payload = payload.clone().into();
     client.send_frame(first).await;
     let (answer, _) = client.reply(id).await.unwrap();
     for _ in 0..3 {
@@ -105,7 +105,7 @@ async fn a_request_sent_twice_runs_once() {
     assert_eq!(std::fs::read(world.tree.join("a")).unwrap(), b"1234");
     // A copy that a dead socket delivers late, without the mark.
     let mut late = frame(FrameKind::Request, id, &request);
-    late.payload = payload.clone();
+    late.payload = payload.clone().into();
     client.send_frame(late).await;
     assert_eq!(client.reply(id).await.unwrap().0, answer);
     assert_eq!(std::fs::read(world.tree.join("a")).unwrap(), b"1234");
@@ -132,7 +132,7 @@ async fn a_request_whose_reply_a_restart_swallowed_is_answered_and_not_repeated(
         let id = client.new_id();
         let request = client.compound(vec![step]);
         let mut first = frame(FrameKind::Request, id, &request);
-        first.payload = payload.clone();
+        first.payload = payload.clone().into();
         client.send_frame(first).await;
         let (answer, _) = client.reply(id).await.unwrap();
         sent.push((id, request, payload, answer));

@@ -110,7 +110,8 @@ impl Store {
     ) -> Result<AlignedBuffer, StoreError> {
         let (plan, len) = self.shared.plan(object, offset, len)?;
         if let Some(whole) = plan.into_whole(len) {
-            let mut buffer = AlignedBuffer::new(len.next_multiple_of(BLOCK_BYTES as usize));
+            let blocks = len.next_multiple_of(BLOCK_BYTES as usize);
+            let mut buffer = AlignedBuffer::to_fill(blocks);
             self.shared.device.read_at(whole.offset, &mut buffer)?;
             if let Some(buffer) = fitting(buffer, len, &whole) {
                 return Ok(buffer);

@@ -7,6 +7,7 @@ use crate::device::AlignedBuffer;
 use crate::reserve::{How, Payer};
 use base::ObjectId;
 use base::limits::{DEVICE_TIME_MAX, STORE_WRITE_BYTES_MAX};
+use bytes::Bytes;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 /// A write on its way to the device.
@@ -57,7 +58,7 @@ impl Store {
 
     /// As [`Self::write`], for who wants to know when the device has it: by a layout of some
     /// generation, and if a reservation pays, the growth of an object without one is out of its
-    /// space.
+    /// space. Large parts that begin at a page go to the device without a copy.
     ///
     /// # Errors
     /// See [`crate::Core::write_from`].
@@ -65,10 +66,10 @@ impl Store {
         &self,
         object: ObjectId,
         offset: u64,
-        data: &[u8],
+        data: &Bytes,
         how: impl Into<How>,
     ) -> Result<Writing, StoreError> {
-        let (lent, writing) = landing();
+        let (lent, writing) = landing(data);
         self.shared
             .write_parts(object, offset, data, (&lent, how.into()))?;
         Ok(writing)
@@ -83,7 +84,7 @@ impl Store {
     pub fn start_append(
         &self,
         object: ObjectId,
-        data: &[u8],
+        data: &Bytes,
         payer: Option<Payer>,
     ) -> Result<(u64, Writing), StoreError> {
         if data.len() > STORE_WRITE_BYTES_MAX {
@@ -92,7 +93,7 @@ impl Store {
                 bytes_max: STORE_WRITE_BYTES_MAX,
             });
         }
-        let (lent, writing) = landing();
+        let (lent, writing) = landing(data);
         let offset = self.info(object)?.size_bytes;
         self.shared
             .write_parts(object, offset, data, (&lent, payer.into()))?;
@@ -100,10 +101,10 @@ impl Store {
     }
 }
 
-fn landing() -> (Lent, Writing) {
+fn landing(data: &Bytes) -> (Lent, Writing) {
     let (sender, landing): (Sender<()>, _) = mpsc::channel();
     let lent = Lent {
-        payload: None,
+        payload: AlignedBuffer::lent(data.clone()),
         landing: Some(sender),
     };
     (lent, Writing { landing })

@@ -2,6 +2,7 @@
 
 use crate::file;
 use base::ObjectId;
+use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -92,7 +93,7 @@ fn commits_and_checkpoints_pass_the_gate_and_users_do_not() {
     store.set_gate(gate.clone());
     gate.shut(true);
     store.create(OBJECT, Terms::Default).unwrap();
-    let data = vec![3; UNIT];
+    let data = Bytes::from(vec![3; UNIT]);
     let writing = store.start_write(OBJECT, 0, &data, None).unwrap();
     writing.wait();
     let mut read = vec![0; UNIT];
@@ -124,7 +125,8 @@ fn commits_and_checkpoints_pass_the_gate_and_users_do_not() {
         checkpoint.join().unwrap();
     });
     assert!(gate.entered() > committed + 64 * 4096, "its pages, too");
-    let (offset, writing) = store.start_append(OBJECT, b"the end", None).unwrap();
+    let end = Bytes::from_static(b"the end");
+    let (offset, writing) = store.start_append(OBJECT, &end, None).unwrap();
     writing.wait();
     assert_eq!(offset, UNIT as u64);
     store.commit().unwrap();

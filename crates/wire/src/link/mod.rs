@@ -10,6 +10,7 @@
 //! that bytes wait in our queues, ordered by class, and not in the kernel's.
 
 mod reader;
+mod spare;
 mod writer;
 
 pub use reader::FrameReader;

@@ -1,6 +1,6 @@
 //! Frames from a socket.
 
-use super::LinkError;
+use super::{LinkError, spare};
 use crate::frame::{Frame, HEADER_BYTES, Header};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::io;
@@ -140,7 +140,7 @@ impl FrameReader {
             Some(room) => room.acquire_many_owned(bytes as u32).await.ok(),
             None => None,
         };
-        let mut payload = BytesMut::with_capacity(bytes);
+        let mut payload = spare::take(bytes);
         let buffered = self.buffer.len().min(bytes);
         payload.extend_from_slice(&self.buffer.split_to(buffered));
         while payload.len() < bytes {
@@ -154,7 +154,7 @@ impl FrameReader {
                 return Err(cut_off().into());
             }
         }
-        Ok(payload.freeze())
+        Ok(spare::freeze(payload))
     }
 }
 

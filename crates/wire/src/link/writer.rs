@@ -2,8 +2,9 @@
 
 use super::LinkError;
 use crate::frame::Frame;
+use crate::payload::Payload;
 use base::limits::WRITE_STALL_TIME_MAX;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -12,6 +13,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 const COPY_BYTES_MAX: usize = 16 << 10;
 /// Copied bytes gathered before the socket is written to.
 const GATHER_BYTES: usize = 64 << 10;
+/// Pieces given to the socket at once; more go in several turns.
+const SLICES_MAX: usize = 64;
 
 /// Writes frames, gathering small ones into few system calls.
 pub struct FrameWriter {
@@ -46,9 +49,11 @@ impl FrameWriter {
             .extend_from_slice(&frame.encode_header(self.checksum_payload));
         self.gathered.extend_from_slice(&frame.body);
         if frame.payload.len() <= COPY_BYTES_MAX {
-            self.gathered.extend_from_slice(&frame.payload);
+            for piece in frame.payload.pieces() {
+                self.gathered.extend_from_slice(piece);
+            }
             if self.gathered.len() >= GATHER_BYTES {
-                self.push(Bytes::new()).await?;
+                self.push(Payload::new()).await?;
             }
             return Ok(());
         }
@@ -60,7 +65,7 @@ impl FrameWriter {
     /// # Errors
     /// As [`Self::write`].
     pub async fn flush(&mut self) -> Result<(), LinkError> {
-        self.push(Bytes::new()).await?;
+        self.push(Payload::new()).await?;
         Ok(self.stream.flush().await?)
     }
 
@@ -73,16 +78,14 @@ impl FrameWriter {
         Ok(self.stream.shutdown().await?)
     }
 
-    /// Writes the gathered bytes, then `payload`.
-    async fn push(&mut self, mut payload: Bytes) -> Result<(), LinkError> {
+    /// Writes the gathered bytes, then `payload`, whose pieces are given back as they are written.
+    async fn push(&mut self, mut payload: Payload) -> Result<(), LinkError> {
         while !self.gathered.is_empty() || !payload.is_empty() {
-            let slices = [IoSlice::new(&self.gathered), IoSlice::new(&payload)];
-            let slices = if self.gathered.is_empty() {
-                &slices[1..]
-            } else {
-                &slices[..]
-            };
-            let write = self.stream.write_vectored(slices);
+            let gathered = Some(&self.gathered[..]).filter(|bytes| !bytes.is_empty());
+            let pieces = payload.pieces().map(|piece| &piece[..]);
+            let slices = gathered.into_iter().chain(pieces).take(SLICES_MAX);
+            let slices: Vec<IoSlice<'_>> = slices.map(IoSlice::new).collect();
+            let write = self.stream.write_vectored(&slices);
             let count = tokio::time::timeout(WRITE_STALL_TIME_MAX, write)
                 .await
                 .map_err(|_| LinkError::Stalled(WRITE_STALL_TIME_MAX))??;

@@ -47,6 +47,7 @@ pub use reserve::{
 };
 
 use crate::frame::{Class, Frame, FrameKind};
+use crate::payload::Payload;
 use base::limits::META_ADDRESS_BYTES_MAX;
 use base::{Handle, RequestId, ServerId};
 use serde::{Deserialize, Serialize};
@@ -261,7 +262,7 @@ pub fn frame<T: Body>(kind: FrameKind, request: RequestId, message: &T) -> Frame
         resent: false,
         request,
         body: encode(message),
-        payload: bytes::Bytes::new(),
+        payload: Payload::new(),
     }
 }
 

@@ -176,7 +176,7 @@ fn the_document_agrees_with_the_code() {
         panic!("another request");
     };
     assert!(matches!(compound.steps[..], [Step::Write { bytes: 5, .. }]));
-    assert_eq!(frame.payload, "hello");
+    assert_eq!(frame.payload.into_bytes(), "hello");
 }
 
 #[test]

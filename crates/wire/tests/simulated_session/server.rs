@@ -237,7 +237,7 @@ fn reply_frame(request: RequestId, class: Class, reply: &Reply, payload: Bytes) 
         resent: false,
         request,
         body: encode(reply),
-        payload,
+        payload: payload.into(),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::object::{ObjectCallError, StoreClient, Written};
 use crate::transport::OVER;
 use base::limits::{COMMIT_TRIES_MAX, DATA_BYTES_MAX, PIECE_CHANGES_MAX};
 use base::{Extent, FsError, Handle, ObjectId, Principal, ServerId, Time, WriteVerifier};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use wire::message::{
     FileColumn, FileLayout, FileRef, LayoutPurpose, ObjectError, ObjectStep, Step, StepReply,
     StoredWhat, Target, WriteAt,
 };
+use wire::payload::Payload;
 
 /// The end of objects of files: they have none.
 const NEVER_SECS: u64 = u64::MAX;
@@ -26,6 +27,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 pub(super) type Result<T, E = FsError> = std::result::Result<T, E>;
 type Results = Vec<Result<StepReply>>;
+
+/// Largest part of an object in one request; of writes it may be less. The server cuts it for its
+/// device, and what it takes is counted whole ([`crate::object::Room`]).
+const PART_BYTES_MAX: u64 = DATA_BYTES_MAX as u64;
 
 /// The run of a server in which something was done.
 pub(super) type Run = (ServerId, WriteVerifier);
@@ -82,10 +87,10 @@ impl<'a> Carrying<'a> {
         &self,
         mut steps: Vec<Step>,
         payload: Bytes,
-    ) -> (Results, Bytes, Option<WriteVerifier>) {
+    ) -> (Results, Payload, Option<WriteVerifier>) {
         let mut places = match self.give_places(&mut steps).await {
             Ok(places) => places,
-            Err(error) => return (vec![Err(error)], Bytes::new(), None),
+            Err(error) => return (vec![Err(error)], Payload::new(), None),
         };
         // It begins when a server has begun anew: until then it was waited for.
         let mut patience = None;
@@ -101,7 +106,7 @@ impl<'a> Carrying<'a> {
             }
             let patience = patience.get_or_insert_with(|| self.patience());
             if let Err(error) = patience.wait().await {
-                return (vec![Err(error)], Bytes::new(), None);
+                return (vec![Err(error)], Payload::new(), None);
             }
         }
     }
@@ -111,8 +116,8 @@ impl<'a> Carrying<'a> {
         steps: &[Step],
         places: &mut BTreeMap<usize, Given>,
         mut payload: Bytes,
-    ) -> (Results, Bytes, Vec<Run>) {
-        let (mut results, mut runs, mut out) = (Vec::new(), Vec::new(), Bytes::new());
+    ) -> (Results, Payload, Vec<Run>) {
+        let (mut results, mut runs, mut out) = (Vec::new(), Vec::new(), Payload::new());
         for (index, step) in steps.iter().enumerate() {
             let result = match step {
                 Step::Read {
@@ -197,28 +202,20 @@ impl<'a> Carrying<'a> {
         self.stripes.forget(handle);
     }
 
-    fn piece_bytes(&self, layout: &FileLayout, of: impl Fn(&StoreClient) -> u32) -> u64 {
-        let known = layout.columns.iter();
-        let known = known.filter_map(|column| self.stripes.known_store(column));
-        let bytes = known.map(|store| of(&store)).min();
-        u64::from(bytes.unwrap_or(DATA_BYTES_MAX)).max(1)
-    }
-
-    async fn read(&self, file: &FileRef, extent: Extent) -> Result<Done<Bytes>> {
+    async fn read(&self, file: &FileRef, extent: Extent) -> Result<Done<Payload>> {
         let size = self.true_size(file).await?;
         let wanted = extent.intersection(Extent::new(0, size));
         if wanted.is_empty() {
-            return Ok((Bytes::new(), Vec::new()));
+            return Ok((Payload::new(), Vec::new()));
         }
         let layout = self.layout(file, LayoutPurpose::Read).await?;
-        let piece_bytes = self.piece_bytes(&layout, StoreClient::read_piece_bytes);
-        let parts = parts(&layout, wanted, piece_bytes);
+        let parts = parts(&layout, wanted, PART_BYTES_MAX);
         let mut reading = JoinSet::new();
         for (index, part) in parts.iter().copied().enumerate() {
             let store = self.store(&part.column).await?;
             reading.spawn(async move { (index, read_part(&store, part).await) });
         }
-        let mut found = vec![Bytes::new(); parts.len()];
+        let mut found = vec![Payload::new(); parts.len()];
         let (mut runs, mut lacks_object) = (Vec::new(), false);
         while let Some(read) = reading.join_next().await {
             let (index, read) = read.map_err(|_| FsError::Io)?;
@@ -234,19 +231,15 @@ impl<'a> Carrying<'a> {
         if lacks_object {
             self.check_there(file).await?;
         }
-        if let [only] = &mut found[..]
-            && only.len() as u64 == wanted.len
-        {
-            return Ok((std::mem::take(only), runs));
-        }
-        let mut whole = BytesMut::with_capacity(wanted.len as usize);
-        for (data, part) in found.iter().zip(&parts) {
+        let mut whole = Payload::new();
+        for (mut data, part) in found.into_iter().zip(&parts) {
             let len = part.file.len as usize;
-            let end = whole.len() + len;
-            whole.extend_from_slice(&data[..data.len().min(len)]);
-            whole.resize(end, 0);
+            data.truncate(len);
+            let missing = len - data.len();
+            whole.append(data);
+            whole.push_zeros(missing);
         }
-        Ok((whole.freeze(), runs))
+        Ok((whole, runs))
     }
 
     pub(super) async fn write(
@@ -289,8 +282,11 @@ impl<'a> Carrying<'a> {
 
     /// The parts in which bytes of a file are written.
     pub(super) fn pieces(&self, layout: &FileLayout, extent: Extent) -> Vec<(FileColumn, Part)> {
-        let piece_bytes = self.piece_bytes(layout, StoreClient::write_piece_bytes);
-        let parts = parts(layout, extent, piece_bytes).into_iter();
+        let known = layout.columns.iter();
+        let known = known.filter_map(|column| self.stripes.known_store(column));
+        let part_bytes = known.map(|store| store.write_part_bytes()).min();
+        let part_bytes = part_bytes.unwrap_or(PART_BYTES_MAX);
+        let parts = parts(layout, extent, part_bytes).into_iter();
         parts.map(|part| (part.column, part)).collect()
     }
 
@@ -430,7 +426,7 @@ impl<'a> Carrying<'a> {
 async fn read_part(
     store: &StoreClient,
     part: Part,
-) -> Result<(Bytes, WriteVerifier), ObjectCallError> {
+) -> Result<(Payload, WriteVerifier), ObjectCallError> {
     let step = ObjectStep::Read {
         object: part.column.object,
         offset: part.offset,

@@ -9,7 +9,8 @@ use super::super::Volume;
 use crate::clock::now;
 use crate::object::{MountTicket, StorageServer, StoreClient};
 use crate::transport::{CallError, Listener, Runs, Transport, WeakTransport};
-use base::{FsError, ServerId, StoreId, Time, WriteVerifier};
+use base::{FsError, Rate, ServerId, StoreId, Time, WriteVerifier};
+use readahead::Line;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -230,6 +231,29 @@ impl Servers {
             addresses: addresses.to_vec(),
             looked: now(),
         })
+    }
+
+    /// The lines to these servers as one, as far as they are used; none if none is.
+    pub(super) fn line(&self, servers: impl Iterator<Item = ServerId>) -> Option<Line> {
+        let lines = servers.filter_map(|server| self.line_to(server));
+        lines.reduce(|all, line| Line {
+            rtt: all.rtt.max(line.rtt),
+            rtt_deviation: all.rtt_deviation.max(line.rtt_deviation),
+            server_time: all.server_time.max(line.server_time),
+            rate: Rate(all.rate.0.saturating_add(line.rate.0)),
+            window_bytes: all.window_bytes.saturating_add(line.window_bytes),
+            extent_bytes: all.extent_bytes.max(line.extent_bytes),
+        })
+    }
+
+    fn line_to(&self, server: ServerId) -> Option<Line> {
+        if server == self.own {
+            return Some(self.manager.download_room().0);
+        }
+        let slot = self.sessions().get(&server).cloned()?;
+        let session = slot.try_lock().ok()?;
+        let transport = session.as_ref()?.server.transport();
+        Some(transport.download_room().0)
     }
 
     /// Ends all sessions but the manager's.

@@ -182,7 +182,7 @@ impl Client {
         let id = self.new_id();
         let request = super::batch(store, ticket, steps);
         let mut frame = crate::client::frame(wire::frame::FrameKind::Request, id, &request);
-        frame.payload = payload;
+        frame.payload = payload.into();
         let writer = &mut self.connection.writer;
         writer.write(frame).await.ok()?;
         writer.flush().await.ok()?;

@@ -28,16 +28,21 @@ pub(crate) type Results = Vec<Result<ObjectStepReply, ObjectError>>;
 
 /// A store of so many MiB in a file, said to do 256 MiB/s of everything.
 pub(crate) fn format(path: &Path, mib: u64) -> StoreId {
+    format_as(path, mib, (256 * MIB, &[64 << 10, 1 << 20]))
+}
+
+/// The same, said to do so many bytes a second of requests of these sizes.
+fn format_as(path: &Path, mib: u64, (rate, sizes): (u64, &[u32])) -> StoreId {
     let mut rates = Vec::new();
     for (direction, write_percent) in [(Direction::Read, 0), (Direction::Write, 100)] {
-        for size_bytes in [64 << 10, 1 << 20] {
+        for size_bytes in sizes.iter().copied() {
             rates.push(MeasuredRate {
                 direction,
                 size_bytes,
                 depth: 4,
                 write_percent,
-                low_bytes_per_second: 256 * MIB,
-                median_bytes_per_second: 300 * MIB,
+                low_bytes_per_second: rate,
+                median_bytes_per_second: rate / 5 * 6,
                 sample_count: 4,
             });
         }
@@ -63,10 +68,20 @@ pub(crate) fn format(path: &Path, mib: u64) -> StoreId {
 
 /// A cluster whose server has one store.
 pub(crate) async fn with_store(mib: u64) -> (World, StoreId) {
+    with_formatted(|path| format(path, mib)).await
+}
+
+/// A cluster whose server has one store, whose device takes no more than 4 KiB at once.
+pub(crate) async fn with_small_pieces(mib: u64) -> (World, StoreId) {
+    let sizes = [4096, 64 << 10, 1 << 20];
+    with_formatted(|path| format_as(path, mib, (6 * MIB, &sizes))).await
+}
+
+async fn with_formatted(format: impl FnOnce(&Path) -> StoreId) -> (World, StoreId) {
     let mut world = World::bare().await;
     drop(world.server.take());
     let path = world.path().join("disk");
-    let store = format(&path, mib);
+    let store = format(&path);
     let new = NewStore {
         path,
         size_bytes: None,
@@ -165,7 +180,7 @@ impl Client {
     ) -> u64 {
         let id = self.new_id();
         let mut request = frame(FrameKind::Request, id, &batch(store, ticket, steps));
-        request.payload = payload;
+        request.payload = payload.into();
         self.send_frame(request).await;
         id
     }

@@ -461,7 +461,7 @@ pub struct StoreSummary {
     pub read_bytes_per_second: u64,
     /// As for reading.
     pub write_bytes_per_second: u64,
-    /// Reads of this size go through without a copy; larger ones are cut and put together again.
+    /// Into pieces of this size the server cuts reads for its device.
     pub read_piece_bytes: u32,
     /// As for reading.
     pub write_piece_bytes: u32,
