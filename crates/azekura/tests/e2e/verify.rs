@@ -169,7 +169,8 @@ fn states_of_single_operations_on_objects_are_all_as_promised() {
     let found = json(crash(&[&all[..], &few].concat()));
     assert_eq!(count(&found, "states"), 400, "{found}");
     assert_eq!(count(&found, "bad_states"), 0, "{found}");
-    assert!(count(&found, "workloads") > 10, "{found}");
+    // None of them takes so many that there are none left for those behind it.
+    assert!(count(&found, "workloads") > 16, "{found}");
 }
 
 #[test]

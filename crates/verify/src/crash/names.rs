@@ -61,6 +61,11 @@ impl Names {
         }
         names
     }
+
+    /// How many sequences of one operation are to come.
+    pub(super) fn ones_left(&self) -> u64 {
+        self.ones.len() as u64
+    }
 }
 
 impl Iterator for Names {
@@ -114,6 +119,10 @@ mod tests {
         assert_eq!(ones as u64, one_count());
         let store: Vec<String> = all(Target::Store, None).take(2).collect();
         assert_eq!(store, ["objects:0", "objects:1"]);
+        let mut left = all(Target::Store, Some("one"));
+        assert_eq!(left.ones_left(), object_count());
+        left.next().unwrap();
+        assert_eq!(left.ones_left(), object_count() - 1);
         let ones: HashSet<String> = all(Target::Store, Some("one")).collect();
         assert_eq!(ones.len() as u64, object_count());
         for name in ones {

@@ -42,7 +42,7 @@ pub struct Options {
     pub sector_bytes: u64,
     /// Mount options, with commas between.
     pub mount_options: String,
-    /// This workload alone; `one`: all sequences of one operation, each with all its states.
+    /// This workload alone; `one`: all sequences of one operation, which share the states.
     pub workload: Option<String>,
     /// Recoveries are interrupted, too.
     pub recoveries: bool,
@@ -98,14 +98,9 @@ pub fn run(
 ) -> Result<Outcome, CrashError> {
     let started = Instant::now();
     let mut run = Run::new(target, stage, options);
-    let names = Names::new(target, options);
+    let mut names = Names::new(target, options);
     let base = run.make_base()?;
-    let is_single = options.workload.is_some();
-    let share = match is_single {
-        true => options.points,
-        false => (options.points / SHARE).max(STATES_MIN),
-    };
-    for name in names {
+    while let Some(name) = names.next() {
         let tried = run.outcome.totals.states - run.outcome.totals.recovery_states;
         if tried >= options.points || run.outcome.was_interrupted {
             break;
@@ -119,7 +114,14 @@ pub fn run(
             continue;
         }
         let (log, second) = run.record(&base, &workload)?;
-        let states_max = share.min(options.points - tried);
+        let left = options.points - tried;
+        let share = match options.workload.as_deref() {
+            // What one does not need is there for those behind it.
+            Some("one") => (left / (names.ones_left() + 1)).max(STATES_MIN),
+            Some(_) => left,
+            None => (options.points / SHARE).max(STATES_MIN),
+        };
+        let states_max = share.min(left);
         match second {
             None => run.workload(&workload, &log, states_max, watch)?,
             Some(second) => run.both(&workload, [&log, &second], states_max, watch)?,
