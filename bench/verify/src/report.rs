@@ -2,7 +2,7 @@
 
 use crate::Cli;
 use anyhow::Result;
-use figures::{Machine, load_average, publish, save_json};
+use figures::{Machine, load_average, save_json};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -61,6 +61,11 @@ pub(crate) struct Report {
     notes: Vec<String>,
 }
 
+/// Puts a table where the markers of this name are in the document, or prints it.
+pub(crate) fn publish(cli: &Cli, name: &str, table: &str) -> Result<()> {
+    figures::publish(cli.markdown.as_deref(), name, table.trim_end())
+}
+
 fn median(figures: &[f64]) -> f64 {
     figures::median(figures).unwrap_or(f64::NAN)
 }
@@ -116,11 +121,14 @@ impl Report {
     }
 
     pub(crate) fn write(&mut self, cli: &Cli) -> Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
         self.load[1] = load_average();
         if let Some(path) = &cli.json {
             save_json(path, self)?;
         }
-        publish(cli.markdown.as_deref(), "verify", &self.text())
+        publish(cli, "verify", &self.text())
     }
 
     fn text(&self) -> String {

@@ -13,9 +13,10 @@
 //! A [`Recorder`] notes every write and flush of a file system, and between them the workload's
 //! marks: a step has begun, a step is done. From the log a [`Plan`] makes crash states, each of
 //! which a disk with a volatile cache may be found as. Each state is put below the loop device and
-//! the file system is mounted and looked at as after a crash, its own recovery included. The
-//! [`oracle`] says what must be there: it knows the workload's steps, which of them were done, and
-//! which of those promise that something stays.
+//! the file system is mounted and looked at as after a crash, its own recovery included; those
+//! whose recovery is not to be interrupted are put into a file in memory instead, where nothing is
+//! recorded ([`StateFile`]). The [`oracle`] says what must be there: it knows the workload's steps,
+//! which of them were done, and which of those promise that something stays.
 //!
 //! Nothing of what is judged is imported, not even where the target is the store of this very
 //! project: it is run as a process.
@@ -44,6 +45,7 @@ pub mod report;
 pub mod results;
 pub mod second;
 pub mod speed;
+pub mod state_file;
 pub mod states;
 pub mod statistics;
 pub mod tune;
@@ -54,4 +56,5 @@ pub use medium::Medium;
 pub use outcome::Outcome;
 pub use recorder::Recorder;
 pub use second::SecondRecorder;
+pub use state_file::StateFile;
 pub use states::{Plan, Policy};

@@ -23,7 +23,7 @@ impl From<CrashError> for Failure {
             CrashError::Device(_) => Self::new(Code::CrashStuck, message)
                 .hint("fewer or shorter steps write less; the page of this code has the bounds"),
             CrashError::Invalid(_) => Self::new(Code::Internal, message),
-            CrashError::Keep { .. } => Self::new(Code::Local, message),
+            CrashError::Keep { .. } | CrashError::States(_) => Self::new(Code::Local, message),
             CrashError::Workload(_)
             | CrashError::Log { .. }
             | CrashError::Second(_)

@@ -51,6 +51,7 @@ fn ext4_keeps_what_it_promises_in_every_crash_state() {
         assert_eq!(count(&found, bad), 0, "{found}");
     }
     for some in [
+        "intact",
         "pruned",
         "sampled",
         "flushes",
@@ -134,6 +135,42 @@ fn our_store_keeps_what_it_promises_and_a_store_without_flushes_is_noticed() {
     let bad = crash(&[&store[..], &["100", "--plant", "no-flush"]].concat());
     assert!(bad.stderr.contains("AZ1201"), "{}", bad.stderr);
     assert!(count(&found(&bad), "lost_acks") > 0);
+}
+
+#[test]
+fn targets_beside_each_other_are_found_to_be_as_one_after_the_other() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    let some = ["--target", "ext4,store,ext3", "--points", "60", "--json"];
+    let both = |jobs: &str| {
+        let arguments = ["--no-recoveries", "--plant", "no-flush", "--jobs", jobs];
+        let run = crash(&[&some[..], &arguments].concat());
+        assert!(run.stderr.contains("AZ1201"), "{}", run.stderr);
+        let found = found(&run);
+        let targets = found["targets"].as_array().unwrap().clone();
+        let name = |one: &Value| one["target"].as_str().unwrap().to_owned();
+        let names: Vec<String> = targets.iter().map(name).collect();
+        assert_eq!(names, ["ext4", "store", "ext3"]);
+        targets.iter().all(|one| count(one, "bad_states") > 0)
+    };
+    assert!(both("1") && both("3"));
+}
+
+#[test]
+fn states_of_single_operations_on_objects_are_all_as_promised() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    let all = ["--target", "store", "--workload", "one"];
+    let few = ["--points", "400", "--no-recoveries", "--json"];
+    let found = json(crash(&[&all[..], &few].concat()));
+    assert_eq!(count(&found, "states"), 400, "{found}");
+    assert_eq!(count(&found, "bad_states"), 0, "{found}");
+    // None of them takes so many that there are none left for those behind it.
+    assert!(count(&found, "workloads") > 16, "{found}");
 }
 
 #[test]
@@ -305,10 +342,11 @@ fn nothing_stays_behind_when_a_run_is_killed() {
         .unwrap();
     waits("no directory", || names(parent.path()).len() == 1);
     let name = names(parent.path()).remove(0);
-    waits("no loop device", || loops_of(&name) == 1);
+    // What is recorded, and what states are put into.
+    waits("no loop devices", || loops_of(&name) == 2);
     child.kill().unwrap();
     child.wait().unwrap();
-    waits("the loop device stays", || loops_of(&name) == 0);
+    waits("the loop devices stay", || loops_of(&name) == 0);
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&name), "{mounts}");
     // The next run removes what is left of the directory.
@@ -327,13 +365,9 @@ fn what_cannot_be_used_is_refused_with_what_there_is() {
         return;
     }
     fails(&crash(&["--workload", "three:1"]), "AZ1204");
-    let objects = crash(&["--target", "store", "--workload", "one"]);
-    assert!(
-        objects.stderr.contains("objects:NUMBER"),
-        "{}",
-        objects.stderr
-    );
-    fails(&objects, "AZ1204");
+    let files = crash(&["--target", "store", "--workload", "one:0"]);
+    assert!(files.stderr.contains("store cannot"), "{}", files.stderr);
+    fails(&files, "AZ1204");
     let none = tempfile::NamedTempFile::new().unwrap();
     fails(&crash(&["--replay", text(none.path())]), "AZ1204");
     assert!(Path::new("/dev/fuse").exists());

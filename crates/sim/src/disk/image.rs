@@ -62,7 +62,24 @@ impl Image {
         self.assert_inside(offset, from.len());
         for (place, part) in pieces(offset, from.len()) {
             let from = &from[part];
-            self.block_mut(&place)[place.start..][..from.len()].copy_from_slice(from);
+            if from.len() == BLOCK_BYTES {
+                self.replace(&place, from);
+            } else {
+                self.block_mut(&place)[place.start..][..from.len()].copy_from_slice(from);
+            }
+        }
+    }
+
+    /// Puts a whole block in its place: what was there need not be copied, nor made zeros, before.
+    fn replace(&mut self, place: &Place, from: &[u8]) {
+        let leaf = self.leaf_mut(place);
+        let there = &mut leaf[place.block];
+        match there.as_mut().and_then(Arc::get_mut) {
+            Some(block) => block.copy_from_slice(from),
+            None => {
+                let block = Arc::<[u8]>::from(from).try_into();
+                *there = Some(block.expect("it is a whole block"));
+            }
         }
     }
 
@@ -77,14 +94,37 @@ impl Image {
         self.write_at(offset, &[byte[0] ^ (1 << bit)]);
     }
 
+    /// The blocks of 4,096 bytes that take memory, in rising order: where each begins, and what is
+    /// in it. Everything between them is zeros, and so may some of them be. The last one ends with
+    /// the disk.
+    pub fn blocks(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let len_bytes = self.len_bytes;
+        let leaves = self.leaves.iter().enumerate();
+        let blocks = leaves.flat_map(|(leaf, blocks)| {
+            let blocks = blocks.iter().flat_map(|blocks| blocks.iter().enumerate());
+            blocks.filter_map(move |(number, block)| {
+                let offset = leaf as u64 * LEAF_BYTES + (number * BLOCK_BYTES) as u64;
+                Some((offset, block.as_ref()?))
+            })
+        });
+        blocks.map(move |(offset, block)| {
+            let len = (len_bytes - offset).min(BLOCK_BYTES as u64);
+            (offset, &block[..len as usize])
+        })
+    }
+
     fn block(&self, leaf: usize, block: usize) -> Option<&Arc<Block>> {
         self.leaves[leaf].as_ref()?[block].as_ref()
     }
 
-    fn block_mut(&mut self, place: &Place) -> &mut Block {
+    fn leaf_mut(&mut self, place: &Place) -> &mut Leaf {
         let leaf = Arc::make_mut(&mut self.leaves)[place.leaf]
             .get_or_insert_with(|| Arc::new(vec![None; LEAF_BLOCKS]));
-        let block = Arc::make_mut(leaf)[place.block].get_or_insert_with(|| Arc::new([0; _]));
+        Arc::make_mut(leaf)
+    }
+
+    fn block_mut(&mut self, place: &Place) -> &mut Block {
+        let block = self.leaf_mut(place)[place.block].get_or_insert_with(|| Arc::new([0; _]));
         Arc::make_mut(block)
     }
 
@@ -154,7 +194,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LEN: usize = 2 * LEAF_BYTES as usize + 3 * BLOCK_BYTES;
+    const LEN: usize = 2 * LEAF_BYTES as usize + 3 * BLOCK_BYTES + 512;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
@@ -176,6 +216,14 @@ mod tests {
                 let mut read = vec![1; LEN];
                 image.read_at(0, &mut read);
                 prop_assert!(&read == array);
+                let mut listed = vec![0; LEN];
+                let mut last = None;
+                for (offset, block) in image.blocks() {
+                    prop_assert!(last < Some(offset));
+                    last = Some(offset);
+                    listed[offset as usize..][..block.len()].copy_from_slice(block);
+                }
+                prop_assert!(&listed == array);
             }
             let (first, last) = (&copies[0], &copies[copies.len() - 1]);
             prop_assert_eq!(first.0 == last.0, first.1 == last.1);

@@ -26,6 +26,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Which of its devices an actor is to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Device {
+    /// The one whose writes are recorded.
+    #[default]
+    Recorded,
+    /// The one for crash states of whose recovery nothing is recorded.
+    States,
+}
+
 /// What an actor is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -35,6 +45,11 @@ pub enum Request {
         file: PathBuf,
         /// A directory for mounts, which it may remove at its end.
         directory: PathBuf,
+    },
+    /// Make another loop device of a file, for crash states.
+    AttachStates {
+        /// The file.
+        file: PathBuf,
     },
     /// Run a tool on the device: `{}` among its arguments stands for it.
     Tool(Tool),
@@ -46,6 +61,8 @@ pub enum Request {
     Run(Step),
     /// Repair, mount, look, unmount.
     Try {
+        /// On which device.
+        device: Device,
         /// Tools that are to run before it is mounted.
         repair: Vec<Tool>,
         /// How to mount.

@@ -3,7 +3,7 @@
 //! What it does it to is an [`Underneath`]: file systems of the kernel ([`Kernel`]), or whatever
 //! else can be made, opened, changed, closed and looked at.
 
-use super::{ActorError, Answer, MountAs, Request, Tool, look, receive, send};
+use super::{ActorError, Answer, Device, MountAs, Request, Tool, look, receive, send};
 use crate::oracle::Entry;
 use crate::workload::Step;
 use base::limits::VERIFY_TEXT_BYTES_MAX;
@@ -29,6 +29,14 @@ pub trait Underneath {
     /// # Errors
     /// As for all of these.
     fn attach(&mut self, file: &Path, directory: &Path) -> Result<(), String>;
+
+    /// Takes another file as the device of crash states.
+    fn attach_states(&mut self, _: &Path) -> Result<(), String> {
+        Err("it has one device alone".to_owned())
+    }
+
+    /// Uses this device from now on, if there are two; nothing is mounted.
+    fn choose(&mut self, _: Device) {}
 
     /// Runs a tool on the device.
     fn tool(&mut self, tool: &Tool) -> Result<(), String>;
@@ -68,15 +76,22 @@ pub fn serve(
 fn answer(underneath: &mut impl Underneath, request: Request) -> Answer {
     let done = match request {
         Request::Attach { file, directory } => underneath.attach(&file, &directory),
+        Request::AttachStates { file } => underneath.attach_states(&file),
         Request::Tool(tool) => underneath.tool(&tool),
         Request::Mount(mount) => underneath.mount(&mount),
         Request::Unmount => underneath.unmount(),
         Request::Run(step) => underneath.run(&step),
         Request::Try {
+            device,
             repair,
             mount,
             databases,
-        } => return attempt(underneath, &repair, &mount, &databases),
+        } => {
+            underneath.choose(device);
+            let answer = attempt(underneath, &repair, &mount, &databases);
+            underneath.choose(Device::Recorded);
+            return answer;
+        }
     };
     match done {
         Ok(()) => Answer::Done,
@@ -115,6 +130,10 @@ pub struct Kernel {
     device: Option<(String, PathBuf)>,
     /// It is a loop device that was made of a file.
     is_made: bool,
+    /// The loop device of crash states.
+    states: Option<String>,
+    /// Which of the two is used.
+    chosen: Device,
     is_mounted: bool,
 }
 
@@ -176,8 +195,15 @@ impl Kernel {
     }
 
     fn device(&self) -> Result<(&str, &Path), String> {
-        let device = self.device.as_ref().ok_or("no device is attached")?;
-        Ok((&device.0, &device.1))
+        let (recorded, point) = self.device.as_ref().ok_or("no device is attached")?;
+        let device = match self.chosen {
+            Device::Recorded => recorded,
+            Device::States => {
+                let states = self.states.as_ref();
+                states.ok_or("no device of states is attached")?
+            }
+        };
+        Ok((device, point))
     }
 }
 
@@ -191,6 +217,18 @@ impl Underneath for Kernel {
         self.device = Some((device, directory.join("mnt")));
         let point = &self.device.as_ref().expect("set above").1;
         std::fs::create_dir(point).map_err(|error| format!("{}: {error}", point.display()))
+    }
+
+    fn attach_states(&mut self, file: &Path) -> Result<(), String> {
+        // The file's own cache is the memory that it lies in.
+        let mut command = Command::new("losetup");
+        let said = output(command.args(["--find", "--show"]).arg(file), 0)?;
+        self.states = Some(said.trim().to_owned());
+        Ok(())
+    }
+
+    fn choose(&mut self, device: Device) {
+        self.chosen = device;
     }
 
     fn tool(&mut self, tool: &Tool) -> Result<(), String> {
@@ -264,7 +302,8 @@ impl Drop for Kernel {
                 let _ = rustix::mount::unmount(&point, flags);
             }
         }
-        if self.is_made {
+        let made = self.is_made.then_some(device);
+        for device in made.into_iter().chain(self.states.take()) {
             let _ = output(Command::new("losetup").arg("--detach").arg(&device), 0);
         }
         let _ = std::fs::remove_dir(&point);
@@ -334,6 +373,76 @@ mod tests {
         assert_eq!(said, Answer::Failed("no device is attached".to_owned()));
         let said = answer(&mut kernel, Request::Run(Step::Sync));
         assert!(matches!(said, Answer::Failed(_)));
+        kernel.choose(Device::States);
+        assert_eq!(kernel.device(), Err("no device is attached".to_owned()));
+    }
+
+    #[test]
+    fn each_request_is_carried_out_on_its_own_device() {
+        #[derive(Default)]
+        struct Two {
+            chosen: Device,
+            used: Vec<(&'static str, Device)>,
+        }
+        impl Two {
+            fn note(&mut self, what: &'static str) -> Result<(), String> {
+                self.used.push((what, self.chosen));
+                match (what, self.chosen) {
+                    ("look", Device::States) => Err("broken".to_owned()),
+                    _ => Ok(()),
+                }
+            }
+        }
+        impl Underneath for Two {
+            fn attach(&mut self, _: &Path, _: &Path) -> Result<(), String> {
+                self.note("attach")
+            }
+            fn choose(&mut self, device: Device) {
+                self.chosen = device;
+            }
+            fn tool(&mut self, _: &Tool) -> Result<(), String> {
+                self.note("tool")
+            }
+            fn mount(&mut self, _: &MountAs) -> Result<(), String> {
+                self.note("mount")
+            }
+            fn unmount(&mut self) -> Result<(), String> {
+                self.note("unmount")
+            }
+            fn run(&mut self, _: &Step) -> Result<(), String> {
+                self.note("run")
+            }
+            fn look(&mut self, _: &[String]) -> Result<Vec<Entry>, String> {
+                self.note("look").map(|()| Vec::new())
+            }
+        }
+        let mut two = Two::default();
+        let attempt = |device| Request::Try {
+            device,
+            repair: Vec::new(),
+            mount: MountAs {
+                fs_type: "ext4".into(),
+                options: String::new(),
+            },
+            databases: Vec::new(),
+        };
+        let broken = answer(&mut two, attempt(Device::States));
+        assert_eq!(broken, Answer::Unmountable("looking: broken".to_owned()));
+        let found = answer(&mut two, attempt(Device::Recorded));
+        assert_eq!(found, Answer::Found(Vec::new()));
+        assert_eq!(answer(&mut two, Request::Run(Step::Sync)), Answer::Done);
+        let refused = answer(&mut two, Request::AttachStates { file: "x".into() });
+        assert!(matches!(refused, Answer::Failed(_)));
+        let known = [
+            ("mount", Device::States),
+            ("look", Device::States),
+            ("unmount", Device::States),
+            ("mount", Device::Recorded),
+            ("look", Device::Recorded),
+            ("unmount", Device::Recorded),
+            ("run", Device::Recorded),
+        ];
+        assert_eq!(two.used, known);
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! What runs have left behind because all their processes were killed at once: a loop device, and
+//! What runs have left behind because all their processes were killed at once: loop devices, and
 //! the directory of the run.
 //!
 //! Whoever runs holds a lock on the directory, so a directory whose lock can be had is left. (The
-//! number of a process would not do: in a container there are others.) The file below the loop
+//! number of a process would not do: in a container there are others.) The file below a loop
 //! device has the name of the directory: once the mounts of the run are gone, a loop device knows
 //! nothing else of it.
 
@@ -21,8 +21,8 @@ pub const RUN_PREFIX: &str = "azekura-verify-";
 pub struct Stale {
     /// Its directory.
     pub directory: PathBuf,
-    /// Its loop device, if it is still attached.
-    pub device: Option<PathBuf>,
+    /// Its loop devices, as far as they are still attached.
+    pub devices: Vec<PathBuf>,
 }
 
 /// The lock on the directory of a run.
@@ -67,25 +67,26 @@ pub fn stale(parent: &Path) -> io::Result<Vec<Stale>> {
         let directory = entry.path();
         // One that has just been removed, or is another user's, is not ours to clean up.
         if matches!(lock_run(&directory), Ok(Some(_))) {
-            let device = loop_device(&name)?;
-            stale.push(Stale { directory, device });
+            let devices = loop_devices(&name)?;
+            stale.push(Stale { directory, devices });
         }
     }
     Ok(stale)
 }
 
-/// The loop device of the run with this name.
-fn loop_device(name: &str) -> io::Result<Option<PathBuf>> {
+/// The loop devices of the run with this name.
+fn loop_devices(name: &str) -> io::Result<Vec<PathBuf>> {
+    let mut devices = Vec::new();
     for entry in fs::read_dir("/sys/block")? {
         let device = entry?.file_name();
         let below = Path::new("/sys/block").join(&device);
         // One that is not attached, or is no loop device, has no such file.
         let file = fs::read_to_string(below.join("loop/backing_file")).unwrap_or_default();
         if is_of(&file, name) {
-            return Ok(Some(Path::new("/dev").join(device)));
+            devices.push(Path::new("/dev").join(device));
         }
     }
-    Ok(None)
+    Ok(devices)
 }
 
 /// Whether a loop device's file is that of the run with this name. The kernel adds a remark to the
@@ -124,7 +125,7 @@ mod tests {
         drop(lock);
         let left = Stale {
             directory,
-            device: None,
+            devices: Vec::new(),
         };
         assert_eq!(stale(&parent).unwrap(), [left]);
         fs::remove_dir_all(&parent).unwrap();

@@ -4,11 +4,12 @@
 //! base = make the file system, fill it, unmount                            once per target
 //! log  = base, mount, each step between its two marks, unmount             per workload
 //! plan = the log's crash states
-//! verdict = put a state on the medium, repair, mount, look, judge          per state
+//! verdict = put a state where it is tried, repair, mount, look, judge      per state
 //! ```
 //!
-//! The writes of a recovery are recorded as those of a workload are, so a crash during recovery is
-//! one more plan, whose base is the crash state ([`Options::recoveries`]).
+//! The writes of one recovery in sixteen are recorded as those of a workload are, so a crash during
+//! recovery is one more plan, whose base is the crash state ([`Options::recoveries`]). All other
+//! states are tried on a file in memory, which is faster ([`crate::state_file`]).
 
 mod names;
 mod outcome;
@@ -64,6 +65,9 @@ pub enum CrashError {
     /// What the second recorder has recorded cannot be had.
     #[error("the second recorder: {0}")]
     Second(#[source] LogError),
+    /// A state cannot be put into its file.
+    #[error("the file of crash states: {0}")]
+    States(#[source] io::Error),
     /// A log cannot be written.
     #[error("{path}: {source}")]
     Keep {

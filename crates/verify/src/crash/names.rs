@@ -1,16 +1,17 @@
 //! Which workloads come in which order.
 
 use super::target::is_installed;
-use super::{CrashError, Options, Target};
-use crate::workload::{DATABASE_PROGRAM, NAMES, one_count};
+use super::{Options, Target};
+use crate::workload::{DATABASE_PROGRAM, NAMES, object_count, one_count};
 use base::limits::VERIFY_WORKLOADS_MAX;
 use sim::Random;
 
 /// Those with names, then sequences of one and of two operations by turns; for the store, its own.
 pub(super) struct Names {
     left: Vec<String>,
-    /// Sequences of one operation that are to come, the next last.
+    /// Sequences of one operation that are to come, the next last, and what they are called.
     ones: Vec<u64>,
+    of_one: &'static str,
     /// Of the workloads that are drawn: what they are called, the next, and where they end.
     drawn: &'static str,
     next: u64,
@@ -19,23 +20,21 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// # Errors
-    /// [`CrashError::Workload`] if none of what was asked for is something for this target.
-    pub(super) fn new(target: Target, options: &Options) -> Result<Self, CrashError> {
+    pub(super) fn new(target: Target, options: &Options) -> Self {
+        let (of_one, count) = match target {
+            Target::Store => ("object", object_count()),
+            _ => ("one", one_count()),
+        };
         let mut names = Self {
             left: Vec::new(),
-            ones: (0..one_count()).rev().collect(),
+            ones: (0..count).rev().collect(),
+            of_one,
             drawn: "two",
             next: 0,
             end: 0,
             is_drawn_next: false,
         };
         match options.workload.as_deref() {
-            Some("one") if target == Target::Store => {
-                let why = "a store has objects and no directories, so it cannot go through `one`; \
-                           its workloads are objects:NUMBER";
-                return Err(CrashError::Workload(why.to_owned()));
-            }
             Some("one") => {}
             Some(name) => {
                 names.ones.clear();
@@ -60,7 +59,12 @@ impl Names {
                 names.end = VERIFY_WORKLOADS_MAX;
             }
         }
-        Ok(names)
+        names
+    }
+
+    /// How many sequences of one operation are to come.
+    pub(super) fn ones_left(&self) -> u64 {
+        self.ones.len() as u64
     }
 }
 
@@ -77,13 +81,15 @@ impl Iterator for Names {
             self.next += 1;
             return Some(format!("{}:{}", self.drawn, self.next - 1));
         }
-        self.ones.pop().map(|number| format!("one:{number}"))
+        let number = self.ones.pop()?;
+        Some(format!("{}:{number}", self.of_one))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Workload;
     use std::collections::HashSet;
 
     fn options(workload: Option<&str>) -> Options {
@@ -101,7 +107,7 @@ mod tests {
 
     #[test]
     fn all_kinds_of_workloads_come_each_once() {
-        let all = |target, workload| Names::new(target, &options(workload)).unwrap();
+        let all = |target, workload| Names::new(target, &options(workload));
         let names: Vec<String> = all(Target::Ext4, None).take(600).collect();
         assert_eq!(names[..3], NAMES[..3]);
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), 600);
@@ -113,7 +119,17 @@ mod tests {
         assert_eq!(ones as u64, one_count());
         let store: Vec<String> = all(Target::Store, None).take(2).collect();
         assert_eq!(store, ["objects:0", "objects:1"]);
-        let refused = Names::new(Target::Store, &options(Some("one")));
-        assert!(refused.is_err_and(|error| error.to_string().contains("objects:NUMBER")));
+        let mut left = all(Target::Store, Some("one"));
+        assert_eq!(left.ones_left(), object_count());
+        left.next().unwrap();
+        assert_eq!(left.ones_left(), object_count() - 1);
+        let ones: HashSet<String> = all(Target::Store, Some("one")).collect();
+        assert_eq!(ones.len() as u64, object_count());
+        for name in ones {
+            assert!(name.starts_with("object:"), "{name}");
+            let workload = Workload::by_name(&name, 7).unwrap();
+            assert!(workload.steps.iter().all(|step| Target::Store.can(step)));
+        }
+        assert!(Workload::by_name(&format!("object:{}", object_count()), 7).is_err());
     }
 }

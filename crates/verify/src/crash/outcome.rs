@@ -78,6 +78,10 @@ pub struct Totals {
     pub pruned: u64,
     /// Of the states that were tried, those drawn by chance; the others are all of their kind.
     pub sampled: u64,
+    /// Names that had to be there, and were what they had to be, in all states together. Results
+    /// from before it was counted have none.
+    #[serde(default)]
+    pub intact: u64,
     /// Things that had been made durable and were not as they were then.
     pub lost_acks: u64,
     /// Things that may never be there.
@@ -126,6 +130,7 @@ impl Totals {
             (&mut self.distinct, other.distinct),
             (&mut self.pruned, other.pruned),
             (&mut self.sampled, other.sampled),
+            (&mut self.intact, other.intact),
             (&mut self.lost_acks, other.lost_acks),
             (&mut self.exposed, other.exposed),
             (&mut self.unmountable, other.unmountable),

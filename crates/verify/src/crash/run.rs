@@ -4,14 +4,14 @@ use super::names::Names;
 use super::outcome::{Failure, Outcome, Place, Totals};
 use super::reduce::{named, reduce};
 use super::{CrashError, Subject, Target};
-use crate::actor::{Actor, Answer, MountAs, Request, Tool};
+use crate::actor::{Actor, Answer, Device, MountAs, Request, Tool};
 use crate::fault::About;
 use crate::log::{Entry, Log, Mark};
-use crate::oracle::{self, History, judge};
+use crate::oracle::{History, Judgement, judge};
 use crate::second::is_same;
 use crate::states::{Pattern, Plan, Policy, Said, State};
 use crate::workload::Workload;
-use crate::{Fault, Medium, Recorder, SecondRecorder};
+use crate::{Fault, Medium, Recorder, SecondRecorder, StateFile};
 use base::limits::{VERIFY_FAILURES_MAX, VERIFY_RECOVERY_STATES_MAX};
 use sim::{Image, Random};
 use std::fs::File;
@@ -42,7 +42,7 @@ pub struct Options {
     pub sector_bytes: u64,
     /// Mount options, with commas between.
     pub mount_options: String,
-    /// This workload alone; `one`: all sequences of one operation, each with all its states.
+    /// This workload alone; `one`: all sequences of one operation, which share the states.
     pub workload: Option<String>,
     /// Recoveries are interrupted, too.
     pub recoveries: bool,
@@ -63,6 +63,9 @@ pub struct Stage<'a> {
     pub actor: &'a mut Actor,
     /// What else records it, between the two.
     pub second: Option<&'a mut SecondRecorder>,
+    /// A file that the actor has attached as its device of states; without it, all states are put
+    /// on the medium.
+    pub states: Option<&'a mut StateFile>,
 }
 
 impl Stage<'_> {
@@ -95,14 +98,9 @@ pub fn run(
 ) -> Result<Outcome, CrashError> {
     let started = Instant::now();
     let mut run = Run::new(target, stage, options);
-    let names = Names::new(target, options)?;
+    let mut names = Names::new(target, options);
     let base = run.make_base()?;
-    let is_single = options.workload.is_some();
-    let share = match is_single {
-        true => options.points,
-        false => (options.points / SHARE).max(STATES_MIN),
-    };
-    for name in names {
+    while let Some(name) = names.next() {
         let tried = run.outcome.totals.states - run.outcome.totals.recovery_states;
         if tried >= options.points || run.outcome.was_interrupted {
             break;
@@ -116,7 +114,14 @@ pub fn run(
             continue;
         }
         let (log, second) = run.record(&base, &workload)?;
-        let states_max = share.min(options.points - tried);
+        let left = options.points - tried;
+        let share = match options.workload.as_deref() {
+            // What one does not need is there for those behind it.
+            Some("one") => (left / (names.ones_left() + 1)).max(STATES_MIN),
+            Some(_) => left,
+            None => (options.points / SHARE).max(STATES_MIN),
+        };
+        let states_max = share.min(left);
         match second {
             None => run.workload(&workload, &log, states_max, watch)?,
             Some(second) => run.both(&workload, [&log, &second], states_max, watch)?,
@@ -154,7 +159,7 @@ pub fn replay(
             let plan = Plan::new(&log.base, &log.entries, &run.policy());
             let none = || CrashError::NoState(state.to_string());
             let image = plan.image(state).ok_or_else(none)?;
-            let (verdict, _) = run.attempt(image, &history, plan.said(state))?;
+            let verdict = run.attempt(&image, &history, plan.said(state))?;
             run.count(&verdict);
             if verdict.is_bad() {
                 let at = At {
@@ -173,20 +178,20 @@ pub fn replay(
 
 /// What became of one state.
 enum Verdict {
-    /// It was mounted; what is wrong with it.
-    Found(Vec<oracle::Finding>),
+    /// It was mounted; what is right and wrong with it.
+    Found(Judgement),
     /// It could not be.
     Unmountable(String),
 }
 
 impl Verdict {
     fn is_bad(&self) -> bool {
-        !matches!(self, Self::Found(findings) if findings.is_empty())
+        !matches!(self, Self::Found(found) if found.findings.is_empty())
     }
 
     fn words(&self) -> Vec<String> {
         match self {
-            Self::Found(findings) => findings.iter().map(ToString::to_string).collect(),
+            Self::Found(found) => found.findings.iter().map(ToString::to_string).collect(),
             Self::Unmountable(why) => vec![format!("unmountable: {why}")],
         }
     }
@@ -385,67 +390,111 @@ impl<'a> Run<'a> {
     fn state(&mut self, at: &At<'_>, state: &State) -> Result<(), CrashError> {
         let said = at.plan.said(state);
         let image = at.plan.image(state).expect("it is one of the plan's");
-        let (verdict, recovery) = self.attempt(image.clone(), at.history, said)?;
-        self.count(&verdict);
-        if verdict.is_bad() {
-            if self.outcome.failures.len() < VERIFY_FAILURES_MAX {
-                let failure = self.describe(at, state, None, &verdict)?;
-                self.outcome.failures.push(failure);
-            }
-            return Ok(());
-        }
         if !self.options.recoveries || self.random.below(RECOVERY_EVERY) > 0 {
-            return Ok(());
+            let verdict = self.attempt(&image, at.history, said)?;
+            return self.note(at, state, None, &verdict);
         }
+        let (verdict, recovery) = self.attempt_recorded(image.clone(), at.history, said)?;
+        self.note(at, state, None, &verdict)?;
+        match verdict.is_bad() {
+            true => Ok(()),
+            false => self.interrupt(at, state, &image, recovery),
+        }
+    }
+
+    /// Tries what is left of a state when its recovery, which wrote this, is interrupted.
+    fn interrupt(
+        &mut self,
+        at: &At<'_>,
+        state: &State,
+        image: &Image,
+        recovery: Vec<Entry>,
+    ) -> Result<(), CrashError> {
         let policy = Policy {
             tears_max: 2,
             pairs_max: 2,
             ..self.policy()
         };
         let recovery = match self.options.plant {
-            Some(fault) => fault.on_recovery(&image, recovery),
+            Some(fault) => fault.on_recovery(image, recovery),
             None => recovery,
         };
-        let plan = Plan::new(&image, &recovery, &policy);
+        let said = at.plan.said(state);
+        let plan = Plan::new(image, &recovery, &policy);
         for inner in plan.sample(VERIFY_RECOVERY_STATES_MAX, self.random.next_u64()) {
             let image = plan.image(&inner).expect("it is one of the plan's");
-            let (verdict, _) = self.attempt(image, at.history, said)?;
-            self.count(&verdict);
+            let verdict = self.attempt(&image, at.history, said)?;
             self.outcome.totals.recovery_states += 1;
             self.outcome.totals.sampled += 1;
-            if verdict.is_bad() && self.outcome.failures.len() < VERIFY_FAILURES_MAX {
-                let failure = self.describe(at, state, Some(&inner), &verdict)?;
-                self.outcome.failures.push(failure);
-            }
+            self.note(at, state, Some(&inner), &verdict)?;
         }
         Ok(())
     }
 
-    /// Puts an image on the medium and lets it be repaired, mounted and looked at; the verdict, and
-    /// what the recovery wrote.
+    /// Counts what became of a state, and describes it if it is bad and there is room.
+    fn note(
+        &mut self,
+        at: &At<'_>,
+        state: &State,
+        recovery: Option<&State>,
+        verdict: &Verdict,
+    ) -> Result<(), CrashError> {
+        self.count(verdict);
+        if verdict.is_bad() && self.outcome.failures.len() < VERIFY_FAILURES_MAX {
+            let failure = self.describe(at, state, recovery, verdict)?;
+            self.outcome.failures.push(failure);
+        }
+        Ok(())
+    }
+
+    /// Lets a state be repaired, mounted and looked at, where nothing is recorded if there is such
+    /// a place.
     fn attempt(
+        &mut self,
+        image: &Image,
+        history: &History,
+        said: Said,
+    ) -> Result<Verdict, CrashError> {
+        let Some(states) = &mut self.stage.states else {
+            return Ok(self.attempt_recorded(image.clone(), history, said)?.0);
+        };
+        states.load(image).map_err(CrashError::States)?;
+        self.look(Device::States, history, said)
+    }
+
+    /// The same on the medium; also what the recovery wrote.
+    fn attempt_recorded(
         &mut self,
         image: Image,
         history: &History,
         said: Said,
     ) -> Result<(Verdict, Vec<Entry>), CrashError> {
         self.stage.load(image)?;
-        let (repair, mount) = self.recovery();
         self.stage.recorder.start();
+        let verdict = self.look(Device::Recorded, history, said)?;
+        Ok((verdict, self.stage.recorder.take()))
+    }
+
+    /// Lets what is on a device be repaired, mounted and looked at, and judges it.
+    fn look(
+        &mut self,
+        device: Device,
+        history: &History,
+        said: Said,
+    ) -> Result<Verdict, CrashError> {
+        let (repair, mount) = self.recovery();
         let request = Request::Try {
+            device,
             repair,
             mount,
             databases: history.databases(),
         };
-        let answer = self.stage.actor.ask(&request)?;
-        let entries = self.stage.recorder.take();
-        let verdict = match answer {
-            Answer::Found(found) => Verdict::Found(judge(history, said, &found)),
-            Answer::Unmountable(why) => Verdict::Unmountable(why),
-            Answer::Failed(why) => return Err(crate::actor::ActorError::Failed(why).into()),
-            Answer::Done => return Err(crate::actor::ActorError::Garbled.into()),
-        };
-        Ok((verdict, entries))
+        match self.stage.actor.ask(&request)? {
+            Answer::Found(found) => Ok(Verdict::Found(judge(history, said, &found))),
+            Answer::Unmountable(why) => Ok(Verdict::Unmountable(why)),
+            Answer::Failed(why) => Err(crate::actor::ActorError::Failed(why).into()),
+            Answer::Done => Err(crate::actor::ActorError::Garbled.into()),
+        }
     }
 
     /// What is done to a file system after a loss of power before it is looked at.
@@ -484,14 +533,16 @@ impl<'a> Run<'a> {
             unmountable,
             lost_acks,
             exposed,
+            intact,
             ..
         } = &mut self.outcome.totals;
         *states += 1;
         *bad_states += u64::from(verdict.is_bad());
         match verdict {
             Verdict::Unmountable(_) => *unmountable += 1,
-            Verdict::Found(findings) => {
-                for finding in findings {
+            Verdict::Found(found) => {
+                *intact += found.intact;
+                for finding in &found.findings {
                     let count = if finding.was_promised {
                         &mut *lost_acks
                     } else {
@@ -523,8 +574,7 @@ impl<'a> Run<'a> {
         let (said, missing) = (at.plan.said(state), at.plan.missing(state));
         reduce(state, at.plan.change_count(state), missing, |smaller| {
             let image = at.plan.image(smaller).expect("its stretch is there");
-            let (verdict, _) = self.attempt(image, at.history, said)?;
-            Ok(verdict.is_bad())
+            Ok(self.attempt(&image, at.history, said)?.is_bad())
         })
     }
 

@@ -27,9 +27,18 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What is wrong with what was found after a crash when so much had been said.
+/// What a judge says of what was found after a crash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// Names that had to be there, and are what they had to be with every byte.
+    pub intact: u64,
+}
+
+/// What is right and wrong with what was found after a crash when so much had been said.
 #[must_use]
-pub fn judge(history: &History, said: Said, found: &[Entry]) -> Vec<Finding> {
+pub fn judge(history: &History, said: Said, found: &[Entry]) -> Judgement {
     let judge = Judge {
         history,
         begun: (said.begun as usize).min(history.workload.steps.len()),
@@ -39,10 +48,13 @@ pub fn judge(history: &History, said: Said, found: &[Entry]) -> Vec<Finding> {
             .map(|entry| (entry.path.as_str(), &entry.kind))
             .collect(),
     };
-    let mut findings = Vec::new();
+    let (mut findings, mut intact) = (Vec::new(), 0);
     let known: BTreeSet<&String> = history.known_names().collect();
     for name in &known {
-        findings.extend(judge.name(name));
+        match judge.name(name) {
+            Some(finding) => findings.push(finding),
+            None => intact += u64::from(!judge.may_be_missing(name)),
+        }
     }
     if history.promises.rename_is_atomic {
         findings.extend(judge.moved_files());
@@ -54,7 +66,7 @@ pub fn judge(history: &History, said: Said, found: &[Entry]) -> Vec<Finding> {
             was_promised: false,
         });
     }
-    findings
+    Judgement { findings, intact }
 }
 
 struct Judge<'a> {
@@ -67,12 +79,6 @@ struct Judge<'a> {
 impl Judge<'_> {
     /// What is wrong with one name, if anything.
     fn name(&self, name: &str) -> Option<Finding> {
-        let floor = self.floors.names.get(name).copied().unwrap_or(0);
-        let meanings: Vec<Option<Meaning>> = (floor..=self.begun)
-            .map(|number| self.history.trees[number].names.get(name).copied())
-            .collect();
-        // Its name may have vanished with its directory.
-        let may_be_missing = meanings.contains(&None) || self.parent_may_be_missing(name);
         let finding = |outcome, was_promised| {
             let path = name.to_owned();
             Some(Finding {
@@ -82,13 +88,14 @@ impl Judge<'_> {
             })
         };
         let Some(kind) = self.found.get(name) else {
-            return match may_be_missing {
+            return match self.may_be_missing(name) {
                 true => None,
                 false => finding(Outcome::Missing, true),
             };
         };
+        let floor = self.name_floor(name);
         let mut why = None;
-        for meaning in meanings.into_iter().flatten() {
+        for meaning in self.meanings(name).flatten() {
             match (meaning, kind) {
                 (Meaning::Directory, EntryKind::Directory) => return None,
                 (Meaning::File(file), EntryKind::File(bytes)) => match self.content(file, bytes) {
@@ -107,6 +114,24 @@ impl Judge<'_> {
         finding(outcome, was_promised)
     }
 
+    /// The step after which a name is certain.
+    fn name_floor(&self, name: &str) -> usize {
+        self.floors.names.get(name).copied().unwrap_or(0)
+    }
+
+    /// What a name may mean, after each of the steps that may be the last.
+    fn meanings(&self, name: &str) -> impl Iterator<Item = Option<Meaning>> {
+        let last = self.name_floor(name)..=self.begun;
+        let trees = self.history.trees.get(last).unwrap_or_default();
+        trees.iter().map(move |tree| tree.names.get(name).copied())
+    }
+
+    /// Whether nothing need be there: a name may also have vanished with its directory.
+    fn may_be_missing(&self, name: &str) -> bool {
+        let mut meanings = self.meanings(name);
+        meanings.any(|meaning| meaning.is_none()) || self.parent_may_be_missing(name)
+    }
+
     /// Whether a name meant exactly this before it was made durable as something else.
     fn was_earlier(&self, name: &str, floor: usize, kind: &EntryKind) -> bool {
         let EntryKind::File(bytes) = kind else {
@@ -123,9 +148,7 @@ impl Judge<'_> {
         let Some((parent, _)) = name.rsplit_once('/') else {
             return false;
         };
-        let floor = self.floors.names.get(parent).copied().unwrap_or(0);
-        let mut trees = self.history.trees[floor..=self.begun].iter();
-        trees.any(|tree| !tree.names.contains_key(parent)) || self.parent_may_be_missing(parent)
+        self.may_be_missing(parent)
     }
 
     /// What is wrong with a file's content, and whether that was promised.

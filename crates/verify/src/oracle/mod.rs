@@ -22,7 +22,7 @@ mod judge;
 mod tests;
 mod tree;
 
-pub use judge::{Finding, judge};
+pub use judge::{Finding, Judgement, judge};
 pub use tree::{Invalid, Tree};
 
 use crate::workload::Workload;

@@ -60,8 +60,9 @@ fn file(path: &str, bytes: impl Into<Vec<u8>>) -> Entry {
 
 /// What is wrong after a crash when steps up to these had begun and were done.
 fn judged(history: &History, begun: u32, done: u32, found: &[Entry]) -> String {
-    let findings = judge(history, Said { begun, done }, found);
-    let words: Vec<String> = findings
+    let judgement = judge(history, Said { begun, done }, found);
+    let words: Vec<String> = judgement
+        .findings
         .iter()
         .map(|finding| {
             let promised = if finding.was_promised {
@@ -281,4 +282,18 @@ fn every_single_fault_in_what_a_workload_leaves_is_found() {
             }
         }
     }
+}
+
+#[test]
+fn what_had_to_be_there_and_is_counts_as_intact() {
+    let history = history(&["create g", "fsync g", "unlink f"]);
+    let both = [file("f", old()), file("g", "")];
+    let intact = |begun, done, found: &[Entry]| judge(&history, Said { begun, done }, found).intact;
+    // Before it is synced, g need not be there.
+    assert_eq!(intact(1, 1, &both), 1);
+    assert_eq!(intact(2, 2, &both), 2);
+    // From then on f may be gone.
+    assert_eq!(intact(3, 2, &both), 1);
+    assert_eq!(intact(2, 2, &both[..1]), 1);
+    assert_eq!(intact(2, 2, &[]), 0);
 }

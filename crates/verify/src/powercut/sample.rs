@@ -42,6 +42,13 @@ impl Sample {
         self.outcome == Outcome::Intact
     }
 
+    /// How long it took beside the time to write and the wait: to restore a machine, to make the
+    /// file system, to recover it, to compare.
+    #[must_use]
+    pub fn beside(&self) -> Duration {
+        self.time.saturating_sub(self.write_time + self.cut_after)
+    }
+
     /// Whether the kernel had said that the file is durable, and it was not recovered.
     #[must_use]
     pub fn is_lost_acknowledgement(&self) -> bool {
@@ -67,6 +74,8 @@ pub struct Summary {
     pub content_share: f64,
     /// Of the time to write.
     pub write_seconds: f64,
+    /// Of the time that a cut takes beside its wait and the writing.
+    pub beside_seconds: f64,
     /// Of flushes that the disk was told, if it has a cache.
     pub flushes: f64,
     /// How often the file became what.
@@ -99,6 +108,7 @@ pub fn summary(cell: &Cell, samples: &[Sample]) -> Summary {
         size_share: middle(&|one| one.size_share),
         content_share: middle(&|one| one.content_share),
         write_seconds: middle(&|one| one.write_time.as_secs_f64()),
+        beside_seconds: middle(&|one| one.beside().as_secs_f64()),
         flushes: middle(&|one| one.flushes as f64),
         outcomes: outcomes.into_iter().filter(|one| one.1 > 0).collect(),
         lost_acks: count(&Sample::is_lost_acknowledgement),
@@ -151,6 +161,7 @@ pub(super) mod tests {
         assert_eq!((of.size_share, of.content_share), (1.0, 1.0));
         assert!(of.interval.low > 0.2 && of.interval.high < 0.95);
         assert!((of.write_seconds - 1.5).abs() < 1e-9);
+        assert!((of.beside_seconds - 2.5).abs() < 1e-9);
         // Nothing was promised of what is only closed.
         assert_eq!(summary(&samples[2].cell, &samples).lost_acks, 0);
         let mut ext2 = samples[1].clone();

@@ -74,6 +74,7 @@ fn outcome(form: TargetForm, seed: u64) -> Result<Outcome, ResultError> {
         }
     }
     for part in [
+        totals.intact,
         totals.lost_acks,
         totals.exposed,
         totals.pruned,

@@ -7,7 +7,7 @@
 //! compared, block by block: a file of the right length that has zeros has not been recovered.
 //! That something is missing is no fault of a file system: nothing was promised.
 
-use crate::actor::{Actor, ActorError, Answer, Request};
+use crate::actor::{Actor, ActorError, Answer, Device, Request};
 use crate::crash::{CrashError, Stage, Target};
 use crate::oracle::{Entry, EntryKind};
 use crate::speed::Cell;
@@ -108,6 +108,7 @@ pub fn recover(
     for (wait, image) in images {
         stage.medium.load(image);
         let attempt = Request::Try {
+            device: Device::Recorded,
             repair: target.repair(),
             mount: mount.clone(),
             databases: Vec::new(),

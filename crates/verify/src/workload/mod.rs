@@ -5,7 +5,7 @@
 //! what programs do ([`mod@named`]: replace a file by renaming, append to a log, change pages of a
 //! database); the others are sequences of one or two operations with something that makes them
 //! durable behind ([`mod@sequence`]), which is where most of the known faults of file systems lie.
-//! Workloads of a store (`objects`) have objects for files and commits for syncs.
+//! Workloads of a store (`object` and `objects`) have objects for files and commits for syncs.
 
 mod database;
 mod named;
@@ -23,6 +23,12 @@ pub use step::{Step, StepError, content};
 
 use base::limits::VERIFY_STEPS_MAX;
 use std::fmt;
+
+/// How many sequences of one operation there are for a store.
+#[must_use]
+pub fn object_count() -> u64 {
+    objects::object_count()
+}
 
 /// Steps on a small tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +49,7 @@ impl Workload {
     pub fn by_name(name: &str, seed: u64) -> Result<Self, String> {
         let wrong = || {
             let names = NAMES.join(", ");
-            let more = "one:NUMBER, two:NUMBER and objects:NUMBER";
+            let more = "one:NUMBER, two:NUMBER, object:NUMBER and objects:NUMBER";
             format!("no workload {name:?}; there are {names}, {more}")
         };
         if let Some(workload) = named(name) {
@@ -54,6 +60,7 @@ impl Workload {
         match length {
             "one" => sequence(1, number, seed).ok_or_else(wrong),
             "two" => sequence(2, number, seed).ok_or_else(wrong),
+            "object" => objects::object(number).ok_or_else(wrong),
             "objects" => Ok(objects::objects(number, seed)),
             _ => Err(wrong()),
         }

@@ -1,4 +1,7 @@
 //! Objects of a store that are made, written, cut and deleted, with commits between.
+//!
+//! Long sequences are drawn (`objects:NUMBER`); those of one operation and a commit are numbered
+//! and can be gone through (`object:NUMBER`), as those of file systems are.
 
 use super::{Step, Workload};
 use crate::oracle::Tree;
@@ -13,25 +16,77 @@ const COMMIT_CHANCE: f64 = 0.3;
 /// Lengths of writes: what rides in a log, whole pages, and more than an allocation unit.
 const LENGTHS: [u64; 7] = [1, 100, 3000, 4096, 10_000, 70_000, 200_000];
 /// Where writes begin.
+const OFFSETS_APART: [u64; 5] = [0, 512, 5000, 65_536, 130_000];
+/// The same for draws, in which the beginning comes more often.
 const OFFSETS: [u64; 6] = [0, 0, 512, 5000, 65_536, 130_000];
 
-/// Workload `number` of a seed.
-pub(super) fn objects(number: u64, seed: u64) -> Workload {
-    let mut random = Random::new(seed ^ number.rotate_left(40) ^ 0x0b);
-    let create = |path: &str| Step::Create { path: path.into() };
+fn create(path: &str) -> Step {
+    Step::Create { path: path.into() }
+}
+
+/// What is there before: two objects.
+fn setup() -> Vec<Step> {
     let fill = |path: &str, len, tag| Step::Write {
         path: path.into(),
         offset: 0,
         len,
         tag,
     };
-    let setup = vec![
+    vec![
         create("o0"),
         fill("o0", 8192, 1),
         create("o1"),
         fill("o1", 5000, 2),
         Step::Sync,
-    ];
+    ]
+}
+
+/// Sequence `number` of one operation; `None` if there is none.
+pub(super) fn object(number: u64) -> Option<Workload> {
+    let operation = operations().nth(usize::try_from(number).ok()?)?;
+    Some(Workload {
+        name: format!("object:{number}"),
+        setup: setup(),
+        steps: vec![operation, Step::Sync],
+    })
+}
+
+/// How many sequences of one operation there are.
+pub(super) fn object_count() -> u64 {
+    operations().count() as u64
+}
+
+/// All single operations on what is there.
+fn operations() -> impl Iterator<Item = Step> {
+    let each = ["o0", "o1"].into_iter().flat_map(|path| {
+        let path = path.to_owned();
+        let writes = OFFSETS_APART.iter().flat_map(|offset| {
+            LENGTHS.map(|len| Step::Write {
+                path: path.clone(),
+                offset: *offset,
+                len,
+                tag: 1000 + offset,
+            })
+        });
+        let appends = LENGTHS.map(|len| Step::Append {
+            path: path.clone(),
+            len,
+            tag: 2000,
+        });
+        let cuts = [0].into_iter().chain(LENGTHS).map(|len| Step::Truncate {
+            path: path.clone(),
+            len,
+        });
+        let all: Vec<Step> = writes.chain(appends).chain(cuts).collect();
+        all.into_iter().chain([Step::Unlink { path }])
+    });
+    each.chain([create("o2")])
+}
+
+/// Workload `number` of a seed.
+pub(super) fn objects(number: u64, seed: u64) -> Workload {
+    let mut random = Random::new(seed ^ number.rotate_left(40) ^ 0x0b);
+    let setup = setup();
     let mut tree = Tree::default();
     for step in &setup {
         tree.apply(step).expect("the beginning makes sense");

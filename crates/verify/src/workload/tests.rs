@@ -36,13 +36,19 @@ fn every_workload_can_be_run_and_promises_something() {
         let name = format!("objects:{number}");
         is_sound(&Workload::by_name(&name, 7).unwrap());
     }
+    for number in 0..object_count() {
+        let workload = Workload::by_name(&format!("object:{number}"), 7).unwrap();
+        is_sound(&workload);
+        assert_eq!(workload.steps.len(), 2);
+    }
     assert!(one_count() > 100, "{}", one_count());
+    assert!(object_count() > 100, "{}", object_count());
     assert!(sequence(1, one_count(), 0).is_none());
 }
 
 #[test]
 fn workloads_are_made_again_from_name_and_seed() {
-    for name in ["append-log", "one:3", "two:12", "objects:2"] {
+    for name in ["append-log", "one:3", "two:12", "object:4", "objects:2"] {
         let workload = Workload::by_name(name, 5).unwrap();
         assert_eq!(workload.name, name);
         assert_eq!(Workload::by_name(name, 5).unwrap(), workload);
@@ -57,7 +63,7 @@ fn workloads_are_made_again_from_name_and_seed() {
 
 #[test]
 fn unknown_names_are_refused_with_those_there_are() {
-    for name in ["", "three:1", "one:x", "one:1000000"] {
+    for name in ["", "three:1", "one:x", "one:1000000", "object:1000000"] {
         let said = Workload::by_name(name, 1).unwrap_err();
         assert!(said.contains("write-rename"), "{said}");
     }

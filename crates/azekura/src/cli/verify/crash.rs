@@ -15,7 +15,13 @@ use ::verify::{Fault, report};
 use base::limits::VERIFY_STATES_MAX;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+/// More targets at the same time than there can be.
+const JOBS_MAX: u64 = 64;
 
 /// Try what a file system is found as after a loss of power at every point
 ///
@@ -59,9 +65,14 @@ pub(in crate::cli) struct Crash {
     #[arg(long, value_name = "OPTIONS", default_value = "")]
     mount_options: String,
     /// This workload alone: write-rename, append-log, pages, bystander, sqlite, one:NUMBER,
-    /// two:NUMBER, objects:NUMBER (of the store); or `one` for all sequences of one operation
+    /// two:NUMBER, or of the store object:NUMBER, objects:NUMBER; or `one` for all sequences of one
+    /// operation
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
+    /// How many targets are judged beside each other: as many as there are processors, unless said
+    /// otherwise
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=JOBS_MAX))]
+    jobs: Option<u64>,
     /// Do not interrupt recoveries
     #[arg(long)]
     no_recoveries: bool,
@@ -127,16 +138,59 @@ impl Crash {
         // A device must be written to when memory is short, and so must not wait for that itself.
         let _ = rustix::process::configure_io_flusher_behavior(true);
         let interrupt = Interrupt::watch()?;
-        let mut outcomes = Vec::new();
-        for judged in targets {
-            let outcome = self.target(&judged, log.as_ref(), &interrupt)?;
-            let was_interrupted = outcome.was_interrupted;
-            outcomes.push(outcome);
-            if was_interrupted {
-                break;
-            }
-        }
+        let outcomes = self.all(&targets, log.as_ref(), &interrupt)?;
         self.tell(&outcomes)
+    }
+
+    /// Judges targets beside each other, each where nothing of the others is. The outcomes of those
+    /// that were begun, in the order in which they were asked for; the first one that failed.
+    fn all(
+        &self,
+        targets: &[Judged],
+        log: Option<&Log>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<Outcome>> {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let wanted = self
+            .jobs
+            .map_or(processors, |jobs| usize::try_from(jobs).unwrap_or(1));
+        let name = match targets {
+            [only] => only.target.name(),
+            _ => "crash states",
+        };
+        let bar = Progress::count(name, self.points.saturating_mul(targets.len() as u64));
+        let next = AtomicUsize::new(0);
+        let is_over = AtomicBool::new(false);
+        let work = || {
+            let mut told = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(judged) = targets.get(number) else {
+                    break;
+                };
+                let mut is_wanted = || !(interrupt.is_wanted() || is_over.load(Ordering::Relaxed));
+                let outcome = self.target(judged, log, &bar, &mut is_wanted);
+                let is_last = match &outcome {
+                    Ok(outcome) => outcome.was_interrupted,
+                    Err(_) => true,
+                };
+                is_over.fetch_or(is_last, Ordering::Relaxed);
+                told.push((number, outcome));
+            }
+            told
+        };
+        let mut told = thread::scope(|scope| {
+            let others = 1..wanted.min(targets.len());
+            let others: Vec<_> = others.map(|_| scope.spawn(work)).collect();
+            let mut told = work();
+            for other in others {
+                told.extend(other.join().expect("it does not panic"));
+            }
+            told
+        });
+        bar.finish();
+        told.sort_by_key(|(number, _)| *number);
+        told.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     /// Writes a log as others know it.
@@ -171,7 +225,13 @@ impl Crash {
         Ok(())
     }
 
-    fn target(&self, judged: &Judged, log: Option<&Log>, interrupt: &Interrupt) -> Result<Outcome> {
+    fn target(
+        &self,
+        judged: &Judged,
+        log: Option<&Log>,
+        bar: &Progress,
+        is_wanted: &mut dyn FnMut() -> bool,
+    ) -> Result<Outcome> {
         let target = judged.target;
         // What is said goes before how it is mounted.
         let mount_options = match self.mount_options.is_empty() {
@@ -190,22 +250,25 @@ impl Crash {
         };
         let len_bytes = log.map_or(target.device_bytes(), |log| log.base.len_bytes());
         let mut scene = Scene::new(target, len_bytes, self.second_recorder)?;
+        scene.add_states(target);
         let stage = Stage {
             medium: &scene.medium,
             recorder: &scene.recorder,
             actor: scene.actor.as_mut().expect("a new scene has one"),
             second: scene.second.as_mut(),
+            states: scene.states.as_mut(),
         };
-        let bar = Progress::count(target.name(), self.points);
-        let mut watch = |states, _| {
-            bar.set(states);
-            !interrupt.is_wanted()
+        let mut told = 0;
+        let mut watch = |states: u64, _| {
+            // With two recorders, each begins anew.
+            bar.add(states.saturating_sub(told));
+            told = states;
+            is_wanted()
         };
         let outcome = match log {
             Some(log) => replay(log, self.state.as_ref(), stage, &options, &mut watch),
             None => run(target, stage, &options, &mut watch),
         };
-        bar.finish();
         outcome.map_err(|error| Failure::from(error).during(target.name()))
     }
 

@@ -215,6 +215,7 @@ impl Facts<'_> {
             ("size_share", json!(summary.size_share)),
             ("content_share", json!(summary.content_share)),
             ("write_seconds", json!(summary.write_seconds)),
+            ("beside_seconds", json!(summary.beside_seconds)),
             ("lost_acks", json!(summary.lost_acks)),
             ("outcomes", Value::Object(outcomes.collect())),
             ("samples", samples.map(sample).collect()),

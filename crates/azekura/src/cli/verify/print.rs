@@ -56,6 +56,7 @@ pub(super) fn json(outcomes: &[Outcome], seed: u64) -> Value {
 fn totals(totals: &Totals) -> Value {
     json!({
         "states": totals.states,
+        "intact": totals.intact,
         "lost_acks": totals.lost_acks,
         "unmountable": totals.unmountable,
         "exposed": totals.exposed,

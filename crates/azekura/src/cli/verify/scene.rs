@@ -1,23 +1,32 @@
 //! Where a crash run happens: a device in memory, shown as a file, attached by an actor.
 //!
 //! Everything that is mounted is in a mount namespace of the run, which ends with its last process
-//! whatever that dies of. The loop device is the actor's to detach. What is left if both processes
-//! are killed at once is a loop device, which is detached when the next run starts.
+//! whatever that dies of. Loop devices are the actor's to detach. What is left if both processes
+//! are killed at once are loop devices, which are detached when the next run starts.
 
 use crate::errors::{Code, Context, Failure, Result, plain_io};
 use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, Tool, lock_run, stale};
 use ::verify::crash::Target;
 use ::verify::speed::{Ground, MACHINE, Refusal, clean_up, job};
-use ::verify::{Medium, Recorder, SecondRecorder};
+use ::verify::{Medium, Recorder, SecondRecorder, StateFile};
 use mount::disk::{DiskConfig, DiskMount};
 use mount::kernel::MountPoint;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::mount::MountPropagationFlags;
-use std::fs::{remove_dir, remove_file};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use std::ffi::CString;
+use std::fs::{File, remove_dir, remove_file};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+
+/// Where the file of crash states is, in the directory of a run.
+const STATES: &str = "states";
+/// What a file system in memory takes beside the file.
+const STATES_MORE_BYTES: u64 = 4 << 20;
+/// From this kernel on, btrfs forgets a device of its own when it is unmounted: before, it refused
+/// another one with the same file system in an older state.
+const BTRFS_FORGETS: (u32, u32) = (6, 2);
 
 /// See the module's head.
 pub(super) struct Scene {
@@ -27,6 +36,8 @@ pub(super) struct Scene {
     pub(super) actor: Option<Actor>,
     /// Dropped next, if there is one: it uses what we serve.
     pub(super) second: Option<SecondRecorder>,
+    /// A second device of the actor's, for states that nobody records.
+    pub(super) states: Option<StateFile>,
     served: Option<(MountPoint, JoinHandle<()>)>,
     directory: PathBuf,
     /// Says that the run is not over.
@@ -51,9 +62,9 @@ pub(super) fn leave_the_mounts_of_others() -> Result<()> {
 /// Removes what earlier runs have left behind.
 pub(super) fn clean_up_stale() {
     for left in stale(&std::env::temp_dir()).unwrap_or_default() {
-        if let Some(device) = left.device {
+        for device in &left.devices {
             let mut command = Command::new("losetup");
-            command.arg("--detach").arg(&device).stdin(Stdio::null());
+            command.arg("--detach").arg(device).stdin(Stdio::null());
             let detached = command.output().is_ok_and(|output| output.status.success());
             let outcome = if detached {
                 "detached"
@@ -65,7 +76,11 @@ pub(super) fn clean_up_stale() {
                 "{outcome} {device}, which a run that was killed has left"
             ));
         }
-        for failed in clean_up(&left.directory) {
+        let failures = clean_up(&left.directory);
+        if failures.is_empty() {
+            remove(&left.directory);
+        }
+        for failed in failures {
             let text = format!("cannot take back what a run that was killed has left: {failed}");
             crate::output::note(crate::output::plain(&text));
         }
@@ -74,7 +89,7 @@ pub(super) fn clean_up_stale() {
 
 /// Removes the directory of a run, in which nothing is mounted any more.
 fn remove(directory: &Path) {
-    for part in ["mnt", "device"] {
+    for part in ["mnt", "device", STATES] {
         let _ = remove_dir(directory.join(part));
     }
     for part in SecondRecorder::FILES {
@@ -120,6 +135,16 @@ pub(super) fn ground_beside_others() -> Result<Ground, String> {
     Ok(Ground { directory, locks })
 }
 
+/// The kernel's version, its first two numbers.
+fn kernel_version() -> Option<(u32, u32)> {
+    version_of(rustix::system::uname().release().to_str().ok()?)
+}
+
+fn version_of(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 impl Scene {
     /// Sets a device of this length up, with an actor for this target; with another recorder
     /// between the two if that is wanted.
@@ -134,6 +159,7 @@ impl Scene {
             recorder: recorder.clone(),
             actor: None,
             second: None,
+            states: None,
             served: None,
             directory,
             _lock: lock,
@@ -176,6 +202,46 @@ impl Scene {
         Ok(scene)
     }
 
+    /// Gives the actor a second device, which is faster because nothing of it is recorded. Without
+    /// it, a run takes longer and finds the same.
+    pub(super) fn add_states(&mut self, target: Target) {
+        let is_apart = match target {
+            // It looks at a server, beside which this is no time.
+            Target::Volume => false,
+            Target::Btrfs => kernel_version().is_some_and(|version| version >= BTRFS_FORGETS),
+            _ => true,
+        };
+        if !is_apart {
+            return;
+        }
+        match self.states_file() {
+            Ok(states) => self.states = Some(states),
+            Err(failure) => {
+                let why = failure.message();
+                let text = format!("crash states are tried where they are recorded: {why}");
+                crate::output::note(crate::output::plain(&text));
+            }
+        }
+    }
+
+    fn states_file(&mut self) -> Result<StateFile> {
+        let len_bytes = self.medium.image().len_bytes();
+        let directory = self.directory.join(STATES);
+        std::fs::create_dir(&directory).context(directory.display())?;
+        let size = format!("mode=0700,size={}", len_bytes + STATES_MORE_BYTES);
+        let size = CString::new(size).expect("there is no NUL byte in it");
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        let source = "azekura-verify";
+        let mounted = rustix::mount::mount(source, &directory, "tmpfs", flags, size.as_c_str());
+        mounted.context(directory.display())?;
+        let file = directory.join(self.directory.file_name().unwrap_or_default());
+        let states = File::create_new(&file).and_then(|file| StateFile::new(file, len_bytes));
+        let states = states.context(file.display())?;
+        let actor = self.actor.as_mut().expect("a new scene has one");
+        actor.must(&Request::AttachStates { file })?;
+        Ok(states)
+    }
+
     fn second_recorder(&self, device: &Path) -> Result<SecondRecorder> {
         let mut job = job(&std::env::current_exe().context("this program")?);
         job.arg("--");
@@ -211,6 +277,11 @@ impl Drop for Scene {
     fn drop(&mut self) {
         self.actor = None;
         self.second = None;
+        self.states = None;
+        // A loop device that is just being detached has it for a moment longer. Where nothing is
+        // mounted, nothing is done.
+        let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+        let _ = rustix::mount::unmount(self.directory.join(STATES), flags);
         if let Some((point, thread)) = self.served.take() {
             if let Err(error) = point.unmount(true) {
                 tracing::warn!(%error, "the device of the crash run stays mounted");
@@ -219,5 +290,21 @@ impl Drop for Scene {
             let _ = thread.join();
         }
         remove(&self.directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_compared_by_their_numbers() {
+        assert_eq!(version_of("6.18.44"), Some((6, 18)));
+        assert_eq!(version_of("6.1.0-56-amd64"), Some((6, 1)));
+        assert_eq!(version_of("5.10"), Some((5, 10)));
+        assert_eq!((version_of("next"), version_of("6")), (None, None));
+        assert!(version_of("6.18.44") >= Some(BTRFS_FORGETS));
+        assert!(version_of("6.1.0") < Some(BTRFS_FORGETS));
+        assert!(kernel_version().is_some());
     }
 }

@@ -5,7 +5,7 @@
 
 use ::store::device::{DeviceOptions, FileDevice};
 use ::store::{Core, Options, Store, Terms};
-use ::verify::actor::{MountAs, Tool, Underneath, output};
+use ::verify::actor::{Device, MountAs, Tool, Underneath, output};
 use ::verify::oracle::{Entry, EntryKind};
 use ::verify::workload::{Step, content};
 use base::limits::{VERIFY_FILE_BYTES_MAX, VERIFY_FOUND_MAX};
@@ -17,7 +17,10 @@ use std::sync::Arc;
 /// See the module's head.
 #[derive(Default)]
 pub(super) struct Stores {
+    /// What is recorded, and what crash states are put into.
     path: Option<PathBuf>,
+    states: Option<PathBuf>,
+    chosen: Device,
     /// While it is mounted.
     device: Option<Arc<FileDevice>>,
     /// There from the first step on; what is only looked at needs no threads.
@@ -25,6 +28,16 @@ pub(super) struct Stores {
 }
 
 impl Stores {
+    /// The file that is used now.
+    fn file(&self) -> Result<&Path, String> {
+        let file = match self.chosen {
+            Device::Recorded => &self.path,
+            Device::States => &self.states,
+        };
+        let file = file.as_deref();
+        file.ok_or_else(|| "no device is attached".to_owned())
+    }
+
     fn device(&self) -> Result<Arc<FileDevice>, String> {
         let device = self.device.clone();
         device.ok_or_else(|| "the store is not open".to_owned())
@@ -61,9 +74,18 @@ impl Underneath for Stores {
         Ok(())
     }
 
+    fn attach_states(&mut self, file: &Path) -> Result<(), String> {
+        self.states = Some(file.to_owned());
+        Ok(())
+    }
+
+    fn choose(&mut self, device: Device) {
+        self.chosen = device;
+    }
+
     /// The only tool of a store is this program.
     fn tool(&mut self, tool: &Tool) -> Result<(), String> {
-        let path = self.path.as_ref().ok_or("no device is attached")?;
+        let path = self.file()?;
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(program);
         for argument in &tool.arguments {
@@ -76,7 +98,7 @@ impl Underneath for Stores {
     }
 
     fn mount(&mut self, _: &MountAs) -> Result<(), String> {
-        let path = self.path.as_ref().ok_or("no device is attached")?;
+        let path = self.file()?;
         let device = FileDevice::open(path, DeviceOptions::default());
         let device = device.map_err(|error| error.to_string())?;
         self.device = Some(Arc::new(device));

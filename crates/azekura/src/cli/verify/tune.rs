@@ -207,6 +207,7 @@ impl Tune {
                         recorder: &scene.recorder,
                         actor: scene.actor.as_mut().expect("a new scene has one"),
                         second: None,
+                        states: None,
                     };
                     set(actor, of_machine(&point.cell))?;
                     let mut is_wanted = || !interrupt.is_wanted();
