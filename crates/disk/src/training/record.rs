@@ -243,6 +243,7 @@ impl Trained {
             plans: read.into_iter().map(|(plan, _)| plan).collect(),
             follow,
             sequential: true,
+            rest: false,
         }
     }
 }

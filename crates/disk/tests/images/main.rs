@@ -9,6 +9,8 @@ mod commit;
 #[cfg(test)]
 mod common;
 #[cfg(test)]
+mod damaged;
+#[cfg(test)]
 mod device;
 #[cfg(test)]
 mod gc;
@@ -24,3 +26,5 @@ mod publish;
 mod server;
 #[cfg(test)]
 mod training;
+#[cfg(test)]
+mod unseen;

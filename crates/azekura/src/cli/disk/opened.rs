@@ -7,8 +7,8 @@ use super::target::Target;
 use crate::config::Config;
 use crate::errors::{Code, Failure, Result};
 use ::disk::{
-    Cache, DiskError, Fetcher, ImageDevice, Index, Manifest, Overlay, Source, Trained, Trust,
-    VersionId, keep, overlay,
+    Cache, DiskError, Fetcher, Foresight, ImageDevice, Index, Manifest, Overlay, Source, Trained,
+    Trust, VersionId, keep, overlay,
 };
 use base::{BlockDevice, ByteSize, DeviceError};
 use serde_json::{Value, json};
@@ -88,6 +88,15 @@ pub(super) enum Writing<'a> {
     IntoFound(&'a OverlayPlace),
 }
 
+/// What is fetched of a disk before anybody asks for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ahead<'a> {
+    /// The profiles of what is about to be done with it.
+    pub(super) follow: &'a [String],
+    /// All of it.
+    pub(super) rest: bool,
+}
+
 /// A version as it is read.
 struct Found {
     version: VersionId,
@@ -132,7 +141,7 @@ fn source_of(
 }
 
 /// Opens the disk. If something is written onto it, it stays the version that it was when that
-/// began. The profiles in `follow` are those of what is about to be done with it.
+/// began.
 ///
 /// # Errors
 /// Of the repository, the cache, and the overlay; [`DiskError::NoProfile`].
@@ -142,7 +151,7 @@ pub(super) fn open(
     image: &Image,
     cache: &CacheArgs,
     writing: Writing<'_>,
-    follow: &[String],
+    ahead: Ahead<'_>,
 ) -> Result<Opened> {
     let is_offline = cache.offline;
     let cache = cache.open(config)?;
@@ -172,11 +181,15 @@ pub(super) fn open(
     })?;
     let Trained { index, packs } = &found.trained;
     let has = |name: &&String| packs.iter().any(|pack| pack.profile == **name);
-    if let Some(unknown) = follow.iter().find(|name| !has(name)) {
+    if let Some(unknown) = ahead.follow.iter().find(|name| !has(name)) {
         return Err(DiskError::NoProfile(unknown.clone()).into());
     }
     let fetcher = Fetcher::new(runtime.handle().clone(), Some(cache), MEMORY_BYTES_MAX);
-    let foresight = found.trained.foresight(&*source, follow.to_vec());
+    let foresight = Foresight {
+        // Nobody is asked for what is not here.
+        rest: ahead.rest && !is_offline,
+        ..found.trained.foresight(&*source, ahead.follow.to_vec())
+    };
     let device = ImageDevice::new(Arc::clone(index), source, fetcher.clone());
     let device = Arc::new(device.foreseen(foresight));
     let overlay = match path {
