@@ -21,6 +21,8 @@ mod keep;
 #[cfg(test)]
 mod mirrors;
 #[cfg(test)]
+mod opening;
+#[cfg(test)]
 mod publish;
 #[cfg(test)]
 mod server;
