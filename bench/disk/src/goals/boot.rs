@@ -39,6 +39,8 @@ const MAKE: &str = "mmdebstrap --quiet --variant=minbase \
 struct Row {
     how: &'static str,
     rtt_ms: u64,
+    /// Until the disk was there, and from then to the prompt.
+    ready_seconds: f64,
     seconds: f64,
     wait_seconds: f64,
     waits: u64,
@@ -133,13 +135,21 @@ impl Drop for Machine {
     }
 }
 
-/// Boots from what is served; how long that took, and how the disk was used.
-fn boot(site: &Site, files: &Files, repository: &str, how: How<'_>) -> Result<(Duration, Value)> {
+/// A boot from what is served.
+struct Boot {
+    ready: Duration,
+    took: Duration,
+    /// How the disk was used.
+    used: Value,
+}
+
+fn boot(site: &Site, files: &Files, repository: &str, how: How<'_>) -> Result<Boot> {
     let served = site.serve(repository, "debian:1", how)?;
     let mut machine = Machine::start(site, files, &format!("nbd:unix:{}", path(&served.socket)))?;
-    let took = machine.until_prompt()?;
+    let (ready, took) = (served.ready, machine.until_prompt()?);
     drop(machine);
-    Ok((took, served.end()?))
+    let used = served.end()?;
+    Ok(Boot { ready, took, used })
 }
 
 fn path(socket: &Path) -> String {
@@ -153,10 +163,11 @@ fn measured(site: &Site, files: &Files, rtt_ms: u64, is_trained: bool) -> Result
         ..How::default()
     };
     let before = site.requests();
-    let (took, used) = boot(site, files, &site.url("boot"), how)?;
+    let Boot { ready, took, used } = boot(site, files, &site.url("boot"), how)?;
     let row = Row {
         how: if is_trained { "trained" } else { "on demand" },
         rtt_ms,
+        ready_seconds: ready.as_secs_f64(),
         seconds: took.as_secs_f64(),
         wait_seconds: used["wait_seconds"].as_f64().unwrap_or(f64::NAN),
         waits: used["waits"].as_u64().unwrap_or_default(),
@@ -202,9 +213,10 @@ fn judge(report: &mut Report, trained: &Row, on_demand: &Row) {
         trained.rtt_ms
     );
     let text = format!(
-        "{}, {} requests, {:.0} s to the prompt; on demand {} and {}, {:.0} s",
+        "{}, {} requests, ready in {:.2} s, {:.0} s to the prompt; on demand {} and {}, {:.0} s",
         trained.waits,
         trained.requests,
+        trained.ready_seconds,
         trained.seconds,
         on_demand.waits,
         on_demand.requests,

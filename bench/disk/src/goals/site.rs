@@ -62,6 +62,8 @@ pub(super) struct Served<'a> {
     pub(super) socket: PathBuf,
     /// Removed at the end.
     cache: Option<PathBuf>,
+    /// From the command to its answer that it is ready.
+    pub(super) ready: Duration,
 }
 
 impl Site {
@@ -183,11 +185,12 @@ impl Site {
         let (mut command, number, cache) = self.using("serve", repository, name, how);
         let socket = self.path(&format!("disk-{number}.sock"));
         command.arg(format!("--nbd=unix:{}", socket.display()));
-        output(&mut command)?;
+        let ready = timed(&mut command)?;
         Ok(Served {
             site: self,
             socket,
             cache,
+            ready,
         })
     }
 

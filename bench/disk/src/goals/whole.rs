@@ -21,14 +21,13 @@ pub(super) fn measure(
     report: &mut Report,
 ) -> Result<()> {
     site.publish(&images.fresh, "whole", "base:1")?;
-    let rate = options.rate * 1_000_000;
-    let apply = |rate| site.link.apply(&azlink::Command::Rate(None, Some(rate)));
+    let apply = |rate| site.link.apply(&azlink::Command::Rate(None, rate));
     let usual = site.link.settings().to_client.rate_bits_per_s;
-    apply(rate);
+    apply(Some(options.rate * 1_000_000));
     let share = |took| share(site, options, took);
     let measured = read(site, options, report)
         .and_then(|()| peers::wholes(site, &images.fresh, RTT_MS, &share, report));
-    apply(usual.unwrap_or(u64::MAX));
+    apply(usual);
     measured
 }
 
