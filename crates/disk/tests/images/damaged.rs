@@ -65,6 +65,13 @@ fn told(error: &dyn Error) -> String {
     told
 }
 
+/// Replaces a file, and no other one that is a link of it.
+fn put(path: &Path, bytes: &[u8]) {
+    // It may be away already.
+    let _ = fs::remove_file(path);
+    fs::write(path, bytes).unwrap();
+}
+
 /// Places in a file of this length: all of a short one, some of a long one, its ends among them.
 fn places(len: usize) -> impl Iterator<Item = usize> {
     let step = len.div_ceil(40).max(1);
@@ -109,7 +116,7 @@ fn whatever_is_cut_or_changed_in_a_repository_no_wrong_byte_is_read_and_the_file
         let kind = path.extension().and_then(|kind| kind.to_str());
         kinds.push(kind.unwrap_or_default().to_owned());
         let mut tried = |what: &str, bytes: &[u8]| {
-            fs::write(&path, bytes).unwrap();
+            put(&path, bytes);
             let outcome = read(&scene, &runtime);
             refused += usize::from(outcome.is_err());
             let wrong = judge(outcome, &content, file, is_needed);
@@ -126,7 +133,7 @@ fn whatever_is_cut_or_changed_in_a_repository_no_wrong_byte_is_read_and_the_file
         fs::remove_file(&path).unwrap();
         let wrong = judge(read(&scene, &runtime), &content, file, is_needed);
         assert_eq!(wrong, None, "{file}, missing");
-        fs::write(&path, good).unwrap();
+        put(&path, &good);
     }
     assert!(read(&scene, &runtime).unwrap() == content);
     kinds.sort();
