@@ -9,7 +9,7 @@ use crate::workspace;
 use anyhow::{Context, Result, bail};
 
 /// Measurements that need neither the program nor the file system to compare it with.
-const OF_CRATES: [&str; 5] = ["calendar", "disk", "meta", "reserve", "store"];
+const OF_CRATES: [&str; 4] = ["calendar", "meta", "reserve", "store"];
 
 pub(crate) fn run(mut args: Args) -> Result<()> {
     let name = args

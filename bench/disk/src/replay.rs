@@ -23,6 +23,16 @@ pub(crate) enum How {
     Trained,
 }
 
+impl How {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Demand => "demand",
+            Self::Sequential => "untrained",
+            Self::Trained => "trained",
+        }
+    }
+}
+
 /// What a run has cost.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
@@ -47,6 +57,8 @@ pub(crate) struct Published<'a> {
     pub(crate) directory: &'a Path,
     pub(crate) trust: &'a Trust,
     pub(crate) chunk_kib: u32,
+    /// By which it is trained.
+    pub(crate) profile: &'a str,
 }
 
 impl Published<'_> {
@@ -80,7 +92,7 @@ impl Published<'_> {
         let foresight = match how {
             How::Demand => Foresight::default(),
             How::Sequential => image.foresight(&*source, Vec::new()),
-            How::Trained => image.foresight(&*source, vec!["run".into()]),
+            How::Trained => image.foresight(&*source, vec![self.profile.to_owned()]),
         };
         let attached = begun.elapsed();
         let device = ImageDevice::new(image.index, Arc::clone(&source), fetcher.clone());
@@ -91,11 +103,7 @@ impl Published<'_> {
         fetcher.finish(Duration::from_secs(60));
         Ok(Row {
             chunk_kib: self.chunk_kib,
-            how: match how {
-                How::Demand => "demand",
-                How::Sequential => "untrained",
-                How::Trained => "trained",
-            },
+            how: how.name(),
             rtt_ms: rtt.as_millis() as u64,
             seconds: seconds.as_secs_f64(),
             wait_seconds: (uses.wait_time + attached).as_secs_f64(),

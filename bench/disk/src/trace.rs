@@ -6,6 +6,8 @@
 
 use anyhow::{Context, Result, bail};
 use base::Extent;
+use disk::Profile;
+use disk::profile::Touch;
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
@@ -29,6 +31,15 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Step>> {
         bail!("{}: no reads", path.display());
     }
     Ok(steps)
+}
+
+/// The reads of a run that `azekura disk serve --record` has written down: each unit once.
+pub(crate) fn of_profile(profile: &Profile) -> Vec<Step> {
+    let step = |touch: &Touch| Step {
+        think: Duration::ZERO,
+        extent: touch.extent,
+    };
+    profile.touches().iter().map(step).collect()
 }
 
 fn of_numbers(text: &str) -> Result<Vec<Step>> {

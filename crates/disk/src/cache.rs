@@ -114,6 +114,11 @@ impl Cache {
         self.directory.path()
     }
 
+    /// How many bytes it may have.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
     /// How many bytes it has now.
     ///
     /// # Errors

@@ -56,6 +56,9 @@ pub const DISK_PACK_WHOLE_BYTES_MAX: u64 = 64 << 20;
 /// Requests of one disk that nobody waits for, at a web server: half of all, so that whoever waits
 /// finds the other half free.
 pub const DISK_AHEAD_REQUESTS_MAX: usize = DISK_REQUESTS_MAX / 2;
+/// The same for a disk of which everything is fetched, because somebody has asked for that: three
+/// quarters of all. One program that reads has one request under way, or a few.
+pub const DISK_REST_REQUESTS_MAX: usize = DISK_REQUESTS_MAX / 4 * 3;
 /// Bytes, packed, that nobody waits for and that are under way: a gigabit at 100 ms holds 12 MB.
 pub const DISK_AHEAD_BYTES_MAX: u64 = 16 << 20;
 /// Chunks of one image that were fetched ahead and that nobody has read yet: each is noted, with 50

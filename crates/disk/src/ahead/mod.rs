@@ -1,9 +1,15 @@
-//! Fetching ahead of what is read: along profiles, and along what is read from front to back.
+//! Fetching ahead of what is read: along profiles, around what no profile leads to, along what is
+//! read from front to back, and, if that is wanted, all the rest.
 //!
 //! ```text
 //! a read        asks for its own chunks first; then as much is asked for ahead as there is room
 //!               for; then it waits
 //! a landing     makes room, into which the next request goes
+//!
+//! plan          a profile that is followed          1st
+//! around        the surroundings of a surprise      2nd
+//! streams       reads from front to back            3rd, of the crate readahead
+//! rest          everything                          last
 //! ```
 //!
 //! **Demand before prediction.** Whoever waits has asked before anything else is, and half of the
@@ -27,7 +33,9 @@
 //! Source: paper section 2 (blocks are foreseen from a history of use, and fetched before they are
 //! needed) and 5 (for programs in general).
 
+mod around;
 mod plan;
+mod rest;
 
 pub use plan::Plan;
 
@@ -37,12 +45,15 @@ use crate::index::Index;
 use crate::name::FileName;
 use crate::observe::Observer;
 use crate::source::Source;
+use around::Around;
 use base::limits::{
-    DISK_AHEAD_BYTES_MAX, DISK_AHEAD_CHUNKS_MAX, DISK_AHEAD_REQUESTS_MAX, DISK_PACK_WHOLE_BYTES_MAX,
+    DISK_AHEAD_BYTES_MAX, DISK_AHEAD_CHUNKS_MAX, DISK_AHEAD_REQUESTS_MAX,
+    DISK_PACK_WHOLE_BYTES_MAX, DISK_REST_REQUESTS_MAX,
 };
 use base::{Extent, Time};
 use plan::Wants;
 use readahead::{FileStreams, Line, LinkEstimator, Sent};
+use rest::Rest;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,6 +65,9 @@ const TASKS_MAX: usize = 4 * DISK_AHEAD_REQUESTS_MAX;
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// How much shorter chunks are when packed, at most, as far as the window is concerned.
 const RATIO_MAX: u64 = 8;
+/// Chunks that are looked at for one request when everything is fetched: what is in the cache is
+/// passed over, which takes some microseconds each under the lock.
+const REST_LOOKS_MAX: usize = 4096;
 
 /// What an image is fetched ahead by.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +78,9 @@ pub struct Foresight {
     pub follow: Vec<String>,
     /// Whether reads from front to back are followed as well.
     pub sequential: bool,
+    /// Whether everything else is fetched meanwhile, into half of the cache at most; not without a
+    /// cache.
+    pub rest: bool,
     /// How long a round trip to the source takes at most, if that is known.
     pub rtt: Option<Duration>,
 }
@@ -105,7 +122,9 @@ pub(crate) struct Ahead {
 struct State {
     link: LinkEstimator,
     plans: Vec<Plan>,
+    around: Around,
     streams: Option<FileStreams>,
+    rest: Option<Rest>,
     /// Chunks that reads from front to back will need next.
     coming: Range<usize>,
     /// Where the last read ended from which something was guessed.
@@ -135,13 +154,15 @@ pub(crate) struct Noted {
 enum Request {
     /// With its place, if it was found by reads from front to back.
     Chunk(Claim, Option<Extent>),
+    /// With its number, if nothing says that it will be read.
+    Guess(Claim, usize),
     Run(Run),
 }
 
 impl Request {
     fn specs(&self) -> Vec<ChunkSpec> {
         match self {
-            Self::Chunk(claim, _) => vec![claim.spec()],
+            Self::Chunk(claim, _) | Self::Guess(claim, _) => vec![claim.spec()],
             Self::Run(run) => run.chunks.iter().map(|(claim, _)| claim.spec()).collect(),
         }
     }
@@ -168,6 +189,7 @@ impl Ahead {
             link.expect_rtt(rtt);
         }
         let in_memory = fetcher.memory_bytes_max() / 2;
+        let rest = fetcher.cache().filter(|_| foresight.rest);
         let ahead = Arc::new(Self {
             index: Arc::clone(index),
             zeros: zeros.clone(),
@@ -180,7 +202,9 @@ impl Ahead {
             state: Mutex::new(State {
                 link,
                 plans,
+                around: Around::default(),
                 streams: foresight.sequential.then(FileStreams::new),
+                rest: rest.map(|cache| Rest::new(index.chunk_count(), cache.bytes_max() / 2)),
                 coming: 0..0,
                 guessed_to: u64::MAX,
                 unread: HashSet::new(),
@@ -212,6 +236,12 @@ impl Ahead {
             foreseen += usize::from(state.on_chunk_read(spec));
         }
         let is_planned = specs.iter().all(|spec| state.plans_foresee(spec));
+        if must_wait && !is_planned {
+            state.around.on_surprise(&self.index, extent);
+        }
+        if let Some(rest) = state.rest.as_mut().filter(|_| must_wait) {
+            rest.go_on_from(numbers.last().map_or(0, |last| last + 1));
+        }
         let noted = Noted {
             is_surprise: must_wait && foreseen < specs.len(),
             is_guessed_from: !is_planned || state.guessed_to == extent.offset,
@@ -276,15 +306,10 @@ impl Ahead {
         let mut requests = Vec::new();
         while !state.is_over
             && state.tasks < TASKS_MAX
-            && state.in_flight < DISK_AHEAD_REQUESTS_MAX
             && state.unread_bytes < self.unread_bytes_max
             && state.unread.len() < DISK_AHEAD_CHUNKS_MAX
         {
-            let room = state.room_bytes();
-            if room == 0 {
-                break;
-            }
-            let Some(request) = self.next(&mut state, room) else {
+            let Some(request) = self.next(&mut state) else {
                 break;
             };
             let sent = self.note(&mut state, &request);
@@ -296,8 +321,20 @@ impl Ahead {
         }
     }
 
-    /// The next request: along a profile, else from front to back.
-    fn next(&self, state: &mut State, room: u64) -> Option<Request> {
+    /// The next request, if there is room for one.
+    fn next(&self, state: &mut State) -> Option<Request> {
+        let room = state.room_bytes();
+        if room > 0
+            && state.in_flight < DISK_AHEAD_REQUESTS_MAX
+            && let Some(request) = self.next_foreseen(state, room)
+        {
+            return Some(request);
+        }
+        self.next_of_rest(state)
+    }
+
+    /// Along a profile, else around what surprised, else from front to back.
+    fn next_foreseen(&self, state: &mut State, room: u64) -> Option<Request> {
         let claim = |spec: &ChunkSpec| self.fetcher.claim(spec);
         let extent_bytes = state.link.extent_bytes();
         for plan in state.plans.iter_mut().filter(|plan| plan.is_followed()) {
@@ -318,7 +355,36 @@ impl Ahead {
                 None => {}
             }
         }
+        let around = state.around.next(&self.index, &self.zeros, &claim);
+        if let Some((claim, number)) = around {
+            return Some(Request::Guess(claim, number));
+        }
         self.next_in_order(state, room)
+    }
+
+    /// Of all the rest. What is foreseen goes before it, also while that has no room.
+    fn next_of_rest(&self, state: &mut State) -> Option<Request> {
+        let bdp_bytes = state.link.line().bdp_bytes();
+        let in_flight_bytes = state.link.in_flight_bytes();
+        let is_busy = state.plans.iter().any(Plan::is_busy);
+        let is_free = state.in_flight < DISK_REST_REQUESTS_MAX
+            && in_flight_bytes < state.link.window_bytes()
+            && !is_busy;
+        let rest = state.rest.as_mut().filter(|_| is_free)?;
+        if !rest.has_room(self.now(), bdp_bytes, in_flight_bytes) {
+            return None;
+        }
+        for _ in 0..REST_LOOKS_MAX {
+            let number = rest.next()?;
+            let spec = self.index.spec(number);
+            if !self.zeros.has(&spec)
+                && let Some(claim) = self.fetcher.claim(&spec)
+            {
+                rest.on_taken(u64::from(spec.len_bytes) / self.ratio());
+                return Some(Request::Guess(claim, number));
+            }
+        }
+        None
     }
 
     fn next_in_order(&self, state: &mut State, room: u64) -> Option<Request> {
@@ -353,7 +419,9 @@ impl Ahead {
     /// A request is about to be sent.
     fn note(&self, state: &mut State, request: &Request) -> Sent {
         let bytes = match request {
-            Request::Chunk(claim, _) => u64::from(claim.spec().len_bytes) / self.ratio(),
+            Request::Chunk(claim, _) | Request::Guess(claim, _) => {
+                u64::from(claim.spec().len_bytes) / self.ratio()
+            }
             Request::Run(run) => run.extent().len,
         };
         for spec in request.specs() {
@@ -363,8 +431,12 @@ impl Ahead {
             }
             self.observer.on_inflated(self.numbers.get(&spec).copied());
         }
-        if let Request::Chunk(_, Some(extent)) = request {
-            self.observer.on_inflated(self.index.chunks_of(*extent));
+        match request {
+            Request::Chunk(_, Some(extent)) => {
+                self.observer.on_inflated(self.index.chunks_of(*extent));
+            }
+            Request::Guess(_, number) => self.observer.on_inflated([*number]),
+            Request::Chunk(_, None) | Request::Run(_) => {}
         }
         state.counts.requests += 1;
         state.in_flight += 1;
@@ -380,6 +452,10 @@ impl Ahead {
         };
         self.fetcher.runtime().spawn(async move {
             match request {
+                Request::Guess(claim, _) => {
+                    let landed = move |landed| ahead.on_landed(sent, landed, None, None);
+                    claim.fetch(source, landed).await;
+                }
                 Request::Chunk(claim, extent) => {
                     let landed = move |landed| ahead.on_landed(sent, landed, extent, None);
                     claim.fetch(source, landed).await;
@@ -422,6 +498,9 @@ impl Ahead {
             }
         }
         if landed.failed > 0 {
+            if let Some(rest) = &mut state.rest {
+                rest.pause(now);
+            }
             for plan in state.plans.iter_mut().filter(|plan| plan.file() == file) {
                 plan.on_pack_failed();
             }
@@ -451,6 +530,7 @@ impl State {
         for plan in &mut self.plans {
             plan.on_read(spec);
         }
+        self.around.on_read(spec);
         let was_foreseen = self.unread.remove(spec);
         if was_foreseen {
             self.unread_bytes -= u64::from(spec.len_bytes);

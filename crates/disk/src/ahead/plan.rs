@@ -127,6 +127,11 @@ impl Plan {
         self.left_bytes
     }
 
+    /// Whether it is followed, and something of it was not asked for.
+    pub(super) fn is_busy(&self) -> bool {
+        self.is_followed && self.next < self.steps.len()
+    }
+
     /// What is in other plans as well is no sign of this one. If everything is, anything is.
     pub(super) fn distinguish(plans: &mut [Self]) {
         let all: Vec<_> = plans.iter().map(|plan| plan.signs.clone()).collect();

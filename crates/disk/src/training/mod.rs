@@ -17,6 +17,7 @@
 //! that cold chunks are those of other versions.
 
 mod cut;
+mod opening;
 mod record;
 
 pub(crate) use record::TRAININGS;

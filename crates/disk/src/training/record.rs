@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The directory of trainings in a repository.
 pub(crate) const TRAININGS: &str = "trainings";
@@ -156,19 +156,38 @@ impl Training {
     /// # Errors
     /// [`DiskError`], also if it is not the one that is meant, or not one of the version's image.
     pub fn read_index(&self, source: &dyn Source, manifest: &Manifest) -> Result<Index, DiskError> {
+        let index = self.read_any_index(source)?;
+        self.of_image(source, index, manifest)
+    }
+
+    /// [`Self::read_index`], of whichever image it is: who has no manifest yet asks
+    /// [`Self::of_image`] later.
+    pub(super) fn read_any_index(&self, source: &dyn Source) -> Result<Index, DiskError> {
         let file = self.index_file();
-        let damaged = |damage| DiskError::Damaged {
-            place: format!("{file} at {}", source.place()),
-            damage,
-        };
         let most = Index::file_bytes(DISK_INDEX_CHUNKS_MAX);
         let bytes_max = self.index_bytes.min(most);
         let bytes = read_known(source, &file, Part::Whole { bytes_max }, self.index)?;
-        let index = Index::from_bytes(&bytes).map_err(damaged)?;
-        if index.image_bytes() != manifest.image_bytes {
-            return Err(damaged(Damage::Foreign));
+        Index::from_bytes(&bytes).map_err(|damage| self.damaged(source, damage))
+    }
+
+    /// The index, if it is one of the version's image.
+    pub(super) fn of_image(
+        &self,
+        source: &dyn Source,
+        index: Index,
+        manifest: &Manifest,
+    ) -> Result<Index, DiskError> {
+        match index.image_bytes() == manifest.image_bytes {
+            true => Ok(index),
+            false => Err(self.damaged(source, Damage::Foreign)),
         }
-        Ok(index)
+    }
+
+    fn damaged(&self, source: &dyn Source, damage: Damage) -> DiskError {
+        DiskError::Damaged {
+            place: format!("{} at {}", self.index_file(), source.place()),
+            damage,
+        }
     }
 }
 
@@ -217,10 +236,20 @@ impl Trained {
     /// that cannot be read is left out. The profiles that are named are followed at once.
     #[must_use]
     pub fn foresight(&self, source: &dyn Source, follow: Vec<String>) -> Foresight {
+        Fronts::read(source, &self.packs).foresight(follow)
+    }
+}
+
+/// What the fronts of a version's packs say, with the time that each took.
+pub(super) struct Fronts(Vec<(Plan, Duration)>);
+
+impl Fronts {
+    /// Reads them, all at once; those that cannot be read are left out.
+    pub(super) fn read(source: &dyn Source, packs: &[Pack]) -> Self {
         let next = AtomicUsize::new(0);
         let read = || {
             let mut plans = Vec::new();
-            while let Some(pack) = self.packs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let begun = Instant::now();
                 match pack.read_front(source) {
                     Ok(front) => plans.push((Plan::of_pack(pack, &front), begun.elapsed())),
@@ -230,19 +259,25 @@ impl Trained {
             plans
         };
         let mut read: Vec<_> = thread::scope(|scope| {
-            let readers = self.packs.len().min(READERS_MAX);
+            let readers = packs.len().min(READERS_MAX);
             let readers: Vec<_> = (0..readers).map(|_| scope.spawn(read)).collect();
             let plans = readers.into_iter().map(|reader| reader.join());
             plans.flat_map(Result::unwrap_or_default).collect()
         });
         // In the order of the packs, whoever was read first.
-        let place = |plan: &Plan| self.packs.iter().position(|p| p.profile == plan.name());
+        let place = |plan: &Plan| packs.iter().position(|p| p.profile == plan.name());
         read.sort_by_key(|(plan, _)| place(plan));
+        Self(read)
+    }
+
+    /// What an image is fetched ahead by; the profiles that are named are followed at once.
+    pub(super) fn foresight(self, follow: Vec<String>) -> Foresight {
         Foresight {
-            rtt: read.iter().map(|&(_, took)| took).min(),
-            plans: read.into_iter().map(|(plan, _)| plan).collect(),
+            rtt: self.0.iter().map(|&(_, took)| took).min(),
+            plans: self.0.into_iter().map(|(plan, _)| plan).collect(),
             follow,
             sequential: true,
+            rest: false,
         }
     }
 }

@@ -9,6 +9,8 @@ mod commit;
 #[cfg(test)]
 mod common;
 #[cfg(test)]
+mod damaged;
+#[cfg(test)]
 mod device;
 #[cfg(test)]
 mod gc;
@@ -19,8 +21,12 @@ mod keep;
 #[cfg(test)]
 mod mirrors;
 #[cfg(test)]
+mod opening;
+#[cfg(test)]
 mod publish;
 #[cfg(test)]
 mod server;
 #[cfg(test)]
 mod training;
+#[cfg(test)]
+mod unseen;

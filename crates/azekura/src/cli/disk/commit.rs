@@ -1,7 +1,7 @@
 //! `azekura disk commit`.
 
 use super::keys::Keys;
-use super::opened::{CacheArgs, Writing, open};
+use super::opened::{Ahead, CacheArgs, Writing, open};
 use super::overlay::OverlayArgs;
 use super::place::{Image, Place, remember};
 use super::publish::How;
@@ -47,7 +47,8 @@ impl Commit {
         let repository = to.repository(&runtime, &image.way)?;
         let overlay = self.overlay.place(config, &image)?;
         let writing = Writing::IntoFound(&overlay);
-        let opened = open(config, &runtime, &image, &self.cache, writing, &[])?;
+        let ahead = Ahead::default();
+        let opened = open(config, &runtime, &image, &self.cache, writing, ahead)?;
         let overlay = opened.overlay.as_ref().expect("it is there, or an error");
         let keys = Keys::of(config, &to, &image.way)?;
         let mut how = self.how.publishing(self.name.clone(), &keys)?;

@@ -1,6 +1,6 @@
 //! `azekura disk export`.
 
-use super::opened::{CacheArgs, Writing, open};
+use super::opened::{Ahead, CacheArgs, Writing, open};
 use super::overlay::OverlayArgs;
 use super::place::{At, Image};
 use super::runtime;
@@ -72,7 +72,8 @@ impl Export {
             false => None,
         };
         let writing = overlay.as_ref().map_or(Writing::No, Writing::IntoFound);
-        let opened = open(config, &runtime, &image, &self.cache, writing, &[])?;
+        let ahead = Ahead::default();
+        let opened = open(config, &runtime, &image, &self.cache, writing, ahead)?;
         let len_bytes = opened.index.image_bytes();
         let mut data_bytes = 0;
         if !self.dry_run {

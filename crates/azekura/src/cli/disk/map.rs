@@ -8,10 +8,10 @@ use crate::config::Config;
 use crate::errors::{Context, Result};
 use crate::output;
 use ::disk::observe::map_of;
-use ::disk::{ChunkUse, DiskError, Index, Profile, Source, Tag, Training, Trust};
+use ::disk::{ChunkUse, DiskError, ImageDevice, Index, Profile, Source, Tag, Training, Trust};
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Chunks in a row of the picture, and the edge of a chunk in it.
 const COLUMNS: usize = 64;
@@ -22,7 +22,8 @@ const LINE: usize = 18;
 /// Show which chunks of an image a run or a profile needs, and how much of them
 ///
 /// The fill rate is the share of what is fetched that was asked for. With a version that was
-/// trained, the same is shown for the chunks as they were before.
+/// trained, the same is shown for the chunks as they were before. How a disk in use was used, with
+/// what was fetched ahead and not asked for, `serve` and `attach` show with --map.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   azekura disk map base:2 boot.profile --at ./www/images
@@ -124,8 +125,7 @@ impl Map {
             std::fs::write(path, picture(&self.name, &used)).context(shown)?;
         }
         if self.json {
-            let maps: Vec<Value> = used.iter().map(Used::to_json).collect();
-            return output::json(&json!({ "name": self.name.to_string(), "maps": maps }));
+            return output::json(&to_json(&self.name, &used));
         }
         let rows: Vec<_> = used.iter().map(Used::row).collect();
         let head = ["CHUNKS", "NEEDED", "FETCHED", "ASKED FOR", "FILL RATE"];
@@ -170,6 +170,40 @@ impl Map {
         }
         Ok(used)
     }
+}
+
+/// A path where a map can be written, from whichever directory it is looked at.
+///
+/// # Errors
+/// [`crate::errors::Code::Local`] if its directory is not there.
+pub(super) fn checked(path: &Path) -> Result<PathBuf> {
+    let shown = |path: &Path| output::plain(&path.to_string_lossy());
+    let path = std::path::absolute(path).context(shown(path))?;
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    std::fs::metadata(directory).context(shown(directory))?;
+    Ok(path)
+}
+
+/// Shows how a disk in use was used, in a file: a picture if it is called so, else JSON.
+///
+/// # Errors
+/// Of the file.
+pub(super) fn write_run(path: &Path, name: &Tag, image: &ImageDevice) -> Result<()> {
+    let used = [Used {
+        what: "in this run",
+        chunks: image.map(),
+    }];
+    let is_picture = path.extension().is_some_and(|kind| kind == "svg");
+    let text = match is_picture {
+        true => picture(name, &used),
+        false => format!("{:#}\n", to_json(name, &used)),
+    };
+    std::fs::write(path, text).context(output::plain(&path.to_string_lossy()))
+}
+
+fn to_json(name: &Tag, used: &[Used]) -> Value {
+    let maps: Vec<Value> = used.iter().map(Used::to_json).collect();
+    json!({ "name": name.to_string(), "maps": maps })
 }
 
 /// Every chunk as a square, row by row: pale if it is not needed, and the fuller of what was asked

@@ -3,12 +3,11 @@
 use super::keys::Keys;
 use super::overlay::Place as OverlayPlace;
 use super::place::Image;
-use super::target::Target;
 use crate::config::Config;
 use crate::errors::{Code, Failure, Result};
 use ::disk::{
-    Cache, DiskError, Fetcher, ImageDevice, Index, Manifest, Overlay, Source, Trained, Trust,
-    VersionId, keep, overlay,
+    Cache, DiskError, Fetcher, Foresight, ImageDevice, Index, Overlay, Source, Tag, TagRecord,
+    Trained, Trust, VersionId, keep, overlay,
 };
 use base::{BlockDevice, ByteSize, DeviceError};
 use serde_json::{Value, json};
@@ -88,29 +87,39 @@ pub(super) enum Writing<'a> {
     IntoFound(&'a OverlayPlace),
 }
 
+/// What is fetched of a disk before anybody asks for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ahead<'a> {
+    /// The profiles of what is about to be done with it.
+    pub(super) follow: &'a [String],
+    /// All of it.
+    pub(super) rest: bool,
+}
+
 /// A version as it is read.
 struct Found {
     version: VersionId,
     newest: VersionId,
     trained: Trained,
+    foresight: Foresight,
 }
 
 fn find(
     source: &dyn Source,
-    target: &Target,
+    name: &Tag,
     version: Option<VersionId>,
     trust: &Trust,
+    follow: &[String],
 ) -> Result<Found, DiskError> {
-    let (newest, mut manifest) = target.manifest(source, trust)?;
+    let newest = TagRecord::read(source, name, trust)?.version();
     let version = version.unwrap_or(newest);
-    if version != newest {
-        manifest = Manifest::read(source, version, trust)?;
-    }
-    let trained = Trained::open(source, version, &manifest, trust)?;
+    let opened = Trained::open_at_once(source, version, trust, follow.to_vec());
+    let (trained, foresight) = opened?;
     Ok(Found {
         version,
         newest,
         trained,
+        foresight,
     })
 }
 
@@ -132,7 +141,7 @@ fn source_of(
 }
 
 /// Opens the disk. If something is written onto it, it stays the version that it was when that
-/// began. The profiles in `follow` are those of what is about to be done with it.
+/// began.
 ///
 /// # Errors
 /// Of the repository, the cache, and the overlay; [`DiskError::NoProfile`].
@@ -142,7 +151,7 @@ pub(super) fn open(
     image: &Image,
     cache: &CacheArgs,
     writing: Writing<'_>,
-    follow: &[String],
+    ahead: Ahead<'_>,
 ) -> Result<Opened> {
     let is_offline = cache.offline;
     let cache = cache.open(config)?;
@@ -160,9 +169,9 @@ pub(super) fn open(
         Some(path) if is_there => Some(overlay::is_over(path)?),
         _ => None,
     };
-    let target = Target::Name(image.name.clone());
     let version = over.map(|(version, _)| version);
-    let found = keys.believing(|trust| find(&*source, &target, version, trust));
+    let (name, follow) = (&image.name, ahead.follow);
+    let found = keys.believing(|trust| find(&*source, name, version, trust, follow));
     let found = found.map_err(|failure| match version {
         // The name is there, but maybe not what the overlay is over.
         Some(version) if failure.code() == Code::DiskNotFound => {
@@ -176,7 +185,11 @@ pub(super) fn open(
         return Err(DiskError::NoProfile(unknown.clone()).into());
     }
     let fetcher = Fetcher::new(runtime.handle().clone(), Some(cache), MEMORY_BYTES_MAX);
-    let foresight = found.trained.foresight(&*source, follow.to_vec());
+    let foresight = Foresight {
+        // Nobody is asked for what is not here.
+        rest: ahead.rest && !is_offline,
+        ..found.foresight
+    };
     let device = ImageDevice::new(Arc::clone(index), source, fetcher.clone());
     let device = Arc::new(device.foreseen(foresight));
     let overlay = match path {

@@ -3,11 +3,11 @@
 //! Like a mount, it is a process of its own, which the command starts and waits for until it is
 //! ready ([`crate::background`]). It is found again by [`super::running`].
 
-use super::opened::{CacheArgs, Opened, Writing, open};
+use super::opened::{Ahead, CacheArgs, Opened, Writing, open};
 use super::overlay::{OverlayArgs, Place as OverlayPlace};
 use super::place::Image;
 use super::running::Running;
-use super::{now, recording, runtime};
+use super::{map, now, recording, runtime};
 use crate::background::{self, Start};
 use crate::config::Config;
 use crate::errors::{Code, Context, Result};
@@ -38,10 +38,18 @@ pub(super) struct How {
     /// several. Others are followed when they are recognised
     #[arg(long = "profile", value_name = "PROFILE")]
     profiles: Vec<String>,
+    /// Fetch everything else meanwhile, from where it is read on, into half of the cache at most: a
+    /// line that is idle is used, and more comes than is read
+    #[arg(long)]
+    fetch_all: bool,
     /// When it ends, write what was read and in which order to this new file, for
     /// `azekura disk train` and `azekura disk map`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// When it ends, show chunk by chunk what was asked for and what was fetched, in this file: a
+    /// picture if it is called .svg, else JSON as of `azekura disk map`
+    #[arg(long, value_name = "FILE")]
+    map: Option<PathBuf>,
     /// Stay in the foreground and log to standard error
     #[arg(long)]
     foreground: bool,
@@ -106,6 +114,7 @@ impl Plan {
         let how = How {
             cache: how.cache.absolute()?,
             record: how.record.as_deref().map(recording::checked).transpose()?,
+            map: how.map.as_deref().map(map::checked).transpose()?,
             ..how
         };
         Ok(Self {
@@ -144,6 +153,28 @@ impl Plan {
         self.overlay.as_ref().map_or(Writing::No, Writing::Into)
     }
 
+    fn open(
+        &self,
+        config: &Config,
+        runtime: &Runtime,
+        writing: Writing<'_>,
+        fetch_all: bool,
+    ) -> Result<Opened> {
+        let follow = &self.how.profiles;
+        let ahead = Ahead {
+            follow,
+            rest: fetch_all,
+        };
+        open(
+            config,
+            runtime,
+            &self.image,
+            &self.how.cache,
+            writing,
+            ahead,
+        )
+    }
+
     fn check(&self, config: &Config) -> Result<()> {
         let runtime = runtime()?;
         // What is there is looked at, and nothing made.
@@ -151,15 +182,7 @@ impl Plan {
             Writing::Into(place) if !place.file().exists() => Writing::No,
             writing => writing,
         };
-        let how = &self.how;
-        let opened = open(
-            config,
-            &runtime,
-            &self.image,
-            &how.cache,
-            writing,
-            &how.profiles,
-        )?;
+        let opened = self.open(config, &runtime, writing, false)?;
         opened.finish()?;
         let (name, place) = (&self.image.name, &self.place);
         output::line(format_args!("{name} could be {} {place}", self.done))
@@ -174,9 +197,8 @@ impl Plan {
     ) -> Result<()> {
         crate::cli::server::raise_descriptor_limit();
         let runtime = runtime()?;
-        let (image, how) = (&self.image, &self.how);
-        let writing = self.writing();
-        let opened = open(config, &runtime, image, &how.cache, writing, &how.profiles)?;
+        let how = &self.how;
+        let opened = self.open(config, &runtime, self.writing(), how.fetch_all)?;
         let registered = std::cell::RefCell::new(None);
         let outcome = body(&runtime, &opened, &|running| {
             *registered.borrow_mut() = Some(super::running::register(config, &running)?);
@@ -190,7 +212,11 @@ impl Plan {
         let record = how.record.as_deref();
         let recorded = record.map_or(Ok(()), |path| recording::write(path, &opened.image.trace()));
         let finished = opened.finish();
-        let outcome = outcome.and(finished).and(recorded);
+        let map = how.map.as_deref();
+        let mapped = map.map_or(Ok(()), |path| {
+            map::write_run(path, &self.image.name, &opened.image)
+        });
+        let outcome = outcome.and(finished).and(recorded).and(mapped);
         let used = opened.used();
         // Whoever waits for the end finds the overlay free.
         drop(opened);
@@ -238,8 +264,12 @@ impl Plan {
         }
         let profiles = self.how.profiles.iter();
         arguments.extend(profiles.map(|name| format!("--profile={name}").into()));
+        arguments.extend(self.how.fetch_all.then(|| "--fetch-all".into()));
         if let Some(record) = &self.how.record {
             arguments.extend(["--record".into(), record.into()]);
+        }
+        if let Some(map) = &self.how.map {
+            arguments.extend(["--map".into(), map.into()]);
         }
         arguments.push("--".into());
         arguments.push(self.image.place.argument());

@@ -77,13 +77,14 @@ fn root(scene: &Scene, kernel: &Kernel) {
 }
 
 /// A machine; it loses its power when this goes.
-struct Machine {
+pub(super) struct Machine {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl Machine {
-    fn start(scene: &Scene, kernel: &Path, drive: &str) -> Self {
+    /// With the scene's disk as its own.
+    pub(super) fn start(scene: &Scene, kernel: &Path, drive: &str) -> Self {
         let socket = scene.path("disk.sock");
         let drive = format!(
             "file=nbd:unix:{},format=raw,if=virtio,{drive}",
@@ -120,7 +121,7 @@ impl Machine {
 
     /// The next line that is meant for us.
     #[track_caller]
-    fn says(&self) -> String {
+    pub(super) fn says(&self) -> String {
         let deadline = Instant::now() + LIMIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -155,18 +156,24 @@ fn kernel(scene: &Scene) -> Option<Kernel> {
     found.ok()
 }
 
+/// Makes a root file system in `root.img`, and what boots from it; none if that cannot be had here.
+pub(super) fn prepared(scene: &Scene) -> Option<Kernel> {
+    if !has("qemu-system-x86_64") || !has("mkfs.ext4") {
+        return None;
+    }
+    let kernel = kernel(scene)?;
+    let initrd = kernel.initrd(FIRST, &["ext4"]).unwrap();
+    fs::write(scene.path("initrd"), initrd).unwrap();
+    root(scene, &kernel);
+    Some(kernel)
+}
+
 #[test]
 fn a_machine_boots_from_a_web_server_and_what_it_syncs_is_the_next_version() {
     let scene = Scene::new();
-    if !has("qemu-system-x86_64") || !has("mkfs.ext4") {
-        return;
-    }
-    let Some(kernel) = kernel(&scene) else {
+    let Some(kernel) = prepared(&scene) else {
         return;
     };
-    let initrd = kernel.initrd(FIRST, &["ext4"]).unwrap();
-    fs::write(scene.path("initrd"), initrd).unwrap();
-    root(&scene, &kernel);
     scene.publish(&scene.path("root.img"), "root:1");
     let web = Web::of(&scene.path("www"));
     let url = web.url("images");

@@ -9,6 +9,7 @@
 //! | `trained` | runs that are recorded; images that are kept; mirrors |
 //! | `refused` | errors, each with its code; whose word counts |
 //! | `boots` | a machine whose root file system is a disk |
+//! | `story` | one image for many machines, from its publication to its third version |
 //! | `volumes` | repositories in volumes |
 //! | `bucket` | repositories in a bucket of S3 |
 //! | `web` | a plain web server |
@@ -21,6 +22,7 @@ mod client;
 mod killed;
 mod refused;
 mod served;
+mod story;
 mod trained;
 mod volumes;
 mod web;

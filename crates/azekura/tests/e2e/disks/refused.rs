@@ -209,3 +209,31 @@ fn other_formats_are_published_by_qemu_img_where_it_is() {
         (&0.into(), &(4 * MIB).into())
     );
 }
+
+#[test]
+fn an_image_of_which_the_end_is_missing_is_not_published() {
+    if !has("qemu-img") {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.image("base.img", 4 * MIB);
+    for format in ["qcow2", "vmdk", "vhdx"] {
+        let whole = scene.path(&format!("base.{format}"));
+        let convert = ["convert", "-O", format, text(&image), text(&whole)];
+        tool("qemu-img", &convert);
+        let length = fs::metadata(&whole).unwrap().len();
+        let name = format!("cut.{format}");
+        // Three quarters of a VHDX of this length have all that is in it.
+        let quarters = if format == "vhdx" { 2..3 } else { 1..4 };
+        for cut in quarters.map(|quarter| length * quarter / 4) {
+            fs::copy(&whole, scene.path(&name)).unwrap();
+            let file = fs::File::options().write(true).open(scene.path(&name));
+            file.unwrap().set_len(cut).unwrap();
+            let publish = ["publish", &name, "--to", "www", "--name", "cut:1"];
+            fails(&scene.disk(&publish), "AZ1010");
+        }
+        let line = format!("publish base.{format} --to www --name {format}:1");
+        scene.line(&line).ok();
+    }
+    fails(&scene.disk(&["log", "cut:1", "--at", "www"]), "AZ1002");
+}

@@ -10,7 +10,7 @@ use std::fs;
 const SOCKET: &str = "nbd+unix:///?socket=disk.sock";
 
 /// The URL of the scene's socket, from whichever directory it is looked at.
-fn socket(scene: &Scene) -> String {
+pub(super) fn socket(scene: &Scene) -> String {
     SOCKET.replace("disk.sock", text(&scene.path("disk.sock")))
 }
 

@@ -118,6 +118,47 @@ fn a_run_that_was_recorded_is_fetched_ahead_the_next_time() {
 }
 
 #[test]
+fn how_a_run_has_used_a_disk_is_shown_chunk_by_chunk() {
+    let (scene, bytes, places) = used();
+    let web = Web::of(&scene.path("www"));
+    let url = web.url("images");
+    let used = run(&scene, &url, &["--map", "run.json"], &bytes, &places);
+    let map: Value = serde_json::from_slice(&fs::read(scene.path("run.json")).unwrap()).unwrap();
+    let in_run = &map["maps"][0];
+    assert_eq!(in_run["index"], "in this run");
+    assert_eq!(in_run["fetched_bytes"], used["chunk_bytes"]);
+    assert_eq!(in_run["asked_bytes"], used["asked_bytes"]);
+    let chunks = in_run["chunks"].as_array().unwrap();
+    for (number, chunk) in chunks.iter().enumerate() {
+        let extent = number as u64 * 65_536..(number as u64 + 1) * 65_536;
+        let own: Vec<_> = places
+            .iter()
+            .copied()
+            .filter(|at| extent.contains(at))
+            .collect();
+        assert_eq!(chunk["asked_bytes"], bytes_at(&own), "{chunk}");
+        assert_eq!(chunk["fetched"], !own.is_empty(), "{chunk}");
+    }
+    // All of it comes, and is shown though nobody has read it.
+    forget_chunks(&scene);
+    let after = Web::of(&scene.path("www"));
+    let more = ["--fetch-all", "--map", "run.svg"];
+    scene.serve(&after.url("images"), "base:1", &more);
+    let all = chunks.len();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while after.chunk_counts().len() < all {
+        assert!(std::time::Instant::now() < deadline, "not all of it comes");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    scene.line("detach unix:disk.sock").ok();
+    let drawn = fs::read_to_string(scene.path("run.svg")).unwrap();
+    assert_eq!(drawn.matches("<rect x=").count(), all);
+    assert!(!drawn.contains("#e8e8e8"), "every chunk was fetched");
+    let nowhere = "serve www/images base:1 --nbd unix:disk.sock --map no/run.svg";
+    fails(&scene.line(nowhere), "AZ0002");
+}
+
+#[test]
 fn runs_are_merged_carried_over_and_forgotten() {
     let (scene, bytes, places) = used();
     let web = Web::of(&scene.path("www"));
