@@ -30,7 +30,7 @@ fn contents(mount: &Path) -> String {
 }
 
 /// What changes something that is there, or makes it shorter or longer.
-const CHANGES: [&str; 8] = [
+const CHANGES: [&str; 10] = [
     ": > plans/log",
     "truncate -s 0 plans/log",
     "truncate -s 100 plans/log",
@@ -38,10 +38,14 @@ const CHANGES: [&str; 8] = [
     "fallocate -l 4096 plans/log",
     "fallocate -p -o 0 -l 3 plans/log",
     "cp /etc/passwd plans/log",
-    // Opened for appending, and then not any more.
+    // Opened for appending, and then not any more; it is the write that fails.
     "perl -e 'use Fcntl; sysopen(F, \"plans/log\", O_WRONLY|O_APPEND) || exit 3; \
      fcntl(F, F_SETFL, 0) || exit 4; sysseek(F, 0, 0); \
-     exit(defined(syswrite(F, \"X\")) && close(F) ? 0 : 5)'",
+     exit(defined(syswrite(F, \"X\")) && close(F) ? 0 : $!{EPERM} ? 5 : 6)'; test $? != 5",
+    "perl -e 'use Fcntl; sysopen(F, \"plans/log\", O_WRONLY|O_APPEND) || exit 3; \
+     exit(truncate(F, 0) ? 0 : $!{EPERM} ? 5 : 6)'; test $? != 5",
+    "perl -e 'use Fcntl; \
+     exit(sysopen(F, \"plans/log\", O_WRONLY|O_APPEND|O_TRUNC) ? 0 : 5)'; test $? != 5",
 ];
 
 #[track_caller]

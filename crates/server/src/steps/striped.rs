@@ -136,12 +136,14 @@ impl Execution {
     /// What somebody must be allowed who tells that he has changed a file at its stores. Who may
     /// only append tells of appends, and of what he has appended and written again.
     fn use_of_stored(&self, file: &FileRef, written: &Written) -> Result<Use, FsError> {
+        if written.what != What::Data {
+            return Ok(Use::Write);
+        }
         if written.place.is_some() {
             return Ok(Use::Append);
         }
         let (by, place) = (self.session.id, self.target(&file.target)?);
-        let is_again = written.what == What::Data
-            && !written.extent.is_empty()
+        let is_again = !written.extent.is_empty()
             && (self.core.again).has_written_part(by, &place.outer, written.extent);
         match is_again {
             true => Ok(Use::Append),

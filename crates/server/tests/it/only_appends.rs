@@ -213,14 +213,22 @@ async fn a_parallel_volume_gives_places_at_the_end_and_nothing_else() {
         panic!("{placed:?}")
     };
     assert_eq!(offset, 0);
-    let stored = |extent: Extent, place| Step::Stored {
+    let stored_as = |what, extent: Extent, place| Step::Stored {
         file: through(7),
         generation,
         end: extent.end(),
         extent,
-        what: StoredWhat::Data,
+        what,
         place,
     };
+    let stored = |extent, place| stored_as(StoredWhat::Data, extent, place);
+    // Nobody makes a hole by calling it his append.
+    for what in [StoredWhat::Hole, StoredWhat::Space] {
+        let told = client
+            .step(stored_as(what, Extent::new(0, 4), Some(place)))
+            .await;
+        assert_eq!(told.map(drop), Err(FsError::BadOpen), "{what:?}");
+    }
     client
         .step(stored(Extent::new(0, 4), Some(place)))
         .await
