@@ -185,7 +185,7 @@ impl Namespace {
             let shown = xattrs.iter().filter(|(name, _)| is_shown(name));
             names.extend(shown.map(|(name, _)| name.clone()));
             // A view is not listed: who copies all attributes would make it the copy's truth.
-            names.extend(work.rich(&inode)?.map(|_| NFS4.to_vec()));
+            names.extend(work.is_rich(&inode).then(|| NFS4.to_vec()));
             Ok(names)
         })
     }
@@ -246,7 +246,7 @@ impl Work<'_> {
     ) -> Result<(), Stop> {
         // What a rich ACL takes the place of cannot be set: nobody would know what becomes of the
         // rest.
-        if inode.kind == FileKind::Symlink || self.rich(&inode)?.is_some() {
+        if inode.kind == FileKind::Symlink || self.is_rich(&inode) {
             return Err(FsError::NotSupported.into());
         }
         if name == DEFAULT && !inode.is_directory() {

@@ -102,13 +102,19 @@ impl Posix {
 }
 
 impl Work<'_> {
+    /// Whether the truth of an inode is a rich ACL, and they are on.
+    pub(in crate::namespace) fn is_rich(&self, inode: &Inode) -> bool {
+        inode.rich.is_some() && self.rules.rich.is_on()
+    }
+
     /// What is the truth of an inode if that is a rich ACL, and they are on.
     pub(in crate::namespace) fn rich(&self, inode: &Inode) -> Result<Option<RichFile>, Stop> {
-        let record = match &inode.rich {
-            Some(_) if !self.rules.rich.is_on() => return Ok(None),
-            None => return Ok(None),
-            Some(Rich::Inline(record)) => Arc::clone(record),
-            Some(Rich::Apart) => self
+        let Some(rich) = inode.rich.as_ref().filter(|_| self.is_rich(inode)) else {
+            return Ok(None);
+        };
+        let record = match rich {
+            Rich::Inline(record) => Arc::clone(record),
+            Rich::Apart => self
                 .list_apart(inode.number)
                 .ok_or(Stop::Missing(Want::List(inode.number)))?,
         };
@@ -231,9 +237,9 @@ impl Work<'_> {
         directory: &Inode,
         who: &Principal,
     ) -> Result<(), Stop> {
-        match self.rich(directory)? {
-            None => Ok(judge::permits(directory, who, WRITE)?),
-            Some(_) => Ok(()),
+        match self.is_rich(directory) {
+            false => Ok(judge::permits(directory, who, WRITE)?),
+            true => Ok(()),
         }
     }
 }
