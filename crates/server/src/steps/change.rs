@@ -129,12 +129,23 @@ impl Execution {
                 .flatten(),
             None => None,
         };
-        if let Some(size) = change.size {
-            self.changes_part(&place, Extent::between(size, u64::MAX));
+        let replaced = change.size.map(|size| Extent::between(size, u64::MAX));
+        let mut is_noted = false;
+        if let Some(replaced) = replaced {
+            is_noted = match &file {
+                Some(_) => {
+                    self.changes_part(&place, replaced);
+                    true
+                }
+                None => self.will_change(worker, &place, replaced),
+            };
             self.may_cut(&place)?;
         }
         let tree = &place.volume.tree;
         let outcome = tree.set_attributes(self.by(worker), &place.inner, change, file.as_deref());
+        if let (Some(replaced), Ok(_), false) = (replaced, &outcome, is_noted) {
+            self.changes_part(&place, replaced);
+        }
         // A change of several parts that fails half way has changed something.
         self.changed(&[Change::Inode(place.outer.clone())]);
         self.answer_changed(worker, place, outcome?)

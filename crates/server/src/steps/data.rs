@@ -6,7 +6,7 @@ use crate::lease::Change;
 use crate::opens::{Opened, Use, open_again};
 use crate::tree::File;
 use base::limits::DATA_BYTES_MAX;
-use base::{Access, Extent, FsError, OpenId, Principal};
+use base::{Access, Extent, FsError, OpenId, Principal, Rights};
 use export::{OpenOptions, Worker, Written};
 use std::sync::Arc;
 use wire::message::{
@@ -174,14 +174,18 @@ impl Execution {
             truncate,
             ..options_of(access)
         };
+        let whole = Extent::between(0, u64::MAX);
+        let is_noted = truncate && self.will_change(worker, &place, whole);
         if truncate {
-            self.changes(&place);
             self.may_cut(&place)?;
         }
         let tree = &place.volume.tree;
         let opened = tree.open_file(self.by(worker), &place.inner, options);
         let opened = self.or_to_run(worker, &place, options.access, opened);
         if truncate {
+            if opened.is_ok() && !is_noted {
+                self.changes(&place);
+            }
             self.changed(&[Change::Inode(place.outer.clone())]);
         }
         self.put_open(open, &place, opened?)?;
@@ -191,6 +195,22 @@ impl Execution {
     /// Notes that this session changes the contents of a file.
     pub(super) fn changes(&self, place: &Place) {
         self.changes_part(place, Extent::between(0, u64::MAX));
+    }
+
+    /// Notes that this session is about to replace these bytes of a file, if its user may write it;
+    /// whether that is so. Who may not has written nothing, and others' data that was lost is not to
+    /// be refused for his sake.
+    pub(super) fn will_change(&self, worker: &Worker, place: &Place, extent: Extent) -> bool {
+        let wanted = Rights {
+            write: true,
+            ..Rights::default()
+        };
+        let tree = &place.volume.tree;
+        let may = tree.check_access(self.by(worker), &place.inner, wanted);
+        if may.is_ok() {
+            self.changes_part(place, extent);
+        }
+        may.is_ok()
     }
 
     /// Notes that this session changes these bytes of a file.
