@@ -100,6 +100,27 @@ impl RichAcl {
     }
 }
 
+impl RichAcl {
+    /// A default ACL that shows what heirs of a directory with this list have at least; for
+    /// programs that know no other. `None` if they inherit nothing.
+    ///
+    /// # Panics
+    /// If the list is a view: there the default ACL is what is inherited.
+    #[must_use]
+    pub fn default_below(&self, directory: &Target) -> Option<PosixAcl> {
+        let heir = Target {
+            is_directory: false,
+            ..*directory
+        };
+        let below = self.inherited(&heir, 0o777, 0)?.posix_below(&heir).ok()?;
+        Some(
+            below
+                .access
+                .unwrap_or_else(|| PosixAcl::of_mode(below.mode)),
+        )
+    }
+}
+
 /// What everybody surely has, by what entry of a POSIX ACL he would have.
 struct Sure<'a> {
     origin: Origin,

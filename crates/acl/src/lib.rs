@@ -11,6 +11,7 @@
 //! | [`Stored`], [`Descriptor`] | a rich ACL as bytes beside a file, and for Windows |
 //! | [`Identities`] | numbers, names and SIDs of the same users |
 //! | [`Below`], [`Truth`], [`Widening`] | what a mode can say; what a change means for whom |
+//! | [`Asked`], [`Explained`], [`Edit`] | what decides; what an edit was |
 //! | [`Policy`], [`Costs`] | whether a view is stored |
 //!
 //! # Origin
@@ -29,6 +30,7 @@
 //! acl.decide(caller, target, rights)            names the entry that decided
 //! acl.with_mode(..), acl.inherited(..)          chmod; a new file
 //! acl.posix_below(target)                       what the file system may be told
+//! permits(list, who, target, rights_to_open(..)) what an operation takes, and whether it may be
 //! ```
 //!
 //! # What is guaranteed
@@ -51,8 +53,11 @@ mod below;
 mod caller;
 mod change;
 mod codec;
+mod edit;
 mod error;
+mod explain;
 mod identity;
+mod operation;
 mod policy;
 mod posix;
 mod rich;
@@ -62,8 +67,13 @@ pub use below::Below;
 pub use caller::Caller;
 pub use change::{Change, Truth, Widening, changes, widenings};
 pub use codec::{Descriptor, Source, Stored};
+pub use edit::Edit;
 pub use error::AclError;
+pub use explain::{Asked, Explained, Grounds, Judged};
 pub use identity::{Id, Identities, IdentityTable, UnixIds};
+pub use operation::{
+    judge_change, judge_sticky, permits, rights_to_access, rights_to_add, rights_to_open,
+};
 pub use policy::{Cost, Costs, Point, Policy, Step};
 pub use posix::{PosixAcl, PosixDecision, PosixEntry, PosixFile, PosixGround, PosixWho, bits};
 pub use rich::{

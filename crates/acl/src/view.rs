@@ -20,7 +20,8 @@
 
 use crate::rich::limits::mode_rights;
 use crate::{
-    Ace, AceFlags, Caller, Origin, PosixAcl, PosixFile, PosixWho, RichAcl, Rights, Who, bits,
+    Ace, AceFlags, Caller, Origin, PosixAcl, PosixFile, PosixWho, RichAcl, Rights, Target, Who,
+    bits, widenings,
 };
 
 /// Entries of a list that says what a mode says.
@@ -54,6 +55,30 @@ impl RichAcl {
             origin: Origin::Posix,
             ..Self::default()
         }
+    }
+}
+
+impl RichAcl {
+    /// Whether this list, as the truth, says what the view of a file's mode and POSIX ACLs says:
+    /// entry for entry, with nothing of chmod's over it, and nobody is in two groups whose rights
+    /// he has together by the list and not by the kernel's rule. Then either can be the truth.
+    #[must_use]
+    pub fn is_view_of(
+        &self,
+        file: &PosixFile<'_>,
+        default: Option<&PosixAcl>,
+        is_directory: bool,
+    ) -> bool {
+        let view = Self::view(file, default, is_directory);
+        let target = Target {
+            uid: file.uid,
+            gid: file.gid,
+            is_directory,
+        };
+        self.aces == view.aces
+            && self.control == view.control
+            && self.effective(&target) == view.aces
+            && widenings(file).next().is_none()
     }
 }
 

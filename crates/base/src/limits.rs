@@ -595,6 +595,12 @@ pub const NAMESPACE_APPENDED_MAX: usize = 64;
 pub const NAMESPACE_XATTRS_BYTES_MAX: usize = 96 << 10;
 /// Entries of one ACL; ext4 has room for some 500. It lies in the inode.
 pub const NAMESPACE_ACL_ENTRIES_MAX: usize = 512;
+/// Bytes of a rich ACL, with what was before it, that lies in the inode: some thirty entries.
+/// Larger ones lie in a record of their own, because every listing reads the inodes.
+pub const NAMESPACE_RICH_INLINE_BYTES_MAX: usize = 256;
+/// Edits of rich ACLs that one namespace says in words; the oldest beyond that are only counted.
+/// Each has up to [`ACL_TEXT_BYTES_MAX`].
+pub const NAMESPACE_EDITS_MAX: u64 = 16384;
 /// Columns of one file. Each is 48 bytes of a layout, and a wider file has more bandwidth than any
 /// client.
 pub const LAYOUT_COLUMNS_MAX: usize = 256;
@@ -679,6 +685,10 @@ const _: () = assert!(
 );
 const _: () = assert!(NAMESPACE_XATTRS_BYTES_MAX + (1 << 10) < META_VALUE_BYTES_MAX);
 const _: () = assert!(XATTR_BYTES_MAX + NAME_BYTES_MAX < NAMESPACE_XATTRS_BYTES_MAX);
+// The largest rich ACL, and two POSIX ACLs from before it, of eight bytes an entry at most.
+const _: () = assert!(
+    XATTR_BYTES_MAX + 16 * NAMESPACE_ACL_ENTRIES_MAX + (1 << 10) < NAMESPACE_XATTRS_BYTES_MAX
+);
 const _: () = assert!(NAMESPACE_TIME_MAX.as_secs() > 2 * META_TIME_MAX.as_secs());
 const _: () = assert!(NAMESPACE_TIME_MAX.as_secs() < REQUEST_TIME_DEFAULT.as_secs());
 const _: () = assert!(NAMESPACE_IN_FLIGHT_MAX < META_QUEUE_MAX);

@@ -7,7 +7,7 @@ use crate::error::ExportError;
 use crate::file::{OpenFile, OpenOptions};
 use crate::hold::{Held, Holdings};
 use crate::identity::{Difference, RootIdentity};
-use crate::rich::{RichTree, Way, by_way, rights_to_open};
+use crate::rich::{RichTree, Way, by_way};
 use crate::seal::{HandleKey, Seal};
 use crate::stat::{Stat, stat};
 use crate::sys::{self, KernelHandle};
@@ -478,7 +478,8 @@ impl Export {
             FileKind::Symlink => return Err(FsError::Loop),
             _ => return Err(FsError::NoSuchAddress),
         }
-        let rights = rights_to_open(options.access, options.truncate);
+        let only_appends = options.append;
+        let rights = acl::rights_to_open(options.access, options.truncate, only_appends);
         let way = self.way(principal, handle, pin, rights)?;
         let fd = if way == Way::Past {
             by_way(caller, way, || self.reopen(caller, pin, options.flags()))?

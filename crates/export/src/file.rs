@@ -112,6 +112,12 @@ impl OpenFile {
         self.options.access
     }
 
+    /// Whether every write goes to the end.
+    #[must_use]
+    pub fn only_appends(&self) -> bool {
+        self.options.append
+    }
+
     /// The file's attributes, also when it has no name any more.
     ///
     /// # Errors

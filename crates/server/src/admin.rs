@@ -264,7 +264,11 @@ fn check_layout(
         let why = format!("a file has 1 to {LAYOUT_COLUMNS_MAX} columns");
         return Err(invalid(why));
     }
-    let record = ParallelRecord { unit_log2, width };
+    let record = ParallelRecord {
+        unit_log2,
+        width,
+        rich: false,
+    };
     let tried = Parallel::check(record, &core.cluster);
     tried.map_err(|error| invalid(error.to_string()))?;
     Ok(record)

@@ -60,6 +60,12 @@ impl Again {
         is_own
     }
 
+    /// Whether a session is known to have written all of these bytes of a file of a parallel volume
+    /// last, or was told that it may write them again.
+    pub(crate) fn has_written_part(&self, by: SessionId, file: &Handle, extent: Extent) -> bool {
+        self.parallel().are_known(by, file, extent)
+    }
+
     /// A session is about to change the contents of a file, or has just done so.
     pub(crate) fn changes(&self, by: SessionId, file: &Handle) {
         if let Some(mut table) = self.lock() {

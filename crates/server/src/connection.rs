@@ -198,7 +198,9 @@ impl Handshake<'_> {
     fn features(&self) -> Features {
         match &self.core.lead {
             Some(_) => Features::OURS,
-            None => Features::AFTER.with(Features::WRITE_AGAIN),
+            None => Features::AFTER
+                .with(Features::WRITE_AGAIN)
+                .with(Features::APPEND),
         }
     }
 

@@ -1,5 +1,5 @@
 //! Who has which SID and which other name: the table that an administrator writes into
-//! `identities.toml` of the data directory, for all exports.
+//! `identities.toml` of the data directory, for all volumes.
 //!
 //! ```text
 //! [[identity]]
@@ -11,7 +11,7 @@
 //! table nor this machine's user database knows stays himself, and is nobody here.
 //!
 //! It is read when a volume is opened. A table that says two things about one, or that cannot be
-//! read, closes the exports: entries that deny somebody would otherwise deny nobody.
+//! read, closes the volumes: entries that deny somebody would otherwise deny nobody.
 
 use ::acl::{Id, Identities, IdentityTable, Sid};
 use export::Names;

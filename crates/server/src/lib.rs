@@ -54,6 +54,7 @@ mod behind;
 mod buffers;
 mod clock;
 mod cluster;
+mod compact;
 mod connection;
 mod core;
 mod data;

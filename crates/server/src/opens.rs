@@ -72,7 +72,7 @@ impl Room {
     }
 }
 
-/// One open file: up to one descriptor for each of reading and writing.
+/// One open file: up to one descriptor for each of reading, writing and appending.
 pub(crate) struct Opened {
     /// Kept so that the volume stays while a file of it is open.
     _volume: Arc<Volume>,
@@ -80,6 +80,8 @@ pub(crate) struct Opened {
     pub(crate) handle: Handle,
     read: Option<Arc<File>>,
     write: Option<Arc<File>>,
+    /// Only for bytes behind the end.
+    append: Option<Arc<File>>,
     /// Whether the client has said what it is open for; one made on the spot learns as it is used.
     is_explicit: bool,
     /// One for each descriptor, given back with it.
@@ -91,6 +93,8 @@ pub(crate) struct Opened {
 pub(crate) enum Use {
     Read,
     Write,
+    /// Writing behind the end, which may be allowed alone.
+    Append,
     /// Only that it is this inode: durability, attributes.
     Any,
 }
@@ -102,6 +106,7 @@ impl Opened {
             handle,
             read: None,
             write: None,
+            append: None,
             is_explicit: true,
             room: Vec::new(),
         };
@@ -114,7 +119,10 @@ impl Opened {
             self.read = Some(file.clone());
         }
         if matches!(file.access(), Access::Write | Access::ReadWrite) {
-            self.write = Some(file);
+            match file.only_appends() {
+                true => self.append = Some(file),
+                false => self.write = Some(file),
+            }
         }
     }
 
@@ -122,12 +130,13 @@ impl Opened {
         match what {
             Use::Read => self.read.as_ref(),
             Use::Write => self.write.as_ref(),
-            Use::Any => self.write.as_ref().or(self.read.as_ref()),
+            Use::Append => self.write.as_ref().or(self.append.as_ref()),
+            Use::Any => self.file(Use::Append).or(self.read.as_ref()),
         }
     }
 
     pub(crate) fn writes(&self) -> bool {
-        self.write.is_some()
+        self.file(Use::Append).is_some()
     }
 }
 
@@ -216,6 +225,7 @@ impl Opens {
             handle: handle.clone(),
             read: None,
             write: None,
+            append: None,
             is_explicit: false,
             room: Vec::new(),
         });
@@ -223,7 +233,7 @@ impl Opens {
             return Err(FsError::BadOpen);
         }
         let wrote = opened.writes();
-        opened.room.truncate(1);
+        opened.room.truncate(2);
         opened.room.push(room);
         opened.add(file.clone());
         Ok(!wrote && opened.writes())
@@ -278,9 +288,8 @@ pub(crate) fn open_again(
     volume: &Volume,
     by: By<'_>,
     handle: &Handle,
-    access: Access,
+    options: OpenOptions,
 ) -> Result<File, FsError> {
-    let options = OpenOptions::new(access);
     match volume.tree.open_file(by, handle, options) {
         Err(FsError::AccessDenied) => {
             let attributes = volume.tree.attributes(by, handle)?;

@@ -1,12 +1,12 @@
-//! Rich ACLs of exported volumes: turned on and off, set and taken away by clients, explained, and
-//! each edit written down.
+//! Rich ACLs of volumes: turned on and off, set and taken away by clients, explained, and each edit
+//! written down.
 //!
 //! # Turning on
 //!
-//! The volume's record says it, durable before it is answered, and the export looks at one flag
-//! ([`export::Export::set_rich`]). No file is touched, so it takes the same time whatever their
-//! number. Clients have their leases called back, because what they were told of rights is not so
-//! any more; mounts stay.
+//! The volume's record says it, durable before it is answered, and the export or the namespace
+//! looks at one flag ([`crate::tree::Tree::set_rich`]). No file is touched, so it takes the same
+//! time whatever their number. Clients have their leases called back, because what they were told
+//! of rights is not so any more; mounts stay.
 //!
 //! # What is written down
 //!
@@ -14,16 +14,18 @@
 //! `acl/VOLUME.log` of the data directory, on the disk before the client is answered. It says when,
 //! who, where the file lay, and who gains and loses what. What somebody in several groups may do at
 //! once from then on, which the kernel had refused, is said with the first edit. The file is put
-//! aside at 8 MiB, and one such is kept.
+//! aside at 8 MiB, and one such is kept. A parallel volume has the lines in its namespace, each in
+//! the transaction of its edit, so that they go with the volume from manager to manager.
 
 use crate::admin::cut;
 use crate::core::Core;
 use crate::data::RegistryError;
 use crate::volume::{Volume, tag};
-use ::acl::{Change, Origin, Rights, UnixIds};
+use ::acl::{AclError, Change, Edit, Explained, Grounds, Origin, RichAcl, Rights, UnixIds};
 use base::limits::{ACL_AUDIT_BYTES_MAX, ACL_AUDIT_LINES_PER_REPLY_MAX, ACL_TEXT_BYTES_MAX};
 use base::{FsError, Handle, Principal};
-use export::{AclEdit, Explained, Export, Grounds};
+use export::Known;
+use meta::namespace::Namespace;
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -53,8 +55,7 @@ pub(crate) type Outcome = Result<AdminReply, (AdminError, String)>;
 /// Turns the rich ACLs of a volume on or off.
 pub(crate) fn switch(core: &Arc<Core>, name: &str, on: bool, dry_run: bool) -> Outcome {
     let volume = find(core, name)?;
-    let export = export_of(&volume)?;
-    if on {
+    if let (true, Some(export)) = (on, volume.tree.export()) {
         export.check_rich().map_err(|error| {
             let why = match error {
                 FsError::NotSupported => "its file system keeps no attributes of that kind",
@@ -76,13 +77,15 @@ pub(crate) fn switch(core: &Arc<Core>, name: &str, on: bool, dry_run: bool) -> O
             RegistryError::NotFound => (AdminError::NotFound, error.to_string()),
             _ => (AdminError::Io, error.to_string()),
         })?;
-        export.set_rich(on);
+        volume.tree.set_rich(on);
         call_back(core, &volume);
         tracing::info!(name, on, "rich ACLs switched");
         crate::views::begin(core, &volume);
-        export.nudge_views();
+        if let Some(export) = volume.tree.export() {
+            export.nudge_views();
+        }
     }
-    let mut summary = summary(&volume, export);
+    let mut summary = summary(&volume);
     summary.is_on = on;
     Ok(AdminReply::Acl(summary))
 }
@@ -117,8 +120,7 @@ fn call_back(core: &Arc<Core>, volume: &Volume) {
 /// How it is with the rich ACLs of a volume.
 pub(crate) fn status(core: &Arc<Core>, name: &str) -> Outcome {
     let volume = find(core, name)?;
-    let export = export_of(&volume)?;
-    Ok(AdminReply::Acl(summary(&volume, export)))
+    Ok(AdminReply::Acl(summary(&volume)))
 }
 
 pub(crate) fn find(core: &Core, name: &str) -> Result<Arc<Volume>, (AdminError, String)> {
@@ -128,31 +130,45 @@ pub(crate) fn find(core: &Core, name: &str) -> Result<Arc<Volume>, (AdminError, 
     })
 }
 
-pub(crate) fn export_of(volume: &Volume) -> Result<&Export, (AdminError, String)> {
-    let export = volume.tree.export();
-    export.ok_or_else(|| {
-        let why = format!(
-            "{} is a parallel volume, which has POSIX ACLs alone",
-            volume.name
-        );
-        (AdminError::Invalid, why)
+/// A list that a client has sent.
+pub(crate) fn read(volume: &Volume, value: &[u8]) -> Result<RichAcl, FsError> {
+    let known = Known(Some(&*volume.known));
+    RichAcl::from_nfs4(value, &known).map_err(|error| match error {
+        AclError::TooLarge { .. } => FsError::TooBig,
+        _ => FsError::Invalid,
     })
 }
 
-fn summary(volume: &Volume, export: &Export) -> AclSummary {
-    let figures = export.rich_figures();
+fn summary(volume: &Volume) -> AclSummary {
+    let figures = volume.tree.rich_figures();
     let mut summary = AclSummary {
-        is_on: export.is_rich(),
+        is_on: volume.tree.is_rich(),
         views: figures.views,
         judged: figures.judged,
         refused: figures.refused,
         kept: figures.kept,
         ..AclSummary::default()
     };
-    if let Some(audit) = &volume.audit {
-        audit.describe(&mut summary);
+    match (&volume.audit, volume.tree.parallel()) {
+        (Some(audit), _) => audit.describe(&mut summary),
+        (None, Some(parallel)) => describe(&parallel.names, &mut summary),
+        (None, None) => {}
     }
     summary
+}
+
+/// What the namespace of a parallel volume has written down.
+fn describe(names: &Namespace, summary: &mut AclSummary) {
+    match names.edits_here() {
+        Ok((counts, last)) => {
+            summary.edits = counts.edits;
+            summary.became_rich = counts.became_rich;
+            summary.went_back = counts.went_back;
+            let lines = last.into_iter().map(|line| cut(line, ACL_TEXT_BYTES_MAX));
+            summary.last = lines.map(AclLine).collect();
+        }
+        Err(error) => tracing::warn!(%error, "what was written down of edits cannot be read"),
+    }
 }
 
 /// What decides, for the wire.
@@ -212,7 +228,7 @@ impl Audit {
     }
 
     /// Writes an edit down; durable when it returns. Blocks, and needs the server's identity.
-    pub(crate) fn note(&self, who: &Principal, edit: &AclEdit) -> io::Result<()> {
+    pub(crate) fn note(&self, who: &Principal, edit: &Edit) -> io::Result<()> {
         let line = line(who, edit, SystemTime::now());
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if log
@@ -291,8 +307,13 @@ impl Log {
     }
 }
 
+/// One edit as text, of this moment.
+pub(crate) fn words(who: &Principal, edit: &Edit) -> String {
+    line(who, edit, SystemTime::now())
+}
+
 /// One edit as text: `2026-11-24T12:00:00Z uid 1000 posix->rich "/plans": user 7 +rw -x`.
-fn line(who: &Principal, edit: &AclEdit, now: SystemTime) -> String {
+fn line(who: &Principal, edit: &Edit, now: SystemTime) -> String {
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let what = match (edit.before, edit.after) {
         (Origin::Posix, _) => BECAME_RICH,
@@ -337,8 +358,8 @@ mod tests {
     use super::*;
     use ::acl::Who;
 
-    fn edit(before: Origin, after: Origin) -> AclEdit {
-        AclEdit {
+    fn edit(before: Origin, after: Origin) -> Edit {
+        Edit {
             before,
             after,
             path: "/srv/a\nb".to_owned(),

@@ -12,10 +12,12 @@
 //! Work on all files goes on for a tenth of a second at a time. Where it is, is written down every
 //! few seconds and when it ends early ([`crate::walks`]): asked for again, it goes on from there.
 
+use crate::compact;
 use crate::core::Core;
 use crate::data::{DataError, file};
 use crate::lease::Change;
-use crate::rich::{Outcome, export_of, find};
+use crate::rich::{Outcome, find};
+use crate::tree::Tree;
 use crate::volume::Volume;
 use crate::walks::{Noting, Resumed, Walks};
 use ::acl::{Costs, Point, Policy};
@@ -194,7 +196,10 @@ pub(crate) fn begin(core: &Arc<Core>, volume: &Arc<Volume>) {
 /// Answers an administrator.
 pub(crate) fn answer(core: &Arc<Core>, name: &str, ask: &AclViewsAsk) -> Outcome {
     let volume = find(core, name)?;
-    let export = export_of(&volume)?;
+    let export = match &volume.tree {
+        Tree::Parallel(parallel) => return compact::answer(core, &volume, parallel, ask),
+        Tree::Export(export) => export,
+    };
     let Some(desk) = &volume.views else {
         return Err((AdminError::Invalid, format!("{name} has no views")));
     };

@@ -12,6 +12,7 @@
 //! that volume's seal.
 
 use crate::cluster::Cluster;
+use crate::compact::Compacting;
 use crate::data::{DataDirectory, VolumePlace, VolumeRecord};
 use crate::identities::{IdentitiesError, KnownNames};
 use crate::lead::Lead;
@@ -93,10 +94,14 @@ pub(crate) struct Volume {
     /// Whether a flush of the whole file system has failed in this run. The kernel tells that once,
     /// to whoever asks first; what of the others' data is lost only a flush of each file says.
     flush_failed: Mutex<bool>,
-    /// Of an export: what was done with rich ACLs.
+    /// Who has which name and SID.
+    pub(crate) known: Arc<KnownNames>,
+    /// Of an export: what was done with rich ACLs. A parallel volume's namespace knows it itself.
     pub(crate) audit: Option<Audit>,
     /// Of an export: views of POSIX ACLs.
     pub(crate) views: Option<Desk>,
+    /// Of a parallel volume: work on all rich ACLs.
+    pub(crate) compacting: Option<Compacting>,
 }
 
 impl Volume {
@@ -118,11 +123,12 @@ impl Volume {
             } => {
                 let options = ExportOptions::new(record.id, data.handle_key.clone());
                 let export = Export::open_known(path, &options, root.as_ref())?;
-                export.set_names(Arc::new(KnownNames::read(data.path())?));
+                let known = Arc::new(KnownNames::read(data.path())?);
+                export.set_names(known.clone());
                 export.set_rich(*rich);
                 let desk = Desk::new(data.path(), record.id, *store, *read_only);
                 desk.instruct(&export);
-                let mut volume = Self::serve(record, Tree::Export(export), *read_only);
+                let mut volume = Self::serve(record, Tree::Export(export), known, *read_only);
                 volume.audit = Some(Audit::new(data.path(), record.id));
                 volume.views = Some(desk);
                 Ok(volume)
@@ -133,13 +139,16 @@ impl Volume {
                     Some(lead) => NamesPlace::Shared(lead),
                     None => NamesPlace::Directory(data.path()),
                 };
+                let known = Arc::new(KnownNames::read(data.path())?);
                 let opened = Parallel::open(place, record.id, *parallel, key, cluster, runtime)?;
-                Ok(Self::serve(record, Tree::Parallel(opened), false))
+                let mut volume = Self::serve(record, Tree::Parallel(opened), known, false);
+                volume.compacting = Some(Compacting::default());
+                Ok(volume)
             }
         }
     }
 
-    fn serve(record: &VolumeRecord, tree: Tree, read_only: bool) -> Self {
+    fn serve(record: &VolumeRecord, tree: Tree, known: Arc<KnownNames>, read_only: bool) -> Self {
         // Nobody changes the names of a parallel volume behind this server's back.
         let watched = tree.parallel().is_some();
         Self {
@@ -152,8 +161,10 @@ impl Volume {
             poisoned: Mutex::default(),
             has_poisoned: AtomicBool::new(false),
             flush_failed: Mutex::default(),
+            known,
             audit: None,
             views: None,
+            compacting: None,
         }
     }
 
@@ -249,7 +260,8 @@ impl Volumes {
         };
         let options = ExportOptions::new(record.id, export::HandleKey::new([1; 32]));
         let tree = Tree::Export(Export::open(path, &options).expect("a directory"));
-        self.put(record, Ok(Volume::serve(record, tree, *read_only)))
+        let known = Arc::default();
+        self.put(record, Ok(Volume::serve(record, tree, known, *read_only)))
     }
 
     fn put(

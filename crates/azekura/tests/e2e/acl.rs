@@ -158,7 +158,7 @@ fn a_share_moves_to_rich_acls_on_a_working_day() {
 
 /// The first explicit edit, by the owner's own tool: Aya may remove the file.
 #[track_caller]
-fn removal_is_granted(office: &Office, mount: &Path) {
+pub(crate) fn removal_is_granted(office: &Office, mount: &Path) {
     let grant = format!("nfs4_setfacl -a A::{AYA}:d plans/q3.xlsx");
     assert!(!may(AYA, None, mount, &grant), "not hers");
     run(&mut shell(OWNER, None, mount, &grant)).ok();
@@ -629,16 +629,4 @@ fn who_has_a_sid_or_another_name_is_said_by_a_table() {
         "{}",
         listed.stdout
     );
-}
-
-#[test]
-fn a_parallel_volume_has_posix_acls_alone() {
-    if let Some(why) = obstacle() {
-        return eprintln!("{why}");
-    }
-    let scene = Scene::with_store("64MiB");
-    for command in ["enable", "calibrate", "compact", "status"] {
-        let refused = scene.azekura(&["acl", command, &scene.parallel()]);
-        assert!(refused.stderr.contains("AZ1103"), "{}", refused.stderr);
-    }
 }

@@ -19,6 +19,8 @@
 //! | `sessions` | how sessions begin and end |
 //! | `rights` | who may do what on a mount |
 //! | `acl` | rich ACLs |
+//! | `acl_parallel` | the same on parallel volumes |
+//! | `acl_append` | who may only append, on either kind of volume |
 //! | `acl_tools` | previews and copies of rich ACLs; Samba over a mount |
 //! | `silence` | what is answered without a server that is stopped |
 //! | `times` | times of files |
@@ -46,6 +48,10 @@
 
 #[cfg(test)]
 mod acl;
+#[cfg(test)]
+mod acl_append;
+#[cfg(test)]
+mod acl_parallel;
 #[cfg(test)]
 mod acl_tools;
 #[cfg(test)]

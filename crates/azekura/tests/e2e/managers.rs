@@ -167,6 +167,7 @@ fn a_manager_on_etcd_goes_on_with_its_keys_alone() {
     fs::rename(mount.join("f3"), mount.join("d/moved")).unwrap();
     fs::remove_file(mount.join("f4")).unwrap();
     place.scene.umount(&mount);
+    rich_acls_are_set(&place);
     let reserved = place.reserve("run");
     let before = place.reservations();
     let credentials =
@@ -195,6 +196,7 @@ fn a_manager_on_etcd_goes_on_with_its_keys_alone() {
     }
     assert!(fs::read(mount.join("d/moved")).unwrap() == contents(3));
     assert!(!mount.join("f4").exists() && !mount.join("f3").exists());
+    rich_acls_are_there(&place);
     delete_and_make_again(&mut place, &mount);
     // What is there is nobody else's.
     let meta = place.etcd.address();
@@ -209,6 +211,49 @@ fn a_manager_on_etcd_goes_on_with_its_keys_alone() {
         &meta,
     ]);
     assert!(other.stderr.contains("AZ0606"), "{}", other.stderr);
+}
+
+/// One that lies with its inode, and one that lies by itself.
+fn rich_acls_are_set(place: &Place) {
+    let volume = place.volume();
+    place.azekura(&["acl", "enable", &volume]);
+    for (file, users) in [("f1", 1), ("f2", 80)] {
+        let entries = (0..users).map(|user| format!("A::{}:r", 70_000 + user));
+        let entries: Vec<String> = entries.collect();
+        let file = format!("{volume}:/{file}");
+        place.azekura(&["acl", "set", &file, "--set", &entries.join(",")]);
+    }
+}
+
+/// The next manager judges by them, and knows what was written down.
+fn rich_acls_are_there(place: &Place) {
+    let volume = place.volume();
+    for (file, users) in [("f1", 1), ("f2", 80)] {
+        for (user, is_allowed) in [(users - 1, true), (users, false)] {
+            let (file, user) = (format!("{volume}:/{file}"), (70_000 + user).to_string());
+            let by = json(
+                place
+                    .scene
+                    .azekura(&["acl", "explain", &file, "--as", &user, "--json"]),
+            );
+            assert_eq!(
+                (&by["allowed"], &by["origin"]),
+                (&is_allowed.into(), &"rich".into()),
+                "{by}"
+            );
+        }
+    }
+    let status = json(place.scene.azekura(&["acl", "status", &volume, "--json"]));
+    assert_eq!(
+        (&status["enabled"], &status["stored"]),
+        (&true.into(), &2.into()),
+        "{status}"
+    );
+    assert_eq!(
+        status["last_edits"].as_array().unwrap().len(),
+        2,
+        "{status}"
+    );
 }
 
 fn delete_and_make_again(place: &mut Place, mount: &Path) {

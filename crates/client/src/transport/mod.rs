@@ -721,6 +721,15 @@ fn needs(step: &Step) -> Features {
             purpose: LayoutPurpose::WritePartAgain(_),
             ..
         } => Features::WRITE_AGAIN,
+        Step::Layout {
+            purpose: LayoutPurpose::Append,
+            ..
+        } => Features::APPEND,
+        Step::Open { access, .. }
+        | Step::Create {
+            open: Some((_, access, _)),
+            ..
+        } if access.only_appends() => Features::APPEND,
         _ => Features::default(),
     }
 }

@@ -117,6 +117,7 @@ impl Volume {
     ///
     /// # Errors
     /// The server's, for this caller; also of earlier writes if the size changes.
+    /// [`FsError::NotPermitted`] if it is to change through an open for appending alone.
     pub async fn set_attributes(
         &self,
         who: &Principal,
@@ -124,6 +125,9 @@ impl Volume {
         change: AttributeChange,
         open: Option<OpenId>,
     ) -> Result<View, FsError> {
+        if change.size.is_some() && self.only_appends(open) {
+            return Err(FsError::NotPermitted);
+        }
         let handle = self.nodes().get(node).ok_or(FsError::Stale)?.handle.clone();
         if handle.is_none() && self.change_ahead(node, &change) {
             return self.view(node);

@@ -49,16 +49,20 @@ impl Volume {
             umask,
         } = creation;
         let open = self.fresh_open();
-        let step = Step::Create {
-            parent: self.target_with(*parent, name).await?,
+        let target = self.target_with(*parent, name).await?;
+        let step = |access| Step::Create {
+            parent: target.clone(),
             name: name.clone(),
             mode: *mode,
             umask: *umask,
             exclusive,
             open: Some((open, access, truncate)),
         };
-        let outcome = self.step_with_room(who, step).await;
-        let (reply, response) = outcome.inspect_err(|_| self.doubt_name(*parent, name))?;
+        let outcome = self.try_create(who, step, access, append && !exclusive);
+        let outcome = outcome
+            .await
+            .inspect_err(|_| self.doubt_name(*parent, name));
+        let (reply, response, access) = outcome?;
         let is_new = matches!(reply, StepReply::Created { new: true, .. });
         let view = self.take_created(*parent, name, reply, &response)?;
         if is_new {
@@ -93,6 +97,26 @@ impl Volume {
             keep_data,
         };
         Ok((view, open))
+    }
+
+    /// Creates, or opens what is there: for appending alone where that is all that is allowed and
+    /// enough. Returns what the open may do, too.
+    async fn try_create(
+        &self,
+        who: &Principal,
+        step: impl Fn(Access) -> Step,
+        access: Access,
+        may_append: bool,
+    ) -> Result<(StepReply, FileResponse, Access), FsError> {
+        match self.step_with_room(who, step(access)).await {
+            Err(FsError::AccessDenied) if may_append && self.may_append_alone(access) => {}
+            outcome => return outcome.map(|(reply, response)| (reply, response, access)),
+        }
+        let access = access.appending();
+        match self.step_with_room(who, step(access)).await {
+            Err(FsError::NotSupported) => Err(FsError::AccessDenied),
+            outcome => outcome.map(|(reply, response)| (reply, response, access)),
+        }
     }
 
     /// Takes over a creation's reply.

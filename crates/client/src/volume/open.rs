@@ -67,37 +67,13 @@ impl Volume {
         let open = self.fresh_open();
         let here = !access.writes() && self.opens_here(node);
         let was_leased = self.is_leased(node);
-        if !here {
-            let target = self.target(node).await?;
-            let capabilities = access.writes().then(|| Step::GetXattr {
-                target: target.clone(),
-                name: CAPABILITIES.to_vec(),
-            });
-            let step = Step::Open {
-                target,
-                open,
-                access,
-                truncate: false,
-            };
-            let steps = std::iter::once(step).chain(capabilities).collect();
-            let pending = self.transport.submit_steps(who, steps, Call::metadata());
-            let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
-            let mut results = std::mem::take(&mut response.results).into_iter();
-            let reply = match results.next().ok_or(FsError::Io)? {
-                Err(FsError::Stale) => {
-                    // Whoever tries once more is to ask for the name as well.
-                    self.nodes().forget_stale(node);
-                    return Err(FsError::Stale);
-                }
-                reply => reply?,
-            };
-            self.take_attributes(node, reply, &response)?;
-            match results.next() {
-                Some(Ok(StepReply::Xattr(value))) => self.note_capabilities(node, Some(value)),
-                Some(Err(FsError::NoData)) => self.note_capabilities(node, None),
-                _ => {}
+        let access = match here {
+            true => access,
+            false => {
+                self.open_at_server(who, node, (open, access), append)
+                    .await?
             }
-        }
+        };
         self.register(who, node, open, access, !here);
         if !here && !was_leased {
             // What was read without a lease, or is on its way, may be from before this open.
@@ -120,6 +96,79 @@ impl Volume {
             who: who.clone(),
             keep_data,
         })
+    }
+
+    /// Opens a file at the server; says what it can be used for. Who may not write it may be
+    /// allowed to append.
+    async fn open_at_server(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        (open, access): (OpenId, Access),
+        append: bool,
+    ) -> Result<Access, FsError> {
+        match self.try_open(who, node, open, access).await {
+            Err(FsError::AccessDenied) if append && self.may_append_alone(access) => {
+                let access = access.appending();
+                match self.try_open(who, node, open, access).await {
+                    // It does not know such opens.
+                    Err(FsError::NotSupported) => Err(FsError::AccessDenied),
+                    opened => opened.map(|()| access),
+                }
+            }
+            opened => opened.map(|()| access),
+        }
+    }
+
+    /// Whether an open that was refused may be allowed to append.
+    pub(super) fn may_append_alone(&self, access: Access) -> bool {
+        access.writes() && self.is_rich()
+    }
+
+    /// Whether nothing but appending is allowed through an open.
+    pub(super) fn only_appends(&self, open: Option<OpenId>) -> bool {
+        let opens = self.opens.lock().expect("no panic happens under this lock");
+        let entry = open.and_then(|open| opens.get(&open));
+        entry.is_some_and(|entry| entry.access.only_appends())
+    }
+
+    async fn try_open(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        open: OpenId,
+        access: Access,
+    ) -> Result<(), FsError> {
+        let target = self.target(node).await?;
+        let capabilities = access.writes().then(|| Step::GetXattr {
+            target: target.clone(),
+            name: CAPABILITIES.to_vec(),
+        });
+        let step = Step::Open {
+            target,
+            open,
+            access,
+            truncate: false,
+        };
+        let steps = std::iter::once(step).chain(capabilities).collect();
+        let pending = self.transport.submit_steps(who, steps, Call::metadata());
+        let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
+        let mut results = std::mem::take(&mut response.results).into_iter();
+        let reply = match results.next().ok_or(FsError::Io)? {
+            Err(FsError::Stale) => {
+                // Whoever tries once more is to ask for the name as well.
+                self.nodes().forget_stale(node);
+                return Err(FsError::Stale);
+            }
+            reply => reply?,
+        };
+        self.take_attributes(node, reply, &response)?;
+        match results.next() {
+            Some(Ok(StepReply::Xattr(value))) => self.note_capabilities(node, Some(value)),
+            Some(Err(FsError::NoData)) => self.note_capabilities(node, None),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Remembers a file's capabilities: the kernel asks for them before the first write through an
@@ -252,11 +301,12 @@ impl Volume {
             });
         }
         if entry.access.writes() {
-            steps.push(Step::Write {
-                file: file(),
-                at: WriteAt::Offset(0),
-                bytes: 0,
-            });
+            let at = match entry.access.only_appends() {
+                true => WriteAt::End,
+                false => WriteAt::Offset(0),
+            };
+            let (file, bytes) = (file(), 0);
+            steps.push(Step::Write { file, at, bytes });
         }
         if let Err(error) = self.steps(&entry.who, steps, Call::metadata()).await {
             tracing::debug!(%error, "an open could not be made at the server");

@@ -20,6 +20,9 @@ impl Volume {
         mode: AllocateMode,
         extent: Extent,
     ) -> Result<(), FsError> {
+        if self.only_appends(open) {
+            return Err(FsError::NotPermitted);
+        }
         let file_ref = self.settled_file(node, open).await?;
         let step = Step::Allocate {
             file: file_ref,
@@ -80,6 +83,9 @@ impl Volume {
         target: (NodeId, Option<OpenId>, u64),
         bytes: u64,
     ) -> Result<u64, FsError> {
+        if self.only_appends(target.1) {
+            return Err(FsError::NotPermitted);
+        }
         for _ in 0..COMMIT_TRIES_MAX {
             let losses = self.losses(source.0)?;
             let step = Step::CopyRange {

@@ -31,9 +31,13 @@ impl Volume {
     /// Takes written data. Returns as soon as it is safe in memory; waits only for memory.
     ///
     /// # Errors
-    /// That of an earlier write of the file, once for every open.
+    /// That of an earlier write of the file, once for every open; [`FsError::NotPermitted`] if it
+    /// is not for the end, and the open is for appending alone.
     pub async fn write(&self, node: NodeId, mut write: Write) -> Result<(), FsError> {
         let file = self.file(node)?;
+        if self.is_elsewhere(&write) {
+            return Err(FsError::NotPermitted);
+        }
         file.lock().written.errors.take_for_write(write.open)?;
         let permit = self
             .write_permit(&file, node, write.data.len() as u64)
@@ -51,6 +55,9 @@ impl Volume {
         let Ok(file) = self.file(node) else {
             return Err(write);
         };
+        if self.is_elsewhere(&write) {
+            return Err(write);
+        }
         let units = self.units(write.data.len() as u64);
         let Ok(permit) = Arc::clone(&self.write_memory).try_acquire_many_owned(units) else {
             return Err(write);
@@ -61,6 +68,11 @@ impl Volume {
         write.permits.push(Arc::new(permit));
         self.accept(node, &file, write);
         Ok(())
+    }
+
+    /// Whether somebody is to write elsewhere than at the end who may only append.
+    fn is_elsewhere(&self, write: &Write) -> bool {
+        !write.append && self.is_rich() && self.only_appends(write.open)
     }
 
     fn units(&self, bytes: u64) -> u32 {

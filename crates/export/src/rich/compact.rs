@@ -9,12 +9,12 @@
 //!
 //! Source: Nakamura and others, concurrent use of heterogeneous access control information, 3.4.
 
-use super::edit::{AclEdit, path_of, remove};
-use super::{BEFORE, STORED, WRITING};
+use super::edit::{path_of, remove};
+use super::{AclEdit, BEFORE, STORED, WRITING};
 use crate::change::descriptor_path;
 use crate::export::Export;
 use crate::worker::Worker;
-use acl::{Control, Origin, widenings};
+use acl::Origin;
 use base::{FsError, Handle, Principal};
 use rustix::fd::AsFd;
 
@@ -39,11 +39,7 @@ impl Export {
         };
         let attributes = &rich.attributes;
         let posix = self.read_posix(fd, attributes)?;
-        let view = posix.view(attributes);
-        let is_view = list.aces() == view.aces()
-            && list.control() == Control::default()
-            && Self::as_sent(list, attributes)? == Self::as_sent(&view, attributes)?;
-        if !is_view || widenings(&posix.file(attributes)).next().is_some() {
+        if !posix.is_shown_by(list, attributes) {
             return Ok(None);
         }
         let path = path_of(fd);

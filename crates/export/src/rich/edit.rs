@@ -7,7 +7,7 @@
 //! Each edit says what it means for whom ([`AclEdit`]); the server writes that down.
 
 use super::view::{ACCESS, DEFAULT, Posix, VIEW};
-use super::{BEFORE, RichFile, STORED, WRITING, target_of};
+use super::{AclEdit, BEFORE, RichFile, STORED, WRITING, target_of};
 use crate::change::descriptor_path;
 use crate::errno::fs_error;
 use crate::export::Export;
@@ -15,34 +15,13 @@ use crate::rich::names::Known;
 use crate::rich::record::Before;
 use crate::stat::stat;
 use crate::worker::{Assumed, Worker};
-use acl::{
-    AclError, Below, Change, Origin, RichAcl, Rights, Stored, Truth, Widening, changes, widenings,
-};
+use acl::{AclError, Below, Origin, RichAcl, Rights, Stored, Truth};
 use base::{Attributes, FileKind, FsError, Handle, Principal};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{CWD, Mode, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
-
-/// Entries up to which it is said what an edit means for each of those who have one; the time that
-/// takes grows with the square.
-const TOLD_ENTRIES_MAX: usize = 256;
-
-/// What an edit of a rich ACL was.
-#[derive(Clone, Debug)]
-pub struct AclEdit {
-    /// What was the truth before.
-    pub before: Origin,
-    /// What is now.
-    pub after: Origin,
-    /// Where the file lay at that moment, for people.
-    pub path: String,
-    /// Who gained and lost what; nothing for lists of more than 256 entries.
-    pub changes: Vec<Change>,
-    /// Groups whose common members may do at once from now on what they could not.
-    pub widenings: Vec<Widening>,
-}
 
 /// What is wrong with a list that was sent.
 pub(super) fn refused(error: &AclError) -> FsError {
@@ -109,9 +88,12 @@ impl Export {
         {
             return Ok((attributes, None));
         }
+        let target = target_of(&attributes);
+        let told =
+            |before: &Truth<'_>, list: &RichAcl| AclEdit::of(before, &Truth::Rich(list), &target);
         let edit = match &rich {
             Some(_) => match &shown {
-                Ok(before) => told(&Truth::Rich(before), &list, &attributes),
+                Ok(before) => told(&Truth::Rich(before), &list),
                 Err(_) => AclEdit::without_words(Origin::Rich, Origin::Rich),
             },
             None => {
@@ -119,7 +101,7 @@ impl Export {
                 // A view of what will be the truth no more, in whose room the list may have to lie.
                 caller.with(WRITING, || remove(&descriptor_path(fd), VIEW).ok())?;
                 self.keep_before(&caller, fd, &attributes, &posix)?;
-                told(&Truth::Posix(posix.file(&attributes)), &list, &attributes)
+                told(&Truth::Posix(posix.file(&attributes)), &list)
             }
         };
         let written = self.write_truth(&caller, fd, &attributes, &list);
@@ -178,11 +160,7 @@ impl Export {
         let edit = match &rich.list {
             Some(list) => {
                 let (before, after) = (Truth::Rich(list), Truth::Posix(posix.file(&after)));
-                let changes = changes_told(&before, &after, &attributes, list.aces().len());
-                AclEdit {
-                    changes,
-                    ..AclEdit::without_words(Origin::Rich, Origin::Posix)
-                }
+                AclEdit::of(&before, &after, &target_of(&attributes))
             }
             None => AclEdit::without_words(Origin::Rich, Origin::Posix),
         };
@@ -255,45 +233,6 @@ impl Export {
             }
             Ok(())
         })?
-    }
-}
-
-impl AclEdit {
-    pub(super) fn without_words(before: Origin, after: Origin) -> Self {
-        Self {
-            before,
-            after,
-            path: String::new(),
-            changes: Vec::new(),
-            widenings: Vec::new(),
-        }
-    }
-}
-
-/// What it means that a list takes the place of a truth.
-fn told(before: &Truth<'_>, list: &RichAcl, attributes: &Attributes) -> AclEdit {
-    let (origin, widenings) = match before {
-        Truth::Posix(file) => (Origin::Posix, widenings(file).collect()),
-        Truth::Rich(_) => (Origin::Rich, Vec::new()),
-    };
-    let entries = list.aces().len();
-    let changes = changes_told(before, &Truth::Rich(list), attributes, entries);
-    AclEdit {
-        changes,
-        widenings,
-        ..AclEdit::without_words(origin, Origin::Rich)
-    }
-}
-
-fn changes_told(
-    before: &Truth<'_>,
-    after: &Truth<'_>,
-    attributes: &Attributes,
-    entries: usize,
-) -> Vec<Change> {
-    match entries <= TOLD_ENTRIES_MAX {
-        true => changes(before, after, &target_of(attributes)),
-        false => Vec::new(),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::export::Export;
 use crate::file::OpenFile;
 use crate::namespace::{CREATE_TRIES, Create, Created, mode_bits};
 use crate::stat::stat;
-use acl::{PosixAcl, RichAcl, Target};
+use acl::{RichAcl, Target};
 use base::{FileKind, FsError, Name, Node, mode};
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, OFlags};
@@ -181,19 +181,10 @@ impl Export {
 }
 
 impl RichFile {
-    /// A default ACL, as an attribute's value, that shows what heirs have at least; for programs
-    /// that know no other. `None` if they inherit nothing.
+    /// A default ACL, as an attribute's value, that shows what heirs have at least.
     pub(crate) fn default_below(&self) -> Option<Vec<u8>> {
-        let target = Target {
-            is_directory: false,
-            ..self.target
-        };
-        let heirs = self.list.as_ref()?.inherited(&target, 0o777, 0)?;
-        let below = heirs.posix_below(&target).ok()?;
-        let access = below
-            .access
-            .unwrap_or_else(|| PosixAcl::of_mode(below.mode));
-        Some(access.to_xattr())
+        let below = self.list.as_ref()?.default_below(&self.target)?;
+        Some(below.to_xattr())
     }
 
     /// An heir of this kind, whoever will own it.

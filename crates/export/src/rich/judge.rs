@@ -21,7 +21,7 @@ use crate::cache::Pin;
 use crate::export::Export;
 use crate::stat::stat;
 use crate::worker::Assumed;
-use acl::Rights;
+use acl::{Rights, judge_sticky, rights_to_add};
 use base::{Attributes, FileKind, FsError, Handle, Node, Principal, mode};
 use rustix::fd::{AsFd, OwnedFd};
 
@@ -221,23 +221,10 @@ fn of_kernel<'a, T>(parts: &'a [T], ways: &'a [Way]) -> impl Iterator<Item = (&'
     all.filter(|(_, way)| **way == Way::Kernel)
 }
 
-fn rights_to_add(kind: FileKind) -> Rights {
-    match kind {
-        FileKind::Directory => Rights::APPEND_DATA | Rights::EXECUTE,
-        _ => Rights::WRITE_DATA | Rights::EXECUTE,
-    }
-}
-
-/// In a sticky directory names go only by their owner, or that of the directory.
 fn check_sticky(
     who: &Principal,
     directory: &Attributes,
     victim: &Attributes,
 ) -> Result<(), FsError> {
-    let is_sticky = directory.mode & mode::STICKY != 0;
-    let owns = [0, directory.uid, victim.uid].contains(&who.uid);
-    match is_sticky && !owns {
-        true => Err(FsError::NotPermitted),
-        false => Ok(()),
-    }
+    judge_sticky(who, (directory.mode, directory.uid), victim.uid)
 }

@@ -57,7 +57,7 @@
 //! | `compact` | lists that say no more than mode and POSIX ACL do |
 //! | `walk` | views of all files |
 //! | `change` | chmod, chown and times of files with a rich ACL |
-//! | `explain` | what decides, and why |
+//! | `explain` | what of a file decides |
 //! | `names` | who is meant by a name |
 //! | `record` | what was before, as bytes |
 
@@ -78,10 +78,9 @@ mod walk;
 pub(crate) use heir::Making;
 pub(crate) use judge::Asking;
 
+pub use acl::{Edit as AclEdit, Explained, Grounds};
 pub use calibrate::{Calibration, ColdRead};
-pub use edit::AclEdit;
-pub use explain::{Explained, Grounds};
-pub use names::Names;
+pub use names::{Known, Names};
 pub use view::ViewFigures;
 pub use walk::{ViewWalk, ViewWork, WalkFigures, Walked};
 
@@ -90,8 +89,8 @@ use crate::errno::fs_error;
 use crate::export::Export;
 use crate::stat::stat;
 use crate::worker::Assumed;
-use acl::{Caller, RichAcl, Rights, Stored, Target};
-use base::{Access, Attributes, FileKind, FsError, Handle, Principal};
+use acl::{RichAcl, Rights, Stored, Target};
+use base::{Attributes, FileKind, FsError, Handle, Principal};
 use cache::Lists;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -184,17 +183,7 @@ pub(crate) struct RichFile {
 impl RichFile {
     /// Whether a caller may do all of `wanted`.
     fn allows(&self, who: &Principal, wanted: Rights) -> bool {
-        if who.uid == 0 {
-            return true;
-        }
-        match &self.list {
-            Some(list) => list.allows(&Caller::new(who), &self.target, wanted),
-            // Its owner can look at it and put another one in its place.
-            None => {
-                let own = Rights::READ_ACL | Rights::WRITE_ACL;
-                who.uid == self.target.uid && own.contains(wanted)
-            }
-        }
+        acl::permits(self.list.as_deref(), who, &self.target, wanted)
     }
 }
 
@@ -205,29 +194,6 @@ fn target_of(attributes: &Attributes) -> Target {
         gid: attributes.gid,
         is_directory: attributes.kind == FileKind::Directory,
     }
-}
-
-/// What an open takes.
-pub(crate) fn rights_to_open(access: Access, truncates: bool) -> Rights {
-    let writing = Rights::WRITE_DATA | Rights::APPEND_DATA;
-    let rights = match access {
-        Access::Read => Rights::READ_DATA,
-        Access::Write => writing,
-        Access::ReadWrite => Rights::READ_DATA | writing,
-        Access::Execute => Rights::EXECUTE,
-    };
-    match truncates {
-        true => rights | Rights::WRITE_DATA,
-        false => rights,
-    }
-}
-
-/// What access(2) asks for, as rights.
-fn rights_of(wanted: base::Rights) -> Rights {
-    let when = |is_wanted, rights| if is_wanted { rights } else { Rights::NONE };
-    when(wanted.read, Rights::READ_DATA)
-        | when(wanted.write, Rights::WRITE_DATA | Rights::APPEND_DATA)
-        | when(wanted.execute, Rights::EXECUTE)
 }
 
 impl Export {
@@ -368,7 +334,7 @@ impl Export {
         pin: &Pin,
         wanted: base::Rights,
     ) -> Result<Way, FsError> {
-        self.way(who, handle, pin, rights_of(wanted))
+        self.way(who, handle, pin, acl::rights_to_access(wanted))
     }
 }
 

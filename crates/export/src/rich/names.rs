@@ -16,7 +16,7 @@ pub trait Names: Send + Sync {
 }
 
 /// Numbers, and the names that somebody knows.
-pub(super) struct Known<'a>(pub(super) Option<&'a dyn Names>);
+pub struct Known<'a>(pub Option<&'a dyn Names>);
 
 impl Identities for Known<'_> {
     fn sid(&self, id: Id) -> Sid {

@@ -106,6 +106,12 @@ impl Posix {
         let is_directory = attributes.kind == FileKind::Directory;
         RichAcl::view(&self.file(attributes), self.default.as_ref(), is_directory)
     }
+
+    /// Whether a list that is the truth says what the view would.
+    pub(super) fn is_shown_by(&self, list: &RichAcl, attributes: &Attributes) -> bool {
+        let is_directory = attributes.kind == FileKind::Directory;
+        list.is_view_of(&self.file(attributes), self.default.as_ref(), is_directory)
+    }
 }
 
 impl MadeOf {

@@ -5,7 +5,7 @@
 //! is can be told as handles and places in listings, from which another walk goes on, also after a
 //! restart. What it does to a file it does once, however often it comes by.
 
-use super::edit::AclEdit;
+use super::AclEdit;
 use super::store::Kept;
 use super::view::Unstored;
 use crate::export::Export;

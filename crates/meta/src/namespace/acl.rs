@@ -14,7 +14,7 @@ const ENTRY_BYTES: usize = 8;
 const NOBODY: u32 = u32::MAX;
 
 /// Whom an entry speaks of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) enum Who {
     Owner,
     User(u32),
@@ -25,14 +25,14 @@ pub(super) enum Who {
 }
 
 /// One entry: whom it speaks of, and 4 read | 2 write | 1 execute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) who: Who,
     pub(super) bits: u8,
 }
 
 /// A valid ACL, in the kernel's order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Acl(Vec<Entry>);
 
 impl Acl {

@@ -5,8 +5,9 @@
 
 use super::appends::Appends;
 use super::hold::OpenInode;
-use super::judge::{self, EXECUTE, READ, WRITE};
+use super::judge::{self, WRITE};
 use super::record::{Chore, Content, Done, Inode, Xattrs};
+use super::rich::RichFile;
 use super::space::Space;
 use super::tree::Namespace;
 use super::turn::Turn;
@@ -14,8 +15,7 @@ use super::work::{Stop, Work};
 use super::xattr::CAPABILITY;
 use base::limits::NAMESPACE_FILE_BYTES_MAX;
 use base::{
-    AttributeChange, Attributes, Extent, FileKind, FsError, Handle, Principal, Rights, SetTime,
-    Timestamp,
+    AttributeChange, Attributes, Extent, FileKind, FsError, Handle, Principal, SetTime, Timestamp,
 };
 
 const NANOS: u32 = 1_000_000_000;
@@ -123,25 +123,6 @@ impl Namespace {
         self.look(turn, |work| Ok(work.find(handle)?.attributes()))
     }
 
-    /// Whether the caller may do all of `wanted` with an inode.
-    ///
-    /// # Errors
-    /// [`FsError::AccessDenied`] if not.
-    pub fn check_access(
-        &self,
-        turn: &Turn,
-        who: &Principal,
-        handle: &Handle,
-        wanted: Rights,
-    ) -> Result<(), FsError> {
-        let bit = |is_wanted, bit| if is_wanted { bit } else { 0 };
-        let wanted =
-            bit(wanted.read, READ) | bit(wanted.write, WRITE) | bit(wanted.execute, EXECUTE);
-        self.look(turn, |work| {
-            Ok(judge::permits(&work.find(handle)?, who, wanted)?)
-        })
-    }
-
     /// Changes attributes and returns all of them as they are afterwards. With `file`, an open file
     /// of the same inode, a new size needs no permission beyond that of the open, as in
     /// ftruncate(2).
@@ -161,28 +142,17 @@ impl Namespace {
             if work.done_before().is_some() {
                 return Ok(inode.attributes());
             }
-            refuse_half_changes(&inode, who, change)?;
+            let rich = work.rich(&inode)?;
+            work.judge_change(&inode, rich.as_ref(), who, change, file)?;
             if let Some(size) = change.size {
-                match file {
-                    Some(file) if !file.writes() => return Err(FsError::Invalid.into()),
-                    Some(_) => {}
-                    None => may_truncate(&inode, who, size)?,
-                }
                 work.resize(&mut inode, who, size)?;
             }
-            if change.uid.is_some() || change.gid.is_some() {
-                judge::change_owner(&mut inode, who, change.uid, change.gid)?;
-                if !inode.is_directory() {
-                    work.drop_capability(&mut inode)?;
-                }
-                inode.changed = work.now();
-            }
-            if let Some(mode) = change.mode {
-                judge::change_mode(&mut inode, who, mode)?;
-                inode.changed = work.now();
-            }
+            work.change_owner_and_mode(&mut inode, rich.as_ref(), who, change)?;
             if change.accessed.is_some() || change.modified.is_some() {
-                work.set_times(&mut inode, who, change.accessed, change.modified)?;
+                if rich.is_none() {
+                    may_set_times(&inode, who, change)?;
+                }
+                work.set_times(&mut inode, change.accessed, change.modified)?;
             }
             let attributes = inode.attributes();
             if !change.is_empty() {
@@ -373,13 +343,27 @@ fn refuse_half_changes(
     }
 }
 
-/// truncate(2).
-fn may_truncate(inode: &Inode, who: &Principal, size: u64) -> Result<(), FsError> {
+/// Whether an inode can have a size set.
+fn check_size(inode: &Inode, size: u64) -> Result<(), FsError> {
     match inode.kind {
         _ if i64::try_from(size).is_err() => Err(FsError::Invalid),
-        FileKind::File => judge::permits(inode, who, WRITE),
+        FileKind::File => Ok(()),
         FileKind::Directory => Err(FsError::IsDirectory),
         _ => Err(FsError::Invalid),
+    }
+}
+
+/// utimensat(2), where mode and POSIX ACL judge.
+fn may_set_times(inode: &Inode, who: &Principal, change: &AttributeChange) -> Result<(), FsError> {
+    let times = [change.accessed, change.modified];
+    times.into_iter().try_for_each(may_set)?;
+    if judge::is_owner(inode, who) {
+        return Ok(());
+    }
+    // Who may write may say that he has; anything else is for owners.
+    match times == [Some(SetTime::Now); 2] {
+        true => judge::permits(inode, who, WRITE),
+        false => Err(FsError::NotPermitted),
     }
 }
 
@@ -472,24 +456,88 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// utimensat(2).
+    /// Whether a change may be made. What is judged by mode and POSIX ACL is judged part by part,
+    /// as it is made; a rich ACL judges all parts before the first.
+    fn judge_change(
+        &self,
+        inode: &Inode,
+        rich: Option<&RichFile>,
+        who: &Principal,
+        change: &AttributeChange,
+        file: Option<&OpenInode>,
+    ) -> Result<(), Stop> {
+        match rich {
+            None => refuse_half_changes(inode, who, change)?,
+            Some(rich) => {
+                let allows = |rights| self.allows(rich, who, rights);
+                acl::judge_change(who, &rich.target, change, file.is_some(), allows)?;
+            }
+        }
+        let Some(size) = change.size else {
+            return Ok(());
+        };
+        match file {
+            Some(file) if !file.writes() => Err(FsError::Invalid.into()),
+            Some(_) => Ok(()),
+            None => {
+                check_size(inode, size)?;
+                match rich {
+                    None => Ok(judge::permits(inode, who, WRITE)?),
+                    Some(_) => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// chown(2) and chmod(2).
+    fn change_owner_and_mode(
+        &mut self,
+        inode: &mut Inode,
+        rich: Option<&RichFile>,
+        who: &Principal,
+        change: &AttributeChange,
+    ) -> Result<(), Stop> {
+        let changes_owner = change.uid.is_some() || change.gid.is_some();
+        if changes_owner {
+            match rich {
+                None => judge::change_owner(inode, who, change.uid, change.gid)?,
+                Some(_) => {
+                    judge::check_owner(change.uid, change.gid)?;
+                    judge::give(inode, who, change.uid, change.gid);
+                }
+            }
+            if !inode.is_directory() {
+                self.drop_capability(inode)?;
+            }
+        }
+        if let Some(mode) = change.mode {
+            match rich {
+                None => judge::change_mode(inode, who, mode)?,
+                // Set-id bits as ever; permission bits follow from the list.
+                Some(_) => {
+                    let special = judge::mode_for(inode, who, mode) & !0o777;
+                    inode.mode = special | inode.mode & 0o777;
+                }
+            }
+        }
+        if changes_owner || change.mode.is_some() {
+            if let Some(rich) = rich {
+                self.change_truth(inode, rich, change.mode)?;
+            }
+            inode.changed = self.now();
+        }
+        Ok(())
+    }
+
+    /// utimensat(2), which was judged.
     fn set_times(
         &mut self,
         inode: &mut Inode,
-        who: &Principal,
         accessed: Option<SetTime>,
         modified: Option<SetTime>,
     ) -> Result<(), Stop> {
         may_set(accessed)?;
         may_set(modified)?;
-        if !judge::is_owner(inode, who) {
-            // Who may write may say that he has; anything else is for owners.
-            let is_touch = [accessed, modified] == [Some(SetTime::Now); 2];
-            match is_touch {
-                true => judge::permits(inode, who, WRITE)?,
-                false => return Err(FsError::NotPermitted.into()),
-            }
-        }
         let now = self.now();
         let time = |time: Option<SetTime>, before: Timestamp| match time {
             None => before,

@@ -15,11 +15,14 @@
 //! directories that were used longest ago.
 
 use super::record::{Inode, Place, ROOT, Xattrs};
+use super::rich::{Known, RichRecord};
 use base::limits::NAMESPACE_CACHE_ENTRIES_MAX;
 use base::{FileKind, Name, QuickMap};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Bytes of a rich ACL that count as much as an inode.
+const LIST_BYTES: usize = 256;
 /// How much room is made when there is none: an eighth.
 const ROOM_PARTS: usize = 8;
 
@@ -77,6 +80,12 @@ pub(super) struct Cache {
     pub(super) inodes: QuickMap<u64, Slot>,
     folders: QuickMap<u64, Folder>,
     xattrs: QuickMap<u64, (Arc<Xattrs>, u64)>,
+    /// Rich ACLs that do not lie in their inodes; none: there is none any more.
+    lists: QuickMap<u64, (Option<Arc<RichRecord>>, u64)>,
+    /// What these count as.
+    lists_len: usize,
+    /// Rich ACLs that lie in inodes.
+    known: Known,
     /// Names in all folders.
     names: usize,
     /// Names that are not there, and the batch that took them away.
@@ -118,12 +127,18 @@ impl Cache {
         self.inodes.get(&inode)
     }
 
-    pub(super) fn put_slot(&mut self, inode: u64, slot: Slot) {
+    pub(super) fn put_slot(&mut self, inode: u64, mut slot: Slot) {
+        if let Some(inode) = &mut slot.inode {
+            self.known.share(&mut inode.rich);
+        }
         self.inodes.insert(inode, slot);
     }
 
     /// As it was read from the engine.
-    pub(super) fn learn_slot(&mut self, inode: u64, found: Option<Inode>, place: Place) {
+    pub(super) fn learn_slot(&mut self, inode: u64, mut found: Option<Inode>, place: Place) {
+        if let Some(found) = &mut found {
+            self.known.share(&mut found.rich);
+        }
         self.inodes.entry(inode).or_insert(Slot {
             inode: found,
             place,
@@ -203,6 +218,30 @@ impl Cache {
         self.xattrs.entry(inode).or_insert((Arc::new(found), 0));
     }
 
+    /// The rich ACL of an inode that has one apart, and the batch that changed it.
+    pub(super) fn list(&self, inode: u64) -> Option<&(Option<Arc<RichRecord>>, u64)> {
+        self.lists.get(&inode)
+    }
+
+    pub(super) fn put_list(&mut self, inode: u64, list: Option<Arc<RichRecord>>, batch: u64) {
+        self.lists_len += list_len(&list);
+        if let Some((before, _)) = self.lists.insert(inode, (list, batch)) {
+            self.lists_len -= list_len(&before);
+        }
+    }
+
+    /// As it was read from the engine.
+    pub(super) fn learn_list(&mut self, inode: u64, found: Option<Arc<RichRecord>>) {
+        if !self.lists.contains_key(&inode) {
+            self.put_list(inode, found, 0);
+        }
+    }
+
+    /// How many rich ACLs are in memory that do not lie in their inodes.
+    pub(super) fn lists_apart(&self) -> usize {
+        self.lists.len()
+    }
+
     /// Names that can be read at once and are still there when they are looked for.
     pub(super) fn page_max(&self) -> usize {
         let entries_max = self.entries_max.unwrap_or(NAMESPACE_CACHE_ENTRIES_MAX);
@@ -211,7 +250,7 @@ impl Cache {
 
     /// Inodes and names in memory.
     pub(super) fn len(&self) -> usize {
-        self.inodes.len() + self.names + self.xattrs.len()
+        self.inodes.len() + self.names + self.xattrs.len() + self.lists_len
     }
 
     /// Lets go of names that were removed, and makes room if there is none.
@@ -245,6 +284,8 @@ impl Cache {
 
     fn make_room(&mut self, entries_max: usize, horizon: u64) {
         self.xattrs.retain(|_, (_, batch)| *batch > horizon);
+        self.lists.retain(|_, (_, batch)| *batch > horizon);
+        self.lists_len = self.lists.values().map(|(list, _)| list_len(list)).sum();
         // Inodes without a place in a directory, and those that are gone.
         self.inodes.retain(|number, slot| {
             let is_here = slot.place == Place::Here || slot.inode.is_none();
@@ -295,6 +336,11 @@ impl Cache {
             ..Self::default()
         };
     }
+}
+
+/// As how many inodes a rich ACL counts.
+fn list_len(list: &Option<Arc<RichRecord>>) -> usize {
+    1 + list.as_ref().map_or(0, |list| list.weight() / LIST_BYTES)
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@
 use super::cookie::Cookies;
 use super::error::NamespaceError;
 use super::key;
-use super::read::{NameFound, named};
+use super::read::{NameFound, decode_list, named};
 use super::record::{
     Chore, Content, Head, Inode, ROOT, StoredPlace, Xattrs, decode, decode_target,
 };
+use super::rich::{EditCounts, Rich, RichRecord};
 use super::volume::{entries, find};
 use crate::{Engine, Entry, MetaError};
 use base::{FileKind, Name, QuickMap, VolumeId};
@@ -38,6 +39,7 @@ struct Known {
     /// Names that a directory says it has.
     names: u64,
     has_xattrs: bool,
+    has_list_apart: bool,
     /// The directory in whose entry it lies; 0 if it lies by itself.
     lies_in: u64,
 }
@@ -54,6 +56,7 @@ struct Checking {
     lying: QuickMap<u64, (u64, Name)>,
     orphans: BTreeSet<u64>,
     xattrs: BTreeSet<u64>,
+    lists: BTreeSet<u64>,
     heads: Vec<Head>,
     numbers_max: u64,
     objects_to_delete: Vec<u64>,
@@ -98,8 +101,8 @@ impl Checking {
                 StoredPlace::At(directory, name) => {
                     self.places.insert(number, (directory, name));
                 }
-                StoredPlace::Here(inode) => {
-                    let inode = inode.inode();
+                here => {
+                    let inode = here.here().expect("what lies nowhere else lies here");
                     if inode.number != number {
                         self.find(format!("inode {} lies at {number}", inode.number));
                     }
@@ -113,6 +116,13 @@ impl Checking {
                 }
                 self.xattrs.insert(number);
             }
+            b'a' => {
+                let list = decode_list(&entry.value)?;
+                self.see_list(number, &list);
+                self.lists.insert(number);
+            }
+            b'e' if number == 0 => drop(decode::<EditCounts>("edits", &entry.value)?),
+            b'e' => {}
             b'o' => drop(self.orphans.insert(number)),
             b'h' => self.heads.push(decode("a head", &entry.value)?),
             b'w' => {
@@ -146,7 +156,16 @@ impl Checking {
         Ok(())
     }
 
+    fn see_list(&mut self, inode: u64, list: &RichRecord) {
+        if !list.is_readable() {
+            self.find(format!("the rich ACL of inode {inode} cannot be read"));
+        }
+    }
+
     fn see_inode(&mut self, inode: &Inode, lies_in: u64) {
+        if let Some(Rich::Inline(list)) = &inode.rich {
+            self.see_list(inode.number, list);
+        }
         self.report.inodes += 1;
         self.numbers_max = self.numbers_max.max(inode.number);
         let names = match &inode.content {
@@ -180,6 +199,7 @@ impl Checking {
             links: inode.links,
             names,
             has_xattrs: inode.has_xattrs,
+            has_list_apart: inode.has_list_apart(),
             lies_in,
         };
         if self.inodes.insert(inode.number, known).is_some() {
@@ -316,12 +336,16 @@ impl Checking {
             if known.has_xattrs != self.xattrs.contains(number) {
                 findings.push(format!("extended attributes of inode {number}"));
             }
+            if known.has_list_apart != self.lists.contains(number) {
+                findings.push(format!("the rich ACL of inode {number}"));
+            }
         }
         let is_there = |number: &&u64| self.inodes.contains_key(number);
         let strays = self
             .orphans
             .iter()
             .chain(&self.xattrs)
+            .chain(&self.lists)
             .filter(|number| !is_there(number));
         findings.extend(strays.map(|number| format!("a record of inode {number}, which is gone")));
         for object in &self.objects_to_delete {

@@ -154,6 +154,7 @@ impl Committer {
                         state.pipe.go_on(loaded.batch);
                         state.head = loaded.head;
                         state.outcomes = loaded.outcomes;
+                        state.edits = loaded.edits;
                     });
                     return Ok(());
                 }

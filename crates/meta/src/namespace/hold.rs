@@ -26,6 +26,8 @@ pub struct OpenOptions {
     pub access: Access,
     /// Cut to nothing first.
     pub truncate: bool,
+    /// Only for bytes behind the end; takes less where a rich ACL is the truth.
+    pub append: bool,
 }
 
 impl OpenOptions {
@@ -35,6 +37,7 @@ impl OpenOptions {
         Self {
             access,
             truncate: false,
+            append: false,
         }
     }
 }
@@ -76,15 +79,17 @@ impl Drop for Held {
 pub struct OpenInode {
     held: Held,
     access: Access,
+    only_appends: bool,
 }
 
 impl OpenInode {
     /// Of an inode that the operation has counted as held.
-    pub(super) fn new(core: &Arc<Core>, inode: u64, access: Access) -> Self {
+    pub(super) fn new(core: &Arc<Core>, inode: u64, options: OpenOptions) -> Self {
         let core = Arc::clone(core);
         Self {
             held: Held { core, inode },
-            access,
+            access: options.access,
+            only_appends: options.append,
         }
     }
 
@@ -94,10 +99,16 @@ impl OpenInode {
         self.access
     }
 
-    /// Whether it may be written.
+    /// Whether all of it may be written.
     #[must_use]
     pub fn writes(&self) -> bool {
-        matches!(self.access, Access::Write | Access::ReadWrite)
+        matches!(self.access, Access::Write | Access::ReadWrite) && !self.only_appends
+    }
+
+    /// Whether what is written goes to the end.
+    #[must_use]
+    pub fn only_appends(&self) -> bool {
+        self.only_appends
     }
 }
 
@@ -118,7 +129,7 @@ impl Namespace {
             let inode = work.find(handle)?;
             Ok(work.open(inode, who, options)?.number)
         })?;
-        Ok(OpenInode::new(&self.core, number, options.access))
+        Ok(OpenInode::new(&self.core, number, options))
     }
 
     /// The attributes of an open file, also without a name.

@@ -64,6 +64,11 @@ pub(super) fn may_remove(
     if is_sticky && who.uid != victim.uid && who.uid != directory.uid && !is_root(who) {
         return Err(FsError::NotPermitted);
     }
+    check_kind(victim, as_directory)
+}
+
+/// Whether what is to be removed is of the kind that is meant.
+pub(super) fn check_kind(victim: &Inode, as_directory: bool) -> Result<(), FsError> {
     match (as_directory, victim.is_directory()) {
         (true, false) => Err(FsError::NotDirectory),
         (false, true) => Err(FsError::IsDirectory),
@@ -135,10 +140,7 @@ pub(super) fn change_owner(
     uid: Option<u32>,
     gid: Option<u32>,
 ) -> Result<(), FsError> {
-    // The kernel's number for "stay as it is" is nobody's.
-    if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
-        return Err(FsError::Invalid);
-    }
+    check_owner(uid, gid)?;
     let owns = who.uid == inode.uid;
     let keeps_owner = uid.is_none_or(|uid| owns && uid == inode.uid);
     let keeps_to_groups = gid.is_none_or(|gid| owns && (gid == inode.gid || who.is_member(gid)));
@@ -146,6 +148,21 @@ pub(super) fn change_owner(
     if !is_allowed {
         return Err(FsError::NotPermitted);
     }
+    give(inode, who, uid, gid);
+    Ok(())
+}
+
+/// Whether these are users and groups.
+pub(super) fn check_owner(uid: Option<u32>, gid: Option<u32>) -> Result<(), FsError> {
+    // The kernel's number for "stay as it is" is nobody's.
+    match uid == Some(u32::MAX) || gid == Some(u32::MAX) {
+        true => Err(FsError::Invalid),
+        false => Ok(()),
+    }
+}
+
+/// Changes owner and group, which was judged.
+pub(super) fn give(inode: &mut Inode, who: &Principal, uid: Option<u32>, gid: Option<u32>) {
     let mut mode_after = None;
     if !inode.is_directory() {
         if inode.mode & mode::SETUID != 0 {
@@ -164,7 +181,6 @@ pub(super) fn change_owner(
     if let Some(mode) = mode_after {
         set_mode(inode, mode);
     }
-    Ok(())
 }
 
 /// chmod(2).
@@ -175,12 +191,18 @@ pub(super) fn change_mode(inode: &mut Inode, who: &Principal, wanted: u16) -> Re
     if !is_owner(inode, who) {
         return Err(FsError::NotPermitted);
     }
+    let mode = mode_for(inode, who, wanted);
+    set_mode(inode, mode);
+    Ok(())
+}
+
+/// What a mode that `who` wants to give an inode comes to.
+pub(super) fn mode_for(inode: &Inode, who: &Principal, wanted: u16) -> u16 {
     let setgid = match in_group_or_root(inode.gid, who) {
         true => 0,
         false => mode::SETGID,
     };
-    set_mode(inode, wanted & mode::ALL & !setgid);
-    Ok(())
+    wanted & mode::ALL & !setgid
 }
 
 /// Gives an inode a mode, and its ACL the same.

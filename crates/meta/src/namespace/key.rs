@@ -81,6 +81,16 @@ impl Keys {
         self.numbered(b'x', inode)
     }
 
+    /// An inode's rich ACL, if it does not lie in the inode.
+    pub(super) fn list(self, inode: u64) -> Vec<u8> {
+        self.numbered(b'a', inode)
+    }
+
+    /// An edit of a rich ACL in words; under 0, how many there were.
+    pub(super) fn edit(self, number: u64) -> Vec<u8> {
+        self.numbered(b'e', number)
+    }
+
     /// That an inode has no name and may be open.
     pub(super) fn orphan(self, inode: u64) -> Vec<u8> {
         self.numbered(b'o', inode)

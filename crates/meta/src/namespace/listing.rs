@@ -4,11 +4,12 @@
 //! in one piece of as many names as are asked for. With attributes, names of inodes that lie by
 //! themselves may need one more reading each.
 
-use super::judge::{self, EXECUTE, READ};
+use super::judge::{EXECUTE, READ};
 use super::read::Want;
 use super::tree::Namespace;
 use super::turn::Turn;
 use super::work::{Stop, Work};
+use acl::Rights;
 use base::limits::DIRECTORY_ENTRIES_MAX;
 use base::{DirectoryEntry, DirectoryPage, FileKind, FsError, Handle, Name, Node, Principal};
 use std::ops::Bound;
@@ -32,8 +33,8 @@ impl Namespace {
         let entries_max = entries_max.clamp(1, DIRECTORY_ENTRIES_MAX);
         self.look(turn, |work| {
             let directory = work.directory(handle)?;
-            judge::permits(&directory, who, READ)?;
-            let plus = plus && judge::permits(&directory, who, EXECUTE).is_ok();
+            work.judge(&directory, who, Rights::READ_DATA, READ)?;
+            let plus = plus && work.may(&directory, who, Rights::EXECUTE, EXECUTE)?;
             work.page(directory.number, cookie, entries_max, plus)
         })
     }

@@ -5,6 +5,7 @@
 //!  Namespace     look-ups, changes, listings: a thread of the server calls      tree.rs names.rs
 //!    │                                        rename.rs attributes.rs xattr.rs listing.rs
 //!    ├─ judge    may this caller do that: pure, as Linux on ext4 says           judge.rs acl.rs
+//!    ├─ rich     the same where a rich ACL is the truth                         rich/
 //!    ├─ work     one operation: what it sees, what it will change               work.rs
 //!    ├─ cache    inodes and names in memory; what is missing is read            cache.rs read.rs
 //!    └─ pipe     batches of changes on their way ──► a task ──► Engine          pipe.rs commit.rs
@@ -55,6 +56,11 @@
 //! it, and for files that became shorter, is written with the change that causes it ([`chores`]):
 //! no object is forgotten by a crash, and none is deleted whose file is still there.
 //!
+//! # Rich ACLs
+//!
+//! A file's truth may be a rich ACL (NFSv4, Windows), which lies with the inode, or apart if it is
+//! large ([`rich`]).
+//!
 //! # Not here
 //!
 //! The bytes of files, space, quotas, leases and locks. Access times are what clients set. A
@@ -81,6 +87,7 @@ mod pipe;
 mod read;
 mod record;
 mod rename;
+mod rich;
 mod seal;
 mod space;
 mod tree;
@@ -99,6 +106,7 @@ pub use hold::{Held, OpenInode, OpenOptions};
 pub use layout::{Layout, Redundancy, Striping, Target};
 pub use names::{Create, Created};
 pub use record::{Chore, NAMESPACE_FORMAT_VERSION, Numbers};
+pub use rich::{EditCounts, RichFigures, RichScan, Scanned, Words};
 pub use tree::{Namespace, NamespaceOptions};
 pub use turn::{Identity, Turn};
 pub use volume::{make, remove};

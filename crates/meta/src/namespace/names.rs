@@ -4,9 +4,11 @@ use super::hold::{OpenInode, OpenOptions};
 use super::judge::{self, EXECUTE, WRITE};
 use super::layout::Layout;
 use super::record::{Chore, Content, Done, Inode, Place};
+use super::rich::Heir;
 use super::tree::{Namespace, check_target};
 use super::turn::Turn;
 use super::work::{Stop, Work, layout};
+use acl::Target;
 use base::limits::NAMESPACE_LINKS_MAX;
 use base::{Access, FileKind, FsError, Handle, Name, Node, Principal};
 
@@ -64,7 +66,7 @@ impl Namespace {
                 return Ok((node, number, true));
             }
             let directory = work.directory(parent)?;
-            judge::permits(&directory, who, EXECUTE)?;
+            work.search(&directory, who)?;
             if let Some((number, _)) = work.child(directory.number, name)? {
                 if how.exclusive {
                     return Err(FsError::Exists.into());
@@ -80,7 +82,7 @@ impl Namespace {
         })?;
         Ok(Created {
             node,
-            file: OpenInode::new(&self.core, number, how.open.access),
+            file: OpenInode::new(&self.core, number, how.open),
             created,
         })
     }
@@ -121,9 +123,10 @@ impl Namespace {
         mode: u16,
         umask: u16,
     ) -> Result<Node, FsError> {
-        self.make(turn, who, parent, name, |_| {
+        let kind = FileKind::Directory;
+        self.make(turn, who, (parent, name), kind, |_| {
             Ok(Making {
-                kind: FileKind::Directory,
+                kind,
                 mode,
                 umask,
                 content: Content::Directory(0),
@@ -156,7 +159,7 @@ impl Namespace {
             return Err(FsError::Invalid);
         }
         let file = self.file(mode, umask, None);
-        self.make(turn, who, parent, name, |number| {
+        self.make(turn, who, (parent, name), kind, |number| {
             let content = match kind {
                 FileKind::File => return Ok(file(number)),
                 FileKind::CharDevice if device == 0 => Content::Device(0),
@@ -189,9 +192,10 @@ impl Namespace {
         target: &[u8],
     ) -> Result<Node, FsError> {
         check_target(target)?;
-        self.make(turn, who, parent, name, |_| {
+        let kind = FileKind::Symlink;
+        self.make(turn, who, (parent, name), kind, |_| {
             Ok(Making {
-                kind: FileKind::Symlink,
+                kind,
                 mode: 0o777,
                 umask: 0,
                 content: Content::Link(target.to_vec()),
@@ -203,8 +207,8 @@ impl Namespace {
         &self,
         turn: &Turn,
         who: &Principal,
-        parent: &Handle,
-        name: &Name,
+        (parent, name): (&Handle, &Name),
+        kind: FileKind,
         making: impl Fn(u64) -> Result<Making, FsError>,
     ) -> Result<Node, FsError> {
         self.change(turn, |work| {
@@ -212,11 +216,11 @@ impl Namespace {
                 return Ok(node);
             }
             let directory = work.directory(parent)?;
-            judge::permits(&directory, who, EXECUTE)?;
+            work.search(&directory, who)?;
             if work.child(directory.number, name)?.is_some() {
                 return Err(FsError::Exists.into());
             }
-            judge::permits(&directory, who, WRITE | EXECUTE)?;
+            work.may_add(&directory, who, kind)?;
             let what = making(work.next_number())?;
             let inode = work.make_in(directory, name, who, move |_| what)?;
             Ok(work.node(&inode))
@@ -242,12 +246,12 @@ impl Namespace {
             }
             let mut inode = work.find(handle)?;
             let mut directory = work.directory(parent)?;
-            judge::permits(&directory, who, EXECUTE)?;
+            work.search(&directory, who)?;
             if work.child(directory.number, name)?.is_some() {
                 return Err(FsError::Exists.into());
             }
-            judge::may_link(&inode, who)?;
-            judge::permits(&directory, who, WRITE | EXECUTE)?;
+            work.may_link(&inode, who)?;
+            work.may_add(&directory, who, inode.kind)?;
             if inode.is_directory() {
                 return Err(FsError::NotPermitted.into());
             }
@@ -316,11 +320,11 @@ impl Namespace {
                 return Ok(None);
             }
             let mut directory = work.directory(parent)?;
-            judge::permits(&directory, who, EXECUTE)?;
+            work.search(&directory, who)?;
             let found = work.child(directory.number, name)?;
             let (number, _) = found.ok_or(FsError::NotFound)?;
             let victim = work.inode(number)?;
-            judge::may_remove(&directory, &victim, who, as_directory)?;
+            work.may_remove(&directory, &victim, who, as_directory)?;
             if matches!(victim.content, Content::Directory(names) if names > 0) {
                 return Err(FsError::NotEmpty.into());
             }
@@ -354,7 +358,6 @@ impl Work<'_> {
         who: &Principal,
         making: impl FnOnce(u64) -> Making,
     ) -> Result<Inode, Stop> {
-        judge::permits(&directory, who, WRITE | EXECUTE)?;
         let number = self.number()?;
         let Making {
             kind,
@@ -362,24 +365,30 @@ impl Work<'_> {
             umask,
             content,
         } = making(number);
+        self.may_add(&directory, who, kind)?;
         let (gid, mut mode) = judge::born(&directory, who, kind, mode);
+        let is_directory = kind == FileKind::Directory;
+        let target = Target {
+            uid: who.uid,
+            gid,
+            is_directory,
+        };
+        let heir = self.heir(&directory, &target, kind, (mode, umask))?;
         let (mut access, mut default) = (None, None);
-        match &directory.default {
+        match (&heir, &directory.default) {
             _ if kind == FileKind::Symlink => {}
-            None => mode &= !(umask & 0o777),
-            Some(acl) => {
+            // What its mode and ACL say follows from the list.
+            (Heir::List(_), _) => {}
+            (Heir::Nothing, _) | (_, None) => mode &= !(umask & 0o777),
+            (Heir::NotRich, Some(acl)) => {
                 let inherited;
                 (inherited, mode) = acl.inherited(mode);
                 access = inherited.map(Box::new);
-                default = directory
-                    .default
-                    .clone()
-                    .filter(|_| kind == FileKind::Directory);
+                default = directory.default.clone().filter(|_| is_directory);
             }
         }
         let now = self.now();
-        let is_directory = kind == FileKind::Directory;
-        let inode = Inode {
+        let mut inode = Inode {
             number,
             generation: self.rules.generation,
             kind,
@@ -394,10 +403,14 @@ impl Work<'_> {
             has_xattrs: false,
             access,
             default,
+            rich: None,
             content,
             space: None,
             appends: None,
         };
+        if let Heir::List(list) = heir {
+            self.write_truth(&mut inode, &list, None)?;
+        }
         self.name(directory.number, name, Some((number, kind)));
         self.make(inode.clone(), Place::At(directory.number, name.clone()));
         self.count(&mut directory, 1);
@@ -467,7 +480,8 @@ impl Work<'_> {
         };
         let truncates = options.truncate && options.access != Access::Execute;
         let wanted = wanted | if truncates { WRITE } else { 0 };
-        judge::permits(&inode, who, wanted)?;
+        let rights = acl::rights_to_open(options.access, truncates, options.append);
+        self.judge(&inode, who, rights, wanted)?;
         if truncates {
             self.resize(&mut inode, who, 0)?;
             self.put(inode.clone())?;

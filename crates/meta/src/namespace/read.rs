@@ -4,9 +4,11 @@ use super::cache::Cache;
 use super::cookie::Cookies;
 use super::key::{Keys, name_parts};
 use super::record::{Inode, Place, StoredName, StoredPlace, Xattrs, decode};
+use super::rich::{RichRecord, StoredRich};
 use crate::{Engine, Entry, MetaError};
 use base::limits::META_PAGE_ENTRIES_MAX;
 use base::{FileKind, Name};
+use std::sync::Arc;
 
 /// Names that a look-up in a directory reads that nobody has looked at before: most directories are
 /// then known as a whole.
@@ -23,6 +25,8 @@ pub(super) enum Want {
     /// So many names of a directory whose hashes are greater than this.
     Names(u64, u64, usize),
     Xattrs(u64),
+    /// The rich ACL of an inode, which lies apart from it.
+    List(u64),
 }
 
 /// A name as it lies in the engine.
@@ -48,12 +52,14 @@ pub(super) enum Found {
         names: Vec<(u64, Name, NameFound)>,
     },
     Xattrs(u64, Xattrs),
+    List(u64, Option<Box<RichRecord>>),
 }
 
 fn name_found(bytes: &[u8]) -> Result<NameFound, MetaError> {
     Ok(match decode("a name", bytes)? {
         StoredName::Inode(inode) => NameFound::Inode(Box::new(inode.inode())),
         StoredName::Reference(inode, kind) => NameFound::Reference(inode, kind),
+        StoredName::Rich(inode, list) => NameFound::Inode(Box::new(inode.with(list))),
     })
 }
 
@@ -90,7 +96,22 @@ pub(super) async fn read(
                 xattrs.transpose()?.unwrap_or_default(),
             ))
         }
+        Want::List(number) => {
+            let (entry, _) = engine.get(&keys.list(number)).await?;
+            let list = entry.map(|entry| {
+                let list = decode_list(&entry.value);
+                // Whoever may can put another one in its place.
+                Box::new(list.unwrap_or_else(|_| RichRecord::missing()))
+            });
+            Ok(Found::List(number, list))
+        }
     }
+}
+
+/// A rich ACL that lies apart from its inode.
+pub(super) fn decode_list(bytes: &[u8]) -> Result<RichRecord, MetaError> {
+    let stored: StoredRich<'_> = decode("a rich ACL", bytes)?;
+    Ok(stored.record())
 }
 
 async fn read_inode(
@@ -104,10 +125,11 @@ async fn read_inode(
         return Ok(Found::NoInode(number));
     };
     let (directory, name) = match decode("a place", &entry.value)? {
-        StoredPlace::Here(inode) => {
-            return Ok(Found::Inode(Box::new(inode.inode()), Place::Here));
-        }
         StoredPlace::At(directory, name) => (directory, name),
+        here => {
+            let inode = here.here().expect("what lies nowhere else lies here");
+            return Ok(Found::Inode(Box::new(inode), Place::Here));
+        }
     };
     let (entry, _) = engine
         .get(&keys.name(directory, cookies.of(&name), &name))
@@ -185,6 +207,7 @@ pub(super) fn learn(cache: &mut Cache, cookies: Cookies, found: Found) {
             cache.learn_names(directory, from, to);
         }
         Found::Xattrs(number, xattrs) => cache.learn_xattrs(number, xattrs),
+        Found::List(number, list) => cache.learn_list(number, list.map(Arc::from)),
     }
 }
 

@@ -8,6 +8,7 @@
 use super::acl::Acl;
 use super::appends::Appends;
 use super::layout::{Layout, Target};
+use super::rich::{Rich, StoredList};
 use super::space::Space;
 use crate::MetaError;
 use base::{Attributes, FileKind, Name, RequestId, Timestamp, VolumeId};
@@ -16,7 +17,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Version of the records; the history is in `docs/formats/namespace.md`.
-pub const NAMESPACE_FORMAT_VERSION: u64 = 2;
+pub const NAMESPACE_FORMAT_VERSION: u64 = 3;
 /// The oldest version that is read; a volume of it is of the newest once it has been opened.
 pub(super) const OLDEST_FORMAT_VERSION: u64 = 1;
 
@@ -88,6 +89,8 @@ pub(super) struct Inode {
     pub(super) has_xattrs: bool,
     pub(super) access: Option<Box<Acl>>,
     pub(super) default: Option<Box<Acl>>,
+    /// If a rich ACL is its truth.
+    pub(super) rich: Option<Rich>,
     pub(super) content: Content,
     /// Of a file that has holes, or space behind its end.
     pub(super) space: Option<Box<Space>>,
@@ -119,6 +122,11 @@ impl Inode {
 
     pub(super) fn is_directory(&self) -> bool {
         self.kind == FileKind::Directory
+    }
+
+    /// Whether there is a record of a rich ACL.
+    pub(super) fn has_list_apart(&self) -> bool {
+        matches!(self.rich, Some(Rich::Apart))
     }
 
     pub(super) fn attributes(&self) -> Attributes {
@@ -235,6 +243,14 @@ impl<'a> StoredInode<'a> {
         }
     }
 
+    /// With the rich ACL that is stored behind it.
+    pub(super) fn with(self, list: StoredList<'_>) -> Inode {
+        Inode {
+            rich: Some(list.rich()),
+            ..self.inode()
+        }
+    }
+
     pub(super) fn inode(self) -> Inode {
         let time = |since: i128| timestamp(self.created.saturating_add(since));
         let acl = |acl: Option<Cow<'_, Acl>>| acl.map(|acl| Box::new(acl.into_owned()));
@@ -264,6 +280,7 @@ impl<'a> StoredInode<'a> {
             has_xattrs: self.has_xattrs,
             access: acl(self.access),
             default: acl(self.default),
+            rich: None,
             content,
             space: space.map(Box::new),
             appends: appends.map(Box::new),
@@ -278,6 +295,8 @@ pub(super) enum StoredName<'a> {
     Inode(StoredInode<'a>),
     /// The number and kind of one that may have several.
     Reference(u64, FileKind),
+    /// As `Inode`, with a rich ACL.
+    Rich(StoredInode<'a>, StoredList<'a>),
 }
 
 /// What lies at the number of an inode.
@@ -287,6 +306,39 @@ pub(super) enum StoredPlace<'a> {
     At(u64, Name),
     /// It lies here: the top directory, inodes of several names, of none.
     Here(StoredInode<'a>),
+    /// As `Here`, with a rich ACL.
+    RichHere(StoredInode<'a>, StoredList<'a>),
+}
+
+impl StoredPlace<'_> {
+    /// The inode, if it lies here.
+    pub(super) fn here(self) -> Option<Inode> {
+        match self {
+            Self::At(..) => None,
+            Self::Here(inode) => Some(inode.inode()),
+            Self::RichHere(inode, list) => Some(inode.with(list)),
+        }
+    }
+}
+
+impl Inode {
+    /// The record of a name at which it lies.
+    pub(super) fn name_entry(&self) -> Vec<u8> {
+        let stored = StoredInode::of(self);
+        encode(&match &self.rich {
+            None => StoredName::Inode(stored),
+            Some(rich) => StoredName::Rich(stored, rich.stored()),
+        })
+    }
+
+    /// Its record if it lies by itself.
+    pub(super) fn own_entry(&self) -> Vec<u8> {
+        let stored = StoredInode::of(self);
+        encode(&match &self.rich {
+            None => StoredPlace::Here(stored),
+            Some(rich) => StoredPlace::RichHere(stored, rich.stored()),
+        })
+    }
 }
 
 /// Where an inode lies.
@@ -419,6 +471,7 @@ mod tests {
             has_xattrs: false,
             access: None,
             default: None,
+            rich: None,
             content: Content::File(0, striping.layout(1_000_000)),
             space: None,
             appends: None,
@@ -439,7 +492,7 @@ mod tests {
         let bytes = encode(&StoredName::Inode(StoredInode::of(&inode)));
         match decode("a name", &bytes).unwrap() {
             StoredName::Inode(stored) => assert_eq!(stored.inode(), inode),
-            StoredName::Reference(..) => panic!("it is the inode"),
+            _ => panic!("it is the inode"),
         }
     }
 
@@ -459,7 +512,7 @@ mod tests {
         let bytes = encode(&StoredName::Inode(StoredInode::of(&inode)));
         match decode("a name", &bytes).unwrap() {
             StoredName::Inode(stored) => assert_eq!(stored.inode(), inode),
-            StoredName::Reference(..) => panic!("it is the inode"),
+            _ => panic!("it is the inode"),
         }
         // A dense one is stored as before.
         inode.note_space(100 << 20, |space| {
@@ -479,7 +532,7 @@ mod tests {
             let bytes = encode(&StoredName::Inode(StoredInode::of(&inode)));
             match decode("a name", &bytes).unwrap() {
                 StoredName::Inode(stored) => assert_eq!(stored.inode(), inode),
-                StoredName::Reference(..) => panic!("it is the inode"),
+                _ => panic!("it is the inode"),
             }
             inode.note_appends(|appends| {
                 appends.on_told(70);

@@ -3,7 +3,6 @@
 //! The order of the questions is that of `do_renameat2` and `vfs_rename`. A directory never comes
 //! to lie below itself: the way from the new parent to the top is gone before anything is judged.
 
-use super::judge::{self, EXECUTE, WRITE};
 use super::record::{Done, Inode, Place, ROOT};
 use super::tree::Namespace;
 use super::turn::Turn;
@@ -54,7 +53,7 @@ impl Namespace {
                 if !parent.is_directory() {
                     return Err(FsError::NotDirectory.into());
                 }
-                judge::permits(parent, who, EXECUTE)?;
+                work.search(parent, who)?;
             }
             let moved = work.child(from.number, from_name)?;
             let (moved, _) = moved.ok_or(FsError::NotFound)?;
@@ -90,7 +89,7 @@ impl Namespace {
                     replaced: Some(node),
                 });
             }
-            plan.judge()?;
+            plan.judge(work)?;
             match mode {
                 RenameMode::Exchange => plan.exchange(work),
                 RenameMode::Replace | RenameMode::NoReplace => plan.carry_out(work),
@@ -124,30 +123,29 @@ impl Move<'_> {
         Ok(())
     }
 
-    fn judge(&self) -> Result<(), FsError> {
+    fn judge(&self, work: &Work<'_>) -> Result<(), Stop> {
         let who = self.who;
         let is_directory = self.moved.is_directory();
-        judge::may_remove(&self.from, &self.moved, who, is_directory)?;
-        match &self.replaced {
-            None => judge::permits(&self.to, who, WRITE | EXECUTE)?,
-            Some(replaced) => {
-                let as_directory = match self.mode {
-                    RenameMode::Exchange => replaced.is_directory(),
-                    RenameMode::Replace | RenameMode::NoReplace => is_directory,
-                };
-                judge::may_remove(&self.to, replaced, who, as_directory)?;
-            }
+        work.may_remove(&self.from, &self.moved, who, is_directory)?;
+        if let Some(replaced) = &self.replaced {
+            let as_directory = match self.mode {
+                RenameMode::Exchange => replaced.is_directory(),
+                RenameMode::Replace | RenameMode::NoReplace => is_directory,
+            };
+            work.may_remove(&self.to, replaced, who, as_directory)?;
+        }
+        work.may_add(&self.to, who, self.moved.kind)?;
+        let back = self.replaced.as_ref();
+        let back = back.filter(|_| self.mode == RenameMode::Exchange);
+        if let Some(back) = back {
+            work.may_add(&self.from, who, back.kind)?;
         }
         if self.is_across() {
             // A directory's own entry for its parent changes.
-            if is_directory {
-                judge::permits(&self.moved, who, WRITE)?;
-            }
-            if let Some(replaced) = &self.replaced
-                && self.mode == RenameMode::Exchange
-                && replaced.is_directory()
-            {
-                judge::permits(replaced, who, WRITE)?;
+            for moves in [Some(&self.moved), back].into_iter().flatten() {
+                if moves.is_directory() {
+                    work.may_move(moves, who)?;
+                }
             }
         }
         Ok(())

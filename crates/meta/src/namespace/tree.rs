@@ -5,10 +5,10 @@ use super::commit::Committer;
 use super::cookie::Cookies;
 use super::core::{Core, Intent};
 use super::error::NamespaceError;
-use super::judge::{self, EXECUTE};
 use super::layout::{Layout, Striping, Target};
 use super::pipe::{Pipe, Status};
 use super::record::{Inode, ROOT, encode};
+use super::rich::RichRules;
 use super::seal::Seal;
 use super::turn::Turn;
 use super::volume::{find, free_target, load, note_version, random, targets, time_of_day};
@@ -92,12 +92,14 @@ impl Namespace {
             seal: Seal::new(&options.handle_key, options.volume),
             generation: u32::from_le_bytes(random()?),
             clock: options.clock.unwrap_or_else(|| Box::new(time_of_day)),
+            rich: RichRules::default(),
         };
         let state = State {
             cache: Cache::new(options.cache_entries_max),
             pipe: Pipe::new(loaded.batch),
             head: loaded.head,
             outcomes: loaded.outcomes,
+            edits: loaded.edits,
             holders: QuickMap::default(),
             abandoned: Vec::new(),
         };
@@ -234,7 +236,7 @@ impl Namespace {
     ) -> Result<Node, FsError> {
         self.look(turn, |work| {
             let directory = work.directory(parent)?;
-            judge::permits(&directory, who, EXECUTE)?;
+            work.search(&directory, who)?;
             let found = work.child(directory.number, name)?;
             let (number, _) = found.ok_or(FsError::NotFound)?;
             Ok(work.node(&work.inode(number)?))

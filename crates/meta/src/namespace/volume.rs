@@ -5,8 +5,9 @@ use super::key::{self, Keys};
 use super::layout::Target;
 use super::record::{
     Constants, Content, Head, Inode, NAMESPACE_FORMAT_VERSION, OLDEST_FORMAT_VERSION, Outcome,
-    ROOT, StoredInode, StoredPlace, decode, decode_target, encode, request, timestamp,
+    ROOT, decode, decode_target, encode, request, timestamp,
 };
+use super::rich::EditCounts;
 use crate::{Condition, Engine, Entry, KeyRange, Leadership, MetaError, Transaction};
 use base::limits::{
     META_OPERATIONS_MAX, META_PAGE_ENTRIES_MAX, NAMESPACE_TARGETS_MAX, VOLUMES_MAX,
@@ -24,6 +25,7 @@ pub(super) struct Loaded {
     pub(super) batch: u64,
     pub(super) head: Head,
     pub(super) outcomes: BTreeMap<(SessionId, RequestId), Outcome>,
+    pub(super) edits: EditCounts,
 }
 
 pub(super) fn random<const N: usize>() -> Result<[u8; N], MetaError> {
@@ -106,11 +108,12 @@ pub async fn make(
         has_xattrs: false,
         access: None,
         default: None,
+        rich: None,
         content: Content::Directory(0),
         space: None,
         appends: None,
     };
-    let top = encode(&StoredPlace::Here(StoredInode::of(&top)));
+    let top = top.own_entry();
     let making = Transaction::new()
         .when(Condition::Absent(catalogued.clone()))
         .when(Condition::Empty(keys.whole()))
@@ -238,6 +241,7 @@ pub(super) async fn load(engine: &dyn Engine, keys: Keys) -> Result<Loaded, Meta
         batch,
         head,
         outcomes,
+        edits: EditCounts::load(engine, keys).await?,
     })
 }
 

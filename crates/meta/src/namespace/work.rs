@@ -11,9 +11,10 @@ use super::layout::NUMBERS_MAX;
 use super::pipe::{Pipe, Write};
 use super::read::Want;
 use super::record::{
-    Chore, Content, Done, Head, Inode, Outcome, Place, StoredInode, StoredName, StoredPlace,
-    Xattrs, encode, nanos, timestamp,
+    Chore, Content, Done, Head, Inode, Outcome, Place, StoredName, StoredPlace, Xattrs, encode,
+    nanos, timestamp,
 };
+use super::rich::{EditCounts, RichRecord, RichRules};
 use super::seal::Seal;
 use super::turn::{Identity, Turn};
 use base::{FileKind, FsError, Handle, Name, QuickMap, RequestId, SessionId, Timestamp};
@@ -29,6 +30,7 @@ pub(super) struct Rules {
     pub(super) generation: u32,
     /// The time of day.
     pub(super) clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    pub(super) rich: RichRules,
 }
 
 /// Everything that is in memory.
@@ -38,6 +40,8 @@ pub(super) struct State {
     pub(super) head: Head,
     /// What requests have done that are not settled.
     pub(super) outcomes: BTreeMap<(SessionId, RequestId), Outcome>,
+    /// How many edits of rich ACLs there were.
+    pub(super) edits: EditCounts,
     /// How often inodes are held.
     pub(super) holders: QuickMap<u64, usize>,
     /// Inodes that were let go of and may have no name.
@@ -76,6 +80,11 @@ pub(super) struct Work<'a> {
     staged: Vec<Staged>,
     names: Vec<Naming>,
     xattrs: Vec<(u64, Xattrs)>,
+    /// Rich ACLs that do not lie in their inodes.
+    lists: Vec<(u64, Option<Arc<RichRecord>>)>,
+    pub(super) edits: EditCounts,
+    /// What is written down of an edit.
+    pub(super) words: Option<String>,
     orphans: Vec<(u64, bool)>,
     chores: Vec<Chore>,
     finished: Vec<u64>,
@@ -89,12 +98,15 @@ impl<'a> Work<'a> {
     pub(super) fn new(state: &'a mut State, rules: &'a Rules, turn: &'a Turn) -> Self {
         Self {
             head: state.head,
+            edits: state.edits,
             state,
             rules,
             turn,
             staged: Vec::new(),
             names: Vec::new(),
             xattrs: Vec::new(),
+            lists: Vec::new(),
+            words: None,
             orphans: Vec::new(),
             chores: Vec::new(),
             finished: Vec::new(),
@@ -208,6 +220,27 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// The rich ACL of an inode that has one apart, if it is in memory.
+    pub(super) fn list_apart(&self, number: u64) -> Option<Arc<RichRecord>> {
+        let staged = self.lists.iter().find(|(other, _)| *other == number);
+        let list = match staged {
+            Some((_, list)) => list,
+            None => {
+                let (list, batch) = self.state.cache.list(number)?;
+                self.note(*batch);
+                list
+            }
+        };
+        let missing = || Arc::new(RichRecord::missing());
+        Some(list.clone().unwrap_or_else(missing))
+    }
+
+    /// The rich ACL of an inode is to lie apart like this, or not at all.
+    pub(super) fn put_list_apart(&mut self, number: u64, list: Option<Arc<RichRecord>>) {
+        self.lists.retain(|(other, _)| *other != number);
+        self.lists.push((number, list));
+    }
+
     /// The number that the next thing gets.
     pub(super) fn next_number(&self) -> u64 {
         self.head.next
@@ -255,6 +288,9 @@ impl<'a> Work<'a> {
         if inode.has_xattrs {
             self.xattrs.retain(|(number, _)| *number != inode.number);
             self.xattrs.push((inode.number, Xattrs::new()));
+        }
+        if inode.has_list_apart() {
+            self.put_list_apart(inode.number, None);
         }
         self.stage(inode.number, None, Place::Here)
     }
@@ -347,6 +383,7 @@ impl<'a> Work<'a> {
         }
         let before = self.state.head;
         self.state.head = self.head;
+        self.state.edits = self.edits;
         let batch = self.state.pipe.write(writes, before);
         self.turn.note(batch);
         let cache = &mut self.state.cache;
@@ -371,6 +408,9 @@ impl<'a> Work<'a> {
             let xattrs = (!xattrs.is_empty()).then(|| Arc::new(xattrs));
             cache.put_xattrs(number, xattrs, batch);
         }
+        for (number, list) in self.lists {
+            cache.put_list(number, list, batch);
+        }
         let durable = self.state.pipe.durable();
         cache.tidy(durable);
         true
@@ -389,17 +429,11 @@ impl<'a> Work<'a> {
                 writes.push((keys.inode(*number), None));
                 continue;
             };
-            let stored = StoredInode::of(inode);
             match &slot.place {
-                Place::Here => {
-                    writes.push((
-                        keys.inode(*number),
-                        Some(encode(&StoredPlace::Here(stored))),
-                    ));
-                }
+                Place::Here => writes.push((keys.inode(*number), Some(inode.own_entry()))),
                 Place::At(directory, name) => {
                     let hash = self.rules.cookies.of(name);
-                    let entry = encode(&StoredName::Inode(stored));
+                    let entry = inode.name_entry();
                     writes.push((keys.name(*directory, hash, name), Some(entry)));
                     if before.as_ref() != Some(&slot.place) {
                         let place = encode(&StoredPlace::At(*directory, name.clone()));
@@ -422,6 +456,13 @@ impl<'a> Work<'a> {
         for (number, xattrs) in &self.xattrs {
             let value = (!xattrs.is_empty()).then(|| encode(xattrs));
             writes.push((keys.xattrs(*number), value));
+        }
+        for (number, list) in &self.lists {
+            let value = list.as_ref().map(|list| list.entry());
+            writes.push((keys.list(*number), value));
+        }
+        if let Some(words) = self.words.take() {
+            writes.extend(self.edits.writes(keys, words));
         }
         for (number, is_orphan) in &self.orphans {
             writes.push((keys.orphan(*number), is_orphan.then(Vec::new)));

@@ -6,9 +6,11 @@
 use super::acl::Acl;
 use super::judge::{self, READ, WRITE};
 use super::record::{Done, Inode, Xattrs};
+use super::rich::NFS4;
 use super::tree::Namespace;
 use super::turn::Turn;
 use super::work::{Stop, Work};
+use acl::Rights;
 use base::limits::{NAME_BYTES_MAX, NAMESPACE_XATTRS_BYTES_MAX, XATTR_BYTES_MAX};
 use base::{FileKind, FsError, Handle, Principal, XattrMode, mode};
 
@@ -35,29 +37,35 @@ fn check(name: &[u8]) -> Result<(), FsError> {
 }
 
 /// Whether `who` may read or write an attribute that is no ACL.
-fn permits(inode: &Inode, who: &Principal, name: &[u8], wanted: u8) -> Result<(), FsError> {
-    let refused = match wanted {
-        WRITE => FsError::NotPermitted,
-        _ => FsError::NoData,
+fn permits(
+    work: &Work<'_>,
+    inode: &Inode,
+    who: &Principal,
+    name: &[u8],
+    wanted: u8,
+) -> Result<(), Stop> {
+    let (refused, rights) = match wanted {
+        WRITE => (FsError::NotPermitted, Rights::WRITE_NAMED),
+        _ => (FsError::NoData, Rights::READ_NAMED),
     };
     if name.starts_with(TRUSTED) && !judge::is_root(who) {
-        return Err(refused);
+        return Err(refused.into());
     }
     if name.starts_with(USER) {
         if !matches!(inode.kind, FileKind::File | FileKind::Directory) {
-            return Err(refused);
+            return Err(refused.into());
         }
         let is_sticky = inode.is_directory() && inode.mode & mode::STICKY != 0;
         if is_sticky && wanted == WRITE && !judge::is_owner(inode, who) {
-            return Err(FsError::NotPermitted);
+            return Err(FsError::NotPermitted.into());
         }
-        judge::permits(inode, who, wanted)?;
+        work.judge(inode, who, rights, wanted)?;
     }
     if name == CAPABILITY && wanted == WRITE && !judge::is_root(who) {
-        return Err(FsError::NotPermitted);
+        return Err(FsError::NotPermitted.into());
     }
     match name == USER || name == TRUSTED {
-        true => Err(FsError::Invalid),
+        true => Err(FsError::Invalid.into()),
         false => Ok(()),
     }
 }
@@ -75,12 +83,23 @@ impl Namespace {
         handle: &Handle,
         name: &[u8],
     ) -> Result<Vec<u8>, FsError> {
+        if name == NFS4 && self.is_rich() {
+            return self.look(turn, |work| work.get_nfs4(&work.find(handle)?, who));
+        }
         check(name)?;
         self.look(turn, |work| {
             let inode = work.find(handle)?;
             if is_acl(name) {
                 if inode.kind == FileKind::Symlink {
                     return Err(FsError::NotSupported.into());
+                }
+                if name == DEFAULT
+                    && let Some(rich) = work.rich(&inode)?
+                {
+                    let below = rich
+                        .list()
+                        .and_then(|list| list.default_below(&rich.target));
+                    return Ok(below.ok_or(FsError::NoData)?.to_xattr());
                 }
                 let acl = if name == ACCESS {
                     &inode.access
@@ -89,7 +108,7 @@ impl Namespace {
                 };
                 return Ok(acl.as_ref().ok_or(FsError::NoData)?.encode());
             }
-            permits(&inode, who, name, READ)?;
+            permits(work, &inode, who, name, READ)?;
             let xattrs = work.xattrs(&inode)?;
             let found = xattrs.binary_search_by(|(other, _)| other.as_slice().cmp(name));
             let index = found.map_err(|_| FsError::NoData)?;
@@ -127,7 +146,7 @@ impl Namespace {
             if name == CAPABILITY && !is_capability(value) {
                 return Err(FsError::Invalid.into());
             }
-            permits(&inode, who, name, WRITE)?;
+            permits(work, &inode, who, name, WRITE)?;
             let mut xattrs = (*work.xattrs(&inode)?).clone();
             let found = xattrs.binary_search_by(|(other, _)| other.as_slice().cmp(name));
             match (found, mode) {
@@ -165,6 +184,8 @@ impl Namespace {
             let is_shown = |name: &[u8]| judge::is_root(who) || !name.starts_with(TRUSTED);
             let shown = xattrs.iter().filter(|(name, _)| is_shown(name));
             names.extend(shown.map(|(name, _)| name.clone()));
+            // A view is not listed: who copies all attributes would make it the copy's truth.
+            names.extend(work.is_rich(&inode).then(|| NFS4.to_vec()));
             Ok(names)
         })
     }
@@ -189,7 +210,7 @@ impl Namespace {
             if is_acl(name) {
                 return work.set_acl(inode, who, name, None);
             }
-            permits(&inode, who, name, WRITE)?;
+            permits(work, &inode, who, name, WRITE)?;
             let mut xattrs = (*work.xattrs(&inode)?).clone();
             let found = xattrs.binary_search_by(|(other, _)| other.as_slice().cmp(name));
             xattrs.remove(found.map_err(|_| FsError::NoData)?);
@@ -223,7 +244,9 @@ impl Work<'_> {
         name: &[u8],
         acl: Option<Acl>,
     ) -> Result<(), Stop> {
-        if inode.kind == FileKind::Symlink {
+        // What a rich ACL takes the place of cannot be set: nobody would know what becomes of the
+        // rest.
+        if inode.kind == FileKind::Symlink || self.is_rich(&inode) {
             return Err(FsError::NotSupported.into());
         }
         if name == DEFAULT && !inode.is_directory() {

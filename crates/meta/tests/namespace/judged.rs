@@ -90,6 +90,7 @@ fn on_inode(
             let options = OpenOptions {
                 access,
                 truncate: *truncate,
+                append: false,
             };
             done(
                 namespace

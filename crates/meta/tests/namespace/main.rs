@@ -11,6 +11,7 @@
 //! | `once` | changes that are asked for twice |
 //! | `appends` | places that are given before they are written |
 //! | `orphans` | inodes without a name; what stores have to do |
+//! | `rich` | files whose truth is a rich ACL |
 //! | `listings` | large directories, changes meanwhile, bounded memory |
 //! | `managers` | seats, guards, chains, a second manager, failures of the engine |
 //! | `killed` | a process that is killed; nothing that was answered is lost |
@@ -32,6 +33,7 @@ mod managers;
 mod model;
 mod once;
 mod orphans;
+mod rich;
 mod world;
 #[path = "../conformance/worlds.rs"]
 #[expect(dead_code, reason = "these tests use a part of it")]

@@ -65,19 +65,20 @@ pub const THREADS: usize = 4;
 /// kernel then sets the size to 0 when it sees the reply, beside no lock, over what another change
 /// of size or another machine's write has told it meanwhile.
 ///
-/// On a volume with rich ACLs the kernel is not to judge by POSIX ACLs.
+/// On a volume with rich ACLs the kernel is not to judge by POSIX ACLs. Nor may a file be mapped
+/// and shared through an open for appending, which is one past the page cache: the kernel writes
+/// such pages by whatever open of the file it finds, and who may only append would write anywhere.
 #[must_use]
 pub fn wishes(is_rich: bool) -> Wishes {
     let judging = match is_rich {
         true => InitFlags::empty(),
-        false => InitFlags::POSIX_ACL,
+        false => InitFlags::POSIX_ACL | InitFlags::DIRECT_IO_ALLOW_MMAP,
     };
     Wishes {
         flags: InitFlags::ASYNC_READ
             | InitFlags::POSIX_LOCKS
             | InitFlags::FLOCK_LOCKS
             | InitFlags::BIG_WRITES
-            | InitFlags::DIRECT_IO_ALLOW_MMAP
             | InitFlags::DONT_MASK
             | InitFlags::DO_READDIRPLUS
             | InitFlags::ASYNC_DIO

@@ -103,19 +103,32 @@ impl Written {
 
     /// Whether nobody else can have written any of these bytes since the session did.
     pub(super) fn are_own(&self, by: SessionId, file: &Handle, extent: Extent) -> bool {
+        let known = self.known_of(by, file, extent);
+        known.is_some_and(|known| !self.is_incomplete || known.covers(extent))
+    }
+
+    /// Whether the session is known to have written all of these bytes, and nobody since.
+    pub(super) fn are_known(&self, by: SessionId, file: &Handle, extent: Extent) -> bool {
+        let known = self.known_of(by, file, extent);
+        known.is_some_and(|known| known.covers(extent))
+    }
+
+    /// Which of these bytes the session is known to have written, if nobody else is to have written
+    /// some of them.
+    fn known_of(&self, by: SessionId, file: &Handle, extent: Extent) -> Option<ExtentSet> {
         let mut known = ExtentSet::new();
         for half in [&self.newer, &self.older] {
             for gap in known.missing(extent) {
                 let parts = half.overlapping(file, gap);
                 if parts.iter().any(|part| part.by != Some(by)) {
-                    return false;
+                    return None;
                 }
                 for part in parts {
                     known.insert(part.extent);
                 }
             }
         }
-        !self.is_incomplete || known.covers(extent)
+        Some(known)
     }
 }
 
@@ -196,6 +209,8 @@ mod tests {
                     let extent = Extent::between(from as u64, to as u64);
                     let expected = bytes[from..to].iter().all(is_own);
                     prop_assert_eq!(written.are_own(session(by), &file(1), extent), expected);
+                    let expected = bytes[from..to].iter().all(|byte| *byte == Some(by));
+                    prop_assert_eq!(written.are_known(session(by), &file(1), extent), expected);
                 }
             }
         }

@@ -58,6 +58,8 @@ pub(crate) struct ParallelRecord {
     pub(crate) unit_log2: u8,
     /// Columns of a file, if there are as many stores.
     pub(crate) width: u16,
+    /// Whether files can have rich ACLs.
+    pub(crate) rich: bool,
 }
 
 impl VolumeRecord {
@@ -107,7 +109,11 @@ impl VolumeEntry {
                 },
             },
             (None, Some(unit_log2), Some(width)) if unit_log2 < 64 && width > 0 => {
-                VolumePlace::Parallel(ParallelRecord { unit_log2, width })
+                VolumePlace::Parallel(ParallelRecord {
+                    unit_log2,
+                    width,
+                    rich: self.rich,
+                })
             }
             _ => return None,
         };
@@ -119,8 +125,8 @@ impl VolumeEntry {
     }
 
     fn of(record: &VolumeRecord) -> Self {
-        let (mut path, mut read_only, mut is_rich) = (None, false, false);
-        let mut policy = None;
+        let (mut path, mut read_only, mut policy) = (None, false, None);
+        let is_rich;
         let (mut directory, mut unit_log2, mut width) = (None, None, None);
         match &record.place {
             VolumePlace::Export {
@@ -139,6 +145,7 @@ impl VolumeEntry {
             VolumePlace::Parallel(parallel) => {
                 unit_log2 = Some(parallel.unit_log2);
                 width = Some(parallel.width);
+                is_rich = parallel.rich;
             }
         }
         Self {
@@ -364,32 +371,29 @@ impl Registry {
         Ok(record)
     }
 
-    /// Notes whether the files of an export can have rich ACLs.
+    /// Notes whether the files of a volume can have rich ACLs.
     pub(crate) fn set_rich(&mut self, name: &str, on: bool) -> Result<(), RegistryError> {
-        self.change_export(name, |place| {
-            if let VolumePlace::Export { rich, .. } = place {
-                *rich = on;
-            }
+        self.change_volume(name, |place| match place {
+            VolumePlace::Export { rich, .. } => *rich = on,
+            VolumePlace::Parallel(parallel) => parallel.rich = on,
         })
     }
 
     /// Notes when views of POSIX ACLs are stored beside the files of an export.
     pub(crate) fn set_store(&mut self, name: &str, policy: Policy) -> Result<(), RegistryError> {
-        self.change_export(name, |place| {
+        self.change_volume(name, |place| {
             if let VolumePlace::Export { store, .. } = place {
                 *store = policy;
             }
         })
     }
 
-    fn change_export(
+    fn change_volume(
         &mut self,
         name: &str,
         change: impl FnOnce(&mut VolumePlace),
     ) -> Result<(), RegistryError> {
-        let is_meant =
-            |v: &VolumeRecord| v.name == name && matches!(v.place, VolumePlace::Export { .. });
-        let found = self.volumes.iter().position(is_meant);
+        let found = self.volumes.iter().position(|v| v.name == name);
         let found = found.ok_or(RegistryError::NotFound)?;
         let before = self.volumes[found].place.clone();
         change(&mut self.volumes[found].place);

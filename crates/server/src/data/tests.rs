@@ -207,18 +207,36 @@ fn whether_a_volume_has_rich_acls_is_durable_when_it_is_said() {
             root: None,
         },
     };
-    let is_rich = |registry: &crate::data::Registry| match registry.volumes()[0].place {
-        VolumePlace::Export { rich, .. } => rich,
-        VolumePlace::Parallel(_) => panic!("it is an export"),
+    let parallel = VolumeRecord {
+        id: new_volume_id(),
+        name: "par".to_owned(),
+        place: VolumePlace::Parallel(ParallelRecord {
+            unit_log2: 20,
+            width: 4,
+            rich: false,
+        }),
+    };
+    let is_rich = |registry: &crate::data::Registry| {
+        let volumes = registry.volumes().iter();
+        let rich = volumes.map(|volume| match &volume.place {
+            VolumePlace::Export { rich, .. } => *rich,
+            VolumePlace::Parallel(parallel) => parallel.rich,
+        });
+        rich.collect::<Vec<bool>>()
     };
     let (open, mut registry) = DataDirectory::open(&path).unwrap();
-    registry.add_volume(record).unwrap();
+    for record in [record, parallel] {
+        registry.add_volume(record).unwrap();
+    }
     assert!(registry.set_rich("none", true).is_err());
     drop(open);
     for on in [true, false] {
-        registry.set_rich("lab", on).unwrap();
-        let (_open, again) = DataDirectory::open(&path).unwrap();
-        assert_eq!(is_rich(&again), on);
+        for (name, expected) in [("lab", [on, !on]), ("par", [on, on])] {
+            registry.set_rich("par", expected[1]).unwrap();
+            registry.set_rich(name, on).unwrap();
+            let (_open, again) = DataDirectory::open(&path).unwrap();
+            assert_eq!(is_rich(&again), expected);
+        }
     }
     let policy = |registry: &crate::data::Registry| match registry.volumes()[0].place {
         VolumePlace::Export { store, .. } => store,

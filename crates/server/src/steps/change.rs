@@ -3,8 +3,11 @@
 use super::{Execution, Place, Stop};
 use crate::lease::Change;
 use crate::opens::Use;
+use crate::rich;
+use crate::tree::Edited;
+use ::acl::Edit;
 use base::{AttributeChange, Attributes, Extent, FsError, OpenId, XattrMode};
-use export::{AclEdit, Export, Worker};
+use export::Worker;
 use wire::message::{Lease, Step, StepReply, Target};
 
 /// The rich ACL of a file.
@@ -34,12 +37,9 @@ impl Execution {
                 if name == NFS4_ACL && mode == XattrMode::Create {
                     return Err(FsError::Exists.into());
                 }
-                let after = match Self::rich(&place, name) {
-                    Some(export) => {
-                        let edited = export.set_acl(worker, &self.who, &place.inner, value)?;
-                        self.note_edit(worker, &place, edited)?
-                    }
-                    None => {
+                let after = match Self::is_rich_acl(&place, name) {
+                    true => self.set_acl(worker, &place, Some(value))?,
+                    false => {
                         let tree = &place.volume.tree;
                         tree.set_xattr(self.by(worker), &place.inner, name, value, mode)?
                     }
@@ -49,12 +49,9 @@ impl Execution {
             Step::RemoveXattr { target, name } => {
                 let place = self.changing(target)?;
                 self.contest([&place.outer])?;
-                let after = match Self::rich(&place, name) {
-                    Some(export) => {
-                        let edited = export.remove_acl(worker, &self.who, &place.inner)?;
-                        self.note_edit(worker, &place, edited)?
-                    }
-                    None => {
+                let after = match Self::is_rich_acl(&place, name) {
+                    true => self.set_acl(worker, &place, None)?,
+                    false => {
                         let tree = &place.volume.tree;
                         tree.remove_xattr(self.by(worker), &place.inner, name)?
                     }
@@ -65,10 +62,28 @@ impl Execution {
         }
     }
 
-    /// The export, if the attribute is the rich ACL of a file in it.
-    fn rich<'p>(place: &'p Place, name: &[u8]) -> Option<&'p Export> {
-        let export = place.volume.tree.export();
-        export.filter(|export| name == NFS4_ACL && export.is_rich())
+    /// Whether an attribute is the rich ACL of a file, where there are such.
+    fn is_rich_acl(place: &Place, name: &[u8]) -> bool {
+        name == NFS4_ACL && place.volume.tree.is_rich()
+    }
+
+    /// Sets the rich ACL of a file, or takes it away.
+    fn set_acl(
+        &mut self,
+        worker: &Worker,
+        place: &Place,
+        value: Option<&Vec<u8>>,
+    ) -> Result<Attributes, FsError> {
+        let (tree, by) = (&place.volume.tree, self.by(worker));
+        let words = |edit: &Edit| rich::words(&self.who, edit);
+        let edited = match value {
+            Some(value) => {
+                let read = |value: &[u8]| rich::read(&place.volume, value);
+                tree.set_acl(by, &place.inner, value, read, &words)?
+            }
+            None => tree.remove_acl(by, &place.inner, &words)?,
+        };
+        self.note_edit(worker, place, edited)
     }
 
     /// Writes an edit of a rich ACL down, before anybody is told that it was made. It has been made
@@ -77,9 +92,9 @@ impl Execution {
         &mut self,
         worker: &Worker,
         place: &Place,
-        (after, edit): (Attributes, Option<AclEdit>),
+        Edited { after, to_note }: Edited,
     ) -> Result<Attributes, FsError> {
-        let (Some(edit), Some(audit)) = (edit, &place.volume.audit) else {
+        let (Some(edit), Some(audit)) = (to_note, &place.volume.audit) else {
             return Ok(after);
         };
         let noted = worker.as_server(|| audit.note(&self.who, &edit))?;
@@ -114,12 +129,23 @@ impl Execution {
                 .flatten(),
             None => None,
         };
-        if let Some(size) = change.size {
-            self.changes_part(&place, Extent::between(size, u64::MAX));
+        let replaced = change.size.map(|size| Extent::between(size, u64::MAX));
+        let mut is_noted = false;
+        if let Some(replaced) = replaced {
+            is_noted = match &file {
+                Some(_) => {
+                    self.changes_part(&place, replaced);
+                    true
+                }
+                None => self.will_change(worker, &place, replaced),
+            };
             self.may_cut(&place)?;
         }
         let tree = &place.volume.tree;
         let outcome = tree.set_attributes(self.by(worker), &place.inner, change, file.as_deref());
+        if let (Some(replaced), Ok(_), false) = (replaced, &outcome, is_noted) {
+            self.changes_part(&place, replaced);
+        }
         // A change of several parts that fails half way has changed something.
         self.changed(&[Change::Inode(place.outer.clone())]);
         self.answer_changed(worker, place, outcome?)

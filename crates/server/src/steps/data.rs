@@ -6,8 +6,8 @@ use crate::lease::Change;
 use crate::opens::{Opened, Use, open_again};
 use crate::tree::File;
 use base::limits::DATA_BYTES_MAX;
-use base::{Access, Extent, FsError, OpenId, Principal};
-use export::{OpenOptions, Worker};
+use base::{Access, Extent, FsError, OpenId, Principal, Rights};
+use export::{OpenOptions, Worker, Written};
 use std::sync::Arc;
 use wire::message::{
     self, AllocateMode, CredentialKind, FileRef, Lease, SeekWhat, Step, StepReply, Target, WriteAt,
@@ -93,12 +93,15 @@ impl Execution {
         open: Option<OpenId>,
         what: Use,
     ) -> Result<Arc<File>, FsError> {
-        let access = match what {
-            Use::Read | Use::Any => Access::Read,
-            Use::Write => Access::Write,
+        let options = match what {
+            Use::Read | Use::Any => OpenOptions::new(Access::Read),
+            Use::Write => OpenOptions::new(Access::Write),
+            Use::Append => OpenOptions {
+                append: true,
+                ..OpenOptions::new(Access::Write)
+            },
         };
         let Some(open) = open else {
-            let options = OpenOptions::new(access);
             let tree = &place.volume.tree;
             return Ok(Arc::new(tree.open_file(
                 self.by(worker),
@@ -109,8 +112,8 @@ impl Execution {
         if let Some(file) = self.session.opens.get(open, &place.outer, what)? {
             return Ok(file);
         }
-        let opened = open_again(&place.volume, self.by(worker), &place.inner, access);
-        let file = Arc::new(self.or_to_run(worker, place, access, opened)?);
+        let opened = open_again(&place.volume, self.by(worker), &place.inner, options);
+        let file = Arc::new(self.or_to_run(worker, place, options.access, opened)?);
         if self
             .session
             .opens
@@ -148,7 +151,7 @@ impl Execution {
         what: Use,
     ) -> Result<(Place, Arc<File>), FsError> {
         let place = self.target(&file.target)?;
-        if what == Use::Write {
+        if matches!(what, Use::Write | Use::Append) {
             Self::writable(&place)?;
         }
         let file = self.file(worker, &place, file.open, what)?;
@@ -169,16 +172,20 @@ impl Execution {
         }
         let options = OpenOptions {
             truncate,
-            ..OpenOptions::new(export_access(access))
+            ..options_of(access)
         };
+        let whole = Extent::between(0, u64::MAX);
+        let is_noted = truncate && self.will_change(worker, &place, whole);
         if truncate {
-            self.changes(&place);
             self.may_cut(&place)?;
         }
         let tree = &place.volume.tree;
         let opened = tree.open_file(self.by(worker), &place.inner, options);
         let opened = self.or_to_run(worker, &place, options.access, opened);
         if truncate {
+            if opened.is_ok() && !is_noted {
+                self.changes(&place);
+            }
             self.changed(&[Change::Inode(place.outer.clone())]);
         }
         self.put_open(open, &place, opened?)?;
@@ -188,6 +195,22 @@ impl Execution {
     /// Notes that this session changes the contents of a file.
     pub(super) fn changes(&self, place: &Place) {
         self.changes_part(place, Extent::between(0, u64::MAX));
+    }
+
+    /// Notes that this session is about to replace these bytes of a file, if its user may write it;
+    /// whether that is so. Who may not has written nothing, and others' data that was lost is not to
+    /// be refused for his sake.
+    pub(super) fn will_change(&self, worker: &Worker, place: &Place, extent: Extent) -> bool {
+        let wanted = Rights {
+            write: true,
+            ..Rights::default()
+        };
+        let tree = &place.volume.tree;
+        let may = tree.check_access(self.by(worker), &place.inner, wanted);
+        if may.is_ok() {
+            self.changes_part(place, extent);
+        }
+        may.is_ok()
     }
 
     /// Notes that this session changes these bytes of a file.
@@ -244,7 +267,11 @@ impl Execution {
     ) -> Result<StepReply, Stop> {
         // The step's part of the payload is its own whether it succeeds or not.
         let data = self.payload.split_to(bytes as usize);
-        let (place, file) = self.file_ref(worker, file, Use::Write)?;
+        let (place, file) = match at {
+            WriteAt::Offset(_) => self.file_ref(worker, file, Use::Write)?,
+            WriteAt::End => self.file_ref(worker, file, Use::Append)?,
+            WriteAt::Again(offset) => self.file_again(worker, file, offset)?,
+        };
         match at {
             WriteAt::Again(_) if !self.core.again.may_store(self.session.id, &place.outer) => {
                 tracing::warn!(
@@ -260,8 +287,17 @@ impl Execution {
         }
         let outcome = match at {
             WriteAt::Offset(offset) | WriteAt::Again(offset) => {
-                file.write_at(self.by(worker), offset, &data)
+                let written = file.write_at(self.by(worker), offset, &data);
+                // Through an open that only appends, somebody else may have been quicker.
+                written.and_then(|written| match written.offset == offset {
+                    true => Ok(written),
+                    false => Err(FsError::Io),
+                })
             }
+            WriteAt::End if bytes == 0 => Ok(Written {
+                offset: 0,
+                bytes: 0,
+            }),
             WriteAt::End => self.append(worker, &place, &file, &data)?,
         };
         if bytes > 0 {
@@ -276,6 +312,26 @@ impl Execution {
             bytes: written.bytes as u64,
             attributes,
         })
+    }
+
+    /// The file of an open, for what is to be written there once more. Who may only append may do
+    /// that at the end, where it is as if for the first time.
+    fn file_again(
+        &self,
+        worker: &Worker,
+        file: &FileRef,
+        offset: u64,
+    ) -> Result<(Place, Arc<File>), FsError> {
+        match self.file_ref(worker, file, Use::Write) {
+            Err(error @ (FsError::BadOpen | FsError::AccessDenied)) => {
+                let (place, file) = self.file_ref(worker, file, Use::Append)?;
+                match file.attributes(&self.turn)?.size == offset {
+                    true => Ok((place, file)),
+                    false => Err(error),
+                }
+            }
+            found => found,
+        }
     }
 
     fn commit(
@@ -392,16 +448,23 @@ impl Execution {
         {
             return Ok(());
         }
-        let access = export_access(access);
-        let file = open_again(&place.volume, self.by(worker), &place.inner, access)?;
+        let options = options_of(access);
+        let file = open_again(&place.volume, self.by(worker), &place.inner, options)?;
         self.put_open(open, place, file)
     }
 }
 
-pub(super) fn export_access(access: message::Access) -> Access {
-    match access {
-        message::Access::Read => Access::Read,
-        message::Access::Write => Access::Write,
-        message::Access::ReadWrite => Access::ReadWrite,
+/// How a file is opened for what a client asks.
+pub(super) fn options_of(access: message::Access) -> OpenOptions {
+    let (for_what, append) = match access {
+        message::Access::Read => (Access::Read, false),
+        message::Access::Write => (Access::Write, false),
+        message::Access::ReadWrite => (Access::ReadWrite, false),
+        message::Access::Append => (Access::Write, true),
+        message::Access::ReadAppend => (Access::ReadWrite, true),
+    };
+    OpenOptions {
+        append,
+        ..OpenOptions::new(for_what)
     }
 }

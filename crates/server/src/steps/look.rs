@@ -5,8 +5,8 @@ use crate::lease::Moment;
 use crate::opens::Use;
 use base::limits::{DIRECTORY_ENTRIES_MAX, INLINE_BYTES_MAX, XATTR_LIST_BYTES_MAX};
 use base::{Access, Attributes, FileKind, FsError, Handle, Name, Node, Principal, Rights};
-use export::{Export, OpenOptions, Worker};
-use wire::message::{DirectoryEntry, Entry, Lease, Step, StepReply, Target};
+use export::{OpenOptions, Worker};
+use wire::message::{self, DirectoryEntry, Entry, Lease, Step, StepReply, Target};
 
 /// Bytes of a directory entry in a reply beside its name and handle: attributes of largest numbers.
 const ENTRY_BYTES: usize = 160;
@@ -332,7 +332,7 @@ impl Execution {
         if wanted != Rights::default() {
             tree.check_access(self.by(worker), &place.inner, wanted)?;
         }
-        let is_rich = tree.export().is_some_and(Export::is_rich);
+        let is_rich = tree.is_rich();
         Ok(StepReply::Access { is_rich })
     }
 
@@ -347,11 +347,9 @@ impl Execution {
         let place = self.target(target)?;
         let directory = directory.map(|target| self.target(target)).transpose()?;
         let rights = acl::Rights::from_bits(rights).ok_or(FsError::Invalid)?;
-        let export = place.volume.tree.export().ok_or(FsError::NotSupported)?;
-        let by = self.by(worker);
+        let tree = &place.volume.tree;
         let directory = directory.as_ref().map(|place| &place.inner);
-        let explained =
-            export.explain(by.worker, by.who, (&place.inner, directory), who, rights)?;
+        let explained = tree.explain(self.by(worker), (&place.inner, directory), who, rights)?;
         let explanation = crate::rich::explanation(explained);
         let entry = explanation.entry.as_ref();
         self.take_body(entry.map_or(0, |entry| entry.text.len()))?;
@@ -378,9 +376,10 @@ impl Execution {
 }
 
 /// What an open must allow for an access that the client asks for.
-pub(super) fn use_of(access: wire::message::Access) -> Use {
+pub(super) fn use_of(access: message::Access) -> Use {
     match access {
-        wire::message::Access::Read => Use::Read,
-        wire::message::Access::Write | wire::message::Access::ReadWrite => Use::Write,
+        message::Access::Read => Use::Read,
+        message::Access::Write | message::Access::ReadWrite => Use::Write,
+        message::Access::Append | message::Access::ReadAppend => Use::Append,
     }
 }

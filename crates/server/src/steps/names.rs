@@ -4,7 +4,7 @@
 //! Each goes through [`Execution::once`]: what the journal knows of an earlier copy of the request
 //! decides whether it runs at all, and an intent is on record before it does.
 
-use super::data::export_access;
+use super::data::options_of;
 use super::{Execution, Place, Stop};
 use crate::journal::{Act, Done, Intent, Key, Past};
 use crate::lease::{Change, Moment};
@@ -225,7 +225,7 @@ impl Execution {
         if let Some((_, access, truncate)) = open {
             how.open = OpenOptions {
                 truncate,
-                ..OpenOptions::new(export_access(access))
+                ..options_of(access)
             };
             if truncate && let Some(there) = self.peek(worker, &parent, name) {
                 let there = self.place_of(&parent, &there);
@@ -398,7 +398,8 @@ impl Execution {
             return Err(unknown());
         }
         let volume = &parent.volume;
-        let file = open_again(volume, self.by(worker), &node.handle, Access::Write)?;
+        let options = OpenOptions::new(Access::Write);
+        let file = open_again(volume, self.by(worker), &node.handle, options)?;
         file.truncate(self.by(worker), 0)?;
         Ok(self.fill(worker, parent, node, &file, change, data)?)
     }

@@ -87,8 +87,10 @@ impl Execution {
         let (what, again) = match purpose {
             LayoutPurpose::Read => (Use::Read, None),
             LayoutPurpose::Write => (Use::Write, None),
-            LayoutPurpose::WriteAgain => (Use::Write, Some(Extent::between(0, u64::MAX))),
-            LayoutPurpose::WritePartAgain(extent) => (Use::Write, Some(extent)),
+            LayoutPurpose::Append => (Use::Append, None),
+            // Whoever has written it last may have appended it.
+            LayoutPurpose::WriteAgain => (Use::Append, Some(Extent::between(0, u64::MAX))),
+            LayoutPurpose::WritePartAgain(extent) => (Use::Append, Some(extent)),
         };
         let (place, _) = self.file_ref(worker, file, what)?;
         let (noted, by) = (&self.core.again, self.session.id);
@@ -111,7 +113,7 @@ impl Execution {
         file: &FileRef,
         written: &Written,
     ) -> Result<StepReply, Stop> {
-        let (place, _) = self.file_ref(worker, file, Use::Write)?;
+        let (place, _) = self.file_ref(worker, file, self.use_of_stored(file, written)?)?;
         let names = &parallel(&place)?.names;
         let noted = names.wrote(&self.turn, &self.who, &place.inner, written);
         // An append has come in its turn when it was given its place.
@@ -131,6 +133,24 @@ impl Execution {
         })
     }
 
+    /// What somebody must be allowed who tells that he has changed a file at its stores. Who may
+    /// only append tells of appends, and of what he has appended and written again.
+    fn use_of_stored(&self, file: &FileRef, written: &Written) -> Result<Use, FsError> {
+        if written.what != What::Data {
+            return Ok(Use::Write);
+        }
+        if written.place.is_some() {
+            return Ok(Use::Append);
+        }
+        let (by, place) = (self.session.id, self.target(&file.target)?);
+        let is_again = !written.extent.is_empty()
+            && (self.core.again).has_written_part(by, &place.outer, written.extent);
+        match is_again {
+            true => Ok(Use::Append),
+            false => Ok(Use::Write),
+        }
+    }
+
     fn give_place(
         &mut self,
         worker: &Worker,
@@ -138,7 +158,7 @@ impl Execution {
         bytes: u32,
         reply: impl FnOnce(Placed) -> StepReply,
     ) -> Result<StepReply, Stop> {
-        let (place, _) = self.file_ref(worker, file, Use::Write)?;
+        let (place, _) = self.file_ref(worker, file, Use::Append)?;
         let found = parallel(&place)?;
         // What cannot be written is not to become a hole.
         found.check_reach(&self.turn, &place.inner)?;
@@ -161,7 +181,7 @@ impl Execution {
         file: &FileRef,
         number: u64,
     ) -> Result<StepReply, Stop> {
-        let (place, _) = self.file_ref(worker, file, Use::Write)?;
+        let (place, _) = self.file_ref(worker, file, Use::Append)?;
         let names = &parallel(&place)?.names;
         let left = names.left(&self.turn, &place.inner, number)?;
         self.note(place.outer);

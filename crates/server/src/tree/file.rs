@@ -43,6 +43,14 @@ impl File {
         }
     }
 
+    /// Whether what is written through it goes to the end.
+    pub(crate) fn only_appends(&self) -> bool {
+        match self {
+            Self::Export(file) => file.only_appends(),
+            Self::Parallel(inode, _) => inode.only_appends(),
+        }
+    }
+
     pub(crate) fn attributes(&self, turn: &Turn) -> Result<Attributes, FsError> {
         match self {
             Self::Export(file) => file.attributes(),

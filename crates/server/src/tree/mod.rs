@@ -9,16 +9,20 @@
 //! | contents | here | in stores: [`File`] refuses them, clients go there |
 //! | durable | when it is synced | before the request is answered ([`Parallel::settle`]) |
 //! | done once | the server's journal says | the namespace does, in the change itself |
+//!
+//! What is done with rich ACLs is in `rich`.
 
 mod file;
 mod names;
 mod parallel;
+mod rich;
 mod stores;
 mod targets;
 
 pub(crate) use file::File;
 pub(crate) use names::NamesPlace;
 pub(crate) use parallel::{Cutting, Parallel, ParallelError, start};
+pub(crate) use rich::Edited;
 
 use crate::storage::SessionTickets;
 use base::{
@@ -70,6 +74,7 @@ fn options(open: OpenOptions) -> namespace::OpenOptions {
     namespace::OpenOptions {
         access: open.access,
         truncate: open.truncate,
+        append: open.append,
     }
 }
 

@@ -228,6 +228,7 @@ impl Parallel {
         }
         let options = place.options(volume, key);
         let names = Namespace::open(place.engine.clone(), place.seat.clone(), options).await?;
+        names.set_rich(record.rich);
         let spread = targets::spread(&names, record, cluster).await?;
         if spread.is_empty() {
             return Err(ParallelError::NoStore);

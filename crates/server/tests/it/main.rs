@@ -23,6 +23,8 @@ mod leases;
 #[cfg(test)]
 mod objects;
 #[cfg(test)]
+mod only_appends;
+#[cfg(test)]
 mod parallel;
 #[cfg(test)]
 mod sessions;

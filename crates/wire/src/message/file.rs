@@ -5,6 +5,7 @@
 //! as the result of an earlier step. Data travels in the payload of the frame: the parts of all
 //! steps one after another, each of the length that its step states.
 
+use super::access::Access;
 use super::layout::{FileLayout, LayoutPurpose, StoredWhat};
 use base::limits::{
     AFTER_REQUESTS_MAX, COMPOUND_STEPS_MAX, DIRECTORY_ENTRIES_MAX, PLACE_PARTS_MAX, STRAGGLERS_MAX,
@@ -99,31 +100,6 @@ pub struct FileRef {
     pub target: Target,
     /// The open.
     pub open: Option<OpenId>,
-}
-
-/// What an open may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Access {
-    /// Read only.
-    Read,
-    /// Write only.
-    Write,
-    /// Both.
-    ReadWrite,
-}
-
-impl Access {
-    /// Whether reading is allowed.
-    #[must_use]
-    pub const fn reads(self) -> bool {
-        matches!(self, Self::Read | Self::ReadWrite)
-    }
-
-    /// Whether writing is allowed.
-    #[must_use]
-    pub const fn writes(self) -> bool {
-        matches!(self, Self::Write | Self::ReadWrite)
-    }
 }
 
 /// Right to cache, granted with attributes. It lasts until it is recalled, returned, or the session

@@ -20,8 +20,13 @@ impl Features {
     /// ([`Notice::WriteAgain`](super::Notice::WriteAgain)), and reads later what others are still
     /// to write again ([`ObjectError::NotYet`](super::ObjectError::NotYet)).
     pub const WRITE_AGAIN: Self = Self(4);
+    /// A server that knows opens that only append ([`Access::Append`](super::Access::Append)).
+    pub const APPEND: Self = Self(8);
     /// All that this build has.
-    pub const OURS: Self = Self::MANAGERS.with(Self::AFTER).with(Self::WRITE_AGAIN);
+    pub const OURS: Self = Self::MANAGERS
+        .with(Self::AFTER)
+        .with(Self::WRITE_AGAIN)
+        .with(Self::APPEND);
 
     /// Whether all of these are among them.
     #[must_use]

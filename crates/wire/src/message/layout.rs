@@ -32,6 +32,9 @@ pub enum LayoutPurpose {
     /// The same for these bytes: refused if others may have changed some of them since. Only for
     /// servers that have [`Features::WRITE_AGAIN`](super::Features::WRITE_AGAIN).
     WritePartAgain(Extent),
+    /// To write where an append was given its place, by who may only append. Only for servers that
+    /// have [`Features::APPEND`](super::Features::APPEND).
+    Append,
 }
 
 impl LayoutPurpose {

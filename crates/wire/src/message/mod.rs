@@ -4,6 +4,7 @@
 //! enum would silently change the wire. New variants go to the end; what they need is negotiated as
 //! a [`Features`] bit, and a changed meaning raises [`crate::version::WireVersion`].
 
+mod access;
 mod acl;
 mod admin;
 mod change;
@@ -16,6 +17,7 @@ mod notice;
 mod object;
 mod reserve;
 
+pub use access::Access;
 pub use acl::{
     AclCost, AclCosts, AclEntryText, AclGrounds, AclLine, AclSummary, AclUnstored, AclViewWork,
     AclViews, AclViewsAsk, AclWork, AclWorkState, Explanation,
@@ -29,7 +31,7 @@ pub use cluster::{
 };
 pub use expected::{Expected, Unexpected};
 pub use file::{
-    Access, AllocateMode, Compound, CompoundReply, DirectoryEntry, Entry, FileRef, Lease, LockKind,
+    AllocateMode, Compound, CompoundReply, DirectoryEntry, Entry, FileRef, Lease, LockKind,
     LockMode, LockRange, RenameMode, SeekWhat, Settled, Step, StepReply, Target, WriteAt,
 };
 pub use handshake::{ConnectionRole, Farewell, Features, Hello, Proof, Welcome};

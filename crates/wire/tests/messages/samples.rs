@@ -720,15 +720,16 @@ pub(crate) fn words() -> Vec<Sample> {
         ),
         words!(FileKind: File Directory Symlink Fifo Socket CharDevice BlockDevice),
         words!(StoredWhat: Data Space Hole),
-        words!(Access: Read Write ReadWrite),
+        words!(Access: Read Write ReadWrite Append ReadAppend),
         names!(
             vec![
                 LayoutPurpose::Read,
                 LayoutPurpose::Write,
                 LayoutPurpose::WriteAgain,
                 LayoutPurpose::WritePartAgain(Extent::new(300, 5)),
+                LayoutPurpose::Append,
             ],
-            LayoutPurpose: Read Write WriteAgain WritePartAgain
+            LayoutPurpose: Read Write WriteAgain WritePartAgain Append
         ),
         names!(
             vec![

@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// The attribute.
 const NFS4: &[u8] = b"system.nfs4_acl";
 
-/// Rich ACLs (NFSv4, Windows) of an exported volume
+/// Rich ACLs (NFSv4, Windows) of a volume
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Acl {
     Enable(switch::Enable),

@@ -10,16 +10,16 @@ use acl::Policy;
 use serde_json::{Value, json};
 use wire::message::{AclLine, AclSummary, AclViews, AclViewsAsk, AdminReply, AdminRequest};
 
-/// Let the files of an exported volume have rich ACLs
+/// Let the files of a volume have rich ACLs
 ///
 /// Takes the same time whatever their number; nothing is converted or stored. Users stay on. Until
 /// somebody sets a rich ACL, each file is judged by its mode and POSIX ACL as before. A mount from
 /// before goes on; mounted anew, it also lets through what only a rich ACL allows.
 ///
-/// What is shown of a POSIX ACL as a rich one can be stored beside the file, which is a matter of
-/// speed alone. When, is the policy's to say: `never`, `always`, `entries>=N` or `N..M` (of so many
-/// entries, at the first access), or `measured`: when that has paid, by what is measured of the
-/// file system (azekura acl calibrate).
+/// What is shown of a POSIX ACL as a rich one can be stored beside the file of an export, which is
+/// a matter of speed alone. When, is the policy's to say: `never`, `always`, `entries>=N` or `N..M`
+/// (of so many entries, at the first access), or `measured`: when that has paid, by what is
+/// measured of the file system (azekura acl calibrate).
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  azekura acl enable 127.0.0.1:7700/office\n  \

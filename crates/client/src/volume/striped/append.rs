@@ -93,9 +93,13 @@ impl Carrying<'_> {
         let Target::Handle(handle) = &file.target else {
             return Err(FsError::Invalid);
         };
+        let purpose = match self.only_appends(file) {
+            true => LayoutPurpose::Append,
+            false => LayoutPurpose::Write,
+        };
         let mut patience = self.patience();
         loop {
-            let layout = self.layout(file, LayoutPurpose::Write).await?;
+            let layout = self.layout(file, purpose).await?;
             if layout.generation > given.generation {
                 if given.is_told {
                     // A store may have lost it since, as it may lose anything else.

@@ -169,6 +169,11 @@ impl<'a> Carrying<'a> {
         Ok(reply)
     }
 
+    /// Whether nothing but appending is allowed.
+    pub(super) fn only_appends(&self, file: &FileRef) -> bool {
+        self.volume.only_appends(file.open)
+    }
+
     pub(super) async fn layout(
         &self,
         file: &FileRef,
