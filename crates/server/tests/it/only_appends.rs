@@ -175,6 +175,16 @@ async fn an_export_is_appended_to_and_not_written() {
     assert_eq!(write(&mut client, &handle, 11, WriteAt::End).await, Ok(16));
 }
 
+fn hole(file: FileRef, generation: u64) -> Step {
+    Step::Wrote {
+        file,
+        generation,
+        end: 0,
+        extent: Extent::new(0, 4),
+        is_hole: true,
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_parallel_volume_gives_places_at_the_end_and_nothing_else() {
     if !is_root() {
@@ -239,12 +249,6 @@ async fn a_parallel_volume_gives_places_at_the_end_and_nothing_else() {
     assert_eq!(again.map(drop), Err(FsError::WouldBlock));
     let elsewhere = client.step(stored(Extent::new(2, 9), None)).await;
     assert_eq!(elsewhere.map(drop), Err(FsError::BadOpen));
-    let hole = Step::Wrote {
-        file: through(7),
-        generation,
-        end: 0,
-        extent: Extent::new(0, 4),
-        is_hole: true,
-    };
-    assert_eq!(client.step(hole).await.map(drop), Err(FsError::BadOpen));
+    let told = client.step(hole(through(7), generation)).await;
+    assert_eq!(told.map(drop), Err(FsError::BadOpen));
 }
