@@ -175,7 +175,7 @@ async fn an_export_is_appended_to_and_not_written() {
     assert_eq!(write(&mut client, &handle, 11, WriteAt::End).await, Ok(16));
 }
 
-fn hole(file: FileRef, generation: u64) -> Step {
+fn hole(file: wire::message::FileRef, generation: u64) -> Step {
     Step::Wrote {
         file,
         generation,
