@@ -200,8 +200,9 @@ impl Mounted {
     /// Unmounts an image and mounts it again, after which the kernel remembers nothing of it.
     pub(crate) fn remount(&self) {
         let (image, path) = (self.directory.path().join("image"), self.path.display());
+        // What other tests start has this one's descriptors until it is another program.
         shell(&format!(
-            "umount {path} && mount -o loop {} {path}",
+            "timeout 20 sh -c 'until umount {path}; do sleep 0.1; done' && mount -o loop {} {path}",
             image.display()
         ));
     }
