@@ -107,15 +107,23 @@ impl Images {
         )]
     }
 
-    /// Some files, without those of the program.
-    pub(super) fn some(&self, count: usize, random: &mut Random) -> Vec<String> {
+    /// So many files, without those of the program.
+    ///
+    /// # Errors
+    /// There are fewer: what is measured with none says nothing.
+    pub(super) fn some(&self, count: usize, random: &mut Random) -> Result<Vec<String>> {
         let own: Vec<_> = self
             .files
             .iter()
             .filter(|name| !name.starts_with(PYTHON))
             .cloned()
             .collect();
-        choose(&own, count, random)
+        let there = own.len();
+        ensure!(
+            there >= count,
+            "{there} files beside the program's are fewer than {count}: take more --files"
+        );
+        Ok(choose(&own, count, random))
     }
 
     /// Deletes some files and writes them anew, several at once.
