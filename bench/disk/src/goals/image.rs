@@ -65,7 +65,11 @@ impl Images {
         let python = standard_library();
         with_mounted(&fresh, &copied.root.clone(), "loop", || {
             if let Some(library) = &python {
+                // Half of a small image is left for what others read.
+                let (files_max, bytes_max) = (copied.files_max, copied.bytes_max);
+                (copied.files_max, copied.bytes_max) = (files_max / 2, bytes_max / 2);
                 copied.tree(library, Path::new(PYTHON))?;
+                (copied.files_max, copied.bytes_max) = (files_max, bytes_max);
             }
             for source in SOURCES {
                 let source = Path::new(source);
