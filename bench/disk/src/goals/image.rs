@@ -65,7 +65,11 @@ impl Images {
         let python = standard_library();
         with_mounted(&fresh, &copied.root.clone(), "loop", || {
             if let Some(library) = &python {
+                // Half of a small image is left for what others read.
+                let (files_max, bytes_max) = (copied.files_max, copied.bytes_max);
+                (copied.files_max, copied.bytes_max) = (files_max / 2, bytes_max / 2);
                 copied.tree(library, Path::new(PYTHON))?;
+                (copied.files_max, copied.bytes_max) = (files_max, bytes_max);
             }
             for source in SOURCES {
                 let source = Path::new(source);
@@ -107,15 +111,23 @@ impl Images {
         )]
     }
 
-    /// Some files, without those of the program.
-    pub(super) fn some(&self, count: usize, random: &mut Random) -> Vec<String> {
+    /// So many files, without those of the program.
+    ///
+    /// # Errors
+    /// There are fewer: what is measured with none says nothing.
+    pub(super) fn some(&self, count: usize, random: &mut Random) -> Result<Vec<String>> {
         let own: Vec<_> = self
             .files
             .iter()
             .filter(|name| !name.starts_with(PYTHON))
             .cloned()
             .collect();
-        choose(&own, count, random)
+        let there = own.len();
+        ensure!(
+            there >= count,
+            "{there} files beside the program's are fewer than {count}: take more --files"
+        );
+        Ok(choose(&own, count, random))
     }
 
     /// Deletes some files and writes them anew, several at once.

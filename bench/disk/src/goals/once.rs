@@ -27,7 +27,7 @@ pub(super) fn measure(site: &Site, images: &Images, report: &mut Report) -> Resu
     for number in 0..2 {
         let list = site.path(&format!("once-{number}"));
         let mut random = Random::new(number);
-        fs::write(&list, images.some(FILES, &mut random).join("\n"))?;
+        fs::write(&list, images.some(FILES, &mut random)?.join("\n"))?;
         lists.push(list);
     }
     for _ in 0..2 {

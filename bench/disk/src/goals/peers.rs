@@ -158,7 +158,11 @@ pub(super) fn wholes(
                 site.requests() - before,
                 100.0 * share(took),
             ),
-            Err(error) => format!("{name}, {what}: {error:#}"),
+            Err(error) => {
+                let said = format!("{error:#}");
+                let said = said.lines().last().unwrap_or_default();
+                format!("{name}, {what}: {said}")
+            }
         });
         let _ = fs::remove_file(&out);
     }

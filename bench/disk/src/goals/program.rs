@@ -57,7 +57,7 @@ impl Run {
         let seed = options.seed + 100 + number;
         let own = site.path(&format!("own-{number}"));
         let mut random = Random::new(seed);
-        fs::write(&own, images.some(OWN_FILES, &mut random).join("\n"))?;
+        fs::write(&own, images.some(OWN_FILES, &mut random)?.join("\n"))?;
         Ok(Self { seed, own })
     }
 

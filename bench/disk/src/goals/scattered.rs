@@ -61,7 +61,7 @@ pub(super) struct Row {
 fn list(site: &Site, images: &Images, options: &Options) -> Result<PathBuf> {
     let path = site.path("list");
     let mut random = Random::new(options.seed + 1);
-    let files = images.some(options.scattered, &mut random);
+    let files = images.some(options.scattered, &mut random)?;
     fs::write(&path, files.join("\n"))?;
     Ok(path)
 }
