@@ -198,7 +198,7 @@ impl Execution {
     }
 
     /// Notes that this session is about to replace these bytes of a file, if its user may write it;
-    /// whether that is so. Who may not has written nothing, and others' data that was lost is not
+    /// whether that is so. Who may not has written nothing, and data that others have lost is not
     /// to be refused for his sake.
     pub(super) fn will_change(&self, worker: &Worker, place: &Place, extent: Extent) -> bool {
         let wanted = Rights {

@@ -175,27 +175,10 @@ async fn an_export_is_appended_to_and_not_written() {
     assert_eq!(write(&mut client, &handle, 11, WriteAt::End).await, Ok(16));
 }
 
-fn hole(file: wire::message::FileRef, generation: u64) -> Step {
-    Step::Wrote {
-        file,
-        generation,
-        end: 0,
-        extent: Extent::new(0, 4),
-        is_hole: true,
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_parallel_volume_gives_places_at_the_end_and_nothing_else() {
-    if !is_root() {
-        return;
-    }
-    let world = parallel::world().await;
-    let (handle, mut client) = prepared(&world).await;
-    refuses_the_rest(&mut client, &handle).await;
-    let through = |open| file(&handle, Some(open));
+/// Where the file lies is said to who appends in order to append.
+async fn layouts_are_for_what_is_open(client: &mut Client, handle: &Handle) {
     let layout = |open, purpose| Step::Layout {
-        file: through(open),
+        file: file(handle, Some(open)),
         purpose,
     };
     for (open, purpose, expected) in [
@@ -208,6 +191,18 @@ async fn a_parallel_volume_gives_places_at_the_end_and_nothing_else() {
         let found = client.step(layout(open, purpose)).await;
         assert_eq!(found.err(), expected, "{open} {purpose:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parallel_volume_gives_places_at_the_end_and_nothing_else() {
+    if !is_root() {
+        return;
+    }
+    let world = parallel::world().await;
+    let (handle, mut client) = prepared(&world).await;
+    refuses_the_rest(&mut client, &handle).await;
+    layouts_are_for_what_is_open(&mut client, &handle).await;
+    let through = |open| file(&handle, Some(open));
     let place = Step::Place {
         file: through(7),
         bytes: 4,
@@ -249,6 +244,12 @@ async fn a_parallel_volume_gives_places_at_the_end_and_nothing_else() {
     assert_eq!(again.map(drop), Err(FsError::WouldBlock));
     let elsewhere = client.step(stored(Extent::new(2, 9), None)).await;
     assert_eq!(elsewhere.map(drop), Err(FsError::BadOpen));
-    let told = client.step(hole(through(7), generation)).await;
-    assert_eq!(told.map(drop), Err(FsError::BadOpen));
+    let hole = Step::Wrote {
+        file: through(7),
+        generation,
+        end: 0,
+        extent: Extent::new(0, 4),
+        is_hole: true,
+    };
+    assert_eq!(client.step(hole).await.map(drop), Err(FsError::BadOpen));
 }
