@@ -284,7 +284,8 @@ pub(crate) mod tests {
             "states_per_second": 50.0, "interrupted": false, "failures": [],
             "states": 100, "intact": 300, "lost_acks": 0, "unmountable": 0, "exposed": 0,
             "bad_states": 0, "pruned": 5, "sampled": 6, "distinct_states": 105,
-            "recovery_states": 7, "workloads": 2, "steps": 9, "writes": 40, "written_bytes": 4096, "flushes": 11,
+            "recovery_states": 7, "workloads": 2, "steps": 9, "writes": 40,
+            "written_bytes": 4096, "flushes": 11,
         });
         head_of("crash", json!({"targets": [target]}))
     }
