@@ -79,7 +79,7 @@ impl Volume {
 
     /// Waits until the kernel has the answers that it asked for, but not for ever.
     pub(super) async fn until_answered(&self, node: NodeId) {
-        // Whoever asks for longer reads what the kernel had, and asks again.
+        // Who has asked for longer may read what the kernel had.
         let _ = timeout(ANSWER_TIME_MAX, self.asked.until_answered(node)).await;
         sleep(TAKEN_TIME).await;
     }

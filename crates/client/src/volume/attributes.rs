@@ -6,7 +6,7 @@ use crate::cache::{Node, NodeId};
 use crate::file::File;
 use crate::transport::FileResponse;
 use base::{
-    AttributeChange, Attributes, Extent, FileSystemStat, FsError, OpenId, Principal, SetTime,
+    AttributeChange, Attributes, Extent, FileSystemStat, FsError, OpenId, Principal, SetTime, mode,
 };
 use std::sync::Arc;
 use wire::message::{Lease, Step, StepReply};
@@ -395,10 +395,10 @@ impl Volume {
     }
 
     /// The kernel is about to hear that it has written to a file: of size and times it keeps
-    /// nothing then, and nothing else has changed.
+    /// nothing then. Nothing else has changed, but for set-id bits that the write has taken away.
     pub fn on_written(&self, node: NodeId) {
         if let Some(known) = self.nodes().get_mut(node) {
-            known.kept = false;
+            known.kept &= known.attributes.mode & (mode::SETUID | mode::SETGID) != 0;
         }
     }
 

@@ -7,15 +7,12 @@
 //! program that stops in between is waited for a moment, for which the kernel's thread may not have
 //! had a processor.
 
+use super::asked::ANSWER_TIME_MAX;
 use crate::clock::now;
 use base::Time;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::Notify;
-
-/// Time in which the kernel has taken over a listing, also on a busy machine.
-const LISTING_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Which listings were told, and not known to be taken over, by the kernel's directory handle.
 #[derive(Debug, Default)]
@@ -56,7 +53,7 @@ impl ToldListings {
         let mut ages = told.values().map(|at| asked.since(*at));
         OnTheirWay {
             asked,
-            any: ages.any(|age| age < LISTING_TIME_MAX),
+            any: ages.any(|age| age < ANSWER_TIME_MAX),
         }
     }
 
@@ -74,13 +71,13 @@ impl ToldListings {
                 let told = self.lock();
                 let ages = told.values().filter(|at| **at <= listings.asked);
                 let ages = ages.map(|at| now().since(*at));
-                ages.filter(|age| *age < LISTING_TIME_MAX).min()
+                ages.filter(|age| *age < ANSWER_TIME_MAX).min()
             };
             let Some(age) = latest else {
                 return true;
             };
             // Either way there is another look.
-            let _ = tokio::time::timeout(LISTING_TIME_MAX - age, changed).await;
+            let _ = tokio::time::timeout(ANSWER_TIME_MAX - age, changed).await;
         }
     }
 }
@@ -89,6 +86,7 @@ impl ToldListings {
 mod tests {
     use super::*;
     use std::sync::Arc;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn a_listing_is_waited_for_until_its_handle_is_used_again_or_for_a_while() {
@@ -108,7 +106,7 @@ mod tests {
         assert!(waiting.await.unwrap());
         let begun = now();
         assert!(listings.until_taken(listings.on_their_way()).await);
-        assert!(now().since(begun) <= 4 * LISTING_TIME_MAX);
+        assert!(now().since(begun) <= 4 * ANSWER_TIME_MAX);
         listings.on_taken(3);
         assert!(!listings.until_taken(listings.on_their_way()).await);
     }
