@@ -232,6 +232,23 @@ fn only_who_mounted_enters_and_special_files_have_no_effect_unless_root_asks() {
     assert_eq!(fs::read(mount.join("null")).unwrap(), b"");
 }
 
+#[test]
+fn a_program_that_a_user_has_written_to_has_no_other_rights_than_his() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    make_special(&scene.path("export"));
+    set_mode(&scene.path("export/whoami"), 0o4777);
+    scene.mount("mnt", &["--allow-other", "-o", "suid"]);
+    let top = scene.path("");
+    let as_user = |script: &str| run(&mut shell(USER, None, &top, script)).ok();
+    assert_eq!(as_user("mnt/whoami -u"), "0\n");
+    // What is behind the end of a program does not matter to it.
+    let written = as_user("printf end >> mnt/whoami; mnt/whoami -u");
+    assert_eq!(written, format!("{USER}\n"));
+}
+
 /// The value of an attribute, if there is one.
 fn xattr(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; 1 << 16];
