@@ -3,7 +3,7 @@
 
 use crate::checks::copy_program;
 use crate::common::{Run, Scene, obstacle, run, text};
-use rustix::fs::XattrFlags;
+use rustix::fs::{AtFlags, StatxFlags, XattrFlags, statx};
 use rustix::io::Errno;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -249,6 +249,44 @@ fn a_program_that_a_user_has_written_to_has_no_other_rights_than_his() {
     assert_eq!(written, format!("{USER}\n"));
 }
 
+#[test]
+fn who_writes_to_a_file_is_shut_out_of_it_by_others_at_once() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    fs::write(scene.path("export/file"), "text\n").unwrap();
+    let name = "system.posix_acl_access";
+    set_xattr(&scene.path("export/file"), name, &posix_acl(6, 6, 0)).unwrap();
+    for mount in ["here", "there"] {
+        scene.mount(mount, &["--allow-other"]);
+    }
+    let top = scene.path("");
+    let as_user = |script: &str| run(&mut shell(USER, None, &top, script));
+    // The kernel has his rights from the first look, and keeps them when he writes.
+    as_user("cat here/file && echo more >> here/file && cat here/file").ok();
+    set_xattr(&scene.path("there/file"), name, &posix_acl(0, 6, 0)).unwrap();
+    let refused = as_user("cat here/file");
+    assert!(!refused.status.success(), "{}", refused.stdout);
+    assert!(
+        refused.stderr.contains("Permission denied"),
+        "{}",
+        refused.stderr
+    );
+
+    // Nor does a file that stays open have a mode of before.
+    let path = scene.path("here/file");
+    let mut open = File::options().append(true).open(path).unwrap();
+    let mode = |open: &File| {
+        let (flags, mask) = (AtFlags::EMPTY_PATH, StatxFlags::MODE);
+        statx(open, "", flags, mask).unwrap().stx_mode & 0o7777
+    };
+    assert_eq!(mode(&open), 0o660);
+    open.write_all(b"end\n").unwrap();
+    set_mode(&scene.path("there/file"), 0o600);
+    assert_eq!(mode(&open), 0o600);
+}
+
 /// The value of an attribute, if there is one.
 fn xattr(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; 1 << 16];
@@ -275,8 +313,12 @@ fn names(path: &Path) -> Vec<String> {
 
 /// `CAP_NET_BIND_SERVICE`, permitted and effective (capabilities(7)).
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// Owner, a named user, group, mask and others (acl(5)).
+/// Owner, a named user, group, mask and others (acl(5)); of a file that everybody may read.
 fn acl() -> Vec<u8> {
+    posix_acl(4, 4, 4)
+}
+
+fn posix_acl(user: u16, mask: u16, others: u16) -> Vec<u8> {
     let entry = |tag: u16, rights: u16, id: u32| {
         [
             &tag.to_le_bytes()[..],
@@ -287,10 +329,10 @@ fn acl() -> Vec<u8> {
     };
     let entries = [
         entry(0x01, 6, u32::MAX),
-        entry(0x02, 4, USER),
+        entry(0x02, user, USER),
         entry(0x04, 4, u32::MAX),
-        entry(0x10, 4, u32::MAX),
-        entry(0x20, 4, u32::MAX),
+        entry(0x10, mask, u32::MAX),
+        entry(0x20, others, u32::MAX),
     ];
     [&2_u32.to_le_bytes()[..], &entries.concat()].concat()
 }

@@ -10,11 +10,13 @@
 //! only if its inode was not recalled since the request was queued.
 
 mod directory;
+mod kept;
 mod pages;
 mod recalls;
 mod verdicts;
 
 pub use directory::{Directory, Listed, Order, Sequence};
+pub use kept::{Keeps, Kept};
 pub use recalls::RecallLog;
 pub use verdicts::{AskedAt, Verdicts};
 
@@ -68,9 +70,8 @@ pub struct Node {
     /// Names have changed elsewhere: the rest of what is known of the directory stays under the
     /// lease, but its own attributes are not as they were.
     attributes_old: bool,
-    /// The kernel may keep attributes that it has been told since it last heard that they have
-    /// changed.
-    pub kept: bool,
+    /// What the kernel may keep of the attributes that it has been told.
+    pub kept: Kept,
     /// How often the kernel has been told of it and not forgotten it.
     pub kernel_references: u64,
     /// Open files and other users in this process.
@@ -81,6 +82,8 @@ pub struct Node {
     pub file: Option<Arc<File>>,
     /// Extended attributes, present or absent, as of `attributes.changed`.
     pub xattrs: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    /// How often this machine has changed one.
+    pub xattrs_changed: u64,
     /// Where the link points, once read.
     pub link_target: Option<Vec<u8>>,
     /// The inode's `changed` when the kernel last began to fill its page cache.
@@ -135,12 +138,13 @@ impl Node {
             lease: Lease::None,
             attributes_doubted: false,
             attributes_old: false,
-            kept: false,
+            kept: Kept::default(),
             kernel_references: 0,
             pins: 0,
             directory: None,
             file: None,
             xattrs: HashMap::new(),
+            xattrs_changed: 0,
             link_target: None,
             kernel_data: None,
             epoch: 0,

@@ -202,7 +202,12 @@ impl Volume {
                 target,
                 name: name.to_vec(),
             };
-            let seen = this.transport.recalls_seen();
+            let changed = || {
+                this.nodes()
+                    .get(directory)
+                    .map(|known| known.xattrs_changed)
+            };
+            let (seen, before) = (this.transport.recalls_seen(), changed());
             let found = match this.step(&who, step).await {
                 Ok(_) => true,
                 Err(FsError::NoData | FsError::NotSupported) => false,
@@ -212,6 +217,7 @@ impl Volume {
             if !nodes.is_recalled_since(directory, seen)
                 && let Some(known) = nodes.get_mut(directory)
                 && known.is_leased()
+                && before == Some(known.xattrs_changed)
             {
                 known.directory_mut().default_acl = Some(found);
             }

@@ -32,13 +32,17 @@ impl Asked {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn is_asked(&self, node: NodeId) -> bool {
+        self.lock().contains_key(&node)
+    }
+
     async fn until_answered(&self, node: NodeId) {
         loop {
             let answered = self.answered.notified();
             tokio::pin!(answered);
             // Registered before the look, so that no answer is missed.
             answered.as_mut().enable();
-            if !self.lock().contains_key(&node) {
+            if !self.is_asked(node) {
                 return;
             }
             answered.await;
@@ -77,10 +81,20 @@ impl Volume {
         }
     }
 
+    /// Whether the kernel asks for the attributes of a node.
+    pub(super) fn is_asked(&self, node: NodeId) -> bool {
+        self.asked.is_asked(node)
+    }
+
     /// Waits until the kernel has the answers that it asked for, but not for ever.
-    pub(super) async fn until_answered(&self, node: NodeId) {
+    pub(super) async fn until_answered(&self, nodes: &[NodeId]) {
+        let answers = async {
+            for node in nodes {
+                self.asked.until_answered(*node).await;
+            }
+        };
         // Who has asked for longer may read what the kernel had.
-        let _ = timeout(ANSWER_TIME_MAX, self.asked.until_answered(node)).await;
+        let _ = timeout(ANSWER_TIME_MAX, answers).await;
         sleep(TAKEN_TIME).await;
     }
 }

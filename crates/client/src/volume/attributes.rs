@@ -2,7 +2,8 @@
 
 use super::open::CAPABILITIES;
 use super::{View, Volume};
-use crate::cache::{Node, NodeId};
+use crate::cache::{Keeps, Node, NodeId};
+use crate::clock::now;
 use crate::file::File;
 use crate::transport::FileResponse;
 use base::{
@@ -18,6 +19,8 @@ const SETTLE_BYTES_MAX: u64 = 1 << 20;
 const XATTRS_KEPT_MAX: usize = 16;
 /// Longest value remembered: ACLs and capabilities, not payloads.
 const XATTR_KEPT_BYTES_MAX: usize = 4096;
+/// What the kernel judges by, and keeps as long as the attributes.
+const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 /// The rich ACL of a file.
 const NFS4_ACL: &[u8] = b"system.nfs4_acl";
 
@@ -34,9 +37,13 @@ impl Volume {
         soon.then_some(file)
     }
 
-    /// Attributes for an application, if they may be believed.
+    /// Attributes for the kernel, which asks for them because an application does, if they may be
+    /// believed.
     #[must_use]
     pub fn attributes_settled(&self, node: NodeId) -> Option<View> {
+        if let Some(known) = self.nodes().get_mut(node) {
+            known.kept.on_asked(now());
+        }
         if self.is_settling(node).is_some() {
             return None;
         }
@@ -227,22 +234,24 @@ impl Volume {
         node: NodeId,
         name: &[u8],
     ) -> Result<Vec<u8>, FsError> {
-        if self.transport.leases_hold()
-            && let Some(known) = self.nodes().get(node)
-            && known.is_leased()
-            && let Some(value) = known.xattrs.get(name)
-        {
-            return value.clone().ok_or(FsError::NoData);
-        }
-        let epoch = {
-            let nodes = self.nodes();
-            let known = nodes.get(node).ok_or(FsError::Stale)?;
+        let is_acl = ACLS.contains(&name);
+        let hold = self.transport.leases_hold();
+        let asked = {
+            let mut nodes = self.nodes();
+            let known = nodes.get_mut(node).ok_or(FsError::Stale)?;
             if known.handle.is_none() {
                 // Made here a moment ago, in a directory without a default ACL: it has none yet.
                 // The kernel asks for its capabilities before the first write.
                 return Err(FsError::NoData);
             }
-            known.epoch
+            let leased = known.is_leased() && hold;
+            if leased && let Some(value) = known.xattrs.get(name).cloned() {
+                if is_acl {
+                    known.kept.on_acl(true, now());
+                }
+                return value.ok_or(FsError::NoData);
+            }
+            leased.then(|| (known.epoch, known.told_at()))
         };
         let step = Step::GetXattr {
             target: self.target(node).await?,
@@ -254,9 +263,20 @@ impl Volume {
             Err(FsError::NoData) => None,
             Err(error) => return Err(error),
         };
-        if let Some(known) = self.nodes().get_mut(node)
-            && known.is_leased()
-            && known.epoch == epoch
+        let mut nodes = self.nodes();
+        let Some(known) = nodes.get_mut(node) else {
+            return value.ok_or(FsError::NoData);
+        };
+        // Under one lease all the time: nobody else has changed it since it was read. A lease that
+        // came while it was on its way says nothing of it.
+        let (epoch, told_at) = (known.epoch, known.told_at());
+        let leased = asked.is_some_and(|asked| asked.0 == epoch) && known.is_leased();
+        if is_acl {
+            known.kept.on_acl(leased, now());
+        }
+        if leased
+            // Nor has this machine.
+            && asked == Some((epoch, told_at))
             && known.xattrs.len() < XATTRS_KEPT_MAX
             && value.as_ref().is_none_or(|value| value.len() <= XATTR_KEPT_BYTES_MAX)
             // What one caller may not see must not be remembered for those who may, nor the
@@ -328,15 +348,19 @@ impl Volume {
         self.settle_before_change(node).await;
         self.end_verdicts(node);
         let outcome = self.step_with_room(who, step).await;
+        let taken = outcome.and_then(|(reply, response)| {
+            // What was asked for before this is not believed after it.
+            self.take_attributes(node, reply, &response)
+        });
         if let Some(known) = self.nodes().get_mut(node) {
             known.xattrs.clear();
+            known.xattrs_changed += 1;
             known.end_verdicts();
             if let Some(directory) = &mut known.directory {
                 directory.default_acl = None;
             }
         }
-        let (reply, response) = outcome?;
-        self.take_attributes(node, reply, &response)?;
+        taken?;
         // An ACL changes mode bits that the kernel keeps.
         self.tell_attributes(node);
         Ok(())
@@ -378,27 +402,50 @@ impl Volume {
     /// inode then. Not otherwise: the kernel drops every answer about an inode that was asked for
     /// before it hears this, and reads no further than the size that it had then.
     pub(super) fn tell_attributes(&self, node: NodeId) -> bool {
+        self.tell_kept(node, Keeps::Lasting)
+    }
+
+    /// The same where only size, blocks and times have changed, and set-id bits that a write takes
+    /// away: what the kernel keeps of a file that it has written to is still true.
+    pub(super) fn tell_written(&self, node: NodeId) -> bool {
+        self.tell_kept(node, Keeps::All)
+    }
+
+    fn tell_kept(&self, node: NodeId, least: Keeps) -> bool {
         let Some(invalidate) = self.invalidate.get() else {
             return true;
         };
-        let kept = |kept| {
-            let mut nodes = self.nodes();
-            let known = nodes.get_mut(node);
-            known.is_some_and(|known| std::mem::replace(&mut known.kept, kept))
+        let Some(kept) = self.nodes().get(node).map(|known| known.kept) else {
+            return true;
         };
-        if !kept(false) || invalidate.attributes(node) {
+        let (what, answers) = kept.state();
+        if what < least {
             return true;
         }
-        // What it was told is on its way.
-        kept(true);
-        false
+        if !invalidate.attributes(node) {
+            // What it was told is on its way.
+            return false;
+        }
+        if let Some(known) = self.nodes().get_mut(node) {
+            known.kept.on_dropped(answers);
+        }
+        true
+    }
+
+    /// Whether the kernel has something of an inode that it need not drop at once, and asks for its
+    /// attributes: it would drop the answer, too.
+    pub(super) fn is_lasting_and_asked(&self, node: NodeId) -> bool {
+        let lasting = |known: &Node| known.kept.state().0 == Keeps::Lasting;
+        self.is_asked(node) && self.nodes().get(node).is_some_and(lasting)
     }
 
     /// The kernel is about to hear that it has written to a file: of size and times it keeps
     /// nothing then. Nothing else has changed, but for set-id bits that the write has taken away.
     pub fn on_written(&self, node: NodeId) {
-        if let Some(known) = self.nodes().get_mut(node) {
-            known.kept &= known.attributes.mode & (mode::SETUID | mode::SETGID) != 0;
+        if let Some(known) = self.nodes().get_mut(node)
+            && known.attributes.mode & (mode::SETUID | mode::SETGID) == 0
+        {
+            known.kept.on_written();
         }
     }
 

@@ -65,7 +65,7 @@ pub use overshoot::Overshoot;
 pub use read::Pieces;
 pub use readahead::Advice as ReadAdvice;
 
-use crate::cache::{Node, NodeId, NodeTable};
+use crate::cache::{Keeps, Node, NodeId, NodeTable};
 use crate::clock::now;
 use crate::file::{File, Order};
 use crate::transport::{Call, CallError, FileResponse, Transport};
@@ -111,7 +111,10 @@ impl View {
     /// An inode as it is; `keeps` if the attributes may be believed until they are invalidated,
     /// which must be done from then on.
     fn of(node: NodeId, known: &mut Node, keeps: bool, name_leased: bool) -> Self {
-        known.kept |= keeps;
+        let keeps = keeps && known.kept.may_keep();
+        if keeps {
+            known.kept.on_answer(Keeps::All);
+        }
         Self {
             node,
             attributes: known.attributes.clone(),

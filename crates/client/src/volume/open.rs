@@ -6,7 +6,7 @@
 //! server before the recall is obeyed, so that a file that somebody else removes can be read on.
 
 use super::Volume;
-use crate::cache::NodeId;
+use crate::cache::{Node, NodeId};
 use crate::file::File;
 use crate::transport::{Call, CallError};
 use base::limits::INLINE_BYTES_MAX;
@@ -151,6 +151,8 @@ impl Volume {
             truncate: false,
         };
         let steps = std::iter::once(step).chain(capabilities).collect();
+        let told_at = || self.nodes().get(node).map(Node::told_at);
+        let asked = told_at();
         let pending = self.transport.submit_steps(who, steps, Call::metadata());
         let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
         let mut results = std::mem::take(&mut response.results).into_iter();
@@ -162,7 +164,12 @@ impl Volume {
             }
             reply => reply?,
         };
+        // Neither has been changed since it was asked for, here or elsewhere.
+        let is_news = asked == told_at();
         self.take_attributes(node, reply, &response)?;
+        if !is_news || self.nodes().is_recalled_since(node, response.recalls_seen) {
+            return Ok(());
+        }
         match results.next() {
             Some(Ok(StepReply::Xattr(value))) => self.note_capabilities(node, Some(value)),
             Some(Err(FsError::NoData)) => self.note_capabilities(node, None),
@@ -256,7 +263,9 @@ impl Volume {
         };
         known.pins += 1;
         let changed: Timestamp = known.attributes.changed;
-        let keep = known.kernel_data == Some(changed);
+        // Without a lease, two changes within one tick of the server's clock look like one state.
+        let sure = known.is_leased() || known.handle.is_none();
+        let keep = sure && known.kernel_data == Some(changed);
         known.kernel_data = Some(changed);
         nodes.watch_pages(node);
         keep

@@ -103,7 +103,7 @@ impl Work {
 
 impl Volume {
     async fn renew_pages(&self, node: NodeId) {
-        self.until_answered(node).await;
+        self.until_answered(&[node]).await;
         let Some((changed, epoch)) = self.nodes().get(node).map(|known| {
             // What is read from now on is of this state or a later one.
             (known.attributes.changed, known.epoch)
@@ -124,7 +124,7 @@ impl Volume {
     /// # Errors
     /// `TimedOut` if somebody waits in vain for these very pages.
     pub(super) async fn drop_pages(&self, node: NodeId) -> Result<(), FsError> {
-        self.tell_attributes(node);
+        self.tell_written(node);
         if let Some(invalidate) = self.invalidate.get() {
             let dropped = invalidate.data_now(node);
             let dropped = timeout(self.transport.request_time_max(), dropped).await;

@@ -312,7 +312,7 @@ impl Volume {
             written.is_none_or(|written| written <= end) && nodes.shorten(node, end, seen)
         };
         if is_news {
-            self.tell_attributes(node);
+            self.tell_written(node);
         }
     }
 

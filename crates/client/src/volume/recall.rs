@@ -128,6 +128,7 @@ impl Volume {
         self.counters.recalls.fetch_add(1, Ordering::Relaxed);
         let mut gone = Vec::new();
         let mut settle = Vec::new();
+        let mut older = Vec::new();
         for RecallItem { handle, what } in items {
             match what {
                 Recall::Everything => {
@@ -136,10 +137,7 @@ impl Volume {
                     settle.extend(node);
                 }
                 Recall::Entry(name) => {
-                    let node = self.nodes().recall_name(handle, name, sequence);
-                    if let Some(node) = node {
-                        self.tell_attributes(node);
-                    }
+                    older.extend(self.nodes().recall_name(handle, name, sequence));
                 }
                 Recall::Exclusive => {
                     settle.extend(self.nodes().recall_exclusive(handle, sequence));
@@ -154,9 +152,11 @@ impl Volume {
         if let Some(invalidate) = self.invalidate.get() {
             invalidate.names();
         }
-        let untold = self.tell_all(&gone);
+        older.extend(&gone);
+        let (later, mut untold) = self.tell_at_once(older);
         let this = self.arc();
         self.obey(id, async move {
+            untold.extend(this.tell_answered(&later).await);
             this.until_dropped(&gone).await;
             for node in settle {
                 // What is refused is reported to whoever syncs; the recall is obeyed all the same.
@@ -251,6 +251,23 @@ impl Volume {
         unknown
     }
 
+    /// The same but for inodes whose attributes the kernel asks for while it keeps nothing of size
+    /// and times: these, which are for [`Self::tell_answered`], and what the kernel does not know.
+    fn tell_at_once(&self, nodes: Vec<NodeId>) -> (Vec<NodeId>, Vec<NodeId>) {
+        let later = |node: &NodeId| self.is_lasting_and_asked(*node);
+        let (later, at_once): (Vec<_>, Vec<_>) = nodes.into_iter().partition(later);
+        (later, self.tell_all(&at_once))
+    }
+
+    /// The same of inodes whose attributes the kernel asks for, when it has the answers.
+    async fn tell_answered(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+        if nodes.is_empty() {
+            return Vec::new();
+        }
+        self.until_answered(nodes).await;
+        self.tell_all(nodes)
+    }
+
     fn keep_referenced(&self, unknown: &mut Vec<NodeId>) {
         let nodes = self.nodes();
         unknown.retain(|node| {
@@ -298,10 +315,11 @@ impl Volume {
         };
         let listings = self.told_listings.on_their_way();
         invalidate.names();
-        let untold = self.tell_all(&nodes);
+        let (later, mut untold) = self.tell_at_once(nodes);
         self.forgetting.send_modify(|count| *count += 1);
         let this = self.arc();
         tokio::spawn(async move {
+            untold.extend(this.tell_answered(&later).await);
             this.drop_listed_names(listings).await;
             this.tell_again(untold).await;
             this.forgetting.send_modify(|count| *count -= 1);

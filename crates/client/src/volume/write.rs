@@ -329,7 +329,7 @@ impl Volume {
         self.nodes().doubt_contents(node);
         self.distrust_data(node);
         self.tell_data(node);
-        self.tell_attributes(node);
+        self.tell_written(node);
     }
 
     /// Takes over the state of a file after its writes; `moved` if one of them landed elsewhere
@@ -367,7 +367,7 @@ impl Volume {
             self.tell_data(node);
         }
         if moved || settled.is_some() {
-            self.tell_attributes(node);
+            self.tell_written(node);
         }
     }
 

@@ -7,9 +7,10 @@ use base::limits::{RECALL_ITEMS_MAX, RECALLS_UNDER_WAY_MAX};
 use base::{BootId, Extent, Name, Principal, RequestId};
 use client::cache::NodeId;
 use client::volume::{Creation, Volume};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use wire::frame::{Frame, FrameKind};
 use wire::message::{
@@ -139,6 +140,112 @@ fn what_is_recalled_before_the_kernel_knows_it_is_not_for_the_kernel_to_keep() {
         }
         assert!(view.attributes_leased);
         assert!(!volume.introduce(&view).attributes_leased);
+    });
+}
+
+const ACL: &[u8] = b"system.posix_acl_access";
+
+/// A peer that answers the first question for an ACL after an answer of another kind, and grants
+/// leases when it shall; it counts these questions.
+struct Late {
+    peer: Peer,
+    grants: Arc<AtomicBool>,
+    questions: Arc<AtomicUsize>,
+}
+
+async fn late_acl(next: fn(&Step) -> bool) -> Late {
+    let (grants, questions) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+    let (granting, asked_for) = (grants.clone(), questions.clone());
+    let (late, generous) = (Mutex::new(Vec::new()), generous().answer);
+    let peer = Peer::start(Lies {
+        answer: Box::new(move |asked, mut said| match asked.steps() {
+            [Step::GetXattr { .. }] => {
+                said.results()[0] = Ok(StepReply::Xattr(b"acl".to_vec()));
+                let frame = said.frame(asked.id);
+                if asked_for.fetch_add(1, Ordering::SeqCst) > 0 {
+                    return vec![frame];
+                }
+                late.lock().unwrap().push(frame);
+                Vec::new()
+            }
+            steps => {
+                let mut frames = match granting.load(Ordering::SeqCst) {
+                    true => generous(asked, said),
+                    false => vec![said.frame(asked.id)],
+                };
+                if steps.iter().any(next) {
+                    frames.append(&mut late.lock().unwrap());
+                }
+                frames
+            }
+        }),
+        ..Lies::default()
+    })
+    .await;
+    Late {
+        peer,
+        grants,
+        questions,
+    }
+}
+
+impl Late {
+    /// Asks for the ACL; the question is at the peer then.
+    async fn ask(&self, volume: &Arc<Volume>, node: NodeId) -> JoinHandle<Vec<u8>> {
+        let volume = Arc::clone(volume);
+        let acl = async move { volume.xattr(&Principal::root(), node, ACL).await };
+        let answer =
+            tokio::spawn(async move { timeout(END_TIME_MAX, acl).await.unwrap().unwrap() });
+        let begun = Instant::now();
+        while self.questions.load(Ordering::SeqCst) == 0 {
+            assert!(begun.elapsed() < END_TIME_MAX, "no question");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        answer
+    }
+}
+
+#[test]
+fn an_acl_that_was_asked_for_before_the_lease_is_not_believed_under_it() {
+    alone(async {
+        let late = late_acl(|step| matches!(step, Step::Lookup { .. })).await;
+        let volume = late.peer.volume().await;
+        let node = look(&volume).await.unwrap().expect("it is there").node;
+        let answer = late.ask(&volume, node).await;
+        late.grants.store(true, Ordering::SeqCst);
+        let leased = look(&volume).await.unwrap().expect("it is there");
+        assert_eq!(answer.await.unwrap(), b"acl");
+        // Nor is the kernel to keep attributes beside it: it would keep the ACL as long.
+        assert!(!volume.introduce(&leased).attributes_leased);
+        volume.xattr(&Principal::root(), node, ACL).await.unwrap();
+        assert_eq!(
+            late.questions.load(Ordering::SeqCst),
+            2,
+            "old, and believed"
+        );
+        volume.xattr(&Principal::root(), node, ACL).await.unwrap();
+        assert_eq!(late.questions.load(Ordering::SeqCst), 2, "never believed");
+    });
+}
+
+#[test]
+fn an_acl_that_was_asked_for_before_it_was_changed_here_is_not_believed_after_that() {
+    alone(async {
+        let late = late_acl(|step| matches!(step, Step::SetXattr { .. })).await;
+        late.grants.store(true, Ordering::SeqCst);
+        let volume = late.peer.volume().await;
+        let node = look(&volume).await.unwrap().expect("it is there").node;
+        let answer = late.ask(&volume, node).await;
+        let who = Principal::root();
+        let set = volume.set_xattr(&who, node, ACL, b"other", None);
+        timeout(END_TIME_MAX, set).await.unwrap().unwrap();
+        assert_eq!(answer.await.unwrap(), b"acl");
+        volume.xattr(&who, node, ACL).await.unwrap();
+        assert_eq!(
+            late.questions.load(Ordering::SeqCst),
+            2,
+            "old, and believed"
+        );
     });
 }
 
