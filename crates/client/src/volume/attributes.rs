@@ -1,7 +1,7 @@
 //! Attributes, extended attributes, link targets, figures of the file system.
 
 use super::open::CAPABILITIES;
-use super::{View, Volume};
+use super::{Invalidate, View, Volume};
 use crate::cache::{Keeps, Node, NodeId};
 use crate::clock::now;
 use crate::file::File;
@@ -449,9 +449,15 @@ impl Volume {
         }
     }
 
+    /// Tells the kernel that data has changed.
     pub(super) fn tell_data(&self, node: NodeId) {
-        if let Some(invalidate) = self.invalidate.get() {
-            invalidate.data(node);
+        let is_told = |invalidate: &Arc<dyn Invalidate>| invalidate.data(node);
+        let mut nodes = self.nodes();
+        if !self.invalidate.get().is_none_or(is_told)
+            && nodes.get(node).is_some_and(Node::is_open_file)
+        {
+            // Too many at once. The next open would drop it, but who has it open goes on reading.
+            nodes.doubt_pages(node);
         }
     }
 }

@@ -88,8 +88,8 @@ pub trait Invalidate: Send + Sync {
     fn names(&self);
     /// The attributes of an inode may have changed; whether the inode is known there.
     fn attributes(&self, node: NodeId) -> bool;
-    /// The data of an inode may have changed.
-    fn data(&self, node: NodeId);
+    /// The data of an inode may have changed; whether it will be dropped: not if too much is to be.
+    fn data(&self, node: NodeId) -> bool;
     /// As [`Self::data`]; ready when nothing of it is left.
     fn data_now(&self, node: NodeId) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }

@@ -237,7 +237,7 @@ impl Volume {
                 // What takes longer goes on.
                 let _ = timeout_at(deadline, invalidate.data_now(*node)).await;
             } else {
-                invalidate.data(*node);
+                self.tell_data(*node);
             }
         }
     }

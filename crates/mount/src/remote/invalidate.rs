@@ -3,9 +3,10 @@
 use crate::kernel::{NodeId, Notifier, NotifyError};
 use client::volume::Invalidate;
 use std::pin::Pin;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Inodes whose pages wait to be dropped. When more do, their files' next opens drop them.
+/// Inodes whose pages wait to be dropped. When more do, it is seen to that open files do not stay
+/// old; the next opens of others drop them.
 const PAGES_QUEUE_MAX: usize = 4096;
 
 /// Passes invalidations on to the kernel.
@@ -52,10 +53,8 @@ impl Invalidate for ToKernel {
         Self::tell(self.notifier.inval_inode(NodeId(node.0), -1, 0))
     }
 
-    fn data(&self, node: client::cache::NodeId) {
-        if let Err(TrySendError::Full(node)) = self.pages.try_send(node.0) {
-            tracing::debug!(node, "too many files to drop pages of at once");
-        }
+    fn data(&self, node: client::cache::NodeId) -> bool {
+        self.pages.try_send(node.0).is_ok()
     }
 
     fn data_now(&self, node: client::cache::NodeId) -> Pin<Box<dyn Future<Output = ()> + Send>> {
