@@ -633,7 +633,18 @@ impl Execution {
         self.payload = Bytes::new();
         self.steps = Vec::new();
         self.bytes_permits = None;
-        core.caching.wait(&tokens, Box::new(move || self.settle()));
+        core.caching
+            .wait(&tokens, Box::new(move || self.go_on_recalled()));
+    }
+
+    /// Goes on where somebody obeys or is given up: in the task of a connection, or the reaper. To
+    /// free what was removed may take the disk's time, which is not theirs.
+    fn go_on_recalled(self: Box<Self>) {
+        if self.held.is_empty() {
+            return self.settle();
+        }
+        let runtime = self.core.runtime.clone();
+        runtime.spawn_blocking(move || self.settle());
     }
 
     /// Of a parallel volume, nothing is answered that may be lost. No thread waits for that.
