@@ -44,6 +44,7 @@ use base::limits::{
 use base::{Handle, Name, SessionId, Time, VolumeId};
 use former::Former;
 use recall::{Asked, Recalls};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
@@ -368,7 +369,7 @@ impl Caching {
     /// Runs `then` once everything that the tokens stand for is obeyed, maybe at once.
     pub(crate) fn wait(&self, tokens: &[Token], then: Continuation) {
         let ready = self.lock().recalls.wait(tokens, then);
-        ready.into_iter().for_each(|go_on| go_on());
+        go_on(ready);
     }
 
     /// For the writer of a main connection: the next notice.
@@ -406,7 +407,7 @@ impl Caching {
     /// The session has obeyed a recall.
     pub(crate) fn obeyed(&self, session: &Session, id: u64) {
         let ready = self.lock().recalls.obeyed(session.key, id);
-        ready.into_iter().for_each(|go_on| go_on());
+        go_on(ready);
     }
 
     /// The session does not cache these any more.
@@ -470,7 +471,7 @@ impl Caching {
         state.former.end(session);
         let ready = state.recalls.drop_session(session);
         drop(state);
-        ready.into_iter().for_each(|go_on| go_on());
+        go_on(ready);
     }
 
     /// Nobody is there: it is over, unless it may still come back from the run before.
@@ -519,7 +520,7 @@ impl Caching {
                 state.table.drop_session(key, false, now);
                 let ready = state.recalls.drop_session(key);
                 drop(state);
-                ready.into_iter().for_each(|go_on| go_on());
+                go_on(ready);
                 continue;
             }
             let time_max = match session.share.is_distrusted(now) {
@@ -562,6 +563,17 @@ impl Caching {
     /// Leases of a session.
     pub(crate) fn count(&self, session: SessionKey) -> usize {
         self.lock().table.count(session)
+    }
+}
+
+/// Lets go on what has waited. Whoever obeys, gives up or ends is not to suffer from it: where one
+/// of them panics, its request stays without a reply, and the others go on.
+fn go_on(ready: impl IntoIterator<Item = Continuation>) {
+    for then in ready {
+        if std::panic::catch_unwind(AssertUnwindSafe(then)).is_err() {
+            // The message has gone to standard error.
+            tracing::error!("what waited for a recall ended by a panic");
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use base::limits::{
 use base::{Handle, Name, SessionId, Time, VolumeId};
 use proptest::prelude::*;
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 use wire::identity::Peer;
 use wire::message::{ConnectionRole, CredentialKind, Features, Lease, Notice, Recall, RecallItem};
@@ -321,6 +321,45 @@ fn who_has_not_obeyed_gets_no_leases_in_another_session_either() {
     assert_eq!(leases(&other), [Lease::Read; 5]);
     let until = later + DISTRUST_TIME;
     assert!(!next.may_cache(until - second) && next.may_cache(until));
+}
+
+#[test]
+fn what_panics_when_it_goes_on_harms_neither_who_lets_it_nor_others() {
+    fn panics() {
+        panic!("as a request may");
+    }
+    let waiting = || {
+        let (sessions, clock) = (Arc::new(Sessions::new()), Clock::start());
+        let caching = Caching::new(sessions, (Notes::none(), Vec::new()), clock);
+        let (holder, other) = (session(&caching, 1, "01"), session(&caching, 2, "02"));
+        let inode = handle(0);
+        let lease = caching.grant(&holder, &inode, Lease::Read);
+        assert_eq!(lease, Lease::Read);
+        let tokens = caching.changed(Some(&other), &[Change::Inode(inode)]);
+        let (telling, told) = mpsc::channel();
+        caching.wait(&tokens, Box::new(panics));
+        caching.wait(&tokens, Box::new(move || telling.send(()).unwrap()));
+        assert!(told.try_recv().is_err(), "nobody has obeyed");
+        (caching, holder, told)
+    };
+    let (caching, obedient, told) = waiting();
+    let Some(Notice::Recall { id, .. }) = caching.next_notice(&obedient) else {
+        panic!("it is to be recalled");
+    };
+    caching.obeyed(&obedient, id);
+    assert_eq!(told.try_recv(), Ok(()));
+
+    let (caching, _silent, told) = waiting();
+    let late = caching.clock.now() + LEASE_TIME + Duration::from_secs(1);
+    assert!(caching.expire_at(late).is_empty());
+    assert_eq!(told.try_recv(), Ok(()));
+
+    let (caching, gone, told) = waiting();
+    caching.end_session(gone.key);
+    assert_eq!(told.try_recv(), Ok(()));
+
+    // Where there is nothing to wait for, it goes on at once.
+    caching.wait(&[], Box::new(panics));
 }
 
 fn leased(had: [(SessionKey, Lease); 2]) -> Vec<(SessionKey, Noted)> {

@@ -1,5 +1,6 @@
 //! Steps that change nothing.
 
+use super::room::ENTRY_BYTES;
 use super::{Execution, Place, Stop};
 use crate::lease::Moment;
 use crate::opens::Use;
@@ -7,9 +8,6 @@ use base::limits::{DIRECTORY_ENTRIES_MAX, INLINE_BYTES_MAX, XATTR_LIST_BYTES_MAX
 use base::{Access, Attributes, FileKind, FsError, Handle, Name, Node, Principal, Rights};
 use export::{OpenOptions, Worker};
 use wire::message::{self, DirectoryEntry, Entry, Lease, Step, StepReply, Target};
-
-/// Bytes of a directory entry in a reply beside its name and handle: attributes of largest numbers.
-const ENTRY_BYTES: usize = 160;
 
 impl Execution {
     pub(super) fn look(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {

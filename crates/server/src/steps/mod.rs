@@ -15,6 +15,8 @@
 //! | `striped` | contents that lie in stores |
 //! | `lock` | locks |
 //! | `after` | waiting for other requests |
+//!
+//! `room` says how much of the reply's body the steps may take.
 
 mod after;
 mod booked;
@@ -23,6 +25,7 @@ mod data;
 mod lock;
 mod look;
 mod names;
+mod room;
 mod striped;
 
 use crate::core::Core;
@@ -50,9 +53,6 @@ use wire::frame::{Class, Frame, FrameKind};
 use wire::message::{
     Compound, CompoundReply, Entry, Lease, Refusal, Reply, Settled, Step, StepReply, Target, encode,
 };
-
-/// Room in a reply's body for everything but the steps that measure themselves.
-const SMALL_REPLY_BYTES: usize = 1024;
 
 /// Room for a request's bytes, of its connection and of its credential.
 pub(crate) type BytesPermits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
@@ -93,6 +93,7 @@ pub(crate) struct Execution {
     /// What each step found or made.
     found: Vec<Option<Handle>>,
     out: BytesMut,
+    /// What the steps may still take of the reply's body beyond what is set aside for each.
     body_left: usize,
     /// Recalls that must be obeyed before the reply goes.
     tokens: Vec<Token>,
@@ -173,7 +174,7 @@ pub(crate) fn reply_estimate<'s>(steps: impl Iterator<Item = &'s Step>) -> usize
         Step::ReadDirectory { entries_max, .. } => *entries_max as usize * 256,
         Step::GetXattr { .. } | Step::ListXattrs { .. } => XATTR_BYTES_MAX,
         Step::ReadLink { .. } => LINK_TARGET_BYTES_MAX,
-        Step::Explain { .. } => ACL_TEXT_BYTES_MAX + SMALL_REPLY_BYTES,
+        Step::Explain { .. } => ACL_TEXT_BYTES_MAX + room::STEP_BYTES,
         _ => 256,
     });
     bytes
@@ -196,6 +197,7 @@ impl Execution {
             bytes_permits,
         } = incoming;
         session.requests.fetch_add(1, Ordering::Relaxed);
+        let body_left = room::beside(&compound.steps);
         Box::new(Self {
             core: core.clone(),
             session,
@@ -215,7 +217,7 @@ impl Execution {
             next: 0,
             payload,
             out: BytesMut::new(),
-            body_left: FRAME_BODY_BYTES_MAX - SMALL_REPLY_BYTES,
+            body_left,
             tokens: Vec::new(),
             held: Vec::new(),
             turn: Turn::new(),
@@ -584,7 +586,7 @@ impl Execution {
         self.core.caching.grant_found(&self.session, found, then)[0]
     }
 
-    /// Takes room in the reply's body.
+    /// Takes room in the reply's body, of what is not set aside: for steps that change nothing.
     fn take_body(&mut self, bytes: usize) -> Result<(), FsError> {
         self.body_left = self.body_left.checked_sub(bytes).ok_or(FsError::Overflow)?;
         Ok(())
@@ -631,7 +633,18 @@ impl Execution {
         self.payload = Bytes::new();
         self.steps = Vec::new();
         self.bytes_permits = None;
-        core.caching.wait(&tokens, Box::new(move || self.settle()));
+        core.caching
+            .wait(&tokens, Box::new(move || self.go_on_recalled()));
+    }
+
+    /// Goes on where somebody obeys or is given up: in the task of a connection, or the reaper. To
+    /// free what was removed may take the disk's time, which is not theirs.
+    fn go_on_recalled(self: Box<Self>) {
+        if self.held.is_empty() {
+            return self.settle();
+        }
+        let runtime = self.core.runtime.clone();
+        runtime.spawn_blocking(move || self.settle());
     }
 
     /// Of a parallel volume, nothing is answered that may be lost. No thread waits for that.
@@ -671,10 +684,15 @@ impl Execution {
         });
         let payload = std::mem::take(&mut self.out).freeze();
         let frame = self.frame(&reply, payload);
-        assert!(
-            frame.body.len() <= FRAME_BODY_BYTES_MAX,
-            "steps measured their replies wrongly"
-        );
+        if frame.body.len() > FRAME_BODY_BYTES_MAX {
+            // Nobody can read it, and what was changed is changed.
+            let bytes = frame.body.len();
+            tracing::error!(
+                bytes,
+                "a reply is larger than its steps said, and is not sent"
+            );
+            return self.refuse(Refusal::OutcomeUnknown);
+        }
         self.deliver(frame);
     }
 

@@ -5,7 +5,8 @@ use crate::files::{at, create, made};
 use crate::world::{World, is_root, new_session};
 use base::FsError;
 use base::limits::{
-    CONNECTION_REPLY_BYTES_MAX, CONNECTIONS_MAX, CONNECTIONS_PENDING_MAX, REPLIES_KEPT_BYTES_MAX,
+    COMPOUND_STEPS_MAX, CONNECTION_REPLY_BYTES_MAX, CONNECTIONS_MAX, CONNECTIONS_PENDING_MAX,
+    REPLIES_KEPT_BYTES_MAX, XATTR_BYTES_MAX,
 };
 use bytes::Bytes;
 use std::time::{Duration, Instant};
@@ -13,8 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use wire::frame::{Class, FrameKind, HEADER_BYTES};
 use wire::message::{
-    Compound, ConnectionRole, Farewell, FileRef, Refusal, Reply, Request, Settled, Step, StepReply,
-    Target, Welcome, encode,
+    Compound, ConnectionRole, Farewell, FileRef, Lease, Refusal, Reply, Request, Settled, Step,
+    StepReply, Target, Welcome, encode,
 };
 
 /// Writes bytes and reads until the server closes, within a time.
@@ -413,6 +414,68 @@ async fn strange_wishes_get_clear_answers() {
     };
     let (results, _) = client.steps(vec![list; 64]).await;
     assert_eq!(results.last(), Some(&Err(FsError::Overflow)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_replies_fill_a_frame_harms_neither_its_sender_nor_others() {
+    if !is_root() {
+        return;
+    }
+    // Where extended attributes of the largest size are.
+    let world = crate::parallel::world().await;
+    let mut maker = world.client().await;
+    let root = maker.attach().await.handle;
+    let xattr = |file: &base::Handle, bytes| Step::SetXattr {
+        target: at(file),
+        name: b"user.large".to_vec(),
+        value: vec![7; bytes],
+        create: None,
+    };
+    let (largest, last) = (XATTR_BYTES_MAX, XATTR_BYTES_MAX - 1024);
+    let mut files = Vec::new();
+    for (name, bytes) in [("a", largest), ("b", last)] {
+        let file = made(&maker.step(create(&root, name, None)).await);
+        maker.step(xattr(&file, bytes)).await.unwrap();
+        files.push(file);
+    }
+    maker.call(&Request::EndSession).await;
+    let [mut silent, mut greedy] = [world.client().await, world.client().await];
+    for client in [&mut silent, &mut greedy] {
+        client.attach().await;
+    }
+    let found = silent.lookup(&root, "a").await.unwrap();
+    assert_eq!(found.lease, Lease::Read);
+    // By the values alone 1 KiB is left of the body of the reply, and the attributes take 3 KiB.
+    let get = |file: &base::Handle| Step::GetXattr {
+        target: at(file),
+        name: b"user.large".to_vec(),
+    };
+    let mut steps = vec![xattr(&files[0], largest)];
+    steps.extend(std::iter::repeat_n(get(&files[0]), 15));
+    steps.push(get(&files[1]));
+    let target = at(&files[0]);
+    steps.extend(std::iter::repeat_n(Step::Attributes { target }, 47));
+    assert_eq!(steps.len(), COMPOUND_STEPS_MAX);
+    // It is answered when the silent one's lease is over.
+    let (results, _) = greedy.steps(steps).await;
+    let is_whole = |result: &&Result<StepReply, FsError>| {
+        let Ok(StepReply::Xattr(value)) = result else {
+            return false;
+        };
+        value.len() == largest
+    };
+    let values = results.iter().filter(is_whole);
+    assert_eq!((values.count(), results.len()), (15, 17));
+    assert_eq!(results.last(), Some(&Err(FsError::Overflow)));
+    // What times out still does.
+    let mut third = world.client().await;
+    third.attach().await;
+    let mut silent = world.client().await;
+    silent.attach().await;
+    let found = silent.lookup(&root, "b").await.unwrap();
+    assert_eq!(found.lease, Lease::Read);
+    third.step(xattr(&files[1], 1)).await.unwrap();
+    assert_eq!(greedy.call(&Request::Ping).await, Reply::Done);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,10 +3,13 @@
 use super::{MemoryShare, Write, Written};
 use base::limits::DATA_BYTES_MAX;
 use base::{OpenId, Principal};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 /// Largest piece: the largest payload of a frame.
 pub(super) const PIECE_BYTES_MAX: usize = DATA_BYTES_MAX as usize;
+
+/// What is gathered has room for so many bytes at least from the beginning.
+const ROOM_BYTES_MIN: usize = 64 << 10;
 
 /// Where pieces end. An append, whose bytes land together, is never cut.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +34,7 @@ pub(super) struct Gathering {
 
 impl Gathering {
     fn begin(write: Write) -> Self {
-        let mut data = BytesMut::with_capacity(write.data.len().max(64 << 10));
+        let mut data = BytesMut::with_capacity(write.data.len().max(ROOM_BYTES_MIN));
         data.extend_from_slice(&write.data);
         Self {
             offset: write.offset,
@@ -58,12 +61,21 @@ impl Gathering {
     fn into_write(self) -> Write {
         Write {
             offset: self.offset,
-            data: self.data.freeze(),
+            data: without_room(self.data),
             who: self.who,
             open: self.open,
             append: self.append,
             permits: self.permits,
         }
+    }
+}
+
+/// What was gathered, in less than twice the memory that its permits stand for: it stays until it
+/// is durable, and others do not come to it any more.
+fn without_room(data: BytesMut) -> Bytes {
+    match data.len() > data.capacity() / 2 {
+        true => data.freeze(),
+        false => Bytes::copy_from_slice(&data),
     }
 }
 
@@ -164,4 +176,49 @@ fn split(rest: &mut Write, bytes: usize) -> Write {
 
 fn bytes_to_multiple(offset: u64, bytes: usize) -> usize {
     bytes - (offset % bytes as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(written: &mut Written, offset: u64, bytes: usize) {
+        let write = Write {
+            offset,
+            data: Bytes::from(vec![7; bytes]),
+            who: Principal::root(),
+            open: None,
+            append: false,
+            permits: Vec::new(),
+        };
+        written.push(write, Cut::Parts(PIECE_BYTES_MAX));
+    }
+
+    /// Takes the first piece out: its bytes, and those of the memory that it keeps.
+    fn kept(written: &mut Written) -> (usize, usize) {
+        let (_, piece) = written.pieces.pop_first().unwrap();
+        assert!(piece.data.iter().all(|byte| *byte == 7));
+        let bytes = piece.data.len();
+        (bytes, piece.data.try_into_mut().unwrap().capacity())
+    }
+
+    #[test]
+    fn a_piece_keeps_less_than_twice_the_memory_of_its_bytes() {
+        let mut written = Written::default();
+        for bytes in [1, 4096, ROOM_BYTES_MIN / 2, 40_000, 100_000] {
+            push(&mut written, 0, bytes);
+            written.seal();
+            let (len, capacity) = kept(&mut written);
+            assert_eq!(len, bytes);
+            assert!(capacity < 2 * bytes, "{capacity} for {bytes}");
+        }
+        // The next write does not adjoin.
+        push(&mut written, 0, 4096);
+        push(&mut written, 8192, 4096);
+        assert_eq!(kept(&mut written), (4096, 4096));
+        // What adjoins is still one piece.
+        push(&mut written, 12288, 4096);
+        written.seal();
+        assert_eq!(kept(&mut written), (8192, 8192));
+    }
 }
