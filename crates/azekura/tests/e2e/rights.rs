@@ -192,6 +192,71 @@ fn what_is_created_ahead_belongs_to_whom_it_belongs_on_the_server() {
     assert!(ahead > Some(20), "created ahead: {ahead:?}");
 }
 
+/// A directory of a mount in which everybody may create, and creations are answered ahead.
+#[track_caller]
+fn ahead_directory(scene: &Scene, mount: &Path) -> PathBuf {
+    let directory = mount.join("ahead");
+    fs::create_dir(&directory).unwrap();
+    set_mode(&directory, 0o777);
+    // The first creation finds out that there is no default ACL.
+    fs::write(directory.join("first"), "").unwrap();
+    scene.azekura(&["sync", text(mount)]).ok();
+    directory
+}
+
+#[track_caller]
+fn created_ahead(mount: &Path) -> u64 {
+    let figures = crate::checks::figures(mount);
+    figures["created_ahead"].as_u64().unwrap()
+}
+
+/// As Samba does where the owner is inherited: a user's file is given to somebody else by root, and
+/// written by the user.
+const GIVE: &str = r#"
+    use Fcntl;
+    my ($name, $user, $owner, $group) = @ARGV;
+    $> = $user;
+    sysopen(my $file, $name, O_CREAT | O_EXCL | O_WRONLY, 0644) or die "create: $!";
+    syswrite($file, "by the user, ") or die "write: $!";
+    $> = 0;
+    chown($owner, $group, $file) == 1 or die "chown: $!";
+    $> = $user;
+    syswrite($file, "and by the user") or die "write: $!";
+    close($file) or die "close: $!";
+"#;
+
+#[test]
+fn a_file_created_ahead_can_be_given_away_by_another_user_than_its_creator() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    let mount = scene.mount("mnt", &["--allow-other"]);
+    let directory = ahead_directory(&scene, &mount);
+    let before = created_ahead(&mount);
+    let cases = [
+        ("user", OTHER, u32::MAX, (OTHER, 0)),
+        ("group", u32::MAX, GROUP, (USER, GROUP)),
+        ("both", OTHER, GROUP, (OTHER, GROUP)),
+    ];
+    for (name, owner, group, belongs) in cases {
+        // -1, which changes nothing.
+        let number = |id: u32| id.cast_signed().to_string();
+        let (owner, group) = (number(owner), number(group));
+        let mut perl = Command::new("perl");
+        perl.args(["-e", GIVE, name, &USER.to_string(), &owner, &group]);
+        run(perl.current_dir(&directory)).ok();
+        scene.azekura(&["sync", text(&mount)]).ok();
+        for top in [&directory, &scene.path("export/ahead")] {
+            let found = fs::metadata(top.join(name)).unwrap();
+            assert_eq!((found.uid(), found.gid()), belongs, "{}", top.display());
+            let contents = fs::read(top.join(name)).unwrap();
+            assert_eq!(contents, b"by the user, and by the user");
+        }
+    }
+    assert!(created_ahead(&mount) >= before + 3, "created ahead");
+}
+
 /// A program that says whose rights it has, and a device, on the export.
 fn make_special(export: &Path) {
     let program = export.join("whoami");

@@ -12,12 +12,13 @@
 //! file or of its directory, by a sync of the volume, and in the log. So is a refused removal
 //! ([`removals`]).
 
+mod changes;
 mod files;
 mod removals;
 
 pub(super) use removals::Taken;
 
-use super::attributes::{resolve, wall_clock};
+use super::attributes::wall_clock;
 use super::change::{Creation, forget_name};
 use super::gather::{Errand, Outbox, Parcel};
 use super::{OpenFile, View, Volume};
@@ -65,6 +66,8 @@ pub(super) struct Ahead {
     /// Errors of refused creations and removals by directory, for its next fsync.
     pub(super) errors: Mutex<QuickMap<NodeId, FsError>>,
     pub(super) outbox: Outbox,
+    /// The server lets root change owners.
+    gives: AtomicBool,
     /// Somebody will look for files that have stayed open for long enough.
     timer_set: AtomicBool,
 }
@@ -296,37 +299,6 @@ impl Volume {
         bytes.is_ok_and(|bytes| bytes == 0 || (!sent && bytes <= self.ahead_bytes_max() as u64))
     }
 
-    /// Attributes of a file that exists only here are changed here, unless it is on its way.
-    pub(super) fn change_ahead(&self, node: NodeId, change: &AttributeChange) -> bool {
-        if change.size.is_some() {
-            return false;
-        }
-        let mut files = self.ahead.files();
-        let Some(file) = files.get_mut(&node).filter(|file| !file.sent) else {
-            return false;
-        };
-        let pending = &mut file.change;
-        pending.mode = change.mode.or(pending.mode);
-        pending.uid = change.uid.or(pending.uid);
-        pending.gid = change.gid.or(pending.gid);
-        pending.accessed = change.accessed.or(pending.accessed);
-        pending.modified = change.modified.or(pending.modified);
-        drop(files);
-        let now = wall_clock();
-        if let Some(known) = self.nodes().get_mut(node) {
-            let attributes = &mut known.attributes;
-            attributes.mode = change.mode.unwrap_or(attributes.mode);
-            attributes.uid = change.uid.unwrap_or(attributes.uid);
-            attributes.gid = change.gid.unwrap_or(attributes.gid);
-            let accessed = change.accessed.map(|time| resolve(time, now));
-            attributes.accessed = accessed.unwrap_or(attributes.accessed);
-            let modified = change.modified.map(|time| resolve(time, now));
-            attributes.modified = modified.unwrap_or(attributes.modified);
-            attributes.changed = now;
-        }
-        true
-    }
-
     /// A file that exists only here has got data: too much of it is sent at once.
     pub(super) fn grown_ahead(&self, node: NodeId, file: &crate::file::File) {
         if file.lock().written.bytes() > self.ahead_bytes_max() as u64 {
@@ -456,6 +428,8 @@ impl Volume {
         if !self.transport.is_closed() {
             tracing::error!(%name, %error, "the server refused a file created ahead");
         }
+        // Nor is anything else certain now.
+        self.ahead.gives.store(false, Ordering::Release);
         let mut nodes = self.nodes();
         nodes.discard(node);
         forget_name(&mut nodes, parent, name);
