@@ -257,6 +257,73 @@ fn a_file_created_ahead_can_be_given_away_by_another_user_than_its_creator() {
     assert!(created_ahead(&mount) >= before + 3, "created ahead");
 }
 
+/// Gives files with set-id bits away, in any order, and says what they are then.
+const GIVE_RIGHTS: &str = r#"
+    use Fcntl;
+    my ($owner, $group) = @ARGV;
+    umask 022;
+    sub make {
+        my ($name, $mode, @changes) = @_;
+        sysopen(my $file, $name, O_CREAT | O_EXCL | O_WRONLY, $mode) or die "$name: $!";
+        for my $change (@changes) {
+            my ($kind, @of) = @$change;
+            my $done = $kind eq "chmod" ? chmod($of[0], $file) : chown(@of, $file);
+            $done == 1 or die "$name: $kind: $!";
+        }
+        close($file) or die "$name: close: $!";
+        print join(" ", $name, (map { sprintf "%o", $_ } (stat $name)[2]), (stat $name)[4, 5]);
+        print "\n";
+    }
+    my ($user, $others) = (["chown", $owner, -1], ["chown", -1, $group]);
+    my $both = ["chown", $owner, $group];
+    # The first that root gives away is changed at the server, and those after it ahead.
+    make("once", 0644, $user);
+    make("user", 0644, ["chmod", 04755], $user);
+    make("group", 0644, ["chmod", 02755], $others);
+    make("both", 0644, ["chmod", 06755], $both);
+    make("locks", 0644, ["chmod", 06745], $user);
+    make("made", 06755, $user);
+    make("after", 0644, $both, ["chmod", 06755]);
+    make("again", 0644, $user, ["chmod", 04755], $others);
+"#;
+
+/// The oracle is a local file system.
+#[test]
+fn set_id_bits_do_not_outlive_a_change_of_owner_of_a_file_created_ahead() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    let local = scene.path("local");
+    fs::create_dir(&local).unwrap();
+    let mount = scene.mount("mnt", &["--allow-other"]);
+    let directory = ahead_directory(&scene, &mount);
+    let before = created_ahead(&mount);
+    let make = |top: &Path| {
+        let mut perl = Command::new("perl");
+        perl.args(["-e", GIVE_RIGHTS, &USER.to_string(), &GROUP.to_string()]);
+        run(perl.current_dir(top)).ok()
+    };
+    let expected = make(&local);
+    assert!(
+        expected.contains(&format!("user 100755 {USER} 0\n")),
+        "{expected}"
+    );
+    assert!(expected.contains("after 106755 "), "{expected}");
+    assert_eq!(make(&directory), expected, "before the server has it");
+    scene.azekura(&["sync", text(&mount)]).ok();
+    for top in [&directory, &scene.path("export/ahead")] {
+        for line in expected.lines() {
+            let name = line.split(' ').next().unwrap();
+            let found = fs::metadata(top.join(name)).unwrap();
+            let found = format!("{name} {:o} {} {}", found.mode(), found.uid(), found.gid());
+            assert_eq!(found, line, "{}", top.display());
+        }
+    }
+    let ahead = created_ahead(&mount) - before;
+    assert!(ahead >= 6, "{ahead} created ahead");
+}
+
 /// A program that says whose rights it has, and a device, on the export.
 fn make_special(export: &Path) {
     let program = export.join("whoami");

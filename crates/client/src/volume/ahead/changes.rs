@@ -9,8 +9,11 @@
 use super::Volume;
 use crate::cache::NodeId;
 use crate::volume::attributes::{resolve, wall_clock};
-use base::{AttributeChange, Attributes, Principal};
+use base::{AttributeChange, Attributes, Principal, mode};
 use std::sync::atomic::Ordering;
+
+/// The group may execute.
+const GROUP_EXECUTES: u16 = 0o010;
 
 impl Volume {
     /// Attributes of a file that exists only here are changed here, unless it is on its way or the
@@ -35,7 +38,14 @@ impl Volume {
         if !self.is_certain(who, shown, change) {
             return false;
         }
-        add(&mut file.change, change);
+        let pending = &mut file.change;
+        if change.uid.is_some() || change.gid.is_some() {
+            // The server changes the owner first, and takes no bits away that come after it.
+            let gid = shown.gid;
+            shown.mode = when_given(who, gid, shown.mode);
+            pending.mode = pending.mode.map(|bits| when_given(who, gid, bits));
+        }
+        add(pending, change);
         show(shown, change);
         true
     }
@@ -69,6 +79,15 @@ fn keeps(who: &Principal, shown: &Attributes, change: &AttributeChange) -> bool 
     change.uid.is_none_or(|uid| uid == who.uid) && change.gid.is_none_or(is_his)
 }
 
+/// Permission bits of a file of the group `gid` after `who` has changed its owner or group, as in
+/// chown(2): its rights are not for others to give. Set-group-ID on what the group does not execute
+/// is no right.
+fn when_given(who: &Principal, gid: u32, bits: u16) -> u16 {
+    let is_right = bits & GROUP_EXECUTES != 0 || (who.uid != 0 && !who.is_member(gid));
+    let setgid = if is_right { mode::SETGID } else { 0 };
+    bits & !(mode::SETUID | setgid)
+}
+
 /// Adds a change to those that go with the creation.
 fn add(pending: &mut AttributeChange, change: &AttributeChange) {
     pending.mode = change.mode.or(pending.mode);
@@ -89,4 +108,26 @@ fn show(attributes: &mut Attributes, change: &AttributeChange) {
     let modified = change.modified.map(|time| resolve(time, now));
     attributes.modified = modified.unwrap_or(attributes.modified);
     attributes.changed = now;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_away_has_no_rights_of_its_giver() {
+        let (root, user) = (Principal::root(), Principal::new(1000, 100, vec![200]));
+        let cases = [
+            (&root, 5, 0o4755, 0o0755),
+            (&root, 5, 0o2755, 0o0755),
+            (&root, 5, 0o6745, 0o2745),
+            (&root, 5, 0o1777, 0o1777),
+            (&user, 100, 0o6711, 0o0711),
+            (&user, 200, 0o2744, 0o2744),
+            (&user, 300, 0o2744, 0o0744),
+        ];
+        for (who, gid, before, after) in cases {
+            assert_eq!(when_given(who, gid, before), after, "{who:?} {before:o}");
+        }
+    }
 }
