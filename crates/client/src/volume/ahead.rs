@@ -22,7 +22,7 @@ use super::attributes::wall_clock;
 use super::change::{Creation, forget_name};
 use super::gather::{Errand, Outbox, Parcel};
 use super::{OpenFile, View, Volume};
-use crate::cache::NodeId;
+use crate::cache::{Node, NodeId};
 use crate::clock::now;
 use crate::file::Completion;
 use base::limits::INLINE_BYTES_MAX;
@@ -399,20 +399,10 @@ impl Volume {
 
     fn confirm_ahead(&self, node: NodeId, parent: NodeId, made: &Made) {
         let mut nodes = self.nodes();
-        let local = nodes.get(node).map(|known| known.attributes.clone());
+        let shown = nodes.get(node).map(kept_by_the_kernel);
         nodes.confirm(node, &made.entry, made.seen);
         nodes.refresh(parent, &made.parent, made.parent_lease, made.seen);
-        let changed = nodes.get(node).is_some_and(|known| {
-            local.as_ref().is_none_or(|local| {
-                (local.mode, local.uid, local.gid, local.size)
-                    != (
-                        known.attributes.mode,
-                        known.attributes.uid,
-                        known.attributes.gid,
-                        known.attributes.size,
-                    )
-            })
-        });
+        let changed = nodes.get(node).map(kept_by_the_kernel) != shown;
         if let Some(known) = nodes.get_mut(node) {
             // The kernel's pages are what was written here.
             known.kernel_data = Some(known.attributes.changed);
@@ -563,6 +553,20 @@ impl Volume {
         }
         outcome
     }
+}
+
+/// What the kernel may keep of a file, and the server may say otherwise: mode, owner, group, size,
+/// blocks.
+fn kept_by_the_kernel(known: &Node) -> (u16, u32, u32, u64, u64) {
+    let Attributes {
+        mode,
+        uid,
+        gid,
+        size,
+        blocks,
+        ..
+    } = known.attributes;
+    (mode, uid, gid, size, blocks)
 }
 
 /// The attributes of a file that `who` makes in `parent`, as the server will find them.
