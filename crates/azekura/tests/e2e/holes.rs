@@ -4,6 +4,7 @@
 use crate::common::{Run, Scene, obstacle, run, text};
 use crate::random::{Random, seed};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -445,5 +446,57 @@ fn programs_keep_holes() {
     }
     for name in ["cp", "azekura"] {
         is_same(&place.local.join(name));
+    }
+}
+
+/// Programs that copy files take what has a size and no space for one hole.
+#[test]
+fn what_the_server_does_not_have_yet_takes_space() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let export = scene.path("export");
+    for (name, size) in [("empty", 0), ("hole", 8 * MIB)] {
+        let file = File::create(export.join(name)).unwrap();
+        file.set_len(size).unwrap();
+    }
+    let mount = scene.mount("mnt", &["--timeout", "20s"]);
+    let [empty, hole] = ["empty", "hole"].map(|name| open(&mount.join(name)));
+    let same = |name: &str| {
+        let [here, there] = [&mount, &export].map(|top| top.join(name).metadata().unwrap());
+        assert_eq!(here.blocks(), there.blocks(), "{name}");
+    };
+    scene.signal(Signal::STOP);
+    for file in [&empty, &hole] {
+        file.write_all_at(&vec![1; 3 << 20], 0).unwrap();
+    }
+    let shown = [&empty, &hole].map(|file| file.metadata().unwrap().blocks());
+    scene.signal(Signal::CONT);
+    assert_eq!(shown[0], 3 * MIB / 512);
+    assert!(shown[1] > 0);
+    for (name, file) in [("empty", empty), ("hole", hole)] {
+        file.sync_all().unwrap();
+        same(name);
+    }
+
+    let directory = mount.join("dir");
+    fs::create_dir(&directory).unwrap();
+    // The first creation finds out that there is no default ACL.
+    fs::write(directory.join("first"), "").unwrap();
+    scene.azekura(&["sync", text(&mount)]).ok();
+    let names = (0..8).map(|number| format!("dir/{number}"));
+    let ahead = names.clone().filter(|name| {
+        fs::write(mount.join(name), vec![1; 10_000]).unwrap();
+        // The kernel keeps what a listing tells.
+        assert!(fs::read_dir(&directory).unwrap().count() > 0);
+        let shown = mount.join(name).metadata().unwrap();
+        assert!(shown.blocks() >= 20, "{} blocks", shown.blocks());
+        shown.ino() >= 1 << 63
+    });
+    assert!(ahead.count() > 0, "none was created ahead");
+    scene.azekura(&["sync", text(&mount)]).ok();
+    for name in names {
+        same(&name);
     }
 }

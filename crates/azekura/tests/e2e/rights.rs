@@ -192,6 +192,138 @@ fn what_is_created_ahead_belongs_to_whom_it_belongs_on_the_server() {
     assert!(ahead > Some(20), "created ahead: {ahead:?}");
 }
 
+/// A directory of a mount in which everybody may create, and creations are answered ahead.
+#[track_caller]
+fn ahead_directory(scene: &Scene, mount: &Path) -> PathBuf {
+    let directory = mount.join("ahead");
+    fs::create_dir(&directory).unwrap();
+    set_mode(&directory, 0o777);
+    // The first creation finds out that there is no default ACL.
+    fs::write(directory.join("first"), "").unwrap();
+    scene.azekura(&["sync", text(mount)]).ok();
+    directory
+}
+
+#[track_caller]
+fn created_ahead(mount: &Path) -> u64 {
+    let figures = crate::checks::figures(mount);
+    figures["created_ahead"].as_u64().unwrap()
+}
+
+/// As Samba does where the owner is inherited: a user's file is given to somebody else by root, and
+/// written by the user.
+const GIVE: &str = r#"
+    use Fcntl;
+    my ($name, $user, $owner, $group) = @ARGV;
+    $> = $user;
+    sysopen(my $file, $name, O_CREAT | O_EXCL | O_WRONLY, 0644) or die "create: $!";
+    syswrite($file, "by the user, ") or die "write: $!";
+    $> = 0;
+    chown($owner, $group, $file) == 1 or die "chown: $!";
+    $> = $user;
+    syswrite($file, "and by the user") or die "write: $!";
+    close($file) or die "close: $!";
+"#;
+
+#[test]
+fn a_file_created_ahead_can_be_given_away_by_another_user_than_its_creator() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    let mount = scene.mount("mnt", &["--allow-other"]);
+    let directory = ahead_directory(&scene, &mount);
+    let before = created_ahead(&mount);
+    let cases = [
+        ("user", OTHER, u32::MAX, (OTHER, 0)),
+        ("group", u32::MAX, GROUP, (USER, GROUP)),
+        ("both", OTHER, GROUP, (OTHER, GROUP)),
+    ];
+    for (name, owner, group, belongs) in cases {
+        // -1, which changes nothing.
+        let number = |id: u32| id.cast_signed().to_string();
+        let (owner, group) = (number(owner), number(group));
+        let mut perl = Command::new("perl");
+        perl.args(["-e", GIVE, name, &USER.to_string(), &owner, &group]);
+        run(perl.current_dir(&directory)).ok();
+        scene.azekura(&["sync", text(&mount)]).ok();
+        for top in [&directory, &scene.path("export/ahead")] {
+            let found = fs::metadata(top.join(name)).unwrap();
+            assert_eq!((found.uid(), found.gid()), belongs, "{}", top.display());
+            let contents = fs::read(top.join(name)).unwrap();
+            assert_eq!(contents, b"by the user, and by the user");
+        }
+    }
+    assert!(created_ahead(&mount) >= before + 3, "created ahead");
+}
+
+/// Gives files with set-id bits away, in any order, and says what they are then.
+const GIVE_RIGHTS: &str = r#"
+    use Fcntl;
+    my ($owner, $group) = @ARGV;
+    umask 022;
+    sub make {
+        my ($name, $mode, @changes) = @_;
+        sysopen(my $file, $name, O_CREAT | O_EXCL | O_WRONLY, $mode) or die "$name: $!";
+        for my $change (@changes) {
+            my ($kind, @of) = @$change;
+            my $done = $kind eq "chmod" ? chmod($of[0], $file) : chown(@of, $file);
+            $done == 1 or die "$name: $kind: $!";
+        }
+        close($file) or die "$name: close: $!";
+        print join(" ", $name, (map { sprintf "%o", $_ } (stat $name)[2]), (stat $name)[4, 5]);
+        print "\n";
+    }
+    my ($user, $others) = (["chown", $owner, -1], ["chown", -1, $group]);
+    my $both = ["chown", $owner, $group];
+    # The first that root gives away is changed at the server, and those after it ahead.
+    make("once", 0644, $user);
+    make("user", 0644, ["chmod", 04755], $user);
+    make("group", 0644, ["chmod", 02755], $others);
+    make("both", 0644, ["chmod", 06755], $both);
+    make("locks", 0644, ["chmod", 06745], $user);
+    make("made", 06755, $user);
+    make("after", 0644, $both, ["chmod", 06755]);
+    make("again", 0644, $user, ["chmod", 04755], $others);
+"#;
+
+/// The oracle is a local file system.
+#[test]
+fn set_id_bits_do_not_outlive_a_change_of_owner_of_a_file_created_ahead() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    let local = scene.path("local");
+    fs::create_dir(&local).unwrap();
+    let mount = scene.mount("mnt", &["--allow-other"]);
+    let directory = ahead_directory(&scene, &mount);
+    let before = created_ahead(&mount);
+    let make = |top: &Path| {
+        let mut perl = Command::new("perl");
+        perl.args(["-e", GIVE_RIGHTS, &USER.to_string(), &GROUP.to_string()]);
+        run(perl.current_dir(top)).ok()
+    };
+    let expected = make(&local);
+    assert!(
+        expected.contains(&format!("user 100755 {USER} 0\n")),
+        "{expected}"
+    );
+    assert!(expected.contains("after 106755 "), "{expected}");
+    assert_eq!(make(&directory), expected, "before the server has it");
+    scene.azekura(&["sync", text(&mount)]).ok();
+    for top in [&directory, &scene.path("export/ahead")] {
+        for line in expected.lines() {
+            let name = line.split(' ').next().unwrap();
+            let found = fs::metadata(top.join(name)).unwrap();
+            let found = format!("{name} {:o} {} {}", found.mode(), found.uid(), found.gid());
+            assert_eq!(found, line, "{}", top.display());
+        }
+    }
+    let ahead = created_ahead(&mount) - before;
+    assert!(ahead >= 6, "{ahead} created ahead");
+}
+
 /// A program that says whose rights it has, and a device, on the export.
 fn make_special(export: &Path) {
     let program = export.join("whoami");

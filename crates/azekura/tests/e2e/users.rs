@@ -155,6 +155,50 @@ fn a_users_credential_mounts_for_that_user_and_for_root() {
     }
 }
 
+/// Creates a file in the directory, and tries to give it to somebody else.
+const GIVE: &str = r#"
+    use Fcntl;
+    sysopen(my $file, "given", O_CREAT | O_EXCL | O_WRONLY, 0644) or die "create: $!";
+    syswrite($file, "written") or die "write: $!";
+    chown($ARGV[0], -1, $file) == 0 or die "it is given away";
+    print "$!\n";
+    close($file) or die "close: $!";
+"#;
+
+#[test]
+fn a_file_created_ahead_that_may_not_be_given_away_stays() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let enrolled = Enrolled::new();
+    let script = format!(
+        "export LC_ALL=C
+        ./azekura mount {} mnt
+        trap './azekura umount mnt' EXIT
+        mkdir mnt/mine/new
+        # The first creation finds out that there is no default ACL.
+        touch mnt/mine/new/first
+        ./azekura sync mnt >/dev/null
+        (cd mnt/mine/new; perl -e '{GIVE}' {STRANGER})
+        ./azekura sync mnt >/dev/null
+        stat -c %i mnt/mine/new/given
+        cat mnt/mine/new/given",
+        enrolled.scene.volume()
+    );
+    // To its own kernel root may do that, and to the server it is the user.
+    let worked = enrolled.shell(0, "666", &script).ok();
+    let said: Vec<_> = worked.lines().rev().take(3).collect();
+    let [contents, inode, refused] = said[..] else {
+        panic!("{worked}");
+    };
+    assert_eq!(refused, "Operation not permitted", "{worked}");
+    assert_eq!(contents, "written");
+    let inode: u64 = inode.parse().unwrap();
+    assert!(inode >= 1 << 63, "not created ahead: {inode}");
+    let found = fs::metadata(enrolled.scene.path("export/mine/new/given")).unwrap();
+    assert_eq!((found.len(), found.uid()), (7, UID));
+}
+
 #[test]
 fn a_stranger_on_a_users_mount_has_nothing_of_what_is_cached() {
     if let Some(why) = obstacle() {

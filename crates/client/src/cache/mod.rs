@@ -13,16 +13,19 @@ mod directory;
 mod kept;
 mod pages;
 mod recalls;
+mod size;
 mod verdicts;
 
 pub use directory::{Directory, Listed, Order, Sequence};
 pub use kept::{Keeps, Kept};
 pub use recalls::RecallLog;
+pub use size::count_written;
 pub use verdicts::{AskedAt, Verdicts};
 
 use crate::file::File;
 use base::{Attributes, FileKind, Handle, Name, Principal, QuickMap, Timestamp};
 use pages::Pages;
+use size::Here;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,6 +62,8 @@ pub struct Node {
     told_at: u64,
     /// Size in that state. The one in `attributes` counts what was written here since.
     told_size: u64,
+    /// The same of its blocks.
+    told_blocks: u64,
     /// Times that were shown before the server had told its own, and the `changed` of the server's
     /// state that they belong to. See [`NodeTable::confirm`].
     shown: Option<(Timestamp, ShownTimes)>,
@@ -133,6 +138,7 @@ impl Node {
             told: attributes.changed,
             told_at: 0,
             told_size: attributes.size,
+            told_blocks: attributes.blocks,
             shown: None,
             attributes,
             lease: Lease::None,
@@ -394,14 +400,10 @@ impl NodeTable {
             node.link_target = None;
         }
         let inode = node.attributes.inode;
-        let (dirty_size, told_size) = (
-            node.file.as_ref().and_then(|f| f.dirty_size()),
-            node.told_size,
-        );
+        let here = Here::of(node);
         node.attributes = attributes.clone();
         node.told = attributes.changed;
         node.told_at = self.events.fetch_add(1, Ordering::AcqRel) + 1;
-        node.told_size = attributes.size;
         node.attributes_old &= recalled;
         match node.shown {
             Some((told, times)) if told == node.told => times.put_on(&mut node.attributes),
@@ -410,8 +412,7 @@ impl NodeTable {
         if inode >= SYNTHETIC_INODE_FIRST {
             node.attributes.inode = inode;
         }
-        let size = dirty_size.max(node.attributes_doubted.then_some(told_size));
-        node.attributes.size = node.attributes.size.max(size.unwrap_or(0));
+        here.put_on(node);
         if lease == Lease::None {
             node.epoch += u64::from(node.lease != Lease::None);
             node.lease = Lease::None;
@@ -487,18 +488,6 @@ impl NodeTable {
         node.epoch += u64::from(node.lease != Lease::None);
         node.lease = Lease::None;
         true
-    }
-
-    /// Everything written here but that up to `written_end` is in the state that the server told
-    /// last: the size is the server's again. What was expected of it, appends above all, may have
-    /// turned out otherwise.
-    pub fn settle_size(&mut self, id: NodeId, written_end: impl FnOnce() -> Option<u64>) {
-        if let Some(node) = self.nodes.get_mut(&id)
-            && !node.attributes_doubted
-        {
-            node.attributes.size =
-                written_end().map_or(node.told_size, |end| node.told_size.max(end));
-        }
     }
 
     /// Whether a recall of the inode has been received after `recalls_seen` of them: a reply to a

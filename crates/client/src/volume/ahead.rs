@@ -12,16 +12,17 @@
 //! file or of its directory, by a sync of the volume, and in the log. So is a refused removal
 //! ([`removals`]).
 
+mod changes;
 mod files;
 mod removals;
 
 pub(super) use removals::Taken;
 
-use super::attributes::{resolve, wall_clock};
+use super::attributes::wall_clock;
 use super::change::{Creation, forget_name};
 use super::gather::{Errand, Outbox, Parcel};
 use super::{OpenFile, View, Volume};
-use crate::cache::NodeId;
+use crate::cache::{Node, NodeId};
 use crate::clock::now;
 use crate::file::Completion;
 use base::limits::INLINE_BYTES_MAX;
@@ -65,6 +66,8 @@ pub(super) struct Ahead {
     /// Errors of refused creations and removals by directory, for its next fsync.
     pub(super) errors: Mutex<QuickMap<NodeId, FsError>>,
     pub(super) outbox: Outbox,
+    /// The server lets root change owners.
+    gives: AtomicBool,
     /// Somebody will look for files that have stayed open for long enough.
     timer_set: AtomicBool,
 }
@@ -302,37 +305,6 @@ impl Volume {
         bytes.is_ok_and(|bytes| bytes == 0 || (!sent && bytes <= self.ahead_bytes_max() as u64))
     }
 
-    /// Attributes of a file that exists only here are changed here, unless it is on its way.
-    pub(super) fn change_ahead(&self, node: NodeId, change: &AttributeChange) -> bool {
-        if change.size.is_some() {
-            return false;
-        }
-        let mut files = self.ahead.files();
-        let Some(file) = files.get_mut(&node).filter(|file| !file.sent) else {
-            return false;
-        };
-        let pending = &mut file.change;
-        pending.mode = change.mode.or(pending.mode);
-        pending.uid = change.uid.or(pending.uid);
-        pending.gid = change.gid.or(pending.gid);
-        pending.accessed = change.accessed.or(pending.accessed);
-        pending.modified = change.modified.or(pending.modified);
-        drop(files);
-        let now = wall_clock();
-        if let Some(known) = self.nodes().get_mut(node) {
-            let attributes = &mut known.attributes;
-            attributes.mode = change.mode.unwrap_or(attributes.mode);
-            attributes.uid = change.uid.unwrap_or(attributes.uid);
-            attributes.gid = change.gid.unwrap_or(attributes.gid);
-            let accessed = change.accessed.map(|time| resolve(time, now));
-            attributes.accessed = accessed.unwrap_or(attributes.accessed);
-            let modified = change.modified.map(|time| resolve(time, now));
-            attributes.modified = modified.unwrap_or(attributes.modified);
-            attributes.changed = now;
-        }
-        true
-    }
-
     /// A file that exists only here has got data: too much of it is sent at once.
     pub(super) fn grown_ahead(&self, node: NodeId, file: &crate::file::File) {
         if file.lock().written.bytes() > self.ahead_bytes_max() as u64 {
@@ -433,20 +405,10 @@ impl Volume {
 
     fn confirm_ahead(&self, node: NodeId, parent: NodeId, made: &Made) {
         let mut nodes = self.nodes();
-        let local = nodes.get(node).map(|known| known.attributes.clone());
+        let shown = nodes.get(node).map(kept_by_the_kernel);
         nodes.confirm(node, &made.entry, made.seen);
         nodes.refresh(parent, &made.parent, made.parent_lease, made.seen);
-        let changed = nodes.get(node).is_some_and(|known| {
-            local.as_ref().is_none_or(|local| {
-                (local.mode, local.uid, local.gid, local.size)
-                    != (
-                        known.attributes.mode,
-                        known.attributes.uid,
-                        known.attributes.gid,
-                        known.attributes.size,
-                    )
-            })
-        });
+        let changed = nodes.get(node).map(kept_by_the_kernel) != shown;
         if let Some(known) = nodes.get_mut(node) {
             // The kernel's pages are what was written here.
             known.kernel_data = Some(known.attributes.changed);
@@ -462,6 +424,8 @@ impl Volume {
         if !self.transport.is_closed() {
             tracing::error!(%name, %error, "the server refused a file created ahead");
         }
+        // Nor is anything else certain now.
+        self.ahead.gives.store(false, Ordering::Release);
         let mut nodes = self.nodes();
         nodes.discard(node);
         forget_name(&mut nodes, parent, name);
@@ -595,6 +559,20 @@ impl Volume {
         }
         outcome
     }
+}
+
+/// What the kernel may keep of a file, and the server may say otherwise: mode, owner, group, size,
+/// blocks.
+fn kept_by_the_kernel(known: &Node) -> (u16, u32, u32, u64, u64) {
+    let Attributes {
+        mode,
+        uid,
+        gid,
+        size,
+        blocks,
+        ..
+    } = known.attributes;
+    (mode, uid, gid, size, blocks)
 }
 
 /// The attributes of a file that `who` makes in `parent`, as the server will find them.

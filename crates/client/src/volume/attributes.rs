@@ -136,7 +136,7 @@ impl Volume {
             return Err(FsError::NotPermitted);
         }
         let handle = self.nodes().get(node).ok_or(FsError::Stale)?.handle.clone();
-        if handle.is_none() && self.change_ahead(node, &change) {
+        if handle.is_none() && self.change_ahead(who, node, &change) {
             return self.view(node);
         }
         self.settle_before_change(node).await;
@@ -153,8 +153,9 @@ impl Volume {
             // Written data must land before the size, and before a time that it would overwrite.
             self.drain(node, file).await?;
         }
+        self.keep_open_for_others(node, change.uid).await?;
+        let (size, is_given) = (change.size, change.uid.is_some());
         let errors = file.as_ref().map(|file| file.lock().written.errors.count());
-        let size = change.size;
         let open = if size.is_some() {
             self.open_used(open)
         } else {
@@ -182,6 +183,9 @@ impl Volume {
             self.budget().on_freed(file.account, freed);
         }
         self.end_verdicts(node);
+        if is_given {
+            self.learn_giving(who);
+        }
         self.take_attributes(node, reply, &response)?;
         self.view(node)
     }

@@ -486,6 +486,29 @@ impl Volume {
         Ok(())
     }
 
+    /// A file is about to become `owner`'s, who need not let in whoever has it open: as
+    /// [`Self::keep_open`], if there is such a one.
+    pub(super) async fn keep_open_for_others(
+        &self,
+        node: NodeId,
+        owner: Option<u32>,
+    ) -> Result<(), FsError> {
+        let Some(owner) = owner else {
+            return Ok(());
+        };
+        let is_other = |open: &OpenAtServer| {
+            open.node == node && !open.known && open.who.uid != owner && open.who.uid != 0
+        };
+        let any = {
+            let opens = self.opens.lock().expect("no panic happens under this lock");
+            opens.values().any(is_other)
+        };
+        match any {
+            true => self.keep_open(node).await,
+            false => Ok(()),
+        }
+    }
+
     /// As [`Self::keep_open`] for files that are known to the server, at once: others wait.
     pub(super) async fn keep_all_open(&self, nodes: &[NodeId]) {
         let nodes: HashSet<NodeId> = nodes.iter().copied().collect();

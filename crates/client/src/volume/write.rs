@@ -8,7 +8,7 @@
 use super::Volume;
 use super::attributes::wall_clock;
 use super::freeing::Moment;
-use crate::cache::{Node, NodeId};
+use crate::cache::{Node, NodeId, count_written};
 use crate::clock::now;
 use crate::file::{Cut, File, MemoryShare, Piece, Write, Written};
 use crate::transport::{Call, CallError, FileResponse};
@@ -140,7 +140,7 @@ impl Volume {
             let mut nodes = self.nodes();
             if let Some(known) = nodes.get_mut(node) {
                 let time = wall_clock();
-                known.attributes.size = known.attributes.size.max(extent.end());
+                count_written(&mut known.attributes, extent);
                 known.attributes.modified = time;
                 let is_true = known.kernel_data == Some(known.attributes.changed);
                 known.attributes.changed = known.attributes.changed.max(time);
