@@ -408,14 +408,16 @@ impl Volume {
         let shown = nodes.get(node).map(kept_by_the_kernel);
         nodes.confirm(node, &made.entry, made.seen);
         nodes.refresh(parent, &made.parent, made.parent_lease, made.seen);
-        let changed = nodes.get(node).map(kept_by_the_kernel) != shown;
+        let found = nodes.get(node).map(kept_by_the_kernel);
         if let Some(known) = nodes.get_mut(node) {
             // The kernel's pages are what was written here.
             known.kernel_data = Some(known.attributes.changed);
         }
         drop(nodes);
-        if changed {
+        if found.map(|kept| kept.0) != shown.map(|kept| kept.0) {
             self.tell_attributes(node);
+        } else if found != shown {
+            self.tell_written(node);
         }
     }
 
@@ -561,9 +563,9 @@ impl Volume {
     }
 }
 
-/// What the kernel may keep of a file, and the server may say otherwise: mode, owner, group, size,
-/// blocks.
-fn kept_by_the_kernel(known: &Node) -> (u16, u32, u32, u64, u64) {
+/// What the kernel may keep of a file, and the server may say otherwise: mode, owner and group, which
+/// last when it writes, and size and blocks.
+fn kept_by_the_kernel(known: &Node) -> ((u16, u32, u32), (u64, u64)) {
     let Attributes {
         mode,
         uid,
@@ -572,7 +574,7 @@ fn kept_by_the_kernel(known: &Node) -> (u16, u32, u32, u64, u64) {
         blocks,
         ..
     } = known.attributes;
-    (mode, uid, gid, size, blocks)
+    ((mode, uid, gid), (size, blocks))
 }
 
 /// The attributes of a file that `who` makes in `parent`, as the server will find them.
