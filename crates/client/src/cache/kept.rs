@@ -23,7 +23,7 @@ pub enum Keeps {
 pub struct Kept {
     what: Keeps,
     /// Answers with something to keep.
-    answers: u64,
+    answers: u32,
     /// When the kernel was last told an ACL that no lease covered. It drops ACLs whenever it asks
     /// for attributes, but keeps them when it looks a name up (Linux 6.18); attributes that it then
     /// may keep would keep the ACL alive, too.
@@ -33,7 +33,7 @@ pub struct Kept {
 impl Kept {
     /// What is kept at most, and the answers so far, for [`Self::on_dropped`].
     #[must_use]
-    pub fn state(&self) -> (Keeps, u64) {
+    pub fn state(&self) -> (Keeps, u32) {
         (self.what, self.answers)
     }
 
@@ -46,7 +46,7 @@ impl Kept {
     /// The kernel is about to be told what it may keep.
     pub fn on_answer(&mut self, what: Keeps) {
         self.what = self.what.max(what);
-        self.answers += 1;
+        self.answers = self.answers.wrapping_add(1);
     }
 
     /// The kernel is about to be told an ACL, or that there is none; `leased`: it will be true until
@@ -71,7 +71,7 @@ impl Kept {
     }
 
     /// The kernel has dropped what it had after so many answers.
-    pub fn on_dropped(&mut self, answers: u64) {
+    pub fn on_dropped(&mut self, answers: u32) {
         if self.answers == answers {
             (self.what, self.loose_acl) = (Keeps::Nothing, None);
         }

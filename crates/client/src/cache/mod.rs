@@ -66,7 +66,7 @@ pub struct Node {
     told_blocks: u64,
     /// Times that were shown before the server had told its own, and the `changed` of the server's
     /// state that they belong to. See [`NodeTable::confirm`].
-    shown: Option<(Timestamp, ShownTimes)>,
+    shown: Option<Box<(Timestamp, ShownTimes)>>,
     /// Right to believe them.
     pub lease: Lease,
     /// Two states of the same time have been told, and one of them is not true any more. Asking
@@ -88,7 +88,7 @@ pub struct Node {
     /// Extended attributes, present or absent, as of `attributes.changed`.
     pub xattrs: HashMap<Vec<u8>, Option<Vec<u8>>>,
     /// How often this machine has changed one.
-    pub xattrs_changed: u64,
+    pub xattrs_changed: u32,
     /// Where the link points, once read.
     pub link_target: Option<Vec<u8>>,
     /// The inode's `changed` when the kernel last began to fill its page cache.
@@ -405,8 +405,8 @@ impl NodeTable {
         node.told = attributes.changed;
         node.told_at = self.events.fetch_add(1, Ordering::AcqRel) + 1;
         node.attributes_old &= recalled;
-        match node.shown {
-            Some((told, times)) if told == node.told => times.put_on(&mut node.attributes),
+        match node.shown.as_deref() {
+            Some((told, times)) if *told == node.told => times.put_on(&mut node.attributes),
             _ => node.shown = None,
         }
         if inode >= SYNTHETIC_INODE_FIRST {
@@ -516,7 +516,7 @@ impl NodeTable {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.handle = Some(entry.handle.clone());
             node.told = entry.attributes.changed;
-            node.shown = Some((node.told, ShownTimes::of(&node.attributes)));
+            node.shown = Some(Box::new((node.told, ShownTimes::of(&node.attributes))));
             self.by_handle.insert(entry.handle.clone(), id);
             self.refresh(id, &entry.attributes, entry.lease, recalls_seen);
             // The kernel has what was written here, and nobody else has written.

@@ -358,7 +358,7 @@ impl Volume {
         });
         if let Some(known) = self.nodes().get_mut(node) {
             known.xattrs.clear();
-            known.xattrs_changed += 1;
+            known.xattrs_changed = known.xattrs_changed.wrapping_add(1);
             known.end_verdicts();
             if let Some(directory) = &mut known.directory {
                 directory.default_acl = None;
