@@ -49,8 +49,8 @@ impl Kept {
         self.answers = self.answers.wrapping_add(1);
     }
 
-    /// The kernel is about to be told an ACL, or that there is none; `leased`: it will be true until
-    /// the kernel hears otherwise.
+    /// The kernel is about to be told an ACL, or that there is none; `leased`: that will be true
+    /// until the kernel hears otherwise.
     pub fn on_acl(&mut self, leased: bool, now: Time) {
         self.on_answer(Keeps::Lasting);
         if !leased {

@@ -563,8 +563,8 @@ impl Volume {
     }
 }
 
-/// What the kernel may keep of a file, and the server may say otherwise: mode, owner and group, which
-/// last when it writes, and size and blocks.
+/// What the kernel may keep of a file, and the server may say otherwise: mode, owner and group,
+/// which last when it writes, and size and blocks.
 fn kept_by_the_kernel(known: &Node) -> ((u16, u32, u32), (u64, u64)) {
     let Attributes {
         mode,
