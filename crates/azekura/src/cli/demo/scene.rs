@@ -5,7 +5,8 @@ use crate::errors::{Code, Context, Failure, Result};
 use crate::mounts::Mounted;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::fs;
+use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,6 +21,9 @@ const END_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time for the mount to answer about itself.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 const VOLUME: &str = "demo";
+
+/// Time for what has been taken off or stopped to write its last words into the directory.
+const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// See the module's head. Dropping it ends everything.
 pub(super) struct Scene {
@@ -225,8 +229,8 @@ impl Scene {
                 let kept = directory.keep();
                 crate::output::note(format_args!("kept       {}", kept.display()));
             } else {
-                let path = directory.path().to_owned();
-                directory.close().context(path.display())?;
+                let path = directory.keep();
+                remove(&path).context(path.display())?;
             }
         }
         unmounted
@@ -280,5 +284,44 @@ impl Drop for Scene {
         // After a failure. There is nobody left to tell about another one.
         let _ = self.unmount();
         self.end_server();
+    }
+}
+
+/// Removes a directory in which somebody may still make a last file.
+fn remove(path: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + LAST_WORDS_TIME_MAX;
+    loop {
+        match fs::remove_dir_all(path) {
+            Err(error)
+                if error.kind() == ErrorKind::DirectoryNotEmpty && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_not_done_yet_does_not_keep_the_directory_there() {
+        let directory = tempfile::tempdir().unwrap().keep();
+        let lines = directory.join("state/lines");
+        fs::create_dir_all(&lines).unwrap();
+        let writer = std::thread::spawn(move || {
+            let end = Instant::now() + Duration::from_millis(300);
+            let mut made = 0;
+            while Instant::now() < end {
+                made += u32::from(fs::write(lines.join(made.to_string()), "line").is_ok());
+            }
+            made
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        remove(&directory).unwrap();
+        assert!(!directory.exists());
+        assert!(writer.join().unwrap() > 0);
     }
 }
