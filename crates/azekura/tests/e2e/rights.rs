@@ -381,6 +381,67 @@ fn a_program_that_a_user_has_written_to_has_no_other_rights_than_his() {
     assert_eq!(written, format!("{USER}\n"));
 }
 
+/// Creates files as root, or as the caller says, and writes to them as others; says what they are.
+const WRITE_ON: &str = r#"
+    use Fcntl;
+    my ($user) = @ARGV;
+    umask 0;
+    sub make {
+        my ($name, $creator, $writer, $mode, $change) = @_;
+        $> = $creator;
+        sysopen(my $file, $name, O_CREAT | O_EXCL | O_RDWR, $mode) or die "$name: $!";
+        $change->($file) if $change;
+        $> = 0;
+        $> = $writer;
+        syswrite($file, "x" x 70000) == 70000 or die "$name: write: $!";
+        $> = 0;
+        close($file) or die "$name: close: $!";
+        my @is = stat $name;
+        printf "%s %o %d %d %s\n", $name, @is[2, 4, 7], $is[9] > 2000 ? "now" : "old";
+    }
+    make("handed", 0, $user, 0600);
+    make("own", $user, $user, 0400);
+    make("program", $user, $user, 0755, sub { chmod(06755, $_[0]) == 1 or die $! });
+    make("made", $user, $user, 06755);
+    make("root", 0, 0, 0755, sub { chmod(06755, $_[0]) == 1 or die $! });
+    make("dated", $user, $user, 0644, sub { utime(1000, 1000, $_[0]) == 1 or die $! });
+"#;
+
+/// The oracle is a local file system.
+#[test]
+fn what_is_written_to_a_file_created_ahead_is_judged_as_locally() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    let local = scene.path("local");
+    fs::create_dir(&local).unwrap();
+    set_mode(&local, 0o777);
+    let mount = scene.mount("mnt", &["--allow-other"]);
+    let directory = ahead_directory(&scene, &mount);
+    let before = created_ahead(&mount);
+    let make = |top: &Path| {
+        let mut perl = Command::new("perl");
+        perl.args(["-e", WRITE_ON, &USER.to_string()]);
+        run(perl.current_dir(top)).ok()
+    };
+    let expected = make(&local);
+    assert!(
+        expected.contains("handed 100600 0 70000 now\n"),
+        "{expected}"
+    );
+    assert_eq!(make(&directory), expected);
+    scene.azekura(&["sync", text(&mount)]).ok();
+    for line in expected.lines() {
+        let name = line.split(' ').next().unwrap();
+        let found = fs::metadata(scene.path("export/ahead").join(name)).unwrap();
+        let when = if found.mtime() > 2000 { "now" } else { "old" };
+        let (mode, uid, size) = (found.mode(), found.uid(), found.len());
+        assert_eq!(format!("{name} {mode:o} {uid} {size} {when}"), line);
+    }
+    assert!(created_ahead(&mount) >= before + 6, "created ahead");
+}
+
 #[test]
 fn who_writes_to_a_file_is_shut_out_of_it_by_others_at_once() {
     if let Some(why) = obstacle() {

@@ -39,6 +39,10 @@ impl Volume {
             return Err(FsError::NotPermitted);
         }
         file.lock().written.errors.take_for_write(write.open)?;
+        if self.is_opened_by_another(&write) {
+            // Who may write is judged when a file is opened, and the server knows of no such open.
+            self.keep_open(node).await?;
+        }
         let permit = self
             .write_permit(&file, node, write.data.len() as u64)
             .await?;
@@ -55,7 +59,7 @@ impl Volume {
         let Ok(file) = self.file(node) else {
             return Err(write);
         };
-        if self.is_elsewhere(&write) {
+        if self.is_elsewhere(&write) || self.is_opened_by_another(&write) {
             return Err(write);
         }
         let units = self.units(write.data.len() as u64);
@@ -73,6 +77,14 @@ impl Volume {
     /// Whether somebody is to write elsewhere than at the end who may only append.
     fn is_elsewhere(&self, write: &Write) -> bool {
         !write.append && self.is_rich() && self.only_appends(write.open)
+    }
+
+    /// Whether somebody writes through what another one has opened, of which the server has not
+    /// heard.
+    fn is_opened_by_another(&self, write: &Write) -> bool {
+        let opens = self.opens.lock().expect("no panic happens under this lock");
+        let open = write.open.and_then(|open| opens.get(&open));
+        open.is_some_and(|open| !open.known && open.who != write.who)
     }
 
     fn units(&self, bytes: u64) -> u32 {
@@ -135,6 +147,9 @@ impl Volume {
         self.counters
             .written_bytes
             .fetch_add(extent.len, Ordering::Relaxed);
+        if extent.len > 0 && self.is_ahead(node) {
+            self.count_write_ahead(node, &write.who);
+        }
         let cut = self.cut();
         let gathers = {
             let mut nodes = self.nodes();

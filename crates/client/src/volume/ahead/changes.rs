@@ -73,6 +73,37 @@ impl Volume {
     }
 }
 
+impl Volume {
+    /// A file that exists only here is written to: that dates it, whatever time was set before, and
+    /// takes set-id bits away that are not root's to give.
+    pub(in crate::volume) fn count_write_ahead(&self, node: NodeId, who: &Principal) {
+        let mut nodes = self.nodes();
+        let mut files = self.ahead.files();
+        let file = files.get_mut(&node).filter(|file| !file.sent);
+        let (Some(known), Some(file)) = (nodes.get_mut(node), file) else {
+            return;
+        };
+        file.change.modified = None;
+        let shown = known.attributes.mode;
+        if who.uid == 0 || when_written(shown) == shown {
+            return;
+        }
+        known.attributes.mode = when_written(shown);
+        file.mode = when_written(file.mode);
+        file.change.mode = file.change.mode.map(when_written);
+        drop(files);
+        drop(nodes);
+        self.tell_attributes(node);
+    }
+}
+
+/// Permission bits of a file that somebody else than root has written to.
+const fn when_written(bits: u16) -> u16 {
+    let is_right = bits & GROUP_EXECUTES != 0;
+    let setgid = if is_right { mode::SETGID } else { 0 };
+    bits & !(mode::SETUID | setgid)
+}
+
 /// Whether a change leaves a file of `who` with him, and with one of his groups or its own.
 fn keeps(who: &Principal, shown: &Attributes, change: &AttributeChange) -> bool {
     let is_his = |gid: u32| gid == shown.gid || who.is_member(gid);
