@@ -20,7 +20,9 @@ const XATTRS_KEPT_MAX: usize = 16;
 /// Longest value remembered: ACLs and capabilities, not payloads.
 const XATTR_KEPT_BYTES_MAX: usize = 4096;
 /// What the kernel judges by, and keeps as long as the attributes.
-const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+const ACLS: [&[u8]; 2] = [POSIX_ACL, b"system.posix_acl_default"];
+/// The ACL of a file.
+pub(super) const POSIX_ACL: &[u8] = b"system.posix_acl_access";
 /// The rich ACL of a file.
 const NFS4_ACL: &[u8] = b"system.nfs4_acl";
 

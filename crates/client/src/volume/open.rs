@@ -6,11 +6,12 @@
 //! server before the recall is obeyed, so that a file that somebody else removes can be read on.
 
 use super::Volume;
+use super::attributes::POSIX_ACL;
 use crate::cache::{Node, NodeId};
 use crate::file::File;
 use crate::transport::{Call, CallError};
 use base::limits::INLINE_BYTES_MAX;
-use base::{FileKind, FsError, Handle, OpenId, Principal, Timestamp};
+use base::{Attributes, FileKind, FsError, Handle, OpenId, Principal, Timestamp};
 use bytes::Bytes;
 use std::sync::Arc;
 use wire::frame::Class;
@@ -51,6 +52,18 @@ pub(super) struct OpenAtServer {
     pub(super) known: bool,
 }
 
+/// Whether the mode lets a caller read or execute a file, or an ACL that it has may do so.
+fn may_open(who: &Principal, known: &Node) -> bool {
+    let Attributes { mode, uid, gid, .. } = known.attributes;
+    let has_acl = matches!(known.xattrs.get(POSIX_ACL), Some(Some(_)));
+    let bits = match who {
+        who if who.uid == uid => mode >> 6,
+        who if who.is_member(gid) => mode >> 3,
+        _ => mode,
+    };
+    who.uid == 0 || has_acl || bits & 0o5 != 0
+}
+
 impl Volume {
     /// Opens a file that exists.
     ///
@@ -65,7 +78,7 @@ impl Volume {
     ) -> Result<OpenFile, FsError> {
         let file = self.file(node)?;
         let open = self.fresh_open();
-        let here = !access.writes() && self.opens_here(node);
+        let here = !access.writes() && self.opens_here(who, node);
         let was_leased = self.is_leased(node);
         let access = match here {
             true => access,
@@ -191,7 +204,7 @@ impl Volume {
     /// Opens a file for reading, if nobody needs to be asked.
     #[must_use]
     pub fn open_cached(&self, who: &Principal, node: NodeId) -> Option<OpenFile> {
-        if !self.opens_here(node) {
+        if !self.opens_here(who, node) {
             return None;
         }
         let file = self.file(node).ok()?;
@@ -226,13 +239,16 @@ impl Volume {
         })
     }
 
-    fn opens_here(&self, node: NodeId) -> bool {
+    /// Whether a file can be opened for reading without the server. The kernel has judged, but
+    /// maybe by what it had before: it drops an answer if a program here writes to the file just
+    /// then. So whom the mode that is true now gives nothing, the server judges.
+    fn opens_here(&self, who: &Principal, node: NodeId) -> bool {
         if !self.transport.leases_hold() {
             return false;
         }
-        self.nodes()
-            .get(node)
-            .is_some_and(|node| node.attributes_leased() || node.handle.is_none())
+        self.nodes().get(node).is_some_and(|known| {
+            known.handle.is_none() || (known.attributes_leased() && may_open(who, known))
+        })
     }
 
     pub(super) fn register(

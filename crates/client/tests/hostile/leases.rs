@@ -4,7 +4,7 @@ use crate::alone;
 use crate::memory::Measured;
 use crate::peer::{END_TIME_MAX, Lies, Peer, file, handle, look, name, results, root};
 use base::limits::{RECALL_ITEMS_MAX, RECALLS_UNDER_WAY_MAX};
-use base::{BootId, Extent, Name, Principal, RequestId};
+use base::{Attributes, BootId, Extent, Name, Principal, RequestId};
 use client::cache::NodeId;
 use client::volume::{Creation, Volume};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -209,7 +209,7 @@ impl Late {
 fn an_acl_that_was_asked_for_before_the_lease_is_not_believed_under_it() {
     alone(async {
         let late = late_acl(|step| matches!(step, Step::Lookup { .. })).await;
-        let volume = late.peer.volume().await;
+        let volume = late.peer.volume_on_one().await;
         let node = look(&volume).await.unwrap().expect("it is there").node;
         let answer = late.ask(&volume, node).await;
         late.grants.store(true, Ordering::SeqCst);
@@ -233,7 +233,7 @@ fn an_acl_that_was_asked_for_before_it_was_changed_here_is_not_believed_after_th
     alone(async {
         let late = late_acl(|step| matches!(step, Step::SetXattr { .. })).await;
         late.grants.store(true, Ordering::SeqCst);
-        let volume = late.peer.volume().await;
+        let volume = late.peer.volume_on_one().await;
         let node = look(&volume).await.unwrap().expect("it is there").node;
         let answer = late.ask(&volume, node).await;
         let who = Principal::root();
@@ -246,6 +246,40 @@ fn an_acl_that_was_asked_for_before_it_was_changed_here_is_not_believed_after_th
             2,
             "old, and believed"
         );
+    });
+}
+
+#[test]
+fn whom_the_mode_gives_nothing_the_server_judges_whatever_the_kernel_has() {
+    alone(async {
+        let generous = generous().answer;
+        let peer = Peer::start(Lies {
+            answer: Box::new(move |asked, mut said| {
+                let mut say = |it: &mut Attributes| it.mode = 0o640;
+                for result in said.results_or_none().iter_mut().flatten() {
+                    match result {
+                        StepReply::Found { entry, .. } => {
+                            entry.iter_mut().for_each(|it| say(&mut it.attributes));
+                        }
+                        StepReply::Attributes { attributes, .. } => say(attributes),
+                        StepReply::Directory { entries, .. } => {
+                            let entries = entries.iter_mut().filter_map(|it| it.entry.as_mut());
+                            entries.for_each(|it| say(&mut it.attributes));
+                        }
+                        _ => {}
+                    }
+                }
+                generous(asked, said)
+            }),
+            ..Lies::default()
+        })
+        .await;
+        let volume = peer.volume().await;
+        let node = look(&volume).await.unwrap().expect("it is there").node;
+        let [user, member] = [5, 0].map(|gid| Principal::new(61_001, gid, Vec::new()));
+        // Whoever opens it has its neighbours looked at, and their modes, so he comes first.
+        assert!(volume.open_cached(&user, node).is_none());
+        assert!(volume.open_cached(&member, node).is_some());
     });
 }
 
