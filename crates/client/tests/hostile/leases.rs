@@ -255,7 +255,7 @@ fn whom_the_mode_gives_nothing_the_server_judges_whatever_the_kernel_has() {
         let generous = generous().answer;
         let peer = Peer::start(Lies {
             answer: Box::new(move |asked, mut said| {
-                let mut say = |it: &mut Attributes| it.mode = 0o640;
+                let say = |it: &mut Attributes| it.mode = 0o640;
                 for result in said.results_or_none().iter_mut().flatten() {
                     match result {
                         StepReply::Found { entry, .. } => {
