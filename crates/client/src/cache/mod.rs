@@ -12,6 +12,7 @@
 mod directory;
 mod pages;
 mod recalls;
+mod sizes;
 mod verdicts;
 
 pub use directory::{Directory, Listed, Order, Sequence};
@@ -483,18 +484,6 @@ impl NodeTable {
         node.epoch += u64::from(node.lease != Lease::None);
         node.lease = Lease::None;
         true
-    }
-
-    /// Everything written here but that up to `written_end` is in the state that the server told
-    /// last: the size is the server's again. What was expected of it, appends above all, may have
-    /// turned out otherwise.
-    pub fn settle_size(&mut self, id: NodeId, written_end: impl FnOnce() -> Option<u64>) {
-        if let Some(node) = self.nodes.get_mut(&id)
-            && !node.attributes_doubted
-        {
-            node.attributes.size =
-                written_end().map_or(node.told_size, |end| node.told_size.max(end));
-        }
     }
 
     /// Whether a recall of the inode has been received after `recalls_seen` of them: a reply to a
