@@ -65,15 +65,6 @@ impl Volume {
         }
     }
 
-    /// The server has let a caller change the owner of something.
-    pub(in crate::volume) fn learn_giving(&self, who: &Principal) {
-        if who.uid == 0 {
-            self.ahead.gives.store(true, Ordering::Release);
-        }
-    }
-}
-
-impl Volume {
     /// A file that exists only here is written to: that dates it, whatever time was set before, and
     /// takes set-id bits away that are not root's to give.
     pub(in crate::volume) fn count_write_ahead(&self, node: NodeId, who: &Principal) {
@@ -95,13 +86,13 @@ impl Volume {
         drop(nodes);
         self.tell_attributes(node);
     }
-}
 
-/// Permission bits of a file that somebody else than root has written to.
-const fn when_written(bits: u16) -> u16 {
-    let is_right = bits & GROUP_EXECUTES != 0;
-    let setgid = if is_right { mode::SETGID } else { 0 };
-    bits & !(mode::SETUID | setgid)
+    /// The server has let a caller change the owner of something.
+    pub(in crate::volume) fn learn_giving(&self, who: &Principal) {
+        if who.uid == 0 {
+            self.ahead.gives.store(true, Ordering::Release);
+        }
+    }
 }
 
 /// Whether a change leaves a file of `who` with him, and with one of his groups or its own.
@@ -114,7 +105,16 @@ fn keeps(who: &Principal, shown: &Attributes, change: &AttributeChange) -> bool 
 /// chown(2): its rights are not for others to give. Set-group-ID on what the group does not execute
 /// is no right.
 fn when_given(who: &Principal, gid: u32, bits: u16) -> u16 {
-    let is_right = bits & GROUP_EXECUTES != 0 || (who.uid != 0 && !who.is_member(gid));
+    let setgid = match who.uid != 0 && !who.is_member(gid) {
+        true => mode::SETGID,
+        false => 0,
+    };
+    when_written(bits) & !setgid
+}
+
+/// Permission bits of a file that somebody else than root has written to.
+const fn when_written(bits: u16) -> u16 {
+    let is_right = bits & GROUP_EXECUTES != 0;
     let setgid = if is_right { mode::SETGID } else { 0 };
     bits & !(mode::SETUID | setgid)
 }
