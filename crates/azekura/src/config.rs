@@ -38,6 +38,8 @@ use wire::identity::{Credential, IdentityError};
 const FILE_BYTES_MAX: u64 = 256 << 10;
 /// Where credentials lie, below the configuration.
 const CLUSTERS: &str = "clusters";
+/// Most servers that a hint names.
+const SERVERS_NAMED_MAX: usize = 5;
 /// Format of a remembered line.
 const LINE_FORMAT: u32 = 1;
 
@@ -247,9 +249,13 @@ impl Config {
             "{user} has no credential for {server} in {}",
             kept.display()
         );
+        let known = match kept_servers(&kept) {
+            known if known.is_empty() => String::new(),
+            known => format!(" (there are credentials for {})", known.join(", ")),
+        };
         Err(Failure::new(Code::NoCredential, message).hint(format!(
-            "azekura doctor {server} says whether there is a server at all; then ask an \
-             administrator for a join string (azekura join create {server}), then: azekura login \
+            "is the address right?{known} azekura doctor {server} says whether there is a server at all; \
+             then ask an administrator for a join string (azekura join create {server}), then: azekura login \
              {server} -"
         )))
     }
@@ -396,6 +402,28 @@ fn read_bounded(path: &Path) -> io::Result<String> {
         ));
     }
     Ok(text)
+}
+
+/// The first servers, by name, for which credentials are kept: what a mistyped address may have
+/// meant.
+fn kept_servers(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut servers: Vec<String> = names.filter_map(|name| server_of(&name)).collect();
+    servers.sort_unstable();
+    servers.truncate(SERVERS_NAMED_MAX);
+    servers
+}
+
+/// The server whose credential a file of this name holds ([`Address::file_name`] backwards; only
+/// the colons of a number of version 6 became underscores).
+fn server_of(name: &str) -> Option<String> {
+    let (host, port) = name.rsplit_once('_')?;
+    port.parse::<u16>().ok()?;
+    Some(match host.contains('_') {
+        true => format!("[{}]:{port}", host.replace('_', ":")),
+        false => format!("{host}:{port}"),
+    })
 }
 
 /// `$VARIABLE/azekura`, else `~/FALLBACK/azekura`. A relative value does not count (XDG Base

@@ -1,6 +1,7 @@
 //! What time does: ends silent sessions, gives up on recalls, ends the time for reclaiming locks.
 
 use crate::core::{Core, Ending};
+use crate::session::Session;
 use crate::steps::Waited;
 use base::Time;
 use base::limits::SESSION_IDLE_TIME_MAX;
@@ -32,7 +33,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         if core.caching.is_recalling() {
             for session in core.caching.expire() {
                 tracing::warn!(host = session.host, "a client does not obey a recall");
-                core.end_session(&session, Ending::Broken(Farewell::Protocol));
+                end(&core, session, Ending::Broken(Farewell::Protocol));
             }
         }
         if count % SLOW_TICKS == 0 {
@@ -71,11 +72,18 @@ fn end_silent(core: &Arc<Core>, now: Time) -> u64 {
     for session in core.sessions.list() {
         let silent = now.since(session.heard()) > SESSION_IDLE_TIME_MAX;
         if silent && !session.has_ended() && session.links().is_empty() {
-            core.end_session(&session, Ending::Silent);
+            end(core, session, Ending::Silent);
             ended += 1;
         }
     }
     ended
+}
+
+/// Ends a session beside the reaper: closing what it had open may take the disk's time (a removed
+/// file of a terabyte), and others wait for the next tick.
+fn end(core: &Arc<Core>, session: Arc<Session>, ending: Ending) {
+    let core = core.clone();
+    tokio::task::spawn_blocking(move || core.end_session(&session, ending));
 }
 
 /// Takes their locks from sessions that have ended and do not come to rest, because a device hangs

@@ -62,6 +62,13 @@ fn an_unreachable_server_is_named_with_cause_hint_and_code() {
     assert!(stranger.stderr.contains(&cause), "{}", stranger.stderr);
     let remedy = format!("azekura login {free} -\n");
     assert!(stranger.stderr.contains(&remedy), "{}", stranger.stderr);
+    // An address that was mistyped.
+    for kept in ["192.0.2.7_7000", "2001_db8__7_7000", "notes"] {
+        std::fs::create_dir_all(config.path().join("clusters").join(kept)).unwrap();
+    }
+    let mistyped = run(&mut azekura(config.path(), &status));
+    let known = "(there are credentials for 192.0.2.7:7000, [2001:db8::7]:7000)";
+    assert!(mistyped.stderr.contains(known), "{}", mistyped.stderr);
     let join = "azk1-0000";
     fails(
         &run(&mut azekura(config.path(), &["login", &free, join])),
