@@ -91,7 +91,15 @@ impl FromStr for Address {
 }
 
 fn host_and_port(text: &str) -> Result<(String, u16), AddressError> {
-    let wrong = || AddressError(format!("{text:?} is not HOST:PORT, such as 127.0.0.1:7700"));
+    let wrong = || {
+        let hint = match text.starts_with(['/', '.']) {
+            true => " (that is a path; azekura top MOUNT shows what a mount does)",
+            false => "",
+        };
+        AddressError(format!(
+            "{text:?} is not HOST:PORT, such as 127.0.0.1:7700{hint}"
+        ))
+    };
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let port: u16 = port.parse().map_err(|_| match is_number {
@@ -266,6 +274,8 @@ mod tests {
         }
         let error = "far/v:/a".parse::<Place>().unwrap_err().to_string();
         assert!(error.contains("is not HOST:PORT,"), "{error}");
+        let error = "/mnt/far".parse::<Address>().unwrap_err().to_string();
+        assert!(error.ends_with("(that is a path; azekura top MOUNT shows what a mount does)"));
     }
 
     #[test]
