@@ -14,6 +14,7 @@
 //! | `disks` | images published, served, attached, changed and committed |
 //! | `errors` | what is heard of lost writes |
 //! | `far` | a line that counts round trips |
+//! | `created` | files that exist only at the client when they are closed, removed or handed on |
 //! | `fetched` | what is fetched before it is asked for |
 //! | `locks` | locks on parts of files |
 //! | `sessions` | how sessions begin and end |
@@ -67,6 +68,7 @@ mod checks;
 mod common;
 #[cfg(test)]
 mod copying;
+mod created;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]

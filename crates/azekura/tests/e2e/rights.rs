@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Users and a group without names here.
-const USER: u32 = 61_001;
+pub(crate) const USER: u32 = 61_001;
 const OTHER: u32 = 61_002;
 const GROUP: u32 = 61_003;
 
@@ -32,7 +32,7 @@ fn shell(uid: u32, group: Option<u32>, directory: &Path, script: &str) -> Comman
 }
 
 /// A server whose directory everybody may pass.
-fn open_scene() -> Scene {
+pub(crate) fn open_scene() -> Scene {
     let scene = Scene::new();
     set_mode(&scene.path(""), 0o711);
     set_mode(&scene.path("export"), 0o755);
@@ -40,7 +40,7 @@ fn open_scene() -> Scene {
 }
 
 #[track_caller]
-fn set_mode(path: &Path, mode: u32) {
+pub(crate) fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
@@ -194,7 +194,7 @@ fn what_is_created_ahead_belongs_to_whom_it_belongs_on_the_server() {
 
 /// A directory of a mount in which everybody may create, and creations are answered ahead.
 #[track_caller]
-fn ahead_directory(scene: &Scene, mount: &Path) -> PathBuf {
+pub(crate) fn ahead_directory(scene: &Scene, mount: &Path) -> PathBuf {
     let directory = mount.join("ahead");
     fs::create_dir(&directory).unwrap();
     set_mode(&directory, 0o777);
@@ -205,7 +205,7 @@ fn ahead_directory(scene: &Scene, mount: &Path) -> PathBuf {
 }
 
 #[track_caller]
-fn created_ahead(mount: &Path) -> u64 {
+pub(crate) fn created_ahead(mount: &Path) -> u64 {
     let figures = crate::checks::figures(mount);
     figures["created_ahead"].as_u64().unwrap()
 }

@@ -26,6 +26,7 @@
 //! way whose requests it names ([`Written::behind`]). Of these it covers what is stored in the end,
 //! by the very sending that it names: what was sent once more may have come after it.
 
+mod contents;
 mod gathering;
 mod piece;
 
@@ -33,8 +34,7 @@ pub use gathering::Cut;
 pub use piece::{MemoryShare, Piece, PieceState, Write};
 
 use super::Errors;
-use base::{Attributes, Extent, ExtentSet, FsError, Principal, RequestId, WriteVerifier};
-use bytes::{Bytes, BytesMut};
+use base::{Attributes, Extent, FsError, Principal, RequestId, WriteVerifier};
 use gathering::Gathering;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -737,55 +737,6 @@ impl Written {
     #[must_use]
     pub fn writer(&self) -> Option<Principal> {
         self.pieces.values().next().map(|piece| piece.who.clone())
-    }
-
-    /// All bytes from 0 on, if they are here without gap and at most `bytes_max`: the contents of a
-    /// file created ahead. The pieces are taken out.
-    pub fn take_contents(&mut self, bytes_max: usize) -> Option<(Bytes, Vec<MemoryShare>)> {
-        self.seal();
-        let mut contents = BytesMut::new();
-        for piece in self.pieces.values() {
-            if piece.extent.offset != contents.len() as u64
-                || contents.len() + piece.data.len() > bytes_max
-            {
-                return None;
-            }
-            contents.extend_from_slice(&piece.data);
-        }
-        self.lost.clear();
-        let permits = std::mem::take(&mut self.pieces)
-            .into_values()
-            .flat_map(|piece| piece.permits);
-        Some((contents.freeze(), permits.collect()))
-    }
-
-    /// Contents that reached the server of `verifier` by another way; kept until they are durable.
-    pub fn add_stored(
-        &mut self,
-        data: Bytes,
-        who: Principal,
-        verifier: WriteVerifier,
-        permits: Vec<MemoryShare>,
-    ) {
-        if data.is_empty() {
-            return;
-        }
-        let mut piece = Piece::new(Write {
-            offset: 0,
-            data,
-            who,
-            open: None,
-            append: false,
-            permits,
-        });
-        self.on_verifier(verifier);
-        self.arrivals += 1;
-        piece.state = PieceState::Stored(self.arrivals);
-        piece.left = ExtentSet::new();
-        // Before all that was written since; ids begin at 1, so there is room.
-        self.next = self.next.max(1);
-        let first = self.pieces.keys().next().copied().unwrap_or(self.next);
-        self.pieces.insert(first - 1, piece);
     }
 }
 

@@ -298,11 +298,20 @@ impl Volume {
     /// creation: such a file is closed without waiting. What is written beyond that is waited for
     /// as in any other file, however long the creation takes.
     pub(super) fn is_wholly_ahead(&self, node: NodeId) -> bool {
-        let Some(sent) = self.ahead.files().get(&node).map(|ahead| ahead.sent) else {
+        if !self.is_ahead(node) {
+            return false;
+        }
+        let Ok(file) = self.file(node) else {
             return false;
         };
-        let bytes = self.file(node).map(|file| file.lock().written.bytes());
-        bytes.is_ok_and(|bytes| bytes == 0 || (!sent && bytes <= self.ahead_bytes_max() as u64))
+        let (is_empty, is_contents) = {
+            let written = &mut file.lock().written;
+            let is_contents = written.is_contents(self.ahead_bytes_max());
+            (written.bytes() == 0, is_contents)
+        };
+        // After that look: what it saw is packed only when the file is on its way.
+        let sent = self.ahead.files().get(&node).map(|ahead| ahead.sent);
+        sent.is_some_and(|sent| is_empty || (!sent && is_contents))
     }
 
     /// A file that exists only here has got data: too much of it is sent at once.
@@ -336,8 +345,8 @@ impl Volume {
     /// The creation of a file that exists only here, with its contents as they are now.
     pub(super) fn pack(&self, node: NodeId) -> Option<Parcel> {
         let file = self.file(node).ok()?;
-        let contents = file.lock().written.take_contents(self.ahead_bytes_max());
-        let (contents, permits) = contents.unwrap_or_default();
+        let bytes_max = self.ahead_bytes_max();
+        let (contents, permits) = file.lock().written.take_contents(bytes_max);
         let files = self.ahead.files();
         let ahead = files.get(&node)?;
         let step = Step::CreateFile {

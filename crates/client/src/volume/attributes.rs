@@ -159,7 +159,7 @@ impl Volume {
         let (size, is_given) = (change.size, change.uid.is_some());
         let errors = file.as_ref().map(|file| file.lock().written.errors.count());
         let open = if size.is_some() {
-            self.open_used(open)
+            self.open_used_by(who, node, open).await?
         } else {
             None
         };

@@ -58,7 +58,7 @@ impl Volume {
         }
         let file_ref = FileRef {
             target,
-            open: self.open_known(open),
+            open: self.open_told(open),
         };
         let commit = Step::Commit {
             file: file_ref,

@@ -109,7 +109,7 @@ impl Volume {
             return Ok(false);
         };
         let target = Target::Handle(handle.clone());
-        let open = self.open_known(open);
+        let open = self.open_told(open);
         let commit = Step::Commit {
             file: FileRef { target, open },
             data_only,
@@ -196,7 +196,7 @@ impl Volume {
         let covered = file.lock().written.stored();
         let file_ref = FileRef {
             target,
-            open: self.open_known(open),
+            open: self.open_told(open),
         };
         let step = Step::Commit {
             file: file_ref,

@@ -171,6 +171,8 @@ pub struct Volume {
     next_open: AtomicU64,
     locks: Mutex<locks::HeldLocks>,
     opens: Mutex<base::QuickMap<OpenId, open::OpenAtServer>>,
+    /// How often the server has lost them.
+    opens_lost: AtomicU64,
     ahead: ahead::Ahead,
     freeing: Arc<freeing::Freeing>,
     /// A commit of everything is due.
@@ -226,6 +228,7 @@ impl Volume {
             next_open: AtomicU64::new(1),
             locks: Mutex::default(),
             opens: Mutex::default(),
+            opens_lost: AtomicU64::new(0),
             ahead: ahead::Ahead::default(),
             freeing: Arc::default(),
             group_commit: AtomicBool::new(false),

@@ -14,6 +14,7 @@ use base::limits::INLINE_BYTES_MAX;
 use base::{Attributes, FileKind, FsError, Handle, OpenId, Principal, Timestamp};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use wire::frame::Class;
 use wire::message::{Access, FileRef, Step, StepReply, WriteAt};
 
@@ -48,8 +49,27 @@ pub(super) struct OpenAtServer {
     pub(super) node: NodeId,
     pub(super) access: Access,
     pub(super) who: Principal,
-    /// Whether the server knows it in this boot.
+    /// Whether the server may have it in this boot, so that it must be closed there: a step that
+    /// uses it was sent.
+    pub(super) told: bool,
+    /// Whether the server has it in this boot: it has answered such a step.
     pub(super) known: bool,
+}
+
+impl OpenAtServer {
+    /// The server has been restarted, or has lost the session.
+    pub(super) const fn forget(&mut self) {
+        self.told = false;
+        self.known = false;
+    }
+}
+
+/// An open that a step uses, until that is answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Used {
+    open: Option<OpenId>,
+    /// How often opens had been lost before.
+    losses: u64,
 }
 
 /// Whether the mode lets a caller read or execute a file, or an ACL that it has may do so.
@@ -263,6 +283,7 @@ impl Volume {
             node,
             access,
             who: who.clone(),
+            told: known,
             known,
         };
         self.opens
@@ -292,14 +313,59 @@ impl Volume {
     pub(super) fn open_used(&self, open: Option<OpenId>) -> Option<OpenId> {
         let open = open?;
         let mut opens = self.opens.lock().expect("no panic happens under this lock");
-        opens.get_mut(&open)?.known = true;
+        opens.get_mut(&open)?.told = true;
         Some(open)
     }
 
-    /// The open's id if the server knows it.
-    pub(super) fn open_known(&self, open: Option<OpenId>) -> Option<OpenId> {
+    /// As [`Self::open_used`], for a step in the name of `who`, to whom somebody else may have
+    /// handed the open: on the spot the server would judge him anew.
+    pub(super) async fn open_used_by(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        open: Option<OpenId>,
+    ) -> Result<Option<OpenId>, FsError> {
+        if self.is_opened_by_another(who, open) {
+            self.keep_open(node).await?;
+        }
+        Ok(self.open_used(open))
+    }
+
+    /// Whether an open is another's than `who`'s, and the server may not have it yet.
+    pub(super) fn is_opened_by_another(&self, who: &Principal, open: Option<OpenId>) -> bool {
         let opens = self.opens.lock().expect("no panic happens under this lock");
-        open.filter(|open| opens.get(open).is_some_and(|entry| entry.known))
+        let open = open.and_then(|open| opens.get(&open));
+        open.is_some_and(|open| !open.known && open.who != *who)
+    }
+
+    /// The open's id if the server may have it.
+    pub(super) fn open_told(&self, open: Option<OpenId>) -> Option<OpenId> {
+        let opens = self.opens.lock().expect("no panic happens under this lock");
+        open.filter(|open| opens.get(open).is_some_and(|entry| entry.told))
+    }
+
+    /// An open that a step uses which is about to be sent.
+    pub(super) fn used(&self, open: Option<OpenId>) -> Used {
+        let losses = self.opens_lost.load(Ordering::Acquire);
+        Used { open, losses }
+    }
+
+    /// Such a step has been answered with success: the server has the open.
+    pub(super) fn on_used(&self, used: Used) {
+        let mut opens = self.opens.lock().expect("no panic happens under this lock");
+        let entry = used.open.and_then(|open| opens.get_mut(&open));
+        if let Some(entry) = entry
+            && self.opens_lost.load(Ordering::Acquire) == used.losses
+        {
+            entry.known = true;
+        }
+    }
+
+    /// The server has been restarted, or has lost the session, and with it all opens.
+    pub(super) fn lose_opens(&self) {
+        let mut opens = self.opens.lock().expect("no panic happens under this lock");
+        self.opens_lost.fetch_add(1, Ordering::AcqRel);
+        opens.values_mut().for_each(OpenAtServer::forget);
     }
 
     /// Sees to it that the server has an open that is only known here, by using it for nothing. Not
@@ -317,6 +383,7 @@ impl Volume {
             target: target.clone(),
             open: self.open_used(Some(open)),
         };
+        let used = self.used(Some(open));
         let mut steps = Vec::new();
         if entry.access.reads() {
             steps.push(Step::Read {
@@ -333,8 +400,9 @@ impl Volume {
             let (file, bytes) = (file(), 0);
             steps.push(Step::Write { file, at, bytes });
         }
-        if let Err(error) = self.steps(&entry.who, steps, Call::metadata()).await {
-            tracing::debug!(%error, "an open could not be made at the server");
+        match self.steps(&entry.who, steps, Call::metadata()).await {
+            Ok(_) => self.on_used(used),
+            Err(error) => tracing::debug!(%error, "an open could not be made at the server"),
         }
     }
 
@@ -357,9 +425,9 @@ impl Volume {
 
     /// The last descriptor of an open is closed.
     pub fn release(&self, open: &OpenFile) {
-        let known = {
+        let told = {
             let mut opens = self.opens.lock().expect("no panic happens under this lock");
-            opens.remove(&open.open).is_some_and(|entry| entry.known)
+            opens.remove(&open.open).is_some_and(|entry| entry.told)
         };
         if let Some(node) = self.nodes().get_mut(open.node) {
             node.pins = node.pins.saturating_sub(1);
@@ -370,7 +438,7 @@ impl Volume {
                 self.closed(open, &file);
             }
         }
-        if known {
+        if told {
             // The file may have been removed: then this frees its space.
             let freer = self.freeing.begin();
             let steps = vec![Step::Close { open: open.open }];

@@ -207,7 +207,7 @@ impl Volume {
         let open = if class == Class::Demand {
             self.open_used(open)
         } else {
-            self.open_known(open)
+            self.open_told(open)
         };
         let file_ref = FileRef {
             target: target.clone(),

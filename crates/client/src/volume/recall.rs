@@ -341,8 +341,7 @@ impl Volume {
         // Recalls may have been missed while the line was cut.
         self.forget_leases();
         if session_lost || boot_changed {
-            let mut opens = self.opens.lock().expect("no panic happens under this lock");
-            opens.values_mut().for_each(|open| open.known = false);
+            self.lose_opens();
         }
         if boot_changed {
             tracing::warn!(volume = %self.name, "the server has been restarted");

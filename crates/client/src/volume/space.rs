@@ -23,7 +23,7 @@ impl Volume {
         if self.only_appends(open) {
             return Err(FsError::NotPermitted);
         }
-        let file_ref = self.settled_file(node, open).await?;
+        let file_ref = self.settled_file(who, node, open).await?;
         let step = Step::Allocate {
             file: file_ref,
             mode,
@@ -56,7 +56,7 @@ impl Volume {
     ) -> Result<u64, FsError> {
         for _ in 0..COMMIT_TRIES_MAX {
             let losses = self.losses(node)?;
-            let file = self.settled_file(node, open).await?;
+            let file = self.settled_file(who, node, open).await?;
             let steps = vec![Step::Seek { file, offset, what }];
             let pending = self.submit_contents(node, who, steps, Call::metadata());
             let (mut replies, response) = Self::replies(1, pending).await?;
@@ -89,9 +89,9 @@ impl Volume {
         for _ in 0..COMMIT_TRIES_MAX {
             let losses = self.losses(source.0)?;
             let step = Step::CopyRange {
-                source: self.settled_file(source.0, source.1).await?,
+                source: self.settled_file(who, source.0, source.1).await?,
                 source_offset: source.2,
-                target: self.settled_file(target.0, target.1).await?,
+                target: self.settled_file(who, target.0, target.1).await?,
                 target_offset: target.2,
                 bytes,
             };
@@ -194,11 +194,16 @@ impl Volume {
     }
 
     /// A file whose written data is all at the server, for a step that depends on it.
-    async fn settled_file(&self, node: NodeId, open: Option<OpenId>) -> Result<FileRef, FsError> {
+    async fn settled_file(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        open: Option<OpenId>,
+    ) -> Result<FileRef, FsError> {
         let file = self.file(node)?;
         let target = self.target(node).await?;
         self.drain(node, &file).await?;
-        let open = self.open_used(open);
+        let open = self.open_used_by(who, node, open).await?;
         Ok(FileRef { target, open })
     }
 

@@ -39,7 +39,7 @@ impl Volume {
             return Err(FsError::NotPermitted);
         }
         file.lock().written.errors.take_for_write(write.open)?;
-        if self.is_opened_by_another(&write) {
+        if self.is_opened_by_another(&write.who, write.open) {
             // Who may write is judged when a file is opened, and the server knows of no such open.
             self.keep_open(node).await?;
         }
@@ -59,7 +59,7 @@ impl Volume {
         let Ok(file) = self.file(node) else {
             return Err(write);
         };
-        if self.is_elsewhere(&write) || self.is_opened_by_another(&write) {
+        if self.is_elsewhere(&write) || self.is_opened_by_another(&write.who, write.open) {
             return Err(write);
         }
         let units = self.units(write.data.len() as u64);
@@ -77,14 +77,6 @@ impl Volume {
     /// Whether somebody is to write elsewhere than at the end who may only append.
     fn is_elsewhere(&self, write: &Write) -> bool {
         !write.append && self.is_rich() && self.only_appends(write.open)
-    }
-
-    /// Whether somebody writes through what another one has opened, of which the server has not
-    /// heard.
-    fn is_opened_by_another(&self, write: &Write) -> bool {
-        let opens = self.opens.lock().expect("no panic happens under this lock");
-        let open = write.open.and_then(|open| opens.get(&open));
-        open.is_some_and(|open| !open.known && open.who != write.who)
     }
 
     fn units(&self, bytes: u64) -> u32 {
@@ -215,21 +207,25 @@ impl Volume {
             return;
         };
         loop {
-            let (id, pending, moment) = {
+            let (id, pending, moment, used) = {
                 let mut state = file.lock();
                 let Some((id, piece)) = state.written.poll_send() else {
                     break;
                 };
                 let moment = self.freeing.moment();
+                let used = self.used(piece.open);
                 let (step, call) = self.write_step(&handle, piece);
                 // Under the lock: whoever sees it under way sees by which request.
                 let pending = self.submit_contents(node, &piece.who, vec![step], call);
                 state.written.on_requested(id, pending.id());
-                (id, pending, moment)
+                (id, pending, moment, used)
             };
             let (this, file) = (self.arc(), Arc::clone(file));
             tokio::spawn(async move {
                 let outcome = pending.files().await.map_err(CallError::to_fs_error);
+                if let Ok([Ok(_)]) = outcome.as_ref().map(|done| done.results.as_slice()) {
+                    this.on_used(used);
+                }
                 this.stored(node, &file, (id, moment), outcome);
             });
         }

@@ -1,10 +1,12 @@
 //! What becomes of written data, by hand and against a model of a server that loses power.
 
 mod behind;
+mod contents;
 mod lost;
 
 use super::gathering::PIECE_BYTES_MAX;
 use super::*;
+use bytes::Bytes;
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::ops::Range;
