@@ -344,10 +344,13 @@ async fn run(
         reader,
         bulk,
     };
+    let mut batch = Vec::new();
     let outcome = tokio::select! {
-        outcome = receiver.run() => outcome,
+        outcome = receiver.run(&mut batch) => outcome,
         () = link.closing() => End::Quiet,
     };
+    // What was read last goes the way of what waits: it is remembered already.
+    core.pool.push(batch);
     let farewell = match outcome {
         End::Farewell(farewell) => {
             let address = link.peer;
@@ -441,10 +444,9 @@ struct Receiver {
 }
 
 impl Receiver {
-    async fn run(&mut self) -> End {
-        let mut batch = Vec::new();
+    async fn run(&mut self, batch: &mut Vec<Turn>) -> End {
         loop {
-            let frame = match self.next_frame(&mut batch).await {
+            let frame = match self.next_frame(batch).await {
                 Ok(frame) => frame,
                 Err(error) => return error.into(),
             };
@@ -454,7 +456,7 @@ impl Receiver {
             }
             self.link.count_received(self.reader.bytes_read());
             let outcome = match frame.kind {
-                FrameKind::Request => self.request(frame, &mut batch).await,
+                FrameKind::Request => self.request(frame, batch).await,
                 FrameKind::Cancel => {
                     // What waits in the batch must be where cancelling looks for it.
                     self.core.pool.push(batch.drain(..));

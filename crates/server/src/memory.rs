@@ -142,6 +142,21 @@ impl Memory {
         }
     }
 
+    /// A request has not begun, and the connection that it waited for has ended. Where its reply
+    /// goes now: another copy has come on a connection that stands, and was not kept. `None` if
+    /// there is none: the next copy is the first one again.
+    pub(crate) fn lose(&mut self, id: RequestId) -> Option<Destination> {
+        let Some(Remembered::Running(destinations, _)) = self.requests.get_mut(&id) else {
+            return None;
+        };
+        destinations.retain(|to| !to.link.is_closed());
+        let other = destinations.first().cloned();
+        if other.is_none() {
+            self.forget(id);
+        }
+        other
+    }
+
     /// Whether all of these have run.
     pub(crate) fn have_run(&self, ids: &[RequestId]) -> bool {
         ids.iter().all(|id| self.has_run(*id))
@@ -246,6 +261,31 @@ mod tests {
             panic!()
         };
         assert_eq!((to.link.key, again), (LinkKey(3), frame(5)));
+    }
+
+    #[test]
+    fn a_request_whose_connection_ended_before_it_began_is_carried_out_by_another_copy() {
+        let mut memory = Memory::default();
+        let Arrival::New(first) = arrive(&mut memory, 5, 0, 1) else {
+            panic!()
+        };
+        // The second copy came before the end of the first one's connection was noticed.
+        assert!(matches!(arrive(&mut memory, 5, 0, 2), Arrival::Running));
+        first.link.close(None);
+        let to = memory.lose(RequestId(5)).unwrap();
+        assert_eq!(to.link.key, LinkKey(2));
+        // This one ends, too, and the next copy comes later.
+        to.link.close(None);
+        assert!(memory.lose(RequestId(5)).is_none());
+        assert!(memory.requests.is_empty() && memory.bytes == 0);
+        assert!(matches!(arrive(&mut memory, 5, 0, 3), Arrival::New(_)));
+        let to = memory.finish(RequestId(5), &frame(5));
+        assert_eq!(to[0].link.key, LinkKey(3));
+        assert!(memory.lose(RequestId(5)).is_none(), "it has run");
+        assert!(matches!(
+            arrive(&mut memory, 5, 0, 4),
+            Arrival::Answered(..)
+        ));
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub(crate) trait Task: Queued + 'static {
     fn run(self: Box<Self>, worker: &Worker);
     /// Answers that it was taken back before it began.
     fn cancel(self: Box<Self>);
+    /// Its connection has ended before it began. Given back if it is to be carried out all the
+    /// same, for another one.
+    fn lose(self: Box<Self>) -> Option<Turn>;
 }
 
 pub(crate) type Turn = Box<dyn Task>;
@@ -164,10 +167,14 @@ impl Pool {
         self.lock().queues.cancel(link, request)
     }
 
-    /// Drops everything that is queued for a closed connection.
+    /// Drops everything that is queued for a closed connection, but for what has come on another
+    /// one, too.
     pub(crate) fn close(&self, link: LinkKey) {
-        let dropped = self.lock().queues.close(link);
-        drop(dropped);
+        let lost = self.lock().queues.close(link);
+        let moved: Vec<Turn> = lost.into_iter().filter_map(Task::lose).collect();
+        if !moved.is_empty() {
+            self.push(moved);
+        }
     }
 
     /// These connections have room for replies again.

@@ -771,4 +771,13 @@ impl Task for Execution {
     fn cancel(self: Box<Self>) {
         (*self).cancel();
     }
+
+    fn lose(mut self: Box<Self>) -> Option<crate::pool::Turn> {
+        if !self.remembered {
+            return None;
+        }
+        // Or it would be taken for one that is being carried out, and no copy of it would be.
+        self.to = self.session.memory().lose(self.id)?;
+        Some(self)
+    }
 }

@@ -112,6 +112,48 @@ async fn a_request_sent_twice_runs_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_waits_when_its_connection_ends_is_carried_out_when_it_is_sent_again() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let session = new_session();
+    let connect = || world.client_as(&world.admin, session, ConnectionRole::Main, Mode::Tls);
+    let mut client = connect().await;
+    let root = client.attach().await.handle;
+    let a = made(&client.step(create(&root, "a", None)).await);
+    for round in 0..10u8 {
+        let payload = Bytes::from(vec![b'a' + round; 3]);
+        let mut sent = Vec::new();
+        for place in 0..100 {
+            let id = client.new_id();
+            let request = client.compound(vec![write(&a, None, place * 3, 3)]);
+            let mut first = frame(FrameKind::Request, id, &request);
+            first.payload = payload.clone().into();
+            client.connection.writer.write(first).await.unwrap();
+            sent.push((id, request));
+        }
+        // The end comes right behind them, before the threads have got to them.
+        client.connection.writer.finish().await.unwrap();
+        let ended = std::mem::replace(&mut client, connect().await);
+        for (id, request) in &sent {
+            let reply = resend(&mut client, *id, request, &payload).await;
+            let Reply::Files(CompoundReply { results, .. }) = reply else {
+                panic!("{reply:?}")
+            };
+            assert!(matches!(
+                results[..],
+                [Ok(StepReply::Written { bytes: 3, .. })]
+            ));
+        }
+        drop(ended);
+        let whole = std::fs::read(world.tree.join("a")).unwrap();
+        assert_eq!(whole, payload.repeat(100));
+        client.settled = client.new_id();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_whose_reply_a_restart_swallowed_is_answered_and_not_repeated() {
     if !is_root() {
         return;
