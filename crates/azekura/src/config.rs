@@ -254,9 +254,9 @@ impl Config {
             known => format!(" (there are credentials for {})", known.join(", ")),
         };
         Err(Failure::new(Code::NoCredential, message).hint(format!(
-            "is the address right?{known} azekura doctor {server} says whether there is a server at all; \
-             then ask an administrator for a join string (azekura join create {server}), then: azekura login \
-             {server} -"
+            "is the address right?{known} azekura doctor {server} says whether there is a server \
+             at all; then ask an administrator for a join string (azekura join create {server}), \
+             then: azekura login {server} -"
         )))
     }
 

@@ -38,11 +38,12 @@ const WRITE_OUT_OF_ORDER: &str = r#"
 "#;
 
 fn contents(directory: &Path) -> Vec<(String, Vec<u8>)> {
-    let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let entries = fs::read_dir(directory).expect("a directory");
     let mut all: Vec<_> = entries
         .map(|entry| {
-            let name = entry.file_name().into_string().unwrap();
-            (name, fs::read(entry.path()).unwrap())
+            let entry = entry.expect("an entry");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, fs::read(entry.path()).expect("its contents"))
         })
         .collect();
     all.sort();
