@@ -228,6 +228,10 @@ impl Link {
 
     /// Whether a further request may be begun. If not, the pool is told once there is room again.
     pub(crate) fn has_room(&self) -> bool {
+        if self.is_closed() {
+            // Nobody would tell the pool, and a reply to nobody needs no room.
+            return true;
+        }
         let room = || self.reply_bytes.load(Ordering::SeqCst) < CONNECTION_REPLY_BYTES_MAX;
         if room() {
             return self.share.has_room(self.key);

@@ -83,7 +83,12 @@ fn end_silent(core: &Arc<Core>, now: Time) -> u64 {
 /// file of a terabyte), and others wait for the next tick.
 fn end(core: &Arc<Core>, session: Arc<Session>, ending: Ending) {
     let core = core.clone();
-    tokio::task::spawn_blocking(move || core.end_session(&session, ending));
+    tokio::task::spawn_blocking(move || {
+        // It may have come back while this waited for a thread.
+        if !matches!(ending, Ending::Silent) || session.links().is_empty() {
+            core.end_session(&session, ending);
+        }
+    });
 }
 
 /// Takes their locks from sessions that have ended and do not come to rest, because a device hangs

@@ -1,9 +1,11 @@
 //! Files that exist only at the client when they are closed, removed or handed on.
 
 use crate::common::{obstacle, run, text};
+use crate::mapping::Mapping;
 use crate::rights::{USER, ahead_directory, created_ahead, open_scene, set_mode};
+use rustix::process::Uid;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
 
@@ -161,4 +163,39 @@ fn a_descriptor_that_was_handed_on_may_do_what_it_was_opened_for() {
     run(perl.current_dir(&directory)).ok();
     let found = fs::metadata(scene.path("export/ahead/file")).unwrap();
     assert_eq!(found.len(), 5000);
+}
+
+/// Makes a file that nobody may write, as another user than root, and stores into it through a
+/// mapping when its descriptor is closed.
+fn store_late(path: &Path) {
+    let uid = Uid::from_raw(USER);
+    rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+    let mut options = File::options();
+    let options = options.read(true).write(true).create_new(true).mode(0o444);
+    let file = options.open(path).unwrap();
+    file.write_all_at(&[7; 300_000], 0).unwrap();
+    let mut mapping = Mapping::new(&file, 300_000);
+    drop(file);
+    mapping.bytes()[200_000..200_004].copy_from_slice(b"late");
+}
+
+#[test]
+fn what_is_stored_through_a_mapping_of_a_closed_file_has_the_rights_of_its_open() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    let mount = scene.mount("mnt", &["--allow-other"]);
+    let directory = ahead_directory(&scene, &mount);
+    for round in 0..10 {
+        let path = directory.join("mapped");
+        let there = path.clone();
+        std::thread::spawn(move || store_late(&there))
+            .join()
+            .unwrap();
+        scene.azekura(&["sync", text(&mount)]).ok();
+        let found = fs::read(scene.path("export/ahead/mapped")).unwrap();
+        assert!(found[200_000..200_004] == *b"late", "round {round}");
+        fs::remove_file(&path).unwrap();
+    }
 }

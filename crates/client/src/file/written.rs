@@ -34,7 +34,7 @@ pub use gathering::Cut;
 pub use piece::{MemoryShare, Piece, PieceState, Write};
 
 use super::Errors;
-use base::{Attributes, Extent, FsError, Principal, RequestId, WriteVerifier};
+use base::{Attributes, Extent, FsError, OpenId, Principal, RequestId, WriteVerifier};
 use gathering::Gathering;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -271,8 +271,8 @@ impl Written {
 
     /// The next piece to be sent, marked as sent: waiting, and overlapped by none that is under way
     /// and no earlier one that waits; of what is lost, by no later one, if that is the order.
-    /// Appends go one at a time, and after all that is lost, since the server decides where each
-    /// lands.
+    /// Appends go one at a time, and after all that was written before them, since the server
+    /// decides where each lands; what was written beyond one goes after it.
     pub fn poll_send(&mut self) -> Option<(u64, &Piece)> {
         let id = match self.order {
             Order::OldestFirst => self.next_in_order(),
@@ -297,7 +297,11 @@ impl Written {
         let mut append_out = !self.lost.is_empty();
         let note = |piece: &Piece, append_out: &mut bool| {
             *append_out |= piece.append;
-            piece.extent
+            match piece.append {
+                // Where it lands depends on all that is beyond its place before it comes.
+                true => Extent::between(piece.extent.offset, u64::MAX),
+                false => piece.extent,
+            }
         };
         let mut blocked: Vec<Extent> = self
             .under_way()
@@ -310,7 +314,7 @@ impl Written {
             let overlaps = |extent: &Extent| extent.overlaps(piece.extent);
             let must_wait = match self.lost.contains(id) {
                 true => self.order == Order::NewestFirst,
-                false => piece.append && append_out,
+                false => piece.append && (append_out || !blocked.is_empty()),
             };
             if !must_wait && !blocked.iter().any(overlaps) {
                 return Some(*id);
@@ -468,6 +472,13 @@ impl Written {
         if let Some(piece) = piece.filter(|piece| matches!(piece.state, PieceState::Sent(_))) {
             piece.state = PieceState::Waiting;
         }
+    }
+
+    /// Who wrote a piece, and through which open.
+    #[must_use]
+    pub fn whose(&self, id: u64) -> Option<(Principal, Option<OpenId>)> {
+        let piece = self.pieces.get(&id)?;
+        Some((piece.who.clone(), piece.open))
     }
 
     /// A piece could not be stored; its data is lost and the error will be reported.

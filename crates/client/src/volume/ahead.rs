@@ -27,8 +27,8 @@ use crate::clock::now;
 use crate::file::Completion;
 use base::limits::INLINE_BYTES_MAX;
 use base::{
-    AttributeChange, Attributes, FileKind, FsError, Handle, Name, Principal, QuickMap, Time,
-    WriteVerifier, mode,
+    AttributeChange, Attributes, FileKind, FsError, Handle, Name, OpenId, Principal, QuickMap,
+    Time, WriteVerifier, mode,
 };
 use files::Files;
 use removals::Removals;
@@ -55,6 +55,8 @@ struct AheadFile {
     /// It is on its way, or waits for company on it.
     sent: bool,
     since: Time,
+    /// By which it was created, and by whose rights its contents are written.
+    open: OpenId,
     completion: Completion,
 }
 
@@ -118,7 +120,7 @@ impl Volume {
         if known.lease != Lease::Exclusive {
             return None;
         }
-        let parent_handle = known.handle.clone()?;
+        let (parent_handle, number) = (known.handle.clone()?, self.fresh_open());
         let directory = known.directory.as_ref()?;
         if directory.default_acl != Some(false) || directory.get(name)?.is_some() {
             return None;
@@ -143,6 +145,7 @@ impl Volume {
             change: AttributeChange::default(),
             sent: false,
             since: now(),
+            open: number,
             completion: Completion::default(),
         };
         // Under the same lock under which the lease was found to stand: a recall comes before both
@@ -150,7 +153,7 @@ impl Volume {
         self.ahead.files().insert(node, file);
         drop(nodes);
         self.counters.created_ahead.fetch_add(1, Ordering::Relaxed);
-        let open = self.open_created(who, node, access, append)?;
+        let open = self.open_created(who, node, (number, access), append)?;
         self.send_in_time();
         let view = View {
             node,
@@ -165,11 +168,10 @@ impl Volume {
         &self,
         who: &Principal,
         node: NodeId,
-        access: Access,
+        (open, access): (OpenId, Access),
         append: bool,
     ) -> Option<OpenFile> {
-        let open = self.fresh_open();
-        self.register(who, node, open, access, false);
+        self.register(who, node, open, access, None);
         self.file(node).ok()?.lock().on_open(open);
         self.pin(node);
         Some(OpenFile {
@@ -298,7 +300,8 @@ impl Volume {
     /// creation: such a file is closed without waiting. What is written beyond that is waited for
     /// as in any other file, however long the creation takes.
     pub(super) fn is_wholly_ahead(&self, node: NodeId) -> bool {
-        if !self.is_ahead(node) {
+        // Only while leases hold do other machines wait for the creation.
+        if !self.is_ahead(node) || !self.transport.leases_hold() {
             return false;
         }
         let Ok(file) = self.file(node) else {
@@ -379,7 +382,7 @@ impl Volume {
         else {
             return;
         };
-        let Some((parent, name)) = self.ahead.files().place(&node) else {
+        let Some((parent, name, open)) = self.ahead.files().place(&node) else {
             return;
         };
         // It is taken out last: whoever finds none must find what the server says of it.
@@ -388,7 +391,7 @@ impl Volume {
                 self.confirm_ahead(node, parent, &made);
                 if let Ok(file) = self.file(node) {
                     let written = &mut file.lock().written;
-                    written.add_stored(contents, who, made.verifier, permits);
+                    written.add_stored(contents, (who, open), made.verifier, permits);
                 }
                 Ok(())
             }

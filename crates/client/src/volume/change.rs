@@ -1,16 +1,10 @@
 //! Creating, removing and renaming.
 
-use super::open::OpenAtServer;
 use super::{OpenFile, View, Volume};
 use crate::cache::{NodeId, NodeTable};
 use crate::transport::FileResponse;
 use base::{Attributes, FileKind, FsError, Name, Principal};
-use std::collections::HashSet;
-use tokio::task::JoinSet;
 use wire::message::{Access, Lease, RenameMode, Step, StepReply};
-
-/// Opens that are made at the server at once.
-const OPENS_AT_ONCE_MAX: usize = 256;
 
 /// What a creation asks for.
 #[derive(Clone, Debug)]
@@ -49,6 +43,7 @@ impl Volume {
             umask,
         } = creation;
         let open = self.fresh_open();
+        let used = self.used(Some(open));
         let target = self.target_with(*parent, name).await?;
         let step = |access| Step::Create {
             parent: target.clone(),
@@ -85,7 +80,7 @@ impl Volume {
             self.budget().on_freed(file.account, freed);
             self.commit_the_rest();
         }
-        self.register(who, view.node, open, access, true);
+        self.register(who, view.node, open, access, Some(used));
         file.lock().on_open(open);
         let keep_data = self.pin(view.node);
         let open = OpenFile {
@@ -467,65 +462,6 @@ impl Volume {
             Some(directory) => self.settle_directory(directory).await,
             None => self.settle_everywhere().await,
         };
-    }
-
-    /// A file is about to lose a name: opens that only we know of are made at the server, so that
-    /// its data can be read on.
-    pub(super) async fn keep_open(&self, node: NodeId) -> Result<(), FsError> {
-        self.handle(node).await?;
-        let here: Vec<_> = {
-            let opens = self.opens.lock().expect("no panic happens under this lock");
-            let ours = opens
-                .iter()
-                .filter(|(_, open)| open.node == node && !open.known);
-            ours.map(|(id, _)| *id).collect()
-        };
-        for open in here {
-            self.establish(node, open).await;
-        }
-        Ok(())
-    }
-
-    /// A file is about to become `owner`'s, who need not let in whoever has it open: as
-    /// [`Self::keep_open`], if there is such a one.
-    pub(super) async fn keep_open_for_others(
-        &self,
-        node: NodeId,
-        owner: Option<u32>,
-    ) -> Result<(), FsError> {
-        let Some(owner) = owner else {
-            return Ok(());
-        };
-        let is_other = |open: &OpenAtServer| {
-            open.node == node && !open.known && open.who.uid != owner && open.who.uid != 0
-        };
-        let any = {
-            let opens = self.opens.lock().expect("no panic happens under this lock");
-            opens.values().any(is_other)
-        };
-        match any {
-            true => self.keep_open(node).await,
-            false => Ok(()),
-        }
-    }
-
-    /// As [`Self::keep_open`] for files that are known to the server, at once: others wait.
-    pub(super) async fn keep_all_open(&self, nodes: &[NodeId]) {
-        let nodes: HashSet<NodeId> = nodes.iter().copied().collect();
-        let here: Vec<_> = {
-            let opens = self.opens.lock().expect("no panic happens under this lock");
-            let is_wanted = |open: &OpenAtServer| !open.known && nodes.contains(&open.node);
-            let ours = opens.iter().filter(|(_, open)| is_wanted(open));
-            ours.map(|(id, open)| (open.node, *id)).collect()
-        };
-        for some in here.chunks(OPENS_AT_ONCE_MAX) {
-            let mut under_way = JoinSet::new();
-            for (node, open) in some.iter().copied() {
-                let this = self.arc();
-                under_way.spawn(async move { this.establish(node, open).await });
-            }
-            while under_way.join_next().await.is_some() {}
-        }
     }
 
     /// Makes a directory's entries durable.

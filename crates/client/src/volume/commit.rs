@@ -114,7 +114,7 @@ impl Volume {
             file: FileRef { target, open },
             data_only,
         };
-        let (sent, write, call) = {
+        let (sent, through, write, call) = {
             let mut state = file.lock();
             state.written.seal();
             if !state.written.has_one_waiting(who) {
@@ -123,6 +123,7 @@ impl Volume {
             let Some((id, piece)) = state.written.poll_send() else {
                 return Ok(false);
             };
+            let through = self.through(piece);
             let (write, call) = self.write_step(&handle, piece);
             let covered = state.written.with(id);
             let moment = self.freeing.moment();
@@ -131,13 +132,14 @@ impl Volume {
                 moment,
                 covered,
             };
-            (sent, write, call)
+            (sent, through, write, call)
         };
         let pending = self.submit_contents(node, who, vec![write, commit], call);
         let (this, file) = (self.arc(), Arc::clone(file));
         // The answer is heard even if nobody waits for the flush any more.
         let heard = tokio::spawn(async move {
             let outcome = pending.files().await.map_err(CallError::to_fs_error);
+            this.went_through(through, &outcome);
             this.stored_and_committed(node, &file, sent, outcome)
         });
         match tokio::time::timeout(self.transport.request_time_max(), heard).await {

@@ -47,6 +47,7 @@ mod listing;
 mod locks;
 mod names;
 mod open;
+mod opens;
 mod overshoot;
 mod pages;
 mod read;
@@ -170,9 +171,7 @@ pub struct Volume {
     forgetting: watch::Sender<usize>,
     next_open: AtomicU64,
     locks: Mutex<locks::HeldLocks>,
-    opens: Mutex<base::QuickMap<OpenId, open::OpenAtServer>>,
-    /// How often the server has lost them.
-    opens_lost: AtomicU64,
+    opens: opens::Opens,
     ahead: ahead::Ahead,
     freeing: Arc<freeing::Freeing>,
     /// A commit of everything is due.
@@ -227,8 +226,7 @@ impl Volume {
             forgetting: watch::Sender::default(),
             next_open: AtomicU64::new(1),
             locks: Mutex::default(),
-            opens: Mutex::default(),
-            opens_lost: AtomicU64::new(0),
+            opens: opens::Opens::default(),
             ahead: ahead::Ahead::default(),
             freeing: Arc::default(),
             group_commit: AtomicBool::new(false),

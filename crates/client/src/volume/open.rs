@@ -14,9 +14,8 @@ use base::limits::INLINE_BYTES_MAX;
 use base::{Attributes, FileKind, FsError, Handle, OpenId, Principal, Timestamp};
 use bytes::Bytes;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use wire::frame::Class;
-use wire::message::{Access, FileRef, Step, StepReply, WriteAt};
+use wire::message::{Access, Step, StepReply};
 
 /// Contents in one request for small files.
 const FETCH_BYTES_MAX: u64 = base::limits::FRAME_PAYLOAD_BYTES_MAX as u64;
@@ -41,35 +40,6 @@ pub struct OpenFile {
     pub who: Principal,
     /// Whether what the kernel has of the file's data is still true.
     pub keep_data: bool,
-}
-
-/// An open that the server knows, or must be told of.
-#[derive(Clone, Debug)]
-pub(super) struct OpenAtServer {
-    pub(super) node: NodeId,
-    pub(super) access: Access,
-    pub(super) who: Principal,
-    /// Whether the server may have it in this boot, so that it must be closed there: a step that
-    /// uses it was sent.
-    pub(super) told: bool,
-    /// Whether the server has it in this boot: it has answered such a step.
-    pub(super) known: bool,
-}
-
-impl OpenAtServer {
-    /// The server has been restarted, or has lost the session.
-    pub(super) const fn forget(&mut self) {
-        self.told = false;
-        self.known = false;
-    }
-}
-
-/// An open that a step uses, until that is answered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Used {
-    open: Option<OpenId>,
-    /// How often opens had been lost before.
-    losses: u64,
 }
 
 /// Whether the mode lets a caller read or execute a file, or an ACL that it has may do so.
@@ -99,6 +69,7 @@ impl Volume {
         let file = self.file(node)?;
         let open = self.fresh_open();
         let here = !access.writes() && self.opens_here(who, node);
+        let used = self.used(Some(open));
         let was_leased = self.is_leased(node);
         let access = match here {
             true => access,
@@ -107,7 +78,7 @@ impl Volume {
                     .await?
             }
         };
-        self.register(who, node, open, access, !here);
+        self.register(who, node, open, access, (!here).then_some(used));
         if !here && !was_leased {
             // What was read without a lease, or is on its way, may be from before this open.
             self.distrust_data(node);
@@ -160,9 +131,9 @@ impl Volume {
 
     /// Whether nothing but appending is allowed through an open.
     pub(super) fn only_appends(&self, open: Option<OpenId>) -> bool {
-        let opens = self.opens.lock().expect("no panic happens under this lock");
-        let entry = open.and_then(|open| opens.get(&open));
-        entry.is_some_and(|entry| entry.access.only_appends())
+        self.opens
+            .get(open)
+            .is_some_and(|entry| entry.access.only_appends())
     }
 
     async fn try_open(
@@ -229,7 +200,7 @@ impl Volume {
         }
         let file = self.file(node).ok()?;
         let (open, access) = (self.fresh_open(), Access::Read);
-        self.register(who, node, open, access, false);
+        self.register(who, node, open, access, None);
         file.lock().on_open(open);
         let keep_data = self.pin(node);
         self.fetch_neighbours(who, node);
@@ -271,27 +242,6 @@ impl Volume {
         })
     }
 
-    pub(super) fn register(
-        &self,
-        who: &Principal,
-        node: NodeId,
-        open: OpenId,
-        access: Access,
-        known: bool,
-    ) {
-        let entry = OpenAtServer {
-            node,
-            access,
-            who: who.clone(),
-            told: known,
-            known,
-        };
-        self.opens
-            .lock()
-            .expect("no panic happens under this lock")
-            .insert(open, entry);
-    }
-
     /// Notes an open; whether the kernel's data of the file is still true.
     pub(super) fn pin(&self, node: NodeId) -> bool {
         let mut nodes = self.nodes();
@@ -306,104 +256,6 @@ impl Volume {
         known.kernel_data = Some(changed);
         nodes.watch_pages(node);
         keep
-    }
-
-    /// The open's id, for a step that uses it. A server that does not know the open yet makes it on
-    /// the spot, so from here on it must be closed there.
-    pub(super) fn open_used(&self, open: Option<OpenId>) -> Option<OpenId> {
-        let open = open?;
-        let mut opens = self.opens.lock().expect("no panic happens under this lock");
-        opens.get_mut(&open)?.told = true;
-        Some(open)
-    }
-
-    /// As [`Self::open_used`], for a step in the name of `who`, to whom somebody else may have
-    /// handed the open: on the spot the server would judge him anew.
-    pub(super) async fn open_used_by(
-        &self,
-        who: &Principal,
-        node: NodeId,
-        open: Option<OpenId>,
-    ) -> Result<Option<OpenId>, FsError> {
-        if self.is_opened_by_another(who, open) {
-            self.keep_open(node).await?;
-        }
-        Ok(self.open_used(open))
-    }
-
-    /// Whether an open is another's than `who`'s, and the server may not have it yet.
-    pub(super) fn is_opened_by_another(&self, who: &Principal, open: Option<OpenId>) -> bool {
-        let opens = self.opens.lock().expect("no panic happens under this lock");
-        let open = open.and_then(|open| opens.get(&open));
-        open.is_some_and(|open| !open.known && open.who != *who)
-    }
-
-    /// The open's id if the server may have it.
-    pub(super) fn open_told(&self, open: Option<OpenId>) -> Option<OpenId> {
-        let opens = self.opens.lock().expect("no panic happens under this lock");
-        open.filter(|open| opens.get(open).is_some_and(|entry| entry.told))
-    }
-
-    /// An open that a step uses which is about to be sent.
-    pub(super) fn used(&self, open: Option<OpenId>) -> Used {
-        let losses = self.opens_lost.load(Ordering::Acquire);
-        Used { open, losses }
-    }
-
-    /// Such a step has been answered with success: the server has the open.
-    pub(super) fn on_used(&self, used: Used) {
-        let mut opens = self.opens.lock().expect("no panic happens under this lock");
-        let entry = used.open.and_then(|open| opens.get_mut(&open));
-        if let Some(entry) = entry
-            && self.opens_lost.load(Ordering::Acquire) == used.losses
-        {
-            entry.known = true;
-        }
-    }
-
-    /// The server has been restarted, or has lost the session, and with it all opens.
-    pub(super) fn lose_opens(&self) {
-        let mut opens = self.opens.lock().expect("no panic happens under this lock");
-        self.opens_lost.fetch_add(1, Ordering::AcqRel);
-        opens.values_mut().for_each(OpenAtServer::forget);
-    }
-
-    /// Sees to it that the server has an open that is only known here, by using it for nothing. Not
-    /// by opening: the mode may forbid by now what it allowed when the application opened.
-    pub(super) async fn establish(&self, node: NodeId, open: OpenId) {
-        let entry = {
-            let opens = self.opens.lock().expect("no panic happens under this lock");
-            opens.get(&open).cloned()
-        };
-        let Some(entry) = entry else { return };
-        let Ok(target) = self.target(node).await else {
-            return;
-        };
-        let file = || FileRef {
-            target: target.clone(),
-            open: self.open_used(Some(open)),
-        };
-        let used = self.used(Some(open));
-        let mut steps = Vec::new();
-        if entry.access.reads() {
-            steps.push(Step::Read {
-                file: file(),
-                offset: 0,
-                bytes: 0,
-            });
-        }
-        if entry.access.writes() {
-            let at = match entry.access.only_appends() {
-                true => WriteAt::End,
-                false => WriteAt::Offset(0),
-            };
-            let (file, bytes) = (file(), 0);
-            steps.push(Step::Write { file, at, bytes });
-        }
-        match self.steps(&entry.who, steps, Call::metadata()).await {
-            Ok(_) => self.on_used(used),
-            Err(error) => tracing::debug!(%error, "an open could not be made at the server"),
-        }
     }
 
     /// An application closes one of its descriptors: everything written so far is at the server
@@ -425,10 +277,7 @@ impl Volume {
 
     /// The last descriptor of an open is closed.
     pub fn release(&self, open: &OpenFile) {
-        let told = {
-            let mut opens = self.opens.lock().expect("no panic happens under this lock");
-            opens.remove(&open.open).is_some_and(|entry| entry.told)
-        };
+        let told = self.opens.remove(open.open);
         if let Some(node) = self.nodes().get_mut(open.node) {
             node.pins = node.pins.saturating_sub(1);
         }
@@ -439,16 +288,7 @@ impl Volume {
             }
         }
         if told {
-            // The file may have been removed: then this frees its space.
-            let freer = self.freeing.begin();
-            let steps = vec![Step::Close { open: open.open }];
-            let pending = self
-                .transport
-                .submit_steps(&open.who, steps, Call::metadata());
-            tokio::spawn(async move {
-                let _ = pending.files().await;
-                drop(freer);
-            });
+            self.close_at_server(&open.who, open.open);
         }
     }
 

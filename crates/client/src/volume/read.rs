@@ -5,6 +5,7 @@
 //! that a reader waits for becomes a demand if it is still queued.
 
 use super::Volume;
+use super::opens::Used;
 use crate::cache::NodeId;
 use crate::clock::now;
 use crate::file::{Completion, Fetching, File, FileState};
@@ -15,7 +16,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::frame::Class;
-use wire::message::{FileRef, Step, StepReply, Target};
+use wire::message::{Access, FileRef, Step, StepReply, Target};
 
 /// Data in order; reading it copies nothing.
 pub type Pieces = Vec<Bytes>;
@@ -218,6 +219,7 @@ impl Volume {
             offset: extent.offset,
             bytes: extent.len as u32,
         };
+        let used = self.used(open.filter(|_| class == Class::Demand));
         let call = Call::read(class, extent.len);
         let steps = before.into_iter().chain([step]).collect();
         let pending = self.submit_contents(node, who, steps, call);
@@ -232,14 +234,17 @@ impl Volume {
         state.fetching.insert(extent.offset, fetching);
         self.budget().on_taken(file.account, extent.len);
         let (this, file) = (self.arc(), Arc::clone(file));
-        tokio::spawn(async move { this.arrive(node, &file, extent, pending, completion).await });
+        tokio::spawn(async move {
+            this.arrive(node, &file, (extent, used), pending, completion)
+                .await;
+        });
     }
 
     async fn arrive(
         &self,
         node: NodeId,
         file: &Arc<File>,
-        extent: Extent,
+        (extent, used): (Extent, Used),
         pending: Pending,
         completion: Completion,
     ) {
@@ -248,6 +253,7 @@ impl Volume {
         let mut asked = None;
         let data = outcome.and_then(|mut response| match response.results.pop() {
             Some(Ok(StepReply::Data { bytes, .. })) if bytes as usize <= response.payload.len() => {
+                self.on_used(used, Access::Read);
                 asked = response.results.pop();
                 let mut data = response.payload;
                 data.truncate(bytes as usize);
@@ -475,6 +481,7 @@ impl Volume {
         target: Target,
         extent: Extent,
     ) -> Result<(Pieces, FileResponse), FsError> {
+        let used = self.used(open);
         let file = FileRef {
             target,
             open: self.open_used(open),
@@ -492,6 +499,7 @@ impl Volume {
             Some(StepReply::Data { bytes, .. }) if bytes as usize <= response.payload.len() => {
                 let mut data = std::mem::take(&mut response.payload);
                 data.truncate(bytes as usize);
+                self.on_used(used, Access::Read);
                 Ok((data.into_pieces(), response))
             }
             _ => Err(FsError::Io),

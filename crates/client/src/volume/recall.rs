@@ -210,13 +210,10 @@ impl Volume {
     /// it is forgotten has been seen to when we came back.
     async fn forget_for_others(&self) {
         self.until_forgotten().await;
-        let open: Vec<NodeId> = {
-            let opens = self.opens.lock().expect("no panic happens under this lock");
-            opens.values().map(|open| open.node).collect()
-        };
+        let opens = self.opens.list(|_| true).into_iter();
         // Not what the server does not know yet: to send it takes that others have obeyed.
-        let known: Vec<NodeId> = open
-            .into_iter()
+        let known: Vec<NodeId> = opens
+            .map(|(node, _)| node)
             .filter(|node| self.is_named(*node))
             .collect();
         self.keep_all_open(&known).await;
@@ -341,7 +338,7 @@ impl Volume {
         // Recalls may have been missed while the line was cut.
         self.forget_leases();
         if session_lost || boot_changed {
-            self.lose_opens();
+            self.opens.lose();
         }
         if boot_changed {
             tracing::warn!(volume = %self.name, "the server has been restarted");
@@ -360,11 +357,7 @@ impl Volume {
     /// Opens at the server again what was open for writing there, so that rights that were checked
     /// at the open stay as they were.
     async fn reopen(&self) {
-        let opens: Vec<_> = {
-            let opens = self.opens.lock().expect("no panic happens under this lock");
-            let writing = opens.iter().filter(|(_, open)| open.access.writes());
-            writing.map(|(id, open)| (open.node, *id)).collect()
-        };
+        let opens = self.opens.list(|open| open.access.writes());
         for (node, open) in opens {
             if self.is_named(node) {
                 self.establish(node, open).await;

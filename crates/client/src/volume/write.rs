@@ -8,15 +8,16 @@
 use super::Volume;
 use super::attributes::wall_clock;
 use super::freeing::Moment;
+use super::opens::Used;
 use crate::cache::{Node, NodeId, count_written};
 use crate::clock::now;
 use crate::file::{Cut, File, MemoryShare, Piece, Write, Written};
 use crate::transport::{Call, CallError, FileResponse};
-use base::{Attributes, Extent, FsError, Handle};
+use base::{Attributes, Extent, FsError, Handle, OpenId, Principal};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use wire::message::{FileRef, Step, StepReply, Target};
+use wire::message::{Access, FileRef, Step, StepReply, Target};
 
 /// How long small writes are gathered before they are sent; twice that in the worst case.
 pub(super) const GATHER_TIME: Duration = Duration::from_millis(2);
@@ -26,6 +27,13 @@ const GATHER_TIME_STRIPED: Duration = Duration::from_millis(20);
 /// Stored bytes of one file that are committed without being asked, so that memory comes back while
 /// the writer goes on.
 const COMMIT_BYTES: u64 = 32 << 20;
+
+/// The open by which a piece goes, until that is answered.
+pub(super) struct Through {
+    used: Used,
+    /// It was closed before, by whom.
+    closed: Option<(Principal, OpenId)>,
+}
 
 impl Volume {
     /// Takes written data. Returns as soon as it is safe in memory; waits only for memory.
@@ -207,25 +215,23 @@ impl Volume {
             return;
         };
         loop {
-            let (id, pending, moment, used) = {
+            let (id, pending, moment, through) = {
                 let mut state = file.lock();
                 let Some((id, piece)) = state.written.poll_send() else {
                     break;
                 };
                 let moment = self.freeing.moment();
-                let used = self.used(piece.open);
+                let through = self.through(piece);
                 let (step, call) = self.write_step(&handle, piece);
                 // Under the lock: whoever sees it under way sees by which request.
                 let pending = self.submit_contents(node, &piece.who, vec![step], call);
                 state.written.on_requested(id, pending.id());
-                (id, pending, moment, used)
+                (id, pending, moment, through)
             };
             let (this, file) = (self.arc(), Arc::clone(file));
             tokio::spawn(async move {
                 let outcome = pending.files().await.map_err(CallError::to_fs_error);
-                if let Ok([Ok(_)]) = outcome.as_ref().map(|done| done.results.as_slice()) {
-                    this.on_used(used);
-                }
+                this.went_through(through, &outcome);
                 this.stored(node, &file, (id, moment), outcome);
             });
         }
@@ -237,10 +243,32 @@ impl Volume {
         let data = piece.part_data();
         let file = FileRef {
             target: Target::Handle(handle.clone()),
-            open: self.open_used(piece.open),
+            // It may be closed by now: what was written has its rights all the same.
+            open: self.open_used(piece.open).or(piece.open),
         };
         let bytes = data.len() as u32;
         (Step::Write { file, at, bytes }, Call::write(data))
+    }
+
+    /// The open through which a piece is about to be sent.
+    pub(super) fn through(&self, piece: &Piece) -> Through {
+        let closed = self.closed_before(piece.open);
+        Through {
+            used: self.used(piece.open),
+            closed: closed.map(|open| (piece.who.clone(), open)),
+        }
+    }
+
+    /// The server has answered a request that begins with this piece, or nobody has.
+    pub(super) fn went_through(&self, through: Through, outcome: &Result<FileResponse, FsError>) {
+        let stored = outcome.as_ref().ok().and_then(|done| done.results.first());
+        if !matches!(stored, Some(Ok(_))) {
+            return;
+        }
+        self.on_used(through.used, Access::Write);
+        if let Some((who, open)) = through.closed {
+            self.close_at_server(&who, open);
+        }
     }
 
     /// A piece that was sent at this moment has been answered. Whether it found no room and is to
@@ -302,6 +330,29 @@ impl Volume {
         again
     }
 
+    /// A server that runs anew may get what was written through a descriptor that somebody else has
+    /// opened before it has the open again. Whether that may be so, and the piece is to be sent once
+    /// more when it has.
+    fn opens_once_more(&self, node: NodeId, file: &Arc<File>, id: u64) -> bool {
+        let mut state = file.lock();
+        let Some((who, open)) = state.written.whose(id) else {
+            return false;
+        };
+        let is_anothers = self.opens.get(open).is_some_and(|entry| entry.who != who);
+        if !is_anothers || !state.written.on_no_room(id) {
+            return false;
+        }
+        drop(state);
+        let (this, file) = (self.arc(), Arc::clone(file));
+        tokio::spawn(async move {
+            // Whether it has, its answer to the piece tells.
+            let _ = this.keep_open(node).await;
+            file.lock().written.try_again(id);
+            this.send_written(node, &file);
+        });
+        true
+    }
+
     /// A piece could not be stored: it is lost, unless there was no room for it and there may soon
     /// be some. Whether that is so.
     fn not_stored(
@@ -311,6 +362,9 @@ impl Volume {
         (id, moment): (u64, Moment),
         error: FsError,
     ) -> bool {
+        if error == FsError::AccessDenied && self.opens_once_more(node, file, id) {
+            return true;
+        }
         if self.may_find_room(error, moment) && file.lock().written.on_no_room(id) {
             let (this, file) = (self.arc(), Arc::clone(file));
             tokio::spawn(async move {

@@ -2,7 +2,7 @@
 
 use super::Written;
 use super::piece::{MemoryShare, Piece, PieceState, Write};
-use base::{Extent, ExtentSet, Principal, WriteVerifier};
+use base::{Extent, ExtentSet, OpenId, Principal, WriteVerifier};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 
@@ -48,11 +48,12 @@ impl Written {
         found
     }
 
-    /// Contents that reached the server of `verifier` by another way; kept until they are durable.
+    /// Contents that reached the server of `verifier` by another way, written by somebody through
+    /// an open; kept until they are durable.
     pub fn add_stored(
         &mut self,
         data: Bytes,
-        who: Principal,
+        (who, open): (Principal, OpenId),
         verifier: WriteVerifier,
         permits: Vec<MemoryShare>,
     ) {
@@ -63,7 +64,7 @@ impl Written {
             offset: 0,
             data,
             who,
-            open: None,
+            open: Some(open),
             append: false,
             permits,
         });

@@ -1,5 +1,6 @@
 //! What becomes of written data, by hand and against a model of a server that loses power.
 
+mod appends;
 mod behind;
 mod contents;
 mod lost;
@@ -69,6 +70,14 @@ fn a_large_write_goes_in_parts_but_an_append_lands_together() {
         ..write(1300, data())
     };
     written.push(append, Cut::Parts(128));
+    assert_eq!(
+        send_all(&mut written),
+        [],
+        "where it lands is not known yet"
+    );
+    for (id, bytes) in [(1, 24), (2, 128), (3, 128), (4, 20)] {
+        written.on_stored(id, 1000, bytes, NEW);
+    }
     assert_eq!(send_all(&mut written), [(5, Extent::new(1300, 300))]);
 }
 

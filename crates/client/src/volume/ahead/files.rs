@@ -2,7 +2,7 @@
 
 use super::AheadFile;
 use crate::cache::NodeId;
-use base::{Name, QuickMap};
+use base::{Name, OpenId, QuickMap};
 
 #[derive(Debug, Default)]
 pub(super) struct Files {
@@ -37,9 +37,9 @@ impl Files {
     }
 
     /// Directory and name of a file.
-    pub(super) fn place(&self, node: &NodeId) -> Option<(NodeId, Name)> {
+    pub(super) fn place(&self, node: &NodeId) -> Option<(NodeId, Name, OpenId)> {
         let file = self.by_node.get(node)?;
-        Some((file.parent, file.name.clone()))
+        Some((file.parent, file.name.clone(), file.open))
     }
 
     /// The file of that name in a directory.

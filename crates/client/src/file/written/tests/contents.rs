@@ -2,7 +2,7 @@
 
 use super::{NEW, push, write};
 use crate::file::written::{Cut, Written};
-use base::Principal;
+use base::{OpenId, Principal};
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -37,8 +37,8 @@ fn what_was_looked_at_goes_whatever_is_written_later() {
     assert!(!written.is_contents(MAX));
     let (contents, _) = written.take_contents(MAX);
     assert_eq!(contents.len(), 8);
-    let (data, permits) = (contents, Vec::new());
-    written.add_stored(data, Principal::root(), NEW, permits);
+    let writer = (Principal::root(), OpenId(1));
+    written.add_stored(contents, writer, NEW, Vec::new());
     let mut sent = Vec::new();
     while let Some((_, piece)) = written.poll_send() {
         sent.push(piece.extent.offset);
@@ -72,7 +72,7 @@ proptest! {
         prop_assert!(whole.is_none_or(|bytes| contents.len() >= bytes));
         prop_assert_eq!(is_contents, written.is_empty());
         let mut found = contents.to_vec();
-        written.add_stored(contents, Principal::root(), NEW, Vec::new());
+        written.add_stored(contents, (Principal::root(), OpenId(1)), NEW, Vec::new());
         while let Some((id, piece)) = written.poll_send() {
             let (begin, data) = (piece.place() as usize, piece.part_data());
             let (offset, end) = (piece.place(), begin + data.len());

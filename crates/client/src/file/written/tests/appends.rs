@@ -1,0 +1,27 @@
+//! In which order appends go among other writes.
+
+use super::{NEW, PIECE_BYTES_MAX, push, send_all, write};
+use crate::file::written::{Cut, Write, Written};
+use bytes::Bytes;
+
+#[test]
+fn an_append_goes_after_what_was_written_before_it_and_before_what_is_beyond() {
+    let mut written = Written::default();
+    let append = || Write {
+        append: true,
+        ..write(100, Bytes::from(vec![7; 50]))
+    };
+    push(&mut written, 0, 100);
+    written.push(append(), Cut::Parts(PIECE_BYTES_MAX));
+    push(&mut written, 150, 10);
+    push(&mut written, 20, 10);
+    written.seal();
+    for expected in [0, 100, 150] {
+        let sent = send_all(&mut written);
+        assert_eq!(sent[0].1.offset, expected);
+        for (id, extent) in sent {
+            written.on_stored(id, extent.offset, extent.len, NEW);
+        }
+    }
+    assert!(written.is_stored());
+}
