@@ -169,11 +169,11 @@ fn a_descriptor_that_was_handed_on_may_do_what_it_was_opened_for() {
 /// mapping when its descriptor is closed.
 fn store_late(path: &Path) {
     let uid = Uid::from_raw(USER);
-    rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+    rustix::thread::set_thread_res_uid(uid, uid, uid).expect("root may");
     let mut options = File::options();
     let options = options.read(true).write(true).create_new(true).mode(0o444);
-    let file = options.open(path).unwrap();
-    file.write_all_at(&[7; 300_000], 0).unwrap();
+    let file = options.open(path).expect("a new file");
+    file.write_all_at(&[7; 300_000], 0).expect("room");
     let mut mapping = Mapping::new(&file, 300_000);
     drop(file);
     mapping.bytes()[200_000..200_004].copy_from_slice(b"late");

@@ -165,8 +165,8 @@ impl Volume {
         }
     }
 
-    /// An open that is over, if it is: data that was written through it has its rights all the same,
-    /// and if the server makes it anew for that, it is to be closed there again.
+    /// An open that is over, if it is: data that was written through it has its rights all the
+    /// same, and if the server makes it anew for that, it is to be closed there again.
     pub(super) fn closed_before(&self, open: Option<OpenId>) -> Option<OpenId> {
         let table = self.opens.lock();
         open.filter(|open| !table.open.contains_key(open))

@@ -331,8 +331,8 @@ impl Volume {
     }
 
     /// A server that runs anew may get what was written through a descriptor that somebody else has
-    /// opened before it has the open again. Whether that may be so, and the piece is to be sent once
-    /// more when it has.
+    /// opened before it has the open again. Whether that may be so, and the piece is to be sent
+    /// once more when it has.
     fn opens_once_more(&self, node: NodeId, file: &Arc<File>, id: u64) -> bool {
         let mut state = file.lock();
         let Some((who, open)) = state.written.whose(id) else {
