@@ -70,13 +70,16 @@ pub(crate) async fn note_stores(core: Weak<Core>, interval: Duration) {
 fn end_silent(core: &Arc<Core>, now: Time) -> u64 {
     let mut ended = 0;
     for session in core.sessions.list() {
-        let silent = now.since(session.heard()) > SESSION_IDLE_TIME_MAX;
-        if silent && !session.has_ended() && session.links().is_empty() {
+        if is_silent(&session, now) && !session.has_ended() {
             end(core, session, Ending::Silent);
             ended += 1;
         }
     }
     ended
+}
+
+fn is_silent(session: &Session, now: Time) -> bool {
+    now.since(session.heard()) > SESSION_IDLE_TIME_MAX && session.links().is_empty()
 }
 
 /// Ends a session beside the reaper: closing what it had open may take the disk's time (a removed
@@ -85,7 +88,8 @@ fn end(core: &Arc<Core>, session: Arc<Session>, ending: Ending) {
     let core = core.clone();
     tokio::task::spawn_blocking(move || {
         // It may have come back while this waited for a thread.
-        if !matches!(ending, Ending::Silent) || session.links().is_empty() {
+        let now = core.clock.now();
+        if !matches!(ending, Ending::Silent) || is_silent(&session, now) {
             core.end_session(&session, ending);
         }
     });

@@ -307,18 +307,22 @@ impl Written {
             .under_way()
             .map(|piece| note(piece, &mut append_out))
             .collect();
+        // Whether all before it is at the server. What came later does not hold an append up.
+        let mut is_first = true;
         for (id, piece) in &self.pieces {
             if piece.state != PieceState::Waiting {
+                is_first &= !matches!(piece.state, PieceState::Sent(_));
                 continue;
             }
             let overlaps = |extent: &Extent| extent.overlaps(piece.extent);
             let must_wait = match self.lost.contains(id) {
                 true => self.order == Order::NewestFirst,
-                false => piece.append && (append_out || !blocked.is_empty()),
+                false => piece.append && (append_out || !is_first),
             };
             if !must_wait && !blocked.iter().any(overlaps) {
                 return Some(*id);
             }
+            is_first = false;
             blocked.push(note(piece, &mut append_out));
         }
         None

@@ -99,7 +99,10 @@ impl Volume {
     /// Whether what was asked for since `moment` and has failed like this is worth another try,
     /// after [`Self::until_freed`].
     pub(super) fn may_find_room(&self, error: FsError, moment: Moment) -> bool {
-        let is_full = matches!(error, FsError::NoSpace | FsError::QuotaExceeded);
+        let is_full = matches!(
+            error,
+            FsError::NoSpace | FsError::QuotaExceeded | FsError::TooManyOpen
+        );
         is_full && self.stripes.is_none() && self.freeing.is_since(moment)
     }
 

@@ -221,6 +221,9 @@ impl Volume {
         if !open.access.writes() || self.is_wholly_ahead(open.node) {
             return true;
         }
+        if self.is_ahead(open.node) {
+            return false;
+        }
         let is_leased = self.is_leased(open.node);
         self.file(open.node).is_ok_and(|file| {
             let state = file.lock();

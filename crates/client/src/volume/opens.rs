@@ -60,6 +60,11 @@ impl Opens {
         self.lock().open.get(&open?).cloned()
     }
 
+    /// Whether it is not over.
+    pub(super) fn has(&self, open: OpenId) -> bool {
+        self.lock().open.contains_key(&open)
+    }
+
     /// Whether there are opens like that.
     pub(super) fn any(&self, is_such: impl Fn(&OpenAtServer) -> bool) -> bool {
         self.lock().open.values().any(is_such)
@@ -163,13 +168,6 @@ impl Volume {
                 (did.reads() || !entry.access.reads()) && (did.writes() || !entry.access.writes());
             entry.known |= all;
         }
-    }
-
-    /// An open that is over, if it is: data that was written through it has its rights all the
-    /// same, and if the server makes it anew for that, it is to be closed there again.
-    pub(super) fn closed_before(&self, open: Option<OpenId>) -> Option<OpenId> {
-        let table = self.opens.lock();
-        open.filter(|open| !table.open.contains_key(open))
     }
 
     /// Closes an open at the server. The file may have been removed: then this frees its space.

@@ -31,8 +31,8 @@ const COMMIT_BYTES: u64 = 32 << 20;
 /// The open by which a piece goes, until that is answered.
 pub(super) struct Through {
     used: Used,
-    /// It was closed before, by whom.
-    closed: Option<(Principal, OpenId)>,
+    /// Which, and who wrote.
+    by: Option<(Principal, OpenId)>,
 }
 
 impl Volume {
@@ -252,21 +252,23 @@ impl Volume {
 
     /// The open through which a piece is about to be sent.
     pub(super) fn through(&self, piece: &Piece) -> Through {
-        let closed = self.closed_before(piece.open);
         Through {
             used: self.used(piece.open),
-            closed: closed.map(|open| (piece.who.clone(), open)),
+            by: piece.open.map(|open| (piece.who.clone(), open)),
         }
     }
 
     /// The server has answered a request that begins with this piece, or nobody has.
     pub(super) fn went_through(&self, through: Through, outcome: &Result<FileResponse, FsError>) {
         let stored = outcome.as_ref().ok().and_then(|done| done.results.first());
-        if !matches!(stored, Some(Ok(_))) {
-            return;
+        if matches!(stored, Some(Ok(_))) {
+            self.on_used(through.used, Access::Write);
         }
-        self.on_used(through.used, Access::Write);
-        if let Some((who, open)) = through.closed {
+        // It may have been closed before or meanwhile, and be made anew even if the data was refused.
+        if let Some((who, open)) = through.by
+            && !self.opens.has(open)
+            && !self.transport.is_closed()
+        {
             self.close_at_server(&who, open);
         }
     }
@@ -338,15 +340,18 @@ impl Volume {
         let Some((who, open)) = state.written.whose(id) else {
             return false;
         };
-        let is_anothers = self.opens.get(open).is_some_and(|entry| entry.who != who);
-        if !is_anothers || !state.written.on_no_room(id) {
+        let entry = self.opens.get(open).filter(|entry| entry.who != who);
+        let (Some(open), Some(_)) = (open, entry) else {
+            return false;
+        };
+        if !state.written.on_no_room(id) {
             return false;
         }
         drop(state);
         let (this, file) = (self.arc(), Arc::clone(file));
         tokio::spawn(async move {
-            // Whether it has, its answer to the piece tells.
-            let _ = this.keep_open(node).await;
+            // Whatever is noted of the open: that it was refused says that the server lacks it.
+            this.establish(node, open).await;
             file.lock().written.try_again(id);
             this.send_written(node, &file);
         });

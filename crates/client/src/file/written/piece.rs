@@ -153,6 +153,8 @@ impl Piece {
     /// The server may have lost what it had: all but what has been replaced, or is about to be, is
     /// left again.
     pub(super) fn on_lost(&mut self) {
+        // Another run of the server, which may refuse it once more for a reason that passes.
+        self.last_try = false;
         self.left.insert(Extent::new(0, self.data.len() as u64));
         for part in self.replaced.iter().chain(self.changing.iter()) {
             self.left.remove(part);
