@@ -264,7 +264,7 @@ impl Volume {
         if matches!(stored, Some(Ok(_))) {
             self.on_used(through.used, Access::Write);
         }
-        // It may have been closed before or meanwhile, and be made anew even if the data was refused.
+        // It may be closed by now, and have been made anew even if the data was refused.
         if let Some((who, open)) = through.by
             && !self.opens.has(open)
             && !self.transport.is_closed()
