@@ -36,6 +36,8 @@
 mod around;
 mod plan;
 mod rest;
+#[cfg(test)]
+mod tests;
 
 pub use plan::Plan;
 
@@ -131,6 +133,8 @@ struct State {
     guessed_to: u64,
     unread: HashSet<ChunkSpec>,
     unread_bytes: u64,
+    /// Chunks that are on their way because they were foreseen, read or not.
+    flying: HashSet<ChunkSpec>,
     /// Reads that wait for what nobody foresaw.
     surprised: usize,
     in_flight: usize,
@@ -209,6 +213,7 @@ impl Ahead {
                 guessed_to: u64::MAX,
                 unread: HashSet::new(),
                 unread_bytes: 0,
+                flying: HashSet::new(),
                 surprised: 0,
                 in_flight: 0,
                 tasks: 0,
@@ -426,6 +431,7 @@ impl Ahead {
         };
         for spec in request.specs() {
             state.counts.chunks += 1;
+            state.flying.insert(spec);
             if state.unread.insert(spec) {
                 state.unread_bytes += u64::from(spec.len_bytes);
             }
@@ -446,6 +452,7 @@ impl Ahead {
 
     fn send(self: &Arc<Self>, sent: Sent, request: Request) {
         let (ahead, source) = (Arc::clone(self), Arc::clone(&self.source));
+        let specs = request.specs();
         let task = Task {
             ahead: Arc::clone(self),
             is_done: false,
@@ -453,16 +460,18 @@ impl Ahead {
         self.fetcher.runtime().spawn(async move {
             match request {
                 Request::Guess(claim, _) => {
-                    let landed = move |landed| ahead.on_landed(sent, landed, None, None);
+                    let landed = move |landed| ahead.on_landed(sent, &specs, landed, None, None);
                     claim.fetch(source, landed).await;
                 }
                 Request::Chunk(claim, extent) => {
-                    let landed = move |landed| ahead.on_landed(sent, landed, extent, None);
+                    let landed = move |landed| ahead.on_landed(sent, &specs, landed, extent, None);
                     claim.fetch(source, landed).await;
                 }
                 Request::Run(run) => {
                     let file = run.file.clone();
-                    let landed = move |landed| ahead.on_landed(sent, landed, None, Some(&file));
+                    let landed = move |landed| {
+                        ahead.on_landed(sent, &specs, landed, None, Some(&file));
+                    };
                     run.fetch(source, landed).await;
                 }
             }
@@ -474,6 +483,7 @@ impl Ahead {
     fn on_landed(
         self: &Arc<Self>,
         sent: Sent,
+        specs: &[ChunkSpec],
         landed: Landed,
         extent: Option<Extent>,
         file: Option<&FileName>,
@@ -481,6 +491,9 @@ impl Ahead {
         let now = self.now();
         let mut state = self.state();
         state.in_flight -= 1;
+        for spec in specs {
+            state.flying.remove(spec);
+        }
         state.counts.bytes += landed.bytes;
         state.counts.failed_chunks += landed.failed as u64;
         if landed.failed > 0 {
@@ -525,7 +538,8 @@ impl State {
         self.plans.iter().any(|plan| plan.foresees(spec))
     }
 
-    /// Whether the chunk that is read was foreseen.
+    /// Whether the chunk that is read was foreseen. One that is on its way for that reason is, also
+    /// for who reads another part of it, as the next read of a stream does.
     fn on_chunk_read(&mut self, spec: &ChunkSpec) -> bool {
         for plan in &mut self.plans {
             plan.on_read(spec);
@@ -536,7 +550,7 @@ impl State {
             self.unread_bytes -= u64::from(spec.len_bytes);
             self.counts.used_chunks += 1;
         }
-        was_foreseen
+        was_foreseen || self.flying.contains(spec)
     }
 }
 
