@@ -23,8 +23,8 @@
 //!
 //! **The window** is that of a mount's reads ([`readahead::LinkEstimator`]): what the line has
 //! shown to carry. It counts bytes as they are transferred. Reads from front to back are found by
-//! the same crate, which counts bytes of the image: they are taken for as many as they were packed
-//! so far.
+//! the same crate, which counts bytes of the image: they are taken for as many as others came as a
+//! moment ago (`ahead/shrink.rs`).
 //!
 //! **Bounds.** Requests and bytes that nobody waits for, and tasks that have not yet kept what
 //! came. Without a cache, what was fetched and is not read yet is in memory: then no more than half
@@ -36,6 +36,7 @@
 mod around;
 mod plan;
 mod rest;
+mod shrink;
 #[cfg(test)]
 mod tests;
 
@@ -56,6 +57,7 @@ use base::{Extent, Time};
 use plan::Wants;
 use readahead::{FileStreams, Line, LinkEstimator, Sent};
 use rest::Rest;
+use shrink::Shrink;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,8 +67,6 @@ use std::time::{Duration, Instant};
 const TASKS_MAX: usize = 4 * DISK_AHEAD_REQUESTS_MAX;
 /// Largest piece of a pack: what a megabit takes for ten seconds.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// How much shorter chunks are when packed, at most, as far as the window is concerned.
-const RATIO_MAX: u64 = 8;
 /// Chunks that are looked at for one request when everything is fetched: what is in the cache is
 /// passed over, which takes some microseconds each under the lock.
 const REST_LOOKS_MAX: usize = 4096;
@@ -135,6 +135,7 @@ struct State {
     unread_bytes: u64,
     /// Chunks that are on their way because they were foreseen, read or not.
     flying: HashSet<ChunkSpec>,
+    shrink: Shrink,
     /// Reads that wait for what nobody foresaw.
     surprised: usize,
     in_flight: usize,
@@ -214,6 +215,7 @@ impl Ahead {
                 unread: HashSet::new(),
                 unread_bytes: 0,
                 flying: HashSet::new(),
+                shrink: Shrink::default(),
                 surprised: 0,
                 in_flight: 0,
                 tasks: 0,
@@ -385,7 +387,7 @@ impl Ahead {
             if !self.zeros.has(&spec)
                 && let Some(claim) = self.fetcher.claim(&spec)
             {
-                rest.on_taken(u64::from(spec.len_bytes) / self.ratio());
+                rest.on_taken(state.shrink.packed(spec.len_bytes.into()));
                 return Some(Request::Guess(claim, number));
             }
         }
@@ -406,26 +408,18 @@ impl Ahead {
                     streams.on_fetched(now, extent);
                 }
             }
-            let ratio = self.ratio();
-            let line = scaled(&state.link.line(), ratio);
-            let fetch = state.streams.as_mut()?;
-            let fetch = fetch.poll_fetch(now, &line, room.saturating_mul(ratio))?;
+            let line = scaled(&state.link.line(), &state.shrink);
+            let room = state.shrink.unpacked(room);
+            let fetch = state.streams.as_mut()?.poll_fetch(now, &line, room)?;
             state.coming = self.index.chunks_of(fetch.extent);
         }
-    }
-
-    /// How many bytes of the image come with one that is transferred, so far.
-    fn ratio(&self) -> u64 {
-        let counts = self.fetcher.counts();
-        let packed = counts.fetched_bytes + counts.run_bytes;
-        (counts.inflated_bytes / packed.max(1)).clamp(1, RATIO_MAX)
     }
 
     /// A request is about to be sent.
     fn note(&self, state: &mut State, request: &Request) -> Sent {
         let bytes = match request {
             Request::Chunk(claim, _) | Request::Guess(claim, _) => {
-                u64::from(claim.spec().len_bytes) / self.ratio()
+                state.shrink.packed(claim.spec().len_bytes.into())
             }
             Request::Run(run) => run.extent().len,
         };
@@ -501,6 +495,10 @@ impl Ahead {
         } else if landed.bytes == 0 {
             state.link.on_cancelled(now, sent);
         } else {
+            // A run has gaps, and leaves out what others fetch.
+            if let [spec] = specs {
+                state.shrink.note(spec.len_bytes.into(), landed.bytes);
+            }
             state.link.on_reply(now, sent, landed.bytes, Duration::ZERO);
         }
         if let (Some(extent), Some(streams)) = (extent, &mut state.streams) {
@@ -591,11 +589,11 @@ fn numbers_of(index: &Index, plans: &[Plan]) -> HashMap<ChunkSpec, usize> {
     numbers
 }
 
-/// A line that carries so many times as much.
-fn scaled(line: &Line, ratio: u64) -> Line {
+/// A line that carries as much as that one does of what is packed.
+fn scaled(line: &Line, shrink: &Shrink) -> Line {
     Line {
-        rate: base::Rate(line.rate.0.saturating_mul(ratio)),
-        window_bytes: line.window_bytes.saturating_mul(ratio),
+        rate: base::Rate(shrink.unpacked(line.rate.0)),
+        window_bytes: shrink.unpacked(line.window_bytes),
         ..*line
     }
 }
