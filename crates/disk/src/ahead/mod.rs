@@ -65,8 +65,6 @@ use std::time::{Duration, Instant};
 
 /// Tasks at once, those included whose chunks are being kept.
 const TASKS_MAX: usize = 4 * DISK_AHEAD_REQUESTS_MAX;
-/// Largest piece of a pack: what a megabit takes for ten seconds.
-const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// Chunks that are looked at for one request when everything is fetched: what is in the cache is
 /// passed over, which takes some microseconds each under the lock.
 const REST_LOOKS_MAX: usize = 4096;
@@ -345,11 +343,9 @@ impl Ahead {
         let claim = |spec: &ChunkSpec| self.fetcher.claim(spec);
         let extent_bytes = state.link.extent_bytes();
         for plan in state.plans.iter_mut().filter(|plan| plan.is_followed()) {
-            let left_bytes = plan.left_bytes();
             let (piece_bytes, gap_bytes) = if self.source.gives_parts() {
-                let share = left_bytes / DISK_AHEAD_REQUESTS_MAX as u64;
-                (share.max(extent_bytes).min(PIECE_BYTES_MAX), None)
-            } else if left_bytes <= DISK_PACK_WHOLE_BYTES_MAX {
+                (plan.piece_bytes(extent_bytes), None)
+            } else if plan.left_bytes() <= DISK_PACK_WHOLE_BYTES_MAX {
                 // Whatever part is asked for, everything before it comes as well: once is enough.
                 (u64::MAX, Some(u64::MAX))
             } else {

@@ -6,6 +6,10 @@
 //!
 //! Chunks of a pack are asked for in pieces, several chunks by one request. A gap of what is here
 //! already is fetched along if it is short. A pack that has failed is not asked again.
+//!
+//! **The first pieces are short.** Each goes over a connection of its own, which is new, and what a
+//! new connection carries doubles with each round trip. So pieces double, too: what is needed first
+//! comes after one round trip, and not with all the rest after five.
 
 use crate::chunk::ChunkSpec;
 use crate::fetch::{Claim, Run};
@@ -14,12 +18,20 @@ use crate::name::FileName;
 use crate::pack::{Front, Pack};
 use crate::profile::Profile;
 use base::Extent;
+use base::limits::DISK_AHEAD_REQUESTS_MAX;
 use std::collections::HashSet;
 
 /// Chunks at the beginning by which a plan is recognised.
 const SIGNS: usize = 64;
 /// How many of these must be read.
 const SIGNS_SEEN: usize = 3;
+/// The first piece: what a connection carries in its first round trip, ten segments, less the head
+/// of the answer.
+const FIRST_PIECE_BYTES: u64 = 12 << 10;
+/// Pieces of one length, until the next ones are twice as long.
+const PIECES_OF_A_LENGTH: u32 = 2;
+/// Largest piece: what a megabit takes for ten seconds.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// What is here already is fetched a second time if it is no longer than this and lies between two
 /// chunks that are not: a request costs as much as some thousand bytes.
 const GAP_BYTES_MAX: u64 = 16 << 10;
@@ -32,6 +44,8 @@ pub struct Plan {
     file: Option<FileName>,
     steps: Vec<Step>,
     next: usize,
+    /// Pieces that were asked for.
+    pieces: u32,
     /// Of the pack, behind `next`.
     left_bytes: u64,
     is_followed: bool,
@@ -89,6 +103,7 @@ impl Plan {
             name: name.to_owned(),
             file,
             next: 0,
+            pieces: 0,
             left_bytes: steps.iter().map(|step| step.place.len).sum(),
             steps,
             is_followed: false,
@@ -125,6 +140,16 @@ impl Plan {
     /// Bytes of the pack that have not been asked for.
     pub(super) fn left_bytes(&self) -> u64 {
         self.left_bytes
+    }
+
+    /// How long the next piece of the pack may be. Where nothing speaks for a shorter one, as long
+    /// as it takes to have all of the pack under way at once, and `usual_bytes` at least.
+    pub(super) fn piece_bytes(&self, usual_bytes: u64) -> u64 {
+        let at_once = DISK_AHEAD_REQUESTS_MAX as u64;
+        let share = self.left_bytes / (at_once - u64::from(self.pieces) % at_once);
+        let doublings = (self.pieces / PIECES_OF_A_LENGTH).min(PIECE_BYTES_MAX.ilog2());
+        let short_bytes = FIRST_PIECE_BYTES << doublings;
+        share.max(usual_bytes).min(PIECE_BYTES_MAX).min(short_bytes)
     }
 
     /// Whether it is followed, and something of it was not asked for.
@@ -204,6 +229,7 @@ impl Plan {
                 chunks.push((claim, step.place));
             }
         }
+        self.pieces += u32::from(!chunks.is_empty());
         (!chunks.is_empty()).then_some(Wants::Run(Run { file, chunks }))
     }
 }

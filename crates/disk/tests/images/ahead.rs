@@ -8,8 +8,9 @@ use base::{BlockDevice, Extent};
 use disk::{AheadCounts, Cache, Foresight, ImageDevice, Plan, Source};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const DELAY: Duration = Duration::from_millis(50);
@@ -122,6 +123,37 @@ fn what_a_program_reads_comes_with_a_pack_in_few_round_trips() {
         runs.push(first_run());
     }
     assert!(runs.last().is_some_and(is_few), "{runs:?}");
+}
+
+#[test]
+fn what_is_needed_first_comes_with_a_short_piece() {
+    let trained = Trained::new();
+    let pack = trained.scene.trained().packs[0].clone();
+    let (directory, ranges) = (trained.directory(), Arc::new(Mutex::new(Vec::new())));
+    let noting = Arc::clone(&ranges);
+    let server = Server::new(move |asked: &Asked| {
+        let range = asked.range.filter(|_| asked.path.ends_with(".azp"));
+        noting.lock().unwrap().extend(range);
+        thread::sleep(DELAY);
+        Answer::file(&directory, asked)
+    });
+    let (_machine, device) = trained.attach(&server, trained.cache());
+    trained.replay(&device);
+    let mut pieces = ranges.lock().unwrap().clone();
+    pieces.retain(|&(first, _)| first >= pack.front_bytes);
+    pieces.sort_unstable();
+    let lengths: Vec<_> = pieces
+        .iter()
+        .map(|(first, last)| last + 1 - first)
+        .collect();
+    // A chunk, or several that a new connection carries at once.
+    assert!(
+        lengths[..2].iter().all(|len| *len <= 25 << 10),
+        "{lengths:?}"
+    );
+    // And not all of them are: a request costs, too.
+    assert!(lengths.iter().any(|len| *len > 60 << 10), "{lengths:?}");
+    assert!(lengths.len() <= 15, "{lengths:?}");
 }
 
 #[test]
