@@ -11,7 +11,7 @@ use crate::error::{Damage, DiskError};
 use crate::index::Index;
 use crate::name::{FileName, is_component};
 use crate::signed::{self, Bytes32, Kind, SigningKey, Trust};
-use crate::source::{Part, Source, SourceError, read_known};
+use crate::source::{Part, Source, SourceError, read_known, read_known_at_once};
 use base::limits::{
     DISK_NOTE_BYTES_MAX, DISK_PARENTS_MAX, DISK_RECORD_BYTES_MAX, DISK_TAG_HISTORY_MAX,
 };
@@ -198,7 +198,8 @@ impl Manifest {
         let damaged = |damage| damaged(source, &file, damage);
         let most = Index::file_bytes(base::limits::DISK_INDEX_CHUNKS_MAX);
         let bytes_max = self.index_bytes.min(most);
-        let bytes = read_known(source, &file, Part::Whole { bytes_max }, self.index)?;
+        let part = Part::Whole { bytes_max };
+        let bytes = read_known_at_once(source, &file, part, self.index)?;
         let index = Index::from_bytes(&bytes).map_err(damaged)?;
         if index.image_bytes() != self.image_bytes {
             return Err(damaged(Damage::Foreign));

@@ -22,7 +22,7 @@ use crate::name::FileName;
 use crate::profile::Profile;
 use crate::repository::Repository;
 use crate::signed::Bytes32;
-use crate::source::{Part, Source, read_known};
+use crate::source::{Part, Source, read_known_at_once};
 use base::Extent;
 use base::limits::{DISK_CHUNK_BYTES_MAX, DISK_PACK_CHUNKS_MAX, DISK_PACK_FRONT_BYTES_MAX};
 use serde::{Deserialize, Serialize};
@@ -70,7 +70,7 @@ impl Pack {
         let file = self.file();
         let bytes_max = self.front_bytes.min(DISK_PACK_FRONT_BYTES_MAX);
         let part = Part::Extent(Extent::new(0, bytes_max));
-        let bytes = read_known(source, &file, part, self.id)?;
+        let bytes = read_known_at_once(source, &file, part, self.id)?;
         self.front(&bytes).map_err(|damage| DiskError::Damaged {
             place: format!("{file} at {}", source.place()),
             damage,

@@ -6,6 +6,11 @@
 //! error at once. A redirection is followed a few times. Proxies are used if the caller names one;
 //! this crate does not look into the environment.
 //!
+//! **Long parts** that are read at once, as indexes are, are asked for in pieces over several
+//! connections: a new connection carries ten segments in its first round trip and twice as many in
+//! each further one, so that 160 KiB would take four. The connections are used for chunks later. A
+//! server that does not know ranges sends half of it for each piece, for this one time.
+//!
 //! Time: a connection has [`HttpOptions::connect_time`], silence is at most
 //! [`HttpOptions::silence_time`], one try [`HttpOptions::try_time`]. A server that sends a byte now
 //! and then is given up by the last.
@@ -29,6 +34,10 @@ use tokio::sync::Semaphore;
 
 /// Most redirections of one request.
 const REDIRECTIONS_MAX: usize = 5;
+/// Pieces of one part that are asked for at once, and the least length of one: what a connection
+/// carries in its first round trip, ten segments, less the head of the answer.
+const PIECES_MAX: u64 = 16;
+const PIECE_BYTES_MIN: u64 = 12 << 10;
 /// A header is not kept in a message that is longer than this.
 const REASON_BYTES_MAX: usize = 300;
 
@@ -127,6 +136,43 @@ impl Http {
             asking: Arc::new(asking),
             runtime,
         })
+    }
+}
+
+impl Http {
+    /// A part in pieces, all of them at once; none if one request is as good, or one of them fails.
+    fn in_pieces(&self, file: &FileName, part: Part) -> Option<Bytes> {
+        let all = match part {
+            Part::Whole { bytes_max } => Extent::new(0, bytes_max),
+            Part::Extent(extent) => extent,
+        };
+        if all.len <= 2 * PIECE_BYTES_MIN || !self.gives_parts() {
+            return None;
+        }
+        let piece_bytes = all.len.div_ceil(PIECES_MAX).max(PIECE_BYTES_MIN);
+        let count = all.len.div_ceil(piece_bytes);
+        let (sender, receiver) = mpsc::channel();
+        for number in 0..count {
+            let place = Extent::new(all.offset + number * piece_bytes, piece_bytes);
+            let wanted = Wanted::extent(place.intersection(all));
+            let (asking, name) = (Arc::clone(&self.asking), file.clone());
+            let sender = sender.clone();
+            // Whoever has gone does not want to know.
+            self.runtime.spawn(async move {
+                drop(sender.send((number, asking.read(&name, wanted).await)));
+            });
+        }
+        drop(sender);
+        let mut pieces = vec![Bytes::new(); count as usize];
+        for (number, piece) in receiver {
+            pieces[number as usize] = piece.ok()?;
+        }
+        let mut bytes = BytesMut::new();
+        for piece in &pieces {
+            bytes.extend_from_slice(piece);
+        }
+        // Some are missing if the runtime ends.
+        (bytes.len() as u64 == all.len).then(|| bytes.freeze())
     }
 }
 
@@ -359,6 +405,13 @@ impl Source for Http {
             let refusal = Refusal::Failed("the program is about to end".into());
             Err(self.asking.refused(file, refusal))
         })
+    }
+
+    fn read_at_once(&self, file: &FileName, part: Part) -> Result<Bytes, SourceError> {
+        match self.in_pieces(file, part) {
+            Some(bytes) => Ok(bytes),
+            None => self.read_now(file, part),
+        }
     }
 
     fn gives_parts(&self) -> bool {

@@ -89,6 +89,16 @@ impl Source for Kept {
         }
     }
 
+    fn read_at_once(&self, file: &FileName, part: Part) -> Result<Bytes, SourceError> {
+        match &self.far {
+            Some(far) if is_immutable(file) => {
+                let near = self.near(file, part);
+                near.or_else(|_| far.read_at_once(file, part))
+            }
+            _ => self.read_now(file, part),
+        }
+    }
+
     fn doubt(&self, file: &FileName) {
         if let Some(far) = &self.far {
             far.doubt(file);

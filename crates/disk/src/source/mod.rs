@@ -43,6 +43,15 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// [`SourceError`].
     fn read_now(&self, file: &FileName, part: Part) -> Result<Bytes, SourceError>;
 
+    /// [`Self::read_now`] of a part that is long, and of which it is known how long it is: of a
+    /// whole file, `bytes_max`. A source that is far away asks for several pieces of it at once.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    fn read_at_once(&self, file: &FileName, part: Part) -> Result<Bytes, SourceError> {
+        self.read_now(file, part)
+    }
+
     /// What came last under this name was not what it should be. A source with several servers asks
     /// another one the next time.
     fn doubt(&self, _file: &FileName) {}
@@ -181,8 +190,34 @@ pub(crate) fn read_known(
     part: Part,
     digest: [u8; 32],
 ) -> Result<Bytes, DiskError> {
-    for _ in 0..2 {
-        let bytes = source.read_now(file, part)?;
+    known(source, file, digest, |_| source.read_now(file, part))
+}
+
+/// The same of a part that is long, and as long as is said: [`Source::read_at_once`].
+///
+/// # Errors
+/// As [`read_known`].
+pub(crate) fn read_known_at_once(
+    source: &dyn Source,
+    file: &FileName,
+    part: Part,
+    digest: [u8; 32],
+) -> Result<Bytes, DiskError> {
+    known(source, file, digest, |tries| match tries {
+        0 => source.read_at_once(file, part),
+        _ => source.read_now(file, part),
+    })
+}
+
+/// Reads twice at most: until what comes has the digest.
+fn known(
+    source: &dyn Source,
+    file: &FileName,
+    digest: [u8; 32],
+    read: impl Fn(u32) -> Result<Bytes, SourceError>,
+) -> Result<Bytes, DiskError> {
+    for tries in 0..2 {
+        let bytes = read(tries)?;
         if Digest::Sha512Half.id_of(&bytes).0 == digest {
             return Ok(bytes);
         }

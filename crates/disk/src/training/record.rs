@@ -11,7 +11,7 @@ use crate::pack::Pack;
 use crate::profile::Profile;
 use crate::repository::Repository;
 use crate::signed::{self, Bytes32, Kind, SigningKey, Trust};
-use crate::source::{Part, Source, SourceError, read_known};
+use crate::source::{Part, Source, SourceError, read_known_at_once};
 use base::limits::{DISK_INDEX_CHUNKS_MAX, DISK_PACKS_MAX, DISK_RECORD_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -166,7 +166,8 @@ impl Training {
         let file = self.index_file();
         let most = Index::file_bytes(DISK_INDEX_CHUNKS_MAX);
         let bytes_max = self.index_bytes.min(most);
-        let bytes = read_known(source, &file, Part::Whole { bytes_max }, self.index)?;
+        let part = Part::Whole { bytes_max };
+        let bytes = read_known_at_once(source, &file, part, self.index)?;
         Index::from_bytes(&bytes).map_err(|damage| self.damaged(source, damage))
     }
 

@@ -1,6 +1,6 @@
 //! Opening a version: few steps of asking, and nothing believed that would not be one by one.
 
-use crate::common::Scene;
+use crate::common::{Scene, sparse};
 use crate::server::{Answer, Asked, Server};
 use crate::training::{how, profile, published, scattered};
 use disk::{
@@ -9,7 +9,7 @@ use disk::{
 };
 use std::collections::BTreeSet;
 use std::fs;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -79,6 +79,96 @@ fn what_is_known_by_name_is_asked_for_at_once() {
     let counts = server.counts();
     assert!(counts.keys().eq(&together), "{counts:?}");
     assert!(counts.values().all(|count| *count == 1), "{counts:?}");
+}
+
+/// An image of nothing with an index of 41 KiB.
+fn long() -> Scene {
+    let scene = Scene::new();
+    let image = scene.path("image.raw");
+    sparse(&image, 64 << 20, &[(9 << 20, b"a byte")]);
+    scene.publish(&image, &Scene::how("base:1"));
+    scene
+}
+
+#[test]
+fn a_long_index_comes_in_pieces_at_once() {
+    let scene = long();
+    let index = scene.manifest("base:1").index_file();
+    let (path, directory) = (format!("/{index}"), scene.images());
+    let length = fs::metadata(directory.join(index.as_str())).unwrap().len();
+    let ranges: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
+    let seen = Arc::clone(&ranges);
+    let server = Server::new(move |asked: &Asked| {
+        if asked.path == path {
+            let range = asked.range.unwrap_or((0, length - 1));
+            seen.lock().unwrap().push(range);
+            // None is answered before all were asked for.
+            let deadline = Instant::now() + HOLD_TIME;
+            while seen.lock().unwrap().len() < 4 && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+        Answer::file(&directory, asked)
+    });
+    let runtime = runtime();
+    let options = HttpOptions::default();
+    let http = Http::new(&server.url(), &options, runtime.handle().clone()).unwrap();
+    let (trained, _) = open(&scene, &http).unwrap();
+    assert_eq!(*trained.index, scene.index("base:1"));
+    let mut ranges = ranges.lock().unwrap().clone();
+    ranges.sort_unstable();
+    assert_eq!(ranges.len(), 4, "{ranges:?}");
+    // Each byte once, and no piece longer than a new connection carries at once.
+    let mut end = 0;
+    for (first, last) in ranges {
+        assert_eq!(first, end);
+        end = last + 1;
+        assert!(end - first <= 12 << 10);
+    }
+    assert_eq!(end, length);
+}
+
+#[test]
+fn a_long_index_is_right_whatever_becomes_of_its_pieces() {
+    let scene = long();
+    let index = scene.manifest("base:1").index_file();
+    let expected = scene.index("base:1");
+    type Spoil = fn(&mut Answer, &Asked);
+    let spoils: [(&str, Spoil); 3] = [
+        ("a piece that fails", |answer, asked| {
+            if asked.range.is_some_and(|(first, _)| first > 20_000) {
+                *answer = Answer::status(403);
+            }
+        }),
+        ("a piece that is wrong", |answer, asked| {
+            if asked.range.is_some_and(|(first, _)| first > 20_000) {
+                answer.body[7] ^= 1;
+            }
+        }),
+        ("no ranges", |_, _| {}),
+    ];
+    for (name, spoil) in spoils {
+        let (path, directory) = (format!("/{index}"), scene.images());
+        let server = Server::new(move |asked: &Asked| {
+            let range = asked.range.filter(|_| name != "no ranges");
+            let asking = Asked {
+                path: asked.path.clone(),
+                headers: String::new(),
+                range,
+                ..*asked
+            };
+            let mut answer = Answer::file(&directory, &asking);
+            if asked.path == path {
+                spoil(&mut answer, asked);
+            }
+            answer
+        });
+        let runtime = runtime();
+        let options = HttpOptions::default();
+        let http = Http::new(&server.url(), &options, runtime.handle().clone()).unwrap();
+        let (trained, _) = open(&scene, &http).unwrap();
+        assert_eq!(*trained.index, expected, "{name}");
+    }
 }
 
 #[test]
