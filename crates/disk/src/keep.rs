@@ -19,7 +19,7 @@ use crate::index::Index;
 use crate::manifest::{Manifest, Tag, TagRecord, VersionId};
 use crate::name::FileName;
 use crate::signed::Trust;
-use crate::source::{Directory, Kept, Part, Source, fetch_chunk};
+use crate::source::{Directory, Kept, Once, Part, Source, fetch_chunk};
 use crate::training::{Trained, Training};
 use base::Extent;
 use base::limits::{DISK_INDEX_CHUNKS_MAX, DISK_REQUESTS_MAX};
@@ -107,7 +107,9 @@ pub fn keep(
     progress: &KeepProgress<'_>,
 ) -> Result<KeptReport, DiskError> {
     let cache = fetcher.cache().ok_or(DiskError::NoCache)?;
-    let note = keep_files(cache, &**far, tag, share, trust)?;
+    let once = Once::new(Arc::clone(far), u64::MAX);
+    let note = keep_files(cache, &once, tag, share, trust)?;
+    drop(once);
     let near = source(cache, None);
     let wanted = wanted(&near, &note, trust)?;
     // What is here stays, and what cannot be read is fetched.

@@ -12,6 +12,7 @@ mod health;
 mod http;
 mod kept;
 mod mirrors;
+mod once;
 
 pub use directory::Directory;
 pub use health::MirrorCounts;
@@ -19,6 +20,7 @@ pub(crate) use http::client;
 pub use http::{BadAddress, Http, HttpOptions};
 pub use kept::Kept;
 pub use mirrors::{BadMirrors, Mirrors};
+pub use once::Once;
 
 use crate::chunk::{self, ChunkSpec, Digest};
 use crate::error::{Damage, DiskError};

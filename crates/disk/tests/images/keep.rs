@@ -6,8 +6,8 @@ use crate::server::{Answer, Asked, Server};
 use crate::training::{how, profile, published, scattered};
 use base::{BlockDevice, Extent};
 use disk::{
-    Cache, DiskError, Fetcher, ImageDevice, KeptReport, Manifest, Share, Source, TagRecord,
-    Trained, keep,
+    Cache, DiskError, Fetcher, Http, HttpOptions, ImageDevice, KeptReport, Manifest, Share, Source,
+    TagRecord, Trained, keep,
 };
 use std::collections::BTreeSet;
 use std::fs;
@@ -65,6 +65,28 @@ impl Island {
         let read = self.device.read_at(extent.offset, &mut bytes);
         read.ok().map(|()| bytes)
     }
+}
+
+#[test]
+fn each_file_is_read_once_when_an_image_is_kept() {
+    let (scene, content) = published();
+    let len = content.len() as u64;
+    let reads = scattered(81, len, 20);
+    scene.train(&[profile("boot", len, &reads)], &how());
+    let server = Server::files(scene.images(), Duration::ZERO);
+    // On a busy machine an answer that comes late is not asked for again.
+    let machine = Machine::new(&scene, Some(cache(&scene, 100 << 20)), 1 << 20, |runtime| {
+        let options = HttpOptions::default();
+        let handle = runtime.handle().clone();
+        Arc::new(Http::new(&server.url(), &options, handle).unwrap())
+    });
+    let report = keep_all(&scene, &machine, &Share::Everything).unwrap();
+    assert_eq!(report.missing, []);
+    let counts = server.counts();
+    // Tag, manifest and index, training and the index that is cut, a front, and chunks.
+    let files = counts.keys().filter(|path| !path.ends_with(".cacnk"));
+    assert_eq!(files.count(), 6, "{counts:?}");
+    assert!(counts.values().all(|count| *count == 1), "{counts:?}");
 }
 
 #[test]

@@ -7,8 +7,9 @@ use crate::config::Config;
 use crate::errors::{Code, Failure, Result};
 use ::disk::{
     Cache, DiskError, Fetcher, Foresight, ImageDevice, Index, Overlay, Source, Tag, TagRecord,
-    Trained, Trust, VersionId, keep, overlay,
+    Trained, Trust, VersionId, keep, overlay, source::Once,
 };
+use base::limits::DISK_RECORD_BYTES_MAX;
 use base::{BlockDevice, ByteSize, DeviceError};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -171,7 +172,9 @@ pub(super) fn open(
     };
     let version = over.map(|(version, _)| version);
     let (name, follow) = (&image.name, ahead.follow);
-    let found = keys.believing(|trust| find(&*source, name, version, trust, follow));
+    // The tag of a repository that is met for the first time is read before it is believed.
+    let once = Once::new(Arc::clone(&source), DISK_RECORD_BYTES_MAX);
+    let found = keys.believing(|trust| find(&once, name, version, trust, follow));
     let found = found.map_err(|failure| match version {
         // The name is there, but maybe not what the overlay is over.
         Some(version) if failure.code() == Code::DiskNotFound => {

@@ -8,9 +8,11 @@ use crate::config::Config;
 use crate::errors::{Code, Failure, Result};
 use crate::output;
 use crate::progress::Progress;
-use ::disk::{Fetcher, KeptReport, Missing, Share, keep};
+use ::disk::source::Once;
+use ::disk::{Fetcher, KeptReport, Missing, Share, Source, keep};
+use base::limits::DISK_RECORD_BYTES_MAX;
 use serde_json::{Value, json};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Chunks go through memory one by one, and are not wanted again.
 const MEMORY_BYTES_MAX: u64 = 8 << 20;
@@ -84,6 +86,8 @@ impl Prefetch {
     fn fetch(&self, config: &Config, image: &Image, keys: &mut Keys<'_>) -> Result<KeptReport> {
         let runtime = runtime()?;
         let far = image.place.source(&runtime, &image.way)?;
+        // The tag of a repository that is met for the first time is read before it is believed.
+        let far: Arc<dyn Source> = Arc::new(Once::new(far, DISK_RECORD_BYTES_MAX));
         let (handle, cache) = (runtime.handle().clone(), self.cache.open(config)?);
         let fetcher = Fetcher::new(handle, Some(cache), MEMORY_BYTES_MAX);
         let share = match self.profiles.is_empty() {

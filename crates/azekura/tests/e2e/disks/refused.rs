@@ -186,6 +186,37 @@ fn the_first_key_is_believed_and_another_one_is_not() {
 }
 
 #[test]
+fn who_meets_a_repository_for_the_first_time_reads_its_tag_once() {
+    let scene = Scene::new();
+    scene.publish(&scene.image("base.img", MIB), "base:1");
+    let web = Web::of(&scene.path("www"));
+    let url = web.url("images");
+    let mut before = 0;
+    for (config, words) in [
+        ("one", "prefetch URL base:1 --cache one-chunks"),
+        (
+            "other",
+            "export base:1 out.img --at URL --cache other-chunks",
+        ),
+        // And whoever knows it already, too.
+        ("one", "prefetch URL base:1 --cache one-chunks"),
+    ] {
+        let words = words.replace("URL", &url);
+        scene
+            .disk_as(config, &words.split(' ').collect::<Vec<_>>())
+            .ok();
+        let read = web.count("/images/tags/base@1.azt");
+        assert_eq!(read - before, 1, "{words}");
+        before = read;
+    }
+    assert_eq!(
+        web.chunk_counts().into_iter().max(),
+        Some(2),
+        "once for each cache"
+    );
+}
+
+#[test]
 fn other_formats_are_published_by_qemu_img_where_it_is() {
     let scene = Scene::new();
     let image = scene.image("base.img", 4 * MIB);

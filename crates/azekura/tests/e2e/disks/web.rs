@@ -35,6 +35,11 @@ impl Web {
         format!("http://127.0.0.1:{}/{name}", self.port)
     }
 
+    /// How often a file was asked for.
+    pub(crate) fn count(&self, path: &str) -> u64 {
+        self.counts.lock().unwrap().get(path).copied().unwrap_or(0)
+    }
+
     /// How often each chunk was asked for.
     pub(crate) fn chunk_counts(&self) -> Vec<u64> {
         let counts = self.counts.lock().unwrap();
