@@ -9,6 +9,7 @@
 //! plan          a profile that is followed          1st
 //! around        the surroundings of a surprise      2nd
 //! streams       reads from front to back            3rd, of the crate readahead
+//! near          what follows where many waited      4th
 //! rest          everything                          last
 //! ```
 //!
@@ -34,6 +35,7 @@
 //! needed) and 5 (for programs in general).
 
 mod around;
+mod near;
 mod plan;
 mod rest;
 mod shrink;
@@ -54,6 +56,7 @@ use base::limits::{
     DISK_PACK_WHOLE_BYTES_MAX, DISK_REST_REQUESTS_MAX,
 };
 use base::{Extent, Time};
+use near::Near;
 use plan::Wants;
 use readahead::{FileStreams, Line, LinkEstimator, Sent};
 use rest::Rest;
@@ -78,6 +81,9 @@ pub struct Foresight {
     pub follow: Vec<String>,
     /// Whether reads from front to back are followed as well.
     pub sequential: bool,
+    /// Whether the line is filled with what follows where somebody waits, after many waits for what
+    /// nobody foresaw; not without a cache.
+    pub near: bool,
     /// Whether everything else is fetched meanwhile, into half of the cache at most; not without a
     /// cache.
     pub rest: bool,
@@ -124,6 +130,7 @@ struct State {
     plans: Vec<Plan>,
     around: Around,
     streams: Option<FileStreams>,
+    near: Option<Near>,
     rest: Option<Rest>,
     /// Chunks that reads from front to back will need next.
     coming: Range<usize>,
@@ -192,6 +199,7 @@ impl Ahead {
             link.expect_rtt(rtt);
         }
         let in_memory = fetcher.memory_bytes_max() / 2;
+        let near = fetcher.cache().filter(|_| foresight.near);
         let rest = fetcher.cache().filter(|_| foresight.rest);
         let ahead = Arc::new(Self {
             index: Arc::clone(index),
@@ -207,6 +215,7 @@ impl Ahead {
                 plans,
                 around: Around::default(),
                 streams: foresight.sequential.then(FileStreams::new),
+                near: near.map(|cache| Near::new(index.chunk_count(), cache.bytes_max() / 2)),
                 rest: rest.map(|cache| Rest::new(index.chunk_count(), cache.bytes_max() / 2)),
                 coming: 0..0,
                 guessed_to: u64::MAX,
@@ -244,8 +253,9 @@ impl Ahead {
         if must_wait && !is_planned {
             state.around.on_surprise(&self.index, extent);
         }
+        let behind = numbers.last().map_or(0, |last| last + 1);
         if let Some(rest) = state.rest.as_mut().filter(|_| must_wait) {
-            rest.go_on_from(numbers.last().map_or(0, |last| last + 1));
+            rest.go_on_from(behind);
         }
         let noted = Noted {
             is_surprise: must_wait && foreseen < specs.len(),
@@ -261,6 +271,12 @@ impl Ahead {
             }
             // What is on its way comes, and what came is kept as long as there is room.
             while streams.poll_cancel(now).is_some() {}
+        }
+        if noted.is_surprise && state.surprised == 0 && !state.is_led() {
+            let window_bytes = state.link.window_bytes();
+            if let Some(near) = &mut state.near {
+                near.on_wait(behind, window_bytes);
+            }
         }
         state.surprised += usize::from(noted.is_surprise);
         self.pump(state);
@@ -363,6 +379,15 @@ impl Ahead {
             return Some(Request::Guess(claim, number));
         }
         self.next_in_order(state, room)
+            .or_else(|| self.next_near(state))
+    }
+
+    /// Of what follows where somebody waited.
+    fn next_near(&self, state: &mut State) -> Option<Request> {
+        let is_led = state.is_led();
+        let near = state.near.as_mut().filter(|_| !is_led)?;
+        let shrink = state.shrink;
+        self.next_of(near.chunks()?, shrink)
     }
 
     /// Of all the rest. What is foreseen goes before it, also while that has no room.
@@ -377,13 +402,18 @@ impl Ahead {
         if !rest.has_room(self.now(), bdp_bytes, in_flight_bytes) {
             return None;
         }
+        self.next_of(rest, state.shrink)
+    }
+
+    /// The next chunk of those that is neither here nor on its way.
+    fn next_of(&self, chunks: &mut Rest, shrink: Shrink) -> Option<Request> {
         for _ in 0..REST_LOOKS_MAX {
-            let number = rest.next()?;
+            let number = chunks.next()?;
             let spec = self.index.spec(number);
             if !self.zeros.has(&spec)
                 && let Some(claim) = self.fetcher.claim(&spec)
             {
-                rest.on_taken(state.shrink.packed(spec.len_bytes.into()));
+                chunks.on_taken(shrink.packed(spec.len_bytes.into()));
                 return Some(Request::Guess(claim, number));
             }
         }
@@ -526,6 +556,11 @@ impl State {
             return self.link.room_bytes();
         }
         (self.link.window_bytes() / 4).saturating_sub(self.link.in_flight_bytes())
+    }
+
+    /// Whether a profile is followed.
+    fn is_led(&self) -> bool {
+        self.plans.iter().any(Plan::is_followed)
     }
 
     fn plans_foresee(&self, spec: &ChunkSpec) -> bool {

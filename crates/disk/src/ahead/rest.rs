@@ -51,6 +51,16 @@ impl Rest {
         self.next = number;
     }
 
+    /// It may take so many bytes more, packed.
+    pub(super) fn allow(&mut self, bytes: u64) {
+        self.left_bytes += bytes;
+    }
+
+    /// Whether it may take anything.
+    pub(super) fn is_allowed(&self) -> bool {
+        self.left_bytes > 0
+    }
+
     /// Something did not come.
     pub(super) fn pause(&mut self, now: Time) {
         self.paused_until = now + PAUSE_TIME;
@@ -59,7 +69,7 @@ impl Rest {
     /// Whether a line that holds `bdp_bytes` has room beside what is under way.
     pub(super) fn has_room(&self, now: Time, bdp_bytes: u64, in_flight_bytes: u64) -> bool {
         let most_bytes = bdp_bytes.saturating_mul(2).max(FIRST_BYTES);
-        now >= self.paused_until && in_flight_bytes < most_bytes && self.left_bytes > 0
+        now >= self.paused_until && in_flight_bytes < most_bytes && self.is_allowed()
     }
 
     /// It takes so much more.

@@ -28,7 +28,7 @@ struct Reading {
     training: Training,
     index: Index,
     fronts: Fronts,
-    /// How long its record took: one request on a connection that there was.
+    /// How long its record took.
     rtt: Duration,
 }
 
@@ -45,9 +45,10 @@ impl Trained {
         trust: &Trust,
         follow: Vec<String>,
     ) -> Result<(Self, Foresight), DiskError> {
+        let mut rtt = None;
         let (manifest, reading) = thread::scope(|scope| {
             let manifest = scope.spawn(|| Manifest::read(source, version, trust));
-            let reading = Reading::of(source, version, trust);
+            let reading = Reading::of(source, version, trust, &mut rtt);
             (
                 manifest.join().unwrap_or_else(|why| resume_unwind(why)),
                 reading,
@@ -67,24 +68,31 @@ impl Trained {
             index: Arc::new(manifest.read_index(source)?),
             packs: Vec::new(),
         };
-        let foresight = plain.foresight(source, follow);
+        let foresight = Foresight {
+            rtt,
+            ..plain.foresight(source, follow)
+        };
         Ok((plain, foresight))
     }
 }
 
 impl Reading {
     /// Reads a version's training, and then its index and the fronts of its packs all at once; none
-    /// if it was not trained.
+    /// if it was not trained. `took` is how long its record took, or the answer that there is none:
+    /// one request on a connection that there was.
     fn of(
         source: &dyn Source,
         version: VersionId,
         trust: &Trust,
+        took: &mut Option<Duration>,
     ) -> Result<Option<Self>, DiskError> {
         let begun = Instant::now();
-        let Some(training) = Training::find(source, version, trust)? else {
+        let found = Training::find(source, version, trust)?;
+        let rtt = begun.elapsed();
+        *took = Some(rtt);
+        let Some(training) = found else {
             return Ok(None);
         };
-        let rtt = begun.elapsed();
         let (index, fronts) = thread::scope(|scope| {
             let fronts = scope.spawn(|| Fronts::read(source, training.packs()));
             let index = training.read_any_index(source);

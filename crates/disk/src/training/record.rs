@@ -278,6 +278,7 @@ impl Fronts {
             plans: self.0.into_iter().map(|(plan, _)| plan).collect(),
             follow,
             sequential: true,
+            near: true,
             rest: false,
         }
     }

@@ -397,6 +397,46 @@ fn the_rest_of_an_image_comes_while_it_is_used_if_that_is_wanted() {
 }
 
 #[test]
+fn whoever_waits_again_and_again_gets_what_lies_behind_as_well() {
+    let scene = Scene::new();
+    let content = noise(64, 16_000 * KIB);
+    scene.put("base:1", &content);
+    let server = Server::files(scene.images(), Duration::from_millis(20));
+    let mut reads: Vec<_> = (0..250)
+        .map(|at| Extent::new(at * 64 * KIB, 4096))
+        .collect();
+    let mut random = sim::Random::new(65);
+    for at in (1..reads.len()).rev() {
+        reads.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    let near = Foresight {
+        near: true,
+        ..Foresight::default()
+    };
+    let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
+    let device = machine.device.clone().foreseen(near);
+    // A mount and the start of a program bring nothing along.
+    let (first, rest) = reads.split_at(60);
+    first
+        .iter()
+        .for_each(|read| check(&device, &content, *read));
+    assert_eq!(device.ahead_counts(), AheadCounts::default());
+    rest.iter().for_each(|read| check(&device, &content, *read));
+    let uses = device.uses();
+    assert!(
+        uses.waits <= 130,
+        "250 reads, none after the other: {uses:?}"
+    );
+    assert!(
+        device.ahead_counts().used_chunks >= 100,
+        "{:?}",
+        device.ahead_counts()
+    );
+    // A chunk comes once, whoever wants it.
+    assert_eq!(machine.fetcher.counts().fetched, 250);
+}
+
+#[test]
 fn machines_that_share_a_cache_fetch_a_pack_once_together() {
     let trained = Trained::new();
     let server = Server::files(trained.directory(), Duration::from_millis(100));

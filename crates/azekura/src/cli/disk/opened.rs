@@ -190,6 +190,7 @@ pub(super) fn open(
     let fetcher = Fetcher::new(runtime.handle().clone(), Some(cache), MEMORY_BYTES_MAX);
     let foresight = Foresight {
         // Nobody is asked for what is not here.
+        near: found.foresight.near && !is_offline,
         rest: ahead.rest && !is_offline,
         ..found.foresight
     };
