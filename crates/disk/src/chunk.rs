@@ -133,8 +133,11 @@ impl Zeros {
     }
 }
 
-/// Compresses chunks. One for each thread: it keeps tables.
-pub struct Packer(Compressor<'static>);
+/// Compresses chunks. One for each thread: it keeps tables, and a buffer for the longest form.
+pub struct Packer {
+    compressor: Compressor<'static>,
+    buffer: Vec<u8>,
+}
 
 impl Packer {
     /// With zstd's `level`, 1 to 19.
@@ -142,15 +145,24 @@ impl Packer {
     /// # Errors
     /// If zstd has no such level, or no memory.
     pub fn new(level: i32) -> std::io::Result<Self> {
-        Compressor::new(level).map(Self)
+        Ok(Self {
+            compressor: Compressor::new(level)?,
+            buffer: Vec::new(),
+        })
     }
 
-    /// The packed form of a chunk.
+    /// The packed form of a chunk, in no more memory than it needs: many wait to be written.
     ///
     /// # Errors
     /// If there is no memory for it.
     pub fn pack(&mut self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-        self.0.compress(bytes)
+        let longest = zstd::zstd_safe::compress_bound(bytes.len());
+        if self.buffer.len() < longest {
+            self.buffer.resize(longest, 0);
+        }
+        let buffer = self.buffer.as_mut_slice();
+        let len = self.compressor.compress_to_buffer(bytes, buffer)?;
+        Ok(self.buffer[..len].to_vec())
     }
 }
 
