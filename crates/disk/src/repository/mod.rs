@@ -40,7 +40,7 @@ use crate::manifest::{Manifest, Tag, TagEntry, TagRecord, VersionId};
 use crate::name::{CHUNKS, FileName};
 use crate::signed::{SigningKey, Trust};
 use crate::source::{Directory, Source};
-use base::limits::DISK_SETTLERS;
+use base::limits::{DISK_SETTLERS, DISK_UPLOADS};
 use bytes::Bytes;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
@@ -148,7 +148,15 @@ impl Repository {
     pub(crate) fn workers(&self, wanted: usize) -> usize {
         match &self.keeper {
             Keeper::Directory(_) => wanted,
-            Keeper::Bucket(_) => wanted.max(DISK_SETTLERS),
+            Keeper::Bucket(_) => wanted.max(DISK_UPLOADS),
+        }
+    }
+
+    /// How many threads wait for what it keeps at once.
+    fn settlers(&self) -> usize {
+        match &self.keeper {
+            Keeper::Directory(_) => DISK_SETTLERS,
+            Keeper::Bucket(_) => DISK_UPLOADS,
         }
     }
 

@@ -96,11 +96,12 @@ impl Chunks<'_> {
             new_bytes: AtomicU64::new(0),
             new_chunks: AtomicU64::new(0),
         };
-        let (sender, receiver) = sync_channel(2 * DISK_SETTLERS);
+        let settlers = self.repository.settlers();
+        let (sender, receiver) = sync_channel(settlers);
         let receiver = Mutex::new(receiver);
         let mut named = Vec::with_capacity(self.pieces.len());
         thread::scope(|scope| {
-            for _ in 0..DISK_SETTLERS {
+            for _ in 0..settlers {
                 scope.spawn(|| run.settle(&receiver));
             }
             let workers: Vec<_> = (0..self.repository.workers(self.workers).max(1))
