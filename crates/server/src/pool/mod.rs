@@ -260,8 +260,9 @@ impl Pool {
                 let begun = Instant::now();
                 let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| task.run(worker)));
                 if outcome.is_err() {
-                    // The message has gone to standard error. The request stays without a reply,
-                    // its client asks again, and everybody else is served.
+                    // The message has gone to standard error. The request stays without a reply; a
+                    // change counts as running until the session ends, so that no copy of what
+                    // may be half done runs. Everybody else is served.
                     tracing::error!("a request ended by a panic");
                 }
                 self.done.fetch_add(1, Ordering::Relaxed);
