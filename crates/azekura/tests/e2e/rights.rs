@@ -481,6 +481,40 @@ fn who_writes_to_a_file_is_shut_out_of_it_by_others_at_once() {
     assert_eq!(mode(&open), 0o600);
 }
 
+#[test]
+fn who_has_been_given_a_file_elsewhere_owns_it_here_whoever_writes_to_it() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    // These the kernel judges by what it knows of the file, and asks nobody.
+    let scripts = [
+        ("chmod", "chmod 0600 here/chmod/file"),
+        ("rm", "rm here/rm/file"),
+        ("mv", "mv here/mv/file here/mv/moved"),
+        ("touch", "touch -d 2020-01-01 here/touch/file"),
+    ];
+    for (name, _) in scripts {
+        let directory = scene.path("export").join(name);
+        fs::create_dir(&directory).unwrap();
+        set_mode(&directory, 0o1777);
+        fs::write(directory.join("file"), "text").unwrap();
+    }
+    for mount in ["here", "there"] {
+        scene.mount(mount, &["--allow-other"]);
+    }
+    let top = scene.path("");
+    for (name, script) in scripts {
+        let path = |mount: &str| scene.path(mount).join(name).join("file");
+        // Of what others write to there is no lease here, and nothing is called back.
+        let writer = File::options().write(true).open(path("there")).unwrap();
+        assert_eq!(fs::metadata(path("here")).unwrap().uid(), 0);
+        chown(path("there"), Some(USER), None).unwrap();
+        run(&mut shell(USER, None, &top, script)).ok();
+        drop(writer);
+    }
+}
+
 /// The value of an attribute, if there is one.
 fn xattr(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; 1 << 16];

@@ -204,6 +204,12 @@ impl Node {
         self.attributes_leased() && !self.file.as_ref().is_some_and(guessed)
     }
 
+    /// Whether whoever changes it elsewhere calls it back here first, or nobody there knows it.
+    #[must_use]
+    pub fn is_called_back(&self) -> bool {
+        self.is_leased() || self.handle.is_none()
+    }
+
     /// Its size as the server told it last.
     #[must_use]
     pub fn told_size(&self) -> u64 {

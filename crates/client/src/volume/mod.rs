@@ -104,7 +104,8 @@ pub struct View {
     pub attributes: Attributes,
     /// Whether they may be believed until they are invalidated.
     pub attributes_leased: bool,
-    /// Whether the name that led here may be believed until names are invalidated.
+    /// Whether the name that led here may be believed until names are invalidated, and also what
+    /// the kernel knows of the inode that it never asks for before it judges by it: the owner.
     pub name_leased: bool,
 }
 
@@ -120,7 +121,7 @@ impl View {
             node,
             attributes: known.attributes.clone(),
             attributes_leased: keeps,
-            name_leased,
+            name_leased: name_leased && known.is_called_back(),
         }
     }
 }
@@ -463,8 +464,9 @@ impl Volume {
                 let keeps = known.handle.is_none() || (hold && known.attributes_last());
                 View::of(view.node, known, keeps, view.name_leased)
             }
-            _ => View {
+            known => View {
                 attributes_leased: false,
+                name_leased: view.name_leased && known.is_some_and(|known| known.is_called_back()),
                 ..view.clone()
             },
         }
