@@ -238,6 +238,9 @@ pub const WATCH_CHANGES_MAX: usize = 4096;
 
 /// Default time within which a mount answers, with an error if need be.
 pub const REQUEST_TIME_DEFAULT: Duration = Duration::from_secs(30);
+/// The same while the server has been silent for as long as that: what the kernel lets wait for
+/// each other, such as changes in one directory, must not wait for the times of all before it.
+pub const REQUEST_TIME_IN_SILENCE: Duration = Duration::from_millis(100);
 /// Memory that one mount may hold in read-ahead: twice what a line of 10 Gbit/s carries in 100 ms.
 pub const CLIENT_BUFFER_BYTES_MAX: u64 = 256 << 20;
 /// Memory that one mount may hold in data that is not on the server's disk. Half of it is asked to

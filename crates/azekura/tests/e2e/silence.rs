@@ -182,9 +182,12 @@ fn syncfs_hands_dirty_pages_over_and_asks_no_server() {
 fn state(directory: &Path) -> Vec<(String, u32, u64)> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| {
         let entry = entry.unwrap();
-        let about = fs::metadata(entry.path()).unwrap();
-        let len = if about.is_dir() { 0 } else { about.len() };
         let name = entry.file_name().into_string().unwrap();
+        // What is made late may take it away just then. It is compared again.
+        let Ok(about) = fs::metadata(entry.path()) else {
+            return (name, 0, 0);
+        };
+        let len = if about.is_dir() { 0 } else { about.len() };
         (name, about.permissions().mode(), len)
     });
     let mut all: Vec<_> = entries.collect();
@@ -265,4 +268,51 @@ fn until_equal(mount: &Path, export: &Path) {
         );
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+#[test]
+fn calls_that_the_kernel_lets_wait_for_each_other_do_not_add_up_their_times() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    const TIME: Duration = Duration::from_secs(3);
+    let mut scene = Scene::new();
+    fs::create_dir(scene.path("export/dir")).unwrap();
+    fs::write(scene.path("export/large"), vec![7; 16 << 20]).unwrap();
+    let mount = scene.mount("mnt", &["--timeout", "3s"]);
+    let large = File::open(mount.join("large")).unwrap();
+    fs::metadata(mount.join("dir")).unwrap();
+    scene.signal(Signal::STOP);
+    let stopped = Instant::now();
+    // The kernel makes one change of a directory after the other.
+    let mut calls: Vec<_> = (0..8)
+        .map(|number| {
+            let path = mount.join(format!("dir/{number}"));
+            begin(move || (fs::create_dir(path), stopped.elapsed()))
+        })
+        .collect();
+    calls.push(begin(move || {
+        let read = large.read_exact_at(&mut [0; 4096], 12 << 20);
+        (read, stopped.elapsed())
+    }));
+    for call in calls {
+        let (made, when) = call.recv_timeout(PATIENCE).unwrap();
+        let error = made.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert!(when < TIME + AT_ONCE, "{when:?}");
+    }
+    // What comes now is answered with what the server says, and it may take its time again.
+    scene.signal(Signal::CONT);
+    let created = || fs::create_dir(mount.join("dir/at last"));
+    while let Err(error) = created() {
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert!(stopped.elapsed() < PATIENCE);
+    }
+    scene.signal(Signal::STOP);
+    let path = mount.join("dir/later");
+    let waits = begin(move || fs::create_dir(path));
+    let waited = waits.recv_timeout(WAITS);
+    assert!(matches!(waited, Err(RecvTimeoutError::Timeout)));
+    scene.signal(Signal::CONT);
+    waits.recv_timeout(PATIENCE).unwrap().unwrap();
 }

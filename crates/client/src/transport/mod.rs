@@ -30,7 +30,9 @@ pub use dial::{ConnectError, Endpoint};
 pub(crate) use object::{OVER, Runs};
 
 use crate::clock::{boot_time, now};
-use base::limits::{CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, NOTICES_UNHEARD_MAX};
+use base::limits::{
+    CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, NOTICES_UNHEARD_MAX, REQUEST_TIME_IN_SILENCE,
+};
 use base::{ClusterId, FsError, Principal, RequestId, ServerId, SessionId, Time, WriteVerifier};
 use bytes::Bytes;
 use readahead::{Line, LineMemory};
@@ -143,6 +145,8 @@ pub(crate) struct Shared {
     recalls: Arc<AtomicU64>,
     /// Last word from the server, in nanoseconds of our clock.
     heard_nanos: AtomicU64,
+    /// A request was not answered in its time, and the server has said nothing meanwhile.
+    is_silent: AtomicBool,
     trust: Trust,
     bytes_received: AtomicU64,
     bytes_sent: AtomicU64,
@@ -159,6 +163,17 @@ impl Shared {
     /// Last word from the server.
     fn heard_at(&self) -> Time {
         Time::from_nanos(self.heard_nanos.load(Ordering::Relaxed))
+    }
+
+    /// Within which time a request that is made now is answered.
+    fn request_time_max(&self) -> Duration {
+        let silence = || now().since(self.heard_at());
+        let time_max = self.options.request_time_max;
+        if self.is_silent.load(Ordering::Relaxed) && silence() >= time_max {
+            time_max.min(REQUEST_TIME_IN_SILENCE)
+        } else {
+            time_max
+        }
     }
 
     fn on_heard(&self, now: Time) {
@@ -299,6 +314,7 @@ impl Transport {
             writes_objects: OnceLock::new(),
             recalls: Arc::default(),
             heard_nanos: AtomicU64::new(now().as_nanos()),
+            is_silent: AtomicBool::new(false),
             trust: Trust::new(boot_time()),
             bytes_received: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),
@@ -472,7 +488,7 @@ impl Transport {
         let deadline = if call.endless {
             Time::MAX
         } else {
-            now() + shared.options.request_time_max
+            now() + shared.request_time_max()
         };
         let Call {
             class,
@@ -656,10 +672,11 @@ impl Transport {
         self.shared.options.blocking
     }
 
-    /// Within which time every call is answered.
+    /// Within which time a call that begins now is answered: that of
+    /// [`TransportOptions::request_time_max`], or next to none after a silence of that length.
     #[must_use]
     pub fn request_time_max(&self) -> Duration {
-        self.shared.options.request_time_max
+        self.shared.request_time_max()
     }
 
     /// What may be remembered of the line for the next mount: download, upload.

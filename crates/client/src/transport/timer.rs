@@ -7,6 +7,7 @@
 use super::alarm::Alarm;
 use super::{Call, CallError, Shared, Transport};
 use crate::clock::{boot_time, now};
+use base::Time;
 use base::limits::{HEARTBEAT_INTERVAL, MANAGER_SILENCE_MAX};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,8 +18,12 @@ pub(super) fn spawn(shared: &Arc<Shared>) {
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         let alarm = Alarm::new();
+        let mut watch = Watch {
+            looked: now(),
+            pinged: None,
+        };
         while !shared.lock().closed {
-            let mut wait = turn(&shared);
+            let mut wait = turn(&shared, &mut watch);
             shared.look_at_trust();
             let trust = shared.trust.left(boot_time());
             if !trust.is_zero() {
@@ -36,9 +41,33 @@ pub(super) fn spawn(shared: &Arc<Shared>) {
     });
 }
 
+/// When the server was thought of last.
+struct Watch {
+    looked: Time,
+    pinged: Option<Time>,
+}
+
+impl Watch {
+    /// Whether this process has stood still until now, and may not have heard what was said.
+    fn stood_still(&mut self, now: Time) -> bool {
+        now.since(std::mem::replace(&mut self.looked, now)) > 2 * HEARTBEAT_INTERVAL
+    }
+
+    /// Whether it is time for a heartbeat, `age` after the last answer.
+    fn beats(&mut self, now: Time, age: Duration) -> bool {
+        let soon = |pinged: Time| now.since(pinged) < HEARTBEAT_INTERVAL / 4;
+        let beats = age >= HEARTBEAT_INTERVAL && !self.pinged.is_some_and(soon);
+        if beats {
+            self.pinged = Some(now);
+        }
+        beats
+    }
+}
+
 /// Does what is due; returns how long nothing will be.
-fn turn(shared: &Arc<Shared>) -> Duration {
+fn turn(shared: &Arc<Shared>, watch: &mut Watch) -> Duration {
     let now = now();
+    let stood_still = watch.stood_still(now);
     let mut overdue = Vec::new();
     let mut state = shared.lock();
     while let Some(id) = state.session.poll_expired(now) {
@@ -48,6 +77,11 @@ fn turn(shared: &Arc<Shared>) -> Duration {
     let deadline = state.session.next_deadline();
     let up = state.session.is_up(wire::session::ConnectionIndex::MAIN);
     drop(state);
+    if silence < shared.options.request_time_max {
+        shared.is_silent.store(false, Ordering::Relaxed);
+    } else if !overdue.is_empty() && !stood_still {
+        shared.is_silent.store(true, Ordering::Relaxed);
+    }
     for waiter in overdue {
         let _ = waiter.answer.send(Err(CallError::TimedOut));
     }
@@ -57,7 +91,7 @@ fn turn(shared: &Arc<Shared>) -> Duration {
         shared.leave.notify_waiters();
     }
     let age = shared.trust.age(boot_time());
-    if up && age >= HEARTBEAT_INTERVAL {
+    if up && watch.beats(now, age) {
         let transport = Transport {
             shared: Arc::clone(shared),
         };
