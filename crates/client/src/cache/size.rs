@@ -1,7 +1,12 @@
 //! Size and space of files of which some is only here.
+//!
+//! The server tells its size with each write that it has. Of those that it has not, this machine
+//! knows how far they reach; for appends, how far they were expected to. What is shown is the
+//! greater of the two, from one answer to the next: what has turned out to be elsewhere than
+//! expected does not go on counting where it was expected because something else is on its way.
 
 use super::{Node, NodeId, NodeTable};
-use base::{Attributes, Extent};
+use base::{Attributes, Extent, Timestamp};
 
 /// What file systems allocate at least, as a rule.
 const PAGE_BYTES: u64 = 4096;
@@ -9,19 +14,30 @@ const PAGE_BYTES: u64 = 4096;
 const PAGE_BLOCKS: u64 = PAGE_BYTES / 512;
 
 impl NodeTable {
-    /// Everything written here but that up to `written_end` is in the state that the server told
-    /// last: size and space are the server's again. What was expected of them, of appends above
-    /// all, may have turned out otherwise.
-    pub fn settle_size(&mut self, id: NodeId, written_end: impl FnOnce() -> Option<u64>) {
-        if let Some(node) = self.nodes.get_mut(&id)
-            && !node.attributes_doubted
-        {
-            let end = written_end();
-            node.attributes.size = end.map_or(node.told_size, |end| node.told_size.max(end));
-            if end.is_none() {
-                node.attributes.blocks = node.told_blocks;
-            }
+    /// The server has more of what was written here than before. The size is that of the last state
+    /// that it told, which is the one that was taken over or, if it is later, that of this time and
+    /// size; or it is what the rest of the written data, up to `written_end`, makes it. The space
+    /// is the server's again when there is no such rest. Whether it is another size.
+    pub fn settle_size(
+        &mut self,
+        id: NodeId,
+        told: Option<(Timestamp, u64)>,
+        written_end: impl FnOnce() -> Option<u64>,
+    ) -> bool {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return false;
+        };
+        if node.attributes_doubted {
+            return false;
         }
+        let told = told.filter(|told| *told > (node.told, node.told_size));
+        let known = told.map_or(node.told_size, |(_, size)| size);
+        let end = written_end();
+        if end.is_none() && told.is_none() {
+            node.attributes.blocks = node.told_blocks;
+        }
+        let size = end.map_or(known, |end| known.max(end));
+        std::mem::replace(&mut node.attributes.size, size) != size
     }
 }
 
@@ -75,29 +91,4 @@ fn blocks_after(size: u64, blocks: u64, extent: Extent) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_written_takes_space_and_holes_take_none() {
-        // Size, blocks, what is written, blocks then.
-        let cases = [
-            ((0, 0), (0, 1), 8),
-            ((0, 0), (0, 10_000), 24),
-            ((10, 8), (10, 10), 8),
-            ((4096, 8), (4096, 4097), 24),
-            // Over what is there, and over what the server has compressed.
-            ((8192, 16), (0, 8192), 16),
-            ((8192, 8), (0, 8192), 16),
-            // Behind a hole, and into one.
-            ((0, 0), (1 << 20, 1), 8),
-            ((1 << 20, 0), (0, 8192), 16),
-            ((1 << 20, 0), ((1 << 20) - 1, 2), 16),
-            ((5, 8), (5, 0), 8),
-        ];
-        for ((size, blocks), (offset, len), expected) in cases {
-            let after = blocks_after(size, blocks, Extent::new(offset, len));
-            assert_eq!(after, expected, "{len} at {offset} of {size}");
-        }
-    }
-}
+mod tests;

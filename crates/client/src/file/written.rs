@@ -27,6 +27,7 @@
 //! by the very sending that it names: what was sent once more may have come after it.
 
 mod contents;
+mod ends;
 mod gathering;
 mod piece;
 
@@ -200,42 +201,6 @@ impl Written {
                 .any(|piece| !piece.is_stored() && piece.extent.overlaps(extent))
     }
 
-    /// End of the data that the server may not know of yet.
-    #[must_use]
-    pub fn end(&self) -> Option<u64> {
-        self.end_but(None)
-    }
-
-    /// As [`Self::end`], when the server knows piece `id`.
-    #[must_use]
-    pub fn end_besides(&self, id: u64) -> Option<u64> {
-        self.end_but(Some(id))
-    }
-
-    fn end_but(&self, id: Option<u64>) -> Option<u64> {
-        let gathered = self
-            .gathering
-            .as_ref()
-            .map(|g| g.offset + g.data.len() as u64);
-        let pieces = self
-            .pieces
-            .iter()
-            .filter(|(other, piece)| Some(**other) != id && !piece.is_stored())
-            .map(|(_, piece)| piece.extent.end());
-        pieces.chain(gathered).max()
-    }
-
-    /// Whether an append is not at the server yet: where it lands, and how long the file then is,
-    /// is a guess.
-    #[must_use]
-    pub fn is_appending(&self) -> bool {
-        self.gathering.as_ref().is_some_and(|g| g.append)
-            || self
-                .pieces
-                .values()
-                .any(|piece| piece.append && !piece.is_stored())
-    }
-
     /// Bytes here that are not durable.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -360,13 +325,6 @@ impl Written {
         }
     }
 
-    /// Whether a piece that is stored at `offset` lands elsewhere than expected: an append may.
-    #[must_use]
-    pub fn is_moved(&self, id: u64, offset: u64) -> bool {
-        let piece = self.pieces.get(&id);
-        piece.is_some_and(|piece| piece.append && piece.place() != offset)
-    }
-
     /// The server has stored `bytes` more of a piece, from `offset` of the file on. If that is not
     /// all, the rest is sent again: either it fits now, or the server says why not. Whether it has
     /// all of it by that.
@@ -433,25 +391,6 @@ impl Written {
             };
             self.lost.remove(&id);
         }
-    }
-
-    /// A reply to a write tells the state of the file.
-    pub fn on_attributes(&mut self, attributes: Attributes, recalls_seen: u64) {
-        let age = |attributes: &Attributes| (attributes.changed, attributes.size);
-        let newer = |(known, _): &(Attributes, u64)| age(&attributes) >= age(known);
-        if self.newest.as_ref().is_none_or(newer) {
-            self.newest = Some((attributes, recalls_seen));
-        }
-    }
-
-    /// The state of the file after all of its writes, if a reply to piece `id`, of which the server
-    /// took `bytes`, is the last one that is waited for.
-    pub fn take_settled(&mut self, id: u64, bytes: u64) -> Option<(Attributes, u64)> {
-        let is_last = self.gathering.is_none()
-            && self.pieces.iter().all(|(other, piece)| {
-                piece.is_stored() || (*other == id && piece.left.bytes() == bytes)
-            });
-        if is_last { self.newest.take() } else { None }
     }
 
     /// The server has no room for a piece that is under way. Whether it may be tried again: once.

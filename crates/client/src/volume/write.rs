@@ -310,7 +310,7 @@ impl Volume {
                     (state.written.take_settled(id, bytes), moved)
                 };
                 // Before the piece counts as stored: who waits for that then sees this.
-                self.take_settled(node, file, id, settled, moved);
+                self.take_told(node, file, (id, bytes), settled, moved);
                 let mut state = file.lock();
                 state.written.on_stored(id, offset, bytes, verifier);
                 self.look_at_runs(&mut state.written);
@@ -402,33 +402,25 @@ impl Volume {
         self.tell_written(node);
     }
 
-    /// Takes over the state of a file after its writes; `moved` if one of them landed elsewhere
-    /// than expected.
-    fn take_settled(
+    /// Takes over what is told with an answer to a piece, of which the server has so many bytes
+    /// more: the state of the file after all of its writes, if that is known by it, else its size;
+    /// `moved` if the piece landed elsewhere than expected.
+    fn take_told(
         &self,
         node: NodeId,
         file: &File,
-        id: u64,
+        (id, bytes): (u64, u64),
         settled: Option<(Attributes, u64)>,
         moved: bool,
     ) {
         if let Some((attributes, recalls_seen)) = &settled {
-            let is_true = self.nodes().get(node).is_some_and(|known| {
-                // Without a lease somebody else may have written, too.
-                known.is_leased() && known.kernel_data == Some(known.attributes.changed)
-            });
-            self.note_attributes(node, attributes, *recalls_seen);
-            if !self.nodes().is_recalled_since(node, *recalls_seen) {
-                // Writing has taken them away. Without this the next write would wait for the
-                // server to say so.
-                self.note_capabilities(node, None);
-            }
-            self.nodes()
-                .settle_size(node, || file.lock().written.end_besides(id));
-            if let Some(known) = self.nodes().get_mut(node) {
-                known.kernel_data = is_true.then_some(known.attributes.changed);
-            }
+            self.take_settled(node, attributes, *recalls_seen);
         }
+        let resized = {
+            let mut nodes = self.nodes();
+            let told = file.lock().written.told();
+            nodes.settle_size(node, told, || file.lock().written.end_after(id, bytes))
+        };
         if moved {
             // The kernel cached the bytes where they did not land.
             if let Some(known) = self.nodes().get_mut(node) {
@@ -436,8 +428,25 @@ impl Volume {
             }
             self.tell_data(node);
         }
-        if moved || settled.is_some() {
+        if moved || resized || settled.is_some() {
             self.tell_written(node);
+        }
+    }
+
+    /// Takes over the state of a file after its writes.
+    fn take_settled(&self, node: NodeId, attributes: &Attributes, recalls_seen: u64) {
+        let is_true = self.nodes().get(node).is_some_and(|known| {
+            // Without a lease somebody else may have written, too.
+            known.is_leased() && known.kernel_data == Some(known.attributes.changed)
+        });
+        self.note_attributes(node, attributes, recalls_seen);
+        if !self.nodes().is_recalled_since(node, recalls_seen) {
+            // Writing has taken them away. Without this the next write would wait for the
+            // server to say so.
+            self.note_capabilities(node, None);
+        }
+        if let Some(known) = self.nodes().get_mut(node) {
+            known.kernel_data = is_true.then_some(known.attributes.changed);
         }
     }
 

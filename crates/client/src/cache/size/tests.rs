@@ -1,0 +1,253 @@
+//! Space of what is written; and a file that is written here and changed elsewhere, from one answer
+//! to the next.
+
+use super::super::{NodeId, NodeTable};
+use super::{blocks_after, count_written};
+use crate::file::{Cut, File, Order, Write};
+use base::{Attributes, Extent, FileKind, Handle, Principal, Timestamp, WriteVerifier};
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use wire::message::{Entry, Lease, WriteAt};
+
+const VERIFIER: WriteVerifier = WriteVerifier([1; 16]);
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// This machine writes so many bytes here, or to the end.
+    Write(Option<u64>, usize),
+    /// The server carries one of the pieces out that are under way, or so many bytes of it.
+    Land(usize, u64),
+    /// One of the answers arrives.
+    Answer(usize),
+    /// Another machine gives the file this size.
+    Resize(u64),
+}
+
+fn attributes(kind: FileKind, size: u64, ticks: i64) -> Attributes {
+    let time = Timestamp {
+        seconds: ticks,
+        nanos: 0,
+    };
+    Attributes {
+        kind,
+        mode: 0o644,
+        links: 1,
+        uid: 0,
+        gid: 0,
+        inode: 7,
+        device: 0,
+        size,
+        blocks: 0,
+        block_size: 4096,
+        accessed: time,
+        modified: time,
+        changed: time,
+        created: None,
+        protected: false,
+    }
+}
+
+fn entry(name: u8, attributes: Attributes) -> Entry {
+    Entry {
+        handle: Handle::new(&[name]).unwrap(),
+        attributes,
+        lease: Lease::None,
+    }
+}
+
+struct World {
+    table: NodeTable,
+    node: NodeId,
+    file: Arc<File>,
+    /// At the server: the size, and how often the file was changed.
+    size: u64,
+    ticks: i64,
+    /// Pieces, where they go and how long they are.
+    under_way: Vec<(u64, WriteAt, u64)>,
+    /// Pieces, where they landed, of how many bytes, and how the file was then.
+    answers: Vec<(u64, u64, u64, Attributes)>,
+    /// The latest state that was told.
+    told: (i64, u64),
+}
+
+impl World {
+    fn new(size: u64) -> Self {
+        let root = entry(1, attributes(FileKind::Directory, 0, 0));
+        let (mut table, _) = NodeTable::new(&root, Arc::new(AtomicU64::new(0)));
+        let node = table.apply(&entry(2, attributes(FileKind::File, size, 0)), 0);
+        let file = File::new(Order::OldestFirst);
+        table.get_mut(node).unwrap().file = Some(file.clone());
+        Self {
+            table,
+            node,
+            file,
+            size,
+            ticks: 0,
+            under_way: Vec::new(),
+            answers: Vec::new(),
+            told: (0, size),
+        }
+    }
+
+    fn shown(&self) -> u64 {
+        self.table.get(self.node).unwrap().attributes.size
+    }
+
+    /// As the volume does.
+    fn write(&mut self, at: Option<u64>, bytes: usize) {
+        let offset = at.unwrap_or_else(|| self.shown());
+        let known = self.table.get_mut(self.node).unwrap();
+        count_written(&mut known.attributes, Extent::new(offset, bytes as u64));
+        let write = Write {
+            offset,
+            data: Bytes::from(vec![7; bytes]),
+            who: Principal::root(),
+            open: None,
+            append: at.is_none(),
+            permits: Vec::new(),
+        };
+        let mut state = self.file.lock();
+        state.written.push(write, Cut::Parts(1 << 20));
+        state.written.seal();
+        drop(state);
+        self.send();
+    }
+
+    fn send(&mut self) {
+        let mut state = self.file.lock();
+        while let Some((id, piece)) = state.written.poll_send() {
+            self.under_way.push((id, piece.at(), piece.part().len));
+        }
+    }
+
+    fn land(&mut self, nth: usize, bytes_max: u64) {
+        if self.under_way.is_empty() {
+            return;
+        }
+        let (id, at, len) = self.under_way.remove(nth % self.under_way.len());
+        let offset = match at {
+            WriteAt::End => self.size,
+            WriteAt::Offset(offset) | WriteAt::Again(offset) => offset,
+        };
+        let bytes = len.min(bytes_max);
+        self.size = self.size.max(offset + bytes);
+        self.ticks += 1;
+        let after = attributes(FileKind::File, self.size, self.ticks);
+        self.answers.push((id, offset, bytes, after));
+    }
+
+    /// As the volume does.
+    fn answer(&mut self, nth: usize) {
+        if self.answers.is_empty() {
+            return;
+        }
+        let (id, offset, bytes, after) = self.answers.remove(nth % self.answers.len());
+        self.told = self.told.max((after.changed.seconds, after.size));
+        let mut state = self.file.lock();
+        state.written.on_attributes(after, u64::MAX);
+        let settled = state.written.take_settled(id, bytes);
+        let told = state.written.told();
+        drop(state);
+        if let Some((after, seen)) = settled {
+            self.table.refresh(self.node, &after, Lease::None, seen);
+        }
+        let end = || self.file.lock().written.end_after(id, bytes);
+        self.table.settle_size(self.node, told, end);
+        let mut state = self.file.lock();
+        state.written.on_stored(id, offset, bytes, VERIFIER);
+        drop(state);
+        self.send();
+    }
+
+    fn run(&mut self, step: Step) {
+        match step {
+            Step::Write(at, bytes) => self.write(at, bytes),
+            Step::Land(nth, bytes_max) => self.land(nth, bytes_max),
+            Step::Answer(nth) => self.answer(nth),
+            Step::Resize(size) => {
+                self.size = size;
+                self.ticks += 1;
+            }
+        }
+    }
+
+    /// What is to be shown, where that is not a guess.
+    fn expected(&self) -> Option<u64> {
+        let state = self.file.lock();
+        let size = state
+            .written
+            .end()
+            .map_or(self.told.1, |end| end.max(self.told.1));
+        (!state.written.is_appending()).then_some(size)
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (prop::option::of(0..20_u64), 1..8_usize).prop_map(|(at, len)| Step::Write(at, len)),
+        4 => (0..8_usize, prop_oneof![3 => Just(100), 1 => 1..4_u64])
+            .prop_map(|(nth, bytes)| Step::Land(nth, bytes)),
+        4 => (0..8_usize).prop_map(Step::Answer),
+        1 => (0..20_u64).prop_map(Step::Resize),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+proptest! {
+    #[test]
+    fn a_size_is_the_servers_or_reaches_as_far_as_what_it_has_not_got(
+        size in 0..20_u64,
+        steps in steps(),
+    ) {
+        let mut world = World::new(size);
+        for step in steps {
+            world.run(step);
+            if let Some(expected) = world.expected() {
+                prop_assert_eq!(world.shown(), expected, "after {:?}", step);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_append_that_lands_elsewhere_counts_there_while_something_else_is_on_its_way() {
+    let mut world = World::new(6);
+    for step in [Step::Write(Some(0), 4), Step::Write(None, 6)] {
+        world.run(step);
+    }
+    assert_eq!(world.shown(), 12);
+    // Another machine has cut the file. The append arrives first.
+    for step in [Step::Resize(3), Step::Land(1, 6), Step::Answer(0)] {
+        world.run(step);
+    }
+    assert_eq!(world.shown(), 9);
+    for step in [Step::Land(0, 4), Step::Answer(0)] {
+        world.run(step);
+    }
+    assert_eq!(world.shown(), 9);
+}
+
+#[test]
+fn what_is_written_takes_space_and_holes_take_none() {
+    // Size, blocks, what is written, blocks then.
+    let cases = [
+        ((0, 0), (0, 1), 8),
+        ((0, 0), (0, 10_000), 24),
+        ((10, 8), (10, 10), 8),
+        ((4096, 8), (4096, 4097), 24),
+        // Over what is there, and over what the server has compressed.
+        ((8192, 16), (0, 8192), 16),
+        ((8192, 8), (0, 8192), 16),
+        // Behind a hole, and into one.
+        ((0, 0), (1 << 20, 1), 8),
+        ((1 << 20, 0), (0, 8192), 16),
+        ((1 << 20, 0), ((1 << 20) - 1, 2), 16),
+        ((5, 8), (5, 0), 8),
+    ];
+    for ((size, blocks), (offset, len), expected) in cases {
+        let after = blocks_after(size, blocks, Extent::new(offset, len));
+        assert_eq!(after, expected, "{len} at {offset} of {size}");
+    }
+}
