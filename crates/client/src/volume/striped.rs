@@ -342,7 +342,7 @@ impl Volume {
             let nodes = self.nodes();
             let known = nodes
                 .get(node)
-                .filter(|known| hold && Node::is_leased(known));
+                .filter(|known| hold && Node::attributes_leased(known));
             known.map(|known| known.attributes.size)
         };
         if let Some(size) = known {

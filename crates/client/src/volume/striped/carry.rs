@@ -56,8 +56,46 @@ pub(super) struct Carrying<'a> {
     stripes: &'a Stripes,
     node: NodeId,
     who: &'a Principal,
-    /// Recalls that had been received before what is answered was found out.
-    recalls_seen: AtomicU64,
+    seen: Seen,
+}
+
+/// How many recalls had been received before what is answered was found out.
+#[derive(Debug)]
+struct Seen {
+    /// Before the last question.
+    last: AtomicU64,
+    /// Before the first one whose answer tells a state of the file. What is asked later, for other
+    /// steps of a request, makes neither that state nor its lease any younger.
+    state: AtomicU64,
+}
+
+impl Seen {
+    fn new(seen: u64) -> Self {
+        Self {
+            last: AtomicU64::new(seen),
+            state: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// A request begins, or does so once more.
+    fn begin(&self) {
+        self.state.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    fn on_asked(&self, seen: u64) {
+        self.last.store(seen, Ordering::Relaxed);
+    }
+
+    /// What was asked last tells a state.
+    fn on_state(&self) {
+        let last = self.last.load(Ordering::Relaxed);
+        self.state.fetch_min(last, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        let last = self.last.load(Ordering::Relaxed);
+        last.min(self.state.load(Ordering::Relaxed))
+    }
 }
 
 impl<'a> Carrying<'a> {
@@ -72,12 +110,12 @@ impl<'a> Carrying<'a> {
             stripes,
             node,
             who,
-            recalls_seen: AtomicU64::new(recalls_seen),
+            seen: Seen::new(recalls_seen),
         }
     }
 
     pub(super) fn recalls_seen(&self) -> u64 {
-        self.recalls_seen.load(Ordering::Relaxed)
+        self.seen.get()
     }
 
     /// Carries all steps out, in the run of each server that is the latest when all is done: what
@@ -118,6 +156,7 @@ impl<'a> Carrying<'a> {
         mut payload: Bytes,
     ) -> (Results, Payload, Vec<Run>) {
         let (mut results, mut runs, mut out) = (Vec::new(), Vec::new(), Payload::new());
+        self.seen.begin();
         for (index, step) in steps.iter().enumerate() {
             let result = match step {
                 Step::Read {
@@ -147,6 +186,9 @@ impl<'a> Carrying<'a> {
                 Step::Commit { .. } | Step::SyncFileSystem { .. } => self.commit(step).await,
                 other => self.ask(other.clone()).await.map(|reply| (reply, vec![])),
             };
+            if !matches!(step, Step::Read { .. } | Step::Seek { .. }) {
+                self.seen.on_state();
+            }
             match result {
                 Ok((reply, done_in)) => {
                     results.push(Ok(reply));
@@ -164,8 +206,7 @@ impl<'a> Carrying<'a> {
     /// Asks the manager.
     pub(super) async fn ask(&self, step: Step) -> Result<StepReply> {
         let (reply, response) = self.volume.step(self.who, step).await?;
-        let seen = response.recalls_seen;
-        self.recalls_seen.store(seen, Ordering::Relaxed);
+        self.seen.on_asked(response.recalls_seen);
         Ok(reply)
     }
 
@@ -525,4 +566,32 @@ impl Patience {
 async fn pause(attempt: usize) {
     let pause = Duration::from_millis(1 << attempt.min(10)).min(PAUSE_MAX);
     tokio::time::sleep(pause).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A recall that comes between a lease and the size that is asked for the read behind it.
+    #[test]
+    fn a_state_is_no_younger_for_what_is_asked_after_it() {
+        let seen = Seen::new(3);
+        assert_eq!(seen.get(), 3);
+        // The attributes, with a lease; then the size, for the read.
+        seen.begin();
+        seen.on_asked(5);
+        seen.on_state();
+        seen.on_asked(6);
+        assert_eq!(seen.get(), 5);
+        // All of it once more, because a store has begun anew.
+        seen.begin();
+        seen.on_asked(7);
+        seen.on_state();
+        seen.on_asked(8);
+        assert_eq!(seen.get(), 7);
+        // A read alone is as young as what it was read by.
+        seen.begin();
+        seen.on_asked(9);
+        assert_eq!(seen.get(), 9);
+    }
 }
