@@ -588,6 +588,9 @@ pub const NAMESPACE_HOLES_MAX: usize = 64;
 /// Appends to one file whose bytes are on their way: more than the largest client has in flight.
 /// The oldest beyond that is given up, and whoever is still at it is told.
 pub const NAMESPACE_PLACES_MAX: usize = 64;
+/// How long whoever makes a file longer waits for appends that were given their places before: as
+/// long as for a machine that has vanished.
+pub const APPEND_WAIT_TIME_MAX: Duration = LEASE_TIME;
 /// Parts that are left of an append's place after others have written there; of more, nobody could
 /// say what the append is any more, and it is given up.
 pub const PLACE_PARTS_MAX: usize = 8;

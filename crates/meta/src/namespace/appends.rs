@@ -1,11 +1,17 @@
 //! Places that were given to appends, and what is left of them.
 //!
-//! An append is given its place first: the file is longer from then on, and the bytes follow at the
-//! stores. Until its client has told that they are there, the place is *open*. In between, others
-//! may cut the file, or write there because they find it longer. An append comes in its turn when
-//! it is given its place, so what others do afterwards stands: of the place, what they have left is
-//! all that has yet to come. They begin a new generation of the file's layout, so that bytes
-//! that are on their way are refused at the stores, and whoever sent them asks what is left.
+//! An append is given its place first: what is appended later goes behind it, and the bytes follow
+//! at the stores. Until its client has told that they are there, the place is *open*. An append
+//! comes in its turn when it is given its place. So whoever makes the file longer than up to there
+//! comes after it, and is *behind* the place: he waits until it is told. Nobody is shown what lies
+//! there before, nor the length that it makes.
+//!
+//! But nobody waits for a machine that does not come back, nor for a slow line. After a while open
+//! places are *shown*: the file is as long as with them, and has zeros where bytes are still to
+//! come. Then others may cut the file there, or write, and what they do stands: of the place, what
+//! they have left is all that has yet to come. They begin a new generation of the file's layout, so
+//! that bytes that are on their way are refused at the stores, and whoever sent them asks what is
+//! left.
 //!
 //! The other way round, somebody may have put bytes of his own where an append is given its place
 //! before he has told of it. Nobody can say which of the two the stores have. So what was given out
@@ -28,6 +34,13 @@ struct Place {
     left: Vec<Run>,
 }
 
+impl Place {
+    /// Where the first byte goes that is left.
+    fn begin(&self) -> u64 {
+        self.left.first().map_or(u64::MAX, |(begin, _)| *begin)
+    }
+}
+
 /// Those of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Appends {
@@ -37,12 +50,73 @@ pub(super) struct Appends {
     given: Vec<Run>,
     /// Of older places than this it may not be known any more whether something is left.
     given_up: u64,
+    /// Places with smaller numbers are shown.
+    shown_below: u64,
+}
+
+/// As they are in records of versions 2 and 3, where all places are shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ShownAppends {
+    open: Vec<Place>,
+    given: Vec<Run>,
+    given_up: u64,
+}
+
+impl From<ShownAppends> for Appends {
+    fn from(shown: ShownAppends) -> Self {
+        let ShownAppends {
+            open,
+            given,
+            given_up,
+        } = shown;
+        let mut appends = Self {
+            open,
+            given,
+            given_up,
+            shown_below: 0,
+        };
+        appends.show(u64::MAX);
+        appends
+    }
 }
 
 impl Appends {
     /// Whether there is nothing to remember.
     pub(super) fn is_idle(&self) -> bool {
-        *self == Self::default()
+        // Later places have greater numbers than all that were shown.
+        let shown_below = self.shown_below;
+        *self
+            == Self {
+                shown_below,
+                ..Self::default()
+            }
+    }
+
+    /// Open places that are not shown.
+    fn hidden(&self) -> impl Iterator<Item = &Place> {
+        let shown_below = self.shown_below;
+        let open = self.open.iter();
+        open.filter(move |place| place.number >= shown_below)
+    }
+
+    /// How long a file is for everybody that has so many bytes with all places.
+    pub(super) fn shown_size(&self, size: u64) -> u64 {
+        let begin = self.hidden().map(Place::begin).min();
+        begin.map_or(size, |begin| begin.min(size))
+    }
+
+    /// Whether whoever makes the file so long is behind a place that is not `own`.
+    pub(super) fn is_behind(&self, end: u64, own: Option<u64>) -> bool {
+        let mut others = self.hidden().filter(|place| Some(place.number) != own);
+        others.any(|place| place.begin() < end)
+    }
+
+    /// Nobody waits any longer for places in a file that is so long.
+    pub(super) fn show(&mut self, end: u64) {
+        let waited = self.hidden().filter(|place| place.begin() < end);
+        if let Some(last) = waited.map(|place| place.number).max() {
+            self.shown_below = last.saturating_add(1);
+        }
     }
 
     /// Whether an open place has to be given up before there is room for another.

@@ -86,6 +86,25 @@ impl Written {
         appends.is_some_and(|appends| appends.meets(self.extent))
     }
 
+    /// Whether it meets appends and has to wait for none.
+    fn overtakes(&self, inode: &Inode) -> bool {
+        self.meets(inode) && !self.is_behind(inode)
+    }
+
+    /// Whether it has to wait for appends.
+    fn is_behind(&self, inode: &Inode) -> bool {
+        inode.is_behind(self.reach(), self.place)
+    }
+
+    /// How far it reaches: as far as it makes the file at least, or changes bytes.
+    #[must_use]
+    pub fn reach(&self) -> u64 {
+        match self.what {
+            What::Data | What::Hole => self.end.max(self.extent.end()),
+            What::Space => self.end,
+        }
+    }
+
     /// The file as it is with that.
     fn apply(&self, inode: &mut Inode) -> Result<(), FsError> {
         if self.end.max(self.extent.end()) > NAMESPACE_FILE_BYTES_MAX {
@@ -128,7 +147,8 @@ impl Namespace {
     /// ftruncate(2).
     ///
     /// # Errors
-    /// As the kernel judges; nothing is changed then.
+    /// As the kernel judges; [`FsError::WouldBlock`] if a new size has to wait for appends
+    /// ([`Self::is_behind`]). Nothing is changed then.
     pub fn set_attributes(
         &self,
         turn: &Turn,
@@ -182,7 +202,8 @@ impl Namespace {
             if work.done_before().is_some() {
                 return Ok(inode.attributes());
             }
-            if generation(&inode)? != written.generation || written.meets(&inode) {
+            let is_superseded = generation(&inode)? != written.generation;
+            if is_superseded || written.is_behind(&inode) || written.meets(&inode) {
                 return Err(FsError::WouldBlock.into());
             }
             written.apply(&mut inode)?;
@@ -197,6 +218,38 @@ impl Namespace {
         })
     }
 
+    /// Whether whoever makes a file so long has to wait for appends other than the one that has the
+    /// place `own`: they were given their places before, and are not known to be there.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub fn is_behind(
+        &self,
+        turn: &Turn,
+        handle: &Handle,
+        end: u64,
+        own: Option<u64>,
+    ) -> Result<bool, FsError> {
+        self.look(turn, |work| Ok(work.find(handle)?.is_behind(end, own)))
+    }
+
+    /// Nobody waits any longer for the appends of [`Self::is_behind`]. The file is as long as with
+    /// them from now on, and has zeros where their bytes are still to come.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub fn show_places(&self, turn: &Turn, handle: &Handle, end: u64) -> Result<(), FsError> {
+        self.change(turn, |work| {
+            let mut inode = work.find(handle)?;
+            if inode.is_behind(end, None) {
+                inode.note_appends(|appends| appends.show(end));
+                inode.changed = work.now();
+                work.put(inode)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Whether a new generation has to begin because of what was written: an append was given its
     /// place where somebody has written and not told so.
     ///
@@ -205,7 +258,7 @@ impl Namespace {
     pub fn is_met(&self, turn: &Turn, handle: &Handle, written: &Written) -> Result<bool, FsError> {
         self.look(turn, |work| {
             let inode = work.find(handle)?;
-            Ok(generation(&inode)? == written.generation && written.meets(&inode))
+            Ok(generation(&inode)? == written.generation && written.overtakes(&inode))
         })
     }
 
@@ -224,7 +277,7 @@ impl Namespace {
     ) -> Result<Attributes, FsError> {
         self.change(turn, |work| {
             let mut inode = work.find(handle)?;
-            if generation(&inode)? == written.generation && written.meets(&inode) {
+            if generation(&inode)? == written.generation && written.overtakes(&inode) {
                 written.apply(&mut inode)?;
                 inode.note_appends(|appends| appends.replace(written.extent));
                 work.supersede(&mut inode)?;
@@ -268,8 +321,9 @@ impl Namespace {
         })
     }
 
-    /// Makes a file longer by `bytes` that `who`, who has it open for writing, will put there; says
-    /// where they begin. What asks so is given places one after the other.
+    /// Gives `bytes` a place at the end of a file, where `who`, who has it open for writing, will
+    /// put them; says where they begin. What asks so is given places one after the other. The file
+    /// is longer when [`Self::wrote`] says that they are there.
     ///
     /// # Errors
     /// [`FsError::Invalid`] if it is no file, [`FsError::FileTooLarge`]; [`FsError::WouldBlock`] if
@@ -277,7 +331,7 @@ impl Namespace {
     pub fn extend(
         &self,
         turn: &Turn,
-        who: &Principal,
+        _who: &Principal,
         handle: &Handle,
         bytes: u64,
     ) -> Result<Placed, FsError> {
@@ -314,7 +368,6 @@ impl Namespace {
                 space.on_present(Extent::between(begin, end));
             });
             inode.note_appends(|appends| appends.give(place, Extent::between(begin, end)));
-            work.touch(&mut inode, who)?;
             work.done(Done::Placed(place, generation, begin));
             let placed = placed(place, generation, begin, &inode);
             work.put(inode)?;
@@ -384,6 +437,7 @@ impl Work<'_> {
         who: &Principal,
         after: u64,
     ) -> Result<(), Stop> {
+        let is_behind = inode.is_behind(after, None);
         let Content::File(size, _) = &mut inode.content else {
             return Err(FsError::Invalid.into());
         };
@@ -392,6 +446,9 @@ impl Work<'_> {
         }
         if after > NAMESPACE_FILE_BYTES_MAX && after > *size {
             return Err(FsError::FileTooLarge.into());
+        }
+        if is_behind {
+            return Err(FsError::WouldBlock.into());
         }
         let before = std::mem::replace(size, after);
         inode.note_space(before, |space| space.on_size(before, after));

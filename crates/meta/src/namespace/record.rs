@@ -6,7 +6,7 @@
 //! take a byte each.
 
 use super::acl::Acl;
-use super::appends::Appends;
+use super::appends::{Appends, ShownAppends};
 use super::layout::{Layout, Target};
 use super::rich::{Rich, StoredList};
 use super::space::Space;
@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Version of the records; the history is in `docs/formats/namespace.md`.
-pub const NAMESPACE_FORMAT_VERSION: u64 = 3;
+pub const NAMESPACE_FORMAT_VERSION: u64 = 4;
 /// The oldest version that is read; a volume of it is of the newest once it has been opened.
 pub(super) const OLDEST_FORMAT_VERSION: u64 = 1;
 
@@ -66,7 +66,10 @@ pub(super) enum Content {
     /// Size, layout and space of a file that is not dense. Only as it is stored: in memory, the
     /// space lies beside.
     Sparse(Box<(u64, Layout, Space)>),
-    /// Size, layout, space and places of a file that was appended to. Only as it is stored, too.
+    /// Size, layout, space and places of a file that was appended to. Only as it was stored before
+    /// version 4.
+    ShownAppended(Box<(u64, Layout, Option<Space>, ShownAppends)>),
+    /// The same, with which places are shown. Only as it is stored, too.
     Appended(Box<(u64, Layout, Option<Space>, Appends)>),
 }
 
@@ -107,6 +110,19 @@ impl Inode {
         noted
     }
 
+    /// How long a file is for everybody that has so many bytes with the places of its appends.
+    fn shown_size(&self, size: u64) -> u64 {
+        let appends = self.appends.as_ref();
+        appends.map_or(size, |appends| appends.shown_size(size))
+    }
+
+    /// Whether whoever makes a file so long has to wait for appends other than the one that has the
+    /// place `own`.
+    pub(super) fn is_behind(&self, end: u64, own: Option<u64>) -> bool {
+        let appends = self.appends.as_ref();
+        appends.is_some_and(|appends| appends.is_behind(end, own))
+    }
+
     /// Notes what has become of a file's space; `before` is the size that it had.
     pub(super) fn note_space(&mut self, before: u64, note: impl FnOnce(&mut Space)) {
         let Content::File(size, _) = &self.content else {
@@ -132,15 +148,18 @@ impl Inode {
     pub(super) fn attributes(&self) -> Attributes {
         let (mut size, mut blocks, mut device) = (0, 0, 0);
         match &self.content {
-            Content::Nothing | Content::Sparse(..) | Content::Appended(..) => {}
+            Content::Nothing
+            | Content::Sparse(..)
+            | Content::ShownAppended(..)
+            | Content::Appended(..) => {}
             Content::Directory(_) => {
                 size = DIRECTORY_BYTES;
                 blocks = DIRECTORY_BYTES / BLOCK_BYTES;
             }
             Content::File(bytes, layout) => {
-                size = *bytes;
+                size = self.shown_size(*bytes);
                 blocks = match &self.space {
-                    None => layout.blocks(*bytes),
+                    None => layout.blocks(size),
                     Some(space) => {
                         let all = layout.blocks(space.end().max(*bytes));
                         all.saturating_sub(space.hole_bytes(layout.unit_log2) / BLOCK_BYTES)
@@ -258,6 +277,10 @@ impl<'a> StoredInode<'a> {
             Content::Sparse(sparse) => {
                 let (size, layout, space) = *sparse;
                 (Content::File(size, layout), Some(space), None)
+            }
+            Content::ShownAppended(appended) => {
+                let (size, layout, space, appends) = *appended;
+                (Content::File(size, layout), space, Some(appends.into()))
             }
             Content::Appended(appended) => {
                 let (size, layout, space, appends) = *appended;
@@ -542,6 +565,33 @@ mod tests {
         }
         inode.space = None;
         assert_eq!(encode(&StoredName::Inode(StoredInode::of(&inode))), dense);
+    }
+
+    /// A file of 30 bytes of which the places 70 (from 5 to 10) and 71 (from 10 to 30) are open.
+    #[test]
+    fn places_of_versions_2_and_3_are_part_of_the_file() {
+        let layout: [u8; 11] = [0xC0, 0x84, 0x3D, 3, 20, 0, 4, 0, 1, 2, 3];
+        let places: [u8; 13] = [2, 70, 1, 5, 10, 71, 1, 10, 30, 1, 5, 30, 9];
+        let bytes = [[6, 30].as_slice(), &layout, &[0], &places].concat();
+        let mut stored = inode();
+        stored.content = decode("a file", &bytes).unwrap();
+        assert_eq!(encode(&stored.content), bytes);
+        let read = |inode: &Inode| {
+            let bytes = encode(&StoredName::Inode(StoredInode::of(inode)));
+            match decode("a name", &bytes).unwrap() {
+                StoredName::Inode(stored) => stored.inode(),
+                _ => panic!("it is the inode"),
+            }
+        };
+        let mut file = read(&stored);
+        assert_eq!(file.attributes().size, 30);
+        assert!(!file.is_behind(40, None));
+        // From now on they are stored with that, and what comes is waited for.
+        file.note_appends(|appends| appends.give(72, base::Extent::new(30, 5)));
+        file = read(&file);
+        assert_eq!(file.attributes().size, 30);
+        assert!(file.is_behind(31, None) && !file.is_behind(35, Some(72)));
+        assert_eq!(encode(&StoredInode::of(&file).content)[0], 7);
     }
 
     /// The generation has the place that was the layout's version, which was 0.

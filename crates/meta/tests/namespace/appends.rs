@@ -28,6 +28,12 @@ fn resize(world: &World, file: &Handle, size: u64) {
     assert_eq!(resized.unwrap().size, size);
 }
 
+/// Nobody waits any longer for what is being appended.
+fn show(world: &World, file: &Handle) {
+    let shown = world.durably(|names, turn| names.show_places(turn, file, u64::MAX));
+    shown.unwrap();
+}
+
 fn data(generation: u64, extent: Extent, place: Option<u64>) -> Written {
     Written {
         generation,
@@ -47,6 +53,7 @@ fn a_place_is_there_until_it_is_written_also_over_a_restart() {
     let first = place(&world, &file, 10);
     let second = place(&world, &file, 10);
     assert_eq!((first.begin, second.begin), (0, 10));
+    show(&world, &file);
     resize(&world, &file, 15);
     world.close();
     world = World::at(&path);
@@ -67,6 +74,60 @@ fn a_place_is_there_until_it_is_written_also_over_a_restart() {
 }
 
 #[test]
+fn a_file_is_as_long_as_what_was_appended_without_a_gap() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("meta");
+    let mut world = World::at(&path);
+    let file = world.file(&world.top(), "log").handle;
+    let size = |world: &World| {
+        let attributes = world.namespace.attributes(&Turn::new(), &root(), &file);
+        attributes.unwrap().size
+    };
+    let wrote = |world: &World, placed: &Placed| {
+        let extent = Extent::new(placed.begin, 10);
+        let written = data(placed.generation, extent, Some(placed.place));
+        world.durably(|names, turn| {
+            names
+                .wrote(turn, &root(), &file, &written)
+                .map(|it| it.size)
+        })
+    };
+    let [first, second] = [(); 2].map(|()| place(&world, &file, 10));
+    assert_eq!((second.begin, second.attributes.size), (10, 0));
+    // The second is there and the first is not, also when another manager is asked.
+    assert_eq!(wrote(&world, &second), Err(FsError::WouldBlock));
+    world.close();
+    world = World::at(&path);
+    assert_eq!(size(&world), 0);
+    assert_eq!(wrote(&world, &first), Ok(10));
+    assert_eq!(size(&world), 10);
+    assert_eq!(wrote(&world, &second), Ok(20));
+    // What is cut where everybody sees the end has nothing behind it.
+    let third = place(&world, &file, 10);
+    assert_eq!((third.begin, size(&world)), (20, 20));
+    resize(&world, &file, 20);
+    assert_eq!(left(&world, &file, third.place), (1, Vec::new()));
+    // What is to be longer comes after what is being appended.
+    let fourth = place(&world, &file, 10);
+    let longer = AttributeChange {
+        size: Some(25),
+        ..Default::default()
+    };
+    let resized =
+        world.durably(|names, turn| names.set_attributes(turn, &root(), &file, &longer, None));
+    assert_eq!(resized.map(drop), Err(FsError::WouldBlock));
+    assert_eq!(size(&world), 20);
+    // Unless nobody waits any longer: then it is seen before it is there.
+    show(&world, &file);
+    assert_eq!(size(&world), 30);
+    resize(&world, &file, 25);
+    let rest = Extent::new(20, 5);
+    assert_eq!(left(&world, &file, fourth.place), (2, vec![rest]));
+    world.checked();
+    world.close();
+}
+
+#[test]
 fn who_writes_where_something_was_appended_goes_behind_it_once() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::at(&directory.path().join("meta"));
@@ -82,6 +143,14 @@ fn who_writes_where_something_was_appended_goes_behind_it_once() {
         what: What::Space,
         ..data(0, there, None)
     };
+    // The append comes first, if it comes.
+    for early in [&space, &data(0, there, None)] {
+        let waits = world.durably(|names, turn| wrote(names, turn, early));
+        assert_eq!(waits, Err(FsError::WouldBlock));
+        let is_met = world.namespace.is_met(&Turn::new(), &file, early);
+        assert_eq!(is_met, Ok(false));
+    }
+    show(&world, &file);
     assert_eq!(
         world.durably(|names, turn| wrote(names, turn, &space)),
         Ok(18)
@@ -136,6 +205,7 @@ fn a_place_that_is_asked_for_again_is_the_same() {
         placed
     };
     let placed = ask(&world);
+    show(&world, &file);
     resize(&world, &file, 4);
     world.close();
     world = World::at(&path);

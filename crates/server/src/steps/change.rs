@@ -143,6 +143,13 @@ impl Execution {
         }
         let tree = &place.volume.tree;
         let outcome = tree.set_attributes(self.by(worker), &place.inner, change, file.as_deref());
+        if let (Some(size), Err(FsError::WouldBlock)) = (change.size, &outcome) {
+            // It waits for appends, which are not written while there is a cut.
+            self.cuts.pop();
+            if self.wait_for_appends(&place, size, None)? || self.may_wait(&place) {
+                return Err(self.after_appends(&place));
+            }
+        }
         if let (Some(replaced), Ok(_), false) = (replaced, &outcome, is_noted) {
             self.changes_part(&place, replaced);
         }

@@ -2,8 +2,8 @@
 //!
 //! An [`Execution`] owns everything that belongs to one request: its permits, its steps, what they
 //! have found, the reply so far. It runs on a worker thread until it is done or must wait for
-//! somebody: for recalls before a step, for a lock, for other requests. Then it is parked whole and
-//! later goes on where it was, on any thread; no thread waits.
+//! somebody: for recalls before a step, for a lock, for other requests, for appends. Then it is
+//! parked whole and later goes on where it was, on any thread; no thread waits.
 //!
 //! | file | steps |
 //! |---|---|
@@ -41,7 +41,7 @@ use base::limits::{
     ACL_TEXT_BYTES_MAX, DATA_BYTES_MAX, FRAME_BODY_BYTES_MAX, FRAME_PAYLOAD_BYTES_MAX,
     LINK_TARGET_BYTES_MAX, XATTR_BYTES_MAX,
 };
-use base::{FsError, Handle, Node, Principal, RequestId};
+use base::{FsError, Handle, Node, Principal, RequestId, Time};
 use bytes::{Bytes, BytesMut};
 use export::Worker;
 use meta::namespace::Turn;
@@ -109,6 +109,8 @@ pub(crate) struct Execution {
     settled: Settled,
     /// What became of what the present step waited for.
     waited: Waited,
+    /// Since when the present step has waited for appends.
+    waiting_since: Option<Time>,
     /// Of an export of which something is reserved: whether the present step has its turn.
     turn_taken: booked::TurnTaken,
 }
@@ -140,6 +142,8 @@ enum Stop {
     AfterGrace,
     /// It goes on when these requests of the session have run.
     AfterRequests(Vec<RequestId>),
+    /// It must be tried again when more has been told of what was appended to this file.
+    AfterAppends(Place),
     /// The whole request gets another answer.
     Refused(Refusal),
 }
@@ -225,6 +229,7 @@ impl Execution {
             cuts: Vec::new(),
             settled: compound.settled,
             waited: Waited::None,
+            waiting_since: None,
             turn_taken: booked::TurnTaken::default(),
         })
     }
@@ -288,6 +293,7 @@ impl Execution {
                     self.results.push(Ok(reply));
                     self.found.resize(self.results.len(), None);
                     self.next += 1;
+                    self.waiting_since = None;
                     continue;
                 }
                 Err(stop) => stop,
@@ -313,6 +319,7 @@ impl Execution {
                         .park_for_grace(self, &core.pool, core.clock.now());
                 }
                 Stop::AfterRequests(requests) => self.wait_behind(&requests),
+                Stop::AfterAppends(place) => self.put_behind_appends(&place),
                 Stop::Refused(refusal) => self.refuse(refusal),
             }
             return;
@@ -720,6 +727,7 @@ impl Execution {
 }
 
 /// An inode: its volume, the client's handle, the tree's.
+#[derive(Clone)]
 struct Place {
     volume: Arc<Volume>,
     outer: Handle,

@@ -3,11 +3,15 @@
 //! Clients of a parallel volume read and write its files at the stores. Here they ask where that is
 //! and say when they have written. Whoever caches the file hears of it then, before the writer
 //! does; the writer's data is at the stores by that time, so whoever asks them next gets it.
+//!
+//! Who makes a file longer than up to where an append was given its place comes after the append.
+//! He waits here until it is told, for [`APPEND_WAIT_TIME_MAX`] at most, and no thread with him.
 
 use super::{Execution, Place, Stop};
 use crate::lease::Change;
 use crate::opens::Use;
 use crate::tree::Parallel;
+use base::limits::APPEND_WAIT_TIME_MAX;
 use base::{Extent, FsError};
 use export::Worker;
 use meta::namespace::{Placed, What, Written};
@@ -59,14 +63,14 @@ impl Execution {
                 self.stored(worker, file, &written)
             }
             Step::Extend { file, bytes } => {
-                self.give_place(worker, file, *bytes, |placed| StepReply::Written {
+                self.give_place(worker, file, *bytes, true, |placed| StepReply::Written {
                     offset: placed.begin,
                     bytes: u64::from(*bytes),
                     attributes: placed.attributes,
                 })
             }
             Step::Place { file, bytes } => {
-                self.give_place(worker, file, *bytes, |placed| StepReply::Placed {
+                self.give_place(worker, file, *bytes, false, |placed| StepReply::Placed {
                     place: placed.place,
                     generation: placed.generation,
                     offset: placed.begin,
@@ -114,6 +118,7 @@ impl Execution {
         written: &Written,
     ) -> Result<StepReply, Stop> {
         let (place, _) = self.file_ref(worker, file, self.use_of_stored(file, written)?)?;
+        self.wait_for_appends(&place, written.reach(), written.place)?;
         let names = &parallel(&place)?.names;
         let noted = names.wrote(&self.turn, &self.who, &place.inner, written);
         // An append has come in its turn when it was given its place.
@@ -156,6 +161,7 @@ impl Execution {
         worker: &Worker,
         file: &FileRef,
         bytes: u32,
+        is_shown: bool,
         reply: impl FnOnce(Placed) -> StepReply,
     ) -> Result<StepReply, Stop> {
         let (place, _) = self.file_ref(worker, file, Use::Append)?;
@@ -169,10 +175,76 @@ impl Execution {
             let names = &parallel(&place)?.names;
             names.give_up_place(&self.turn, &place.inner)?;
         }
-        if let Ok(placed) = &placed {
-            self.changes_part(&place, Extent::new(placed.begin, bytes.into()));
+        match placed {
+            Ok(placed) => {
+                self.changes_part(&place, Extent::new(placed.begin, bytes.into()));
+                if is_shown {
+                    // Who asks so does not say which place it is that he has written.
+                    let names = &parallel(&place)?.names;
+                    names.show_places(&self.turn, &place.inner, u64::MAX)?;
+                    return self.written(place, Ok(placed), reply);
+                }
+                // Nobody sees anything of it, so nobody has to hear: who does may have written
+                // something that comes after it.
+                self.note(place.outer);
+                Ok(reply(placed))
+            }
+            Err(error) => self.written(place, Err(error), reply),
         }
-        self.written(place, placed, reply)
+    }
+
+    /// Waits for appends that were given places before whoever makes a file so long, other than the
+    /// one that has the place `own`. After a while the file is shown with them as it is, whatever
+    /// has become of them; whether it is since now.
+    ///
+    /// # Errors
+    /// [`Stop::AfterAppends`] while there are some.
+    pub(super) fn wait_for_appends(
+        &mut self,
+        place: &Place,
+        end: u64,
+        own: Option<u64>,
+    ) -> Result<bool, Stop> {
+        let Some(parallel) = place.volume.tree.parallel() else {
+            return Ok(false);
+        };
+        let names = &parallel.names;
+        if !names.is_behind(&self.turn, &place.inner, end, own)? {
+            return Ok(false);
+        }
+        if self.may_wait(place) {
+            return Err(self.after_appends(place));
+        }
+        tracing::debug!(
+            volume = place.volume.name,
+            "a file is shown longer than what has been written of it: an append is late"
+        );
+        names.show_places(&self.turn, &place.inner, end)?;
+        self.changed(&[Change::Inode(place.outer.clone())]);
+        Ok(true)
+    }
+
+    /// The step is to be tried again when more has been told of what was appended to a file.
+    pub(super) fn after_appends(&self, place: &Place) -> Stop {
+        Stop::AfterAppends(place.clone())
+    }
+
+    /// Whether the present step may wait for appends to a file, from when it is asked so first.
+    pub(super) fn may_wait(&mut self, place: &Place) -> bool {
+        let now = self.core.clock.now();
+        let since = *self.waiting_since.get_or_insert(now);
+        place.volume.tree.parallel().is_some() && now.since(since) < APPEND_WAIT_TIME_MAX
+    }
+
+    /// Puts the request aside until more has been told of what was appended to a file.
+    pub(super) fn put_behind_appends(mut self: Box<Self>, place: &Place) {
+        // Others' requests on this line have the room meanwhile.
+        self.reply_bytes = None;
+        let pool = self.core.pool.clone();
+        match place.volume.tree.parallel() {
+            Some(parallel) => parallel.when_told(&place.inner, move || pool.push_resumed(self)),
+            None => pool.push_resumed(self),
+        }
     }
 
     fn place_left(
@@ -199,6 +271,9 @@ impl Execution {
         reply: impl FnOnce(T) -> StepReply,
     ) -> Result<StepReply, Stop> {
         self.changed(&[Change::Inode(place.outer.clone())]);
+        if let Some(parallel) = place.volume.tree.parallel() {
+            parallel.note_told(&place.inner);
+        }
         let outcome = outcome?;
         self.note(place.outer);
         Ok(reply(outcome))

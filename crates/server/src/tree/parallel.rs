@@ -44,6 +44,11 @@ const CHORES_INTERVAL: Duration = Duration::from_secs(5);
 /// Groups of files whose cuts are counted together. Of two files of one group, one is not opened
 /// for writing for the moment in which the other is cut.
 const CUT_GROUPS: usize = 4096;
+/// Groups of files of which it is heard together that something was told.
+const TOLD_GROUPS: usize = 256;
+/// How long whoever waits for appends does so at most until he looks again: others may have told
+/// something between his look and his wait.
+const TOLD_LOOK_TIME: Duration = Duration::from_millis(20);
 /// How long it is known what a request has done whose client is gone, in seconds: a mount sends
 /// what it has answered ahead again after an outage of a day, too.
 const OUTCOME_SECONDS_MAX: i64 = 2 * 86_400;
@@ -101,6 +106,8 @@ pub(crate) struct Parallel {
     late: Mutex<Vec<Cutting>>,
     /// There are chores.
     due: Arc<Notify>,
+    /// Something was told of a file of the group that others may have waited for.
+    told: Arc<[Notify]>,
     /// Requests since outcomes were last settled.
     unsettled: AtomicU32,
     /// Sessions that ask for nothing again.
@@ -117,10 +124,15 @@ impl Cuts {
     }
 
     fn of(&self, handle: &Handle) -> &AtomicU32 {
-        let hash = blake3::hash(handle.as_bytes());
-        let [a, b, ..] = *hash.as_bytes();
-        &self.0[usize::from(u16::from_le_bytes([a, b])) % CUT_GROUPS]
+        &self.0[group(handle, CUT_GROUPS)]
     }
+}
+
+/// Which of so many groups a file is in.
+fn group(handle: &Handle, count: usize) -> usize {
+    let hash = blake3::hash(handle.as_bytes());
+    let [a, b, ..] = *hash.as_bytes();
+    usize::from(u16::from_le_bytes([a, b])) % count
 }
 
 /// A cut that is under way, until this is dropped.
@@ -247,6 +259,7 @@ impl Parallel {
             spread: Mutex::new(spread),
             late: Mutex::default(),
             due: Arc::default(),
+            told: (0..TOLD_GROUPS).map(|_| Notify::new()).collect(),
             unsettled: AtomicU32::new(0),
             ended: Mutex::default(),
         };
@@ -502,6 +515,22 @@ impl Parallel {
     /// There may be chores, once the changes of a request are durable.
     pub(crate) fn note_chores(&self) {
         self.due.notify_one();
+    }
+
+    /// A client has told of what it has written to a file.
+    pub(crate) fn note_told(&self, handle: &Handle) {
+        self.told[group(handle, TOLD_GROUPS)].notify_waiters();
+    }
+
+    /// Goes on with something when more has been told of a file, or it is time to look. Does not
+    /// block.
+    pub(crate) fn when_told(&self, handle: &Handle, go_on: impl FnOnce() + Send + 'static) {
+        let (told, group) = (self.told.clone(), group(handle, TOLD_GROUPS));
+        self.runtime.spawn(async move {
+            // Either way there is another look.
+            let _ = tokio::time::timeout(TOLD_LOOK_TIME, told[group].notified()).await;
+            go_on();
+        });
     }
 
     fn late(&self) -> std::sync::MutexGuard<'_, Vec<Cutting>> {

@@ -8,7 +8,7 @@ use crate::world::{World, is_root};
 use base::{Attributes, Extent, FsError, Handle};
 use bytes::Bytes;
 use wire::message::{
-    FileLayout, LayoutPurpose, ObjectError, ObjectStep, ObjectStepReply, Step, StepReply,
+    FileLayout, LayoutPurpose, ObjectError, ObjectStep, ObjectStepReply, Reply, Step, StepReply,
     StoredWhat,
 };
 
@@ -45,6 +45,17 @@ async fn left(
     }
 }
 
+fn telling(handle: &Handle, generation: u64, extent: Extent, place: Option<u64>) -> Step {
+    Step::Stored {
+        file: file(handle, None),
+        generation,
+        end: extent.end(),
+        extent,
+        what: StoredWhat::Data,
+        place,
+    }
+}
+
 pub(crate) async fn stored(
     client: &mut Client,
     handle: &Handle,
@@ -52,14 +63,7 @@ pub(crate) async fn stored(
     extent: Extent,
     place: Option<u64>,
 ) -> Result<Attributes, FsError> {
-    let step = Step::Stored {
-        file: file(handle, None),
-        generation,
-        end: extent.end(),
-        extent,
-        what: StoredWhat::Data,
-        place,
-    };
+    let step = telling(handle, generation, extent, place);
     match client.step(step).await? {
         StepReply::Attributes { attributes, .. } => Ok(attributes),
         other => panic!("{other:?}"),
@@ -156,6 +160,32 @@ async fn an_append_that_was_cut_off_before_it_was_written_overwrites_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_after_an_append_waits_until_it_is_there_and_nobody_sees_it_before() {
+    if !is_root() {
+        return;
+    }
+    let world = world().await;
+    let (mut one, mut two, handle) = two(&world).await;
+    let layout = fresh(&mut one, &handle).await;
+    let (first, generation, _) = place(&mut one, &handle, 10).await;
+    let (second, ..) = place(&mut two, &handle, 10).await;
+    put(&mut two, &layout, 10, &[2; 10]).await.unwrap();
+    let extents = [0, 10].map(|offset| Extent::new(offset, 10));
+    let later = telling(&handle, generation, extents[1], Some(second));
+    let later = two.send_steps(vec![later]).await;
+    put(&mut one, &layout, 0, &[1; 10]).await.unwrap();
+    let told = stored(&mut one, &handle, generation, extents[0], Some(first)).await;
+    assert_eq!(told.unwrap().size, 10, "the other one is not there before");
+    match two.reply(later).await.unwrap().0 {
+        Reply::Files(reply) => match &reply.results[..] {
+            [Ok(StepReply::Attributes { attributes, .. })] => assert_eq!(attributes.size, 20),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_cut_leaves_of_an_append_is_written_and_no_more() {
     if !is_root() {
         return;
@@ -164,7 +194,8 @@ async fn what_a_cut_leaves_of_an_append_is_written_and_no_more() {
     let (mut one, mut two, handle) = two(&world).await;
     let (first, ..) = place(&mut one, &handle, 10).await;
     let (second, ..) = place(&mut two, &handle, 10).await;
-    // Longer and shorter: behind the places, then within the second.
+    // Longer and shorter: behind the places, which nobody waits for very long, then within the
+    // second.
     truncate(&mut two, &handle, 100).await.unwrap();
     truncate(&mut two, &handle, 14).await.unwrap();
     let (generation, parts) = left(&mut one, &handle, first).await.unwrap();

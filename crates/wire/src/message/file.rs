@@ -544,7 +544,8 @@ pub enum Step {
         /// Whether it was made a hole.
         is_hole: bool,
     },
-    /// As `Place`; the place stays open. Answer: `Written`, where the bytes begin.
+    /// As `Place`, but the file is longer at once, and the place stays open. Answer: `Written`,
+    /// where the bytes begin.
     Extend {
         /// The file.
         file: FileRef,
@@ -581,8 +582,8 @@ pub enum Step {
         /// As in NFSv4.
         rights: u32,
     },
-    /// Makes a parallel volume's file longer by `bytes`, which are to be written there. Answer:
-    /// `Placed`.
+    /// Gives `bytes` a place at the end of a parallel volume's file, where they are to be written.
+    /// The file is longer when they are (`Stored`). Answer: `Placed`.
     Place {
         /// The file.
         file: FileRef,
@@ -597,9 +598,10 @@ pub enum Step {
         /// The place.
         place: u64,
     },
-    /// A parallel volume's file was changed at its stores. `WouldBlock` if a new generation of its
-    /// layout has begun since: it is to be written again, under a new layout; of an append, what is
-    /// left. Answer: `Attributes`, without a lease.
+    /// A parallel volume's file was changed at its stores. Waits for appends that were given places
+    /// before it. `WouldBlock` if a new generation of the file's layout has begun since: it is to
+    /// be written again, under a new layout; of an append, what is left. Answer: `Attributes`,
+    /// without a lease.
     Stored {
         /// The file.
         file: FileRef,

@@ -138,7 +138,7 @@ mod protocol {
     //! a truncation is noted, and then carried out at the stores before anybody gets a layout. When
     //! all are over, the stores have what the operations make of a file one after the other, an
     //! append at the moment of its place, a truncation when it is noted, and a write when it is
-    //! told.
+    //! told. And at every moment they have that of what is shown, but where a write is under way.
 
     use super::super::Appends;
     use base::Extent;
@@ -150,6 +150,8 @@ mod protocol {
         Append(u64),
         Write(u64, u64),
         Truncate(u64),
+        /// Nobody waits any longer.
+        Show,
     }
 
     /// How far it is.
@@ -190,6 +192,8 @@ mod protocol {
         Fence,
         /// Who has written where an append was given a place does not write again.
         Overtaking,
+        /// A file is as long as its places make it, and nobody waits.
+        Hiding,
     }
 
     impl World {
@@ -206,6 +210,42 @@ mod protocol {
                 self.fence = self.fence.max(generation);
             }
             self.object.truncate(size as usize);
+        }
+
+        /// Whether whoever makes the file so long has to wait.
+        fn is_behind(&self, end: u64, own: Option<u64>) -> bool {
+            self.broken != Some(Broken::Hiding) && self.appends.is_behind(end, own)
+        }
+
+        /// What is wrong with what anybody sees now: where no write is under way, and no append
+        /// that is shown, and while no cut is, it is what it should be.
+        fn look(&self, operations: &[Operation], states: &[State]) -> Option<String> {
+            let shown = match self.broken {
+                Some(Broken::Hiding) => self.size,
+                _ => self.appends.shown_size(self.size),
+            };
+            let is_being_written = |at: u64| {
+                let mut all = operations.iter().zip(states);
+                all.any(|(operation, state)| match (operation, state) {
+                    (_, State::Over) => false,
+                    (Operation::Write(offset, len), _) => (*offset..offset + len).contains(&at),
+                    _ => false,
+                })
+            };
+            let (open, shown_below) = (&self.appends.open, self.appends.shown_below);
+            let is_to_come = |at: u64| {
+                let late = open.iter().filter(|place| place.number < shown_below);
+                let mut left = late.flat_map(|place| place.left.iter());
+                left.any(|(begin, end)| (*begin..*end).contains(&at))
+            };
+            let byte = |bytes: &[u8], at: u64| bytes.get(at as usize).copied().unwrap_or(0);
+            let is_wrong = |at: &u64| byte(&self.object, *at) != byte(&self.model, *at);
+            let is_sure = |at: &u64| !is_being_written(*at) && !is_to_come(*at);
+            let wrong = match self.under_way {
+                0 => (0..shown).find(|at| is_wrong(at) && is_sure(at)),
+                _ => None,
+            };
+            wrong.map(|at| format!("byte {at} of {shown}: {:?}", self.object))
         }
 
         fn write(&mut self, generation: u64, at: u64, byte: u8) -> bool {
@@ -250,6 +290,10 @@ mod protocol {
                     if *generation != self.generation {
                         return again(self);
                     }
+                    let end = left.last().map_or(0, |last| last + 1);
+                    if self.is_behind(end, Some(*number)) {
+                        return state.clone();
+                    }
                     self.appends.on_told(*number);
                     State::Over
                 }
@@ -275,6 +319,9 @@ mod protocol {
                         return self.once_more();
                     }
                     let extent = Extent::new(at, len);
+                    if self.is_behind(extent.end(), None) {
+                        return state.clone();
+                    }
                     let is_met = self.appends.meets(extent);
                     self.size = self.size.max(at + len);
                     (at..at + len).for_each(|at| put(&mut self.model, at, byte));
@@ -299,6 +346,7 @@ mod protocol {
 
         fn truncate(&mut self, state: &State, size: u64) -> State {
             match state {
+                State::Begin if self.is_behind(size, None) => State::Begin,
                 State::Begin if size == self.size => State::Over,
                 State::Begin => {
                     let kept = size.min(self.size);
@@ -345,7 +393,17 @@ mod protocol {
                 Operation::Append(len) => world.append(&state, len, byte),
                 Operation::Write(at, len) => world.plain(&state, (at, len), byte),
                 Operation::Truncate(size) => world.truncate(&state, size),
+                Operation::Show => {
+                    world.appends.show(u64::MAX);
+                    State::Over
+                }
             };
+            if let Some(wrong) = world.look(operations, &states) {
+                return Some(wrong);
+            }
+            if states.iter().all(|state| matches!(state, State::Over)) {
+                break;
+            }
         }
         if !states.iter().all(|state| matches!(state, State::Over)) {
             return Some(format!("it does not end: {states:?}"));
@@ -361,6 +419,7 @@ mod protocol {
             3 => (1..6_u64).prop_map(Operation::Append),
             2 => (0..14_u64, 1..6_u64).prop_map(|(at, len)| Operation::Write(at, len)),
             2 => prop_oneof![Just(0), 0..12_u64].prop_map(Operation::Truncate),
+            1 => Just(Operation::Show),
         ];
         prop::collection::vec(operation, 1..8)
     }
@@ -391,5 +450,9 @@ mod protocol {
         let turns = [0, 0, 0, 0, 0, 1, 1, 1, 1, 1];
         assert_eq!(run(&met, &turns, None), None);
         assert!(run(&met, &turns, Some(Broken::Overtaking)).is_some());
+        // An append has its place, and none of its bytes is there.
+        let append = [Append(3)];
+        assert_eq!(run(&append, &[0], None), None);
+        assert!(run(&append, &[0], Some(Broken::Hiding)).is_some());
     }
 }
