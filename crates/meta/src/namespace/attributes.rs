@@ -218,22 +218,28 @@ impl Namespace {
         })
     }
 
-    /// Whether whoever makes a file so long has to wait for appends other than the one that has the
-    /// place `own`: they were given their places before, and are not known to be there.
+    /// Whether what was written has to wait for appends: they were given their places before, and
+    /// are not known to be there. What is to be written again, because a new generation has begun
+    /// since, waits for none.
     ///
     /// # Errors
     /// See [`Namespace`].
-    pub fn is_behind(
-        &self,
-        turn: &Turn,
-        handle: &Handle,
-        end: u64,
-        own: Option<u64>,
-    ) -> Result<bool, FsError> {
-        self.look(turn, |work| Ok(work.find(handle)?.is_behind(end, own)))
+    pub fn waits(&self, turn: &Turn, handle: &Handle, written: &Written) -> Result<bool, FsError> {
+        self.look(turn, |work| {
+            let inode = work.find(handle)?;
+            Ok(generation(&inode)? == written.generation && written.is_behind(&inode))
+        })
     }
 
-    /// Nobody waits any longer for the appends of [`Self::is_behind`]. The file is as long as with
+    /// Whether whoever makes a file so long has to wait for appends.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub fn is_behind(&self, turn: &Turn, handle: &Handle, end: u64) -> Result<bool, FsError> {
+        self.look(turn, |work| Ok(work.find(handle)?.is_behind(end, None)))
+    }
+
+    /// Nobody waits any longer for the appends of [`Self::waits`] and [`Self::is_behind`]. The file is as long as with
     /// them from now on, and has zeros where their bytes are still to come.
     ///
     /// # Errors

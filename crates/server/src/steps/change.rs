@@ -132,22 +132,21 @@ impl Execution {
         let replaced = change.size.map(|size| Extent::between(size, u64::MAX));
         let mut is_noted = false;
         if let Some(replaced) = replaced {
-            is_noted = match &file {
-                Some(_) => {
-                    self.changes_part(&place, replaced);
-                    true
-                }
-                None => self.will_change(worker, &place, replaced),
-            };
+            is_noted = file.is_some() || self.may_write(worker, &place);
+            if is_noted {
+                // What comes before it is not replaced by it until then.
+                self.wait_to_resize(&place, replaced.offset)?;
+                self.changes_part(&place, replaced);
+            }
             self.may_cut(&place)?;
         }
         let tree = &place.volume.tree;
         let outcome = tree.set_attributes(self.by(worker), &place.inner, change, file.as_deref());
         if let (Some(size), Err(FsError::WouldBlock)) = (change.size, &outcome) {
-            // It waits for appends, which are not written while there is a cut.
+            // An append was given its place meanwhile. It is not written while there is a cut.
             self.cuts.pop();
-            if self.wait_for_appends(&place, size, None)? || self.may_wait(&place) {
-                return Err(self.after_appends(&place));
+            if self.wait_to_resize(&place, size)? || self.may_wait(&place) {
+                return Err(Stop::AfterAppends(place));
             }
         }
         if let (Some(replaced), Ok(_), false) = (replaced, &outcome, is_noted) {

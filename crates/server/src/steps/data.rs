@@ -200,16 +200,22 @@ impl Execution {
     /// Notes that this session is about to replace these bytes of a file, if its user may write it;
     /// whether that is so. Who may not has written nothing, and data that others have lost is not
     /// to be refused for his sake.
-    pub(super) fn will_change(&self, worker: &Worker, place: &Place, extent: Extent) -> bool {
+    fn will_change(&self, worker: &Worker, place: &Place, extent: Extent) -> bool {
+        let may = self.may_write(worker, place);
+        if may {
+            self.changes_part(place, extent);
+        }
+        may
+    }
+
+    /// Whether the caller may write a file.
+    pub(super) fn may_write(&self, worker: &Worker, place: &Place) -> bool {
         let wanted = Rights {
             write: true,
             ..Rights::default()
         };
         let tree = &place.volume.tree;
         let may = tree.check_access(self.by(worker), &place.inner, wanted);
-        if may.is_ok() {
-            self.changes_part(place, extent);
-        }
         may.is_ok()
     }
 

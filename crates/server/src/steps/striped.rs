@@ -118,9 +118,13 @@ impl Execution {
         written: &Written,
     ) -> Result<StepReply, Stop> {
         let (place, _) = self.file_ref(worker, file, self.use_of_stored(file, written)?)?;
-        self.wait_for_appends(&place, written.reach(), written.place)?;
+        self.wait_to_tell(&place, written)?;
         let names = &parallel(&place)?.names;
         let noted = names.wrote(&self.turn, &self.who, &place.inner, written);
+        if noted == Err(FsError::WouldBlock) {
+            // An append may have been given its place meanwhile.
+            self.wait_to_tell(&place, written)?;
+        }
         // An append has come in its turn when it was given its place.
         if noted.is_ok() && written.place.is_none() && written.what != What::Space {
             self.changes_part(&place, written.extent);
@@ -193,40 +197,45 @@ impl Execution {
         }
     }
 
-    /// Waits for appends that were given places before whoever makes a file so long, other than the
-    /// one that has the place `own`. After a while the file is shown with them as it is, whatever
-    /// has become of them; whether it is since now.
-    ///
-    /// # Errors
-    /// [`Stop::AfterAppends`] while there are some.
-    pub(super) fn wait_for_appends(
-        &mut self,
-        place: &Place,
-        end: u64,
-        own: Option<u64>,
-    ) -> Result<bool, Stop> {
+    /// Waits for appends that were given places before what was written. See
+    /// [`Self::wait_for_appends`].
+    fn wait_to_tell(&mut self, place: &Place, written: &Written) -> Result<bool, Stop> {
+        let names = &parallel(place)?.names;
+        match names.waits(&self.turn, &place.inner, written)? {
+            true => self.wait_for_appends(place, written.reach()),
+            false => Ok(false),
+        }
+    }
+
+    /// Waits for appends that were given places before a file gets a size. See
+    /// [`Self::wait_for_appends`].
+    pub(super) fn wait_to_resize(&mut self, place: &Place, size: u64) -> Result<bool, Stop> {
         let Some(parallel) = place.volume.tree.parallel() else {
             return Ok(false);
         };
-        let names = &parallel.names;
-        if !names.is_behind(&self.turn, &place.inner, end, own)? {
-            return Ok(false);
+        match parallel.names.is_behind(&self.turn, &place.inner, size)? {
+            true => self.wait_for_appends(place, size),
+            false => Ok(false),
         }
+    }
+
+    /// Waits for appends that were given places before whoever makes a file so long. After a while
+    /// the file is shown with them as it is, whatever has become of them; whether it is since now.
+    ///
+    /// # Errors
+    /// [`Stop::AfterAppends`] until then.
+    fn wait_for_appends(&mut self, place: &Place, end: u64) -> Result<bool, Stop> {
         if self.may_wait(place) {
-            return Err(self.after_appends(place));
+            return Err(Stop::AfterAppends(place.clone()));
         }
         tracing::debug!(
             volume = place.volume.name,
             "a file is shown longer than what has been written of it: an append is late"
         );
+        let names = &parallel(place)?.names;
         names.show_places(&self.turn, &place.inner, end)?;
         self.changed(&[Change::Inode(place.outer.clone())]);
         Ok(true)
-    }
-
-    /// The step is to be tried again when more has been told of what was appended to a file.
-    pub(super) fn after_appends(&self, place: &Place) -> Stop {
-        Stop::AfterAppends(place.clone())
     }
 
     /// Whether the present step may wait for appends to a file, from when it is asked so first.

@@ -1,10 +1,10 @@
 //! Appends: bytes that are given a place before they are written.
 //!
-//! The manager gives a place, once, and makes the file longer by it; the append comes in its turn
-//! by that. The bytes follow, by a layout of the generation under which the place was given. If a
-//! new generation has begun, others have cut the file or gone before: then the manager says what is
-//! left of the place, and that is written, which may be nothing. What stores had got before is cut
-//! off or written over, and what was on its way they refuse.
+//! The manager gives a place, once; the append comes in its turn by that. The bytes follow, by a
+//! layout of the generation under which the place was given, and when they are there the file is
+//! longer. If a new generation has begun, others have cut the file or gone before: then the manager
+//! says what is left of the place, and that is written, which may be nothing. What stores had got
+//! before is cut off or written over, and what was on its way they refuse.
 
 use super::carry::{Carrying, Done, Result, Told, data_of, write_part};
 use super::map::Part;
