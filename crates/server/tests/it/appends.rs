@@ -5,11 +5,11 @@ use crate::client::Client;
 use crate::files::{create, file};
 use crate::parallel::{attributes, get, layout, made, truncate, world};
 use crate::world::{World, is_root};
-use base::{Attributes, Extent, FsError, Handle};
+use base::{AttributeChange, Attributes, Extent, FsError, Handle};
 use bytes::Bytes;
 use wire::message::{
     FileLayout, LayoutPurpose, ObjectError, ObjectStep, ObjectStepReply, Reply, Step, StepReply,
-    StoredWhat,
+    StoredWhat, Target,
 };
 
 /// An append's place: its number, the generation, where it begins.
@@ -64,8 +64,18 @@ pub(crate) async fn stored(
     place: Option<u64>,
 ) -> Result<Attributes, FsError> {
     let step = telling(handle, generation, extent, place);
-    match client.step(step).await? {
-        StepReply::Attributes { attributes, .. } => Ok(attributes),
+    let sent = client.send_steps(vec![step]).await;
+    answered(client, sent).await
+}
+
+/// The answer to a request of one step, about a file.
+async fn answered(client: &mut Client, request: u64) -> Result<Attributes, FsError> {
+    match client.reply(request).await.unwrap().0 {
+        Reply::Files(reply) => match &reply.results[..] {
+            [Ok(StepReply::Attributes { attributes, .. })] => Ok(attributes.clone()),
+            [Err(error)] => Err(*error),
+            other => panic!("{other:?}"),
+        },
         other => panic!("{other:?}"),
     }
 }
@@ -176,13 +186,63 @@ async fn what_comes_after_an_append_waits_until_it_is_there_and_nobody_sees_it_b
     put(&mut one, &layout, 0, &[1; 10]).await.unwrap();
     let told = stored(&mut one, &handle, generation, extents[0], Some(first)).await;
     assert_eq!(told.unwrap().size, 10, "the other one is not there before");
-    match two.reply(later).await.unwrap().0 {
-        Reply::Files(reply) => match &reply.results[..] {
-            [Ok(StepReply::Attributes { attributes, .. })] => assert_eq!(attributes.size, 20),
-            other => panic!("{other:?}"),
-        },
+    assert_eq!(answered(&mut two, later).await.unwrap().size, 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_gets_another_size_when_what_was_appended_before_is_there() {
+    if !is_root() {
+        return;
+    }
+    let world = world().await;
+    let (mut one, mut two, handle) = two(&world).await;
+    let layout = fresh(&mut one, &handle).await;
+    let (number, generation, _) = place(&mut one, &handle, 10).await;
+    let change = AttributeChange {
+        size: Some(4),
+        ..AttributeChange::default()
+    };
+    let target = Target::Handle(handle.clone());
+    let cut = vec![Step::SetAttributes {
+        target,
+        change,
+        open: None,
+    }];
+    let cut = two.send_steps(cut).await;
+    put(&mut one, &layout, 0, &[1; 10]).await.unwrap();
+    let extent = Extent::new(0, 10);
+    let told = stored(&mut one, &handle, generation, extent, Some(number)).await;
+    assert_eq!(told.unwrap().size, 10, "it was not cut before");
+    assert_eq!(answered(&mut two, cut).await.unwrap().size, 4);
+    let data = get(&mut one, &layout, Extent::new(0, 100)).await.unwrap();
+    assert_eq!(data[..], [1; 4]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_to_be_written_again_waits_for_no_append() {
+    if !is_root() {
+        return;
+    }
+    let world = world().await;
+    let (mut one, mut two, handle) = two(&world).await;
+    let before = fresh(&mut two, &handle).await;
+    truncate(&mut two, &handle, 4).await.unwrap();
+    place(&mut one, &handle, 10).await;
+    let extent = Extent::new(0, 20);
+    let told = stored(&mut two, &handle, before.generation, extent, None).await;
+    assert_eq!(told, Err(FsError::WouldBlock));
+    // Who waits in vain has the place shown.
+    assert_eq!(attributes(&mut two, &handle).await.unwrap().size, 4);
+    // Nor does anybody who does not say which place he has: his own is shown at once.
+    let step = Step::Extend {
+        file: file(&handle, None),
+        bytes: 5,
+    };
+    match two.step(step).await {
+        Ok(StepReply::Written { offset, .. }) => assert_eq!(offset, 14),
         other => panic!("{other:?}"),
     }
+    assert_eq!(attributes(&mut one, &handle).await.unwrap().size, 19);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
