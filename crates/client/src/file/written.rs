@@ -435,6 +435,10 @@ impl Written {
     pub fn take_failure(&mut self) -> bool {
         let is_over = self.has_failed && self.is_stored();
         self.has_failed &= !is_over;
+        if is_over {
+            // The server is asked anew. What follows may be of the same time as this.
+            self.newest = None;
+        }
         is_over
     }
 

@@ -239,8 +239,8 @@ impl Namespace {
         self.look(turn, |work| Ok(work.find(handle)?.is_behind(end, None)))
     }
 
-    /// Nobody waits any longer for the appends of [`Self::waits`] and [`Self::is_behind`]. The file is as long as with
-    /// them from now on, and has zeros where their bytes are still to come.
+    /// Nobody waits any longer for the appends of [`Self::waits`] and [`Self::is_behind`]. The file
+    /// is as long as with them from now on, and has zeros where their bytes are still to come.
     ///
     /// # Errors
     /// See [`Namespace`].

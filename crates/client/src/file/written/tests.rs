@@ -391,6 +391,18 @@ fn the_newest_state_counts_whichever_reply_comes_last() {
     written.on_attributes(state(100), 0);
     let (settled, _) = written.take_settled(1, 100).unwrap();
     assert_eq!(settled.size, 200);
+    written.on_stored(1, 0, 100, OLD);
+    // Where some is lost, the server is asked, and that is the latest.
+    push(&mut written, 200, 100);
+    written.seal();
+    push(&mut written, 300, 100);
+    written.seal();
+    send_all(&mut written);
+    written.on_attributes(state(300), 0);
+    written.on_stored(3, 200, 100, OLD);
+    written.on_failed(4, FsError::NoSpace);
+    assert!(written.told().is_some() && written.take_failure());
+    assert_eq!(written.told(), None);
 }
 
 #[test]
