@@ -118,13 +118,9 @@ mod rounds {
         }
     }
 
-    /// In long runs alone: who reads while another machine appends may see the length before the
-    /// bytes, and zeros (V3), which no order explains.
+    /// As long as it was shown before its bytes were there (V3), no order explained what was read.
     #[test]
     fn two_machines_see_one_file_system_on_a_parallel_volume() {
-        if setting("AZEKURA_CONSISTENCY_SECONDS").is_none() {
-            return println!("skipped: cargo xtask deep consistency --volume parallel");
-        }
         match obstacle() {
             Some(why) => println!("{why}"),
             None => {
