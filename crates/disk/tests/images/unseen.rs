@@ -9,7 +9,8 @@ use disk::{Cache, Foresight, ImageDevice, Profile, Trained, train};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const DELAY: Duration = Duration::from_millis(30);
+/// So long that what the processors do beside it hardly counts.
+const DELAY: Duration = Duration::from_millis(100);
 const LEN: u64 = 16_000 * KIB;
 
 /// What one run of a program reads: nine of ten of the same places, in an order of its own, and one
