@@ -11,10 +11,14 @@
 //! machine may show it already and another, or the same a moment later, not yet (C3). So a world
 //! also keeps how names and files were before the changes under way.
 //!
+//! Stores of a parallel volume have one place for a byte, and who writes there has asked nobody: a
+//! write that meets an append or a truncation of another machine is written once more, and until it
+//! is answered others may see any of its bytes, or what is there without it (V2).
+//!
 //! An operation takes place in steps, as a kernel does it: names are looked up, then the inode is
 //! used. So another operation may come between the two, as on a local file system.
 
-use crate::history::{Action, Id, NAMES, Operation, Outcome, Renaming, Slot};
+use crate::history::{Action, Id, NAMES, Operation, Outcome, Renaming, Slot, Text};
 use crate::model::{File, Inode, Part, Tree};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -41,6 +45,24 @@ struct Progress {
     lengths: BTreeSet<usize>,
     /// Names of a listing that have been explained.
     names: [bool; NAMES],
+    /// Whether another machine has appended to the file or cut it since a writer began.
+    met: bool,
+}
+
+/// Where the files of a volume are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// At one server.
+    Export,
+    /// In stores.
+    Parallel,
+}
+
+/// A write that is being written once more.
+struct Again {
+    client: usize,
+    inode: Inode,
+    text: Text,
 }
 
 /// What was before a step of an operation.
@@ -118,8 +140,12 @@ fn failing_names(action: &Action) -> (Vec<Slot>, Option<Slot>) {
 impl World {
     /// Lets every operation under way that only looks see this state. Seeing early is never a
     /// disadvantage, so this needs no second world.
-    fn look(&mut self, history: &[Operation]) {
+    fn look(&mut self, history: &[Operation], kind: Kind) {
         let shortened = self.shortened(history);
+        let again = match kind {
+            Kind::Export => Vec::new(),
+            Kind::Parallel => self.again(history),
+        };
         for (id, progress) in &mut self.under_way {
             let operation = &history[*id];
             if progress.steps > 0 {
@@ -128,6 +154,7 @@ impl World {
             let view = View {
                 tree: &self.tree,
                 old: &self.old,
+                again: &again,
             };
             if let Some(name) = looked_up(&operation.action) {
                 progress.candidates.extend(view.name(name).flatten());
@@ -184,8 +211,40 @@ impl World {
         inodes.collect()
     }
 
+    /// Writes that are being written once more.
+    fn again(&mut self, history: &[Operation]) -> Vec<Again> {
+        let cuts = |action: &Action| {
+            matches!(action, Action::Append { .. } | Action::Truncate { .. })
+                || matches!(action, Action::Overwrite { empty: true, .. })
+        };
+        let under_way = self.under_way.iter();
+        let cutting = under_way.filter(|(id, _)| cuts(&history[**id].action));
+        let cutting = cutting.flat_map(|(id, progress)| {
+            let inodes = progress.candidates.iter().chain(&progress.inode);
+            inodes.map(move |inode| (history[*id].client, *inode))
+        });
+        let cutting: BTreeSet<(usize, Inode)> = cutting.collect();
+        let mut writes = Vec::new();
+        for (id, progress) in &mut self.under_way {
+            let client = history[*id].client;
+            let Action::Overwrite { text, .. } = history[*id].action else {
+                continue;
+            };
+            let mut others = cutting.iter().filter(|(other, _)| *other != client);
+            progress.met |= others.any(|(_, inode)| progress.uses(*inode));
+            if progress.met && progress.steps > 1 {
+                writes.extend(progress.inode.map(|inode| Again {
+                    client,
+                    inode,
+                    text,
+                }));
+            }
+        }
+        writes
+    }
+
     /// All worlds that one step of a changing operation leads to.
-    fn next(&self, history: &[Operation]) -> Vec<Self> {
+    fn next(&self, history: &[Operation], kind: Kind) -> Vec<Self> {
         let mut worlds = Vec::new();
         for (id, progress) in &self.under_way {
             let operation = &history[*id];
@@ -204,7 +263,7 @@ impl World {
                 progress.steps += 1;
                 progress.inode = inode;
                 progress.candidates.clear();
-                world.look(history);
+                world.look(history, kind);
                 worlds.push(world);
             };
             match (progress.steps, progress.inode) {
@@ -242,6 +301,7 @@ impl World {
 struct View<'a> {
     tree: &'a Tree,
     old: &'a [Old],
+    again: &'a [Again],
 }
 
 impl View<'_> {
@@ -259,6 +319,13 @@ impl View<'_> {
             _ => None,
         });
         old.chain([self.tree.file(inode)])
+    }
+
+    /// What a machine may see of writes of others that are written once more.
+    fn again(&self, client: usize, inode: Inode) -> impl Iterator<Item = &Text> {
+        let others = self.again.iter();
+        let others = others.filter(move |again| again.client != client && again.inode == inode);
+        others.map(|again| &again.text)
     }
 
     fn may_be(&self, name: Slot, present: bool) -> bool {
@@ -280,11 +347,17 @@ fn explained(view: &View<'_>, operation: &Operation, progress: &mut Progress) ->
             attributes == *seen
         }),
         Outcome::Xattr(seen) => files.any(|file| file.xattr() == *seen),
-        Outcome::Bytes(seen) => files.any(|file| {
-            let bytes = file.bytes(client);
-            progress.lengths.insert(bytes.len());
-            file.is_appending(client) || is_read(seen, &bytes, &progress.lengths)
-        }),
+        Outcome::Bytes(seen) => {
+            let lengths = &mut progress.lengths;
+            progress.candidates.iter().any(|inode| {
+                let again: Vec<_> = view.again(client, *inode).collect();
+                view.file(*inode).any(|file| {
+                    let bytes = file.bytes(client);
+                    lengths.insert(bytes.len());
+                    file.is_appending(client) || is_read(seen, &bytes, lengths, &again)
+                })
+            })
+        }
         Outcome::Names(seen) => {
             for (name, listed) in seen.iter().enumerate() {
                 progress.names[name] |= view.may_be(name, *listed);
@@ -311,15 +384,17 @@ fn explained(view: &View<'_>, operation: &Operation, progress: &mut Progress) ->
 
 /// Whether a read can have shown this of the contents. The kernel learns the length first, so while
 /// it changes the bytes may come in a length of a moment before, filled up with zeros.
-fn is_read(seen: &[u8], bytes: &[u8], lengths: &BTreeSet<usize>) -> bool {
-    let same = bytes.len().min(seen.len());
+fn is_read(seen: &[u8], bytes: &[u8], lengths: &BTreeSet<usize>, again: &[&Text]) -> bool {
+    let mut here = seen.iter().enumerate();
     lengths.contains(&seen.len())
-        && seen[..same] == bytes[..same]
-        && seen[same..].iter().all(|byte| *byte == 0)
+        && here.all(|(at, byte)| {
+            *byte == bytes.get(at).copied().unwrap_or(0)
+                || again.iter().any(|text| text.get(at) == Some(byte))
+        })
 }
 
 /// Judges a history. All names are free at its beginning.
-pub(crate) fn check(history: &[Operation]) -> Verdict {
+pub(crate) fn check(history: &[Operation], kind: Kind) -> Verdict {
     let mut marks: Vec<_> = history
         .iter()
         .enumerate()
@@ -336,7 +411,7 @@ pub(crate) fn check(history: &[Operation]) -> Verdict {
         if mark == 0 {
             for world in &mut worlds {
                 world.under_way.insert(id, Progress::default());
-                world.look(history);
+                world.look(history, kind);
             }
             continue;
         }
@@ -344,7 +419,7 @@ pub(crate) fn check(history: &[Operation]) -> Verdict {
         let needed = if last { steps(operation) } else { mark };
         let before = worlds.iter().take(STATES_SHOWN);
         let before = before.map(|world| world.tree.clone()).collect();
-        let Some(mut reached) = reach(worlds, history, id, needed) else {
+        let Some(mut reached) = reach(worlds, (history, kind), id, needed) else {
             return Verdict::Undecided;
         };
         if reached.is_empty() {
@@ -367,7 +442,12 @@ pub(crate) fn check(history: &[Operation]) -> Verdict {
 
 /// All worlds that can come of these in which an operation has done so many steps, and nothing
 /// else that could as well come later.
-fn reach(worlds: Vec<World>, history: &[Operation], id: Id, needed: usize) -> Option<Vec<World>> {
+fn reach(
+    worlds: Vec<World>,
+    (history, kind): (&[Operation], Kind),
+    id: Id,
+    needed: usize,
+) -> Option<Vec<World>> {
     let mut reached = Vec::new();
     let mut seen: HashSet<World> = worlds.iter().cloned().collect();
     let mut open = worlds;
@@ -376,7 +456,7 @@ fn reach(worlds: Vec<World>, history: &[Operation], id: Id, needed: usize) -> Op
             reached.push(world);
             continue;
         }
-        for next in world.next(history) {
+        for next in world.next(history, kind) {
             if seen.len() > WORLDS_MAX {
                 return None;
             }
@@ -433,7 +513,11 @@ mod tests {
         }
 
         fn is_consistent(&self) -> bool {
-            match check(&self.history) {
+            self.is_consistent_on(Kind::Export)
+        }
+
+        fn is_consistent_on(&self, kind: Kind) -> bool {
+            match check(&self.history, kind) {
                 Verdict::Consistent => true,
                 Verdict::Inconsistent(id, _) => {
                     assert_eq!(id, self.history.len() - 1, "the last one is the wrong one");
@@ -593,7 +677,10 @@ mod tests {
             .tell(0, &[4, 9], rename(0, 1), Outcome::Done)
             .tell(1, &[5, 6], Action::Stat { name: 1 }, Outcome::NotFound);
         // The stat ends first, so it is the operation that has no explanation.
-        assert!(matches!(check(&two.history), Verdict::Inconsistent(3, _)));
+        assert!(matches!(
+            check(&two.history, Kind::Export),
+            Verdict::Inconsistent(3, _)
+        ));
     }
 
     #[test]
@@ -615,6 +702,58 @@ mod tests {
             let story = both().tell(0, &[10, 11], Action::Read { name: 0 }, read(bytes));
             assert_eq!(story.is_consistent(), right, "{bytes:?}");
         }
+    }
+
+    /// V2: a write that has met another machine's append comes, goes and comes again.
+    #[test]
+    fn a_write_seen_in_part_is_found_out_where_it_is_not_written_once_more() {
+        let write = Action::Overwrite {
+            name: 0,
+            empty: false,
+            text: OTHER,
+        };
+        let append = Action::Append {
+            name: 0,
+            text: TEXT,
+        };
+        let shorter = Action::Truncate { name: 0, size: 3 };
+        let story = |appended: [u64; 4], read: [u64; 2], bytes: &[u8]| {
+            let bytes = Outcome::Bytes(bytes.to_vec());
+            Story::new()
+                .made()
+                .tell(1, &[2, 3], shorter.clone(), Outcome::Done)
+                .tell(0, &[4, 5, 6, 20], write.clone(), Outcome::Done)
+                .tell(1, &appended, append.clone(), Outcome::Done)
+                .tell(1, &read, Action::Read { name: 0 }, bytes)
+        };
+        let met = [7, 8, 9, 10];
+        for (read, bytes, on_export, on_parallel) in [
+            ([11, 12], &b"\0\0\0first."[..], true, true),
+            ([11, 12], b"secondfirst.", true, true),
+            ([11, 12], b"secondst.", true, true),
+            ([11, 12], b"s\0\0first.", false, true),
+            ([11, 12], b"x\0\0first.", false, false),
+            ([11, 12], b"s\0\0firsx.", false, false),
+            // After its answer it is there, all of it.
+            ([21, 22], b"s\0\0first.", false, false),
+            ([21, 22], b"secondst.", true, true),
+        ] {
+            let story = story(met, read, bytes);
+            assert_eq!(story.is_consistent(), on_export, "{bytes:?}");
+            assert_eq!(
+                story.is_consistent_on(Kind::Parallel),
+                on_parallel,
+                "{bytes:?}"
+            );
+        }
+        // It has met nothing.
+        let bytes = Outcome::Bytes(b"s\0\0".to_vec());
+        let alone = Story::new()
+            .made()
+            .tell(1, &[2, 3], shorter, Outcome::Done)
+            .tell(0, &[4, 5, 6, 20], write, Outcome::Done)
+            .tell(1, &[11, 12], Action::Read { name: 0 }, bytes);
+        assert!(!alone.is_consistent_on(Kind::Parallel));
     }
 
     #[test]

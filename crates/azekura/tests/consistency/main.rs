@@ -32,7 +32,7 @@ mod shared;
 #[cfg(test)]
 mod rounds {
     use crate::actor::Actor;
-    use crate::checker::{Verdict, check};
+    use crate::checker::{Kind, Verdict, check};
     use crate::common::{Scene, obstacle};
     use crate::history::{CLIENTS, Id, Operation};
     use crate::random::{Random, seed, setting};
@@ -113,7 +113,7 @@ mod rounds {
             None => {
                 let scene = Scene::new();
                 let volume = scene.volume();
-                fight_for(scene, &volume);
+                fight_for(scene, &volume, Kind::Export);
             }
         }
     }
@@ -126,13 +126,13 @@ mod rounds {
             None => {
                 let scene = Scene::with_two_stores(STORE_SIZE);
                 let volume = scene.parallel();
-                fight_for(scene, &volume);
+                fight_for(scene, &volume, Kind::Parallel);
             }
         }
     }
 
     /// Runs rounds on two mounts of a volume, and judges them.
-    fn fight_for(mut scene: Scene, volume: &str) {
+    fn fight_for(mut scene: Scene, volume: &str, kind: Kind) {
         let seconds = setting("AZEKURA_CONSISTENCY_SECONDS").unwrap_or(SECONDS);
         let seed = seed("AZEKURA_CONSISTENCY_SEED");
         println!("consistency: {seconds} s; AZEKURA_CONSISTENCY_SEED={seed} repeats the threads");
@@ -142,7 +142,7 @@ mod rounds {
         let (mut rounds, mut operations, mut undecided) = (0, 0, 0);
         while Instant::now() < deadline {
             let history = fight(&mounts, rounds, &mut random);
-            match check(&history) {
+            match check(&history, kind) {
                 Verdict::Consistent => {}
                 Verdict::Inconsistent(wrong, states) => panic!(
                     "round {rounds} of AZEKURA_CONSISTENCY_SEED={seed}: no order explains\n{}\
