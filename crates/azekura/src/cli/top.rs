@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// How long the mount may take to answer: it does not ask the server for this.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 /// Silence that is no pause between heartbeats any more.
-const SILENCE_SHOWN: Duration = Duration::from_secs(5);
+pub(super) const SILENCE_SHOWN: Duration = Duration::from_secs(5);
 /// To the upper left corner, and forget what is below.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
@@ -108,7 +108,7 @@ impl Figures<'_> {
     }
 
     fn line(&self) -> String {
-        let again = output::count(self.number("reconnects"), "time");
+        let again = output::count(self.number("reconnects"), "connection");
         let silence = Duration::from_millis(self.number("silence_millis"));
         if self
             .now
@@ -118,16 +118,13 @@ impl Figures<'_> {
         {
             if silence > SILENCE_SHOWN {
                 return format!(
-                    "connected, nothing heard for {}, connected again {again}",
+                    "connected, nothing heard for {}, {again} made again",
                     span(silence)
                 );
             }
-            return format!("connected, connected again {again}");
+            return format!("connected, {again} made again");
         }
-        format!(
-            "not connected for {}, connected again {again}",
-            span(silence)
-        )
+        format!("not connected for {}, {again} made again", span(silence))
     }
 }
 
@@ -230,7 +227,7 @@ mod tests {
         let page = page("/mnt/lab", &now, Some((Duration::from_millis(500), &then)));
         expect![[r#"
             far:7700/lab on /mnt/lab
-              line              connected, connected again 1 time
+              line              connected, 1 connection made again
               round trip        100 ms
               measured rate     down 117.7 MB/s, up unknown
               window            down 12.0 MiB, up 0 B

@@ -151,7 +151,7 @@ impl Reign {
             tokio::select! {
                 biased;
                 () = desk.deposed() => {
-                    let why = "the seat was given to another manager".to_owned();
+                    let why = "its seat was not renewed in time, or another has it".to_owned();
                     return Some(Ended(MetaError::Unavailable(why)));
                 }
                 back = returned.recv() => {

@@ -7,6 +7,7 @@
 mod machine;
 mod network;
 
+use super::top::SILENCE_SHOWN;
 use crate::address::{Address, Place, VolumeAddress};
 use crate::config::Config;
 use crate::connect::{WayArgs, resolve, runtime};
@@ -210,9 +211,15 @@ fn mount_checks(path: &Path, checks: &mut Vec<Check>, cut: &mut Option<Cut>) -> 
         .unwrap_or(false);
     let unwritten_bytes = number("unwritten_bytes");
     if connected {
-        let again = output::count(number("reconnects"), "time");
-        let found = format!("stands, made again {again}");
-        checks.push(Check::good(CONNECTION, found));
+        let again = output::count(number("reconnects"), "connection");
+        let silence = Duration::from_millis(number("silence_millis"));
+        checks.push(if silence > SILENCE_SHOWN {
+            let found = format!("silent for {}, {again} made again", span(silence));
+            let advice = "the server or the way to it hangs; calls fail when their time is over";
+            Check::warning(CONNECTION, found, advice)
+        } else {
+            Check::good(CONNECTION, format!("stands, {again} made again"))
+        });
     } else {
         *cut = Some(Cut {
             at: checks.len(),
