@@ -1,6 +1,7 @@
 //! Machines that cannot reach each other, though each of them is there: a manager, a storage server
 //! and a client, each in a network namespace of its own, with a line between every two of them.
 
+use crate::checks::json;
 use crate::common::{Scene, obstacle, run, text};
 use crate::servers::{Disks, pattern, servers, until};
 use rustix::io::Errno;
@@ -129,14 +130,16 @@ fn reserve(scene: &Scene, volume: &str) -> (std::path::PathBuf, usize) {
     (path, made["tickets"].as_array().unwrap().len())
 }
 
-/// A line that is silent both ways, and says nothing of it.
-#[test]
-fn a_mount_outlives_a_line_that_is_lost_and_its_programs_are_told_in_time() {
-    if let Some(why) = obstacle() {
-        return println!("{why}");
-    }
-    const TIMEOUT: Duration = Duration::from_secs(4);
-    let _home = Home;
+/// Files that the server holds open for anybody.
+fn opens(scene: &Scene) -> u64 {
+    let status = json(scene.azekura(&["status", scene.address(), "--json"]));
+    let sessions = status["sessions"].as_array().unwrap();
+    let opens = sessions.iter().map(|session| session["opens"].as_u64());
+    opens.map(Option::unwrap).sum()
+}
+
+/// A server, its user's machine, and what they serve; this thread is at the server.
+fn server_and_user() -> (Machine, Machine, Scene) {
     let there = Machine::new(4, "server");
     let user = Machine::new(5, "user");
     there.connect(&user);
@@ -146,6 +149,54 @@ fn a_mount_outlives_a_line_that_is_lost_and_its_programs_are_told_in_time() {
     scene.start_with(&["--plain"]);
     let said = scene.log();
     assert!(said.contains("without TLS can be read"), "{said}");
+    (there, user, scene)
+}
+
+/// What a program waits for ends at once after a silence of that length; what it has written is
+/// carried to the stores all the same.
+#[test]
+fn what_is_written_in_a_silence_arrives_at_the_stores_when_the_line_is_back() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let _home = Home;
+    let (there, user, mut scene) = server_and_user();
+    user.enter();
+    let volume = format!("{}/q", scene.address());
+    scene.azekura(&["volume", "create", &volume]).ok();
+    let mount = scene.mount_volume(&volume, "mount", &["--timeout", "4s", "--plain"]);
+    let mut file = File::create(mount.join("late")).unwrap();
+    file.write_all(&pattern(6, MIB)).unwrap();
+    file.sync_all().unwrap();
+
+    there.set(&user, "down");
+    for directory in ["one", "two"] {
+        let error = fs::create_dir(mount.join(directory)).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    }
+    file.write_all(&pattern(7, MIB)).unwrap();
+    // More than a call is waited for that a program makes now.
+    std::thread::sleep(Duration::from_secs(1));
+    there.set(&user, "up");
+    user.set(&there, "up");
+    until("all is stored", || file.sync_all().is_ok());
+    drop(file);
+    scene.umount(&mount);
+    let mount = scene.mount_volume(&volume, "mount", &["--plain"]);
+    let found = fs::read(mount.join("late")).unwrap();
+    assert!(found == [pattern(6, MIB), pattern(7, MIB)].concat());
+    scene.umount(&mount);
+}
+
+/// A line that is silent both ways, and says nothing of it.
+#[test]
+fn a_mount_outlives_a_line_that_is_lost_and_its_programs_are_told_in_time() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    const TIMEOUT: Duration = Duration::from_secs(4);
+    let _home = Home;
+    let (there, user, mut scene) = server_and_user();
     for name in ["known", "new", "later"] {
         fs::write(scene.path("export").join(name), pattern(3, 2 * MIB)).unwrap();
     }
@@ -155,6 +206,10 @@ fn a_mount_outlives_a_line_that_is_lost_and_its_programs_are_told_in_time() {
     let mut written = File::create(mount.join("written")).unwrap();
     written.write_all(&pattern(4, MIB)).unwrap();
     written.sync_all().unwrap();
+    let closed = File::options().write(true).open(mount.join("known"));
+    let mut closed = closed.unwrap();
+    closed.write_all(b"known").unwrap();
+    closed.sync_all().unwrap();
 
     there.set(&user, "down");
     written.write_all(&pattern(5, MIB)).unwrap();
@@ -176,6 +231,10 @@ fn a_mount_outlives_a_line_that_is_lost_and_its_programs_are_told_in_time() {
         fs::read_dir(&mount).and_then(|mut all| all.try_for_each(|it| it.map(drop)))
     });
 
+    // The server hears of it when it can.
+    drop(closed);
+    std::thread::sleep(Duration::from_secs(1));
+
     there.set(&user, "up");
     user.set(&there, "up");
     until("the line is back", || fs::read(mount.join("new")).is_ok());
@@ -184,6 +243,7 @@ fn a_mount_outlives_a_line_that_is_lost_and_its_programs_are_told_in_time() {
     drop(written);
     let found = fs::read(scene.path("export/written")).unwrap();
     assert!(found == [pattern(4, MIB), pattern(5, MIB)].concat());
+    until("nothing is open", || opens(&scene) == 0);
     scene.umount(&mount);
 }
 

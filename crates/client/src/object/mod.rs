@@ -17,7 +17,9 @@ pub use room::Room;
 pub use under::{MountTicket, TicketState, TicketStatus};
 
 use crate::clock::now;
-use crate::transport::{Call, CallError, ConnectError, Endpoint, Transport, TransportOptions};
+use crate::transport::{
+    Call, CallError, ConnectError, Endpoint, TimeLimit, Transport, TransportOptions,
+};
 use base::limits::{DATA_BYTES_MAX, OBJECT_BUSY_TRIES_MAX};
 use base::{Extent, ObjectId, RequestId, StoreId, WriteVerifier};
 use bytes::Bytes;
@@ -576,7 +578,7 @@ impl StoreClient {
     /// Carries steps out; again as long as others are to write again what the server has lost, and
     /// as long as a request may take.
     async fn steps(&self, steps: Vec<ObjectStep>, payload: Bytes) -> Result<Answered> {
-        let limit = self.server.0.transport.request_time_max();
+        let limit = self.server.0.transport.stated_time();
         let (begun, mut pause) = (now(), BUSY_PAUSE);
         loop {
             match self.patient_steps(&steps, &payload).await {
@@ -651,11 +653,15 @@ impl StoreClient {
             (None, 0, false) => Class::Write,
             (None, ..) => Class::Prediction,
         };
+        let time_limit = match payload.is_empty() {
+            true => TimeLimit::Short,
+            false => TimeLimit::Stated,
+        };
         let call = Call {
             class,
             payload,
             reply_bytes,
-            endless: false,
+            time_limit,
         };
         let request = ObjectRequest::Batch(ObjectBatch {
             store: self.store,

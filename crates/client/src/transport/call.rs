@@ -43,6 +43,18 @@ impl CallError {
     }
 }
 
+/// For how long a call is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeLimit {
+    /// The stated time, and next to none in a silence that has lasted as long: a program waits, and
+    /// the kernel lets others wait for it.
+    Short,
+    /// The stated time: data waits for this that nobody else has.
+    Stated,
+    /// None.
+    Endless,
+}
+
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Call {
@@ -52,8 +64,8 @@ pub struct Call {
     pub payload: Bytes,
     /// Payload bytes that the reply will have at most.
     pub reply_bytes: u64,
-    /// Whether to wait without end (locks).
-    pub endless: bool,
+    /// How long to wait.
+    pub time_limit: TimeLimit,
 }
 
 impl Call {
@@ -64,7 +76,16 @@ impl Call {
             class: Class::Metadata,
             payload: Bytes::new(),
             reply_bytes: 0,
-            endless: false,
+            time_limit: TimeLimit::Short,
+        }
+    }
+
+    /// A call without data that is waited for so long.
+    #[must_use]
+    pub fn within(time_limit: TimeLimit) -> Self {
+        Self {
+            time_limit,
+            ..Self::metadata()
         }
     }
 
@@ -75,7 +96,7 @@ impl Call {
             class,
             payload: Bytes::new(),
             reply_bytes: bytes,
-            endless: false,
+            time_limit: TimeLimit::Short,
         }
     }
 
@@ -88,7 +109,7 @@ impl Call {
             class: Class::Write,
             payload,
             reply_bytes: 0,
-            endless: true,
+            time_limit: TimeLimit::Endless,
         }
     }
 

@@ -25,7 +25,7 @@ mod timer;
 mod trust;
 mod warming;
 
-pub use call::{Call, CallError, FileResponse, Pending, Response};
+pub use call::{Call, CallError, FileResponse, Pending, Response, TimeLimit};
 pub use dial::{ConnectError, Endpoint};
 pub(crate) use object::{OVER, Runs};
 
@@ -485,10 +485,10 @@ impl Transport {
     ) -> Pending {
         let shared = &self.shared;
         let (answer, receiver) = oneshot::channel();
-        let deadline = if call.endless {
-            Time::MAX
-        } else {
-            now() + shared.request_time_max()
+        let deadline = match call.time_limit {
+            TimeLimit::Short => now() + shared.request_time_max(),
+            TimeLimit::Stated => now() + shared.options.request_time_max,
+            TimeLimit::Endless => Time::MAX,
         };
         let Call {
             class,
@@ -677,6 +677,26 @@ impl Transport {
     #[must_use]
     pub fn request_time_max(&self) -> Duration {
         self.shared.request_time_max()
+    }
+
+    /// [`TransportOptions::request_time_max`].
+    #[must_use]
+    pub fn stated_time(&self) -> Duration {
+        self.shared.options.request_time_max
+    }
+
+    /// Waits for something as long as a call is waited for that was made at `since`; none if its
+    /// time is over. If the server is heard meanwhile, it has its whole time.
+    pub async fn in_time<T>(&self, since: Time, future: impl Future<Output = T>) -> Option<T> {
+        tokio::pin!(future);
+        loop {
+            let left = || self.request_time_max().saturating_sub(now().since(since));
+            match tokio::time::timeout(left(), &mut future).await {
+                Ok(output) => return Some(output),
+                Err(_) if left().is_zero() => return None,
+                Err(_) => {}
+            }
+        }
     }
 
     /// What may be remembered of the line for the next mount: download, upload.

@@ -492,13 +492,12 @@ impl Volume {
     /// Waits for the server's word on something that was answered ahead. A slow line may take long
     /// for all that is before it; what must not be is that nothing comes to the server.
     async fn until_told(&self, completion: Completion) -> Result<(), FsError> {
-        let limit = self.transport.request_time_max();
         loop {
             let before = self.transport.writes_answered();
-            match tokio::time::timeout(limit, completion.wait()).await {
-                Ok(outcome) => return outcome,
-                Err(_) if self.transport.writes_answered() != before => {}
-                Err(_) => return Err(FsError::TimedOut),
+            match self.transport.in_time(now(), completion.wait()).await {
+                Some(outcome) => return outcome,
+                None if self.transport.writes_answered() != before => {}
+                None => return Err(FsError::TimedOut),
             }
         }
     }

@@ -142,10 +142,9 @@ impl Volume {
             this.went_through(through, &outcome);
             this.stored_and_committed(node, &file, sent, outcome)
         });
-        match tokio::time::timeout(self.transport.request_time_max(), heard).await {
-            Ok(outcome) => outcome.map_err(|_| FsError::Io)?.map(|()| true),
-            Err(_) => Err(FsError::TimedOut),
-        }
+        let outcome = self.transport.in_time(now(), heard).await;
+        let outcome = outcome.ok_or(FsError::TimedOut)?;
+        outcome.map_err(|_| FsError::Io)?.map(|()| true)
     }
 
     fn stored_and_committed(

@@ -8,6 +8,7 @@
 
 use super::Volume;
 use crate::cache::NodeId;
+use crate::clock::now;
 use crate::transport::{Call, FileResponse};
 use base::{FsError, Principal};
 use std::collections::BTreeSet;
@@ -109,11 +110,10 @@ impl Volume {
     /// Waits for what frees space and is on its way now, as for all that was answered ahead.
     pub(super) async fn until_freed(&self) {
         self.send_gathered();
-        let limit = self.transport.request_time_max();
         loop {
             let before = self.transport.writes_answered();
-            let ended = tokio::time::timeout(limit, self.freeing.until_ended()).await;
-            if ended.is_ok() || self.transport.writes_answered() == before {
+            let ended = self.transport.in_time(now(), self.freeing.until_ended());
+            if ended.await.is_some() || self.transport.writes_answered() == before {
                 return;
             }
         }

@@ -14,7 +14,7 @@ mod held;
 
 use super::Volume;
 use crate::cache::NodeId;
-use crate::transport::{Call, CallError};
+use crate::transport::{Call, CallError, TimeLimit};
 use base::{Extent, FsError, LockOwner, Principal, RequestId};
 pub(super) use held::HeldLocks;
 use held::{Holder, Turn};
@@ -101,10 +101,10 @@ impl Volume {
             }
         };
         let losses = self.held_locks().losses();
-        let call = Call {
-            endless: wait,
-            ..Call::metadata()
-        };
+        let call = Call::within(match wait {
+            true => TimeLimit::Endless,
+            false => TimeLimit::Short,
+        });
         let step = Step::Lock {
             target: wanted.target.clone(),
             lock,
@@ -280,11 +280,9 @@ impl Volume {
             let after = behind.map(|id| Step::After { requests: vec![id] });
             let steps: Vec<Step> = after.into_iter().chain([step.clone()]).collect();
             let count = steps.len();
-            let call = Call {
-                endless: true,
-                ..Call::metadata()
-            };
-            let error = match self.transport.submit_steps(who, steps, call).files().await {
+            let call = Call::within(TimeLimit::Endless);
+            let pending = self.transport.submit_steps(who, steps, call);
+            let error = match pending.files().await {
                 Ok(mut response) if response.results.len() == count => {
                     match response.results.pop() {
                         Some(Ok(_)) => return Ok(()),

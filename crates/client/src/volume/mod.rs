@@ -419,7 +419,16 @@ impl Volume {
         who: &Principal,
         step: Step,
     ) -> Result<(StepReply, FileResponse), FsError> {
-        let (mut replies, response) = self.steps(who, vec![step], Call::metadata()).await?;
+        self.step_by(who, step, Call::metadata()).await
+    }
+
+    async fn step_by(
+        &self,
+        who: &Principal,
+        step: Step,
+        call: Call,
+    ) -> Result<(StepReply, FileResponse), FsError> {
+        let (mut replies, response) = self.steps(who, vec![step], call).await?;
         Ok((replies.pop().expect("as many as steps"), response))
     }
 

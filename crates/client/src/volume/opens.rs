@@ -7,7 +7,7 @@
 
 use super::Volume;
 use crate::cache::NodeId;
-use crate::transport::Call;
+use crate::transport::{Call, TimeLimit};
 use base::{FsError, OpenId, Principal, QuickMap};
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -174,7 +174,10 @@ impl Volume {
     pub(super) fn close_at_server(&self, who: &Principal, open: OpenId) {
         let freer = self.freeing.begin();
         let steps = vec![Step::Close { open }];
-        let pending = self.transport.submit_steps(who, steps, Call::metadata());
+        // As long as nobody says that a writer has gone, no other machine gets a lease.
+        let pending = self
+            .transport
+            .submit_steps(who, steps, Call::within(TimeLimit::Endless));
         tokio::spawn(async move {
             let _ = pending.files().await;
             drop(freer);

@@ -30,7 +30,7 @@ mod servers;
 use super::Volume;
 use crate::cache::{Node, NodeId};
 use crate::object::{MountTicket, ObjectCallError, StoreClient, TicketStatus};
-use crate::transport::{Call, CallError, Pending, Response, Transport};
+use crate::transport::{Call, CallError, Pending, Response, TimeLimit, Transport};
 use base::limits::CLIENT_LAYOUTS_MAX;
 use base::{FsError, Handle, Principal, QuickMap, ServerId, StoreId, WriteVerifier};
 use carry::{Carrying, Patience};
@@ -173,13 +173,18 @@ impl Volume {
             return self.transport.submit_steps(who, steps, call);
         };
         let (answer, pending) = Pending::answered_elsewhere();
+        // What was written is lost if it is given up; a program that waits has a time of its own.
+        let time_limit = match call.time_limit {
+            TimeLimit::Short => TimeLimit::Short,
+            TimeLimit::Stated | TimeLimit::Endless => TimeLimit::Stated,
+        };
         let bytes = call.reply_bytes;
         stripes.reading.fetch_add(bytes, Ordering::Relaxed);
         let (this, who) = (self.arc(), who.clone());
         let recalls_seen = self.transport.recalls_seen();
         tokio::spawn(async move {
             let Some(stripes) = &this.stripes else { return };
-            let carrying = Carrying::new(&this, stripes, (node, &who), recalls_seen);
+            let carrying = Carrying::new(&this, stripes, (node, &who), (time_limit, recalls_seen));
             let (results, payload, run) = carrying.all(steps, call.payload).await;
             let response = Response {
                 reply: Reply::Files(CompoundReply {
@@ -284,7 +289,7 @@ impl Volume {
     }
 
     fn patience(&self) -> Patience {
-        Patience::new(self.transport.request_time_max())
+        Patience::new(self.transport.stated_time())
     }
 
     /// Where a file lies, as it is remembered or as the manager says.
@@ -293,7 +298,7 @@ impl Volume {
         stripes: &Stripes,
         who: &Principal,
         file: &FileRef,
-        purpose: LayoutPurpose,
+        (purpose, time_limit): (LayoutPurpose, TimeLimit),
     ) -> Result<Arc<FileLayout>, FsError> {
         let Target::Handle(handle) = &file.target else {
             return Err(FsError::Invalid);
@@ -306,7 +311,9 @@ impl Volume {
         let (mut patience, mut purpose) = (self.patience(), purpose);
         let layout = loop {
             let file = file.clone();
-            match self.step(who, Step::Layout { file, purpose }).await {
+            let call = Call::within(time_limit);
+            let step = Step::Layout { file, purpose };
+            match self.step_by(who, step, call).await {
                 Ok((StepReply::Layout(layout), _)) => break Arc::new(layout),
                 Ok(_) => return Err(FsError::Io),
                 // It is being cut.

@@ -12,11 +12,12 @@ use super::opens::Used;
 use crate::cache::{Node, NodeId, count_written};
 use crate::clock::now;
 use crate::file::{Cut, File, MemoryShare, Piece, Write, Written};
-use crate::transport::{Call, CallError, FileResponse};
+use crate::transport::{Call, CallError, FileResponse, TimeLimit};
 use base::{Attributes, Extent, FsError, Handle, OpenId, Principal};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::time::timeout;
 use wire::message::{Access, FileRef, Step, StepReply, Target};
 
 /// How long small writes are gathered before they are sent; twice that in the worst case.
@@ -41,7 +42,26 @@ impl Volume {
     /// # Errors
     /// That of an earlier write of the file, once for every open; [`FsError::NotPermitted`] if it
     /// is not for the end, and the open is for appending alone.
-    pub async fn write(&self, node: NodeId, mut write: Write) -> Result<(), FsError> {
+    pub async fn write(&self, node: NodeId, write: Write) -> Result<(), FsError> {
+        self.write_in(node, write, TimeLimit::Short).await
+    }
+
+    /// Takes pages of a shared mapping that the kernel writes back, as [`Self::write`]. It forgets
+    /// those about which it is told an error, so memory is waited for also while the server is
+    /// silent.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub async fn write_back(&self, node: NodeId, write: Write) -> Result<(), FsError> {
+        self.write_in(node, write, TimeLimit::Stated).await
+    }
+
+    async fn write_in(
+        &self,
+        node: NodeId,
+        mut write: Write,
+        time_limit: TimeLimit,
+    ) -> Result<(), FsError> {
         let file = self.file(node)?;
         if self.is_elsewhere(&write) {
             return Err(FsError::NotPermitted);
@@ -52,7 +72,7 @@ impl Volume {
             self.keep_open(node).await?;
         }
         let permit = self
-            .write_permit(&file, node, write.data.len() as u64)
+            .write_permit(&file, node, write.data.len() as u64, time_limit)
             .await?;
         write.permits.push(permit);
         self.accept(node, &file, write);
@@ -100,6 +120,7 @@ impl Volume {
         file: &Arc<File>,
         node: NodeId,
         bytes: u64,
+        time_limit: TimeLimit,
     ) -> Result<MemoryShare, FsError> {
         let units = self.units(bytes);
         let wanted = Arc::clone(&self.write_memory);
@@ -108,11 +129,13 @@ impl Volume {
         }
         self.relieve(file, node);
         let wanted = Arc::clone(&self.write_memory).acquire_many_owned(units);
-        match tokio::time::timeout(self.transport.request_time_max(), wanted).await {
-            Ok(Ok(permit)) => Ok(Arc::new(permit)),
-            Ok(Err(_)) => Err(FsError::Io),
-            Err(_) => Err(FsError::TimedOut),
-        }
+        let permit = match time_limit {
+            TimeLimit::Short => self.transport.in_time(now(), wanted).await,
+            TimeLimit::Stated => timeout(self.transport.stated_time(), wanted).await.ok(),
+            TimeLimit::Endless => Some(wanted.await),
+        };
+        let permit = permit.ok_or(FsError::TimedOut)?;
+        permit.map(Arc::new).map_err(|_| FsError::Io)
     }
 
     /// Memory is short: send what is gathered anywhere and commit what is stored.
@@ -488,7 +511,6 @@ impl Volume {
         wanted: &[u64],
         mut look: impl FnMut(&Written) -> Option<T>,
     ) -> Result<T, FsError> {
-        let limit = self.transport.request_time_max();
         let (mut since, mut seen) = (now(), (0, 0));
         loop {
             let progress = file.progress.notified();
@@ -505,10 +527,8 @@ impl Volume {
                     (since, seen) = (now(), present);
                 }
             }
-            let left = limit.saturating_sub(now().since(since));
-            if tokio::time::timeout(left, progress).await.is_err() {
-                return Err(FsError::TimedOut);
-            }
+            let moved = self.transport.in_time(since, progress).await;
+            moved.ok_or(FsError::TimedOut)?;
         }
     }
 

@@ -186,7 +186,11 @@ impl RemoteFs {
         call.answer.wait(None);
         let volume = Arc::clone(&self.volume);
         self.runtime.spawn(async move {
-            match volume.write(node, write).await {
+            let taken = match from_cache {
+                true => volume.write_back(node, write).await,
+                false => volume.write(node, write).await,
+            };
+            match taken {
                 Ok(()) => written(&volume, call),
                 Err(error) => call.answer.fail(error),
             }

@@ -6,7 +6,7 @@ use super::{Stripes, Volume, fs_error, place};
 use crate::cache::NodeId;
 use crate::clock::now;
 use crate::object::{ObjectCallError, StoreClient, Written};
-use crate::transport::OVER;
+use crate::transport::{Call, OVER, TimeLimit};
 use base::limits::{COMMIT_TRIES_MAX, DATA_BYTES_MAX, PIECE_CHANGES_MAX};
 use base::{Extent, FsError, Handle, ObjectId, Principal, ServerId, Time, WriteVerifier};
 use bytes::Bytes;
@@ -56,6 +56,8 @@ pub(super) struct Carrying<'a> {
     stripes: &'a Stripes,
     node: NodeId,
     who: &'a Principal,
+    /// Of what the manager is asked.
+    time_limit: TimeLimit,
     seen: Seen,
 }
 
@@ -103,13 +105,14 @@ impl<'a> Carrying<'a> {
         volume: &'a Volume,
         stripes: &'a Stripes,
         (node, who): (NodeId, &'a Principal),
-        recalls_seen: u64,
+        (time_limit, recalls_seen): (TimeLimit, u64),
     ) -> Self {
         Self {
             volume,
             stripes,
             node,
             who,
+            time_limit,
             seen: Seen::new(recalls_seen),
         }
     }
@@ -205,7 +208,8 @@ impl<'a> Carrying<'a> {
 
     /// Asks the manager.
     pub(super) async fn ask(&self, step: Step) -> Result<StepReply> {
-        let (reply, response) = self.volume.step(self.who, step).await?;
+        let call = Call::within(self.time_limit);
+        let (reply, response) = self.volume.step_by(self.who, step, call).await?;
         self.seen.on_asked(response.recalls_seen);
         Ok(reply)
     }
@@ -220,7 +224,8 @@ impl<'a> Carrying<'a> {
         file: &FileRef,
         purpose: LayoutPurpose,
     ) -> Result<std::sync::Arc<FileLayout>> {
-        let layout = self.volume.layout(self.stripes, self.who, file, purpose);
+        let asked = (purpose, self.time_limit);
+        let layout = self.volume.layout(self.stripes, self.who, file, asked);
         layout.await
     }
 
