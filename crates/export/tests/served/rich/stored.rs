@@ -258,6 +258,57 @@ fn the_way_back_is_there_where_a_list_has_taken_the_room_of_what_was_before() {
     assert_eq!(all(), before);
 }
 
+/// As much room as others may leave to a directory, which has two POSIX ACLs to go back to.
+#[test]
+fn a_way_back_that_finds_no_room_half_way_leaves_the_list_of_a_directory() {
+    if !is_root() {
+        return;
+    }
+    let Some(mounted) = Mounted::image("mkfs.ext4", &SMALL, 16 << 20, "noatime") else {
+        return;
+    };
+    let world = World::at(|| Served::at(&mounted.path));
+    let directory = world.directory("d", "750");
+    let users = |from: u32| {
+        let users = (from..from + 12).map(|uid| format!("u:{uid}:rwx"));
+        users.collect::<Vec<_>>().join(",")
+    };
+    world.locally(&format!("setfacl -m {} d", users(2002)));
+    world.locally(&format!("setfacl -d -m {} d", users(3002)));
+    let all = || world.locally("stat -c %a d; getfattr -d -m - -e hex d | sort");
+    let before = all();
+    let (export, worker) = (&world.tree.export, &world.tree.worker);
+    let back = || {
+        export
+            .remove_acl(worker, &alice(), &directory.handle)
+            .map(drop)
+    };
+    let (mut failed, mut done) = (0, 0);
+    for bytes in (8..900).step_by(8) {
+        world
+            .set(&alice(), &directory, &["A::2003:rx"])
+            .expect("hers");
+        let filler = format!("setfattr -n user.filler -v $(printf %0{bytes}d 0) d 2>&1 || true");
+        if !world.locally(&filler).is_empty() {
+            // As much as there is room for.
+            break;
+        }
+        let rich = all();
+        match back() {
+            Ok(()) => done += 1,
+            Err(error) => {
+                assert_eq!(error, FsError::NoSpace);
+                assert_eq!(all(), rich, "{bytes}");
+                failed += 1;
+            }
+        }
+        world.locally("setfattr -x user.filler d");
+        back().expect("there is room again");
+        assert_eq!(all(), before, "{bytes}");
+    }
+    assert!(failed > 0 && done > 0, "{failed} and {done}");
+}
+
 /// Bob may read, and so many others.
 fn long(users: u32) -> Vec<u8> {
     let entry = |who, bits| PosixEntry { who, bits };
