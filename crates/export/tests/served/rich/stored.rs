@@ -2,7 +2,7 @@
 
 use super::{ALICE, DENIED, World, alice, bob, carol};
 use crate::common::{Mounted, Served, is_root};
-use acl::{PosixAcl, PosixEntry, PosixWho, Stored};
+use acl::{PosixAcl, PosixEntry, PosixWho, RichAcl, Stored};
 use base::{Access, FsError, Node, Principal};
 use std::path::PathBuf;
 
@@ -110,10 +110,19 @@ fn whatever_a_crash_leaves_of_an_edit_is_one_of_the_two_truths() {
     assert_eq!(opens(), after);
     // Whoever goes on finds it, and can go back.
     let (export, worker) = (&world.tree.export, &world.tree.worker);
-    export
-        .remove_acl(worker, &alice(), &file.handle)
-        .expect("hers");
+    let back = || export.remove_acl(worker, &alice(), &file.handle);
+    back().expect("hers");
     assert_eq!(opens(), before);
+    // In the way back, where the list had to leave its room: nobody is let in until somebody goes
+    // back once more.
+    world.set(&alice(), &file, &entries).expect("hers");
+    let empty = RichAcl::new(Vec::new()).expect("it is short");
+    let empty = Stored::unsettled(empty).to_bytes().expect("small");
+    write(&world, "f", empty);
+    assert_eq!(opens(), [[false; 2]; 2]);
+    back().expect("hers");
+    assert_eq!(opens(), before);
+    assert_eq!(world.locally("getfacl -n f"), posix);
 }
 
 #[test]
