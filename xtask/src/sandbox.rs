@@ -54,7 +54,7 @@ pub(crate) fn obstacle() -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::process;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     const LIMIT: Duration = Duration::from_secs(20);
 
@@ -73,15 +73,12 @@ mod tests {
         let directory = scratch.path().display();
         let script =
             format!("mount -t tmpfs none {directory} && sleep 1000 & sleep 0.5; echo here");
-        let started = Instant::now();
         let Some(outcome) = run(Network::Shared, &script) else {
             return;
         };
         assert_eq!(outcome.output, "here\n");
-        assert!(
-            started.elapsed() < Duration::from_secs(10),
-            "the sleeper was not waited for"
-        );
+        // It ended by itself, not by its limit: nobody waited for the sleeper.
+        assert!(outcome.success, "{}", outcome.end);
         assert!(crate::scratch::mounts_beneath(scratch.path()).is_empty());
     }
 
