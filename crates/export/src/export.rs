@@ -53,16 +53,20 @@ pub struct ExportOptions {
     pub key: HandleKey,
     /// Most descriptors kept for inodes in use. Never more than a quarter of the process's limit.
     pub descriptors_max: usize,
+    /// Whether it is kept in memory which rich ACL a file has, and what is shown of its POSIX ACL.
+    /// Without, each request reads what lies beside the file; that is for comparison.
+    pub keeps_lists: bool,
 }
 
 impl ExportOptions {
-    /// With the default number of descriptors.
+    /// With the default number of descriptors, and lists in memory.
     #[must_use]
     pub fn new(volume: VolumeId, key: HandleKey) -> Self {
         Self {
             volume,
             key,
             descriptors_max: EXPORT_DESCRIPTORS_MAX,
+            keeps_lists: true,
         }
     }
 }
@@ -167,7 +171,7 @@ impl Export {
             cache: DescriptorCache::new(descriptors_max),
             holdings: Holdings::default(),
             directories: OpenDirectories::default(),
-            rich: Box::default(),
+            rich: Box::new(RichTree::new(options.keeps_lists)),
         })
     }
 

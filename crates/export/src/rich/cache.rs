@@ -1,19 +1,26 @@
-//! Lists in memory: which file has which, and each list once.
+//! Lists in memory: which file has which, and each list once. A list is a file's truth, or what is
+//! shown of its mode and POSIX ACL.
 //!
 //! *By file.* An answer is good for one `ctime`: whatever changes an inode's attributes, extended
 //! ones included, moves that. But a clock has ticks, and two changes within one tick look like one.
 //! So an answer is kept only if the `ctime` lay more than a tick back when it was read (as git(1)
-//! does with its index). That an inode has no list is an answer, too.
+//! does with its index). That an inode has no list is an answer, too. A view is kept with it, for
+//! as long as the same rules for storing views are in force: whoever changes these wants to have
+//! views stored, or not, and a look that is answered from here asks for nothing.
 //!
-//! *By bytes.* Files mostly share few lists, and equal lists are equal bytes, so each is parsed and
-//! kept once (the paper's section 4: a cache of distinct ACLs).
+//! *By bytes.* Files mostly share few lists, and equal lists are equal bytes, so each is parsed, or
+//! converted, and kept once (the paper's section 4: a cache of distinct ACLs).
 //!
 //! *Bounded* by two generations in each table: what is used moves into the young one, and when that
 //! is full the old one is dropped. No entry is written down twice, and nothing is swept.
 //!
+//! An export can be opened without any of this ([`crate::ExportOptions::keeps_lists`]): then each
+//! request reads what lies beside the file, which is what the paper calls *no cache*.
+//!
 //! Source: Nakamura and others, concurrent use of heterogeneous access control information, 4.2.
 
 use super::StoredList;
+use acl::{Ace, RichAcl};
 use base::limits::{ACL_CACHE_BYTES_MAX, ACL_CACHE_FILES_MAX};
 use base::{FsError, Handle, Timestamp};
 use std::collections::HashMap;
@@ -33,6 +40,19 @@ const LIST_BYTES_FACTOR: usize = 12;
 struct OfFile {
     changed: Timestamp,
     list: Option<Arc<StoredList>>,
+    /// What is shown of a file without a list, and under which rules for storing that was made.
+    view: Option<(u64, Arc<RichAcl>)>,
+}
+
+/// A file at one time of change, of which the view may be in memory.
+#[derive(Clone, Copy)]
+pub(super) struct OfView<'a> {
+    handle: &'a Handle,
+    changed: Timestamp,
+    /// The number of the rules for storing views that are in force.
+    rules: u64,
+    /// Whether what is read from now on may be kept.
+    pub(super) is_settled: bool,
 }
 
 /// Two generations of entries, each of at most so much weight.
@@ -99,21 +119,26 @@ impl<K: Hash + Eq + Clone, V: Clone> Generations<K, V> {
 
 /// See the module's head.
 pub(crate) struct Lists {
+    is_kept: bool,
     files: Box<[Mutex<Generations<Handle, OfFile>>]>,
     distinct: Mutex<Generations<Box<[u8]>, Arc<StoredList>>>,
-}
-
-impl Default for Lists {
-    fn default() -> Self {
-        let of_shard = || Mutex::new(Generations::new(ACL_CACHE_FILES_MAX / SHARDS / 2));
-        Self {
-            files: (0..SHARDS).map(|_| of_shard()).collect(),
-            distinct: Mutex::new(Generations::new(ACL_CACHE_BYTES_MAX / 2)),
-        }
-    }
+    views: Mutex<Generations<Box<[u8]>, Arc<RichAcl>>>,
 }
 
 impl Lists {
+    /// Keeps what it is asked for, or nothing.
+    pub(super) fn new(is_kept: bool) -> Self {
+        let of_shard = || Mutex::new(Generations::new(ACL_CACHE_FILES_MAX / SHARDS / 2));
+        // Lists and views have a half each, in two generations.
+        let bytes_max = ACL_CACHE_BYTES_MAX / 4;
+        Self {
+            is_kept,
+            files: (0..SHARDS).map(|_| of_shard()).collect(),
+            distinct: Mutex::new(Generations::new(bytes_max)),
+            views: Mutex::new(Generations::new(bytes_max)),
+        }
+    }
+
     /// The list of a file that was last changed at `changed`; `read` gets its bytes if need be.
     ///
     /// # Errors
@@ -130,17 +155,76 @@ impl Lists {
         {
             return Ok(known.list);
         }
-        let is_settled = is_past(changed, SystemTime::now());
+        let is_settled = self.is_settled(changed);
         let list = read()?.map(|bytes| self.distinct(bytes));
         if is_settled {
             let known = OfFile {
                 changed,
                 list: list.clone(),
+                view: None,
             };
             let weight = weight(&known);
             self.shard(handle).insert(handle.clone(), known, weight);
         }
         Ok(list)
+    }
+
+    /// Whether what is read of a file that was last changed at `changed` may be kept.
+    fn is_settled(&self, changed: Timestamp) -> bool {
+        self.is_kept && is_past(changed, SystemTime::now())
+    }
+
+    /// The view of a file that was last changed at `changed`, made under rules for storing with
+    /// this number; or where to keep one that is made of what is read from now on.
+    pub(super) fn view<'a>(
+        &self,
+        handle: &'a Handle,
+        changed: Timestamp,
+        rules: u64,
+    ) -> Result<Arc<RichAcl>, OfView<'a>> {
+        let known = self.shard(handle).get(handle, weight);
+        let view = known.filter(|known| known.changed == changed);
+        match view.and_then(|known| known.view) {
+            Some((made_under, view)) if made_under == rules => Ok(view),
+            _ => Err(OfView {
+                handle,
+                changed,
+                rules,
+                is_settled: self.is_settled(changed),
+            }),
+        }
+    }
+
+    /// Keeps the view of a file that is known to have no list, if that is settled; `made_of` are all
+    /// the bytes that it depends on.
+    pub(super) fn keep_view(&self, of: &OfView<'_>, made_of: Box<[u8]>, view: &RichAcl) {
+        if !of.is_settled {
+            return;
+        }
+        let view = self.distinct_view(made_of, view);
+        let mut shard = self.shard(of.handle);
+        let is_known = |known: OfFile| known.changed == of.changed && known.list.is_none();
+        if !shard.get(of.handle, weight).is_some_and(is_known) {
+            return;
+        }
+        let more = entries_weight(&view);
+        if let Some(known) = shard.young.get_mut(of.handle) {
+            known.view = Some((of.rules, view));
+            shard.young_weight += more;
+        }
+    }
+
+    fn distinct_view(&self, made_of: Box<[u8]>, view: &RichAcl) -> Arc<RichAcl> {
+        let bytes = made_of.len();
+        let weight = |view: &Arc<RichAcl>| bytes + view.aces().len() * size_of::<Ace>();
+        let mut views = lock(&self.views);
+        if let Some(known) = views.get(&*made_of, weight) {
+            return known;
+        }
+        let view = Arc::new(view.clone());
+        let weight = weight(&view);
+        views.insert(made_of, view.clone(), weight);
+        view
     }
 
     /// How many files something is known of.
@@ -170,7 +254,13 @@ impl Lists {
 /// own list has at most as many bytes as an attribute.
 fn weight(known: &OfFile) -> usize {
     let own = known.list.as_ref().and_then(|list| list.parsed());
-    1 + own.map_or(0, |stored| stored.acl().aces().len() / 8)
+    let own = own.map(acl::Stored::acl);
+    let view = known.view.as_ref().map(|(_, view)| &**view);
+    1 + own.or(view).map_or(0, entries_weight)
+}
+
+fn entries_weight(list: &RichAcl) -> usize {
+    list.aces().len() / 8
 }
 
 /// Whether changes of this time can be told from those that come now.
@@ -191,6 +281,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::limits::XATTR_BYTES_MAX;
     use std::cell::Cell;
 
     fn handle(number: u32) -> Handle {
@@ -203,7 +294,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_good_for_one_time_of_change_that_is_past() {
-        let lists = Lists::default();
+        let lists = Lists::new(true);
         let reads = Cell::new(0);
         let read = || {
             reads.set(reads.get() + 1);
@@ -229,14 +320,62 @@ mod tests {
         assert_eq!(reads.get(), 6, "an error is not remembered");
     }
 
+    fn view(lists: &Lists, number: u32, changed: i64, rules: u64) -> Option<Arc<RichAcl>> {
+        lists.view(&handle(number), at(changed), rules).ok()
+    }
+
+    /// As an export does it: whether there is a list is asked first.
+    fn keep(lists: &Lists, number: u32, changed: i64, rules: u64, made_of: &[u8]) {
+        let (handle, changed) = (handle(number), at(changed));
+        lists.get(&handle, changed, || Ok(None)).expect("read");
+        let of = lists.view(&handle, changed, rules);
+        let list = RichAcl::new(Vec::new()).expect("short");
+        lists.keep_view(&of.expect_err("it is not kept"), made_of.into(), &list);
+    }
+
+    #[test]
+    fn a_view_is_good_for_one_time_of_change_and_one_set_of_rules() {
+        let lists = Lists::new(true);
+        keep(&lists, 1, 1000, 7, b"a");
+        keep(&lists, 2, 2000, 7, b"a");
+        let [one, two] = [(1, 1000), (2, 2000)].map(|(number, changed)| {
+            let view = view(&lists, number, changed, 7);
+            view.expect("it is kept")
+        });
+        assert!(Arc::ptr_eq(&one, &two), "made of the same, and kept once");
+        assert!(view(&lists, 1, 1001, 7).is_none(), "it was changed");
+        assert!(view(&lists, 1, 1000, 8).is_none(), "other rules");
+        keep(&lists, 1, 1000, 8, b"b");
+        assert!(view(&lists, 1, 1000, 8).is_some());
+        // Not known whether it has a list, and known no more.
+        let of = lists.view(&handle(3), at(1000), 7).expect_err("unknown");
+        lists.keep_view(&of, (*b"c").into(), &one);
+        assert!(view(&lists, 3, 1000, 7).is_none());
+        let none = Lists::new(false);
+        keep(&none, 1, 1000, 7, b"a");
+        assert!(view(&none, 1, 1000, 7).is_none());
+        assert_eq!(none.len(), 0);
+    }
+
     #[test]
     fn memory_is_bounded_whatever_is_asked_for() {
-        let lists = Lists::default();
+        let lists = Lists::new(true);
         for number in 0..3 * ACL_CACHE_FILES_MAX as u32 {
             lists
                 .get(&handle(number), at(1), || Ok(None))
                 .expect("read");
         }
         assert!(lists.len() <= ACL_CACHE_FILES_MAX, "{}", lists.len());
+        for number in 0..3 * ACL_CACHE_FILES_MAX as u32 {
+            keep(&lists, number, 2, 1, &number.to_le_bytes());
+        }
+        assert!(lists.len() <= ACL_CACHE_FILES_MAX, "{}", lists.len());
+        let mut made_of = vec![0; XATTR_BYTES_MAX];
+        for number in 0..(ACL_CACHE_BYTES_MAX / XATTR_BYTES_MAX) as u32 {
+            made_of[..4].copy_from_slice(&number.to_le_bytes());
+            keep(&lists, number, 3, 1, &made_of);
+        }
+        let bytes = lock(&lists.views).young.len() * XATTR_BYTES_MAX;
+        assert!(bytes > 0 && bytes <= ACL_CACHE_BYTES_MAX / 4, "{bytes}");
     }
 }

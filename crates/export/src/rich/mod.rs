@@ -35,8 +35,8 @@
 //!
 //! # Behind the server's back
 //!
-//! What is kept in memory of a file's list is good for one `ctime`, and only if that was not just
-//! before ([`cache`]). If the permission bits are others than those stored with the list, somebody
+//! What is kept in memory of a file's list, or of what is shown of its mode and POSIX ACL, is good
+//! for one `ctime`, and only if that was not just before ([`cache`]). If the permission bits are others than those stored with the list, somebody
 //! has called chmod(2); the list is then judged by as if he had done it here.
 //!
 //! # Failing closed
@@ -47,7 +47,7 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `cache` | lists in memory |
+//! | `cache` | lists and views in memory |
 //! | `judge` | who may make, remove, rename and link names |
 //! | `heir` | new files in directories with a rich ACL |
 //! | `edit` | the list as clients see it; setting it; going back |
@@ -119,7 +119,6 @@ const WRITING: CapabilitySet = PAST
     .union(CapabilitySet::FSETID);
 
 /// What an export knows of rich ACLs.
-#[derive(Default)]
 pub(crate) struct RichTree {
     is_on: AtomicBool,
     lists: Lists,
@@ -131,6 +130,18 @@ pub(crate) struct RichTree {
 }
 
 impl RichTree {
+    /// Of an export that keeps lists in memory, or does not.
+    pub(crate) fn new(keeps_lists: bool) -> Self {
+        Self {
+            is_on: AtomicBool::new(false),
+            lists: Lists::new(keeps_lists),
+            views: Views::default(),
+            figures: Figures::default(),
+            names: OnceLock::new(),
+            turns: Default::default(),
+        }
+    }
+
     /// Waits for its turn to edit a file's list. Held while a handful of system calls run; only
     /// edits wait for each other.
     fn turn(&self, handle: &Handle) -> MutexGuard<'_, ()> {

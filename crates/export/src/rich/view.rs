@@ -12,6 +12,9 @@
 //! for. Counting and asking happen on the request's way and take no system call; storing does not
 //! (`store`).
 //!
+//! Stored or not, what was shown is kept in memory ([`super::cache`]), and is shown from there while
+//! the file's time of change is the same. Such a look is no access in the policy's sense.
+//!
 //! Source: Nakamura and others, concurrent use of heterogeneous access control information, 3.3.
 
 use super::cache::Generations;
@@ -65,6 +68,20 @@ impl Values {
             mode: attributes.mode & 0o777,
             source: Source::of_values(self.access.as_deref(), self.default.as_deref()),
         }
+    }
+
+    /// All that a view depends on, as bytes that no other values have.
+    fn bytes(&self, attributes: &Attributes) -> Box<[u8]> {
+        let is_directory = attributes.kind == FileKind::Directory;
+        let mut bytes = (attributes.mode & 0o777).to_le_bytes().to_vec();
+        bytes.push(u8::from(is_directory));
+        for value in [&self.access, &self.default] {
+            bytes.push(u8::from(value.is_some()));
+            let value = value.as_deref().unwrap_or_default();
+            bytes.extend(value.len().to_le_bytes());
+            bytes.extend(value);
+        }
+        bytes.into()
     }
 
     /// How many entries there are to convert.
@@ -141,6 +158,8 @@ impl MadeOf {
 pub(super) struct Storing {
     pub(super) policy: Policy,
     pub(super) costs: Costs,
+    /// Which rules these are, counted from those at the beginning.
+    number: u64,
 }
 
 impl Storing {
@@ -186,6 +205,7 @@ pub(super) struct Views {
     storing: RwLock<Arc<Storing>>,
     seen: Box<[Mutex<Generations<Handle, Seen>>]>,
     pub(super) queue: Queue,
+    remembered: AtomicU64,
     used: AtomicU64,
     stored: AtomicU64,
     unstored: [AtomicU64; UNSTORED],
@@ -197,11 +217,13 @@ impl Default for Views {
         let storing = Storing {
             policy: Policy::Never,
             costs: Costs::default(),
+            number: 0,
         };
         Self {
             storing: RwLock::new(Arc::new(storing)),
             seen: (0..SHARDS).map(|_| of_shard()).collect(),
             queue: Queue::default(),
+            remembered: AtomicU64::new(0),
             used: AtomicU64::new(0),
             stored: AtomicU64::new(0),
             unstored: Default::default(),
@@ -216,6 +238,8 @@ pub struct ViewFigures {
     pub made: u64,
     /// Shown as they were stored.
     pub used: u64,
+    /// Shown from memory.
+    pub remembered: u64,
     /// Stored, on access and with all files.
     pub stored: u64,
     /// Waiting to be stored.
@@ -244,8 +268,14 @@ impl Views {
         Arc::clone(&storing)
     }
 
-    fn set_storing(&self, storing: Storing) {
-        *self.storing.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(storing);
+    fn set_storing(&self, policy: Policy, costs: Costs) {
+        let mut storing = self.storing.write().unwrap_or_else(PoisonError::into_inner);
+        let number = storing.number + 1;
+        *storing = Arc::new(Storing {
+            policy,
+            costs,
+            number,
+        });
     }
 
     fn shard(&self, handle: &Handle) -> MutexGuard<'_, Generations<Handle, Seen>> {
@@ -319,9 +349,9 @@ impl From<Rest> for Unstored {
 
 impl Export {
     /// Says when views of POSIX ACLs are stored; at first never. Those that lie there already are
-    /// looked for only if the policy would store them.
+    /// looked for only if the policy would store them. Of those in memory none is shown any more.
     pub fn set_storing(&self, policy: Policy, costs: Costs) {
-        self.rich.views.set_storing(Storing { policy, costs });
+        self.rich.views.set_storing(policy, costs);
     }
 
     /// What was done with views since the export was opened.
@@ -332,6 +362,7 @@ impl Export {
         ViewFigures {
             made: self.rich.figures.views.load(Ordering::Relaxed),
             used: views.used.load(Ordering::Relaxed),
+            remembered: views.remembered.load(Ordering::Relaxed),
             stored: views.stored.load(Ordering::Relaxed),
             waiting: views.queue.len() as u64,
             counted: views.counted() as u64,
@@ -384,15 +415,39 @@ impl Export {
         }
     }
 
-    /// The view of a file, stored or made.
+    /// The view of a file, from memory, stored or made.
     fn view(
         &self,
         (handle, fd): (&Handle, BorrowedFd<'_>),
         attributes: &Attributes,
     ) -> Result<RichAcl, FsError> {
-        let views = &self.rich.views;
+        let (views, lists) = (&self.rich.views, &self.rich.lists);
         let storing = views.storing();
+        let unknown = match lists.view(handle, attributes.changed, storing.number) {
+            Ok(view) => {
+                views.remembered.fetch_add(1, Ordering::Relaxed);
+                return Ok((*view).clone());
+            }
+            Err(unknown) => unknown,
+        };
         let values = self.read_values(fd, attributes)?;
+        let made_of = unknown.is_settled.then(|| values.bytes(attributes));
+        let view = self.read_or_made((handle, fd), attributes, &storing, values)?;
+        if let Some(made_of) = made_of {
+            lists.keep_view(&unknown, made_of, &view);
+        }
+        Ok(view)
+    }
+
+    /// The view of a file that is not in memory.
+    fn read_or_made(
+        &self,
+        (handle, fd): (&Handle, BorrowedFd<'_>),
+        attributes: &Attributes,
+        storing: &Storing,
+        values: Values,
+    ) -> Result<RichAcl, FsError> {
+        let views = &self.rich.views;
         let entries = values.entries();
         let may_store = storing.may_store(entries);
         let made_of = may_store.then(|| values.made_of(attributes));
@@ -404,7 +459,7 @@ impl Export {
         let view = values.parse()?.view(attributes);
         self.rich.figures.views.fetch_add(1, Ordering::Relaxed);
         match made_of {
-            Some(made_of) => views.note(handle, &storing, entries, made_of),
+            Some(made_of) => views.note(handle, storing, entries, made_of),
             None => views.count_unstored(Unstored::Policy),
         }
         Ok(view)
@@ -477,6 +532,7 @@ mod tests {
         Storing {
             policy: Policy::Measured,
             costs: Costs::new(vec![point]),
+            number: 0,
         }
     }
 

@@ -43,6 +43,21 @@ impl Served {
         served
     }
 
+    /// The same, without lists in memory: each look reads what lies beside the file.
+    pub(crate) fn forgetful() -> Self {
+        let mut served = Self::temporary();
+        served.export = Self::forgetful_export(&served.path);
+        served
+    }
+
+    pub(crate) fn forgetful_export(path: &Path) -> Export {
+        let options = ExportOptions {
+            keeps_lists: false,
+            ..options()
+        };
+        Export::open(path, &options).expect("exportable")
+    }
+
     pub(crate) fn at(path: &Path) -> Self {
         Self {
             export: Export::open(path, &options()).expect("exportable"),

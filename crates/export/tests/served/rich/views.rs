@@ -5,7 +5,7 @@ use super::{ALICE, STAFF, World, alice, bob, carol};
 use crate::common::{Mounted, Served, eventually, is_root};
 use acl::{Costs, Point, Policy, PosixAcl, PosixEntry, PosixWho};
 use base::{Access, FsError, Node, Principal, XattrMode};
-use export::{Calibration, ViewWalk, ViewWork};
+use export::{Calibration, Export, ViewWalk, ViewWork};
 use std::path::Path;
 use std::time::Duration;
 
@@ -33,8 +33,12 @@ fn paying_from(first: u64) -> Costs {
 
 impl World {
     fn bytes(&self, node: &Node) -> Vec<u8> {
-        let Served { export, worker, .. } = &self.tree;
-        let root = Principal::root();
+        self.bytes_of(&self.tree.export, node)
+    }
+
+    /// What another opening of the same tree shows.
+    fn bytes_of(&self, export: &Export, node: &Node) -> Vec<u8> {
+        let (worker, root) = (&self.tree.worker, Principal::root());
         let value = export.get_xattr(worker, &root, &node.handle, b"system.nfs4_acl");
         value.expect("root may look")
     }
@@ -94,18 +98,22 @@ fn disturb(world: &World, nodes: &[(&str, Node)], draw: u64) {
     world.locally(&script);
 }
 
+fn four(world: &World) -> [(&'static str, Node); 4] {
+    [
+        ("one", world.file("one", "640")),
+        ("two", world.file("two", "664")),
+        ("three", world.file("three", "604")),
+        ("d", world.directory("d", "751")),
+    ]
+}
+
 #[test]
 fn a_stored_view_is_never_of_what_is_no_more_and_no_policy_shows_anything_else() {
     if !is_root() {
         return;
     }
-    let world = World::new();
-    let nodes = [
-        ("one", world.file("one", "640")),
-        ("two", world.file("two", "664")),
-        ("three", world.file("three", "604")),
-        ("d", world.directory("d", "751")),
-    ];
+    let world = World::at(Served::forgetful);
+    let nodes = four(&world);
     let policies = [
         (Policy::Always, Costs::default()),
         (Policy::Entries { from: 4, to: None }, Costs::default()),
@@ -138,11 +146,59 @@ fn a_stored_view_is_never_of_what_is_no_more_and_no_policy_shows_anything_else()
 }
 
 #[test]
-fn what_a_policy_says_is_stored_when_it_says_so_and_else_nothing_is() {
+fn what_is_in_memory_is_never_of_what_is_no_more() {
     if !is_root() {
         return;
     }
     let world = World::new();
+    let nodes = four(&world);
+    let forgetful = Served::forgetful_export(&world.tree.path);
+    forgetful.set_rich(true);
+    for round in 0..240 {
+        match round % 80 {
+            0 => world.says(Policy::Always, &Costs::default()),
+            40 => world.says(Policy::Never, &Costs::default()),
+            _ => {}
+        }
+        disturb(&world, &nodes, drawn(round));
+        if round % 4 == 0 {
+            // Longer than a change of this moment is not believed.
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        for (path, node) in &nodes {
+            let truth = world.bytes_of(&forgetful, node);
+            for _ in 0..3 {
+                assert_eq!(world.bytes(node), truth, "{round} {path}");
+                world.store();
+            }
+        }
+    }
+    // Several changes in one tick of the file system's clock.
+    let (_, node) = &nodes[0];
+    for round in 0..400 {
+        let path = world.path("one");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600 + round % 0o100);
+        let set = world.root.run(move || rustix::fs::chmod(path, mode));
+        set.expect("root may");
+        if round % 50 == 0 {
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        let truth = world.bytes_of(&forgetful, node);
+        for _ in 0..2 {
+            assert_eq!(world.bytes(node), truth, "{round}");
+        }
+    }
+    let [own, other] = [&world.tree.export, &forgetful].map(Export::view_figures);
+    assert!(own.remembered > 500 && own.stored > 0, "{own:?}");
+    assert_eq!(other.remembered, 0);
+}
+
+#[test]
+fn what_a_policy_says_is_stored_when_it_says_so_and_else_nothing_is() {
+    if !is_root() {
+        return;
+    }
+    let world = World::at(Served::forgetful);
     let [short, long] = ["short", "long"].map(|path| world.file(path, "640"));
     world.locally("setfacl -m u:2002:r short; setfacl -m u:2002:r,u:2003:r,g:3002:r long");
     let look = |node: &Node, times: usize| {
@@ -229,7 +285,9 @@ fn nothing_is_stored_on_what_is_full_read_only_or_immutable_and_looking_goes_on(
     let Some(mounted) = Mounted::image("mkfs.ext4", &["-q"], 32 << 20, "noatime") else {
         return;
     };
-    let world = World::at(|| Served::at(&mounted.path));
+    let mut world = World::at(|| Served::at(&mounted.path));
+    world.tree.export = Served::forgetful_export(&mounted.path);
+    world.tree.export.set_rich(true);
     let [fixed, free] = ["fixed", "free"].map(|path| world.file(path, "640"));
     world.locally("setfacl -m u:2002:r fixed free; chattr +i fixed");
     let shown = [&fixed, &free].map(|node| world.bytes(node));
