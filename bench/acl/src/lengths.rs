@@ -8,13 +8,14 @@
 //! | T_CW | that converts and stores; the program does the latter off the request's way |
 //! | T_K | access(2) of somebody whom the list does not name, which reads the POSIX ACL |
 //!
+//! Nothing is kept in memory but what the kernel keeps, as in the paper's section 3.2.
 //! Each file is looked at once after a mount, its inode first, so that what is timed and whose
 //! reads are counted is what lies beyond it. Warm is a second time at once. What is shown is the
 //! least, as in the paper, and the median.
 
 use crate::Cli;
 use crate::lists::{SHORTEST, give, list};
-use crate::place::{Image, Kind, Mounted, open, permissions, served};
+use crate::place::{Image, Kind, Mounted, open_keeping, permissions, served};
 use crate::report::{Report, median};
 use crate::tree::{FILE_BYTES, somebody};
 use acl::{Costs, Policy};
@@ -120,7 +121,7 @@ impl Table {
         for round in 0..cli.repeat {
             shuffle(&mut probes, round as u64);
             let mounted = image.mount()?;
-            let export = open(mounted.path())?;
+            let export = open_keeping(mounted.path(), false)?;
             export.set_rich(true);
             served(&export, |worker| {
                 let of_round = |probe: &&Probe| probe.round.is_none_or(|only| only == round);
@@ -136,7 +137,7 @@ impl Table {
 
     /// Makes the files, and stores the views of those that are to have one.
     fn prepare(&mut self, cli: &Cli, mounted: &Mounted) -> Result<(Vec<Probe>, Costs)> {
-        let export = open(mounted.path())?;
+        let export = open_keeping(mounted.path(), false)?;
         let mut probes = Vec::new();
         let mut names = Vec::new();
         for (length, entries) in LENGTHS.into_iter().enumerate() {

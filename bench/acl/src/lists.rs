@@ -141,6 +141,20 @@ mod tests {
         assert!(beyond < 1e-6, "{beyond}");
     }
 
+    /// In a thousand lists, those that do not lie in the inode: of XFS, ext4 with inodes of 256
+    /// bytes, and of 1 KiB.
+    #[test]
+    fn shares_beyond_the_inode_are_those_of_the_documents() {
+        let expected = [[0, 4, 0], [62, 291, 0], [371, 523, 125]];
+        let found = Service::ALL.map(|service| {
+            let lengths = service.lengths();
+            [20, 10, 100].map(|inside| (lengths.beyond(inside) * 1000.0).round() as u32)
+        });
+        assert_eq!(found, expected);
+        let most = Service::Social.lengths();
+        assert!(most.beyond(349) < 0.01 && most.beyond(345) > 0.01);
+    }
+
     #[test]
     fn a_list_has_as_many_entries_as_were_asked_for() {
         assert!(list(3, 1).is_none());

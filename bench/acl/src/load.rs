@@ -18,7 +18,7 @@ use crate::mix::{
     ALWAYS, Client, LOOKS_POSIX, MEASURED, MODES, Mode, NEVER, SIX, calibrate, drawn, set,
     store_meanwhile,
 };
-use crate::place::{Kind, open, served};
+use crate::place::{Kind, open_keeping, served};
 use crate::report::{Report, median};
 use crate::tree::Tree;
 use acl::Costs;
@@ -247,7 +247,7 @@ fn run(
 ) -> Result<Loaded> {
     let image = tree.image.copy()?;
     let mounted = image.mount()?;
-    let export = open(mounted.path())?;
+    let export = open_keeping(mounted.path(), mode.is_kept)?;
     set(&export, mode, costs);
     let is_over = AtomicBool::new(false);
     let each = operations / CLIENTS;

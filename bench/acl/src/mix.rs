@@ -9,14 +9,16 @@
 //! Every mode begins with a copy of the same image, mounted anew. A pass goes over the files as
 //! the benchmark does: three in ten are used at all, four times each on average. The first pass is
 //! cold, the second, the same once more, is warm. Views are stored by a thread of its own beside
-//! it, as in the server. *Ahead* are modes whose views were all stored before the mount.
+//! it, as in the server. *Ahead* are modes whose views were all stored before the mount. Each rule
+//! is measured with lists and views kept in memory, as the server keeps them, and without (the
+//! paper's `c` and `n`).
 //!
 //! One thread, so a rate is the inverse of the mean response time; what several clients at once get
 //! is in [`crate::load`].
 
 use crate::Cli;
 use crate::lists::Service;
-use crate::place::{Kind, open, served};
+use crate::place::{Kind, open, open_keeping, served};
 use crate::report::{Goal, Report, median};
 use crate::tree::{FILE_BYTES, Found, Tree, somebody};
 use acl::{Costs, Policy};
@@ -87,6 +89,18 @@ pub(crate) struct Mode {
     has_looks: bool,
     /// Whether views were stored before.
     is_ahead: bool,
+    /// Whether lists and views are kept in memory.
+    pub(crate) is_kept: bool,
+}
+
+impl Mode {
+    /// Its name, apart from those of all others.
+    fn label(&self) -> String {
+        match self.is_kept {
+            true => self.name.to_owned(),
+            false => format!("{}, not kept", self.name),
+        }
+    }
 }
 
 const fn mode(name: &'static str, policy: Option<Policy>, has_looks: bool, is_ahead: bool) -> Mode {
@@ -95,6 +109,7 @@ const fn mode(name: &'static str, policy: Option<Policy>, has_looks: bool, is_ah
         policy,
         has_looks,
         is_ahead,
+        is_kept: true,
     }
 }
 
@@ -103,7 +118,7 @@ const fn from(from: u32, to: Option<u32>) -> Option<Policy> {
 }
 
 /// The paper's conditions 0 to 3 are `always`, `4+`, `6+` and `6..34`.
-pub(crate) const MODES: [Mode; 13] = [
+const KEPT: [Mode; 13] = [
     mode("off", None, false, false),
     mode("on", Some(Policy::Measured), false, false),
     mode("POSIX", None, true, false),
@@ -118,6 +133,24 @@ pub(crate) const MODES: [Mode; 13] = [
     mode("6+, ahead", from(6, None), true, true),
     mode("6..34, ahead", from(6, Some(34)), true, true),
 ];
+/// With lists in memory, then without, but for those to which that makes no difference.
+pub(crate) const MODES: [Mode; KEPT.len() + WITHOUT.len()] = {
+    let mut modes = [KEPT[OFF]; KEPT.len() + WITHOUT.len()];
+    let mut index = 0;
+    while index < modes.len() {
+        modes[index] = match index.checked_sub(KEPT.len()) {
+            None => KEPT[index],
+            Some(place) => Mode {
+                is_kept: false,
+                ..KEPT[WITHOUT[place]]
+            },
+        };
+        index += 1;
+    }
+    modes
+};
+/// Those of the first that are measured without as well.
+const WITHOUT: [usize; 11] = [ON, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
 const OFF: usize = 0;
 const ON: usize = 1;
 pub(crate) const LOOKS_POSIX: usize = 2;
@@ -127,6 +160,14 @@ pub(crate) const ALWAYS: usize = 5;
 pub(crate) const SIX: usize = 7;
 /// Rules that are fixed, without those whose views were stored ahead.
 const FIXED: std::ops::Range<usize> = 4..9;
+
+/// The same mode with lists in memory or without, if it has one of each kind.
+fn with_lists(mode: usize, is_kept: bool) -> usize {
+    match WITHOUT.iter().position(|with| *with == mode) {
+        Some(place) if !is_kept => KEPT.len() + place,
+        _ => mode,
+    }
+}
 
 /// Both passes of one mode in one round.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -142,7 +183,7 @@ struct Passed {
 struct Rounds {
     file_system: Kind,
     service: &'static str,
-    modes: Vec<&'static str>,
+    modes: Vec<String>,
     /// By mode, then round.
     passed: Vec<Vec<Passed>>,
     operations: usize,
@@ -158,7 +199,7 @@ pub(crate) fn measure(cli: &Cli, report: &mut Report) -> Result<()> {
             let mut rounds = Rounds {
                 file_system: *kind,
                 service: service.name(),
-                modes: MODES.map(|mode| mode.name).to_vec(),
+                modes: MODES.iter().map(Mode::label).collect(),
                 passed: vec![Vec::new(); MODES.len()],
                 operations: operations(cli),
             };
@@ -204,7 +245,7 @@ fn run(tree: &Tree, mode: &Mode, costs: &Costs, operations: usize) -> Result<Pas
         drop(export);
     }
     let mounted = image.mount()?;
-    let export = open(mounted.path())?;
+    let export = open_keeping(mounted.path(), mode.is_kept)?;
     set(&export, mode, costs);
     let is_over = AtomicBool::new(false);
     let reads = mounted.reads()?;
@@ -226,7 +267,7 @@ fn run(tree: &Tree, mode: &Mode, costs: &Costs, operations: usize) -> Result<Pas
         passing
     });
     drop(export);
-    passed.with_context(|| format!("mode {}", mode.name))
+    passed.with_context(|| format!("mode {}", mode.label()))
 }
 
 /// Stores the views that requests ask for, as the server does beside them.
@@ -429,79 +470,110 @@ impl Rounds {
             (true, "cold", Goal::at_least(COLD_GOAL, "at least 98 %")),
             (false, "warm", Goal::at_least(WARM_GOAL, "at least 99.5 %")),
         ] {
-            let ratios = self.ratios(ON, OFF, is_cold);
+            let [ratios, without] =
+                [true, false].map(|is_kept| self.ratios(with_lists(ON, is_kept), OFF, is_cold));
             let text = format!(
-                "**{:.1} %** of {:.0} operations/s",
+                "**{:.1} %** of {:.0} operations/s; {:.1} % without lists in memory",
                 median(&ratios) * 100.0,
-                median(&self.rates(OFF, is_cold))
+                median(&self.rates(OFF, is_cold)),
+                median(&without) * 100.0
             );
             let what = format!("{place}: rich ACLs on, beside off, {word}");
             report.row(&what, &ratios, goal, text);
         }
+        for is_kept in [true, false] {
+            self.tell_best(report, &place, is_kept);
+        }
+        report.table(&self.markdown());
+    }
+
+    /// `measured` beside the fixed rule that was the fastest.
+    fn tell_best(&self, report: &mut Report, place: &str, is_kept: bool) {
+        let memory = if is_kept {
+            ""
+        } else {
+            ", without lists in memory"
+        };
         for (is_cold, word) in [(true, "cold"), (false, "warm")] {
-            let best = FIXED.max_by(|a, b| {
+            let fixed = FIXED.map(|mode| with_lists(mode, is_kept));
+            let best = fixed.max_by(|a, b| {
                 let rate = |mode: &usize| median(&self.rates(*mode, is_cold));
                 rate(a).total_cmp(&rate(b))
             });
             let best = best.expect("there are rules");
-            let ratios = self.ratios(MEASURED, best, is_cold);
+            let ratios = self.ratios(with_lists(MEASURED, is_kept), best, is_cold);
             let text = format!(
                 "**{:.1} %** of `{}`",
                 median(&ratios) * 100.0,
                 MODES[best].name
             );
-            let what = format!("{place}: `measured` beside the best fixed rule, {word}");
+            let what = format!("{place}: `measured` beside the best fixed rule{memory}, {word}");
             let goal = Goal::at_least(EQUAL, "at least as fast (within 1 %)");
             report.row(&what, &ratios, goal, text);
         }
-        report.table(&self.markdown());
     }
 
     fn markdown(&self) -> String {
         let mut out = format!(
             "**{}, {}**, with looks at lists: operations a second beside those with looks at \
-             POSIX ACLs\n\n| rule | cold | reads for each | warm |\n| --- | --- | --- | --- |\n",
+             POSIX ACLs, lists kept in memory and not\n\n\
+             | rule | cold | reads for each | warm | not kept: cold | reads for each | warm |\n\
+             | --- | --- | --- | --- | --- | --- | --- |\n",
             self.file_system, self.service
         );
-        for (index, mode) in MODES.iter().enumerate().skip(LOOKS_POSIX) {
-            let share = |is_cold| median(&self.ratios(index, LOOKS_POSIX, is_cold)) * 100.0;
-            let reads = self.reads(index);
-            let line = match index {
-                LOOKS_POSIX => format!(
-                    "| POSIX ACLs, rich off | {:.0}/s | {reads:.2} | {:.0}/s |\n",
-                    median(&self.rates(index, true)),
-                    median(&self.rates(index, false))
-                ),
-                _ => format!(
-                    "| {} | {:.0} % | {reads:.2} | {:.0} % |\n",
-                    mode.name,
-                    share(true),
-                    share(false)
-                ),
-            };
-            out.push_str(&line);
+        out.push_str(&format!(
+            "| POSIX ACLs, rich off | {:.0}/s | {:.2} | {:.0}/s | | | |\n",
+            median(&self.rates(LOOKS_POSIX, true)),
+            self.reads(LOOKS_POSIX),
+            median(&self.rates(LOOKS_POSIX, false))
+        ));
+        let share = |mode, is_cold| median(&self.ratios(mode, LOOKS_POSIX, is_cold)) * 100.0;
+        for (index, mode) in KEPT.iter().enumerate().skip(MEASURED) {
+            out.push_str(&format!("| {} |", mode.name));
+            for mode in [true, false].map(|is_kept| with_lists(index, is_kept)) {
+                let (cold, warm) = (share(mode, true), share(mode, false));
+                let reads = self.reads(mode);
+                out.push_str(&format!(" {cold:.0} % | {reads:.2} | {warm:.0} % |"));
+            }
+            out.push('\n');
         }
         out
     }
+
+    /// Shares of all rules, cold, from left to right.
+    fn shares(&self, is_kept: bool) -> Vec<(f64, f64)> {
+        let shares = (LOOKS_POSIX..KEPT.len()).map(|mode| {
+            let mode = with_lists(mode, is_kept);
+            median(&self.ratios(mode, LOOKS_POSIX, true)) * 100.0
+        });
+        (0..).map(f64::from).zip(shares).collect()
+    }
 }
 
-/// Each rule, cold, on each file system.
+/// Each rule, cold, on each file system, with lists in memory and without.
 fn chart(all: &[Rounds], service: Service) -> Chart {
-    let colours = [Colour::Blue, Colour::Vermilion, Colour::Green];
+    let colours = [
+        (Colour::Blue, Colour::SkyBlue),
+        (Colour::Vermilion, Colour::Orange),
+        (Colour::Green, Colour::Grey),
+    ];
     let of_service = all.iter().filter(|rounds| rounds.service == service.name());
-    let series = of_service.zip(colours).map(|(rounds, colour)| {
-        let shares = (LOOKS_POSIX..MODES.len())
-            .map(|mode| median(&rounds.ratios(mode, LOOKS_POSIX, true)) * 100.0);
-        let points = (0..).map(f64::from).zip(shares).collect();
-        Series::with_dots(&rounds.file_system.to_string(), colour, points)
-    });
-    let names = MODES[LOOKS_POSIX..].iter().map(|mode| match mode.is_ahead {
+    let series = of_service
+        .zip(colours)
+        .flat_map(|(rounds, (with, without))| {
+            let (name, n) = (rounds.file_system, format!("{} n", rounds.file_system));
+            [
+                Series::with_dots(&name.to_string(), with, rounds.shares(true)),
+                Series::with_dots(&n, without, rounds.shares(false)),
+            ]
+        });
+    let names = KEPT[LOOKS_POSIX..].iter().map(|mode| match mode.is_ahead {
         true => mode.name.replace(", ahead", "*"),
         false => mode.name.to_owned(),
     });
     Chart {
         title: format!("Operations a second by rule, cold: {}", service.name()),
-        subtitle: "share of the same with POSIX ACLs; * stored ahead; as in Figures 5 to 7".into(),
+        subtitle: "share of that with POSIX ACLs; * stored ahead, n not kept in memory".into(),
         x_label: "rule".to_owned(),
         x_names: names.collect(),
         y_label: "%".to_owned(),
@@ -513,6 +585,20 @@ fn chart(all: &[Rounds], service: Service) -> Chart {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_rule_is_measured_with_lists_in_memory_and_without() {
+        for (index, mode) in KEPT.iter().enumerate() {
+            let [with, without] = [true, false].map(|is_kept| MODES[with_lists(index, is_kept)]);
+            assert_eq!(with, *mode);
+            let changes = mode.policy.is_some();
+            let expected = Mode {
+                is_kept: !changes,
+                ..*mode
+            };
+            assert_eq!(without, expected);
+        }
+    }
 
     #[test]
     fn operations_come_as_often_as_in_the_papers_table() {

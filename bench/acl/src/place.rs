@@ -201,7 +201,15 @@ pub(crate) fn check(command: &mut Command) -> Result<String> {
 
 /// A tree as a server has it, with handles that are good for each opening of it.
 pub(crate) fn open(path: &Path) -> Result<Export> {
-    let options = ExportOptions::new(VolumeId([7; 16]), HandleKey::new([42; 32]));
+    open_keeping(path, true)
+}
+
+/// The same; lists are kept in memory, or each request reads them.
+pub(crate) fn open_keeping(path: &Path, lists: bool) -> Result<Export> {
+    let options = ExportOptions {
+        keeps_lists: lists,
+        ..ExportOptions::new(VolumeId([7; 16]), HandleKey::new([42; 32]))
+    };
     Ok(Export::open(path, &options)?)
 }
 
