@@ -5,6 +5,10 @@
 //! may set one is who may change the mode: the owner, and whoever has WRITE_ACL by a rich ACL.
 //!
 //! Each edit says what it means for whom ([`AclEdit`]); the server writes that down.
+//!
+//! The way back needs room for what was before while the list is still there. Where a file system
+//! has none, the list is emptied first; and where that does not help, because others have taken the
+//! room, everything is as it was.
 
 use super::view::{ACCESS, DEFAULT, Posix, VIEW};
 use super::{AclEdit, BEFORE, RichFile, STORED, WRITING, target_of};
@@ -143,12 +147,15 @@ impl Export {
             Some(bytes) => Some(Before::from_bytes(&bytes).ok_or(FsError::Io)?),
         };
         let path = descriptor_path(fd);
-        caller.with(WRITING, || {
-            if let (Some(before), Some(list)) = (&before, &rich.list) {
-                // Until it is gone the list decides, and no mode is compared with it.
-                write(&path, &Stored::unsettled((**list).clone()))?;
-                restore(&path, &attributes, before)?;
+        if let (Some(before), Some(list)) = (&before, &rich.list) {
+            let restore = || restore_beside(&path, &attributes, before, list);
+            if let Err(error) = caller.with(WRITING, restore)? {
+                // It stays the truth, and what lies under it says no more than it does.
+                self.write_truth(&caller, fd, &attributes, list)?;
+                return Err(error);
             }
+        }
+        caller.with(WRITING, || {
             remove(&path, STORED)?;
             if let (Some(before), None) = (&before, &rich.list) {
                 restore(&path, &attributes, before)?;
@@ -265,11 +272,32 @@ fn tell_mode(path: &CStr, mode: u16) -> Result<(), FsError> {
     remove(path, ACCESS)
 }
 
+/// Puts back what was before, while a list still decides.
+fn restore_beside(
+    path: &CStr,
+    attributes: &Attributes,
+    before: &Before,
+    list: &RichAcl,
+) -> Result<(), FsError> {
+    // Until it is gone no mode is compared with it.
+    write(path, &Stored::unsettled(list.clone()))?;
+    match restore(path, attributes, before) {
+        Err(FsError::NoSpace) => {}
+        restored => return restored,
+    }
+    // The list has the room that its own POSIX ACL needs. Until that is there, a list without
+    // entries decides, by which the owner alone can do something: go back once more.
+    let nobody = RichAcl::new(Vec::new()).expect("it is short");
+    write(path, &Stored::unsettled(nobody))?;
+    restore(path, attributes, before)
+}
+
 /// Puts back what was before.
 fn restore(path: &CStr, attributes: &Attributes, before: &Before) -> Result<(), FsError> {
-    tell_mode(path, attributes.mode & !0o777 | before.mode)?;
-    if let Some(access) = &before.access {
-        set(path, ACCESS, access)?;
+    match &before.access {
+        // It sets the mode as well, in one call: at no moment the mask is the group's right.
+        Some(access) => set(path, ACCESS, access)?,
+        None => tell_mode(path, attributes.mode & !0o777 | before.mode)?,
     }
     match &before.default {
         Some(default) => set(path, DEFAULT, default),

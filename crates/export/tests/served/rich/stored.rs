@@ -2,8 +2,8 @@
 
 use super::{ALICE, DENIED, World, alice, bob, carol};
 use crate::common::{Mounted, Served, is_root};
-use acl::Stored;
-use base::{Access, FsError, Principal};
+use acl::{PosixAcl, PosixEntry, PosixWho, Stored};
+use base::{Access, FsError, Node, Principal};
 use std::path::PathBuf;
 
 const STORED: &str = "security.azekura.acl";
@@ -154,22 +154,32 @@ fn no_answer_is_older_than_a_change_behind_the_servers_back() {
     assert_eq!(world.attributes(&file.handle).uid, ALICE);
 }
 
+/// A block of 1 KiB is all that ext4 has for attributes.
+const SMALL: [&str; 7] = [
+    "-q",
+    "-b",
+    "1024",
+    "-I",
+    "256",
+    "-O",
+    "^has_journal,^ea_inode",
+];
+
+/// Sets a list that gives so many users something.
+fn set_for(world: &World, node: &Node, users: u32) -> Result<(), FsError> {
+    let entries: Vec<String> = (0..users)
+        .map(|uid| format!("A::{}:rwa", 10_000 + uid))
+        .collect();
+    let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
+    world.set(&alice(), node, &entries).map(drop)
+}
+
 #[test]
 fn lists_that_the_file_system_does_not_take_change_nothing() {
     if !is_root() {
         return;
     }
-    // A block of 1 KiB is all that ext4 has for attributes.
-    let small = [
-        "-q",
-        "-b",
-        "1024",
-        "-I",
-        "256",
-        "-O",
-        "^has_journal,^ea_inode",
-    ];
-    let Some(mounted) = Mounted::image("mkfs.ext4", &small, 16 << 20, "noatime") else {
+    let Some(mounted) = Mounted::image("mkfs.ext4", &SMALL, 16 << 20, "noatime") else {
         return;
     };
     let world = World::at(|| Served::at(&mounted.path));
@@ -177,19 +187,11 @@ fn lists_that_the_file_system_does_not_take_change_nothing() {
     world.locally("setfacl -m u:2002:r f");
     let all = "stat -c %a f; getfattr -d -m - -e hex f";
     let before = world.locally(all);
-    let entries: Vec<String> = (0..400)
-        .map(|uid| format!("A::{}:rwa", 10_000 + uid))
-        .collect();
-    let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
-    assert_eq!(world.set(&alice(), &file, &entries), Err(FsError::NoSpace));
+    assert_eq!(set_for(&world, &file, 400), Err(FsError::NoSpace));
     assert_eq!(world.locally(all), before);
     assert_eq!(world.open(&bob(), &file.handle, Access::Read), Ok(()));
     // One that fits while its POSIX ACL does not: programs of this machine are told nothing.
-    let entries: Vec<String> = (0..75)
-        .map(|uid| format!("A::{}:rwa", 10_000 + uid))
-        .collect();
-    let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
-    world.set(&alice(), &file, &entries).expect("it fits");
+    set_for(&world, &file, 75).expect("it fits");
     let who = Principal::alone(10_074, 1);
     assert_eq!(world.open(&who, &file.handle, Access::Read), Ok(()));
     assert_eq!(world.open(&carol(), &file.handle, Access::Read), DENIED);
@@ -205,4 +207,98 @@ fn lists_that_the_file_system_does_not_take_change_nothing() {
         world.open(&who, &file.handle, Access::Write),
         Err(FsError::ReadOnly)
     );
+}
+
+#[test]
+fn the_way_back_is_there_where_a_list_has_taken_the_room_of_what_was_before() {
+    if !is_root() {
+        return;
+    }
+    let Some(mounted) = Mounted::image("mkfs.ext4", &SMALL, 16 << 20, "noatime") else {
+        return;
+    };
+    let world = World::at(|| Served::at(&mounted.path));
+    let file = world.file("f", "640");
+    let users: Vec<String> = (2002..2032).map(|uid| format!("u:{uid}:rw")).collect();
+    // The mask is not what the group may.
+    world.locally(&format!("setfacl -m g::-,{} f", users.join(",")));
+    let all = || world.locally("stat -c %a f; getfattr -d -m - -e hex f | sort");
+    let before = all();
+    let (export, worker) = (&world.tree.export, &world.tree.worker);
+    let back = || export.remove_acl(worker, &alice(), &file.handle).map(drop);
+    world.set(&alice(), &file, &["A::2003:r"]).expect("hers");
+    set_for(&world, &file, 70).expect("the POSIX ACL is small now");
+    back().expect("it is possible");
+    assert_eq!(all(), before);
+    // Others have taken the room: nothing has happened, and it is possible again afterwards.
+    world.set(&alice(), &file, &["A::2003:r"]).expect("hers");
+    world.locally("setfattr -n user.filler -v $(printf %0500d 0) f");
+    let rich = all();
+    assert_eq!(back(), Err(FsError::NoSpace));
+    assert_eq!(all(), rich);
+    assert_eq!(world.open(&carol(), &file.handle, Access::Read), Ok(()));
+    assert_eq!(world.open(&bob(), &file.handle, Access::Read), DENIED);
+    world.locally("setfattr -x user.filler f");
+    back().expect("it is possible");
+    assert_eq!(all(), before);
+}
+
+/// Bob may read, and so many others.
+fn long(users: u32) -> Vec<u8> {
+    let entry = |who, bits| PosixEntry { who, bits };
+    let mut entries = vec![entry(PosixWho::Owner, 6), entry(PosixWho::User(2002), 4)];
+    entries.extend((0..users).map(|user| entry(PosixWho::User(10_000 + user), 4)));
+    entries.push(entry(PosixWho::OwningGroup, 0));
+    entries.push(entry(PosixWho::Mask, 7));
+    entries.push(entry(PosixWho::Others, 0));
+    PosixAcl::new(entries).expect("in order").to_xattr()
+}
+
+#[test]
+fn what_is_too_long_for_an_attribute_is_said_and_changes_nothing() {
+    if !is_root() {
+        return;
+    }
+    // It keeps POSIX ACLs of some five thousand entries.
+    let Some(mounted) = Mounted::image("mkfs.xfs", &["-q"], 320 << 20, "noatime") else {
+        return;
+    };
+    let world = World::at(|| Served::at(&mounted.path));
+    let (file, directory) = (world.file("f", "640"), world.directory("d", "750"));
+    let (top, acl) = (world.tree.path.clone(), long(5000));
+    world.root.run(move || {
+        let (access, default) = ("system.posix_acl_access", "system.posix_acl_default");
+        for (path, name) in [("f", access), ("d", access), ("d", default)] {
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(top.join(path), name, &acl, flags).expect("root may");
+        }
+    });
+    let all = || world.locally("stat -c %a f d; getfattr -d -m - -e hex f d | sort | sha256sum");
+    let before = all();
+    // Five thousand entries of NFSv4 are more than 64 KiB. The kernel judges as ever.
+    for node in [&file, &directory] {
+        assert_eq!(world.get(&alice(), &node.handle), Err(FsError::TooBig));
+    }
+    assert_eq!(world.open(&bob(), &file.handle, Access::Read), Ok(()));
+    assert_eq!(world.open(&carol(), &file.handle, Access::Read), DENIED);
+    // One of the two can be kept beside a rich ACL, to go back to; both together cannot.
+    let entries = ["A::2003:r", "A::OWNER@:rw"];
+    assert_eq!(
+        world.set(&alice(), &directory, &entries),
+        Err(FsError::TooBig)
+    );
+    let (export, worker) = (&world.tree.export, &world.tree.worker);
+    let set = |value: &[u8]| {
+        export
+            .set_acl(worker, &alice(), &file.handle, value)
+            .map(drop)
+    };
+    assert_eq!(set(&[0; 65_537]), Err(FsError::TooBig), "no attribute");
+    assert_eq!(all(), before);
+    world.set(&alice(), &file, &entries).expect("hers");
+    assert_eq!(world.open(&carol(), &file.handle, Access::Read), Ok(()));
+    assert_eq!(world.open(&bob(), &file.handle, Access::Read), DENIED);
+    let back = export.remove_acl(worker, &alice(), &file.handle);
+    back.expect("hers");
+    assert_eq!(all(), before);
 }
