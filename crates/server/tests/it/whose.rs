@@ -2,10 +2,11 @@
 
 use crate::appends::{fresh, place, stored, two};
 use crate::client::Client;
+use crate::files::at;
 use crate::parallel::{layout, truncate, world};
 use crate::world::is_root;
-use base::{Extent, FsError, Handle};
-use wire::message::LayoutPurpose;
+use base::{Extent, FsError, Handle, OpenId, Principal};
+use wire::message::{Access, LayoutPurpose, Step};
 
 /// Whether a client may write these bytes again.
 async fn is_own(client: &mut Client, handle: &Handle, offset: u64, len: u64) -> bool {
@@ -62,4 +63,36 @@ async fn bytes_are_taken_again_from_whoever_wrote_them_last() {
     writes(&mut two, &handle, 0, 10).await;
     assert!(is_own(&mut two, &handle, 0, 10).await);
     assert!(!is_own(&mut two, &handle, 0, 11).await);
+}
+
+/// The file is root's, and others may read it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_truncation_that_is_refused_makes_nobody_the_last_writer() {
+    if !is_root() {
+        return;
+    }
+    let world = world().await;
+    let (mut one, mut two, handle) = two(&world).await;
+    writes(&mut one, &handle, 0, 100).await;
+    two.who = Principal::alone(1000, 1000);
+    for size in [0, 50] {
+        let refused = truncate(&mut two, &handle, size).await;
+        assert_eq!(refused.err(), Some(FsError::AccessDenied));
+    }
+    for access in [Access::Write, Access::ReadWrite] {
+        let open = Step::Open {
+            target: at(&handle),
+            open: OpenId(9),
+            access,
+            truncate: true,
+        };
+        assert_eq!(two.step(open).await.err(), Some(FsError::AccessDenied));
+    }
+    // What a server has lost is taken again from who had written it, and from nobody else.
+    two.who = Principal::root();
+    assert!(!is_own(&mut two, &handle, 0, 100).await);
+    assert!(is_own(&mut one, &handle, 0, 100).await);
+    truncate(&mut two, &handle, 50).await.unwrap();
+    assert!(is_own(&mut one, &handle, 0, 50).await);
+    assert!(!is_own(&mut one, &handle, 0, 51).await);
 }
