@@ -7,11 +7,13 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
+/// For two small files, also on a machine that is busy and whose server has just been killed.
+const WRITING_TIME_MAX: Duration = Duration::from_secs(120);
 
 struct Place {
     scene: Scene,
@@ -237,28 +239,41 @@ fn a_file_that_is_written_anew_each_time_is_there_each_time_though_the_server_is
         return;
     };
     let path = place.near.join("same");
-    let is_over = AtomicBool::new(false);
-    let written = thread::scope(|scope| {
-        let (path, is_over) = (&path, &is_over);
+    let (count, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let kills = thread::scope(|scope| {
+        let (path, count, is_over) = (&path, &count, &is_over);
+        let written = move || count.load(Ordering::Relaxed);
         let writer = scope.spawn(move || {
-            let mut count = 0;
             while !is_over.load(Ordering::Relaxed) {
                 // Empties it first.
                 let mut file = File::create(path).unwrap();
-                file.write_all(&pattern(count, 200_000)).unwrap();
+                file.write_all(&pattern(written(), 200_000)).unwrap();
                 file.sync_all().unwrap();
-                count += 1;
+                count.fetch_add(1, Ordering::Relaxed);
             }
-            count
         });
-        for _ in 0..5 {
-            thread::sleep(Duration::from_millis(700));
+        // Each time another moment of a file, and not before some are there since the last time:
+        // how many come in a second is a matter of the machine.
+        let mut kills = 0;
+        for pause_ms in [700, 0, 40, 1300, 150] {
+            let (begun, wanted) = (Instant::now(), written() + 2);
+            while written() < wanted && !writer.is_finished() && begun.elapsed() < WRITING_TIME_MAX
+            {
+                thread::sleep(Duration::from_millis(1));
+            }
+            if written() < wanted {
+                break;
+            }
+            thread::sleep(Duration::from_millis(pause_ms));
             place.kill_and_start();
+            kills += 1;
         }
         is_over.store(true, Ordering::Relaxed);
-        writer.join().unwrap()
+        writer.join().unwrap();
+        kills
     });
-    assert!(written > 5, "{written}");
+    let written = count.into_inner();
+    assert_eq!(kills, 5, "{written} were written, and then none");
     assert!(fs::read(place.far.join("same")).unwrap() == pattern(written - 1, 200_000));
 }
 
