@@ -630,3 +630,45 @@ fn who_has_a_sid_or_another_name_is_said_by_a_table() {
         listed.stdout
     );
 }
+
+#[test]
+fn what_a_mount_keeps_no_attribute_for_is_refused_and_nothing_changes() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let mut office = Office::new();
+    let before = office.scene.mount("before", &["--allow-other"]);
+    office.acl(&["enable", &office.volume]);
+    let after = office.scene.mount("after", &["--allow-other"]);
+    let posix = posix_of(&office.export());
+    let refused = |mount: &Path, script: &str, why: &str| {
+        let outcome = run(&mut shell(OWNER, None, mount, script));
+        assert!(
+            !outcome.status.success() && outcome.stderr.contains(why),
+            "{script}: {outcome:?}"
+        );
+    };
+    let list = |users: usize| {
+        let users = (10_000..10_000 + users).map(|uid| format!("u:{uid}:r"));
+        let users: Vec<String> = users.collect();
+        format!("u::rw,g::r,o::-,m::r,{}", users.join(","))
+    };
+    for mount in [&before, &after] {
+        let other = "setfattr -n system.other -v x plans/q3.xlsx";
+        refused(mount, other, "not supported");
+        // A kernel lets 511 entries through.
+        let long = format!("setfacl --set {} plans/q3.xlsx", list(508));
+        refused(mount, &long, "too long");
+        assert_eq!(posix_of(&office.export()), posix);
+    }
+    let fits = format!("setfacl --set {} plans/q3.xlsx", list(300));
+    run(&mut shell(OWNER, None, &after, &fits)).ok();
+    let shown = run(&mut shell(
+        OWNER,
+        None,
+        &after,
+        "nfs4_getfacl plans/q3.xlsx",
+    ))
+    .ok();
+    assert!(shown.contains("A::10299:r"), "{shown}");
+}
