@@ -4,7 +4,7 @@
 //! *By file.* An answer is good for one `ctime`: whatever changes an inode's attributes, extended
 //! ones included, moves that. But a clock has ticks, and two changes within one tick look like one.
 //! So an answer is kept only if the `ctime` lay more than a tick back when it was read (as git(1)
-//! does with its index). That an inode has no list is an answer, too. A view is kept with it, for
+//! does with its index). A file system that keeps whole seconds has ticks of a second. That an inode has no list is an answer, too. A view is kept with it, for
 //! as long as the same rules for storing views are in force: whoever changes these wants to have
 //! views stored, or not, and a look that is answered from here asks for nothing.
 //!
@@ -32,6 +32,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const SHARDS: usize = 16;
 /// Longest tick of the clock that dates changes: 10 ms with 100 Hz, doubled.
 const TICK: Duration = Duration::from_millis(20);
+/// How much longer it is where times have no part of a second: ext4 with inodes of 128 bytes.
+const WHOLE_SECOND: Duration = Duration::from_secs(1);
 /// Bytes of a parsed entry for each byte of a stored one, at most.
 const LIST_BYTES_FACTOR: usize = 12;
 
@@ -269,9 +271,13 @@ fn is_past(changed: Timestamp, now: SystemTime) -> bool {
     let Ok(seconds) = u64::try_from(changed.seconds) else {
         return true;
     };
+    let tick = match changed.nanos {
+        0 => TICK + WHOLE_SECOND,
+        _ => TICK,
+    };
     let changed = Duration::new(seconds, changed.nanos);
     // A time that is still to come is no reason to believe either.
-    changed + TICK < now
+    changed + tick < now
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -318,6 +324,19 @@ mod tests {
         assert_eq!(failed.err(), Some(FsError::Io));
         lists.get(&handle(3), at(1000), read).expect("read");
         assert_eq!(reads.get(), 6, "an error is not remembered");
+    }
+
+    #[test]
+    fn whole_seconds_are_past_when_the_second_is() {
+        let after = |millis| UNIX_EPOCH + Duration::from_secs(1000) + Duration::from_millis(millis);
+        let [whole, part] = [0, 1].map(|nanos| Timestamp {
+            seconds: 1000,
+            nanos,
+        });
+        let found = [10, 500, 1010, 1500].map(|millis| is_past(whole, after(millis)));
+        assert_eq!(found, [false, false, false, true]);
+        let found = [10, 500].map(|millis| is_past(part, after(millis)));
+        assert_eq!(found, [false, true]);
     }
 
     fn view(lists: &Lists, number: u32, changed: i64, rules: u64) -> Option<Arc<RichAcl>> {
