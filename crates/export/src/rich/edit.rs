@@ -282,7 +282,7 @@ fn restore_beside(
     // Until it is gone no mode is compared with it.
     write(path, &Stored::unsettled(list.clone()))?;
     match restore(path, attributes, before) {
-        Err(FsError::NoSpace) => {}
+        Err(FsError::NoSpace | FsError::QuotaExceeded) => {}
         restored => return restored,
     }
     // The list has the room that its own POSIX ACL needs. Until that is there, a list without
