@@ -46,7 +46,7 @@ struct Cli {
     /// Where the files are made that the file systems lie in; they are removed at the end.
     #[arg(long, default_value = "/var/tmp")]
     directory: PathBuf,
-    /// Which parts, by their names.
+    /// Which parts, by their names; none if it is empty.
     #[arg(
         long,
         value_delimiter = ',',
@@ -75,6 +75,10 @@ struct Cli {
     /// The program that is measured (enable).
     #[arg(long, env = "AZEKURA", default_value = "target/release/azekura")]
     azekura: PathBuf,
+    /// Figures of earlier runs of other parts, as --json wrote them; their tables and charts come
+    /// before those of this run.
+    #[arg(long, value_delimiter = ',')]
+    join: Vec<PathBuf>,
     /// Where to write the figures as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -97,6 +101,9 @@ fn main() -> Result<ExitCode> {
 
 fn run(cli: &Cli) -> Result<()> {
     let mut report = Report::new(cli);
+    for earlier in &cli.join {
+        report.join(earlier)?;
+    }
     for part in &cli.parts {
         match part.as_str() {
             "lengths" => lengths::measure(cli, &mut report)?,
@@ -105,6 +112,7 @@ fn run(cli: &Cli) -> Result<()> {
             "reads" => reads::measure(cli, &mut report)?,
             "enable" => enable::measure(cli, &mut report)?,
             "decide" => decide::measure(cli, &mut report),
+            "" => {}
             other => bail!("there is no part {other}"),
         }
     }

@@ -1,11 +1,14 @@
-//! Figures as JSON, as tables with their conditions, and as charts.
+//! Figures as JSON, as tables with their conditions, and as charts. The JSON has all of it, so that
+//! runs of single parts can be put together ([`Report::join`]).
 
 use crate::Cli;
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use figures::{Chart, Machine, load_average, publish, save_charts, save_json};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Write;
+use std::fs;
+use std::path::Path;
 
 /// What a figure is held against.
 pub(crate) struct Goal {
@@ -44,13 +47,13 @@ impl Goal {
 }
 
 /// One line of the first table.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Row {
     what: String,
     figures: Vec<f64>,
     /// What is held against the goal: the median.
-    figure: f64,
-    goal: &'static str,
+    figure: Option<f64>,
+    goal: String,
     is_met: Option<bool>,
     text: String,
 }
@@ -68,9 +71,22 @@ pub(crate) struct Report {
     rows: Vec<Row>,
     notes: Vec<String>,
     sections: Map<String, Value>,
-    #[serde(skip)]
     tables: Vec<String>,
-    #[serde(skip)]
+    charts: Vec<Chart>,
+}
+
+/// What an earlier run has written.
+#[derive(Debug, Deserialize)]
+struct Earlier {
+    kernel: String,
+    load: [f64; 2],
+    repeat: usize,
+    files: usize,
+    distinct_lists: usize,
+    rows: Vec<Row>,
+    notes: Vec<String>,
+    sections: Map<String, Value>,
+    tables: Vec<String>,
     charts: Vec<Chart>,
 }
 
@@ -98,15 +114,46 @@ impl Report {
     /// A line of the first table, its median held against a goal.
     pub(crate) fn row(&mut self, what: &str, figures: &[f64], goal: Goal, text: String) {
         eprintln!("{what}: {text}");
-        let figure = median(figures);
+        let figure = figures::median(figures);
         self.rows.push(Row {
             what: what.to_owned(),
             figures: figures.to_vec(),
             figure,
-            goal: goal.words,
-            is_met: goal.is_met(figure),
+            goal: goal.words.to_owned(),
+            is_met: figure.and_then(|figure| goal.is_met(figure)),
             text,
         });
+    }
+
+    /// Takes in what an earlier run of other parts has found, under the same conditions.
+    pub(crate) fn join(&mut self, path: &Path) -> Result<()> {
+        let what = || format!("figures in {}", path.display());
+        let earlier = fs::read(path).with_context(what)?;
+        let earlier: Earlier = serde_json::from_slice(&earlier).with_context(what)?;
+        let conditions = |kernel, repeat, files, lists| {
+            format!("kernel {kernel}, {repeat} rounds, {files} files, {lists} lists")
+        };
+        let own = conditions(
+            &self.machine.kernel,
+            self.repeat,
+            self.files,
+            self.distinct_lists,
+        );
+        let its = conditions(
+            &earlier.kernel,
+            earlier.repeat,
+            earlier.files,
+            earlier.distinct_lists,
+        );
+        ensure!(own == its, "{}: {its}; here it is {own}", what());
+        let [begin, _] = earlier.load;
+        self.load[0] = self.load[0].max(begin);
+        self.rows.extend(earlier.rows);
+        self.notes.extend(earlier.notes);
+        self.sections.extend(earlier.sections);
+        self.tables.extend(earlier.tables);
+        self.charts.extend(earlier.charts);
+        Ok(())
     }
 
     /// A line whose figure speaks for itself.
@@ -180,5 +227,42 @@ impl Report {
             let _ = write!(out, "\n{table}");
         }
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use figures::{Colour, Series};
+
+    #[test]
+    fn runs_of_single_parts_become_one() {
+        let cli = Cli::parse_from(["acl"]);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("first.json");
+        let mut first = Report::new(&cli);
+        let goal = || Goal::at_least(2.0, "at least 2");
+        first.row("a", &[1.0], goal(), "**1**".to_owned());
+        first.note("said".to_owned());
+        first.table("| t |\n");
+        first.section("part", &7).unwrap();
+        first.chart(Chart {
+            title: "of a".to_owned(),
+            series: vec![Series::with_dots("s", Colour::Blue, vec![(0.0, 1.5)])],
+            ..Chart::default()
+        });
+        save_json(&path, &first).unwrap();
+        let mut both = Report::new(&cli);
+        both.join(&path).unwrap();
+        both.row("b", &[], goal(), "**-**".to_owned());
+        let text = both.text();
+        let rows = "| a | at least 2 | **1**, missed |\n| b | at least 2 | **-** |\n";
+        assert!(text.contains(rows), "{text}");
+        assert!(text.contains("* said\n\n| t |\n"), "{text}");
+        assert_eq!(both.charts, first.charts);
+        assert_eq!(both.sections, first.sections);
+        let others = Cli::parse_from(["acl", "--files", "7"]);
+        Report::new(&others).join(&path).expect_err("other trees");
     }
 }

@@ -3,8 +3,10 @@
 //! No legend: a reader looks from the line to its name, not to a box. Colours are told apart by
 //! people with the common colour blindnesses.
 
+use serde::{Deserialize, Serialize};
+
 /// The vertical axis.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub enum Scale {
     /// From 0.
     #[default]
@@ -14,7 +16,7 @@ pub enum Scale {
 }
 
 /// Colours of lines. Source: Okabe and Ito, Color Universal Design, 2008.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "a colour's name says what it is")]
 pub enum Colour {
     Blue,
@@ -41,7 +43,7 @@ impl Colour {
 }
 
 /// One line.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Stands at the end of the line, in its colour.
     pub name: String,
@@ -77,7 +79,7 @@ impl Series {
 }
 
 /// One chart.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
     /// What it shows.
     pub title: String,
