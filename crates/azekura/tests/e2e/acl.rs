@@ -9,6 +9,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Users and a group without names here.
@@ -671,4 +673,72 @@ fn what_a_mount_keeps_no_attribute_for_is_refused_and_nothing_changes() {
     ))
     .ok();
     assert!(shown.contains("A::10299:r"), "{shown}");
+}
+
+/// Says that it is over, also when a test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How long their requests take, `cargo xtask bench acl` says.
+#[test]
+fn users_go_on_while_rich_acls_are_turned_on_and_off() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let mut office = Office::new();
+    let plans = office.export().join("plans");
+    for number in 0..300 {
+        fs::write(plans.join(format!("f{number}")), "words").unwrap();
+    }
+    let mount = office.scene.mount("m", &["--allow-other"]);
+    let is_over = AtomicBool::new(false);
+    let done = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    thread::scope(|scope| {
+        let _over = Over(&is_over);
+        let go_on = |request: &dyn Fn(usize), done: &AtomicUsize| {
+            while !is_over.load(Ordering::Relaxed) {
+                request(done.fetch_add(1, Ordering::Relaxed));
+            }
+        };
+        let read = |number: usize| {
+            let path = mount.join(format!("plans/f{}", number * 7 % 300));
+            assert_eq!(fs::metadata(&path).unwrap().len(), 5);
+            assert_eq!(fs::read(&path).unwrap(), b"words");
+        };
+        let write = |number: usize| {
+            let path = mount.join(format!("plans/own{number}"));
+            fs::write(&path, "others").unwrap();
+            fs::remove_file(&path).unwrap();
+        };
+        let [reads, writes] = &done;
+        let users = [
+            scope.spawn(move || go_on(&read, reads)),
+            scope.spawn(move || go_on(&write, writes)),
+        ];
+        for round in 0..6 {
+            let before = done.each_ref().map(|done| done.load(Ordering::Relaxed));
+            let switch = ["enable", "disable"][round % 2];
+            office.acl(&[switch, &office.volume]);
+            let begun = Instant::now();
+            let have_gone_on = || {
+                let now = done.each_ref().map(|done| done.load(Ordering::Relaxed));
+                now.iter()
+                    .zip(before)
+                    .all(|(now, before)| *now > before + 2)
+            };
+            while !have_gone_on() {
+                let fails = users.iter().any(thread::ScopedJoinHandle::is_finished);
+                assert!(
+                    !fails && begun.elapsed() < Duration::from_secs(60),
+                    "{switch}"
+                );
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
 }
