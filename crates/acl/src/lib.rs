@@ -66,7 +66,7 @@ mod view;
 pub use below::Below;
 pub use caller::Caller;
 pub use change::{Change, Truth, Widening, changes, widenings};
-pub use codec::{Descriptor, Source, Stored};
+pub use codec::{Before, Descriptor, Source, Stored};
 pub use edit::Edit;
 pub use error::AclError;
 pub use explain::{Asked, Explained, Grounds, Judged};

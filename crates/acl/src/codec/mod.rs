@@ -5,17 +5,20 @@
 //! | `nfs4` | `system.nfs4_acl`, as nfs4_getfacl(1) and Samba read it |
 //! | `descriptor` | Windows: a self-relative security descriptor |
 //! | `stored` | ourselves: what lies beside a file |
+//! | `before` | ourselves: mode and POSIX ACLs from before, to go back to |
 //!
 //! Every decoder takes any bytes at all. It looks at no more than an extended attribute can hold,
 //! takes no memory that the bytes do not stand for, and refuses what it does not understand: an
 //! entry that was left out could have been the one that denies.
 
+mod before;
 mod descriptor;
 mod nfs4;
 mod stored;
 
 pub(crate) use nfs4::{name_of, who_named};
 
+pub use before::Before;
 pub use descriptor::Descriptor;
 pub use stored::{Source, Stored};
 

@@ -17,7 +17,7 @@
 //! | attribute | what | when |
 //! |---|---|---|
 //! | `security.azekura.acl` | the rich ACL ([`acl::Stored`]) | while it is the truth |
-//! | `security.azekura.posix` | mode and POSIX ACLs from before ([`record`]) | from then on |
+//! | `security.azekura.posix` | mode and POSIX ACLs from before ([`acl::Before`]) | from then on |
 //! | `security.azekura.view` | a view of mode and POSIX ACL ([`view`]) | if the policy says so |
 //! | mode, POSIX ACL | what they can say without allowing anybody more | while it is the truth |
 //!
@@ -59,7 +59,6 @@
 //! | `change` | chmod, chown and times of files with a rich ACL |
 //! | `explain` | what of a file decides |
 //! | `names` | who is meant by a name |
-//! | `record` | what was before, as bytes |
 
 mod cache;
 mod calibrate;
@@ -70,7 +69,6 @@ mod explain;
 mod heir;
 mod judge;
 mod names;
-mod record;
 mod store;
 mod view;
 mod walk;

@@ -3,6 +3,7 @@
 //!
 //! Drawn in `docs/formats/acl.md`.
 
+use super::bounded;
 use base::limits::XATTR_BYTES_MAX;
 
 /// The only one there has been.
@@ -14,20 +15,21 @@ const CHECKSUM: std::ops::Range<usize> = 4..8;
 /// An ACL that is not there.
 const NONE: u32 = u32::MAX;
 
-/// See the module's head.
+/// What a file's mode and POSIX ACLs were before it got its first rich ACL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Before {
+pub struct Before {
     /// Permission bits.
-    pub(crate) mode: u16,
+    pub mode: u16,
     /// Value of `system.posix_acl_access`.
-    pub(crate) access: Option<Vec<u8>>,
+    pub access: Option<Vec<u8>>,
     /// Value of `system.posix_acl_default`.
-    pub(crate) default: Option<Vec<u8>>,
+    pub default: Option<Vec<u8>>,
 }
 
 impl Before {
     /// `None` if it is too large for an attribute.
-    pub(crate) fn to_bytes(&self) -> Option<Vec<u8>> {
+    #[must_use]
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
         let length = |acl: &Option<Vec<u8>>| match acl {
             Some(acl) => u32::try_from(acl.len()).ok(),
             None => Some(NONE),
@@ -48,9 +50,10 @@ impl Before {
         (bytes.len() <= XATTR_BYTES_MAX).then_some(bytes)
     }
 
-    /// `None` if it is damaged, or of a newer release.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+    /// `None` if it is damaged, of a newer release, or larger than an attribute.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (head, rest) = bounded(bytes).ok()?.split_first_chunk::<HEAD_BYTES>()?;
         let sum = u32::from_le_bytes(head[CHECKSUM].try_into().ok()?);
         let is_ours = head[..2] == MAGIC && head[2] == BEFORE_FORMAT && sum == checksum(bytes);
         let mode = u16::from_le_bytes([head[8], head[9]]);
