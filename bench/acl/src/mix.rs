@@ -472,10 +472,12 @@ impl Rounds {
         ] {
             let [ratios, without] =
                 [true, false].map(|is_kept| self.ratios(with_lists(ON, is_kept), OFF, is_cold));
+            let [off, on] = [OFF, ON].map(|mode| median(&self.rates(mode, is_cold)));
             let text = format!(
-                "**{:.1} %** of {:.0} operations/s; {:.1} % without lists in memory",
+                "**{:.1} %** of {off:.0} operations/s ({:+.2} us each); {:.1} % without lists in \
+                 memory",
                 median(&ratios) * 100.0,
-                median(&self.rates(OFF, is_cold)),
+                (1.0 / on - 1.0 / off) * 1e6,
                 median(&without) * 100.0
             );
             let what = format!("{place}: rich ACLs on, beside off, {word}");

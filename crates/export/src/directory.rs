@@ -101,12 +101,13 @@ impl Export {
     ) -> Result<DirectoryPage, FsError> {
         let caller = worker.assume(principal)?;
         let directory = self.resolve(&caller, handle)?;
-        let listing = self.way(principal, handle, &*directory, acl::Rights::READ_DATA)?;
+        let rich = self.rich_file(handle, &*directory)?;
+        let listing = self.way_by(rich.as_ref(), principal, acl::Rights::READ_DATA)?;
         let fd = by_way(&caller, listing, || {
             self.open_listing(&caller, principal, handle, &directory, cookie)
         })?;
         // Attributes of what is in it are for who may search it.
-        let search = self.way_to_search(principal, (handle, &*directory));
+        let search = self.way_by(rich.as_ref(), principal, acl::Rights::EXECUTE);
         let (search, plus) = match search {
             Err(FsError::AccessDenied) => (Way::Kernel, false),
             search => (search?, plus),

@@ -22,8 +22,7 @@
 use super::StoredList;
 use acl::{Ace, RichAcl};
 use base::limits::{ACL_CACHE_BYTES_MAX, ACL_CACHE_FILES_MAX};
-use base::{FsError, Handle, Timestamp};
-use std::collections::HashMap;
+use base::{FsError, Handle, QuickMap, Timestamp};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -59,8 +58,8 @@ pub(super) struct OfView<'a> {
 
 /// Two generations of entries, each of at most so much weight.
 pub(super) struct Generations<K, V> {
-    young: HashMap<K, V>,
-    old: HashMap<K, V>,
+    young: QuickMap<K, V>,
+    old: QuickMap<K, V>,
     young_weight: usize,
     weight_max: usize,
 }
@@ -68,8 +67,8 @@ pub(super) struct Generations<K, V> {
 impl<K: Hash + Eq + Clone, V: Clone> Generations<K, V> {
     pub(super) fn new(weight_max: usize) -> Self {
         Self {
-            young: HashMap::new(),
-            old: HashMap::new(),
+            young: QuickMap::default(),
+            old: QuickMap::default(),
             young_weight: 0,
             weight_max,
         }

@@ -316,9 +316,20 @@ impl Export {
         fd: impl AsFd,
         wanted: Rights,
     ) -> Result<Way, FsError> {
-        match self.rich_file(handle, fd)? {
+        let rich = self.rich_file(handle, fd)?;
+        self.way_by(rich.as_ref(), who, wanted)
+    }
+
+    /// The same of an inode of which it is known whether it has a rich ACL.
+    pub(crate) fn way_by(
+        &self,
+        rich: Option<&RichFile>,
+        who: &Principal,
+        wanted: Rights,
+    ) -> Result<Way, FsError> {
+        match rich {
             None => Ok(Way::Kernel),
-            Some(file) => self.judge_rich(&file, who, wanted).map(|()| Way::Past),
+            Some(file) => self.judge_rich(file, who, wanted).map(|()| Way::Past),
         }
     }
 
