@@ -198,7 +198,7 @@ impl Lists {
 
     /// Keeps the view of a file that is known to have no list, if that is settled; `made_of` are all
     /// the bytes that it depends on.
-    pub(super) fn keep_view(&self, of: &OfView<'_>, made_of: Box<[u8]>, view: &RichAcl) {
+    pub(super) fn keep_view(&self, of: &OfView<'_>, made_of: Box<[u8]>, view: &Arc<RichAcl>) {
         if !of.is_settled {
             return;
         }
@@ -215,17 +215,15 @@ impl Lists {
         }
     }
 
-    fn distinct_view(&self, made_of: Box<[u8]>, view: &RichAcl) -> Arc<RichAcl> {
+    fn distinct_view(&self, made_of: Box<[u8]>, view: &Arc<RichAcl>) -> Arc<RichAcl> {
         let bytes = made_of.len();
         let weight = |view: &Arc<RichAcl>| bytes + view.aces().len() * size_of::<Ace>();
         let mut views = lock(&self.views);
         if let Some(known) = views.get(&*made_of, weight) {
             return known;
         }
-        let view = Arc::new(view.clone());
-        let weight = weight(&view);
-        views.insert(made_of, view.clone(), weight);
-        view
+        views.insert(made_of, view.clone(), weight(view));
+        view.clone()
     }
 
     /// How many files something is known of.
@@ -347,7 +345,7 @@ mod tests {
         let (handle, changed) = (handle(number), at(changed));
         lists.get(&handle, changed, || Ok(None)).expect("read");
         let of = lists.view(&handle, changed, rules);
-        let list = RichAcl::new(Vec::new()).expect("short");
+        let list = Arc::new(RichAcl::new(Vec::new()).expect("short"));
         lists.keep_view(&of.expect_err("it is not kept"), made_of.into(), &list);
     }
 

@@ -405,12 +405,9 @@ impl Export {
         (handle, fd): (&Handle, BorrowedFd<'_>),
         rich: Option<&RichFile>,
         attributes: &Attributes,
-    ) -> Result<RichAcl, FsError> {
+    ) -> Result<Arc<RichAcl>, FsError> {
         match rich {
-            Some(rich) => {
-                let list = rich.list.as_ref().ok_or(FsError::Io)?;
-                Ok((**list).clone())
-            }
+            Some(rich) => rich.list.clone().ok_or(FsError::Io),
             None => self.view((handle, fd), attributes),
         }
     }
@@ -420,19 +417,19 @@ impl Export {
         &self,
         (handle, fd): (&Handle, BorrowedFd<'_>),
         attributes: &Attributes,
-    ) -> Result<RichAcl, FsError> {
+    ) -> Result<Arc<RichAcl>, FsError> {
         let (views, lists) = (&self.rich.views, &self.rich.lists);
         let storing = views.storing();
         let unknown = match lists.view(handle, attributes.changed, storing.number) {
             Ok(view) => {
                 views.remembered.fetch_add(1, Ordering::Relaxed);
-                return Ok((*view).clone());
+                return Ok(view);
             }
             Err(unknown) => unknown,
         };
         let values = self.read_values(fd, attributes)?;
         let made_of = unknown.is_settled.then(|| values.bytes(attributes));
-        let view = self.read_or_made((handle, fd), attributes, &storing, values)?;
+        let view = Arc::new(self.read_or_made((handle, fd), attributes, &storing, values)?);
         if let Some(made_of) = made_of {
             lists.keep_view(&unknown, made_of, &view);
         }
