@@ -1,12 +1,13 @@
-//! Contents of a parallel volume that are written again: whose bytes they are.
+//! Contents that are written again after a loss: whose they are.
 
 use crate::appends::{fresh, place, stored, two};
 use crate::client::Client;
-use crate::files::at;
+use crate::files::{at, file};
 use crate::parallel::{layout, truncate, world};
-use crate::world::is_root;
+use crate::world::{World, is_root};
 use base::{Extent, FsError, Handle, OpenId, Principal};
-use wire::message::{Access, LayoutPurpose, Step};
+use bytes::Bytes;
+use wire::message::{Access, LayoutPurpose, Step, WriteAt};
 
 /// Whether a client may write these bytes again.
 async fn is_own(client: &mut Client, handle: &Handle, offset: u64, len: u64) -> bool {
@@ -95,4 +96,45 @@ async fn a_truncation_that_is_refused_makes_nobody_the_last_writer() {
     truncate(&mut two, &handle, 50).await.unwrap();
     assert!(is_own(&mut one, &handle, 0, 50).await);
     assert!(!is_own(&mut one, &handle, 0, 51).await);
+}
+
+/// An export loses something with the server's machine, or when a flush of its disk has failed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_truncation_that_is_refused_leaves_what_an_export_has_lost_to_its_writer() {
+    if !is_root() {
+        return;
+    }
+    let mut world = World::new().await;
+    for name in ["refused", "cut"] {
+        std::fs::write(world.tree.join(name), b"before").unwrap();
+    }
+    std::fs::write(world.data.join("flush-failed"), b"").unwrap();
+    world.restart().await;
+    let (mut one, mut two) = (world.client().await, world.client().await);
+    one.attach().await;
+    let root = two.attach().await.handle;
+    let mut is_taken = Vec::new();
+    for (name, who) in [
+        ("refused", Principal::alone(1000, 1000)),
+        ("cut", Principal::root()),
+    ] {
+        two.who = Principal::root();
+        let handle = two.lookup(&root, name).await.unwrap().handle;
+        two.who = who;
+        let cut = truncate(&mut two, &handle, 0).await;
+        assert_eq!(cut.is_ok(), name == "cut", "{cut:?}");
+        let again = Step::Write {
+            file: file(&handle, None),
+            at: WriteAt::Again(0),
+            bytes: 5,
+        };
+        let (results, _) = one
+            .steps_with(vec![again], Bytes::from_static(b"again"))
+            .await;
+        is_taken.push(results[0].is_ok());
+    }
+    assert_eq!(is_taken, [true, false]);
+    assert_eq!(std::fs::read(world.tree.join("cut")).unwrap(), b"");
+    let refused = std::fs::read(world.tree.join("refused")).unwrap();
+    assert_eq!(refused, b"againe");
 }
