@@ -5,6 +5,7 @@
 //!                   by the length of the list (the paper's Figure 3), reads of the device counted
 //!      -> mix       the operations of the paper's Table 3 on trees with the lengths of Table 2:
 //!                   rich beside plain, each rule for storing (Figures 5 to 7)
+//!      -> served    rich beside plain once more, of a whole server over loopback
 //!      -> load      the same by several clients at once: response time against throughput
 //!                   (Figure 8)
 //!      -> reads     reads beyond the inode of a first access to each file of such trees
@@ -13,8 +14,9 @@
 //!      -> report    JSON, tables and charts for docs/performance.md
 //! ```
 //! `lengths`, `mix`, `load` and `reads` run the export's own code in this process, without a
-//! network: what differs between the modes is there alone, and a network would hide it. `enable`
-//! runs the program itself, with a server and a mount. File systems lie in files on loop devices
+//! network: what differs between the modes is there alone, and a network would hide it. `served`
+//! has a server beside it and asks that; `enable` runs the program itself, with a server and a
+//! mount. File systems lie in files on loop devices
 //! with direct I/O; cold means mounted anew, so that nothing of them is in memory; nobody else's
 //! memory is emptied.
 //!
@@ -30,6 +32,7 @@ mod mix;
 mod place;
 mod reads;
 mod report;
+mod served;
 mod tree;
 
 use anyhow::{Result, bail};
@@ -50,7 +53,7 @@ struct Cli {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "lengths,mix,load,reads,enable,decide"
+        default_value = "lengths,mix,served,load,reads,enable,decide"
     )]
     parts: Vec<String>,
     /// Which file systems.
@@ -110,6 +113,7 @@ fn run(cli: &Cli) -> Result<()> {
             "load" => load::measure(cli, &mut report)?,
             "mix" => mix::measure(cli, &mut report)?,
             "reads" => reads::measure(cli, &mut report)?,
+            "served" => served::measure(cli, &mut report)?,
             "enable" => enable::measure(cli, &mut report)?,
             "decide" => decide::measure(cli, &mut report),
             "" => {}

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 /// The part of the files that is used, and how often each is on average.
 const USED_PART: f64 = 0.3;
 const USES: f64 = 4.0;
-const LISTED_MAX: usize = 64;
+pub(crate) const LISTED_MAX: usize = 64;
 const NFS4: &[u8] = b"system.nfs4_acl";
 const POSIX: &[u8] = b"system.posix_acl_access";
 /// How long the thread that stores waits for something to store.
@@ -340,9 +340,7 @@ impl<'a> Client<'a> {
 
     /// One of the files that are used; they lie all over the tree.
     pub(crate) fn file(&self, random: &mut Random) -> usize {
-        let files = self.found.files.len();
-        let used = (files as f64 * USED_PART).ceil() as u64;
-        random.below(used) as usize * files / used as usize
+        used(self.found.files.len(), random)
     }
 
     pub(crate) fn make(&mut self, op: Op, file: usize, number: (usize, usize)) -> Result<()> {
@@ -427,6 +425,12 @@ impl<'a> Client<'a> {
             }
         }
     }
+}
+
+/// One of the files that are used, of so many that lie all over the tree.
+pub(crate) fn used(files: usize, random: &mut Random) -> usize {
+    let used = (files as f64 * USED_PART).ceil() as u64;
+    random.below(used) as usize * files / used as usize
 }
 
 pub(crate) fn drawn(random: &mut Random) -> Op {

@@ -99,6 +99,16 @@ impl Image {
     /// Mounted, with nothing of it in memory: the device is a new one, and passes reads on past
     /// the memory of the file system below, if that can.
     pub(crate) fn mount(&self) -> Result<Mounted> {
+        let own = tempfile::Builder::new()
+            .prefix("azekura-bench-")
+            .tempdir()?;
+        let mut mounted = self.mount_on(own.path())?;
+        mounted.own = Some(own);
+        Ok(mounted)
+    }
+
+    /// The same on a directory that is there.
+    pub(crate) fn mount_on(&self, point: &Path) -> Result<Mounted> {
         let direct = self.attach(&["--direct-io=on"]);
         let device = direct.or_else(|_| self.attach(&[]))?;
         let detach = || check(Command::new("losetup").arg("-d").arg(&device));
@@ -108,25 +118,19 @@ impl Image {
                 .args(["device", "scan", "--forget"])
                 .output();
         }
-        let point = tempfile::Builder::new()
-            .prefix("azekura-bench-")
-            .tempdir()?;
         let mut command = Command::new("mount");
-        let mounted = check(
-            command
-                .args(["-o", "noatime"])
-                .arg(&device)
-                .arg(point.path()),
-        );
+        let mounted = check(command.args(["-o", "noatime"]).arg(&device).arg(point));
         // The mount holds it from here on, and the device goes with the mount.
         detach()?;
         mounted?;
         let name = device.strip_prefix("/dev/").context("a device")?;
-        fs::set_permissions(point.path(), permissions(0o755))?;
-        Ok(Mounted {
+        let mounted = Mounted {
             counters: format!("/sys/block/{name}/stat").into(),
-            point,
-        })
+            point: point.to_owned(),
+            own: None,
+        };
+        fs::set_permissions(point, permissions(0o755))?;
+        Ok(mounted)
     }
 
     fn attach(&self, options: &[&str]) -> Result<String> {
@@ -148,13 +152,15 @@ impl Drop for Image {
 
 /// A file system that is mounted until this is dropped.
 pub(crate) struct Mounted {
-    point: TempDir,
+    point: PathBuf,
     counters: PathBuf,
+    /// The directory that was made for it, which goes after it.
+    own: Option<TempDir>,
 }
 
 impl Mounted {
     pub(crate) fn path(&self) -> &Path {
-        self.point.path()
+        &self.point
     }
 
     /// Reads that the device has answered.

@@ -99,7 +99,7 @@ impl Found {
     }
 }
 
-fn directory_name(number: usize) -> String {
+pub(crate) fn directory_name(number: usize) -> String {
     format!("d{number:05}")
 }
 
