@@ -103,7 +103,7 @@ impl Image {
             .prefix("azekura-bench-")
             .tempdir()?;
         let mut mounted = self.mount_on(own.path())?;
-        mounted.own = Some(own);
+        mounted._own = Some(own);
         Ok(mounted)
     }
 
@@ -127,7 +127,7 @@ impl Image {
         let mounted = Mounted {
             counters: format!("/sys/block/{name}/stat").into(),
             point: point.to_owned(),
-            own: None,
+            _own: None,
         };
         fs::set_permissions(point, permissions(0o755))?;
         Ok(mounted)
@@ -155,7 +155,7 @@ pub(crate) struct Mounted {
     point: PathBuf,
     counters: PathBuf,
     /// The directory that was made for it, which goes after it.
-    own: Option<TempDir>,
+    _own: Option<TempDir>,
 }
 
 impl Mounted {
