@@ -4,9 +4,10 @@
 //! *By file.* An answer is good for one `ctime`: whatever changes an inode's attributes, extended
 //! ones included, moves that. But a clock has ticks, and two changes within one tick look like one.
 //! So an answer is kept only if the `ctime` lay more than a tick back when it was read (as git(1)
-//! does with its index). A file system that keeps whole seconds has ticks of a second. That an inode has no list is an answer, too. A view is kept with it, for
-//! as long as the same rules for storing views are in force: whoever changes these wants to have
-//! views stored, or not, and a look that is answered from here asks for nothing.
+//! does with its index). A file system that keeps whole seconds has ticks of a second. That an
+//! inode has no list is an answer, too. A view is kept with it, for as long as the same rules for
+//! storing views are in force: whoever changes these wants to have views stored, or not, and a look
+//! that is answered from here asks for nothing.
 //!
 //! *By bytes.* Files mostly share few lists, and equal lists are equal bytes, so each is parsed, or
 //! converted, and kept once (the paper's section 4: a cache of distinct ACLs).

@@ -36,8 +36,9 @@
 //! # Behind the server's back
 //!
 //! What is kept in memory of a file's list, or of what is shown of its mode and POSIX ACL, is good
-//! for one `ctime`, and only if that was not just before ([`cache`]). If the permission bits are others than those stored with the list, somebody
-//! has called chmod(2); the list is then judged by as if he had done it here.
+//! for one `ctime`, and only if that was not just before ([`cache`]). If the permission bits are
+//! others than those stored with the list, somebody has called chmod(2); the list is then judged by
+//! as if he had done it here.
 //!
 //! # Failing closed
 //!
