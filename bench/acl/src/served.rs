@@ -174,7 +174,7 @@ impl Place {
         Ok(Line { transport })
     }
 
-    /// Makes the volume, measures what views cost, so that no other run does, and finds all handles.
+    /// Makes the volume, measures what views cost, so that no other run does, and finds handles.
     async fn prepare(&self, tree: &Tree) -> Result<Found> {
         let image = tree.image.copy()?;
         let mounted = image.mount_on(self.point.path())?;

@@ -197,8 +197,8 @@ impl Lists {
         }
     }
 
-    /// Keeps the view of a file that is known to have no list, if that is settled; `made_of` are all
-    /// the bytes that it depends on.
+    /// Keeps the view of a file that is known to have no list, if that is settled; `made_of` are
+    /// all the bytes that it depends on.
     pub(super) fn keep_view(&self, of: &OfView<'_>, made_of: Box<[u8]>, view: &Arc<RichAcl>) {
         if !of.is_settled {
             return;

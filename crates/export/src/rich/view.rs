@@ -12,8 +12,8 @@
 //! for. Counting and asking happen on the request's way and take no system call; storing does not
 //! (`store`).
 //!
-//! Stored or not, what was shown is kept in memory ([`super::cache`]), and is shown from there while
-//! the file's time of change is the same. Such a look is no access in the policy's sense.
+//! Stored or not, what was shown is kept in memory ([`super::cache`]), and is shown from there
+//! while the file's time of change is the same. Such a look is no access in the policy's sense.
 //!
 //! Source: Nakamura and others, concurrent use of heterogeneous access control information, 3.3.
 
