@@ -365,7 +365,8 @@ mod tests {
         keep(&lists, 1, 1000, 8, b"b");
         assert!(view(&lists, 1, 1000, 8).is_some());
         // Not known whether it has a list, and known no more.
-        let of = lists.view(&handle(3), at(1000), 7).expect_err("unknown");
+        let third = handle(3);
+        let of = lists.view(&third, at(1000), 7).expect_err("unknown");
         lists.keep_view(&of, (*b"c").into(), &one);
         assert!(view(&lists, 3, 1000, 7).is_none());
         let none = Lists::new(false);
