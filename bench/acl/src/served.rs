@@ -95,13 +95,15 @@ impl Case {
 
     fn tell(&self, report: &mut Report) {
         let place = format!("{}, {}", self.file_system, self.service);
-        let cold = |passed: &Passed| passed.cold_per_second;
-        let warm = |passed: &Passed| passed.warm_per_second;
-        let of: [(&str, f64, &str, fn(&Passed) -> f64); 2] = [
-            ("cold", COLD_GOAL, "at least 98 %", cold),
-            ("warm", WARM_GOAL, "at least 99.5 %", warm),
+        let of = [
+            ("cold", COLD_GOAL, "at least 98 %"),
+            ("warm", WARM_GOAL, "at least 99.5 %"),
         ];
-        for (word, least, words, rate) in of {
+        for (word, least, words) in of {
+            let rate = |passed: &Passed| match word {
+                "cold" => passed.cold_per_second,
+                _ => passed.warm_per_second,
+            };
             let [off, on] =
                 [&self.off, &self.on].map(|all| all.iter().map(rate).collect::<Vec<_>>());
             let ratios: Vec<f64> = on.iter().zip(&off).map(|(on, off)| on / off).collect();
@@ -364,9 +366,10 @@ impl Client<'_> {
                     bytes: FILE_BYTES as u32,
                 }
             }
-            Op::ReadLink => Step::ReadLink {
-                target: Target::Handle(self.found.links[*at].clone()),
-            },
+            Op::ReadLink => {
+                let target = Target::Handle(self.found.links[*at].clone());
+                Step::ReadLink { target }
+            }
             Op::List | Op::ListPlus => Step::ReadDirectory {
                 target: Target::Handle(directory.clone()),
                 cookie: 0,
@@ -395,21 +398,25 @@ impl Client<'_> {
                 }
             }
             Op::Space => Step::StatFileSystem { target },
-            Op::SetTimes => Step::SetAttributes {
-                target,
-                change: AttributeChange {
-                    accessed: Some(SetTime::Now),
-                    modified: Some(SetTime::Now),
-                    ..AttributeChange::default()
-                },
-                open: None,
-            },
+            Op::SetTimes => set_times(target),
             Op::Judge => Step::Access {
                 target,
                 rights: READ,
             },
         };
         Ok(Some((step, call)))
+    }
+}
+
+fn set_times(target: Target) -> Step {
+    Step::SetAttributes {
+        target,
+        change: AttributeChange {
+            accessed: Some(SetTime::Now),
+            modified: Some(SetTime::Now),
+            ..AttributeChange::default()
+        },
+        open: None,
     }
 }
 

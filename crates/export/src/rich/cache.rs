@@ -21,7 +21,7 @@
 //! Source: Nakamura and others, concurrent use of heterogeneous access control information, 4.2.
 
 use super::StoredList;
-use acl::{Ace, RichAcl};
+use acl::RichAcl;
 use base::limits::{ACL_CACHE_BYTES_MAX, ACL_CACHE_FILES_MAX};
 use base::{FsError, Handle, QuickMap, Timestamp};
 use std::hash::Hash;
@@ -218,7 +218,7 @@ impl Lists {
 
     fn distinct_view(&self, made_of: Box<[u8]>, view: &Arc<RichAcl>) -> Arc<RichAcl> {
         let bytes = made_of.len();
-        let weight = |view: &Arc<RichAcl>| bytes + view.aces().len() * size_of::<Ace>();
+        let weight = |view: &Arc<RichAcl>| bytes + size_of_val(view.aces());
         let mut views = lock(&self.views);
         if let Some(known) = views.get(&*made_of, weight) {
             return known;
