@@ -135,6 +135,8 @@ impl Export {
             XattrMode::Create => XattrFlags::CREATE,
             XattrMode::Replace => XattrFlags::REPLACE,
         };
+        // Not in the moment in which a list leaves its room to what takes its place.
+        let _turn = self.is_rich().then(|| self.rich.turn(handle));
         self.check_posix(handle, &pin, name)?;
         let way = self.named_way(principal, handle, &pin, name, Rights::WRITE_NAMED)?;
         let set = || {
@@ -186,6 +188,8 @@ impl Export {
         check(name)?;
         let caller = worker.assume(principal)?;
         let pin = self.resolve(&caller, handle)?;
+        // Not in the moment in which a list leaves its room to what takes its place.
+        let _turn = self.is_rich().then(|| self.rich.turn(handle));
         self.check_posix(handle, &pin, name)?;
         let way = self.named_way(principal, handle, &pin, name, Rights::WRITE_NAMED)?;
         by_way(&caller, way, || {

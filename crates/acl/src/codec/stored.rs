@@ -48,7 +48,8 @@ const RIGHTS_MASK: u16 = (1 << KIND_SHIFT) - 1;
 const ENTRY_BYTES_MIN: usize = 4;
 
 /// What a view shows: a digest of the file's POSIX ACLs. Whoever can make two ACLs with one digest
-/// deceives about his own file alone, so 64 bits are enough.
+/// deceives about his own file alone (an export compares before it shares a view), so 64 bits are
+/// enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source(u64);
 

@@ -696,8 +696,15 @@ fn users_go_on_while_rich_acls_are_turned_on_and_off() {
         fs::write(plans.join(format!("f{number}")), "words").unwrap();
     }
     let mount = office.scene.mount("m", &["--allow-other"]);
+    // A user who is let in by a POSIX ACL and by a rich one, over a mount made while they are on.
+    office.acl(&["enable", &office.volume]);
+    let figures = office.file("plans/q3.xlsx");
+    let entries = format!("A::OWNER@:rwatTnNcCy,A::{AYA}:rtncy");
+    office.acl(&["set", &figures, "--set", &entries]);
+    let hers = office.scene.mount("hers", &["--allow-other"]);
+    office.acl(&["disable", &office.volume]);
     let is_over = AtomicBool::new(false);
-    let done = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let done = [const { AtomicUsize::new(0) }; 3];
     thread::scope(|scope| {
         let _over = Over(&is_over);
         let go_on = |request: &dyn Fn(usize), done: &AtomicUsize| {
@@ -715,10 +722,15 @@ fn users_go_on_while_rich_acls_are_turned_on_and_off() {
             fs::write(&path, "others").unwrap();
             fs::remove_file(&path).unwrap();
         };
-        let [reads, writes] = &done;
+        let as_user = |_: usize| {
+            let script = "ls plans && cat plans/q3.xlsx";
+            run(&mut shell(AYA, None, &hers, script)).ok();
+        };
+        let [reads, writes, users_own] = &done;
         let users = [
             scope.spawn(move || go_on(&read, reads)),
             scope.spawn(move || go_on(&write, writes)),
+            scope.spawn(move || go_on(&as_user, users_own)),
         ];
         for round in 0..6 {
             let before = done.each_ref().map(|done| done.load(Ordering::Relaxed));

@@ -149,7 +149,12 @@ impl Export {
         if let (Some(before), Some(list)) = (&before, &rich.list) {
             let restore = || restore_beside(&path, &attributes, before, list);
             if let Err(error) = caller.with(WRITING, restore)? {
-                // It stays the truth, and what lies under it says no more than it does.
+                // It stays the truth, and what lies under it says no more than it does. What has
+                // been put back of before lies in its room.
+                let made_room = caller.with(WRITING, || tell(&path, &attributes, None))?;
+                if let Err(error) = made_room {
+                    tracing::warn!(%error, "a POSIX ACL stays beside a rich one");
+                }
                 self.write_truth(&caller, fd, &attributes, list)?;
                 return Err(error);
             }

@@ -143,7 +143,7 @@ impl RichTree {
 
     /// Waits for its turn to edit a file's list. Held while a handful of system calls run; only
     /// edits wait for each other.
-    fn turn(&self, handle: &Handle) -> MutexGuard<'_, ()> {
+    pub(crate) fn turn(&self, handle: &Handle) -> MutexGuard<'_, ()> {
         let last = handle.as_bytes().last().copied().unwrap_or_default();
         let turn = self.turns[usize::from(last) % TURNS].lock();
         turn.unwrap_or_else(PoisonError::into_inner)

@@ -293,10 +293,13 @@ impl Views {
         self.unstored[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A view was made of so many entries; whoever stores views is told if it is to be.
-    fn note(&self, handle: &Handle, storing: &Storing, entries: u32, made_of: MadeOf) {
+    /// A view was made of so many entries; whoever stores views is told if it is to be. Whether
+    /// there is nothing to come back for: one that was refused for now is asked for again only if
+    /// it is not in memory.
+    fn note(&self, handle: &Handle, storing: &Storing, entries: u32, made_of: MadeOf) -> bool {
         if storing.policy == Policy::Never {
-            return self.count_unstored(Unstored::Policy);
+            self.count_unstored(Unstored::Policy);
+            return true;
         }
         let unstored = self.shard(handle).update(handle, |seen| {
             if seen.made_of != Some(made_of) {
@@ -320,6 +323,9 @@ impl Views {
         if let Some(why) = unstored {
             self.count_unstored(why);
         }
+        let is_for_now =
+            |why: Unstored| matches!(why, Unstored::Busy | Unstored::ReadOnly | Unstored::Full);
+        !unstored.is_some_and(is_for_now)
     }
 
     /// These are to be tried again, some time later: what was in the way is not theirs.
@@ -429,21 +435,22 @@ impl Export {
         };
         let values = self.read_values(fd, attributes)?;
         let made_of = unknown.is_settled.then(|| values.bytes(attributes));
-        let view = Arc::new(self.read_or_made((handle, fd), attributes, &storing, values)?);
-        if let Some(made_of) = made_of {
+        let (view, keep) = self.read_or_made((handle, fd), attributes, &storing, values)?;
+        let view = Arc::new(view);
+        if let Some(made_of) = made_of.filter(|_| keep) {
             lists.keep_view(&unknown, made_of, &view);
         }
         Ok(view)
     }
 
-    /// The view of a file that is not in memory.
+    /// The view of a file that is not in memory, and whether it may be kept there.
     fn read_or_made(
         &self,
         (handle, fd): (&Handle, BorrowedFd<'_>),
         attributes: &Attributes,
         storing: &Storing,
         values: Values,
-    ) -> Result<RichAcl, FsError> {
+    ) -> Result<(RichAcl, bool), FsError> {
         let views = &self.rich.views;
         let entries = values.entries();
         let may_store = storing.may_store(entries);
@@ -451,15 +458,18 @@ impl Export {
         let stored = made_of.and_then(|made_of| self.stored_view(fd, made_of, attributes));
         if let Some(view) = stored {
             views.used.fetch_add(1, Ordering::Relaxed);
-            return Ok(view);
+            return Ok((view, true));
         }
         let view = values.parse()?.view(attributes);
         self.rich.figures.views.fetch_add(1, Ordering::Relaxed);
-        match made_of {
+        let keep = match made_of {
             Some(made_of) => views.note(handle, storing, entries, made_of),
-            None => views.count_unstored(Unstored::Policy),
-        }
-        Ok(view)
+            None => {
+                views.count_unstored(Unstored::Policy);
+                true
+            }
+        };
+        Ok((view, keep))
     }
 
     /// The view that is stored, if it is of what is there now. Whatever is wrong with it, it is as

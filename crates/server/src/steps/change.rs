@@ -74,16 +74,30 @@ impl Execution {
         place: &Place,
         value: Option<&Vec<u8>>,
     ) -> Result<Attributes, FsError> {
-        let (tree, by) = (&place.volume.tree, self.by(worker));
-        let words = |edit: &Edit| rich::words(&self.who, edit);
-        let edited = match value {
-            Some(value) => {
-                let read = |value: &[u8]| rich::read(&place.volume, value);
-                tree.set_acl(by, &place.inner, value, read, &words)?
+        let edited = {
+            let (tree, by) = (&place.volume.tree, self.by(worker));
+            let words = |edit: &Edit| rich::words(&self.who, edit);
+            let read = |value: &[u8]| rich::read(&place.volume, value);
+            match value {
+                Some(value) => tree.set_acl(by, &place.inner, value, read, &words),
+                None => tree.remove_acl(by, &place.inner, &words),
             }
-            None => tree.remove_acl(by, &place.inner, &words)?,
         };
-        self.note_edit(worker, place, edited)
+        match edited {
+            Ok(edited) => self.note_edit(worker, place, edited),
+            Err(
+                error @ (FsError::AccessDenied
+                | FsError::NotPermitted
+                | FsError::Invalid
+                | FsError::NotSupported),
+            ) => Err(error),
+            Err(error) => {
+                // On its way another list has decided for a moment, and still does if it could not
+                // be put back.
+                self.changed(&[Change::Inode(place.outer.clone())]);
+                Err(error)
+            }
+        }
     }
 
     /// Writes an edit of a rich ACL down, before anybody is told that it was made. It has been made

@@ -2,7 +2,7 @@
 
 use super::{ALICE, DENIED, World, alice, bob, carol};
 use crate::common::{Mounted, Served, is_root};
-use acl::{PosixAcl, PosixEntry, PosixWho, Stored};
+use acl::{PosixAcl, PosixEntry, PosixWho, RichAcl, Stored};
 use base::{Access, FsError, Node, Principal};
 use std::path::PathBuf;
 
@@ -110,10 +110,19 @@ fn whatever_a_crash_leaves_of_an_edit_is_one_of_the_two_truths() {
     assert_eq!(opens(), after);
     // Whoever goes on finds it, and can go back.
     let (export, worker) = (&world.tree.export, &world.tree.worker);
-    export
-        .remove_acl(worker, &alice(), &file.handle)
-        .expect("hers");
+    let back = || export.remove_acl(worker, &alice(), &file.handle);
+    back().expect("hers");
     assert_eq!(opens(), before);
+    // In the way back, where the list had to leave its room: nobody is let in until somebody goes
+    // back once more.
+    world.set(&alice(), &file, &entries).expect("hers");
+    let empty = RichAcl::new(Vec::new()).expect("it is short");
+    let empty = Stored::unsettled(empty).to_bytes().expect("small");
+    write(&world, "f", empty);
+    assert_eq!(opens(), [[false; 2]; 2]);
+    back().expect("hers");
+    assert_eq!(opens(), before);
+    assert_eq!(world.locally("getfacl -n f"), posix);
 }
 
 #[test]
@@ -256,6 +265,55 @@ fn the_way_back_is_there_where_a_list_has_taken_the_room_of_what_was_before() {
     world.locally("setfattr -x user.filler f");
     back().expect("it is possible");
     assert_eq!(all(), before);
+}
+
+/// As much room as others may leave to a directory, which has two POSIX ACLs to go back to.
+#[test]
+fn a_way_back_that_finds_no_room_half_way_leaves_the_list_of_a_directory() {
+    if !is_root() {
+        return;
+    }
+    let Some(mounted) = Mounted::image("mkfs.ext4", &SMALL, 16 << 20, "noatime") else {
+        return;
+    };
+    let world = World::at(|| Served::at(&mounted.path));
+    let directory = world.directory("d", "750");
+    let users = |from: u32| {
+        let users = (from..from + 20).map(|uid| format!("u:{uid}:rwx"));
+        users.collect::<Vec<_>>().join(",")
+    };
+    world.locally(&format!("setfacl -m {} d", users(2002)));
+    world.locally(&format!("setfacl -d -m {} d", users(3002)));
+    let all = || world.locally("stat -c %a d; getfattr -d -m - -e hex d | sort");
+    let before = all();
+    let (export, worker) = (&world.tree.export, &world.tree.worker);
+    let back = || {
+        export
+            .remove_acl(worker, &alice(), &directory.handle)
+            .map(drop)
+    };
+    let (mut failed, mut done) = (0, 0);
+    for bytes in (8..900).step_by(8) {
+        set_for(&world, &directory, 14).expect("the POSIX ACLs are small now");
+        let filler = format!("setfattr -n user.filler -v $(printf %0{bytes}d 0) d 2>&1 || true");
+        if !world.locally(&filler).is_empty() {
+            // As much as there is room for.
+            break;
+        }
+        let rich = all();
+        match back() {
+            Ok(()) => done += 1,
+            Err(error) => {
+                assert_eq!(error, FsError::NoSpace);
+                assert_eq!(all(), rich, "{bytes}");
+                failed += 1;
+            }
+        }
+        world.locally("setfattr -x user.filler d");
+        back().expect("there is room again");
+        assert_eq!(all(), before, "{bytes}");
+    }
+    assert!(failed > 0 && done > 0, "{failed} and {done}");
 }
 
 /// Bob may read, and so many others.
