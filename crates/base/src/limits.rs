@@ -205,7 +205,8 @@ pub const EXPORT_DIRECTORY_IDLE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Files of an export of which it is remembered whether they have a rich ACL, and which: as many as
 /// people work with at a time. Each takes about 200 bytes, all of them 25 MiB.
 pub const ACL_CACHE_FILES_MAX: usize = 1 << 17;
-/// Memory for distinct rich ACLs of an export: a hundred thousand lists of ten entries.
+/// Memory for distinct rich ACLs of an export: half for lists, half for views, and of each the half
+/// that was used last stays for sure.
 pub const ACL_CACHE_BYTES_MAX: usize = 64 << 20;
 /// Files of an export of which it is counted how often a view of their POSIX ACL was made, so that
 /// it is stored when that pays. Each takes about 200 bytes, all of them 25 MiB.

@@ -340,6 +340,7 @@ fn nothing_is_stored_on_what_is_full_read_only_or_immutable_and_looking_goes_on(
     assert!(!world.has_view("free"));
 
     let at = mounted.path.clone();
+    assert_eq!(asked_again(&world, &at), [1, 2, 3]);
     assert_eq!(
         rests(&world, &at, "rm filler; mount -o remount,ro $PWD"),
         (0, 1)
@@ -347,6 +348,28 @@ fn nothing_is_stored_on_what_is_full_read_only_or_immutable_and_looking_goes_on(
     assert_eq!(rests(&world, &at, "mount -o remount,rw $PWD"), (1, 0));
     assert!(world.has_view("free") && !world.has_view("fixed"));
     world.locally("chattr -i fixed");
+}
+
+/// How often a full file system was in the way, after each look at files of an export that keeps
+/// views in memory: one that is not let in is not kept there, so it is asked for again.
+fn asked_again(world: &World, path: &Path) -> [u64; 3] {
+    let path = path.to_owned();
+    // On another thread, because each has one worker.
+    world.root.run(move || {
+        let tree = Served::at(&path);
+        tree.export.set_rich(true);
+        tree.export.set_storing(Policy::Always, Costs::default());
+        let [free, filler] = ["free", "filler"].map(|name| tree.find(name));
+        [&free, &filler, &filler].map(|node| {
+            let (worker, root) = (&tree.worker, Principal::root());
+            let value = tree
+                .export
+                .get_xattr(worker, &root, &node.handle, b"system.nfs4_acl");
+            value.expect("root may");
+            tree.export.store_views(worker, Duration::ZERO);
+            tree.export.view_figures().not_full
+        })
+    })
 }
 
 /// What becomes of the view of `free` in an export that does not rest, after a change: stored, and
