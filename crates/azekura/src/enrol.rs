@@ -125,7 +125,21 @@ async fn dial(server: &Address, join: &JoinString) -> Result<Connection> {
             Err(error) => last = error,
         }
     }
-    Err(from_link(&server.to_string(), &last))
+    Err(not_reached(server, &last))
+}
+
+/// What it means that no connection was made in which the join string's authority is believed.
+fn not_reached(server: &Address, error: &LinkError) -> Failure {
+    let failure = from_link(&server.to_string(), error);
+    // rustls calls a chain without that authority so. What else can be wrong with a certificate,
+    // such as its dates by this machine's clock, says nothing of the join string.
+    if failure.code() != Code::OtherCluster || !failure.message().contains("UnknownIssuer") {
+        return failure;
+    }
+    let message = format!("the join string was made by another server than {server}");
+    Failure::new(Code::JoinStringUsed, message).hint(format!(
+        "ask an administrator of {server} for one: azekura join create {server}"
+    ))
 }
 
 async fn ask(server: &Address, connection: &mut Connection, request: &Request) -> Result<Reply> {

@@ -482,6 +482,28 @@ fn another_cluster_at_the_same_address_is_not_believed() {
 }
 
 #[test]
+fn a_join_string_that_another_server_has_made_is_called_so() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let string = join(&scene, "host");
+    scene.kill();
+    fs::rename(scene.path("srv"), scene.path("old")).unwrap();
+    scene.start();
+    let address = scene.address();
+    for more in [&[][..], &["--dry-run"]] {
+        let login = ["login", address, &string];
+        let refused = run(&mut elsewhere(&scene, &[&login[..], more].concat()));
+        fails(&refused, "AZ0204");
+        let cause = format!("error: the join string was made by another server than {address}\n");
+        assert!(refused.stderr.contains(&cause), "{refused:?}");
+        let hint = format!("ask an administrator of {address} for one");
+        assert!(refused.stderr.contains(&hint), "{refused:?}");
+    }
+}
+
+#[test]
 fn secrets_are_for_their_owner_alone() {
     if let Some(why) = obstacle() {
         return println!("{why}");
