@@ -6,6 +6,7 @@
 //! does not answer can still be found and taken off.
 
 use crate::errors::{Code, Context, Failure, Result, plain_io};
+use crate::process;
 use ::mount::kernel;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -46,6 +47,8 @@ pub(crate) struct Mounted {
     pub(crate) path: PathBuf,
     /// What: `ADDR/VOLUME`.
     pub(crate) source: String,
+    /// Its number in the kernel's list.
+    id: u32,
     /// Its number under `/sys/fs/fuse/connections`.
     connection: u32,
 }
@@ -196,11 +199,7 @@ impl Mounted {
         match rustix::mount::unmount(&self.path, flags | UnmountFlags::NOFOLLOW) {
             Ok(()) => Ok(()),
             Err(Errno::PERM) => self.unmount_by_helper(detach),
-            Err(Errno::BUSY) => Err(Failure::new(
-                Code::MountBusy,
-                format!("{} is in use by programs", self.path.display()),
-            )
-            .hint(self.who_uses_it())),
+            Err(Errno::BUSY) => Err(self.busy()),
             Err(errno) => Err(Failure::local(what, plain_io(&errno.into()))),
         }
     }
@@ -234,6 +233,30 @@ impl Mounted {
             }
             _ => failure.hint(self.who_uses_it()),
         })
+    }
+
+    /// Whether it could be taken off now, as far as this user may look at processes. The mount is
+    /// not asked.
+    ///
+    /// # Errors
+    /// [`Code::MountBusy`].
+    pub(crate) fn check_unused(&self) -> Result<()> {
+        let all = kernel::mounts().context("the list of mounts")?;
+        let is_within = |path: &Path| path != self.path && path.starts_with(&self.path);
+        if let Some(other) = all.iter().find(|mount| is_within(&mount.path)) {
+            let (path, other) = (self.path.display(), other.path.display());
+            let message = format!("{path} is in use: something is mounted on {other}");
+            return Err(Failure::new(Code::MountBusy, message).hint("take that off first"));
+        }
+        if process::is_used(&self.path, self.id, self.connection) {
+            return Err(self.busy());
+        }
+        Ok(())
+    }
+
+    fn busy(&self) -> Failure {
+        let message = format!("{} is in use by programs", self.path.display());
+        Failure::new(Code::MountBusy, message).hint(self.who_uses_it())
     }
 
     fn who_uses_it(&self) -> String {
@@ -342,6 +365,7 @@ fn of_type(fs_type: &[u8], mount: kernel::Mounted) -> Option<Mounted> {
     (mount.fs_type == fs_type).then(|| Mounted {
         path: mount.path,
         source: String::from_utf8_lossy(&mount.source).into_owned(),
+        id: mount.id,
         connection: mount.minor,
     })
 }
@@ -353,6 +377,7 @@ mod tests {
     #[test]
     fn only_our_mounts_count() {
         let ours = kernel::Mounted {
+            id: 36,
             minor: 98,
             path: PathBuf::from("/mnt/a b"),
             fs_type: FS_TYPE.to_vec(),
@@ -361,6 +386,7 @@ mod tests {
         let expected = Mounted {
             path: PathBuf::from("/mnt/a b"),
             source: "far:7700/v".to_owned(),
+            id: 36,
             connection: 98,
         };
         let other = kernel::Mounted {

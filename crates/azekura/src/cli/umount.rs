@@ -48,7 +48,7 @@ pub(super) struct Umount {
     /// Give up, with the mount still there, when nothing has moved for this long
     #[arg(long, value_name = "TIME", default_value = "30s")]
     timeout: Span,
-    /// Say what is unwritten, without unmounting
+    /// Say what is unwritten and whether programs are in the way, without unmounting
     #[arg(long)]
     dry_run: bool,
     /// Given by umount(8) and of no meaning here
@@ -74,7 +74,11 @@ impl Umount {
         }
         let status = mounted.status(time_max);
         if self.dry_run {
-            return self.tell(&status?);
+            let status = status?;
+            if !self.lazy {
+                mounted.check_unused()?;
+            }
+            return self.tell(&status);
         }
         let process = match &status {
             Ok(status) => process_of(status),

@@ -644,7 +644,10 @@ fn a_mount_in_use_is_not_taken_off_unless_told_so() {
     let mut file = File::open(mount.join("file")).unwrap();
     fails(&scene.azekura(&["umount", text(&mount)]), "AZ0505");
     assert!(is_mounted(&mount));
-    scene.azekura(&["umount", text(&mount), "--dry-run"]).ok();
+    let dry = ["umount", text(&mount), "--dry-run"];
+    fails(&scene.azekura(&dry), "AZ0505");
+    scene.azekura(&[&dry[..], &["--lazy"]].concat()).ok();
+    assert!(is_mounted(&mount));
     scene.azekura(&["umount", "--lazy", text(&mount)]).ok();
     assert!(!is_mounted(&mount));
     let mut content = String::new();
@@ -668,6 +671,8 @@ fn a_mount_is_found_by_a_relative_path_from_within() {
     assert_eq!(figures["volume"], VOLUME);
     // Its own working directory keeps the mount busy.
     fails(&within(&["umount", "../../../mnt"]), "AZ0505");
+    fails(&within(&["umount", "../..", "--dry-run"]), "AZ0505");
+    scene.azekura(&["umount", text(&mount), "--dry-run"]).ok();
     within(&["umount", "--lazy", "../.."]).ok();
     assert!(!is_mounted(&mount));
 }

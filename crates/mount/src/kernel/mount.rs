@@ -350,6 +350,8 @@ const MOUNTS: &str = "/proc/self/mountinfo";
 /// One mount of this machine that has no block device below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
+    /// The mount's own number, which the kernel also tells of each open file (`mnt_id`).
+    pub id: u32,
     /// Its device number, and of a FUSE file system also that of its connection.
     pub minor: u32,
     /// Where it is.
@@ -378,11 +380,13 @@ pub fn mounts() -> io::Result<Vec<Mounted>> {
 /// without a device of their own have major number 0.
 fn parse_mount(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = std::str::from_utf8(fields.nth(1)?).ok()?;
     let minor = device.strip_prefix("0:")?.parse().ok()?;
     let path = unescape(fields.nth(1)?);
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     Some(Mounted {
+        id,
         minor,
         path: PathBuf::from(std::ffi::OsStr::from_bytes(&path)),
         fs_type: unescape(rest.next()?),
@@ -419,6 +423,7 @@ mod tests {
     fn lines_of_the_list_of_mounts() {
         let line = b"36 35 0:98 / /mnt/a\\040b\\134c rw,noatime shared:1 - fuse.x srv:1/v rw";
         let mounted = Mounted {
+            id: 36,
             minor: 98,
             path: PathBuf::from("/mnt/a b\\c"),
             fs_type: b"fuse.x".to_vec(),
