@@ -121,6 +121,19 @@ pub(crate) fn cut(mut text: String, bytes_max: usize) -> String {
     text
 }
 
+/// A text in a list: if it is longer than so many bytes, the words that it begins with, and a sign
+/// that there is more.
+fn abridged(text: String, bytes_max: usize) -> String {
+    const MORE: &str = " ...";
+    if text.len() <= bytes_max {
+        return text;
+    }
+    let begin = &text[..text.floor_char_boundary(bytes_max - MORE.len())];
+    // A single word may be as long as that, a path for example.
+    let words = begin.rsplit_once(' ').map_or(begin, |(words, _)| words);
+    format!("{words}{MORE}")
+}
+
 fn failure(error: &RegistryError) -> (AdminError, String) {
     let code = match error {
         RegistryError::Exists => AdminError::Exists,
@@ -144,7 +157,7 @@ fn volumes(core: &Core) -> Vec<VolumeSummary> {
     let mut all = core.volumes.summaries();
     for volume in &mut all {
         let trouble = volume.trouble.take();
-        volume.trouble = trouble.map(|text| cut(text, SUMMARY_TEXT_BYTES_MAX));
+        volume.trouble = trouble.map(|text| abridged(text, SUMMARY_TEXT_BYTES_MAX));
     }
     all
 }
@@ -424,7 +437,7 @@ pub(crate) fn status(core: &Core, with_sessions: bool) -> ServerStatus {
     let (waiting, threads, done) = core.pool.figures();
     let mut workers = core.background.summaries();
     for worker in &mut workers {
-        worker.state = cut(std::mem::take(&mut worker.state), SUMMARY_TEXT_BYTES_MAX);
+        worker.state = abridged(std::mem::take(&mut worker.state), SUMMARY_TEXT_BYTES_MAX);
     }
     workers.push(WorkerSummary {
         name: "requests".to_owned(),
@@ -474,4 +487,22 @@ fn sessions(core: &Core) -> Vec<SessionSummary> {
     }
     list.sort_by(|a, b| a.host.cmp(&b.host).then_with(|| a.address.cmp(&b.address)));
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_in_a_list_ends_with_a_word_or_says_that_there_is_more() {
+        let whole = "as long as it may be";
+        assert_eq!(abridged(whole.to_owned(), whole.len()), whole);
+        assert_eq!(
+            abridged(whole.to_owned(), whole.len() - 1),
+            "as long as it ..."
+        );
+        let word = "ä".repeat(20);
+        let cut = abridged(word, 15);
+        assert_eq!(cut, format!("{} ...", "ä".repeat(5)));
+    }
 }

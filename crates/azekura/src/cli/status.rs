@@ -1,7 +1,7 @@
 //! `azekura status`.
 
 use super::join::show_kind;
-use super::volume::{volume_json, volume_table};
+use super::volume::{remedy, volume_json, volume_table};
 use crate::address::Address;
 use crate::config::Config;
 use crate::connect::{GOODBYE_TIME_MAX, WayArgs, connect, runtime, unexpected_reply};
@@ -231,6 +231,8 @@ fn page(
     if !status.volumes.is_empty() {
         page += "\n";
         page += &volume_table(&status.volumes);
+        let remedy = remedy(server, &status.volumes);
+        page.extend(remedy.map(|remedy| format!("{remedy}\n")));
     }
     page += &managers_table(managers);
     if servers.len() > 1 {

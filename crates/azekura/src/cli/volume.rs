@@ -194,7 +194,11 @@ pub(super) fn list(config: &Config, server: &Address, way: &WayArgs, json: bool)
         let volumes: Vec<Value> = volumes.iter().map(volume_json).collect();
         return output::json(&json!({ "volumes": volumes }));
     }
-    output::write(&volume_table(&volumes))
+    output::write(&volume_table(&volumes))?;
+    if let Some(remedy) = remedy(server, &volumes) {
+        output::note(remedy);
+    }
+    Ok(())
 }
 
 /// Show one volume
@@ -302,6 +306,19 @@ pub(super) fn volume_json(volume: &VolumeSummary) -> Value {
             "trouble": volume.trouble,
         }),
     }
+}
+
+/// Where more is said of what is wrong with volumes of a list, which has only the beginning.
+pub(super) fn remedy(server: &Address, volumes: &[VolumeSummary]) -> Option<String> {
+    let mut wrong = volumes.iter().filter(|volume| volume.trouble.is_some());
+    let first = wrong.next()?;
+    Some(match wrong.next() {
+        None => format!(
+            "azekura volume show {server}/{} says all of it, and what to do",
+            output::plain(&first.name)
+        ),
+        Some(_) => format!("azekura volume show {server}/VOLUME says all of it, and what to do"),
+    })
 }
 
 /// Volumes for people.

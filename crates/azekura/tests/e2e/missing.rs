@@ -526,6 +526,7 @@ fn an_export_whose_path_leads_elsewhere_is_not_served() {
         "{found:?}"
     );
     assert_eq!(found[2].1, None, "the rest is served");
+    lists_say_where_more_is_said(&scene);
     let shown = scene.azekura(&["volume", "show", &linked]).ok();
     assert!(shown.contains("azekura volume delete"), "{shown}");
     assert!(
@@ -560,6 +561,23 @@ fn an_export_whose_path_leads_elsewhere_is_not_served() {
     assert_eq!(fs::read(disk.0.join("hello")).unwrap(), b"hello");
     assert_eq!(fs::read(near.join("file")).unwrap(), b"mine");
     the_new_one_is_meant(&mut scene, &disk, &on_disk);
+}
+
+/// What is wrong with two volumes is longer than lists show it.
+fn lists_say_where_more_is_said(scene: &Scene) {
+    let remedy = format!("azekura volume show {}/VOLUME says", scene.address());
+    let list = scene.azekura(&["volume", "list", scene.address()]);
+    assert!(list.stderr.contains(&remedy), "{list:?}");
+    let status = scene.azekura(&["status", scene.address()]).ok();
+    assert!(status.contains(&remedy), "{status}");
+    for page in [&list.stdout, &status] {
+        let cut: Vec<&str> = page
+            .lines()
+            .filter(|line| line.contains("AZ0307"))
+            .collect();
+        let is_marked = cut.iter().all(|line| line.ends_with(" ..."));
+        assert!(cut.len() == 2 && is_marked, "{page}");
+    }
 }
 
 /// An administrator says that the directory that is there now is the one to be served.
