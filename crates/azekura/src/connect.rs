@@ -9,6 +9,7 @@ use crate::address::{Address, VolumeAddress};
 use crate::cli::Signals;
 use crate::config::{Config, Span};
 use crate::errors::{Code, Failure, Result, from_admin, plain_io};
+use crate::heard::why_unreachable;
 use base::Principal;
 use client::transport::{CallError, ConnectError, Endpoint, Transport, TransportOptions};
 use client::volume::Volume;
@@ -337,6 +338,11 @@ pub(crate) async fn admin(
     let transport = connect(config, server, way, options).await?;
     let reply = transport.admin(request).await;
     transport.close(GOODBYE_TIME_MAX).await;
+    if matches!(reply, Err(CallError::TimedOut))
+        && let Some(why) = why_unreachable(server).await
+    {
+        return Err(why);
+    }
     match reply? {
         AdminReply::Failed { code, message } => Err(from_admin(server, code, &message)),
         reply => Ok(reply),

@@ -20,6 +20,11 @@ const LOG_BYTES_MAX: u64 = 4 << 20;
 
 /// What is logged unless told otherwise.
 const WARNINGS: &str = "warn";
+/// The same without what concerns caches, which matters where something is mounted.
+const WARNINGS_BESIDES_CACHES: &str = "warn,client::volume::recall=error";
+/// The same also without what could not be written.
+const WARNINGS_BESIDES_LOSSES: &str =
+    "warn,client::volume::recall=error,client::volume::write=error";
 
 fn filter(verbose: u8, quietest: &str) -> EnvFilter {
     let level = match verbose {
@@ -38,9 +43,15 @@ pub(crate) fn to_stderr(verbose: u8) {
     log_to_stderr(filter(verbose, WARNINGS));
 }
 
-/// Logs to standard error, for a command that says itself which files could not be written.
+/// Logs to standard error, for a command that ends soon and says itself what a server does not
+/// answer.
+pub(crate) fn to_stderr_besides_caches(verbose: u8) {
+    log_to_stderr(filter(verbose, WARNINGS_BESIDES_CACHES));
+}
+
+/// The same for a command that also says itself which files could not be written.
 pub(crate) fn to_stderr_besides_losses(verbose: u8) {
-    log_to_stderr(filter(verbose, "warn,client::volume::write=error"));
+    log_to_stderr(filter(verbose, WARNINGS_BESIDES_LOSSES));
 }
 
 fn log_to_stderr(filter: EnvFilter) {

@@ -4,6 +4,7 @@
 //! * [`config`]: directories, settings, credentials; the only place that reads the environment
 //! * [`errors`]: what a user is told; every failure has a code with a page in `docs/errors/`
 //! * [`address`], [`connect`], [`enrol`]: from words on the command line to a session with a server
+//! * [`heard`]: servers that do not answer any more while a command works
 //! * [`background`]: commands that go on as processes of their own
 //! * [`mounts`]: the mounts of this machine, seen from outside
 //! * [`process`]: what the kernel tells of other processes
@@ -21,6 +22,7 @@ mod connect;
 mod copy;
 mod enrol;
 mod errors;
+mod heard;
 mod line;
 mod logging;
 mod mounts;

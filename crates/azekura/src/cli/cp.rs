@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::connect::{GOODBYE_TIME_MAX, WayArgs, enter, runtime, unless_interrupted};
 use crate::copy::{Copied, Directory, Plan, Settings, Source, Target, Tree, copy};
 use crate::errors::{Code, Context, Failure, Result, plain_io};
+use crate::heard::Heard;
 use crate::output;
 use base::{FileKind, Name};
 use clap::ArgGroup;
@@ -86,6 +87,7 @@ struct Volumes<'a> {
     config: &'a Config,
     way: &'a WayArgs,
     open: Vec<(VolumeAddress, Arc<Volume>)>,
+    heard: Heard,
 }
 
 impl Cp {
@@ -97,6 +99,7 @@ impl Cp {
                 config,
                 way: &self.way,
                 open: Vec::new(),
+                heard: Heard::default(),
             };
             let mut copied = Copied::default();
             let outcome = unless_interrupted(self.copy(&mut volumes, &mut copied)).await;
@@ -150,7 +153,8 @@ impl Cp {
         ))
     }
 
-    async fn copy(&self, volumes: &mut Volumes<'_>, copied: &mut Copied) -> Result<()> {
+    /// Finds the sources, with everything below them, and the target.
+    async fn plan(&self, volumes: &mut Volumes<'_>) -> Result<(Plan, Target)> {
         let (target, sources) = self
             .locations
             .split_last()
@@ -162,6 +166,12 @@ impl Cp {
         }
         let target = volumes.target(target, &mut found).await?;
         let plan = Plan::make(found, self.recursive, self.archive).await?;
+        Ok((plan, target))
+    }
+
+    async fn copy(&self, volumes: &mut Volumes<'_>, copied: &mut Copied) -> Result<()> {
+        let heard = volumes.heard.clone();
+        let (plan, target) = heard.unless_silent(self.plan(volumes)).await?;
         if self.dry_run {
             return self.tell(&plan);
         }
@@ -171,7 +181,8 @@ impl Cp {
             attributes: self.archive,
             acls: self.acls,
         };
-        copy(plan, target, settings, copied).await?;
+        let copying = heard.unless_silent(copy(plan, target, settings, copied));
+        copying.await.map_err(incomplete)?;
         if self.json {
             output::json(&copied.to_json())?;
         } else {
@@ -192,6 +203,16 @@ impl Cp {
     }
 }
 
+/// Says of a server that has gone on the way what is at the target now.
+fn incomplete(failure: Failure) -> Failure {
+    match failure.code() {
+        Code::Unreachable | Code::TimedOut => {
+            failure.leaving("what is at the target may be incomplete")
+        }
+        _ => failure,
+    }
+}
+
 impl Volumes<'_> {
     async fn enter(&mut self, address: &VolumeAddress) -> Result<Arc<Volume>> {
         if let Some((_, volume)) = self.open.iter().find(|(known, _)| known == address) {
@@ -203,6 +224,7 @@ impl Volumes<'_> {
             ..TransportOptions::default()
         };
         let volume = enter(self.config, address, self.way, options).await?;
+        self.heard.add(server, volume.transport());
         self.open.push((address.clone(), Arc::clone(&volume)));
         Ok(volume)
     }

@@ -5,6 +5,7 @@ use crate::address::{FileAddress, Place};
 use crate::config::Config;
 use crate::connect::{GOODBYE_TIME_MAX, WayArgs, enter, principal, runtime, unless_interrupted};
 use crate::errors::{Code, Failure, Result};
+use crate::heard::Heard;
 use crate::output;
 use base::{Attributes, FileKind, Name, Principal};
 use client::cache::NodeId;
@@ -50,7 +51,9 @@ impl Ls {
                 ..TransportOptions::default()
             };
             let volume = enter(config, &address.volume, &self.way, options).await?;
-            let lines = unless_interrupted(read(&volume, address)).await;
+            let heard = Heard::default();
+            heard.add(&address.volume.server, volume.transport());
+            let lines = unless_interrupted(heard.unless_silent(read(&volume, address))).await;
             volume.transport().close(GOODBYE_TIME_MAX).await;
             lines
         })?;

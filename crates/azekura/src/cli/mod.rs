@@ -114,7 +114,8 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
         Command::Mount(_) | Command::MountHelper(_) => {}
         Command::Disk(ref disk) if disk.has_own_log() => {}
         Command::Cp(_) => logging::to_stderr_besides_losses(verbose),
-        _ => logging::to_stderr(verbose),
+        Command::Server(_) => logging::to_stderr(verbose),
+        _ => logging::to_stderr_besides_caches(verbose),
     }
     match command {
         Command::Completions(command) => command.run(),

@@ -263,6 +263,42 @@ fn an_interruption_in_the_first_file_speaks_of_no_last_one() {
 }
 
 #[test]
+fn a_server_that_is_killed_under_a_copy_is_waited_for_once() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    fs::write(scene.path("large"), vec![1; 200_000_000]).unwrap();
+    let target = format!("{}:/large", scene.volume());
+    let log = fs::File::create(scene.path("said")).unwrap();
+    // Longer than anything is believed of a server that is not heard.
+    let arguments = ["cp", "large", &target, "--timeout", "6s"];
+    let mut command = scene.command();
+    let mut copying = command.args(arguments).stderr(log).spawn().unwrap();
+    while !scene.path("export/large").exists() {
+        assert!(copying.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    scene.kill();
+    let begun = std::time::Instant::now();
+    let status = copying.wait().unwrap();
+    let took = begun.elapsed();
+    let said = fs::read_to_string(scene.path("said")).unwrap();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(
+        took < std::time::Duration::from_secs(12),
+        "{took:?}: {said}"
+    );
+    let cause = format!(
+        "error: cannot reach {}: connection refused",
+        scene.address()
+    );
+    assert!(said.contains(&cause), "{said}");
+    assert!(said.contains("is the server running there?"), "{said}");
+    assert!(said.contains("AZ0101") && !said.contains("WARN"), "{said}");
+}
+
+#[test]
 fn a_dry_run_copies_nothing() {
     if let Some(why) = obstacle() {
         return println!("{why}");
