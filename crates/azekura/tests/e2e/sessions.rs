@@ -247,3 +247,31 @@ fn a_lock_let_go_while_the_server_was_away_is_nobodys() {
         scene.umount(mount);
     }
 }
+
+#[test]
+fn a_mount_says_what_it_hides() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.path("mnt");
+    fs::create_dir(&mount).unwrap();
+    let volume = scene.volume();
+    let arguments = ["mount", &volume, text(&mount)];
+    let dry = [&arguments[..], &["--dry-run"]].concat();
+    let said = |arguments: &[&str]| {
+        let run = scene.azekura(arguments);
+        assert!(run.status.success(), "{run:?}");
+        run.stderr
+    };
+    let note = format!("{} is not empty", text(&mount.canonicalize().unwrap()));
+    assert!(!said(&dry).contains("not empty"));
+    fs::write(mount.join("below"), "x").unwrap();
+    let tried = said(&dry);
+    let mounted = said(&arguments);
+    scene.umount(&mount);
+    for said in [tried, mounted] {
+        assert!(said.contains(&note), "{said}");
+    }
+    assert_eq!(fs::read(mount.join("below")).unwrap(), b"x");
+}

@@ -119,7 +119,12 @@ impl Mount {
             }
             (_, true, _) => {
                 logging::to_stderr(verbose);
-                process::run(&plan.prepared()?, config, || Ok(()))
+                let plan = plan.prepared()?;
+                let hidden = plan.hidden();
+                process::run(&plan, config, || {
+                    note(hidden);
+                    Ok(())
+                })
             }
             _ => {
                 logging::to_stderr(verbose);
@@ -147,7 +152,21 @@ impl Plan {
             ticket::announce(&ticket::read(path)?)?;
         }
         let limit = background::ready_time_max(plan.timeout(config));
-        background::start(&plan, limit)
+        // Afterwards nobody sees it.
+        let hidden = plan.hidden();
+        background::start(&plan, limit)?;
+        note(hidden);
+        Ok(())
+    }
+
+    /// What is to be said of a directory that is not empty.
+    fn hidden(&self) -> Option<String> {
+        let mut entries = std::fs::read_dir(&self.directory).ok()?;
+        entries.next()?.ok()?;
+        Some(format!(
+            "{} is not empty; what lies in it is hidden while the volume is mounted there",
+            self.directory.display()
+        ))
     }
 
     /// Checks the directory and makes its path absolute.
@@ -175,7 +194,9 @@ impl Plan {
         output::line(format_args!(
             "{} could be mounted on {directory}",
             plan.volume
-        ))
+        ))?;
+        note(plan.hidden());
+        Ok(())
     }
 
     fn timeout(&self, config: &Config) -> Duration {
@@ -237,6 +258,12 @@ impl Plan {
                 root.changed.seconds,
                 i64::from(root.changed.nanos),
             )
+    }
+}
+
+fn note(what: Option<String>) {
+    if let Some(what) = what {
+        output::note(what);
     }
 }
 
