@@ -160,6 +160,16 @@ pub(crate) struct FileAddress {
     pub(crate) path: Vec<Name>,
 }
 
+impl FileAddress {
+    /// The directory that the first `depth` names of the path lead to.
+    pub(crate) fn above(&self, depth: usize) -> Self {
+        Self {
+            volume: self.volume.clone(),
+            path: self.path[..depth].to_vec(),
+        }
+    }
+}
+
 impl fmt::Display for FileAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.volume)?;

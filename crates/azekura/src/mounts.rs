@@ -30,6 +30,9 @@ const LINKS_MAX: u32 = 40;
 /// Where something else was named than a directory.
 const WANTED: &str = "name a directory of this machine that is mounted, or one below it; a server \
                       is HOST:PORT, and azekura status HOST:PORT shows it";
+/// The same of where something is mounted.
+const LISTED: &str = "name the directory that a volume is mounted on; \
+                      findmnt -t fuse.azekura lists them";
 /// The kernel gives attributes of this class without looking at the inode's mode, which it may have
 /// to ask the server for: so the answer comes while the server is silent, too.
 const STATUS: &str = "system.azekura.status";
@@ -59,7 +62,7 @@ impl Mounted {
     /// # Errors
     /// [`Code::NotMounted`].
     pub(crate) fn at(path: &Path) -> Result<Self> {
-        let real = real_path(path)?;
+        let real = real_path(path).map_err(|failure| or_hint(failure, LISTED))?;
         let mut mounts = list()?;
         mounts.retain(|mount| mount.path == real);
         // The last one of the list lies on top.
@@ -81,10 +84,7 @@ impl Mounted {
     /// # Errors
     /// [`Code::NotMounted`].
     pub(crate) fn containing(path: &Path) -> Result<Self> {
-        let real = real_path(path).map_err(|failure| match failure.hint_text().is_empty() {
-            true => failure.hint(WANTED),
-            false => failure,
-        })?;
+        let real = real_path(path).map_err(|failure| or_hint(failure, WANTED))?;
         let mut mounts = list()?;
         mounts.retain(|mount| real.starts_with(&mount.path));
         mounts.sort_by_key(|mount| mount.path.components().count());
@@ -274,6 +274,14 @@ impl Mounted {
     pub(crate) fn abort(&self) -> Result<()> {
         let path = format!("/sys/fs/fuse/connections/{}/abort", self.connection);
         std::fs::write(&path, "1").context(path)
+    }
+}
+
+/// With that hint, unless there is one.
+fn or_hint(failure: Failure, hint: &str) -> Failure {
+    match failure.hint_text().is_empty() {
+        true => failure.hint(hint),
+        false => failure,
     }
 }
 

@@ -203,6 +203,20 @@ impl Cp {
     }
 }
 
+/// A source that is not there.
+fn missing(location: &Location) -> Failure {
+    let failure = Failure::new(Code::FileNotFound, format!("there is no file {location}"));
+    failure.hint(match location {
+        Location::Local(_) => "is the path right? a file of a volume is HOST:PORT/VOLUME:/PATH, \
+                               never without the port"
+            .to_owned(),
+        Location::Remote(address) => {
+            let above = address.above(address.path.len().saturating_sub(1));
+            format!("azekura ls {above} shows what is there")
+        }
+    })
+}
+
 /// Says of a server that has gone on the way what is at the target now.
 fn incomplete(failure: Failure) -> Failure {
     match failure.code() {
@@ -242,7 +256,7 @@ impl Volumes<'_> {
     }
 
     async fn source(&mut self, location: &Location, recursive: bool) -> Result<Source> {
-        let missing = || Failure::new(Code::FileNotFound, format!("there is no file {location}"));
+        let missing = || missing(location);
         let (tree, parent, name, target_name) = match location {
             Location::Local(path) => {
                 let (directory, name, target_name) = split_local(path, recursive)?;

@@ -73,9 +73,13 @@ async fn read(volume: &Volume, address: &FileAddress) -> Result<Vec<Line>> {
     let who = principal(volume.transport())?;
     let mut at = volume.attributes(&who, NodeId::ROOT).await?;
     let mut name = None;
-    for part in &address.path {
+    for (depth, part) in address.path.iter().enumerate() {
         let found = volume.lookup(&who, at.node, part).await?;
-        let missing = || Failure::new(Code::FileNotFound, format!("there is no file {address}"));
+        let missing = || {
+            let failure = Failure::new(Code::FileNotFound, format!("there is no file {address}"));
+            let above = address.above(depth);
+            failure.hint(format!("azekura ls {above} shows what is there"))
+        };
         at = found.ok_or_else(missing)?;
         name = Some(part.clone());
     }

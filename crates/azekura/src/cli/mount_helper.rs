@@ -10,6 +10,10 @@ use std::path::PathBuf;
 /// What mount(8) makes of "the mount failed".
 const MOUNT_FAILED: u8 = 32;
 
+/// How a source is written.
+const SOURCE: &str = "a source is HOST:PORT/VOLUME, never without the port; in fstab: \
+                      far.example:7700/genomes /mnt/g azekura ro,_netdev,nofail 0 0";
+
 /// Mount for mount(8), with its arguments
 ///
 /// Link this program to /sbin/mount.azekura, and mount(8) and fstab know the type azekura. Link it
@@ -56,7 +60,7 @@ impl MountHelper {
         let source = self.source.rsplit('#').next().unwrap_or_default();
         let volume: VolumeAddress = source
             .parse()
-            .map_err(|error| Failure::new(Code::Invalid, format!("{error}")))?;
+            .map_err(|error| Failure::new(Code::Invalid, format!("{error}")).hint(SOURCE))?;
         let plan = Plan {
             volume,
             directory: self.directory,

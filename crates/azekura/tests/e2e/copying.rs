@@ -159,7 +159,16 @@ fn what_cannot_be_copied_is_named_and_the_rest_is_copied() {
     );
     assert_eq!(fs::read(scene.path("export/tree/deep/8")).unwrap(), [8; 56]);
     fails(&scene.azekura(&["cp", "tree", &root]), "AZ0303");
-    fails(&scene.azekura(&["cp", "missing", &root]), "AZ0401");
+    let missing = scene.azekura(&["cp", "missing", &root]);
+    fails(&missing, "AZ0401");
+    assert!(
+        missing.stderr.contains("HOST:PORT/VOLUME:/PATH"),
+        "{missing:?}"
+    );
+    let missing = scene.azekura(&["cp", &format!("{root}tree/missing"), "here"]);
+    fails(&missing, "AZ0401");
+    let remedy = format!("azekura ls {root}tree shows what is there");
+    assert!(missing.stderr.contains(&remedy), "{missing:?}");
     fails(
         &scene.azekura(&["cp", "tree/large", "tree/link", &format!("{root}new")]),
         "AZ0303",
@@ -362,10 +371,12 @@ fn listings_show_what_is_there() {
     fs::write(scene.path("export/\u{1b}[2J"), "").unwrap();
     let names = scene.azekura(&["ls", &scene.volume()]).ok();
     assert!(!names.contains('\u{1b}'), "{names:?}");
-    fails(
-        &scene.azekura(&["ls", &format!("{tree}/missing")]),
-        "AZ0401",
-    );
+    for missing in ["missing", "missing/deeper"] {
+        let missing = scene.azekura(&["ls", &format!("{tree}/{missing}")]);
+        fails(&missing, "AZ0401");
+        let remedy = format!("azekura ls {tree} shows what is there");
+        assert!(missing.stderr.contains(&remedy), "{missing:?}");
+    }
     fails(
         &scene.azekura(&["ls", &format!("{}/missing", scene.address())]),
         "AZ0301",

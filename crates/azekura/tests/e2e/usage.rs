@@ -141,6 +141,11 @@ fn directories_that_cannot_be_mounted_on_are_refused_before_the_server_is_asked(
     }
     let mut command = azekura(config.path(), &["umount"]);
     fails(&run(command.arg(config.path())), "AZ0504");
+    let mut command = azekura(config.path(), &["umount"]);
+    let nowhere = run(command.arg(config.path().join("nowhere")));
+    fails(&nowhere, "AZ0002");
+    let remedy = "findmnt -t fuse.azekura lists";
+    assert!(nowhere.stderr.contains(remedy), "{nowhere:?}");
     let mut command = azekura(config.path(), &["top", "--once", "--json"]);
     fails(&run(command.arg(config.path())), "AZ0504");
 }
@@ -153,6 +158,13 @@ fn mount_8_calls_it_by_another_name() {
     let refused = run(command.args(["-n", "-o", "rw,compress=9"]));
     assert_eq!(refused.status.code(), Some(32), "{refused:#?}");
     assert!(refused.stderr.contains("AZ0509"), "{}", refused.stderr);
+    let mut without_port = azekura(config.path(), &["vm/data"]);
+    without_port.arg0("/sbin/mount.azekura").arg(config.path());
+    let refused = run(&mut without_port);
+    assert_eq!(refused.status.code(), Some(32), "{refused:#?}");
+    assert!(refused.stderr.contains("AZ0303"), "{refused:#?}");
+    let line = "far.example:7700/genomes /mnt/g azekura";
+    assert!(refused.stderr.contains(line), "{refused:#?}");
     // Forgiven; what fails then is something else.
     let sloppy = run(command.args(["-s", "-f"]));
     assert!(sloppy.status.success(), "{sloppy:#?}");
