@@ -3,7 +3,9 @@
 //! A server on this machine may have been started a moment ago (`azekura server ... &` and the next
 //! command behind it), so a refused connection to a loopback address is tried again for a few
 //! seconds; longer if somebody has taken the address, as a server does that makes its store first.
-//! Elsewhere a refusal is an answer and is reported at once.
+//! A server takes its address before it makes its administrator's credential: where this user has
+//! none and nobody has taken the address, only as long as a program needs to start. Elsewhere a
+//! refusal is an answer and is reported at once.
 
 use crate::address::{Address, VolumeAddress};
 use crate::cli::Signals;
@@ -23,6 +25,9 @@ use wire::message::{AdminReply, AdminRequest, Farewell};
 
 /// How long a server on this machine is given to come up.
 const START_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long it has until it has taken its address, also on a busy machine, if this user has no
+/// credential for it: most likely the port is mistyped.
+const TAKE_TIME_MAX: Duration = Duration::from_secs(1);
 /// How long, if it has taken its address: a new one makes its first store before it listens.
 const PREPARE_TIME_MAX: Duration = Duration::from_secs(30);
 /// How long managers of which none leads are given to agree on one: a seat that is silent is free
@@ -150,6 +155,10 @@ pub(crate) async fn connect(
             Err(Attempt::NotYet(failure)) => failure,
         };
         let now = Instant::now();
+        let is_stranger = failure.code() == Code::NoCredential;
+        if is_stranger && now >= begin + TAKE_TIME_MAX && is_free(server).await {
+            return Err(failure);
+        }
         if !server.others.is_empty() && now < takeover {
             tokio::time::sleep(START_RETRY_INTERVAL).await;
             continue;
@@ -238,15 +247,25 @@ async fn is_taken(server: &Address) -> bool {
     let Ok(addresses) = resolve(server).await else {
         return false;
     };
-    addresses.iter().any(|address| {
-        let socket = match address {
-            SocketAddr::V4(_) => TcpSocket::new_v4(),
-            SocketAddr::V6(_) => TcpSocket::new_v6(),
-        };
-        let bound = socket.and_then(|socket| socket.bind(*address));
-        bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
-            && !has_remains(address.port())
-    })
+    addresses
+        .iter()
+        .any(|address| is_held(*address) && !has_remains(address.port()))
+}
+
+/// Whether nobody has taken an address of this machine, nor does it hold anything of somebody who
+/// had.
+async fn is_free(server: &Address) -> bool {
+    let addresses = resolve(server).await;
+    addresses.is_ok_and(|addresses| !addresses.iter().any(|address| is_held(*address)))
+}
+
+fn is_held(address: SocketAddr) -> bool {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    };
+    let bound = socket.and_then(|socket| socket.bind(address));
+    bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
 /// Whether connections of a server that has ended still hold the port, as those of its mounts do

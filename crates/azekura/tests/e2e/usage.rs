@@ -62,6 +62,12 @@ fn an_unreachable_server_is_named_with_cause_hint_and_code() {
     assert!(stranger.stderr.contains(&cause), "{}", stranger.stderr);
     let remedy = format!("azekura login {free} -\n");
     assert!(stranger.stderr.contains(&remedy), "{}", stranger.stderr);
+    // Nobody has taken the port, so no server is about to listen there.
+    let begun = std::time::Instant::now();
+    let stranger = run(&mut azekura(config.path(), &status[..2]));
+    fails(&stranger, "AZ0201");
+    let took = begun.elapsed();
+    assert!(took < std::time::Duration::from_secs(4), "{took:?}");
     // An address that was mistyped.
     for kept in ["192.0.2.7_7000", "2001_db8__7_7000", "notes"] {
         std::fs::create_dir_all(config.path().join("clusters").join(kept)).unwrap();
