@@ -463,6 +463,48 @@ fn a_mount_with_the_credential_of_before_is_to_be_made_anew() {
 }
 
 #[test]
+fn a_mount_whose_credential_is_revoked_lists_nothing_when_its_leases_are_over() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let scene = Scene::new();
+    fs::write(scene.path("export/file"), "x").unwrap();
+    let (address, string) = (scene.address(), join(&scene, "host"));
+    let login = ["login", address, &string, "--label", "lab"];
+    run(&mut elsewhere(&scene, &login)).ok();
+    let mount = scene.path("mnt");
+    fs::create_dir(&mount).unwrap();
+    let volume = scene.volume();
+    let arguments = ["mount", &volume, text(&mount), "--timeout", "1s"];
+    run(&mut elsewhere(&scene, &arguments)).ok();
+    let listed = || -> std::io::Result<usize> {
+        let entries = fs::read_dir(&mount)?;
+        entries.map(|entry| entry.map(|_| 1)).sum()
+    };
+    let before = listed();
+    let list = json(scene.azekura(&["credential", "list", address, "--json"]));
+    let all = list["credentials"].as_array().unwrap();
+    let lab = all.iter().find(|one| one["label"] == "lab").unwrap();
+    let revoke = [
+        "credential",
+        "revoke",
+        address,
+        lab["serial"].as_str().unwrap(),
+    ];
+    scene.azekura(&revoke).ok();
+    let begun = Instant::now();
+    let far_too_long = base::limits::LEASE_TIME * 3;
+    while listed().is_ok() && begun.elapsed() < far_too_long {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let took = begun.elapsed();
+    scene.azekura(&["umount", "--force", text(&mount)]).ok();
+    assert_eq!(before.unwrap(), 1);
+    // The leases, and the time of the request that gets no answer.
+    assert!(took < base::limits::LEASE_TIME * 2, "{took:?}");
+}
+
+#[test]
 fn another_cluster_at_the_same_address_is_not_believed() {
     if let Some(why) = obstacle() {
         return println!("{why}");
