@@ -4,7 +4,10 @@
 //! at the stores. Until its client has told that they are there, the place is *open*. An append
 //! comes in its turn when it is given its place. So whoever makes the file longer than up to there
 //! comes after it, and is *behind* the place: he waits until it is told. Nobody is shown what lies
-//! there before, nor the length that it makes.
+//! there before, nor the length that it makes. Where others append all the time, he may find later
+//! places when he comes in his turn. Those he has not waited for; but the file is as long as he
+//! says when they are told, and he is answered then. No more come before him: new places lie behind
+//! what he has made of the file.
 //!
 //! But nobody waits for a machine that does not come back, nor for a slow line. After a while open
 //! places are *shown*: the file is as long as with them, and has zeros where bytes are still to
@@ -75,7 +78,7 @@ impl From<ShownAppends> for Appends {
             given_up,
             shown_below: 0,
         };
-        appends.show(u64::MAX);
+        appends.show(u64::MAX, u64::MAX);
         appends
     }
 }
@@ -105,16 +108,17 @@ impl Appends {
         begin.map_or(size, |begin| begin.min(size))
     }
 
-    /// Whether whoever makes the file so long is behind a place that is not `own`.
-    pub(super) fn is_behind(&self, end: u64, own: Option<u64>) -> bool {
-        let mut others = self.hidden().filter(|place| Some(place.number) != own);
-        others.any(|place| place.begin() < end)
+    /// The last of the places that whoever makes the file so long is behind. Those with greater
+    /// numbers than `through` were given to others later than that is asked for.
+    pub(super) fn last_before(&self, end: u64, through: u64) -> Option<u64> {
+        let is_before = |place: &&Place| place.begin() < end && place.number <= through;
+        let before = self.hidden().filter(is_before);
+        before.map(|place| place.number).max()
     }
 
-    /// Nobody waits any longer for places in a file that is so long.
-    pub(super) fn show(&mut self, end: u64) {
-        let waited = self.hidden().filter(|place| place.begin() < end);
-        if let Some(last) = waited.map(|place| place.number).max() {
+    /// Nobody waits any longer for these places.
+    pub(super) fn show(&mut self, end: u64, through: u64) {
+        if let Some(last) = self.last_before(end, through) {
             self.shown_below = last.saturating_add(1);
         }
     }

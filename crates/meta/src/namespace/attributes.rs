@@ -87,13 +87,15 @@ impl Written {
     }
 
     /// Whether it meets appends and has to wait for none.
-    fn overtakes(&self, inode: &Inode) -> bool {
-        self.meets(inode) && !self.is_behind(inode)
+    fn overtakes(&self, inode: &Inode, turn: &Turn) -> bool {
+        self.meets(inode) && self.last_before(inode, turn).is_none()
     }
 
-    /// Whether it has to wait for appends.
-    fn is_behind(&self, inode: &Inode) -> bool {
-        inode.is_behind(self.reach(), self.place)
+    /// The last of the appends that it has to wait for. An append waits for earlier ones.
+    fn last_before(&self, inode: &Inode, turn: &Turn) -> Option<u64> {
+        let earlier = |place: u64| place.saturating_sub(1);
+        let through = self.place.map_or(u64::MAX, earlier);
+        inode.last_before(self.reach(), through.min(turn.waits_through()))
     }
 
     /// How far it reaches: as far as it makes the file at least, or changes bytes.
@@ -203,7 +205,8 @@ impl Namespace {
                 return Ok(inode.attributes());
             }
             let is_superseded = generation(&inode)? != written.generation;
-            if is_superseded || written.is_behind(&inode) || written.meets(&inode) {
+            let is_behind = written.last_before(&inode, turn).is_some();
+            if is_superseded || is_behind || written.meets(&inode) {
                 return Err(FsError::WouldBlock.into());
             }
             written.apply(&mut inode)?;
@@ -219,24 +222,41 @@ impl Namespace {
     }
 
     /// Whether what was written has to wait for appends: they were given their places before, and
-    /// are not known to be there. What is to be written again, because a new generation has begun
-    /// since, waits for none.
+    /// are not known to be there; the last of these places, for [`Turn::wait_through`]. What is to
+    /// be written again, because a new generation has begun since, waits for none.
     ///
     /// # Errors
     /// See [`Namespace`].
-    pub fn waits(&self, turn: &Turn, handle: &Handle, written: &Written) -> Result<bool, FsError> {
+    pub fn waits(
+        &self,
+        turn: &Turn,
+        handle: &Handle,
+        written: &Written,
+    ) -> Result<Option<u64>, FsError> {
         self.look(turn, |work| {
             let inode = work.find(handle)?;
-            Ok(generation(&inode)? == written.generation && written.is_behind(&inode))
+            match generation(&inode)? == written.generation {
+                true => Ok(written.last_before(&inode, turn)),
+                false => Ok(None),
+            }
         })
     }
 
-    /// Whether whoever makes a file so long has to wait for appends.
+    /// Whether whoever makes a file so long has to wait for appends, and the last of their places;
+    /// or whoever has made it so long, until that is seen.
     ///
     /// # Errors
     /// See [`Namespace`].
-    pub fn is_behind(&self, turn: &Turn, handle: &Handle, end: u64) -> Result<bool, FsError> {
-        self.look(turn, |work| Ok(work.find(handle)?.is_behind(end, None)))
+    pub fn is_behind(
+        &self,
+        turn: &Turn,
+        handle: &Handle,
+        end: u64,
+    ) -> Result<Option<u64>, FsError> {
+        self.look(turn, |work| {
+            let inode = work.find(handle)?;
+            Ok(inode.last_before(end, turn.waits_through()))
+        })
     }
 
     /// Nobody waits any longer for the appends of [`Self::waits`] and [`Self::is_behind`]. The file
@@ -247,8 +267,9 @@ impl Namespace {
     pub fn show_places(&self, turn: &Turn, handle: &Handle, end: u64) -> Result<(), FsError> {
         self.change(turn, |work| {
             let mut inode = work.find(handle)?;
-            if inode.is_behind(end, None) {
-                inode.note_appends(|appends| appends.show(end));
+            let through = turn.waits_through();
+            if inode.last_before(end, through).is_some() {
+                inode.note_appends(|appends| appends.show(end, through));
                 inode.changed = work.now();
                 work.put(inode)?;
             }
@@ -264,7 +285,7 @@ impl Namespace {
     pub fn is_met(&self, turn: &Turn, handle: &Handle, written: &Written) -> Result<bool, FsError> {
         self.look(turn, |work| {
             let inode = work.find(handle)?;
-            Ok(generation(&inode)? == written.generation && written.overtakes(&inode))
+            Ok(generation(&inode)? == written.generation && written.overtakes(&inode, turn))
         })
     }
 
@@ -283,7 +304,7 @@ impl Namespace {
     ) -> Result<Attributes, FsError> {
         self.change(turn, |work| {
             let mut inode = work.find(handle)?;
-            if generation(&inode)? == written.generation && written.overtakes(&inode) {
+            if generation(&inode)? == written.generation && written.overtakes(&inode, turn) {
                 written.apply(&mut inode)?;
                 inode.note_appends(|appends| appends.replace(written.extent));
                 work.supersede(&mut inode)?;
@@ -443,7 +464,8 @@ impl Work<'_> {
         who: &Principal,
         after: u64,
     ) -> Result<(), Stop> {
-        let is_behind = inode.is_behind(after, None);
+        let through = self.turn.waits_through();
+        let is_behind = inode.last_before(after, through).is_some();
         let Content::File(size, _) = &mut inode.content else {
             return Err(FsError::Invalid.into());
         };

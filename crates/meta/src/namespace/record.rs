@@ -116,11 +116,10 @@ impl Inode {
         appends.map_or(size, |appends| appends.shown_size(size))
     }
 
-    /// Whether whoever makes a file so long has to wait for appends other than the one that has the
-    /// place `own`.
-    pub(super) fn is_behind(&self, end: u64, own: Option<u64>) -> bool {
-        let appends = self.appends.as_ref();
-        appends.is_some_and(|appends| appends.is_behind(end, own))
+    /// The last of the appends, of those with places up to `through`, for which whoever makes a
+    /// file so long has to wait.
+    pub(super) fn last_before(&self, end: u64, through: u64) -> Option<u64> {
+        self.appends.as_ref()?.last_before(end, through)
     }
 
     /// Notes what has become of a file's space; `before` is the size that it had.
@@ -585,12 +584,13 @@ mod tests {
         };
         let mut file = read(&stored);
         assert_eq!(file.attributes().size, 30);
-        assert!(!file.is_behind(40, None));
+        assert_eq!(file.last_before(40, u64::MAX), None);
         // From now on they are stored with that, and what comes is waited for.
         file.note_appends(|appends| appends.give(72, base::Extent::new(30, 5)));
         file = read(&file);
         assert_eq!(file.attributes().size, 30);
-        assert!(file.is_behind(31, None) && !file.is_behind(35, Some(72)));
+        assert_eq!(file.last_before(31, u64::MAX), Some(72));
+        assert_eq!(file.last_before(35, 71), None);
         assert_eq!(encode(&StoredInode::of(&file).content)[0], 7);
     }
 

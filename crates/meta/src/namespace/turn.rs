@@ -25,6 +25,8 @@ struct Collected {
     identity: Option<Identity>,
     /// First and last batch of changes that it depends on.
     seen: Option<(u64, u64)>,
+    /// Of appends to a file, no later ones are waited for.
+    waits_through: Option<u64>,
 }
 
 impl Turn {
@@ -45,6 +47,17 @@ impl Turn {
 
     pub(super) fn identity(&self) -> Option<Identity> {
         self.lock().identity
+    }
+
+    /// What follows waits for appends to a file that have places up to this one, which
+    /// [`super::Namespace::waits`] or [`super::Namespace::is_behind`] has told, and for none that
+    /// was begun later: or there would always be one. For all there are, if that is `None`.
+    pub fn wait_through(&self, place: Option<u64>) {
+        self.lock().waits_through = place;
+    }
+
+    pub(super) fn waits_through(&self) -> u64 {
+        self.lock().waits_through.unwrap_or(u64::MAX)
     }
 
     pub(super) fn note(&self, batch: u64) {

@@ -188,6 +188,49 @@ fn who_writes_where_something_was_appended_goes_behind_it_once() {
 }
 
 #[test]
+fn who_makes_a_file_longer_waits_for_no_append_that_was_begun_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::at(&directory.path().join("meta"));
+    let file = world.file(&world.top(), "log").handle;
+    let names = &world.namespace;
+    let turn = Turn::new();
+    let tell = |placed: &Placed| {
+        let extent = Extent::new(placed.begin, 10);
+        let written = data(placed.generation, extent, Some(placed.place));
+        let told = world.durably(|names, turn| names.wrote(turn, &root(), &file, &written));
+        told.unwrap().size
+    };
+    let first = place(&world, &file, 10);
+    let far = data(0, Extent::new(100, 10), None);
+    let behind = names.waits(&turn, &file, &far).unwrap();
+    assert_eq!(behind, Some(first.place));
+    turn.wait_through(behind);
+    let second = place(&world, &file, 10);
+    let early = names.wrote(&turn, &root(), &file, &far);
+    assert_eq!(early.map(drop), Err(FsError::WouldBlock));
+    assert_eq!(tell(&first), 10);
+    // The file is so long, but nobody is shown what is not there.
+    assert_eq!(names.waits(&turn, &file, &far), Ok(None));
+    assert_eq!(names.wrote(&turn, &root(), &file, &far).unwrap().size, 10);
+    turn.wait_through(None);
+    let unseen = names.is_behind(&turn, &file, far.end).unwrap();
+    assert_eq!(unseen, Some(second.place));
+    let third = place(&world, &file, 10);
+    assert_eq!(third.begin, 110, "what is appended now lies behind it");
+    assert_eq!(tell(&second), 110);
+    assert_eq!(names.is_behind(&turn, &file, far.end), Ok(None));
+    // Nobody is shown more than what was waited for.
+    turn.wait_through(Some(third.place));
+    let fourth = place(&world, &file, 10);
+    names.show_places(&turn, &file, u64::MAX).unwrap();
+    let shown = names.attributes(&turn, &root(), &file).unwrap();
+    assert_eq!((shown.size, fourth.begin), (120, 120));
+    names.wait_here(&turn).unwrap();
+    world.checked();
+    world.close();
+}
+
+#[test]
 fn a_place_that_is_asked_for_again_is_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("meta");

@@ -128,6 +128,10 @@ impl Execution {
         open: Option<OpenId>,
     ) -> Result<StepReply, Stop> {
         let place = self.changing(target)?;
+        if let (Some(size), Some(after)) = (change.size, self.is_done_unseen()) {
+            self.until_seen(&place, size)?;
+            return self.changed_inode(worker, place, after);
+        }
         self.contest([&place.outer])?;
         let file = match open {
             // Through an open only the size is judged differently; an unknown open is no reason to
@@ -168,7 +172,12 @@ impl Execution {
         }
         // A change of several parts that fails half way has changed something.
         self.changed(&[Change::Inode(place.outer.clone())]);
-        self.answer_changed(worker, place, outcome?)
+        let after = outcome?;
+        if let Some(size) = change.size {
+            self.note_done(&after);
+            self.until_seen(&place, size)?;
+        }
+        self.answer_changed(worker, place, after)
     }
 
     fn changed_inode(

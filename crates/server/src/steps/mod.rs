@@ -41,7 +41,7 @@ use base::limits::{
     ACL_TEXT_BYTES_MAX, DATA_BYTES_MAX, FRAME_BODY_BYTES_MAX, FRAME_PAYLOAD_BYTES_MAX,
     LINK_TARGET_BYTES_MAX, XATTR_BYTES_MAX,
 };
-use base::{FsError, Handle, Node, Principal, RequestId, Time};
+use base::{FsError, Handle, Node, Principal, RequestId};
 use bytes::{Bytes, BytesMut};
 use export::Worker;
 use meta::namespace::Turn;
@@ -109,8 +109,8 @@ pub(crate) struct Execution {
     settled: Settled,
     /// What became of what the present step waited for.
     waited: Waited,
-    /// Since when the present step has waited for appends.
-    waiting_since: Option<Time>,
+    /// How far the present step is that waits for appends.
+    waiting: striped::Waiting,
     /// Of an export of which something is reserved: whether the present step has its turn.
     turn_taken: booked::TurnTaken,
 }
@@ -229,7 +229,7 @@ impl Execution {
             cuts: Vec::new(),
             settled: compound.settled,
             waited: Waited::None,
-            waiting_since: None,
+            waiting: striped::Waiting::default(),
             turn_taken: booked::TurnTaken::default(),
         })
     }
@@ -293,7 +293,7 @@ impl Execution {
                     self.results.push(Ok(reply));
                     self.found.resize(self.results.len(), None);
                     self.next += 1;
-                    self.waiting_since = None;
+                    self.wait_no_longer();
                     continue;
                 }
                 Err(stop) => stop,

@@ -6,16 +6,29 @@
 //!
 //! Who makes a file longer than up to where an append was given its place comes after the append.
 //! He waits here until it is told, for [`APPEND_WAIT_TIME_MAX`] at most, and no thread with him.
+//! What was begun while he waited he does not wait for before he comes in his turn. After that he
+//! does, or the file would be shorter than he was told: but no more is put before him then.
 
 use super::{Execution, Place, Stop};
 use crate::lease::Change;
 use crate::opens::Use;
 use crate::tree::Parallel;
 use base::limits::APPEND_WAIT_TIME_MAX;
-use base::{Extent, FsError};
+use base::{Attributes, Extent, FsError, Handle, Time};
 use export::Worker;
 use meta::namespace::{Placed, What, Written};
 use wire::message::{FileRef, LayoutPurpose, Lease, Step, StepReply, StoredWhat};
+
+/// How far a step is that waits for appends to a file.
+#[derive(Default)]
+pub(super) struct Waiting {
+    /// Since when it waits for those that it has found.
+    since: Option<Time>,
+    /// The file as it was when the step's change was made. What is left is to be seen.
+    done: Option<Attributes>,
+    /// Files that are being cut meanwhile.
+    cut: Vec<Handle>,
+}
 
 impl Execution {
     pub(super) fn striped(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
@@ -118,6 +131,16 @@ impl Execution {
         written: &Written,
     ) -> Result<StepReply, Stop> {
         let (place, _) = self.file_ref(worker, file, self.use_of_stored(file, written)?)?;
+        let reply = |attributes| StepReply::Attributes {
+            attributes,
+            lease: Lease::None,
+        };
+        if let Some(after) = self.is_done_unseen() {
+            self.until_seen(&place, written.end)?;
+            let names = &parallel(&place)?.names;
+            let now = names.attributes(&self.turn, &self.who, &place.inner);
+            return self.written(place, Ok(now.unwrap_or(after)), reply);
+        }
         self.wait_to_tell(&place, written)?;
         let names = &parallel(&place)?.names;
         let noted = names.wrote(&self.turn, &self.who, &place.inner, written);
@@ -136,10 +159,11 @@ impl Execution {
             let names = &parallel(&place)?.names;
             names.overtake(&self.turn, &self.who, &place.inner, written)?;
         }
-        self.written(place, noted, |attributes| StepReply::Attributes {
-            attributes,
-            lease: Lease::None,
-        })
+        if let Ok(after) = &noted {
+            self.note_done(after);
+            self.until_seen(&place, written.end)?;
+        }
+        self.written(place, noted, reply)
     }
 
     /// What somebody must be allowed who tells that he has changed a file at its stores. Who may
@@ -202,8 +226,8 @@ impl Execution {
     fn wait_to_tell(&mut self, place: &Place, written: &Written) -> Result<bool, Stop> {
         let names = &parallel(place)?.names;
         match names.waits(&self.turn, &place.inner, written)? {
-            true => self.wait_for_appends(place, written.reach()),
-            false => Ok(false),
+            Some(last) => self.wait_for_appends(place, written.reach(), last),
+            None => Ok(false),
         }
     }
 
@@ -214,17 +238,62 @@ impl Execution {
             return Ok(false);
         };
         match parallel.names.is_behind(&self.turn, &place.inner, size)? {
-            true => self.wait_for_appends(place, size),
-            false => Ok(false),
+            Some(last) => self.wait_for_appends(place, size, last),
+            None => Ok(false),
         }
     }
 
-    /// Waits for appends that were given places before whoever makes a file so long. After a while
-    /// the file is shown with them as it is, whatever has become of them; whether it is since now.
+    /// The step's change is made, and the file is as long as it says when no append is in between.
+    pub(super) fn note_done(&mut self, after: &Attributes) {
+        self.wait_no_longer();
+        self.waiting.done = Some(after.clone());
+    }
+
+    /// The file as it was when the step's change was made, if that was before it waited.
+    pub(super) fn is_done_unseen(&self) -> Option<Attributes> {
+        self.waiting.done.clone()
+    }
+
+    /// Waits until a file is as long for everybody as the step has made it: for appends that were
+    /// begun while it waited for its turn.
+    ///
+    /// # Errors
+    /// [`Stop::AfterAppends`] until then. What is cut by the request is cut meanwhile: the appends
+    /// need a layout.
+    pub(super) fn until_seen(&mut self, place: &Place, end: u64) -> Result<(), Stop> {
+        let Some(parallel) = place.volume.tree.parallel() else {
+            return Ok(());
+        };
+        // One that is removed is as long as it is.
+        let behind = parallel.names.is_behind(&self.turn, &place.inner, end);
+        if let Ok(Some(last)) = behind {
+            let waits = self.wait_for_appends(place, end, last);
+            if matches!(waits, Err(Stop::AfterAppends(_))) {
+                let cut = parallel.cut_meanwhile(std::mem::take(&mut self.cuts));
+                self.waiting.cut.extend(cut);
+            }
+            waits?;
+        }
+        let cut = std::mem::take(&mut self.waiting.cut);
+        self.cuts
+            .extend(cut.iter().map(|file| parallel.begin_cut(file)));
+        Ok(())
+    }
+
+    /// What the present step may have waited for is none of what follows.
+    pub(super) fn wait_no_longer(&mut self) {
+        self.waiting = Waiting::default();
+        self.turn.wait_through(None);
+    }
+
+    /// Waits for appends that were given places before whoever makes a file so long, up to the
+    /// `last`. After a while the file is shown with them as it is, whatever has become of them;
+    /// whether it is since now.
     ///
     /// # Errors
     /// [`Stop::AfterAppends`] until then.
-    fn wait_for_appends(&mut self, place: &Place, end: u64) -> Result<bool, Stop> {
+    fn wait_for_appends(&mut self, place: &Place, end: u64, last: u64) -> Result<bool, Stop> {
+        self.turn.wait_through(Some(last));
         if self.may_wait(place) {
             return Err(Stop::AfterAppends(place.clone()));
         }
@@ -241,7 +310,7 @@ impl Execution {
     /// Whether the present step may wait for appends to a file, from when it is asked so first.
     pub(super) fn may_wait(&mut self, place: &Place) -> bool {
         let now = self.core.clock.now();
-        let since = *self.waiting_since.get_or_insert(now);
+        let since = *self.waiting.since.get_or_insert(now);
         place.volume.tree.parallel().is_some() && now.since(since) < APPEND_WAIT_TIME_MAX
     }
 

@@ -495,6 +495,14 @@ impl Parallel {
         }
     }
 
+    /// As [`Self::cut_later`], of a request that goes on; which files it has to wait for in the
+    /// end, by [`Self::begin_cut`].
+    pub(crate) fn cut_meanwhile(&self, cuts: Vec<Cutting>) -> Vec<Handle> {
+        let handles = cuts.iter().map(|cut| cut.handle.clone()).collect();
+        self.cut_later(cuts);
+        handles
+    }
+
     /// Does everything that is to be done, what was put off included.
     async fn catch_up(&self) -> Result<Worked, ParallelError> {
         let late = std::mem::take(&mut *self.late());

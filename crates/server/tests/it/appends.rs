@@ -30,7 +30,7 @@ pub(crate) async fn place(client: &mut Client, handle: &Handle, bytes: u32) -> (
 }
 
 /// What is left of it, and under which generation.
-async fn left(
+pub(crate) async fn left(
     client: &mut Client,
     handle: &Handle,
     place: u64,
@@ -45,7 +45,12 @@ async fn left(
     }
 }
 
-fn telling(handle: &Handle, generation: u64, extent: Extent, place: Option<u64>) -> Step {
+pub(crate) fn telling(
+    handle: &Handle,
+    generation: u64,
+    extent: Extent,
+    place: Option<u64>,
+) -> Step {
     Step::Stored {
         file: file(handle, None),
         generation,
@@ -69,7 +74,7 @@ pub(crate) async fn stored(
 }
 
 /// The answer to a request of one step, about a file.
-async fn answered(client: &mut Client, request: u64) -> Result<Attributes, FsError> {
+pub(crate) async fn answered(client: &mut Client, request: u64) -> Result<Attributes, FsError> {
     match client.reply(request).await.unwrap().0 {
         Reply::Files(reply) => match &reply.results[..] {
             [Ok(StepReply::Attributes { attributes, .. })] => Ok(attributes.clone()),

@@ -29,6 +29,8 @@ mod parallel;
 #[cfg(test)]
 mod sessions;
 #[cfg(test)]
+mod steady;
+#[cfg(test)]
 mod whose;
 #[cfg(test)]
 mod world;

@@ -162,8 +162,13 @@ mod protocol {
         Placed(u64, u64, Vec<u64>, usize),
         /// It has a layout.
         LaidOut(u64, usize),
+        /// It waits for its turn, behind places up to the last one; all that is to be written is.
+        Behind(u64, u64),
         /// It is noted, and to be carried out.
         Noted(u64, u64),
+        /// It has come in its turn, and the file is not so long for everybody: there are places up
+        /// to the last one before.
+        Unseen(u64, u64),
         Over,
     }
 
@@ -194,6 +199,8 @@ mod protocol {
         Overtaking,
         /// A file is as long as its places make it, and nobody waits.
         Hiding,
+        /// Who has waited for his turn is answered before everybody sees what he has done.
+        Seeing,
     }
 
     impl World {
@@ -212,22 +219,44 @@ mod protocol {
             self.object.truncate(size as usize);
         }
 
-        /// Whether whoever makes the file so long has to wait.
-        fn is_behind(&self, end: u64, own: Option<u64>) -> bool {
-            self.broken != Some(Broken::Hiding) && self.appends.is_behind(end, own)
+        /// The last place for which whoever makes the file so long has to wait.
+        fn last_before(&self, end: u64, through: u64) -> Option<u64> {
+            match self.broken {
+                Some(Broken::Hiding) => None,
+                _ => self.appends.last_before(end, through),
+            }
+        }
+
+        fn shown(&self) -> u64 {
+            match self.broken {
+                Some(Broken::Hiding) => self.size,
+                _ => self.appends.shown_size(self.size),
+            }
+        }
+
+        /// It has come in its turn.
+        fn done(&self, end: u64) -> State {
+            match self.last_before(end, u64::MAX) {
+                Some(last) if self.broken != Some(Broken::Seeing) => State::Unseen(end, last),
+                _ => State::Over,
+            }
+        }
+
+        fn until_seen(&self, (end, last): (u64, u64)) -> State {
+            match self.last_before(end, last) {
+                Some(last) => State::Unseen(end, last),
+                None => State::Over,
+            }
         }
 
         /// What is wrong with what anybody sees now: where no write is under way, and no append
         /// that is shown, and while no cut is, it is what it should be.
         fn look(&self, operations: &[Operation], states: &[State]) -> Option<String> {
-            let shown = match self.broken {
-                Some(Broken::Hiding) => self.size,
-                _ => self.appends.shown_size(self.size),
-            };
+            let shown = self.shown();
             let is_being_written = |at: u64| {
                 let mut all = operations.iter().zip(states);
                 all.any(|(operation, state)| match (operation, state) {
-                    (_, State::Over) => false,
+                    (_, State::Over | State::Unseen(..)) => false,
                     (Operation::Write(offset, len), _) => (*offset..offset + len).contains(&at),
                     _ => false,
                 })
@@ -291,7 +320,7 @@ mod protocol {
                         return again(self);
                     }
                     let end = left.last().map_or(0, |last| last + 1);
-                    if self.is_behind(end, Some(*number)) {
+                    if self.last_before(end, number - 1).is_some() {
                         return state.clone();
                     }
                     self.appends.on_told(*number);
@@ -315,12 +344,15 @@ mod protocol {
                     }
                 }
                 State::LaidOut(generation, _) => {
+                    self.plain(&State::Behind(*generation, u64::MAX), (at, len), byte)
+                }
+                State::Behind(generation, through) => {
                     if *generation != self.generation {
                         return self.once_more();
                     }
                     let extent = Extent::new(at, len);
-                    if self.is_behind(extent.end(), None) {
-                        return state.clone();
+                    if let Some(last) = self.last_before(extent.end(), *through) {
+                        return State::Behind(*generation, last);
                     }
                     let is_met = self.appends.meets(extent);
                     self.size = self.size.max(at + len);
@@ -333,8 +365,9 @@ mod protocol {
                         return self.once_more();
                     }
                     self.is_writing = false;
-                    State::Over
+                    self.done(extent.end())
                 }
+                State::Unseen(end, last) => self.until_seen((*end, *last)),
                 other => other.clone(),
             }
         }
@@ -346,19 +379,25 @@ mod protocol {
 
         fn truncate(&mut self, state: &State, size: u64) -> State {
             match state {
-                State::Begin if self.is_behind(size, None) => State::Begin,
-                State::Begin if size == self.size => State::Over,
-                State::Begin => {
+                State::Begin => self.truncate(&State::Behind(0, u64::MAX), size),
+                State::Behind(_, through) => {
+                    if let Some(last) = self.last_before(size, *through) {
+                        return State::Behind(0, last);
+                    }
+                    if size == self.size {
+                        return self.done(size);
+                    }
                     let kept = size.min(self.size);
                     self.appends.cut(kept);
                     self.size = size;
                     self.model.resize(size as usize, 0);
                     State::Noted(self.supersede(), kept)
                 }
-                State::Noted(generation, size) => {
-                    self.fence(*generation, *size);
-                    State::Over
+                State::Noted(generation, kept) => {
+                    self.fence(*generation, *kept);
+                    self.done(size)
                 }
+                State::Unseen(end, last) => self.until_seen((*end, *last)),
                 other => other.clone(),
             }
         }
@@ -394,12 +433,20 @@ mod protocol {
                 Operation::Write(at, len) => world.plain(&state, (at, len), byte),
                 Operation::Truncate(size) => world.truncate(&state, size),
                 Operation::Show => {
-                    world.appends.show(u64::MAX);
+                    world.appends.show(u64::MAX, u64::MAX);
                     State::Over
                 }
             };
             if let Some(wrong) = world.look(operations, &states) {
                 return Some(wrong);
+            }
+            if let (Operation::Write(at, len), State::Over) = (operations[turn], &states[turn]) {
+                let is_just_done = matches!(state, State::LaidOut(..) | State::Behind(..));
+                let is_cut = |operation: &Operation| matches!(operation, Operation::Truncate(_));
+                let is_whole = is_just_done || !operations.iter().any(is_cut);
+                if is_whole && world.shown() < at + len && !matches!(state, State::Over) {
+                    return Some(format!("{} are shown of {at} and {len}", world.shown()));
+                }
             }
             if states.iter().all(|state| matches!(state, State::Over)) {
                 break;
@@ -450,6 +497,11 @@ mod protocol {
         let turns = [0, 0, 0, 0, 0, 1, 1, 1, 1, 1];
         assert_eq!(run(&met, &turns, None), None);
         assert!(run(&met, &turns, Some(Broken::Overtaking)).is_some());
+        // An append begins while a write waits for the one before.
+        let steady = [Append(3), Write(8, 3), Append(3)];
+        let turns = [0, 1, 1, 1, 1, 1, 2, 0, 0, 0, 0, 1, 1];
+        assert_eq!(run(&steady, &turns, None), None);
+        assert!(run(&steady, &turns, Some(Broken::Seeing)).is_some());
         // An append has its place, and none of its bytes is there.
         let append = [Append(3)];
         assert_eq!(run(&append, &[0], None), None);
