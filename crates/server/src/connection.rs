@@ -200,7 +200,8 @@ impl Handshake<'_> {
             Some(_) => Features::OURS,
             None => Features::AFTER
                 .with(Features::WRITE_AGAIN)
-                .with(Features::APPEND),
+                .with(Features::APPEND)
+                .with(Features::GIVE_PLACE_UP),
         }
     }
 

@@ -11,7 +11,7 @@ impl WireVersion {
     /// Frames of 32 header bytes, compound file requests, leases with recall. What came later is
     /// used by peers that both have it ([`crate::message::Features`]): which managers there are
     /// (bit 0), requests that wait for others (bit 1), data that is written again on request (bit
-    /// 2), opens that only append (bit 3).
+    /// 2), opens that only append (bit 3), places of appends that are given up (bit 4).
     pub const V1: Self = Self(1);
 
     /// Oldest version that this build speaks.

@@ -2,13 +2,15 @@
 //! what is appended lies behind what was written, or was cut off or written over.
 
 use crate::common::{Scene, obstacle};
+use crate::holes::fill;
+use base::limits::APPEND_WAIT_TIME_MAX;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is written anew each time: longer than all that is appended meanwhile.
 const BLOCK_BYTES: usize = 20_000;
@@ -141,6 +143,46 @@ fn nor_does_it_when_the_server_is_killed() {
     };
     let appended = fight(&mut scene, 45, kill);
     assert!(appended > 20, "{appended}");
+}
+
+/// Full stores are an error of a machine that is there: others do not wait for it, and nothing of
+/// what it could not append is left.
+#[test]
+fn what_finds_no_room_when_it_is_appended_is_nobodys_wait() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::with_two_stores("32MiB");
+    let volume = scene.parallel();
+    let [near, far] =
+        ["near", "far"].map(|name| scene.mount_volume(&volume, name, &["--timeout", "60s"]));
+    fs::write(near.join("log"), "begin\n").unwrap();
+    fill(&near.join("greedy"));
+    let mut log = append_to(&near.join("log"));
+    let outcome = log.write_all(&vec![7; 1 << 20]).and(log.sync_all());
+    let error = outcome.expect_err("there is no room");
+    assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+    fs::remove_file(near.join("greedy")).unwrap();
+    // What was freed can be had a moment later.
+    let begun = Instant::now();
+    loop {
+        let tried = Instant::now();
+        let appended = append(&far.join("log"), 1);
+        assert!(
+            tried.elapsed() < APPEND_WAIT_TIME_MAX / 2,
+            "it waited for somebody"
+        );
+        match appended {
+            Ok(()) => break,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}"),
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "it is not free");
+        thread::sleep(Duration::from_millis(100));
+    }
+    let expected = [&b"begin\n"[..], &record(1)].concat();
+    for mount in [near, far] {
+        assert_eq!(fs::read(mount.join("log")).unwrap(), expected);
+    }
 }
 
 /// Lines of two machines, of lengths that cross pages everywhere.

@@ -252,7 +252,7 @@ fn zeros_holes_and_lengths_on_an_export_are_those_of_its_file() {
 }
 
 /// Writes until there is no space; how much was written.
-fn fill(path: &Path) -> u64 {
+pub(crate) fn fill(path: &Path) -> u64 {
     let file = open(path);
     let piece = vec![7; MIB as usize];
     let (mut at, mut len) = (0, MIB);

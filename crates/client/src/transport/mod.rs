@@ -767,6 +767,7 @@ fn needs(step: &Step) -> Features {
             open: Some((_, access, _)),
             ..
         } if access.only_appends() => Features::APPEND,
+        Step::GivePlaceUp { .. } => Features::GIVE_PLACE_UP,
         _ => Features::default(),
     }
 }

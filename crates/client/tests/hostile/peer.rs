@@ -473,6 +473,7 @@ fn carry_out_step(step: &Step, payload: &mut Vec<u8>) -> Result<StepReply, FsErr
         | Step::Place { .. }
         | Step::PlaceLeft { .. }
         | Step::Stored { .. }
+        | Step::GivePlaceUp { .. }
         | Step::Explain { .. } => return Err(FsError::NotSupported),
     })
 }

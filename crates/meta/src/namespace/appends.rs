@@ -16,6 +16,9 @@
 //! that bytes that are on their way are refused at the stores, and whoever sent them asks what is
 //! left.
 //!
+//! An append that cannot be written is *given up* by whoever has it. If it is the last, nothing is
+//! left of it; else later ones have their places, and there are zeros before them.
+//!
 //! The other way round, somebody may have put bytes of his own where an append is given its place
 //! before he has told of it. Nobody can say which of the two the stores have. So what was given out
 //! in this generation, open or not, is remembered: whoever tells that he has written there writes
@@ -163,6 +166,21 @@ impl Appends {
             None if number <= self.given_up => Err(FsError::Io),
             None => Ok(Vec::new()),
         }
+    }
+
+    /// Whoever has a place cannot write it. Where a file of so many bytes ends without it, if
+    /// nothing came after it and nobody was shown it; a new generation begins with that. Nothing
+    /// happens if it is not open.
+    pub(super) fn give_up(&mut self, number: u64, size: u64) -> Option<u64> {
+        let is_hidden = number >= self.shown_below;
+        let at = self.open.iter().position(|place| place.number == number)?;
+        let (begin, end) = *self.open.remove(at).left.last()?;
+        (is_hidden && end == size).then_some(begin)
+    }
+
+    /// Whether a place is open.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.open.iter().any(|place| place.number == number)
     }
 
     /// Others have made something else of these bytes; a new generation begins with that.

@@ -210,8 +210,9 @@ impl Namespace {
                 return Err(FsError::WouldBlock.into());
             }
             written.apply(&mut inode)?;
-            if let Some(place) = written.place {
-                inode.note_appends(|appends| appends.on_told(place));
+            match written.place {
+                Some(place) => inode.note_appends(|appends| appends.on_told(place)),
+                None => inode.keep(written.end),
             }
             work.touch(&mut inode, who)?;
             work.done(Done::Changed);
@@ -329,6 +330,45 @@ impl Namespace {
                 work.put(inode)?;
             }
             Ok(())
+        })
+    }
+
+    /// Whoever has an append's place cannot write it, and nobody waits for it any longer. If
+    /// nothing came after it, and the file `can_be_cut` at its stores, the file ends where it did
+    /// without it, and a new generation begins: what is on its way there does not arrive any more.
+    /// Else the file is as long as with it, with zeros where nothing was written. Nothing happens
+    /// if the place is not open: this may be asked again.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub fn give_up(
+        &self,
+        turn: &Turn,
+        handle: &Handle,
+        place: u64,
+        can_be_cut: bool,
+    ) -> Result<Attributes, FsError> {
+        self.change(turn, |work| {
+            let mut inode = work.find(handle)?;
+            let is_open = inode.appends.as_ref().is_some_and(|it| it.has(place));
+            if !is_open {
+                return Ok(inode.attributes());
+            }
+            let Content::File(size, _) = inode.content else {
+                return Err(FsError::Invalid.into());
+            };
+            let end = inode.note_appends(|appends| appends.give_up(place, size));
+            if let Some(end) = end.filter(|_| can_be_cut) {
+                if let Content::File(bytes, _) = &mut inode.content {
+                    *bytes = end;
+                }
+                inode.note_space(size, |space| space.on_size(size, end));
+                work.begin_generation(&mut inode, end)?;
+            }
+            inode.changed = work.now();
+            let attributes = inode.attributes();
+            work.put(inode)?;
+            Ok(attributes)
         })
     }
 
@@ -480,9 +520,12 @@ impl Work<'_> {
         }
         let before = std::mem::replace(size, after);
         inode.note_space(before, |space| space.on_size(before, after));
-        if after != before {
-            inode.note_appends(|appends| appends.cut(before.min(after)));
-            self.begin_generation(inode, before.min(after))?;
+        match after == before {
+            true => inode.keep(after),
+            false => {
+                inode.note_appends(|appends| appends.cut(before.min(after)));
+                self.begin_generation(inode, before.min(after))?;
+            }
         }
         self.touch(inode, who)
     }

@@ -116,6 +116,15 @@ impl Inode {
         appends.map_or(size, |appends| appends.shown_size(size))
     }
 
+    /// Somebody has made a file so long whatever becomes of the appends before that: if it ends
+    /// with the last of these, it does so also if that is given up.
+    pub(super) fn keep(&mut self, end: u64) {
+        let ends_there = matches!(self.content, Content::File(size, _) if size == end);
+        if ends_there && self.last_before(end, u64::MAX).is_some() {
+            self.note_appends(|appends| appends.show(end, u64::MAX));
+        }
+    }
+
     /// The last of the appends, of those with places up to `through`, for which whoever makes a
     /// file so long has to wait.
     pub(super) fn last_before(&self, end: u64, through: u64) -> Option<u64> {

@@ -231,6 +231,56 @@ fn who_makes_a_file_longer_waits_for_no_append_that_was_begun_later() {
 }
 
 #[test]
+fn an_append_that_cannot_be_written_is_as_if_it_had_never_been_unless_something_is_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("meta");
+    let mut world = World::at(&path);
+    let file = world.file(&world.top(), "log").handle;
+    let give_up = |world: &World, place: u64, can_be_cut: bool| {
+        let given_up = world.durably(|names, turn| names.give_up(turn, &file, place, can_be_cut));
+        given_up.unwrap().size
+    };
+    let tell = |world: &World, placed: &Placed, generation: u64| {
+        let extent = Extent::new(placed.begin, 10);
+        let written = data(generation, extent, Some(placed.place));
+        let told = world.durably(|names, turn| names.wrote(turn, &root(), &file, &written));
+        told.map(|attributes| attributes.size)
+    };
+    let first = place(&world, &file, 10);
+    assert_eq!(tell(&world, &first, 0), Ok(10));
+    let failed = place(&world, &file, 10);
+    assert_eq!(give_up(&world, failed.place, true), 10);
+    // Whatever is asked again, or comes late, changes nothing any more; nor for the next manager.
+    assert_eq!(give_up(&world, failed.place, true), 10);
+    assert_eq!(tell(&world, &failed, 0), Err(FsError::WouldBlock));
+    world.close();
+    world = World::at(&path);
+    assert_eq!(give_up(&world, failed.place, true), 10);
+    let [failed, next] = [(); 2].map(|()| place(&world, &file, 10));
+    assert_eq!((failed.begin, failed.generation), (10, 1));
+    // Nobody waits for it, but what is behind it stays where it is.
+    assert_eq!(tell(&world, &next, 1), Err(FsError::WouldBlock));
+    assert_eq!(give_up(&world, failed.place, true), 20);
+    assert_eq!(tell(&world, &next, 1), Ok(30));
+    // A file that cannot be cut has zeros there, as if the machine had died.
+    let failed = place(&world, &file, 10);
+    assert_eq!(give_up(&world, failed.place, false), 40);
+    // Who has made a file so long finds it so.
+    let failed = place(&world, &file, 10);
+    let turn = Turn::new();
+    turn.wait_through(Some(next.place));
+    let size = AttributeChange {
+        size: Some(50),
+        ..Default::default()
+    };
+    let sized = (world.namespace).set_attributes(&turn, &root(), &file, &size, None);
+    assert_eq!(sized.unwrap().size, 50);
+    assert_eq!(give_up(&world, failed.place, true), 50);
+    world.checked();
+    world.close();
+}
+
+#[test]
 fn a_place_that_is_asked_for_again_is_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("meta");

@@ -363,6 +363,7 @@ impl Execution {
             | Step::Extend { .. }
             | Step::Place { .. }
             | Step::PlaceLeft { .. }
+            | Step::GivePlaceUp { .. }
             | Step::Stored { .. } => self.striped(worker, step),
             Step::SetAttributes { .. } | Step::SetXattr { .. } | Step::RemoveXattr { .. } => {
                 self.change(worker, step)

@@ -91,6 +91,7 @@ impl Execution {
                 })
             }
             Step::PlaceLeft { file, place } => self.place_left(worker, file, *place),
+            Step::GivePlaceUp { file, place } => self.give_place_up(worker, file, *place),
             _ => unreachable!("the dispatcher sends only these here"),
         }
     }
@@ -338,6 +339,22 @@ impl Execution {
         Ok(StepReply::PlaceLeft {
             generation: left.generation,
             parts: left.parts,
+        })
+    }
+
+    fn give_place_up(
+        &mut self,
+        worker: &Worker,
+        file: &FileRef,
+        number: u64,
+    ) -> Result<StepReply, Stop> {
+        let (place, _) = self.file_ref(worker, file, Use::Append)?;
+        let can_be_cut = self.may_cut(&place).is_ok();
+        let names = &parallel(&place)?.names;
+        let given_up = names.give_up(&self.turn, &place.inner, number, can_be_cut);
+        self.written(place, given_up, |attributes| StepReply::Attributes {
+            attributes,
+            lease: Lease::None,
         })
     }
 

@@ -5,8 +5,10 @@ use crate::client::Client;
 use crate::files::{create, file};
 use crate::parallel::{attributes, get, layout, made, truncate, world};
 use crate::world::{World, is_root};
+use base::limits::APPEND_WAIT_TIME_MAX;
 use base::{AttributeChange, Attributes, Extent, FsError, Handle};
 use bytes::Bytes;
+use std::time::Instant;
 use wire::message::{
     FileLayout, LayoutPurpose, ObjectError, ObjectStep, ObjectStepReply, Reply, Step, StepReply,
     StoredWhat, Target,
@@ -345,6 +347,53 @@ async fn of_too_many_open_places_the_oldest_is_given_up_and_its_holder_is_told()
     assert_eq!(late, Err(ObjectError::Superseded));
     assert_eq!(left(&mut one, &handle, first).await, Err(FsError::Io));
     assert!(left(&mut one, &handle, last).await.is_ok());
+}
+
+async fn give_up(client: &mut Client, handle: &Handle, place: u64) -> u64 {
+    let step = Step::GivePlaceUp {
+        file: file(handle, None),
+        place,
+    };
+    match client.step(step).await {
+        Ok(StepReply::Attributes { attributes, .. }) => attributes.size,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_append_that_cannot_be_written_is_nobodys_wait_and_what_was_written_of_it_is_gone() {
+    if !is_root() {
+        return;
+    }
+    let world = world().await;
+    let (mut one, mut two, handle) = two(&world).await;
+    let before = fresh(&mut one, &handle).await;
+    let (failed, generation, _) = place(&mut one, &handle, 10).await;
+    put(&mut one, &before, 0, &[1; 4]).await.unwrap();
+    assert_eq!(give_up(&mut one, &handle, failed).await, 0);
+    // What is on its way comes to nothing.
+    let late = put(&mut one, &before, 4, &[1; 6]).await;
+    assert_eq!(late, Err(ObjectError::Superseded));
+    let extent = Extent::new(0, 10);
+    let told = stored(&mut one, &handle, generation, extent, Some(failed)).await;
+    assert_eq!(told, Err(FsError::WouldBlock));
+    let begin = Instant::now();
+    let after = fresh(&mut two, &handle).await;
+    let [first, second] = [
+        place(&mut two, &handle, 2).await,
+        place(&mut two, &handle, 2).await,
+    ];
+    assert_eq!((first.2, second.2), (0, 2));
+    put(&mut two, &after, 2, &[2; 2]).await.unwrap();
+    // Behind this one something is on its way.
+    assert_eq!(give_up(&mut two, &handle, first.0).await, 2);
+    let extent = Extent::new(2, 2);
+    let told = stored(&mut two, &handle, second.1, extent, Some(second.0)).await;
+    assert_eq!(told.unwrap().size, 4);
+    assert!(begin.elapsed() < APPEND_WAIT_TIME_MAX / 2);
+    let data = get(&mut one, &after, Extent::new(0, 100)).await.unwrap();
+    assert_eq!(data[..], [0, 0, 2, 2]);
+    assert_eq!(give_up(&mut one, &handle, failed).await, 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -112,7 +112,8 @@ impl Answer {
             | Step::SetXattr { .. }
             | Step::RemoveXattr { .. }
             | Step::Wrote { .. }
-            | Step::Stored { .. } => Self::Attributes,
+            | Step::Stored { .. }
+            | Step::GivePlaceUp { .. } => Self::Attributes,
             Step::Layout { .. } => Self::Layout,
             Step::Place { bytes, .. } => Self::placed(*bytes),
             Step::PlaceLeft { .. } => Self::PlaceLeft,

@@ -616,6 +616,17 @@ pub enum Step {
         /// The place, if it is an append: all that was left of it is there.
         place: Option<u64>,
     },
+    /// An append cannot be written, and its place is not waited for any longer. If nothing came
+    /// after it, the file ends there as if it had never been; else what was not written of it are
+    /// zeros. Nothing happens if the place is not open. Only for servers that have
+    /// [`Features::GIVE_PLACE_UP`](super::Features::GIVE_PLACE_UP). Answer: `Attributes`, without a
+    /// lease.
+    GivePlaceUp {
+        /// The file.
+        file: FileRef,
+        /// The place.
+        place: u64,
+    },
 }
 
 /// An entry of a directory.

@@ -22,11 +22,15 @@ impl Features {
     pub const WRITE_AGAIN: Self = Self(4);
     /// A server that knows opens that only append ([`Access::Append`](super::Access::Append)).
     pub const APPEND: Self = Self(8);
+    /// A server that takes the place of an append back
+    /// ([`Step::GivePlaceUp`](super::Step::GivePlaceUp)).
+    pub const GIVE_PLACE_UP: Self = Self(16);
     /// All that this build has.
     pub const OURS: Self = Self::MANAGERS
         .with(Self::AFTER)
         .with(Self::WRITE_AGAIN)
-        .with(Self::APPEND);
+        .with(Self::APPEND)
+        .with(Self::GIVE_PLACE_UP);
 
     /// Whether all of these are among them.
     #[must_use]

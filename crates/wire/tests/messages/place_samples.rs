@@ -21,6 +21,10 @@ pub(crate) fn steps(file: impl Fn() -> FileRef) -> Vec<Step> {
             what: StoredWhat::Space,
             place: Some(500),
         },
+        Step::GivePlaceUp {
+            file: file(),
+            place: 300,
+        },
     ]
 }
 

@@ -125,6 +125,7 @@ pub(crate) fn steps() -> Vec<Sample> {
         RemoveDirectory Rename ReadDirectory Fetch StatFileSystem GetXattr SetXattr ListXattrs
         RemoveXattr SyncDirectory SyncFileSystem Lock TestLock ReleaseLocks Layout
         Wrote Extend After Access Explain Place PlaceLeft Stored
+        GivePlaceUp
     )
 }
 

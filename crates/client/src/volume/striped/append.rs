@@ -4,7 +4,8 @@
 //! layout of the generation under which the place was given, and when they are there the file is
 //! longer. If a new generation has begun, others have cut the file or gone before: then the manager
 //! says what is left of the place, and that is written, which may be nothing. What stores had got
-//! before is cut off or written over, and what was on its way they refuse.
+//! before is cut off or written over, and what was on its way they refuse. Of an append that cannot
+//! be written the place is given up.
 
 use super::carry::{Carrying, Done, Result, Told, data_of, write_part};
 use super::map::Part;
@@ -31,8 +32,11 @@ pub(super) struct Given {
 
 impl Carrying<'_> {
     /// What goes to the end gets its place there, once; by the numbers of the steps.
-    pub(super) async fn give_places(&self, steps: &mut [Step]) -> Result<BTreeMap<usize, Given>> {
-        let mut places = BTreeMap::new();
+    pub(super) async fn give_places(
+        &self,
+        steps: &mut [Step],
+        places: &mut BTreeMap<usize, Given>,
+    ) -> Result<()> {
         for (index, step) in steps.iter_mut().enumerate() {
             if let Step::Write {
                 file,
@@ -45,7 +49,24 @@ impl Carrying<'_> {
                 places.insert(index, given);
             }
         }
-        Ok(places)
+        Ok(())
+    }
+
+    /// Of what could not be written, or not be told, the places are waited for no longer.
+    pub(super) async fn give_places_up(&self, steps: &[Step], places: &BTreeMap<usize, Given>) {
+        for (index, given) in places.iter().filter(|(_, given)| !given.is_told) {
+            let Some(Step::Write { file, .. }) = steps.get(*index) else {
+                continue;
+            };
+            let step = Step::GivePlaceUp {
+                file: file.clone(),
+                place: given.number,
+            };
+            if let Err(error) = self.ask(step).await {
+                // Others wait for it as for that of a machine that has died.
+                tracing::debug!(%error, "the place of an append is not given up");
+            }
+        }
     }
 
     async fn give_place(&self, file: &FileRef, bytes: u32) -> Result<Given> {

@@ -129,14 +129,26 @@ impl<'a> Carrying<'a> {
         mut steps: Vec<Step>,
         payload: Bytes,
     ) -> (Results, Payload, Option<WriteVerifier>) {
-        let mut places = match self.give_places(&mut steps).await {
-            Ok(places) => places,
-            Err(error) => return (vec![Err(error)], Payload::new(), None),
+        let mut places = BTreeMap::new();
+        let done = match self.give_places(&mut steps, &mut places).await {
+            Ok(()) => self.in_one_run(&steps, &mut places, payload).await,
+            Err(error) => (vec![Err(error)], Payload::new(), None),
         };
+        // Before anybody is told that it failed.
+        self.give_places_up(&steps, &places).await;
+        done
+    }
+
+    async fn in_one_run(
+        &self,
+        steps: &[Step],
+        places: &mut BTreeMap<usize, Given>,
+        payload: Bytes,
+    ) -> (Results, Payload, Option<WriteVerifier>) {
         // It begins when a server has begun anew: until then it was waited for.
         let mut patience = None;
         loop {
-            let (results, data, runs) = self.once(&steps, &mut places, payload.clone()).await;
+            let (results, data, runs) = self.once(steps, places, payload.clone()).await;
             let current = self.stripes.servers.runs.current(&runs);
             if current.is_some() {
                 return (results, data, current);

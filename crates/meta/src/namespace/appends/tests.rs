@@ -143,11 +143,14 @@ mod protocol {
     use super::super::Appends;
     use base::Extent;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     /// What a client is to do.
     #[derive(Clone, Copy, Debug)]
     enum Operation {
         Append(u64),
+        /// As an append, but only its first byte can be written.
+        Fail(u64),
         Write(u64, u64),
         Truncate(u64),
         /// Nobody waits any longer.
@@ -185,6 +188,8 @@ mod protocol {
         fence: u64,
         /// As it should be.
         model: Vec<u8>,
+        /// Bytes of places that were given up, of which some may be there.
+        unsure: BTreeSet<u64>,
         /// One plain write at a time: two that overlap may be in either order.
         is_writing: bool,
         broken: Option<Broken>,
@@ -201,6 +206,8 @@ mod protocol {
         Hiding,
         /// Who has waited for his turn is answered before everybody sees what he has done.
         Seeing,
+        /// Of an append that is given up, what is on its way may still arrive.
+        GivingUp,
     }
 
     impl World {
@@ -269,7 +276,8 @@ mod protocol {
             };
             let byte = |bytes: &[u8], at: u64| bytes.get(at as usize).copied().unwrap_or(0);
             let is_wrong = |at: &u64| byte(&self.object, *at) != byte(&self.model, *at);
-            let is_sure = |at: &u64| !is_being_written(*at) && !is_to_come(*at);
+            let is_sure =
+                |at: &u64| !is_being_written(*at) && !is_to_come(*at) && !self.unsure.contains(at);
             let wrong = match self.under_way {
                 0 => (0..shown).find(|at| is_wrong(at) && is_sure(at)),
                 _ => None,
@@ -293,7 +301,7 @@ mod protocol {
                     self.appends.give(self.number, Extent::new(at, len));
                     self.size += len;
                     self.model.resize(at as usize, 0);
-                    (at..at + len).for_each(|at| put(&mut self.model, at, byte));
+                    self.expect((at, len), byte);
                     let left = (at..at + len).collect();
                     State::Placed(self.number, self.generation, left, 0)
                 }
@@ -330,6 +338,43 @@ mod protocol {
             }
         }
 
+        fn expect(&mut self, (at, len): (u64, u64), byte: u8) {
+            for at in at..at + len {
+                put(&mut self.model, at, byte);
+                self.unsure.remove(&at);
+            }
+        }
+
+        /// An append that cannot be written.
+        fn fail(&mut self, state: &State, len: u64, byte: u8) -> State {
+            match state {
+                State::Placed(number, _, left, done) if *done > 0 || left.is_empty() => {
+                    let left = self.appends.left(*number).unwrap();
+                    let left = left.iter().flat_map(|part| part.offset..part.end());
+                    self.unsure.extend(left);
+                    let Some(end) = self.appends.give_up(*number, self.size) else {
+                        return State::Over;
+                    };
+                    self.cut_to(end);
+                    match self.broken {
+                        Some(Broken::GivingUp) => State::Over,
+                        _ => State::Noted(self.supersede(), end),
+                    }
+                }
+                State::Noted(generation, kept) => {
+                    self.fence(*generation, *kept);
+                    State::Over
+                }
+                other => self.append(other, len, byte),
+            }
+        }
+
+        fn cut_to(&mut self, size: u64) {
+            self.size = size;
+            self.model.resize(size as usize, 0);
+            self.unsure.retain(|at| *at < size);
+        }
+
         fn plain(&mut self, state: &State, (at, len): (u64, u64), byte: u8) -> State {
             match state {
                 State::Begin if self.is_writing || self.under_way > 0 => State::Begin,
@@ -356,7 +401,7 @@ mod protocol {
                     }
                     let is_met = self.appends.meets(extent);
                     self.size = self.size.max(at + len);
-                    (at..at + len).for_each(|at| put(&mut self.model, at, byte));
+                    self.expect((at, len), byte);
                     if is_met && self.broken != Some(Broken::Overtaking) {
                         self.appends.replace(extent);
                         let generation = self.supersede();
@@ -385,12 +430,12 @@ mod protocol {
                         return State::Behind(0, last);
                     }
                     if size == self.size {
+                        self.appends.show(size, u64::MAX);
                         return self.done(size);
                     }
                     let kept = size.min(self.size);
                     self.appends.cut(kept);
-                    self.size = size;
-                    self.model.resize(size as usize, 0);
+                    self.cut_to(size);
                     State::Noted(self.supersede(), kept)
                 }
                 State::Noted(generation, kept) => {
@@ -420,6 +465,7 @@ mod protocol {
             object: Vec::new(),
             fence: 0,
             model: Vec::new(),
+            unsure: BTreeSet::new(),
             is_writing: false,
             broken,
         };
@@ -430,6 +476,7 @@ mod protocol {
             let (state, byte) = (states[turn].clone(), turn as u8 + 1);
             states[turn] = match operations[turn] {
                 Operation::Append(len) => world.append(&state, len, byte),
+                Operation::Fail(len) => world.fail(&state, len, byte),
                 Operation::Write(at, len) => world.plain(&state, (at, len), byte),
                 Operation::Truncate(size) => world.truncate(&state, size),
                 Operation::Show => {
@@ -458,12 +505,16 @@ mod protocol {
         let mut found = world.object.clone();
         found.resize(world.size as usize, 0);
         world.model.resize(world.size as usize, 0);
+        for at in &world.unsure {
+            found[*at as usize] = world.model[*at as usize];
+        }
         (found != world.model).then(|| format!("{found:?} and not {:?}", world.model))
     }
 
     fn operations() -> impl Strategy<Value = Vec<Operation>> {
         let operation = prop_oneof![
             3 => (1..6_u64).prop_map(Operation::Append),
+            1 => (1..6_u64).prop_map(Operation::Fail),
             2 => (0..14_u64, 1..6_u64).prop_map(|(at, len)| Operation::Write(at, len)),
             2 => prop_oneof![Just(0), 0..12_u64].prop_map(Operation::Truncate),
             1 => Just(Operation::Show),
@@ -486,7 +537,7 @@ mod protocol {
 
     #[test]
     fn what_is_left_out_is_noticed() {
-        use Operation::{Append, Truncate, Write};
+        use Operation::{Append, Fail, Truncate, Write};
         // Emptied and written while the bytes of an append are on their way.
         let cut = [Append(3), Truncate(0), Write(0, 4)];
         let turns = [0, 1, 1, 2, 2, 2, 2, 2, 2];
@@ -502,6 +553,11 @@ mod protocol {
         let turns = [0, 1, 1, 1, 1, 1, 2, 0, 0, 0, 0, 1, 1];
         assert_eq!(run(&steady, &turns, None), None);
         assert!(run(&steady, &turns, Some(Broken::Seeing)).is_some());
+        // What is written of an append that is given up is not in the next one.
+        let failed = [Fail(3), Truncate(9)];
+        let turns = [0, 0, 0, 0, 1, 1];
+        assert_eq!(run(&failed, &turns, None), None);
+        assert!(run(&failed, &turns, Some(Broken::GivingUp)).is_some());
         // An append has its place, and none of its bytes is there.
         let append = [Append(3)];
         assert_eq!(run(&append, &[0], None), None);
