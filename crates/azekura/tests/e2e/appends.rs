@@ -145,6 +145,55 @@ fn nor_does_it_when_the_server_is_killed() {
     assert!(appended > 20, "{appended}");
 }
 
+/// A machine dies while it appends, and another one whose calls have less time than others wait for
+/// that comes behind it.
+fn behind_who_has_died(scene: &mut Scene, name: &str, act: impl Fn(&Path) -> std::io::Result<()>) {
+    let volume = scene.parallel();
+    let near = scene.mount_volume(&volume, "near", &["--timeout", "2s"]);
+    // It may die between two appends.
+    for round in 0..10 {
+        let name = format!("{name}-{round}");
+        fs::write(near.join(&name), "").unwrap();
+        let far = scene.mount_volume(&volume, "far", &[]);
+        let mut log = append_to(&far.join(&name));
+        let appending = thread::spawn(move || {
+            let piece = vec![7; 1 << 20];
+            while log.write_all(&piece).is_ok() {}
+        });
+        thread::sleep(Duration::from_millis(300));
+        let mut umount = scene.command();
+        let umount = umount.args(["umount", "--force"]).arg(&far).output();
+        assert!(umount.unwrap().status.success());
+        appending.join().unwrap();
+        let begun = Instant::now();
+        act(&near.join(&name)).unwrap();
+        fs::remove_file(near.join(&name)).unwrap();
+        if begun.elapsed() > APPEND_WAIT_TIME_MAX / 2 {
+            scene.umount(&near);
+            return;
+        }
+    }
+    panic!("no append was under way when its machine died");
+}
+
+#[test]
+fn who_comes_behind_an_append_of_a_machine_that_has_died_is_not_told_that_nobody_answers() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::with_two_stores("256MiB");
+    behind_who_has_died(&mut scene, "appended", |path| append(path, 1));
+    behind_who_has_died(&mut scene, "synced", |path| {
+        let mut log = append_to(path);
+        log.write_all(&record(1))?;
+        log.sync_all()
+    });
+    behind_who_has_died(&mut scene, "longer", |path| {
+        let file = OpenOptions::new().write(true).open(path)?;
+        file.set_len(1 << 30)
+    });
+}
+
 /// Full stores are an error of a machine that is there: others do not wait for it, and nothing of
 /// what it could not append is left.
 #[test]

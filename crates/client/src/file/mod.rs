@@ -22,7 +22,7 @@ pub use written::{
 use base::{Extent, FsError, OpenId, Principal, RequestId};
 use readahead::{Account, FileStreams};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
@@ -73,6 +73,8 @@ pub struct File {
     pub progress: Notify,
     /// The file's account in the memory budget.
     pub account: Account,
+    /// How many requests are under way that may wait at the manager for appends of others.
+    pub behind: AtomicU32,
 }
 
 static NEXT_ACCOUNT: AtomicU64 = AtomicU64::new(1);
@@ -95,6 +97,7 @@ impl File {
             }),
             progress: Notify::new(),
             account: Account(NEXT_ACCOUNT.fetch_add(1, Ordering::Relaxed)),
+            behind: AtomicU32::new(0),
         })
     }
 

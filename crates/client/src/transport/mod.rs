@@ -31,7 +31,8 @@ pub(crate) use object::{OVER, Runs};
 
 use crate::clock::{boot_time, now};
 use base::limits::{
-    CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, NOTICES_UNHEARD_MAX, REQUEST_TIME_IN_SILENCE,
+    CLIENT_BUFFER_BYTES_MAX, CONNECTIONS_MAX, HEARTBEAT_INTERVAL, NOTICES_UNHEARD_MAX,
+    REQUEST_TIME_IN_SILENCE,
 };
 use base::{ClusterId, FsError, Principal, RequestId, ServerId, SessionId, Time, WriteVerifier};
 use bytes::Bytes;
@@ -591,6 +592,23 @@ impl Transport {
                 .send(Err(CallError::Refused(Refusal::Cancelled)));
         }
         self.shared.wake_ready(&mut state);
+    }
+
+    /// Gives a request up of which whoever waits for it says that its time is over.
+    pub(crate) fn expire(&self, id: RequestId) {
+        let shared = &self.shared;
+        if now().since(shared.heard_at()) >= shared.options.request_time_max {
+            shared.is_silent.store(true, Ordering::Relaxed);
+        }
+        self.cancel(id);
+    }
+
+    /// Whether the server answers others, so that a request that is not answered waits there.
+    pub(crate) fn is_heard(&self) -> bool {
+        let shared = &self.shared;
+        // Who has nothing to say is asked this often.
+        let silence_max = shared.options.request_time_max.max(HEARTBEAT_INTERVAL * 2);
+        now().since(shared.heard_at()) < silence_max
     }
 
     /// Makes a queued prediction a demand.

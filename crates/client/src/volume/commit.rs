@@ -135,14 +135,14 @@ impl Volume {
             (sent, through, write, call)
         };
         let pending = self.submit_contents(node, who, vec![write, commit], call);
-        let (this, file) = (self.arc(), Arc::clone(file));
+        let (this, told) = (self.arc(), Arc::clone(file));
         // The answer is heard even if nobody waits for the flush any more.
         let heard = tokio::spawn(async move {
             let outcome = pending.files().await.map_err(CallError::to_fs_error);
             this.went_through(through, &outcome);
-            this.stored_and_committed(node, &file, sent, outcome)
+            this.stored_and_committed(node, &told, sent, outcome)
         });
-        let outcome = self.transport.in_time(now(), heard).await;
+        let outcome = self.in_time_of(file, now(), heard).await;
         let outcome = outcome.ok_or(FsError::TimedOut)?;
         outcome.map_err(|_| FsError::Io)?.map(|()| true)
     }

@@ -21,6 +21,7 @@
 //! is gone: so the manager is asked before zeros are shown.
 
 mod append;
+mod behind;
 mod carry;
 mod dirty;
 mod holes;

@@ -527,7 +527,7 @@ impl Volume {
                     (since, seen) = (now(), present);
                 }
             }
-            let moved = self.transport.in_time(since, progress).await;
+            let moved = self.in_time_of(file, since, progress).await;
             moved.ok_or(FsError::TimedOut)?;
         }
     }

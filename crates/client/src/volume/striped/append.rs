@@ -132,7 +132,7 @@ impl Carrying<'_> {
             if layout.generation == given.generation {
                 match self.try_append(file, &layout, given, &data).await {
                     // It is being cut, or was; or another manager takes over.
-                    Err(FsError::WouldBlock) => {}
+                    Err(FsError::WouldBlock) => patience.pardon(self.take_waited()),
                     other => return other,
                 }
             }

@@ -1,6 +1,7 @@
 //! Carrying steps out at stores.
 
 use super::append::Given;
+use super::behind::waits_for_appends;
 use super::map::{Part, parts};
 use super::{Stripes, Volume, fs_error, place};
 use crate::cache::NodeId;
@@ -52,13 +53,15 @@ pub(super) struct Told {
 
 /// One request under way.
 pub(super) struct Carrying<'a> {
-    volume: &'a Volume,
+    pub(super) volume: &'a Volume,
     stripes: &'a Stripes,
-    node: NodeId,
-    who: &'a Principal,
+    pub(super) node: NodeId,
+    pub(super) who: &'a Principal,
     /// Of what the manager is asked.
-    time_limit: TimeLimit,
+    pub(super) time_limit: TimeLimit,
     seen: Seen,
+    /// How long it has waited for appends of others, in nanoseconds.
+    pub(super) waited_nanos: AtomicU64,
 }
 
 /// How many recalls had been received before what is answered was found out.
@@ -114,6 +117,7 @@ impl<'a> Carrying<'a> {
             who,
             time_limit,
             seen: Seen::new(recalls_seen),
+            waited_nanos: AtomicU64::new(0),
         }
     }
 
@@ -220,8 +224,13 @@ impl<'a> Carrying<'a> {
 
     /// Asks the manager.
     pub(super) async fn ask(&self, step: Step) -> Result<StepReply> {
-        let call = Call::within(self.time_limit);
-        let (reply, response) = self.volume.step_by(self.who, step, call).await?;
+        let (reply, response) = match waits_for_appends(&step) {
+            true => self.ask_behind_appends(step).await?,
+            false => {
+                let call = Call::within(self.time_limit);
+                self.volume.step_by(self.who, step, call).await?
+            }
+        };
         self.seen.on_asked(response.recalls_seen);
         Ok(reply)
     }
@@ -374,7 +383,7 @@ impl<'a> Carrying<'a> {
             let changed = self.try_change(file, (layout.generation, told), pieces, &act);
             match changed.await {
                 // It is being cut, or was; or another manager takes over.
-                Err(FsError::WouldBlock) => {}
+                Err(FsError::WouldBlock) => patience.pardon(self.take_waited()),
                 other => return other,
             }
             self.forget(handle);
@@ -563,6 +572,11 @@ impl Patience {
             begin: now(),
             limit,
         }
+    }
+
+    /// So much of the time does not count.
+    pub(super) fn pardon(&mut self, time: Duration) {
+        self.begin = self.begin + time;
     }
 
     /// Waits a little before the next try, longer each time.
