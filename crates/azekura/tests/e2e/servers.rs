@@ -6,7 +6,7 @@ use crate::common::{Scene, obstacle, text};
 pub(crate) use crate::launched::{Launched as Disks, join_string, servers, until};
 use serde_json::Value;
 use std::fs;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -250,6 +250,61 @@ fn a_server_that_is_away_is_an_error_of_its_files_and_the_others_go_on() {
         .and_then(|file| file.set_len(1000))
         .unwrap();
     assert!(fs::read(mount.join("over-all")).unwrap() == contents[..1000]);
+}
+
+/// What a program has written is not given up because nobody has taken it in the time that a call
+/// has; and what it has appended is there once.
+#[test]
+fn what_was_written_while_a_server_was_away_for_long_is_there_when_it_is_back() {
+    let Some(mut place) = Place::new() else {
+        return;
+    };
+    let mount = place.mount("near", &["--timeout", "2s"]);
+    let far = place.mount("far", &["--timeout", "60s"]);
+    let whole = pattern(1, 12 * MIB);
+    let (begin, end) = whole.split_at(6 * MIB);
+    for server in ["storage", "manager"] {
+        let [plain, log] = ["plain", "log"].map(|name| {
+            let path = mount.join(format!("{name}-{server}"));
+            fs::write(&path, begin).unwrap();
+            fs::File::open(&path).unwrap().sync_all().unwrap();
+            path
+        });
+        let mut plain = fs::File::options().write(true).open(plain).unwrap();
+        plain.seek(SeekFrom::End(0)).unwrap();
+        let mut log = fs::File::options().append(true).open(log).unwrap();
+        let (first, rest) = end.split_at(MIB);
+        for file in [&mut plain, &mut log] {
+            file.write_all(first).unwrap();
+            file.sync_all().unwrap();
+        }
+        match server {
+            "storage" => place.disks[0].kill(),
+            _ => place.scene.kill(),
+        }
+        for file in [&mut plain, &mut log] {
+            file.write_all(rest).unwrap();
+            let error = file.sync_all().expect_err("a part of it is away");
+            let errno = rustix::io::Errno::from_io_error(&error);
+            assert_eq!(errno, Some(rustix::io::Errno::TIMEDOUT), "{error}");
+        }
+        // Several times as long as any call.
+        std::thread::sleep(Duration::from_secs(12));
+        match server {
+            "storage" => {
+                place.disks[0].start("");
+                place.disks[0].until_known(&place.scene);
+            }
+            _ => place.scene.start(),
+        }
+        for file in [&plain, &log] {
+            until("all of it is stored", || file.sync_all().is_ok());
+        }
+        for name in ["plain", "log"] {
+            let found = fs::read(far.join(format!("{name}-{server}"))).unwrap();
+            assert!(found == whole, "{name} of the {server}: {}", found.len());
+        }
+    }
 }
 
 fn shell_sync(mount: &Path) {

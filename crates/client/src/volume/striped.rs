@@ -17,6 +17,9 @@
 //! was cut while it was written ([`FileLayout::generation`]) is written again, too: nobody knows
 //! which came first. Stores refuse what comes by a layout from before, so nothing arrives late.
 //!
+//! What was written is not given up because a server is away ([`carry`]): it goes on being tried, as
+//! long as there is memory for that.
+//!
 //! Where a file lies is asked once and remembered. A part that no object has is a hole, or the file
 //! is gone: so the manager is asked before zeros are shown.
 
@@ -174,11 +177,8 @@ impl Volume {
             return self.transport.submit_steps(who, steps, call);
         };
         let (answer, pending) = Pending::answered_elsewhere();
-        // What was written is lost if it is given up; a program that waits has a time of its own.
-        let time_limit = match call.time_limit {
-            TimeLimit::Short => TimeLimit::Short,
-            TimeLimit::Stated | TimeLimit::Endless => TimeLimit::Stated,
-        };
+        // A program that waits has a time of its own.
+        let time_limit = call.time_limit;
         let bytes = call.reply_bytes;
         stripes.reading.fetch_add(bytes, Ordering::Relaxed);
         let (this, who) = (self.arc(), who.clone());

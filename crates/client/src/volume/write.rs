@@ -107,6 +107,12 @@ impl Volume {
         !write.append && self.is_rich() && self.only_appends(write.open)
     }
 
+    /// Whether others have enough memory for what they write beside what is kept for a server that
+    /// is away.
+    pub(super) fn has_memory_to_keep(&self) -> bool {
+        self.write_memory.available_permits() as u64 >= self.write_memory_units / 2
+    }
+
     fn units(&self, bytes: u64) -> u32 {
         let units = bytes
             .div_ceil(super::WRITE_MEMORY_UNIT)

@@ -67,7 +67,9 @@ impl Carrying<'_> {
                 break outcome;
             }
             let time = now().since(begun);
-            let may_wait = transport.is_heard() && time < limit + WAIT_TIME_MAX;
+            let is_endless = self.time_limit == TimeLimit::Endless;
+            let is_there = transport.is_heard() && time < limit + WAIT_TIME_MAX;
+            let may_wait = is_endless || is_there;
             if time >= limit && !may_wait {
                 if let Some(id) = id {
                     transport.expire(id);

@@ -134,13 +134,39 @@ impl<'a> Carrying<'a> {
         payload: Bytes,
     ) -> (Results, Payload, Option<WriteVerifier>) {
         let mut places = BTreeMap::new();
-        let done = match self.give_places(&mut steps, &mut places).await {
-            Ok(()) => self.in_one_run(&steps, &mut places, payload).await,
-            Err(error) => (vec![Err(error)], Payload::new(), None),
+        let mut tries = 0;
+        let done = loop {
+            let was_heard = self.volume.transport.is_heard();
+            let done = match self.give_places(&mut steps, &mut places).await {
+                Ok(()) => {
+                    let payload = payload.clone();
+                    self.in_one_run(&steps, &mut places, payload).await
+                }
+                Err(error) => (vec![Err(error)], Payload::new(), None),
+            };
+            let is_late = matches!(done.0.last(), Some(Err(FsError::TimedOut)));
+            let failed = steps.get(done.0.len().saturating_sub(1));
+            let is_write = matches!(failed, Some(Step::Write { .. }));
+            if !is_late || !is_write || !self.keeps(was_heard) {
+                break done;
+            }
+            pause(tries).await;
+            tries += 1;
         };
         // Before anybody is told that it failed.
         self.give_places_up(&steps, &places).await;
         done
+    }
+
+    /// Whether what was written and could not be stored in its time is kept and tried once more,
+    /// an append in its place. `was_heard` says whether the manager was heard when that began. As
+    /// long as it is not, nobody goes on. While a storage server is away, others do, and want
+    /// memory for what they write.
+    fn keeps(&self, was_heard: bool) -> bool {
+        let (volume, transport) = (self.volume, &self.volume.transport);
+        let is_heard = was_heard && transport.is_heard();
+        let is_endless = self.time_limit == TimeLimit::Endless && !transport.is_closed();
+        is_endless && (!is_heard || volume.has_memory_to_keep())
     }
 
     async fn in_one_run(

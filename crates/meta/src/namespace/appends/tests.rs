@@ -553,9 +553,9 @@ mod protocol {
         let turns = [0, 1, 1, 1, 1, 1, 2, 0, 0, 0, 0, 1, 1];
         assert_eq!(run(&steady, &turns, None), None);
         assert!(run(&steady, &turns, Some(Broken::Seeing)).is_some());
-        // What is written of an append that is given up is not in the next one.
-        let failed = [Fail(3), Truncate(9)];
-        let turns = [0, 0, 0, 0, 1, 1];
+        // What is written of an append that is given up is not in what becomes longer later.
+        let failed = [Fail(3), Write(5, 2)];
+        let turns = [0, 0, 0, 0, 1, 1, 1, 1];
         assert_eq!(run(&failed, &turns, None), None);
         assert!(run(&failed, &turns, Some(Broken::GivingUp)).is_some());
         // An append has its place, and none of its bytes is there.
