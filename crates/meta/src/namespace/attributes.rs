@@ -209,11 +209,11 @@ impl Namespace {
             if is_superseded || is_behind || written.meets(&inode) {
                 return Err(FsError::WouldBlock.into());
             }
-            written.apply(&mut inode)?;
             match written.place {
                 Some(place) => inode.note_appends(|appends| appends.on_told(place)),
                 None => inode.keep(written.end),
             }
+            written.apply(&mut inode)?;
             work.touch(&mut inode, who)?;
             work.done(Done::Changed);
             let attributes = inode.attributes();

@@ -40,7 +40,9 @@ async fn append_while<T>(
 ) -> T {
     loop {
         let next = place(client, handle, 10).await;
-        let size = tell(client, handle, open).await.size;
+        tell(client, handle, open).await;
+        // The next one may be before what the other one makes of the file meanwhile.
+        let size = attributes(client, handle).await.unwrap().size;
         assert!(size <= next.2, "{size} is shown, and {next:?} is not there");
         open = next;
         if other.is_finished() {
