@@ -17,8 +17,8 @@
 //! was cut while it was written ([`FileLayout::generation`]) is written again, too: nobody knows
 //! which came first. Stores refuse what comes by a layout from before, so nothing arrives late.
 //!
-//! What was written is not given up because a server is away ([`carry`]): it goes on being tried, as
-//! long as there is memory for that.
+//! What was written is not given up because a server is away ([`carry`]): it goes on being tried,
+//! as long as there is memory for that.
 //!
 //! Where a file lies is asked once and remembered. A part that no object has is a hole, or the file
 //! is gone: so the manager is asked before zeros are shown.
