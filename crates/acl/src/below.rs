@@ -113,11 +113,44 @@ impl RichAcl {
             ..*directory
         };
         let below = self.inherited(&heir, 0o777, 0)?.posix_below(&heir).ok()?;
-        Some(
-            below
-                .access
-                .unwrap_or_else(|| PosixAcl::of_mode(below.mode)),
-        )
+        Some(below.into_acl())
+    }
+}
+
+impl RichAcl {
+    /// The default ACL for programs that go by no other: what they make in a directory with this
+    /// list allows nobody more than an heir of the list would, be it a file or a directory. `None`
+    /// if neither inherits anything.
+    ///
+    /// # Panics
+    /// As [`RichAcl::default_below`].
+    #[must_use]
+    pub fn default_told(&self, directory: &Target) -> Option<PosixAcl> {
+        let heir = |is_directory| {
+            let heir = Target {
+                is_directory,
+                ..*directory
+            };
+            let below = self.inherited(&heir, 0o777, 0)?.posix_below(&heir);
+            Some(below.map_or_else(|_| PosixAcl::of_mode(0), Below::into_acl))
+        };
+        match (heir(false), heir(true)) {
+            (None, None) => None,
+            (Some(heir), None) | (None, Some(heir)) => Some(heir),
+            (Some(file), Some(directory)) if file == directory => Some(file),
+            // One default ACL serves both: what both owners have, and nothing for others.
+            (Some(file), Some(directory)) => {
+                let owner = file.mode().0 & directory.mode().0 & 0o700;
+                Some(PosixAcl::of_mode(owner))
+            }
+        }
+    }
+}
+
+impl Below {
+    fn into_acl(self) -> PosixAcl {
+        let mode = self.mode;
+        self.access.unwrap_or_else(|| PosixAcl::of_mode(mode))
     }
 }
 

@@ -6,7 +6,7 @@
 //! | open for appending alone | APPEND_DATA |
 //! | a new file, link or device | WRITE_DATA on the directory, and EXECUTE |
 //! | a new directory | APPEND_DATA on the directory, and EXECUTE |
-//! | mode | WRITE_ACL |
+//! | mode | WRITE_ACL; with the set-user-ID bit, to be the owner besides |
 //! | owner | WRITE_OWNER, and one becomes it oneself |
 //! | group | to be the owner, or WRITE_OWNER; and it is one of one's own |
 //! | size, not through an open file | WRITE_DATA |
@@ -104,8 +104,13 @@ pub fn judge_change(
         true => Ok(()),
         false => Err(error),
     };
-    if change.mode.is_some() {
+    if let Some(mode) = change.mode {
         takes(Rights::WRITE_ACL, FsError::NotPermitted)?;
+        // Who may say what others may do with a file does not become its owner by running it.
+        let owner = change.uid.unwrap_or(target.uid);
+        if mode & base::mode::SETUID != 0 && who.uid != 0 && who.uid != owner {
+            return Err(FsError::NotPermitted);
+        }
     }
     judge_owner(who, target, change, &allows)?;
     if change.size.is_some() && !is_open {
@@ -182,6 +187,27 @@ mod tests {
         assert_eq!(both, Rights::APPEND_DATA | Rights::READ_DATA);
         let writes = rights_to_open(Access::Write, false, false);
         assert_eq!(writes, Rights::APPEND_DATA | Rights::WRITE_DATA);
+    }
+
+    #[test]
+    fn nobody_makes_a_program_run_as_somebody_else() {
+        let judged = |who: &Principal, uid, mode| {
+            let change = AttributeChange {
+                uid,
+                mode: Some(mode),
+                ..AttributeChange::default()
+            };
+            judge_change(who, &TARGET, &change, false, |_| true)
+        };
+        let somebody = Principal::alone(2, 20);
+        let refused = Err(FsError::NotPermitted);
+        assert_eq!(judged(&somebody, None, 0o4755), refused);
+        assert_eq!(judged(&somebody, Some(1), 0o6755), refused);
+        assert_eq!(judged(&somebody, None, 0o2777), Ok(()));
+        // Himself, the owner, and root.
+        assert_eq!(judged(&somebody, Some(2), 0o4755), Ok(()));
+        assert_eq!(judged(&Principal::alone(1, 10), None, 0o4755), Ok(()));
+        assert_eq!(judged(&Principal::root(), None, 0o4755), Ok(()));
     }
 
     #[test]

@@ -22,6 +22,7 @@
 //! | `acl` | rich ACLs |
 //! | `acl_parallel` | the same on parallel volumes |
 //! | `acl_append` | who may only append, on either kind of volume |
+//! | `acl_callers` | callers of whom little is known, and what a right to change ACLs is not |
 //! | `acl_tools` | previews and copies of rich ACLs; Samba over a mount |
 //! | `silence` | what is answered without a server that is stopped |
 //! | `times` | times of files |
@@ -51,6 +52,8 @@
 mod acl;
 #[cfg(test)]
 mod acl_append;
+#[cfg(test)]
+mod acl_callers;
 #[cfg(test)]
 mod acl_parallel;
 #[cfg(test)]

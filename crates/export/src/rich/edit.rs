@@ -18,7 +18,7 @@ use crate::export::Export;
 use crate::rich::names::Known;
 use crate::stat::stat;
 use crate::worker::{Assumed, Worker};
-use acl::{AclError, Before, Below, Origin, RichAcl, Rights, Stored, Truth};
+use acl::{AclError, Before, Below, Origin, PosixAcl, RichAcl, Rights, Stored, Truth};
 use base::{Attributes, FileKind, FsError, Handle, Principal};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{CWD, Mode, XattrFlags};
@@ -151,7 +151,7 @@ impl Export {
             if let Err(error) = caller.with(WRITING, restore)? {
                 // It stays the truth, and what lies under it says no more than it does. What has
                 // been put back of before lies in its room.
-                let made_room = caller.with(WRITING, || tell(&path, &attributes, None))?;
+                let made_room = caller.with(WRITING, || tell(&path, &attributes, (None, None)))?;
                 if let Err(error) = made_room {
                     tracing::warn!(%error, "a POSIX ACL stays beside a rich one");
                 }
@@ -230,7 +230,8 @@ impl Export {
         let below = list.posix_below(&target_of(attributes));
         caller.with(WRITING, || {
             write(&path, &Stored::unsettled(list.clone()))?;
-            if let Err(error) = tell(&path, attributes, below.ok()) {
+            let default = list.default_told(&target_of(attributes));
+            if let Err(error) = tell(&path, attributes, (below.ok(), default)) {
                 // The list decides all the same; programs of this machine are told nothing more.
                 tracing::warn!(%error, "mode and POSIX ACL do not follow a rich ACL");
                 return Ok(());
@@ -247,33 +248,82 @@ impl Export {
     }
 }
 
-/// Tells the file system what it may know. Of a list that is too long for a POSIX ACL, or for the
-/// file system, it learns what its owner has, or nothing.
-fn tell(path: &CStr, attributes: &Attributes, below: Option<Below>) -> Result<(), FsError> {
-    let special = attributes.mode & !0o777;
-    if attributes.kind == FileKind::Directory {
-        remove(path, DEFAULT)?;
+impl Export {
+    /// Makes a list decide alone: the file system is told that nobody may do anything, until it is
+    /// told more.
+    pub(super) fn tell_nobody(
+        &self,
+        caller: &Assumed<'_>,
+        fd: BorrowedFd<'_>,
+        attributes: &Attributes,
+        list: &RichAcl,
+    ) -> Result<(), FsError> {
+        let path = descriptor_path(fd);
+        caller.with(WRITING, || {
+            write(&path, &Stored::unsettled(list.clone()))?;
+            chmod(&path, attributes.mode & !0o777)
+        })?
     }
-    let Some(below) = below else {
-        return tell_mode(path, special);
-    };
-    let Some(access) = &below.access else {
-        return tell_mode(path, special | below.mode);
-    };
-    let told = set(path, ACCESS, &access.to_xattr());
-    told.or_else(|_| tell_mode(path, special | (below.mode & 0o700)))
 }
 
-/// A mode, and no ACL.
-fn tell_mode(path: &CStr, mode: u16) -> Result<(), FsError> {
-    rustix::fs::chmodat(
-        CWD,
-        path,
-        Mode::from_raw_mode(mode.into()),
-        rustix::fs::AtFlags::empty(),
-    )
-    .map_err(fs_error)?;
-    remove(path, ACCESS)
+/// Tells the file system what it may know of a list, and of what a directory's heirs have by it. Of
+/// one that is too long for a POSIX ACL, or for the file system, it learns what its owner has, or
+/// nothing.
+fn tell(
+    path: &CStr,
+    attributes: &Attributes,
+    (below, default): (Option<Below>, Option<PosixAcl>),
+) -> Result<(), FsError> {
+    let special = attributes.mode & !0o777;
+    if attributes.kind == FileKind::Directory {
+        match default {
+            Some(default) => {
+                set(path, DEFAULT, &default.to_xattr()).or_else(|_| remove(path, DEFAULT))?;
+            }
+            None => remove(path, DEFAULT)?,
+        }
+    }
+    let Some(below) = below else {
+        return tell_mode(path, attributes, special);
+    };
+    let Some(access) = &below.access else {
+        return tell_mode(path, attributes, special | below.mode);
+    };
+    let told = set(path, ACCESS, &access.to_xattr());
+    told.or_else(|_| tell_mode(path, attributes, special | (below.mode & 0o700)))
+}
+
+/// Tells the file system that a new inode has these permission bits and no ACL.
+pub(super) fn tell_alone(
+    fd: BorrowedFd<'_>,
+    attributes: &Attributes,
+    mode: u16,
+) -> Result<(), FsError> {
+    let path = descriptor_path(fd);
+    if attributes.kind == FileKind::Directory {
+        remove(&path, DEFAULT)?;
+    }
+    tell_mode(&path, attributes, attributes.mode & !0o777 | mode)
+}
+
+/// A mode, and no ACL. In between nobody has what he has neither before nor afterwards: an ACL's
+/// mask is not what the group has when the ACL goes, and where the mask is empty the kernel does
+/// not look at the ACL at all.
+fn tell_mode(path: &CStr, attributes: &Attributes, mode: u16) -> Result<(), FsError> {
+    let has_list = !matches!(
+        rustix::fs::getxattr(path, ACCESS, &mut [0; 0]),
+        Err(Errno::NODATA | Errno::OPNOTSUPP)
+    );
+    if has_list {
+        chmod(path, mode & (attributes.mode | !0o777) & !0o077)?;
+        remove(path, ACCESS)?;
+    }
+    chmod(path, mode)
+}
+
+fn chmod(path: &CStr, mode: u16) -> Result<(), FsError> {
+    let mode = Mode::from_raw_mode(mode.into());
+    rustix::fs::chmodat(CWD, path, mode, rustix::fs::AtFlags::empty()).map_err(fs_error)
 }
 
 /// Puts back what was before, while a list still decides.
@@ -301,7 +351,7 @@ fn restore(path: &CStr, attributes: &Attributes, before: &Before) -> Result<(), 
     match &before.access {
         // It sets the mode as well, in one call: at no moment the mask is the group's right.
         Some(access) => set(path, ACCESS, access)?,
-        None => tell_mode(path, attributes.mode & !0o777 | before.mode)?,
+        None => tell_mode(path, attributes, attributes.mode & !0o777 | before.mode)?,
     }
     match &before.default {
         Some(default) => set(path, DEFAULT, default),

@@ -4,12 +4,15 @@
 //! judgement. If the directory's list has entries for heirs of this kind, the new inode begins
 //! without any permission bits, and gets its list, and the mode that the list shows, before its
 //! name is told to anybody; so nobody reaches it who may not. Without such entries the mode and
-//! umask that it is made with say everything, and its truth is POSIX.
+//! umask that it is made with say everything, and its truth is POSIX. If the directory has entries
+//! for the other kind, programs of this machine go by a default ACL; what is made here is rid of
+//! it.
 //!
 //! The umask plays no part where something is inherited, as with a default ACL.
 
+use super::edit::tell_alone;
 use super::judge::{Asking, Directory};
-use super::{RichFile, Way, by_way, target_of};
+use super::{RichFile, WRITING, Way, by_way, target_of};
 use crate::errno::fs_error;
 use crate::export::Export;
 use crate::file::OpenFile;
@@ -87,16 +90,14 @@ impl Export {
             mode: how.mode,
             umask: how.umask,
         };
-        let inherits = making
-            .heirs_list(holder, &holder.target_of_heir(making))
-            .is_some();
-        let first_mode = first_mode(making, inherits);
+        let begins_bare = holder.endows(making);
+        let first_mode = first_mode(making, begins_bare);
         let flags = how.open.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let fd = by_way(asking.caller, Way::Past, || {
             let make = || rustix::fs::openat(directory, name.as_bytes(), flags, first_mode);
             self.with_room(|| retry_on_intr(make)).map_err(fs_error)
         })?;
-        if inherits {
+        if begins_bare {
             let endowed = self.endow(asking, fd.as_fd(), holder, making);
             endowed.inspect_err(|_| take_back(asking, directory, name, making))?;
         }
@@ -120,10 +121,8 @@ impl Export {
         call: impl Fn(u16) -> Result<(), FsError>,
     ) -> Result<Node, FsError> {
         self.judge_adding(holder, asking.who, making.kind)?;
-        let inherits = making
-            .heirs_list(holder, &holder.target_of_heir(making))
-            .is_some();
-        let bits = match inherits {
+        let begins_bare = holder.endows(making);
+        let bits = match begins_bare {
             true => making.mode & !0o777,
             false => making.mode,
         };
@@ -131,7 +130,7 @@ impl Export {
             call(bits)?;
             self.lookup_in(directory, name)
         })
-        .and_then(|node| match inherits {
+        .and_then(|node| match begins_bare {
             false => Ok(node),
             true => self.endow_named(asking, directory, name, holder, making),
         })
@@ -163,7 +162,7 @@ impl Export {
         Ok(Node { attributes, ..node })
     }
 
-    /// Gives a new inode the list that it inherits.
+    /// Gives a new inode the list that it inherits, or else the mode that it is made with alone.
     fn endow(
         &self,
         asking: Asking<'_>,
@@ -174,7 +173,10 @@ impl Export {
         let fd = fd.as_fd();
         let attributes = stat(fd)?.attributes;
         let Some(list) = making.heirs_list(holder, &target_of(&attributes)) else {
-            return Ok(());
+            let mode = making.mode & !making.umask & 0o777;
+            return asking
+                .caller
+                .with(WRITING, || tell_alone(fd, &attributes, mode))?;
         };
         self.write_truth(asking.caller, fd, &attributes, &list)
     }
@@ -185,6 +187,20 @@ impl RichFile {
     pub(crate) fn default_below(&self) -> Option<Vec<u8>> {
         let below = self.list.as_ref()?.default_below(&self.target)?;
         Some(below.to_xattr())
+    }
+
+    /// Whether a new inode gets its list or its permission bits after it is made: where it inherits
+    /// something, and where the directory has a default ACL for programs of this machine.
+    fn endows(&self, making: Making) -> bool {
+        let has_default = || {
+            let list = self.list.as_ref();
+            list.is_some_and(|list| list.default_told(&self.target).is_some())
+        };
+        making.kind != FileKind::Symlink
+            && (making
+                .heirs_list(self, &self.target_of_heir(making))
+                .is_some()
+                || has_default())
     }
 
     /// An heir of this kind, whoever will own it.
@@ -210,9 +226,9 @@ fn take_back(asking: Asking<'_>, directory: impl AsFd, name: &Name, making: Maki
     }
 }
 
-/// Permission bits that an inode is made with: none, where a list follows.
-fn first_mode(making: Making, inherits: bool) -> rustix::fs::Mode {
-    match inherits {
+/// Permission bits that an inode is made with: none, where a list or others follow.
+fn first_mode(making: Making, begins_bare: bool) -> rustix::fs::Mode {
+    match begins_bare {
         true => mode_bits(making.mode & mode::ALL & !0o777),
         false => mode_bits(making.mode),
     }

@@ -114,6 +114,14 @@ impl LocalUser {
     }
 
     pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+        self.begin(job).recv().expect("the job ends")
+    }
+
+    /// The same beside the test; where the result comes.
+    pub(crate) fn begin<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> mpsc::Receiver<T> {
         let (reply, result) = mpsc::channel();
         let job = move || {
             reply.send(job()).expect("the test waits");
@@ -121,7 +129,7 @@ impl LocalUser {
         self.jobs
             .send(Box::new(job))
             .expect("the user's thread runs");
-        result.recv().expect("the job ends")
+        result
     }
 }
 

@@ -251,13 +251,16 @@ impl Handler for RemoteFs {
         if is_stranger && !is_through_open(&operation) {
             return answer.error(Errno::ACCESS);
         }
+        let Ok(who) = self.known(&operation, (uid, gid, pid)) else {
+            return answer.error(Errno::ACCESS);
+        };
         let (uid, gid) = self.volume.transport().acting(uid, gid);
         let call = Call {
             node: NodeId(node.0),
             uid,
             gid,
             pid,
-            who: None,
+            who,
             answer,
         };
         // What is answered here may still begin work that goes on in tasks.

@@ -91,3 +91,59 @@ fn without_entries_for_heirs_mode_and_umask_say_everything() {
     let link = export.make_symlink(worker, &bob(), &directory.handle, &name("l"), b"f");
     assert_eq!(link.expect("he may").attributes.kind, FileKind::Symlink);
 }
+
+/// What programs of the machine make there, without the server.
+#[test]
+fn what_is_made_behind_the_servers_back_allows_nobody_more_than_an_heir() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let directory = world.directory("d", "777");
+    world.locally("setfacl -d -m u::rwx,u:2002:rw,g::-,o::- d");
+    let entries = [
+        "A:fd:2003:rtcy",
+        "A:fd:OWNER@:rwaxDtTcCy",
+        "A::EVERYONE@:rwaxDtcy",
+    ];
+    world.set(&alice(), &directory, &entries).expect("hers");
+    world.locally("umask 0; echo new > d/made; mkdir d/sub; echo new > d/sub/deep");
+    for path in ["d/made", "d/sub/deep"] {
+        let made = world.tree.find(path);
+        assert_eq!(
+            made.attributes.mode & 0o007,
+            0,
+            "{path}: {:o}",
+            made.attributes.mode
+        );
+        assert_eq!(
+            world.open(&bob(), &made.handle, Access::Read),
+            DENIED,
+            "{path}"
+        );
+    }
+    // The way back is exact all the same.
+    let (export, worker) = (&world.tree.export, &world.tree.worker);
+    let back = export.remove_acl(worker, &alice(), &directory.handle);
+    back.expect("she may go back");
+    let shown = world.locally("getfacl -cdn d");
+    assert!(
+        shown.contains("user:2002:rw-") && shown.contains("other::---"),
+        "{shown}"
+    );
+
+    // Of a directory that has something for directories alone, files take nothing.
+    let entries = ["A:d:2003:rxtcy", "A::EVERYONE@:rwaxDtcy"];
+    world.set(&alice(), &directory, &entries).expect("hers");
+    let how = Create {
+        mode: 0o666,
+        umask: 0o22,
+        exclusive: true,
+        open: OpenOptions::new(Access::ReadWrite),
+    };
+    let own = export.create(worker, &bob(), &directory.handle, &name("own"), &how);
+    assert_eq!(own.expect("he may").node.attributes.mode, 0o644);
+    assert_eq!(world.locally("getfattr -d -m - d/own"), "");
+    world.locally("umask 022; echo new > d/made-too");
+    assert_eq!(world.tree.find("d/made-too").attributes.mode & 0o007, 0);
+}

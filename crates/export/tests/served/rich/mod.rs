@@ -10,7 +10,7 @@ mod views;
 
 use crate::common::{LocalUser, Served, name};
 use acl::{Ace, RichAcl, Rights, Target, UnixIds};
-use base::{Access, Attributes, FileKind, FsError, Handle, Node, Principal};
+use base::{Access, AttributeChange, Attributes, FileKind, FsError, Handle, Node, Principal};
 use export::OpenOptions;
 use std::path::PathBuf;
 
@@ -118,6 +118,16 @@ impl World {
     fn remove(&self, who: &Principal, parent: &Handle, file: &str) -> Result<(), FsError> {
         let Served { export, worker, .. } = &self.tree;
         export.unlink(worker, who, parent, &name(file)).map(drop)
+    }
+
+    fn change(
+        &self,
+        who: &Principal,
+        handle: &Handle,
+        change: &AttributeChange,
+    ) -> Result<Attributes, FsError> {
+        let Served { export, worker, .. } = &self.tree;
+        export.set_attributes(worker, who, handle, change, None)
     }
 
     fn attributes(&self, handle: &Handle) -> Attributes {

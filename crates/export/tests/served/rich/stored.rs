@@ -1,10 +1,12 @@
 //! What lies beside a file: damaged, half written, changed behind the server's back.
 
-use super::{ALICE, DENIED, World, alice, bob, carol};
+use super::{ALICE, CAROL, DENIED, STAFF, World, alice, bob, carol};
 use crate::common::{Mounted, Served, is_root};
 use acl::{PosixAcl, PosixEntry, PosixWho, RichAcl, Stored};
-use base::{Access, FsError, Node, Principal};
+use base::{Access, AttributeChange, FsError, Node, Principal};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const STORED: &str = "security.azekura.acl";
 
@@ -53,6 +55,18 @@ fn a_stored_list_that_cannot_be_read_allows_nothing_and_can_be_replaced() {
             world.set(&bob(), &file, &["A::2002:r"]),
             Err(FsError::AccessDenied)
         );
+        // Nor does half of a change happen.
+        let before = world.attributes(&file.handle);
+        for change in [
+            mode_and_group(Some(0o4777), None),
+            mode_and_group(None, Some(STAFF)),
+        ] {
+            assert_eq!(
+                world.change(&alice(), &file.handle, &change),
+                Err(FsError::Io)
+            );
+        }
+        assert_eq!(world.attributes(&file.handle), before);
     }
     world
         .set(&alice(), &file, &["A::2002:r"])
@@ -65,6 +79,67 @@ fn a_stored_list_that_cannot_be_read_allows_nothing_and_can_be_replaced() {
         .expect("its owner may go back");
     assert_eq!(world.attributes(&file.handle).mode, 0o666);
     assert_eq!(world.open(&carol(), &file.handle, Access::Write), Ok(()));
+}
+
+fn mode_and_group(mode: Option<u16>, gid: Option<u32>) -> AttributeChange {
+    AttributeChange {
+        mode,
+        gid,
+        ..AttributeChange::default()
+    }
+}
+
+/// Programs of the machine, which go by mode and POSIX ACL, while a file gets a list, gets another
+/// owner, and goes back: Carol has nothing before and nothing afterwards, and finds no moment.
+#[test]
+fn nobody_has_in_between_what_he_has_neither_before_nor_after() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let file = world.file("f", "600");
+    world.locally("setfacl -m u:2003:rw,g::-,m::- f; chmod 755 .");
+    let lists = [
+        [
+            "A::OWNER@:rwatTnNcCoy",
+            "A:g:GROUP@:rwatncy",
+            "D::EVERYONE@:rwa",
+        ],
+        ["D::2003:rwa", "A::OWNER@:rwatTnNcCoy", "A:g:GROUP@:rwatncy"],
+    ];
+    let (tries, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let trying = world.carol.begin({
+        let (tries, seen, is_over) = (tries.clone(), seen.clone(), is_over.clone());
+        let path = world.path("f");
+        move || {
+            while !is_over.load(Ordering::Relaxed) {
+                seen.fetch_add(std::fs::File::open(&path).is_ok().into(), Ordering::Relaxed);
+                tries.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let (export, worker) = (&world.tree.export, &world.tree.worker);
+    let root = Principal::root();
+    for round in 0..600 {
+        let list = &lists[round % 2];
+        world.set(&root, &file, list).expect("root may");
+        for uid in [CAROL, ALICE].into_iter().filter(|_| round % 2 == 1) {
+            let change = AttributeChange {
+                uid: Some(uid),
+                ..AttributeChange::default()
+            };
+            world
+                .change(&root, &file.handle, &change)
+                .expect("root may");
+        }
+        let back = export.remove_acl(worker, &root, &file.handle);
+        back.expect("root may");
+    }
+    is_over.store(true, Ordering::Relaxed);
+    trying.recv().expect("she ends");
+    assert!(tries.load(Ordering::Relaxed) > 1000);
+    assert_eq!(seen.load(Ordering::Relaxed), 0, "times she was let in");
 }
 
 /// What a crash leaves between the steps of an edit ([`the order of writing`] in the crate).

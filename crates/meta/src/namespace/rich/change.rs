@@ -96,5 +96,9 @@ fn tell(inode: &mut Inode, list: &RichAcl) {
     };
     inode.mode = inode.mode & !0o777 | permissions;
     inode.access = access.map(Box::new);
-    inode.default = None;
+    let default = list
+        .default_told(&target_of(inode))
+        .filter(|_| inode.is_directory());
+    let default = default.and_then(|default| Acl::decode(&default.to_xattr()).ok().flatten());
+    inode.default = default.map(Box::new);
 }
