@@ -12,6 +12,7 @@
 //! then a call through a worker may what the process may.
 
 use std::io;
+use std::sync::LazyLock;
 
 /// Signals that end nothing unless they are caught: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
 const HARMLESS: [u32; 8] = [17, 18, 19, 20, 21, 22, 23, 28];
@@ -50,7 +51,11 @@ impl Process {
     /// `None` if that cannot be known.
     #[must_use]
     pub fn groups_of_call(pid: u32, uid: u32, gid: u32) -> Option<Vec<u32>> {
-        if pid == 0 {
+        static IS_OURS: LazyLock<bool> = LazyLock::new(|| {
+            let own = std::fs::read_to_string("/proc/self/status");
+            own.is_ok_and(|status| is_of_own_namespace(&status))
+        });
+        if pid == 0 || !*IS_OURS {
             return None;
         }
         let process = Self::of(pid).ok()?;
@@ -93,6 +98,14 @@ impl Process {
             is_like_a_worker: blocked == BLOCKED_BY_WORKERS,
         })
     }
+}
+
+/// Whether a `/proc` that says this of the process that reads it numbers processes as requests do.
+/// One that was mounted outside the PID namespace of that process names all its numbers, the one
+/// out there first, and what has a request's number there is somebody else.
+fn is_of_own_namespace(status: &str) -> bool {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    numbers.is_some_and(|numbers| numbers.split_whitespace().count() == 1)
 }
 
 /// Whether a thread is one that the kernel has made to work for a process; `None` if it is gone. A
@@ -203,6 +216,14 @@ mod tests {
         assert_eq!(groups_of_threads(pid, uid, gid), Some(own));
         assert_eq!(groups_of_threads(pid, uid, gid + 1), None);
         assert_eq!(groups_of_threads(u32::MAX, uid, gid), None);
+    }
+
+    #[test]
+    fn the_numbers_of_another_namespace_are_not_believed() {
+        let own = std::fs::read_to_string("/proc/self/status").unwrap();
+        assert!(is_of_own_namespace(&own));
+        assert!(!is_of_own_namespace("Name:\tx\nNSpid:\t4711\t1\n"));
+        assert!(!is_of_own_namespace("Name:\tx\n"));
     }
 
     #[test]

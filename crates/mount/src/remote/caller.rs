@@ -67,7 +67,7 @@ impl RemoteFs {
                     uid,
                     pid,
                     "the groups of a caller cannot be known, and it is refused; mount in the PID \
-                     namespace of the machine if callers are outside this one"
+                     namespace of the callers, with a /proc of that namespace"
                 );
             }
             return Err(Unknown);
