@@ -8,7 +8,7 @@ use acl::{Ace, AceKind, RichAcl};
 /// more in a directory.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Edit {
-    /// Put an entry first, where nothing goes before it; can be repeated
+    /// Put an entry, or several with commas, first, where nothing goes before; can be repeated
     #[arg(short, long, value_name = "ENTRY")]
     pub(super) add: Vec<String>,
     /// As --add, in the place of what the list allows the same user or group so far
@@ -40,13 +40,14 @@ impl Edit {
 
     /// The list after it.
     pub(super) fn apply(&self, list: &RichAcl, is_directory: bool) -> Result<RichAcl> {
+        // A comma is in nobody's name: who writes a list where one entry was asked for means it.
         let read = |texts: &[String]| -> Result<Vec<Ace>> {
-            texts.iter().map(|text| entry(text, is_directory)).collect()
+            let each = texts.iter().flat_map(|text| text.split([',', '\n']));
+            let each = each.map(str::trim).filter(|text| !text.is_empty());
+            each.map(|text| entry(text, is_directory)).collect()
         };
         if let Some(set) = &self.set {
-            let texts = set.split([',', '\n']).map(str::trim);
-            let texts: Vec<String> = texts.filter(|t| !t.is_empty()).map(str::to_owned).collect();
-            return made(read(&texts)?);
+            return made(read(std::slice::from_ref(set))?);
         }
         let mut aces = list.aces().to_vec();
         for gone in read(&self.remove)? {
@@ -102,6 +103,9 @@ mod tests {
             texts(&added),
             ["A::8:r", "A::7:r", "D::7:w", "A::EVERYONE@:r"]
         );
+        let several = Edit::granting(own("A::8:r, D:g:9:w"));
+        let several = several.apply(&before, false).unwrap();
+        assert_eq!(texts(&several)[..3], ["A::8:r", "D:g:9:w", "A::7:r"]);
         let modify = Edit {
             modify: own("A::7:x"),
             ..Edit::default()
