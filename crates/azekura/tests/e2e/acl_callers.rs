@@ -5,7 +5,7 @@ use crate::acl::{AUDIT, AYA, OTHER, Office, may, shell};
 use crate::common::{obstacle, run, text};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -57,13 +57,15 @@ int main(int count, char **words) {
 }
 "#;
 
-/// A process that ends with the test.
-struct Foreground(Child);
+/// A mount's process and the mount, which end with the test.
+struct Foreground(Child, PathBuf);
 
 impl Drop for Foreground {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+        // If the test has failed it is still there.
+        let _ = Command::new("umount").arg("-lq").arg(&self.1).status();
     }
 }
 
@@ -106,7 +108,7 @@ fn whoever_is_outside_the_pid_namespace_of_a_mount_may_nothing() {
     command.args(["mount", "--foreground", "--allow-other", &office.volume]);
     command.arg(&apart).stdin(Stdio::null());
     command.env("AZEKURA_CONFIG_DIR", office.scene.path("config"));
-    let _process = Foreground(command.spawn().unwrap());
+    let _process = Foreground(command.spawn().unwrap(), apart.clone());
     let begun = Instant::now();
     while device_of(&apart) == device {
         assert!(begun.elapsed() < Duration::from_secs(60), "it is not there");
