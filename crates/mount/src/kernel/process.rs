@@ -31,8 +31,8 @@ pub struct Process {
     /// A signal has come that ends it: it will not look at any answer, and only waits for one.
     pub dying: bool,
     /// Real, effective, saved and that for files.
-    users: [u32; 4],
-    groups_of_its_own: [u32; 4],
+    uids: [u32; 4],
+    gids: [u32; 4],
     /// The process that it is a thread of.
     leader: u32,
     is_like_a_worker: bool,
@@ -67,7 +67,7 @@ impl Process {
 
     /// access(2) asks as the real user and group.
     fn acts_as(&self, uid: u32, gid: u32) -> bool {
-        self.users.contains(&uid) && self.groups_of_its_own.contains(&gid)
+        self.uids.contains(&uid) && self.gids.contains(&gid)
     }
 
     fn read(path: &str) -> io::Result<Self> {
@@ -92,8 +92,8 @@ impl Process {
         Some(Self {
             groups: numbers("Groups:")?,
             dying: pending & !survived != 0,
-            users: numbers("Uid:")?.try_into().ok()?,
-            groups_of_its_own: numbers("Gid:")?.try_into().ok()?,
+            uids: numbers("Uid:")?.try_into().ok()?,
+            gids: numbers("Gid:")?.try_into().ok()?,
             leader: field("Tgid:")?.trim().parse().ok()?,
             is_like_a_worker: blocked == BLOCKED_BY_WORKERS,
         })
@@ -189,8 +189,8 @@ mod tests {
                 Process {
                     groups: vec![4, 27, 1000],
                     dying,
-                    users: [1, 2, 3, 4],
-                    groups_of_its_own: [5, 6, 7, 8],
+                    uids: [1, 2, 3, 4],
+                    gids: [5, 6, 7, 8],
                     leader: 77,
                     is_like_a_worker: false,
                 },
