@@ -108,16 +108,9 @@ impl RichAcl {
     /// If the list is a view: there the default ACL is what is inherited.
     #[must_use]
     pub fn default_below(&self, directory: &Target) -> Option<PosixAcl> {
-        let heir = Target {
-            is_directory: false,
-            ..*directory
-        };
-        let below = self.inherited(&heir, 0o777, 0)?.posix_below(&heir).ok()?;
-        Some(below.into_acl())
+        self.heir_below(directory, false)?.ok()
     }
-}
 
-impl RichAcl {
     /// The default ACL for programs that go by no other: what they make in a directory with this
     /// list allows nobody more than an heir of the list would, be it a file or a directory. `None`
     /// if neither inherits anything.
@@ -126,24 +119,35 @@ impl RichAcl {
     /// As [`RichAcl::default_below`].
     #[must_use]
     pub fn default_told(&self, directory: &Target) -> Option<PosixAcl> {
-        let heir = |is_directory| {
-            let heir = Target {
-                is_directory,
-                ..*directory
-            };
-            let below = self.inherited(&heir, 0o777, 0)?.posix_below(&heir);
-            Some(below.map_or_else(|_| PosixAcl::of_mode(0), Below::into_acl))
-        };
-        match (heir(false), heir(true)) {
-            (None, None) => None,
-            (Some(heir), None) | (None, Some(heir)) => Some(heir),
-            (Some(file), Some(directory)) if file == directory => Some(file),
+        let heirs = [false, true].map(|is_directory| {
+            let below = self.heir_below(directory, is_directory)?;
+            // What is too long to be said allows nothing.
+            Some(below.unwrap_or_else(|_| PosixAcl::of_mode(0)))
+        });
+        match heirs {
+            [None, None] => None,
+            [Some(heir), None] | [None, Some(heir)] => Some(heir),
+            [Some(file), Some(directory)] if file == directory => Some(file),
             // One default ACL serves both: what both owners have, and nothing for others.
-            (Some(file), Some(directory)) => {
+            [Some(file), Some(directory)] => {
                 let owner = file.mode().0 & directory.mode().0 & 0o700;
                 Some(PosixAcl::of_mode(owner))
             }
         }
+    }
+
+    /// What a POSIX ACL can say of an heir; `None` if it inherits nothing.
+    fn heir_below(
+        &self,
+        directory: &Target,
+        is_directory: bool,
+    ) -> Option<Result<PosixAcl, AclError>> {
+        let heir = Target {
+            is_directory,
+            ..*directory
+        };
+        let below = self.inherited(&heir, 0o777, 0)?.posix_below(&heir);
+        Some(below.map(Below::into_acl))
     }
 }
 

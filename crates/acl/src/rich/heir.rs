@@ -8,6 +8,18 @@ use super::{Ace, AceFlags, Control, Origin, RichAcl, Target};
 use crate::view;
 
 impl RichAcl {
+    /// Whether files or directories that are made in a directory with this list inherit something.
+    #[must_use]
+    pub fn has_heirs(&self, directory: &Target) -> bool {
+        [false, true].into_iter().any(|is_directory| {
+            let heir = Target {
+                is_directory,
+                ..*directory
+            };
+            self.aces.iter().any(|ace| ace.of_heir(&heir).is_some())
+        })
+    }
+
     /// The list of a file or directory that is made with `mode` in a directory with this list;
     /// `None` if it inherits nothing, so that its mode without the umask says all. Who makes one
     /// without a mode, as Windows does, gives all bits.

@@ -25,7 +25,7 @@
 //! Source: Nakamura and others, concurrent use of heterogeneous access control information, 3.2.
 
 use super::view::{ACCESS, VIEW};
-use super::{WRITING, edit};
+use super::{WRITING, told};
 use crate::change::descriptor_path;
 use crate::errno::fs_error;
 use crate::export::Export;
@@ -182,9 +182,9 @@ impl Export {
         let fd = file.as_fd();
         let path = descriptor_path(fd);
         match list(entries) {
-            Some(list) => edit::set(&path, ACCESS, &list.to_xattr())?,
+            Some(list) => told::set(&path, ACCESS, &list.to_xattr())?,
             // It may have inherited one.
-            None => edit::remove(&path, ACCESS)?,
+            None => told::remove(&path, ACCESS)?,
         }
         let converted_reads = self.reads_beyond(fd)?;
         let converted = least(|| {
@@ -195,14 +195,14 @@ impl Export {
             Ok(begin.elapsed())
         })?;
         let storing = least(|| {
-            edit::remove(&path, VIEW)?;
+            told::remove(&path, VIEW)?;
             let begin = Instant::now();
             let attributes = stat(fd)?.attributes;
             let values = self.read_values(fd, &attributes)?;
             let made_of = values.made_of(&attributes);
             let view = values.parse()?.view(&attributes);
             Self::as_sent(&view, &attributes)?;
-            edit::set(&path, VIEW, &made_of.stored(view)?)?;
+            told::set(&path, VIEW, &made_of.stored(view)?)?;
             Ok(begin.elapsed())
         })?;
         let stored_reads = self.reads_beyond(fd)?;

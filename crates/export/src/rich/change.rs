@@ -5,11 +5,12 @@
 //! the list means, so what the file system is told of it is told anew.
 
 use super::judge::Asking;
-use super::{PAST, RichFile, Way, by_way};
+use super::{PAST, RichFile, Way, by_way, target_of};
 use crate::change::{change_mode, change_owner, change_times, truncate};
 use crate::export::Export;
 use crate::file::OpenFile;
 use crate::stat::stat;
+use crate::worker::Assumed;
 use acl::{RichAcl, Target};
 use base::{AttributeChange, FsError, Handle};
 use rustix::fd::BorrowedFd;
@@ -35,35 +36,22 @@ impl Export {
         acl::judge_change(asking.who, &rich.target, change, file.is_some(), |rights| {
             self.judge_rich(&rich, asking.who, rights).is_ok()
         })?;
-        if alters_truth && rich.list.is_none() {
+        let list = match alters_truth {
             // Of one that cannot be read nobody knows what it would be afterwards.
-            return Err(FsError::Io);
-        }
+            true => Some(rich.list.clone().ok_or(FsError::Io)?),
+            false => None,
+        };
         match (change.size, file) {
             (Some(size), Some(file)) => file.truncate_as_assumed(size)?,
             (Some(size), None) => by_way(caller, Way::Past, || truncate(fd, size))?,
             (None, _) => {}
         }
-        if change.uid.is_some() || change.gid.is_some() {
-            self.before_new_owner(asking, fd, &rich, change)?;
-            let own = || change_owner(fd, change.uid, change.gid);
-            let owned = match own() {
-                Err(FsError::NotPermitted) => caller.with(CapabilitySet::CHOWN | PAST, own)?,
-                result => result,
-            };
-            if let Err(error) = owned {
-                let same = AttributeChange::default();
-                self.write_changed(asking, fd, &rich, &same)?;
-                return Err(error);
-            }
-        }
-        if let Some(mode) = change.mode {
-            // Set-id bits as the kernel has them for this caller; permission bits follow.
-            let bits = mode & !0o777 | stat(fd)?.attributes.mode & 0o777;
-            by_way(caller, Way::Past, || change_mode(caller, fd, bits))?;
-        }
-        if alters_truth {
-            self.write_changed(asking, fd, &rich, change)?;
+        if let Some(list) = &list {
+            let altered = self.alter(caller, fd, &rich, list, change);
+            // Also where that has failed half way: what is told goes with what the file is now.
+            let mode = change.mode.filter(|_| altered.is_ok());
+            let told = self.tell_altered(caller, fd, list, mode);
+            altered.and(told)?;
         }
         match change.accessed.is_some() || change.modified.is_some() {
             true => by_way(caller, Way::Past, || change_times(fd, change)),
@@ -71,41 +59,54 @@ impl Export {
         }
     }
 
-    /// Takes from programs of this machine, before a file has another owner or group, what those
-    /// have there by the mode and by the list have not.
-    fn before_new_owner(
+    /// Changes owner, group and mode, in this order.
+    fn alter(
         &self,
-        asking: Asking<'_>,
+        caller: &Assumed<'_>,
         fd: BorrowedFd<'_>,
         rich: &RichFile,
+        list: &RichAcl,
         change: &AttributeChange,
     ) -> Result<(), FsError> {
-        let list = rich.list.as_ref().ok_or(FsError::Io)?;
-        let after = Target {
-            uid: change.uid.unwrap_or(rich.target.uid),
-            gid: change.gid.unwrap_or(rich.target.gid),
-            ..rich.target
-        };
-        if list.posix_below(&after) == list.posix_below(&rich.target) {
-            return Ok(());
+        if change.uid.is_some() || change.gid.is_some() {
+            let after = Target {
+                uid: change.uid.unwrap_or(rich.target.uid),
+                gid: change.gid.unwrap_or(rich.target.gid),
+                ..rich.target
+            };
+            // The new owner may have less by the list than the mode says of the old one.
+            if list.posix_below(&after) != list.posix_below(&rich.target) {
+                self.tell_nobody(caller, fd, &rich.attributes, list)?;
+            }
+            let own = || change_owner(fd, change.uid, change.gid);
+            match own() {
+                Err(FsError::NotPermitted) => caller.with(CapabilitySet::CHOWN | PAST, own)??,
+                result => result?,
+            }
         }
-        self.tell_nobody(asking.caller, fd, &rich.attributes, list)
+        if let Some(mode) = change.mode {
+            // Set-id bits as the kernel has them for this caller; permission bits follow.
+            let bits = mode & !0o777 | stat(fd)?.attributes.mode & 0o777;
+            by_way(caller, Way::Past, || change_mode(caller, fd, bits))?;
+        }
+        Ok(())
     }
 
-    fn write_changed(
+    /// Tells the file system what the list says of the file as it is, with a new mode over it.
+    fn tell_altered(
         &self,
-        asking: Asking<'_>,
+        caller: &Assumed<'_>,
         fd: BorrowedFd<'_>,
-        rich: &RichFile,
-        change: &AttributeChange,
+        list: &RichAcl,
+        mode: Option<u16>,
     ) -> Result<(), FsError> {
-        let list = rich.list.as_ref().ok_or(FsError::Io)?;
         let attributes = stat(fd)?.attributes;
-        let target = super::target_of(&attributes);
-        let changed: RichAcl = match change.mode {
-            Some(mode) => list.with_shown_mode(mode, &target),
-            None => (**list).clone(),
-        };
-        self.write_truth(asking.caller, fd, &attributes, &changed)
+        match mode {
+            Some(mode) => {
+                let list = list.with_shown_mode(mode, &target_of(&attributes));
+                self.write_truth(caller, fd, &attributes, &list)
+            }
+            None => self.write_truth(caller, fd, &attributes, list),
+        }
     }
 }

@@ -9,7 +9,8 @@
 //!
 //! Source: Nakamura and others, concurrent use of heterogeneous access control information, 3.4.
 
-use super::edit::{path_of, remove};
+use super::edit::path_of;
+use super::told::remove;
 use super::{AclEdit, BEFORE, STORED, WRITING};
 use crate::change::descriptor_path;
 use crate::export::Export;

@@ -10,19 +10,17 @@
 //! has none, the list is emptied first; and where that does not help, because others have taken the
 //! room, everything is as it was.
 
+use super::told::{remove, set, tell, tell_mode, write};
 use super::view::{ACCESS, DEFAULT, Posix, VIEW};
 use super::{AclEdit, BEFORE, RichFile, STORED, WRITING, target_of};
 use crate::change::descriptor_path;
-use crate::errno::fs_error;
 use crate::export::Export;
 use crate::rich::names::Known;
 use crate::stat::stat;
 use crate::worker::{Assumed, Worker};
-use acl::{AclError, Before, Below, Origin, PosixAcl, RichAcl, Rights, Stored, Truth};
+use acl::{AclError, Before, Origin, RichAcl, Rights, Stored, Truth};
 use base::{Attributes, FileKind, FsError, Handle, Principal};
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{CWD, Mode, XattrFlags};
-use rustix::io::Errno;
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 
@@ -151,7 +149,7 @@ impl Export {
             if let Err(error) = caller.with(WRITING, restore)? {
                 // It stays the truth, and what lies under it says no more than it does. What has
                 // been put back of before lies in its room.
-                let made_room = caller.with(WRITING, || tell(&path, &attributes, (None, None)))?;
+                let made_room = caller.with(WRITING, || tell(&path, &attributes, None))?;
                 if let Err(error) = made_room {
                     tracing::warn!(%error, "a POSIX ACL stays beside a rich one");
                 }
@@ -217,113 +215,6 @@ impl Export {
         let path = descriptor_path(fd);
         caller.with(WRITING, || set(&path, BEFORE, &bytes))?
     }
-
-    /// Makes a list the truth of a file; see the order of writing in [`super`].
-    pub(super) fn write_truth(
-        &self,
-        caller: &Assumed<'_>,
-        fd: BorrowedFd<'_>,
-        attributes: &Attributes,
-        list: &RichAcl,
-    ) -> Result<(), FsError> {
-        let path = descriptor_path(fd);
-        let below = list.posix_below(&target_of(attributes));
-        caller.with(WRITING, || {
-            write(&path, &Stored::unsettled(list.clone()))?;
-            let default = list.default_told(&target_of(attributes));
-            if let Err(error) = tell(&path, attributes, (below.ok(), default)) {
-                // The list decides all the same; programs of this machine are told nothing more.
-                tracing::warn!(%error, "mode and POSIX ACL do not follow a rich ACL");
-                return Ok(());
-            }
-            let settled = stat(fd).and_then(|stat| {
-                let mode = stat.attributes.mode;
-                write(&path, &Stored::truth(list.clone(), mode))
-            });
-            if let Err(error) = settled {
-                tracing::warn!(%error, "a rich ACL stays unsettled");
-            }
-            Ok(())
-        })?
-    }
-}
-
-impl Export {
-    /// Makes a list decide alone: the file system is told that nobody may do anything, until it is
-    /// told more.
-    pub(super) fn tell_nobody(
-        &self,
-        caller: &Assumed<'_>,
-        fd: BorrowedFd<'_>,
-        attributes: &Attributes,
-        list: &RichAcl,
-    ) -> Result<(), FsError> {
-        let path = descriptor_path(fd);
-        caller.with(WRITING, || {
-            write(&path, &Stored::unsettled(list.clone()))?;
-            chmod(&path, attributes.mode & !0o777)
-        })?
-    }
-}
-
-/// Tells the file system what it may know of a list, and of what a directory's heirs have by it. Of
-/// one that is too long for a POSIX ACL, or for the file system, it learns what its owner has, or
-/// nothing.
-fn tell(
-    path: &CStr,
-    attributes: &Attributes,
-    (below, default): (Option<Below>, Option<PosixAcl>),
-) -> Result<(), FsError> {
-    let special = attributes.mode & !0o777;
-    if attributes.kind == FileKind::Directory {
-        match default {
-            Some(default) => {
-                set(path, DEFAULT, &default.to_xattr()).or_else(|_| remove(path, DEFAULT))?;
-            }
-            None => remove(path, DEFAULT)?,
-        }
-    }
-    let Some(below) = below else {
-        return tell_mode(path, attributes, special);
-    };
-    let Some(access) = &below.access else {
-        return tell_mode(path, attributes, special | below.mode);
-    };
-    let told = set(path, ACCESS, &access.to_xattr());
-    told.or_else(|_| tell_mode(path, attributes, special | (below.mode & 0o700)))
-}
-
-/// Tells the file system that a new inode has these permission bits and no ACL.
-pub(super) fn tell_alone(
-    fd: BorrowedFd<'_>,
-    attributes: &Attributes,
-    mode: u16,
-) -> Result<(), FsError> {
-    let path = descriptor_path(fd);
-    if attributes.kind == FileKind::Directory {
-        remove(&path, DEFAULT)?;
-    }
-    tell_mode(&path, attributes, attributes.mode & !0o777 | mode)
-}
-
-/// A mode, and no ACL. In between nobody has what he has neither before nor afterwards: an ACL's
-/// mask is not what the group has when the ACL goes, and where the mask is empty the kernel does
-/// not look at the ACL at all.
-fn tell_mode(path: &CStr, attributes: &Attributes, mode: u16) -> Result<(), FsError> {
-    let has_list = !matches!(
-        rustix::fs::getxattr(path, ACCESS, &mut [0; 0]),
-        Err(Errno::NODATA | Errno::OPNOTSUPP)
-    );
-    if has_list {
-        chmod(path, mode & (attributes.mode | !0o777) & !0o077)?;
-        remove(path, ACCESS)?;
-    }
-    chmod(path, mode)
-}
-
-fn chmod(path: &CStr, mode: u16) -> Result<(), FsError> {
-    let mode = Mode::from_raw_mode(mode.into());
-    rustix::fs::chmodat(CWD, path, mode, rustix::fs::AtFlags::empty()).map_err(fs_error)
 }
 
 /// Puts back what was before, while a list still decides.
@@ -357,23 +248,6 @@ fn restore(path: &CStr, attributes: &Attributes, before: &Before) -> Result<(), 
         Some(default) => set(path, DEFAULT, default),
         None if attributes.kind == FileKind::Directory => remove(path, DEFAULT),
         None => Ok(()),
-    }
-}
-
-fn write(path: &CStr, stored: &Stored) -> Result<(), FsError> {
-    let bytes = stored.to_bytes().map_err(|error| refused(&error))?;
-    set(path, STORED, &bytes)
-}
-
-pub(super) fn set(path: &CStr, name: &str, value: &[u8]) -> Result<(), FsError> {
-    rustix::fs::setxattr(path, name, value, XattrFlags::empty()).map_err(fs_error)
-}
-
-/// Removes an attribute that need not be there.
-pub(super) fn remove(path: &CStr, name: &str) -> Result<(), FsError> {
-    match rustix::fs::removexattr(path, name) {
-        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
-        Err(errno) => Err(fs_error(errno)),
     }
 }
 

@@ -10,8 +10,8 @@
 //!
 //! The umask plays no part where something is inherited, as with a default ACL.
 
-use super::edit::tell_alone;
 use super::judge::{Asking, Directory};
+use super::told::tell_alone;
 use super::{RichFile, WRITING, Way, by_way, target_of};
 use crate::errno::fs_error;
 use crate::export::Export;
@@ -33,7 +33,7 @@ pub(crate) struct Making {
 }
 
 impl Making {
-    /// The list that it inherits; whose it will be plays no part in whether there is one.
+    /// The list that it inherits.
     fn heirs_list(self, holder: &RichFile, target: &Target) -> Option<RichAcl> {
         let list = holder.list.as_ref()?;
         match self.kind {
@@ -90,7 +90,7 @@ impl Export {
             mode: how.mode,
             umask: how.umask,
         };
-        let begins_bare = holder.endows(making);
+        let begins_bare = holder.endows(making.kind);
         let first_mode = first_mode(making, begins_bare);
         let flags = how.open.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let fd = by_way(asking.caller, Way::Past, || {
@@ -121,7 +121,7 @@ impl Export {
         call: impl Fn(u16) -> Result<(), FsError>,
     ) -> Result<Node, FsError> {
         self.judge_adding(holder, asking.who, making.kind)?;
-        let begins_bare = holder.endows(making);
+        let begins_bare = holder.endows(making.kind);
         let bits = match begins_bare {
             true => making.mode & !0o777,
             false => making.mode,
@@ -189,26 +189,11 @@ impl RichFile {
         Some(below.to_xattr())
     }
 
-    /// Whether a new inode gets its list or its permission bits after it is made: where it inherits
-    /// something, and where the directory has a default ACL for programs of this machine.
-    fn endows(&self, making: Making) -> bool {
-        let has_default = || {
-            let list = self.list.as_ref();
-            list.is_some_and(|list| list.default_told(&self.target).is_some())
-        };
-        making.kind != FileKind::Symlink
-            && (making
-                .heirs_list(self, &self.target_of_heir(making))
-                .is_some()
-                || has_default())
-    }
-
-    /// An heir of this kind, whoever will own it.
-    fn target_of_heir(&self, making: Making) -> Target {
-        Target {
-            is_directory: making.kind == FileKind::Directory,
-            ..self.target
-        }
+    /// Whether a new inode gets its list or its permission bits after it is made: where anything
+    /// inherits of the directory, that has a default ACL for programs of this machine.
+    fn endows(&self, kind: FileKind) -> bool {
+        let list = self.list.as_ref().filter(|_| kind != FileKind::Symlink);
+        list.is_some_and(|list| list.has_heirs(&self.target))
     }
 }
 

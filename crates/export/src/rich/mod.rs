@@ -52,6 +52,7 @@
 //! | `judge` | who may make, remove, rename and link names |
 //! | `heir` | new files in directories with a rich ACL |
 //! | `edit` | the list as clients see it; setting it; going back |
+//! | `told` | what the file system is told of a list |
 //! | `view` | the list of a file whose truth is POSIX; whether it is stored |
 //! | `store` | storing it, off the request's way |
 //! | `calibrate` | what looking at it costs, stored and not |
@@ -71,6 +72,7 @@ mod heir;
 mod judge;
 mod names;
 mod store;
+mod told;
 mod view;
 mod walk;
 

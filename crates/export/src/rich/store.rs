@@ -15,7 +15,7 @@
 //! Storing moves the file's time of change, which clients see: whoever calls tells them.
 
 use super::view::{Unstored, VIEW};
-use super::{STORED, WRITING, edit};
+use super::{STORED, WRITING, told};
 use crate::change::descriptor_path;
 use crate::errno::fs_error;
 use crate::export::Export;
@@ -183,7 +183,7 @@ impl Export {
         };
         let owner = Principal::alone(attributes.uid, attributes.gid);
         let caller = worker.assume(&owner)?;
-        let set = caller.with(WRITING, || edit::set(&descriptor_path(fd), VIEW, &bytes))?;
+        let set = caller.with(WRITING, || told::set(&descriptor_path(fd), VIEW, &bytes))?;
         Ok(match set {
             Ok(()) => {
                 self.rich.views.count_stored();
@@ -242,7 +242,7 @@ impl Export {
         if self.read_own(fd, VIEW)?.is_none() {
             return Ok(false);
         }
-        caller.with(WRITING, || edit::remove(&descriptor_path(fd), VIEW))??;
+        caller.with(WRITING, || told::remove(&descriptor_path(fd), VIEW))??;
         Ok(true)
     }
 
@@ -261,7 +261,7 @@ impl Export {
             return Ok(false);
         }
         if !dry_run {
-            caller.with(WRITING, || edit::remove(&descriptor_path(fd), VIEW))??;
+            caller.with(WRITING, || told::remove(&descriptor_path(fd), VIEW))??;
         }
         Ok(true)
     }

@@ -1,0 +1,144 @@
+//! What the file system is told of a file whose truth is a rich ACL: the list, in an attribute, and
+//! what mode and POSIX ACL can say of it.
+//!
+//! Programs of this machine go by mode and POSIX ACL. These allow nobody more than the list does,
+//! nor, for a moment while they change, more than before and afterwards.
+
+use super::edit::refused;
+use super::view::{ACCESS, DEFAULT};
+use super::{STORED, WRITING, target_of};
+use crate::change::descriptor_path;
+use crate::errno::fs_error;
+use crate::export::Export;
+use crate::stat::stat;
+use crate::worker::Assumed;
+use acl::{RichAcl, Stored};
+use base::{Attributes, FileKind, FsError};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{CWD, Mode, XattrFlags};
+use rustix::io::Errno;
+use std::ffi::CStr;
+
+impl Export {
+    /// Makes a list the truth of a file; see the order of writing in [`super`].
+    pub(super) fn write_truth(
+        &self,
+        caller: &Assumed<'_>,
+        fd: BorrowedFd<'_>,
+        attributes: &Attributes,
+        list: &RichAcl,
+    ) -> Result<(), FsError> {
+        let path = descriptor_path(fd);
+        caller.with(WRITING, || {
+            write(&path, &Stored::unsettled(list.clone()))?;
+            if let Err(error) = tell(&path, attributes, Some(list)) {
+                // The list decides all the same; programs of this machine are told nothing more.
+                tracing::warn!(%error, "mode and POSIX ACL do not follow a rich ACL");
+                return Ok(());
+            }
+            let settled = stat(fd).and_then(|stat| {
+                let mode = stat.attributes.mode;
+                write(&path, &Stored::truth(list.clone(), mode))
+            });
+            if let Err(error) = settled {
+                tracing::warn!(%error, "a rich ACL stays unsettled");
+            }
+            Ok(())
+        })?
+    }
+
+    /// Makes a list decide alone: the file system is told that nobody may do anything, until it is
+    /// told more.
+    pub(super) fn tell_nobody(
+        &self,
+        caller: &Assumed<'_>,
+        fd: BorrowedFd<'_>,
+        attributes: &Attributes,
+        list: &RichAcl,
+    ) -> Result<(), FsError> {
+        let path = descriptor_path(fd);
+        caller.with(WRITING, || {
+            write(&path, &Stored::unsettled(list.clone()))?;
+            chmod(&path, attributes.mode & !0o777)
+        })?
+    }
+}
+
+/// Tells the file system what it may know of a list, and of what a directory's heirs have by it. Of
+/// one that is too long for a POSIX ACL, or for the file system, it learns what its owner has, or
+/// nothing.
+pub(super) fn tell(
+    path: &CStr,
+    attributes: &Attributes,
+    list: Option<&RichAcl>,
+) -> Result<(), FsError> {
+    let target = target_of(attributes);
+    let below = list.and_then(|list| list.posix_below(&target).ok());
+    let special = attributes.mode & !0o777;
+    if attributes.kind == FileKind::Directory {
+        match list.and_then(|list| list.default_told(&target)) {
+            Some(default) => {
+                set(path, DEFAULT, &default.to_xattr()).or_else(|_| remove(path, DEFAULT))?;
+            }
+            None => remove(path, DEFAULT)?,
+        }
+    }
+    let Some(below) = below else {
+        return tell_mode(path, attributes, special);
+    };
+    let Some(access) = &below.access else {
+        return tell_mode(path, attributes, special | below.mode);
+    };
+    let told = set(path, ACCESS, &access.to_xattr());
+    told.or_else(|_| tell_mode(path, attributes, special | (below.mode & 0o700)))
+}
+
+/// Tells the file system that a new inode has these permission bits and no ACL.
+pub(super) fn tell_alone(
+    fd: BorrowedFd<'_>,
+    attributes: &Attributes,
+    mode: u16,
+) -> Result<(), FsError> {
+    let path = descriptor_path(fd);
+    if attributes.kind == FileKind::Directory {
+        remove(&path, DEFAULT)?;
+    }
+    tell_mode(&path, attributes, attributes.mode & !0o777 | mode)
+}
+
+/// A mode, and no ACL. In between nobody has what he has neither before nor afterwards: an ACL's
+/// mask is not what the group has when the ACL goes, and where the mask is empty the kernel does
+/// not look at the ACL at all.
+pub(super) fn tell_mode(path: &CStr, attributes: &Attributes, mode: u16) -> Result<(), FsError> {
+    let has_list = !matches!(
+        rustix::fs::getxattr(path, ACCESS, &mut [0; 0]),
+        Err(Errno::NODATA | Errno::OPNOTSUPP)
+    );
+    if has_list {
+        chmod(path, mode & (attributes.mode | !0o777) & !0o077)?;
+        remove(path, ACCESS)?;
+    }
+    chmod(path, mode)
+}
+
+fn chmod(path: &CStr, mode: u16) -> Result<(), FsError> {
+    let mode = Mode::from_raw_mode(mode.into());
+    rustix::fs::chmodat(CWD, path, mode, rustix::fs::AtFlags::empty()).map_err(fs_error)
+}
+
+pub(super) fn write(path: &CStr, stored: &Stored) -> Result<(), FsError> {
+    let bytes = stored.to_bytes().map_err(|error| refused(&error))?;
+    set(path, STORED, &bytes)
+}
+
+pub(super) fn set(path: &CStr, name: &str, value: &[u8]) -> Result<(), FsError> {
+    rustix::fs::setxattr(path, name, value, XattrFlags::empty()).map_err(fs_error)
+}
+
+/// Removes an attribute that need not be there.
+pub(super) fn remove(path: &CStr, name: &str) -> Result<(), FsError> {
+    match rustix::fs::removexattr(path, name) {
+        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        Err(errno) => Err(fs_error(errno)),
+    }
+}
