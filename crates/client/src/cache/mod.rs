@@ -25,7 +25,7 @@ pub use verdicts::{AskedAt, Verdicts};
 use crate::file::File;
 use base::{Attributes, FileKind, Handle, Name, Principal, QuickMap, Timestamp};
 use pages::Pages;
-use size::Here;
+use size::{Acknowledged, Here};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,6 +64,8 @@ pub struct Node {
     told_size: u64,
     /// The same of its blocks.
     told_blocks: u64,
+    /// What the answer to a write has told of it since.
+    acknowledged: Option<Box<Acknowledged>>,
     /// Times that were shown before the server had told its own, and the `changed` of the server's
     /// state that they belong to. See [`NodeTable::confirm`].
     shown: Option<Box<(Timestamp, ShownTimes)>>,
@@ -139,6 +141,7 @@ impl Node {
             told_at: 0,
             told_size: attributes.size,
             told_blocks: attributes.blocks,
+            acknowledged: None,
             shown: None,
             attributes,
             lease: Lease::None,
@@ -418,7 +421,7 @@ impl NodeTable {
         if inode >= SYNTHETIC_INODE_FIRST {
             node.attributes.inode = inode;
         }
-        here.put_on(node);
+        here.put_on(node, recalls_seen);
         if lease == Lease::None {
             node.epoch += u64::from(node.lease != Lease::None);
             node.lease = Lease::None;
@@ -487,7 +490,7 @@ impl NodeTable {
         let Some(node) = self.nodes.get_mut(&id) else {
             return false;
         };
-        if node.attributes.size <= end || seen < node.told_at {
+        if node.attributes.size <= end || seen < node.told_at || node.is_before_write(seen) {
             return false;
         }
         node.attributes.size = end;

@@ -7,6 +7,7 @@
 
 use super::{Node, NodeId, NodeTable};
 use base::{Attributes, Extent, Timestamp};
+use std::sync::atomic::Ordering;
 
 /// What file systems allocate at least, as a rule.
 const PAGE_BYTES: u64 = 4096;
@@ -27,10 +28,14 @@ impl NodeTable {
         let Some(node) = self.nodes.get_mut(&id) else {
             return false;
         };
+        let told = told.filter(|told| *told > (node.told, node.told_size));
+        if let Some((changed, size)) = told {
+            let at = self.events.fetch_add(1, Ordering::AcqRel) + 1;
+            node.acknowledged = Some(Box::new(Acknowledged { changed, size, at }));
+        }
         if node.attributes_doubted {
             return false;
         }
-        let told = told.filter(|told| *told > (node.told, node.told_size));
         let known = told.map_or(node.told_size, |(_, size)| size);
         let end = written_end();
         if end.is_none() && told.is_none() {
@@ -38,6 +43,25 @@ impl NodeTable {
         }
         let size = end.map_or(known, |end| known.max(end));
         std::mem::replace(&mut node.attributes.size, size) != size
+    }
+}
+
+/// A state of a file that the answer to a write has told, and that is not taken over whole because
+/// more of what was written is on its way.
+#[derive(Debug)]
+pub(super) struct Acknowledged {
+    changed: Timestamp,
+    size: u64,
+    /// The event with which it was told.
+    at: u64,
+}
+
+impl Node {
+    /// Whether a request that was queued when `seen` events were known may have been at the server
+    /// before a write that has been answered.
+    pub(super) fn is_before_write(&self, seen: u64) -> bool {
+        let acknowledged = self.acknowledged.as_ref();
+        acknowledged.is_some_and(|acknowledged| seen < acknowledged.at)
     }
 }
 
@@ -60,9 +84,17 @@ impl Here {
         }
     }
 
-    /// The server has told its own.
-    pub(super) fn put_on(self, node: &mut Node) {
+    /// The server has told its own, in answer to a request that was queued when `seen` events were
+    /// known. If that is the state of before a write that has been answered, the size is the one
+    /// that the write's answer told.
+    pub(super) fn put_on(self, node: &mut Node, seen: u64) {
         (node.told_size, node.told_blocks) = (node.attributes.size, node.attributes.blocks);
+        let age = (node.attributes.changed, node.attributes.size);
+        node.acknowledged
+            .take_if(|later| later.at <= seen || (later.changed, later.size) <= age);
+        if let Some(later) = &node.acknowledged {
+            node.attributes.size = later.size;
+        }
         let doubted = node.attributes_doubted.then_some(self.told_size);
         let size = self.size.max(doubted).unwrap_or(0);
         node.attributes.size = node.attributes.size.max(size);

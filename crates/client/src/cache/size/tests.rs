@@ -8,7 +8,7 @@ use base::{Attributes, Extent, FileKind, Handle, Principal, Timestamp, WriteVeri
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use wire::message::{Entry, Lease, WriteAt};
 
 const VERIFIER: WriteVerifier = WriteVerifier([1; 16]);
@@ -23,6 +23,12 @@ enum Step {
     Answer(usize),
     /// Another machine gives the file this size.
     Resize(u64),
+    /// This machine asks for the file's attributes.
+    Ask,
+    /// The server reads them for one of the requests.
+    Look(usize),
+    /// One of these answers arrives.
+    Hear(usize),
 }
 
 fn attributes(kind: FileKind, size: u64, ticks: i64) -> Attributes {
@@ -64,18 +70,24 @@ struct World {
     /// At the server: the size, and how often the file was changed.
     size: u64,
     ticks: i64,
-    /// Pieces, where they go and how long they are.
-    under_way: Vec<(u64, WriteAt, u64)>,
-    /// Pieces, where they landed, of how many bytes, and how the file was then.
-    answers: Vec<(u64, u64, u64, Attributes)>,
+    /// Pieces, where they go and how long they are, and the events known when they were sent.
+    under_way: Vec<(u64, WriteAt, u64, u64)>,
+    /// Pieces, where they landed, of how many bytes, and how the file was then, with the events.
+    answers: Vec<(u64, u64, u64, Attributes, u64)>,
+    /// Events known when attributes were asked for.
+    questions: Vec<u64>,
+    /// How the file was when they were read, and those events.
+    heard: Vec<(Attributes, u64)>,
     /// The latest state that was told.
     told: (i64, u64),
+    events: Arc<AtomicU64>,
 }
 
 impl World {
     fn new(size: u64) -> Self {
         let root = entry(1, attributes(FileKind::Directory, 0, 0));
-        let (mut table, _) = NodeTable::new(&root, Arc::new(AtomicU64::new(0)));
+        let events = Arc::new(AtomicU64::new(0));
+        let (mut table, _) = NodeTable::new(&root, events.clone());
         let node = table.apply(&entry(2, attributes(FileKind::File, size, 0)), 0);
         let file = File::new(Order::OldestFirst);
         table.get_mut(node).unwrap().file = Some(file.clone());
@@ -87,7 +99,10 @@ impl World {
             ticks: 0,
             under_way: Vec::new(),
             answers: Vec::new(),
+            questions: Vec::new(),
+            heard: Vec::new(),
             told: (0, size),
+            events,
         }
     }
 
@@ -118,7 +133,9 @@ impl World {
     fn send(&mut self) {
         let mut state = self.file.lock();
         while let Some((id, piece)) = state.written.poll_send() {
-            self.under_way.push((id, piece.at(), piece.part().len));
+            let seen = self.events.load(Ordering::Acquire);
+            self.under_way
+                .push((id, piece.at(), piece.part().len, seen));
         }
     }
 
@@ -126,7 +143,7 @@ impl World {
         if self.under_way.is_empty() {
             return;
         }
-        let (id, at, len) = self.under_way.remove(nth % self.under_way.len());
+        let (id, at, len, seen) = self.under_way.remove(nth % self.under_way.len());
         let offset = match at {
             WriteAt::End => self.size,
             WriteAt::Offset(offset) | WriteAt::Again(offset) => offset,
@@ -135,7 +152,7 @@ impl World {
         self.size = self.size.max(offset + bytes);
         self.ticks += 1;
         let after = attributes(FileKind::File, self.size, self.ticks);
-        self.answers.push((id, offset, bytes, after));
+        self.answers.push((id, offset, bytes, after, seen));
     }
 
     /// As the volume does.
@@ -143,10 +160,10 @@ impl World {
         if self.answers.is_empty() {
             return;
         }
-        let (id, offset, bytes, after) = self.answers.remove(nth % self.answers.len());
+        let (id, offset, bytes, after, seen) = self.answers.remove(nth % self.answers.len());
         self.told = self.told.max((after.changed.seconds, after.size));
         let mut state = self.file.lock();
-        state.written.on_attributes(after, u64::MAX);
+        state.written.on_attributes(after, seen);
         let settled = state.written.take_settled(id, bytes);
         let told = state.written.told();
         drop(state);
@@ -161,6 +178,22 @@ impl World {
         self.send();
     }
 
+    fn look(&mut self, nth: usize) {
+        if !self.questions.is_empty() {
+            let seen = self.questions.remove(nth % self.questions.len());
+            let now = attributes(FileKind::File, self.size, self.ticks);
+            self.heard.push((now, seen));
+        }
+    }
+
+    fn hear(&mut self, nth: usize) {
+        if !self.heard.is_empty() {
+            let (now, seen) = self.heard.remove(nth % self.heard.len());
+            self.told = self.told.max((now.changed.seconds, now.size));
+            self.table.refresh(self.node, &now, Lease::None, seen);
+        }
+    }
+
     fn run(&mut self, step: Step) {
         match step {
             Step::Write(at, bytes) => self.write(at, bytes),
@@ -170,6 +203,9 @@ impl World {
                 self.size = size;
                 self.ticks += 1;
             }
+            Step::Ask => self.questions.push(self.events.load(Ordering::Acquire)),
+            Step::Look(nth) => self.look(nth),
+            Step::Hear(nth) => self.hear(nth),
         }
     }
 
@@ -191,6 +227,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(nth, bytes)| Step::Land(nth, bytes)),
         4 => (0..8_usize).prop_map(Step::Answer),
         1 => (0..20_u64).prop_map(Step::Resize),
+        2 => Just(Step::Ask),
+        2 => (0..8_usize).prop_map(Step::Look),
+        2 => (0..8_usize).prop_map(Step::Hear),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -227,6 +266,46 @@ fn an_append_that_lands_elsewhere_counts_there_while_something_else_is_on_its_wa
         world.run(step);
     }
     assert_eq!(world.shown(), 9);
+}
+
+#[test]
+fn attributes_of_before_a_write_do_not_take_it_away_when_they_come_after_its_answer() {
+    let mut world = World::new(3);
+    // They are read at the server before it has the append; more is then on its way.
+    for step in [Step::Ask, Step::Look(0), Step::Write(None, 3)] {
+        world.run(step);
+    }
+    for step in [Step::Write(Some(0), 2), Step::Land(0, 3), Step::Answer(0)] {
+        world.run(step);
+    }
+    assert_eq!(world.shown(), 6);
+    world.run(Step::Hear(0));
+    assert_eq!(world.shown(), 6);
+    // Nor does a read of before it find the end.
+    assert!(!world.table.shorten(world.node, 3, 0));
+    for step in [Step::Land(0, 2), Step::Answer(0)] {
+        world.run(step);
+    }
+    assert_eq!(world.shown(), 6);
+}
+
+#[test]
+fn attributes_asked_for_after_a_write_was_answered_are_true_whatever_the_servers_clock_says() {
+    let mut world = World::new(3);
+    world.ticks = 9;
+    for step in [
+        Step::Write(None, 3),
+        Step::Write(Some(0), 2),
+        Step::Land(0, 3),
+    ] {
+        world.run(step);
+    }
+    world.run(Step::Answer(0));
+    world.ticks = 4;
+    for step in [Step::Resize(4), Step::Ask, Step::Look(0), Step::Hear(0)] {
+        world.run(step);
+    }
+    assert_eq!(world.shown(), 4);
 }
 
 #[test]
