@@ -120,7 +120,8 @@ impl Export {
         })?
     }
 
-    fn unnamed(&self, flags: OFlags) -> Result<OwnedFd, FsError> {
+    /// A file that is gone when it is closed.
+    pub(super) fn unnamed(&self, flags: OFlags) -> Result<OwnedFd, FsError> {
         let flags = flags | OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o640);
         let open = || rustix::fs::openat(self.top(), c".", flags, mode);
