@@ -3,6 +3,7 @@
 use crate::alone;
 use crate::peer::{END_TIME_MAX, Lies, Peer, look};
 use base::{Principal, RequestId, WriteVerifier};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,13 +11,16 @@ use wire::frame::FrameKind;
 use wire::message::{Access, Notice, Request, Step, WriteAt, frame};
 
 const ASKED: u64 = 1 << 33;
+/// Where it is written.
+const PLACES: [u64; 3] = [0, 100_000, 200_000];
 
 /// What the server asks and hears.
 #[derive(Default)]
 struct Asks {
-    /// Writes that came, and those that came once more.
+    /// Writes that came, and where those go that came once more: each as often as connections
+    /// end under it.
     written: AtomicUsize,
-    again: AtomicUsize,
+    again: Mutex<BTreeSet<u64>>,
     /// The question is to be asked.
     asks: AtomicBool,
     /// What comes once more is answered.
@@ -47,12 +51,12 @@ fn loses(asks: &Arc<Asks>) -> Lies {
             match asked.steps() {
                 [
                     Step::Write {
-                        at: WriteAt::Again(_),
+                        at: WriteAt::Again(offset),
                         ..
                     },
                     ..,
                 ] => {
-                    yours.again.fetch_add(1, Ordering::AcqRel);
+                    yours.again.lock().unwrap().insert(*offset);
                     // On a connection of its own; see `leases`.
                     tokio::task::block_in_place(|| {
                         while !answers() {
@@ -89,7 +93,7 @@ fn a_server_that_has_lost_data_is_told_when_it_has_it_again() {
         let node = look(&volume).await.unwrap().unwrap().node;
         let open = volume.open(&who, node, Access::ReadWrite, false);
         let open = open.await.unwrap();
-        for offset in [0, 100_000, 200_000] {
+        for offset in PLACES {
             let mut write = crate::replies::write(&who, &open, b"xyz");
             write.offset = offset;
             volume.write(node, write).await.unwrap();
@@ -101,7 +105,7 @@ fn a_server_that_has_lost_data_is_told_when_it_has_it_again() {
         // And answered.
         tokio::time::sleep(Duration::from_millis(150)).await;
         (0..3).for_each(|number| peer.hang_up(number));
-        until("it comes again", || asks.again.load(Ordering::Acquire) > 0).await;
+        until("it comes again", || !asks.again.lock().unwrap().is_empty()).await;
         asks.asks.store(true, Ordering::Release);
         tokio::time::sleep(Duration::from_millis(150)).await;
         let obeyed = || asks.obeyed.lock().unwrap().clone();
@@ -109,7 +113,8 @@ fn a_server_that_has_lost_data_is_told_when_it_has_it_again() {
         asks.answers.store(true, Ordering::Release);
         until("it is told", || !obeyed().is_empty()).await;
         assert_eq!(obeyed(), [(ASKED, true)]);
-        assert_eq!(asks.again.load(Ordering::Acquire), 3);
+        let again = asks.again.lock().unwrap().clone();
+        assert_eq!(again, BTreeSet::from(PLACES));
     });
 }
 
