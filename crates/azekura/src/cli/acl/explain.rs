@@ -33,6 +33,14 @@ pub(in crate::cli) struct Explain {
     way: WayArgs,
 }
 
+/// What decides.
+struct Decided {
+    explanation: Explanation,
+    /// The directory on the way that may not be searched, if there is one; else it is the file
+    /// itself, or the directory in which its name is.
+    above: Option<String>,
+}
+
 impl Explain {
     pub(super) fn run(self, config: &Config) -> Result<()> {
         let rights = who::wanted(&self.want)?;
@@ -43,19 +51,39 @@ impl Explain {
                 volume,
                 who,
                 view,
-                directory,
+                above,
             } = place;
-            let explained = volume.explain(&who, view.node, directory, &somebody, rights.bits());
-            Ok((explained.await.map_err(failed)?, somebody.uid))
+            let explain = async |node, directory, rights: Rights| {
+                let explained = volume.explain(&who, node, directory, &somebody, rights.bits());
+                explained.await.map_err(failed)
+            };
+            let mut directory = None;
+            for (node, path) in &above {
+                let explanation = explain(*node, directory, Rights::EXECUTE).await?;
+                directory = Some(*node);
+                if !explanation.is_allowed {
+                    let above = Some(path.clone());
+                    return Ok((Decided { explanation, above }, somebody.uid));
+                }
+            }
+            let explanation = explain(view.node, directory, rights).await?;
+            let above = None;
+            Ok((Decided { explanation, above }, somebody.uid))
         };
-        let (explanation, uid) = at(config, &self.file, &self.way, work)?;
+        let (decided, uid) = at(config, &self.file, &self.way, work)?;
         match self.json {
-            true => output::json(&self.as_json(&explanation, uid)),
-            false => output::write(&self.as_text(&explanation, uid)),
+            true => output::json(&self.as_json(&decided, uid)),
+            false => output::write(&self.as_text(&decided, uid)),
         }
     }
 
-    fn as_json(&self, explanation: &Explanation, uid: u32) -> Value {
+    fn as_json(&self, decided: &Decided, uid: u32) -> Value {
+        let Decided { explanation, above } = decided;
+        let decided_at = match (above, explanation.is_directorys) {
+            (Some(_), _) => "above",
+            (None, true) => "directory",
+            (None, false) => "file",
+        };
         let entry = explanation.entry.as_ref();
         let entry = entry.map(|AclEntryText { place, text }| json!({"place": place, "text": text}));
         json!({
@@ -65,23 +93,25 @@ impl Explain {
             "allowed": explanation.is_allowed,
             "origin": if explanation.is_rich { "rich" } else { "posix" },
             "decided_by": word(explanation.grounds),
-            "decided_at": if explanation.is_directorys { "directory" } else { "file" },
+            "decided_at": decided_at,
+            "above": above,
             "rights": letters(explanation.rights),
             "entry": entry,
         })
     }
 
-    fn as_text(&self, explanation: &Explanation, uid: u32) -> String {
+    fn as_text(&self, decided: &Decided, uid: u32) -> String {
+        let Decided { explanation, above } = decided;
         let verdict = if explanation.is_allowed {
             "allowed"
         } else {
             "denied"
         };
         let name = who::LocalIds.name(Id::User(uid));
-        let of = if explanation.is_directorys {
-            "the directory's "
-        } else {
-            "its "
+        let of = match (above, explanation.is_directorys) {
+            (Some(path), _) => format!("the directory {}'s ", output::plain(path)),
+            (None, true) => "the directory's ".to_owned(),
+            (None, false) => "its ".to_owned(),
         };
         let list = if explanation.is_rich {
             "rich ACL"
@@ -99,7 +129,10 @@ impl Explain {
             (None, AclGrounds::Groups) => {
                 format!("none of the groups that {name} is in allows it all, by {of}POSIX ACL")
             }
-            (None, AclGrounds::Owner) => "that is the owner's".to_owned(),
+            (None, AclGrounds::Owner) if explanation.is_allowed => {
+                "the owner may, whatever the list says".to_owned()
+            }
+            (None, AclGrounds::Owner) => "only the owner may".to_owned(),
             (None, AclGrounds::Mode) => format!("chmod, or the mode at creation, over {of}{list}"),
             (None, AclGrounds::Unreadable) => {
                 format!("{of}stored ACL cannot be read, and allows nothing")

@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::connect::{GOODBYE_TIME_MAX, WayArgs, enter, principal, runtime, unless_interrupted};
 use crate::errors::{Code, Failure, Result};
 use acl::{RichAcl, UnixIds};
-use base::{FsError, Principal};
+use base::{FileKind, FsError, Principal};
 use client::cache::NodeId;
 use client::transport::TransportOptions;
 use client::volume::{View, Volume};
@@ -72,8 +72,9 @@ struct Place {
     volume: Arc<Volume>,
     who: Principal,
     view: View,
-    /// Where its name is; `None` for the volume's root.
-    directory: Option<NodeId>,
+    /// The directories on the way to it, from the volume's root on, and what they are called; none
+    /// for the root.
+    above: Vec<(NodeId, String)>,
 }
 
 /// Runs `work` with a file of a volume.
@@ -105,18 +106,24 @@ where
 async fn find(volume: &Arc<Volume>, address: &FileAddress) -> Result<Place> {
     let who = principal(volume.transport())?;
     let mut view = volume.attributes(&who, NodeId::ROOT).await?;
-    let mut directory = None;
+    let (mut above, mut path) = (Vec::new(), String::new());
     for part in &address.path {
         let found = volume.lookup(&who, view.node, part).await?;
         let missing = || Failure::new(Code::FileNotFound, format!("there is no {address}"));
-        directory = Some(view.node);
+        let name = if path.is_empty() { "/" } else { &*path };
+        above.push((view.node, name.to_owned()));
+        path.push_str(&format!("/{part}"));
         view = found.ok_or_else(missing)?;
+    }
+    if view.attributes.kind == FileKind::Symlink {
+        let message = format!("{address} is a symbolic link, and those have no ACL");
+        return Err(Failure::new(Code::AclOff, message).hint("name what it points to"));
     }
     Ok(Place {
         volume: Arc::clone(volume),
         who,
         view,
-        directory,
+        above,
     })
 }
 
@@ -138,10 +145,7 @@ async fn is_truth(volume: &Volume, who: &Principal, node: NodeId) -> Result<bool
 /// What it means that an ACL cannot be read or set.
 fn failed(error: FsError) -> Failure {
     match error {
-        FsError::NotSupported => Failure::new(
-            Code::AclOff,
-            "rich ACLs are off for this volume, or this is a symbolic link",
-        ),
+        FsError::NotSupported => Failure::new(Code::AclOff, "rich ACLs are off for this volume"),
         FsError::Invalid | FsError::TooBig => Failure::new(
             Code::AclText,
             format!("the server does not take this list: {error}"),

@@ -1,7 +1,7 @@
 //! `azekura acl rollback`.
 
 use super::tree::{Visit, walk};
-use super::{NFS4, Place, at, failed, is_truth};
+use super::{NFS4, Place, at, failed, is_truth, read};
 use crate::address::FileAddress;
 use crate::config::Config;
 use crate::connect::WayArgs;
@@ -37,6 +37,8 @@ pub(in crate::cli) struct Rollback {
 impl Rollback {
     pub(super) fn run(self, config: &Config) -> Result<()> {
         let work = async |place: Place| {
+            // While they are off, none shows, and that is not to look as if there were none.
+            read(&place.volume, &place.who, place.view.node).await?;
             let mut rich = 0_u64;
             let count = walk(&place, self.recursive, async |visit: Visit<'_>| {
                 rich += u64::from(self.take_back(&visit).await?);

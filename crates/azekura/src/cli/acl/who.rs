@@ -50,6 +50,9 @@ impl Identities for LocalIds {
     }
 }
 
+/// The group of those of whom no group is known.
+const NOBODYS_GROUP: u32 = 65_534;
+
 /// A user of this machine, with all groups: a name or a number.
 pub(super) fn user(text: &str) -> Result<Principal> {
     let number = text.parse::<u32>().ok();
@@ -58,9 +61,10 @@ pub(super) fn user(text: &str) -> Result<Principal> {
         None => User::from_name(text),
     };
     let Some(user) = found.ok().flatten() else {
-        // A number needs no name: files have owners who are gone.
+        // A number needs no name: files have owners who are gone. Which groups such a user had
+        // nobody knows, and it is not to be that of somebody else.
         return number
-            .map(|uid| Principal::alone(uid, uid))
+            .map(|uid| Principal::alone(uid, NOBODYS_GROUP))
             .ok_or_else(|| unknown(text));
     };
     let groups = CString::new(user.name.as_str()).ok();

@@ -82,7 +82,7 @@ pub(super) fn text(speeds: &Outcome, points: &[Point], facts: &Facts<'_>) -> Str
                 trade_off.count, trade_off.rho
             );
         }
-        None => text.push_str("one of the two is the same everywhere: there is no trade-off\n"),
+        None => text.push_str("no rank correlation: recovery or speed is the same in all cells\n"),
     }
     if speeds.is_loaded {
         text.push_str("others used the machine: these speeds are no basis for a comparison\n");
