@@ -39,6 +39,7 @@ mod rounds {
     use crate::shared;
     use std::fmt::Write as _;
     use std::path::PathBuf;
+    use std::sync::{Mutex, PoisonError};
     use std::time::{Duration, Instant};
 
     const SECONDS: u64 = 6;
@@ -53,6 +54,11 @@ mod rounds {
     const OPERATIONS: usize = 60;
     /// Operations before the wrong one that a report shows.
     const SHOWN: usize = 40;
+
+    /// One pair of machines at a time. Whatever is started while the other pair has files open has
+    /// these, too, until it runs, and closing them takes as long as their machine's writing: so
+    /// long their mount is in use.
+    static TURN: Mutex<()> = Mutex::new(());
 
     /// One directory, fought for by all threads.
     fn fight(mounts: &[PathBuf], round: usize, random: &mut Random) -> Vec<Operation> {
@@ -114,6 +120,7 @@ mod rounds {
         match obstacle() {
             Some(why) => println!("{why}"),
             None => {
+                let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
                 let scene = Scene::new();
                 let volume = scene.volume();
                 fight_for(scene, &volume, Kind::Export);
@@ -127,6 +134,7 @@ mod rounds {
         match obstacle() {
             Some(why) => println!("{why}"),
             None => {
+                let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
                 let scene = Scene::with_two_stores(STORE_SIZE);
                 let volume = scene.parallel();
                 fight_for(scene, &volume, Kind::Parallel);
@@ -138,7 +146,7 @@ mod rounds {
     fn fight_for(mut scene: Scene, volume: &str, kind: Kind) {
         let seconds = setting("AZEKURA_CONSISTENCY_SECONDS").unwrap_or(SECONDS);
         let seed = seed("AZEKURA_CONSISTENCY_SEED");
-        println!("consistency: {seconds:?}; AZEKURA_CONSISTENCY_SEED={seed} repeats the threads");
+        println!("consistency: {seconds} s; AZEKURA_CONSISTENCY_SEED={seed} repeats the threads");
         let mut random = Random(seed);
         let mounts = ["one", "two"].map(|name| scene.mount_volume(volume, name, &[]));
         let (begun, seconds) = (Instant::now(), Duration::from_secs(seconds));
