@@ -244,7 +244,7 @@ codes! {
     /// Rich ACLs are not turned on.
     AclOff = "AZ1101", "azekura acl enable ADDR/VOLUME turns them on";
     /// Text that is no ACL, or no entry of one.
-    AclText = "AZ1102", "TYPE:FLAGS:WHO:RIGHTS such as A::aya:rw, or u:aya:rw, or user:aya:read";
+    AclText = "AZ1102", "TYPE:FLAGS:WHO:RIGHTS such as A::aya:rwa, or u:aya:rw, or user:aya:read";
     /// The volume cannot have rich ACLs.
     AclUnsupported = "AZ1103", "its page says which volumes can";
     /// Nobody of that name.

@@ -40,11 +40,9 @@ impl Edit {
 
     /// The list after it.
     pub(super) fn apply(&self, list: &RichAcl, is_directory: bool) -> Result<RichAcl> {
-        // A comma is in nobody's name: who writes a list where one entry was asked for means it.
         let read = |texts: &[String]| -> Result<Vec<Ace>> {
-            let each = texts.iter().flat_map(|text| text.split([',', '\n']));
-            let each = each.map(str::trim).filter(|text| !text.is_empty());
-            each.map(|text| entry(text, is_directory)).collect()
+            let each = texts.iter().flat_map(|text| entries(text));
+            each.map(|text| entry(&text, is_directory)).collect()
         };
         if let Some(set) = &self.set {
             return made(read(std::slice::from_ref(set))?);
@@ -71,6 +69,27 @@ impl Edit {
         let first = read(&self.add)?.into_iter().chain(modified);
         made(first.chain(aces).collect())
     }
+}
+
+/// The entries of a list with commas between them. A comma is in nobody's name; between the words
+/// of one entry's rights it may be, and no colon comes after that.
+fn entries(list: &str) -> Vec<String> {
+    let mut entries: Vec<String> = Vec::new();
+    for line in list.lines() {
+        let mut is_first = true;
+        for part in line.split(',').map(str::trim) {
+            match entries.last_mut().filter(|_| !is_first) {
+                Some(before) if !part.is_empty() && !part.contains(':') => {
+                    before.push(',');
+                    before.push_str(part);
+                }
+                _ if part.is_empty() => continue,
+                _ => entries.push(part.to_owned()),
+            }
+            is_first = false;
+        }
+    }
+    entries
 }
 
 fn made(aces: Vec<Ace>) -> Result<RichAcl> {
@@ -106,6 +125,9 @@ mod tests {
         let several = Edit::granting(own("A::8:r, D:g:9:w"));
         let several = several.apply(&before, false).unwrap();
         assert_eq!(texts(&several)[..3], ["A::8:r", "D:g:9:w", "A::7:r"]);
+        let words = Edit::granting(own("group:9:read,write, A::8:r,user:8:delete"));
+        let words = words.apply(&before, false).unwrap();
+        assert_eq!(texts(&words)[..3], ["A:g:9:rwatnNcy", "A::8:r", "A::8:d"]);
         let modify = Edit {
             modify: own("A::7:x"),
             ..Edit::default()

@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::connect::WayArgs;
 use crate::errors::Result;
 use crate::output;
-use acl::{Id, Identities, Rights};
+use acl::{Ace, Id, Identities, Rights, UnixIds};
 use serde_json::{Value, json};
 use wire::message::{AclEntryText, AclGrounds, Explanation};
 
@@ -120,7 +120,14 @@ impl Explain {
         };
         let by = match (&explanation.entry, explanation.grounds) {
             (Some(AclEntryText { place, text }), _) => {
-                format!("entry {} of {of}{list}: {}", place + 1, output::plain(text))
+                // The server writes numbers, and people here have names.
+                let ace = Ace::from_text(text, false, &UnixIds);
+                let text = ace.map_or_else(|_| text.clone(), |ace| ace.to_text(&who::LocalIds));
+                format!(
+                    "entry {} of {of}{list}: {}",
+                    place + 1,
+                    output::plain(&text)
+                )
             }
             (None, AclGrounds::Superuser) => "user 0 is not judged".to_owned(),
             (None, AclGrounds::OwnerBits) => format!("the owner's bits of {of}mode"),

@@ -150,6 +150,10 @@ fn failed(error: FsError) -> Failure {
             Code::AclText,
             format!("the server does not take this list: {error}"),
         ),
+        FsError::NoSpace => Failure::from(error).hint(
+            "ext4 has 4 KiB for all attributes of a file; if the list is not that long, its file \
+             system is full",
+        ),
         other => other.into(),
     }
 }

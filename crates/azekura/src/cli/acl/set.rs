@@ -14,7 +14,7 @@ use serde_json::json;
 
 /// Set the rich ACL of a file, which is its truth from then on
 ///
-/// An entry is written as for nfs4_setfacl (A::aya:rw, D:g:audit:w), as for setfacl (u:aya:rw), or
+/// An entry is written as for nfs4_setfacl (A::aya:rwa, D:g:audit:r), as for setfacl (u:aya:rw), or
 /// in words (group:audit:read,write).
 #[derive(Debug, clap::Args)]
 #[command(
@@ -54,7 +54,15 @@ impl Set {
                 changed += u64::from(self.set(&visit).await?);
                 Ok(())
             });
-            Ok((count.await?, changed))
+            let count = count.await.map_err(|failure| match changed {
+                0 => failure,
+                1.. if self.dry_run => failure,
+                1.. => failure.leaving(format_args!(
+                    "{} changed before; the same command again does the rest",
+                    output::count(changed, "file")
+                )),
+            })?;
+            Ok((count, changed))
         };
         let (count, changed) = at(config, &self.file, &self.way, work)?;
         if self.json {

@@ -149,10 +149,20 @@ impl Status {
         rows.extend(views_rows(&views));
         let mut text = output::table(["rich ACLs", state], &rows);
         for AclLine(line) in &summary.last {
-            text.push_str(&output::plain(line));
+            text.push_str(&output::plain(&dated(line)));
             text.push('\n');
         }
         output::write(&text)
+    }
+}
+
+/// A line of the record with its moment as people read it; the record has seconds.
+fn dated(line: &str) -> String {
+    match line.split_once(' ') {
+        Some((seconds, rest)) if let Ok(seconds) = seconds.parse() => {
+            format!("{} {rest}", output::moment(seconds))
+        }
+        _ => line.to_owned(),
     }
 }
 

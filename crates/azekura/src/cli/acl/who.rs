@@ -78,10 +78,16 @@ pub(super) fn user(text: &str) -> Result<Principal> {
 }
 
 fn unknown(name: &str) -> Failure {
-    Failure::new(Code::AclWho, format!("nobody here is called {name:?}"))
+    let failure = Failure::new(Code::AclWho, format!("nobody here is called {name:?}"));
+    match Group::from_name(name) {
+        Ok(Some(_)) => failure.hint(format!(
+            "there is a group of that name: A:g:{name}:RIGHTS, or group:{name}:RIGHTS"
+        )),
+        _ => failure,
+    }
 }
 
-/// Reads an entry: `A::aya:rw` as nfs4_setfacl(1) has it, `u:aya:rw-`, `g:audit:r` or `o::r` as
+/// Reads an entry: `A::aya:rwa` as nfs4_setfacl(1) has it, `u:aya:rw-`, `g:audit:r` or `o::r` as
 /// setfacl(1), or `user:aya:read`, `group:audit:read,write`.
 pub(super) fn entry(text: &str, is_directory: bool) -> Result<Ace> {
     let no_entry = |why: &dyn std::fmt::Display| {
