@@ -82,9 +82,6 @@ pub(crate) fn switch(core: &Arc<Core>, name: &str, on: bool, dry_run: bool) -> O
         tracing::info!(name, on, "rich ACLs switched");
         crate::views::begin(core, &volume);
         if let Some(export) = volume.tree.export() {
-            if on && !volume.read_only {
-                export.try_clock();
-            }
             export.nudge_views();
         }
     }

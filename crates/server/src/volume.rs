@@ -126,9 +126,6 @@ impl Volume {
                 let known = Arc::new(KnownNames::read(data.path())?);
                 export.set_names(known.clone());
                 export.set_rich(*rich);
-                if *rich && !read_only {
-                    export.try_clock();
-                }
                 let desk = Desk::new(data.path(), record.id, *store, *read_only);
                 desk.instruct(&export);
                 let mut volume = Self::serve(record, Tree::Export(export), known, *read_only);

@@ -4,8 +4,7 @@
 //! *By file.* An answer is good for one `ctime`: whatever changes an inode's attributes, extended
 //! ones included, moves that. But a clock has ticks, and two changes within one tick look like one.
 //! So an answer is kept only if the `ctime` lay more than a tick back when it was read (as git(1)
-//! does with its index), or if the file system dates each change differently ([`super::clock`]). A
-//! file system that keeps whole seconds has ticks of a second. That an
+//! does with its index). A file system that keeps whole seconds has ticks of a second. That an
 //! inode has no list is an answer, too. A view is kept with it, for as long as the same rules for
 //! storing views are in force: whoever changes these wants to have views stored, or not, and a look
 //! that is answered from here asks for nothing.
@@ -26,7 +25,6 @@ use acl::RichAcl;
 use base::limits::{ACL_CACHE_BYTES_MAX, ACL_CACHE_FILES_MAX};
 use base::{FsError, Handle, QuickMap, Timestamp};
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -124,8 +122,6 @@ impl<K: Hash + Eq + Clone, V: Clone> Generations<K, V> {
 /// See the module's head.
 pub(crate) struct Lists {
     is_kept: bool,
-    /// Whether each change of a file has a time of its own.
-    is_exact: AtomicBool,
     files: Box<[Mutex<Generations<Handle, OfFile>>]>,
     distinct: Mutex<Generations<Box<[u8]>, Arc<StoredList>>>,
     views: Mutex<Generations<Box<[u8]>, Arc<RichAcl>>>,
@@ -139,16 +135,10 @@ impl Lists {
         let bytes_max = ACL_CACHE_BYTES_MAX / 4;
         Self {
             is_kept,
-            is_exact: AtomicBool::new(false),
             files: (0..SHARDS).map(|_| of_shard()).collect(),
             distinct: Mutex::new(Generations::new(bytes_max)),
             views: Mutex::new(Generations::new(bytes_max)),
         }
-    }
-
-    /// Says whether each change of a file has a time of its own.
-    pub(super) fn set_exact(&self, is_exact: bool) {
-        self.is_exact.store(is_exact, Ordering::Relaxed);
     }
 
     /// The list of a file that was last changed at `changed`; `read` gets its bytes if need be.
@@ -183,8 +173,7 @@ impl Lists {
 
     /// Whether what is read of a file that was last changed at `changed` may be kept.
     fn is_settled(&self, changed: Timestamp) -> bool {
-        let is_exact = || changed.nanos != 0 && self.is_exact.load(Ordering::Relaxed);
-        self.is_kept && (is_exact() || is_past(changed, SystemTime::now()))
+        self.is_kept && is_past(changed, SystemTime::now())
     }
 
     /// The view of a file that was last changed at `changed`, made under rules for storing with
@@ -332,20 +321,10 @@ mod tests {
             lists.get(&handle(2), now, read).expect("read");
         }
         assert_eq!(reads.get(), 5, "a change of this moment is not believed");
-        lists.set_exact(true);
-        let exact = Timestamp { nanos: 1, ..now };
-        for changed in [exact, exact, now, now] {
-            lists.get(&handle(2), changed, read).expect("read");
-        }
-        assert_eq!(
-            reads.get(),
-            8,
-            "unless each has a time of its own, and not a whole second"
-        );
         let failed = lists.get(&handle(3), at(1000), || Err(FsError::Io));
         assert_eq!(failed.err(), Some(FsError::Io));
         lists.get(&handle(3), at(1000), read).expect("read");
-        assert_eq!(reads.get(), 9, "an error is not remembered");
+        assert_eq!(reads.get(), 6, "an error is not remembered");
     }
 
     #[test]

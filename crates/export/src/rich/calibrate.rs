@@ -120,8 +120,7 @@ impl Export {
         })?
     }
 
-    /// A file that is gone when it is closed.
-    pub(super) fn unnamed(&self, flags: OFlags) -> Result<OwnedFd, FsError> {
+    fn unnamed(&self, flags: OFlags) -> Result<OwnedFd, FsError> {
         let flags = flags | OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o640);
         let open = || rustix::fs::openat(self.top(), c".", flags, mode);

@@ -55,7 +55,6 @@
 //! | `told` | what the file system is told of a list |
 //! | `view` | the list of a file whose truth is POSIX; whether it is stored |
 //! | `store` | storing it, off the request's way |
-//! | `clock` | whether each change of a file has a time of its own |
 //! | `calibrate` | what looking at it costs, stored and not |
 //! | `compact` | lists that say no more than mode and POSIX ACL do |
 //! | `walk` | views of all files |
@@ -66,7 +65,6 @@
 mod cache;
 mod calibrate;
 mod change;
-mod clock;
 mod compact;
 mod edit;
 mod explain;

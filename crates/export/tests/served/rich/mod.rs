@@ -51,7 +51,6 @@ impl World {
         let (bob, carol) = (LocalUser::new(bob()), LocalUser::new(carol()));
         let tree = tree();
         tree.export.set_rich(true);
-        tree.export.try_clock();
         Self {
             tree,
             root,

@@ -208,43 +208,6 @@ fn no_answer_is_older_than_a_change_behind_the_servers_back() {
     no_answer_is_older_than_a_change(&World::new());
 }
 
-/// The version of the running kernel.
-fn kernel() -> [u32; 2] {
-    let release = rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned();
-    let mut numbers = release
-        .split(['.', '-'])
-        .map(|part| part.parse().expect("a number"));
-    [
-        numbers.next().expect("major"),
-        numbers.next().expect("minor"),
-    ]
-}
-
-/// ext2 dates changes by ticks, on any kernel; the others need not.
-#[test]
-fn no_answer_is_older_on_any_file_system() {
-    if !is_root() {
-        return;
-    }
-    let systems: [(&str, &[&str], u64); 4] = [
-        ("mkfs.ext2", &["-q", "-I", "256"], 16),
-        ("mkfs.ext4", &["-q", "-I", "256"], 64),
-        ("mkfs.xfs", &["-q"], 320),
-        ("mkfs.btrfs", &["-q"], 128),
-    ];
-    for (mkfs, arguments, mebibytes) in systems {
-        if let Some(mounted) = Mounted::image(mkfs, arguments, mebibytes << 20, "noatime") {
-            let world = World::at(|| Served::at(&mounted.path));
-            let is_exact = mkfs != "mkfs.ext2" && kernel() >= [6, 13];
-            assert_eq!(world.tree.export.try_clock(), is_exact, "{mkfs}");
-            no_answer_is_older_than_a_change(&world);
-        }
-    }
-}
-
 /// As ext4 keeps them in inodes of 128 bytes.
 #[test]
 fn no_answer_is_older_where_times_of_change_are_whole_seconds() {
@@ -253,9 +216,7 @@ fn no_answer_is_older_where_times_of_change_are_whole_seconds() {
     }
     let small = ["-q", "-I", "128"];
     if let Some(mounted) = Mounted::image("mkfs.ext4", &small, 16 << 20, "noatime") {
-        let world = World::at(|| Served::at(&mounted.path));
-        assert!(!world.tree.export.try_clock());
-        no_answer_is_older_than_a_change(&world);
+        no_answer_is_older_than_a_change(&World::at(|| Served::at(&mounted.path)));
     }
 }
 
