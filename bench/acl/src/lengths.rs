@@ -123,7 +123,6 @@ impl Table {
             let mounted = image.mount()?;
             let export = open_keeping(mounted.path(), false)?;
             export.set_rich(true);
-            export.try_clock();
             served(&export, |worker| {
                 let of_round = |probe: &&Probe| probe.round.is_none_or(|only| only == round);
                 for probe in probes.iter().filter(of_round) {
@@ -166,7 +165,6 @@ impl Table {
         }
         mounted.sync()?;
         export.set_rich(true);
-        export.try_clock();
         export.set_storing(Policy::Always, Costs::default());
         let (probes, costs) = served(&export, |worker| {
             let root = Principal::root();

@@ -281,7 +281,6 @@ pub(crate) fn store_meanwhile(export: &Export, is_over: &AtomicBool) -> Result<(
 
 pub(crate) fn set(export: &Export, mode: &Mode, costs: &Costs) {
     export.set_rich(mode.policy.is_some());
-    export.try_clock();
     if let Some(policy) = mode.policy {
         export.set_storing(policy, costs.clone());
     }

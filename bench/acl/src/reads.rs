@@ -74,7 +74,6 @@ fn count(cli: &Cli, tree: &Tree, is_rich: bool) -> Result<Counted> {
     let mounted = tree.image.mount()?;
     let export = open(mounted.path())?;
     export.set_rich(is_rich);
-    export.try_clock();
     let mut order: Vec<usize> = (0..cli.files).collect();
     shuffle(&mut order, 1);
     let mut counted = Counted {

@@ -109,7 +109,7 @@ impl Explain {
         };
         let name = who::LocalIds.name(Id::User(uid));
         let of = match (above, explanation.is_directorys) {
-            (Some(path), _) => format!("the directory {}'s ", output::plain(path)),
+            (Some(path), _) => format!("the directory {}'s ", path.escape_debug()),
             (None, true) => "the directory's ".to_owned(),
             (None, false) => "its ".to_owned(),
         };

@@ -190,7 +190,7 @@ fn rights_of(text: &str, is_directory: bool) -> Option<Rights> {
 /// entries that allow it say beside that.
 pub(super) fn wanted(text: &str) -> Result<Rights> {
     let mut rights = Rights::NONE;
-    for word in text.split(',') {
+    for word in text.split(',').filter(|word| !word.is_empty()) {
         let found = WORDS.iter().find(|(known, _)| *known == word);
         rights |= match found {
             Some(("read", _)) => Rights::READ_DATA,
@@ -209,7 +209,10 @@ pub(super) fn wanted(text: &str) -> Result<Rights> {
             }
         };
     }
-    Ok(rights)
+    match rights == Rights::NONE {
+        true => Err(Failure::new(Code::AclText, "no right is named")),
+        false => Ok(rights),
+    }
 }
 
 #[cfg(test)]
@@ -245,6 +248,8 @@ mod tests {
         assert_eq!(of("delete"), Some("d".to_owned()));
         assert_eq!(of("read,write"), Some("rwa".to_owned()));
         assert_eq!(of("rx"), Some("rx".to_owned()));
-        assert_eq!(of("fly"), None);
+        for nothing in ["fly", "", ","] {
+            assert_eq!(of(nothing), None, "{nothing}");
+        }
     }
 }
