@@ -289,6 +289,22 @@ fn pipes_and_devices_are_opened_by_those_for_whom_they_are() {
     office.scene.umount(&mount);
 }
 
+#[track_caller]
+fn a_damaged_list_goes(office: &Office) {
+    office.acl(&["set", &office.file("plans"), "--add", "A::7:r"]);
+    let plans = office.export().join("plans");
+    let damage = ["-n", "security.azekura.acl", "-v", "nonsense", text(&plans)];
+    assert!(
+        Command::new("setfattr")
+            .args(damage)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let done = office.json(&["rollback", &office.file("plans")]);
+    assert_eq!(done["rolled_back"], 1, "{done}");
+}
+
 #[test]
 fn new_files_inherit_on_a_mount_and_everything_goes_back_byte_by_byte() {
     if let Some(why) = obstacle() {
@@ -334,13 +350,19 @@ fn new_files_inherit_on_a_mount_and_everything_goes_back_byte_by_byte() {
     let done = office.json(&["rollback", &volume, "--recursive"]);
     assert_eq!(done["rolled_back"], 2, "{done}");
     assert_eq!(posix_of(&office.export()), posix);
+    a_damaged_list_goes(&office);
+    assert_eq!(posix_of(&office.export()), posix);
     office.acl(&["disable", &volume]);
-    let off = office.scene.azekura(&["acl", "get", &office.file("plans")]);
-    assert!(
-        !off.status.success() && off.stderr.contains("AZ1101"),
-        "{}",
-        off.stderr
-    );
+    for command in ["get", "rollback"] {
+        let off = office
+            .scene
+            .azekura(&["acl", command, &office.file("plans")]);
+        assert!(
+            !off.status.success() && off.stderr.contains("AZ1101"),
+            "{command}: {}",
+            off.stderr
+        );
+    }
     office.scene.end(Signal::TERM);
 }
 

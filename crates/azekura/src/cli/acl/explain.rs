@@ -7,6 +7,7 @@ use crate::connect::WayArgs;
 use crate::errors::Result;
 use crate::output;
 use acl::{Ace, Id, Identities, Rights, UnixIds};
+use base::FsError;
 use serde_json::{Value, json};
 use wire::message::{AclEntryText, AclGrounds, Explanation};
 
@@ -54,19 +55,26 @@ impl Explain {
                 above,
             } = place;
             let explain = async |node, directory, rights: Rights| {
-                let explained = volume.explain(&who, node, directory, &somebody, rights.bits());
-                explained.await.map_err(failed)
+                volume
+                    .explain(&who, node, directory, &somebody, rights.bits())
+                    .await
             };
             let mut directory = None;
             for (node, path) in &above {
-                let explanation = explain(*node, directory, Rights::EXECUTE).await?;
+                let explained = explain(*node, directory, Rights::EXECUTE).await;
                 directory = Some(*node);
+                // Whoever asks may know the file's list and not this one's.
+                let explanation = match explained {
+                    Err(FsError::AccessDenied) => continue,
+                    explained => explained.map_err(failed)?,
+                };
                 if !explanation.is_allowed {
                     let above = Some(path.clone());
                     return Ok((Decided { explanation, above }, somebody.uid));
                 }
             }
-            let explanation = explain(view.node, directory, rights).await?;
+            let explained = explain(view.node, directory, rights).await;
+            let explanation = explained.map_err(failed)?;
             let above = None;
             Ok((Decided { explanation, above }, somebody.uid))
         };

@@ -1,12 +1,13 @@
 //! `azekura acl rollback`.
 
 use super::tree::{Visit, walk};
-use super::{NFS4, Place, at, failed, is_truth, read};
+use super::{NFS4, Place, at, failed, is_truth};
 use crate::address::FileAddress;
 use crate::config::Config;
 use crate::connect::WayArgs;
 use crate::errors::Result;
 use crate::output;
+use base::FsError;
 use serde_json::json;
 
 /// Take rich ACLs away again: mode and POSIX ACL are as they were before
@@ -37,8 +38,12 @@ pub(in crate::cli) struct Rollback {
 impl Rollback {
     pub(super) fn run(self, config: &Config) -> Result<()> {
         let work = async |place: Place| {
-            // While they are off, none shows, and that is not to look as if there were none.
-            read(&place.volume, &place.who, place.view.node).await?;
+            // While they are off, none shows, and that is not to look as if there were none. A list
+            // that cannot be read can be taken away.
+            let shown = place.volume.xattr(&place.who, place.view.node, NFS4);
+            if let Err(error @ FsError::NotSupported) = shown.await {
+                return Err(failed(error));
+            }
             let mut rich = 0_u64;
             let count = walk(&place, self.recursive, async |visit: Visit<'_>| {
                 rich += u64::from(self.take_back(&visit).await?);

@@ -128,10 +128,9 @@ impl Walk {
             return Err(Failure::new(Code::InUse, message)
                 .hint("wait for its end, or end it with the same command and --stop"));
         }
-        let is_over =
-            |at: &AclWork| !matches!(at.state, AclWorkState::Running | AclWorkState::Stopped);
         if self.stop {
-            at = at.filter(|at| !is_over(at));
+            // What has ended by itself was not stopped.
+            at = at.filter(|at| matches!(at.state, AclWorkState::Running | AclWorkState::Stopped));
         }
         let bar = Progress::count("looking at files", at.map_or(0, |at| at.files_max));
         while let Some(work) = at
