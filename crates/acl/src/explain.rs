@@ -10,6 +10,13 @@ use crate::{
 };
 use base::{Principal, mode};
 
+/// Permission bits that let somebody run a file.
+const EXECUTE_BITS: u16 = 0o111;
+/// What makes and removes names in a directory.
+const NAMES: Rights = Rights::WRITE_DATA
+    .or(Rights::APPEND_DATA)
+    .or(Rights::DELETE_CHILD);
+
 /// What a decision was taken by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grounds {
@@ -35,8 +42,12 @@ pub enum Grounds {
     Nothing,
     /// The stored list cannot be read.
     Unreadable,
-    /// In a sticky directory only owners remove names.
+    /// In a sticky directory only owners remove names, or set attributes of it.
     Sticky,
+    /// Its mode has no execute bit at all, and no kernel runs such a file for anybody.
+    NoExecuteBit,
+    /// Nobody is asked for a right to that who gets as far as the name.
+    Everybody,
 }
 
 /// A decision, and what it was taken by.
@@ -86,10 +97,21 @@ impl Asked<'_> {
         who: &Principal,
         wanted: Rights,
     ) -> Explained {
+        let runs = wanted.contains(Rights::EXECUTE) && !self.target.is_directory;
+        if runs && self.mode & EXECUTE_BITS == 0 {
+            return Explained {
+                origin: self.origin(),
+                ..Explained::by(false, Rights::EXECUTE, Grounds::NoExecuteBit)
+            };
+        }
         if who.uid == 0 {
             return Explained::by(true, wanted, Grounds::Superuser);
         }
-        let rest = wanted - Rights::DELETE;
+        let mut rest = wanted - Rights::DELETE;
+        // Names are made and removed on the way through it.
+        if self.target.is_directory && rest.intersects(NAMES) {
+            rest |= Rights::EXECUTE;
+        }
         let removes = wanted.contains(Rights::DELETE);
         if !rest.is_empty() || !removes {
             let of_rest = self.own(who, rest);
@@ -124,7 +146,47 @@ impl Asked<'_> {
         by
     }
 
+    fn origin(&self) -> Origin {
+        match self.by {
+            Judged::Posix(_) => Origin::Posix,
+            Judged::Rich(_) => Origin::Rich,
+        }
+    }
+
+    /// What the list is not asked about.
+    fn free(&self, who: &Principal) -> Rights {
+        match (self.by, who.uid == self.target.uid) {
+            // To give it to another of one's own groups takes no right of one's own file.
+            (Judged::Rich(Some(_)), true) => Rights::READ_ATTRIBUTES | Rights::WRITE_OWNER,
+            _ => Rights::READ_ATTRIBUTES,
+        }
+    }
+
+    /// Whether a sticky directory keeps its attributes for its owner.
+    fn is_kept(&self, who: &Principal, wanted: Rights) -> bool {
+        let is_sticky = self.target.is_directory && self.mode & mode::STICKY != 0;
+        is_sticky && wanted.contains(Rights::WRITE_NAMED) && who.uid != self.target.uid
+    }
+
     fn own(&self, who: &Principal, wanted: Rights) -> Explained {
+        let free = self.free(who);
+        if !wanted.is_empty() && free.contains(wanted) {
+            let grounds = match Rights::READ_ATTRIBUTES.contains(wanted) {
+                true => Grounds::Everybody,
+                false => Grounds::Owner,
+            };
+            return Explained {
+                origin: self.origin(),
+                ..Explained::by(true, wanted, grounds)
+            };
+        }
+        let wanted = wanted - free;
+        if self.is_kept(who, wanted) {
+            return Explained {
+                origin: self.origin(),
+                ..Explained::by(false, Rights::WRITE_NAMED, Grounds::Sticky)
+            };
+        }
         match self.by {
             Judged::Posix(file) => of_posix(&file, self.target.is_directory, who, wanted),
             Judged::Rich(Some(list)) => of_rich(list, &self.target, who, wanted),
@@ -185,7 +247,11 @@ fn of_posix(
     let beside = Rights::LOOK | if owns { Rights::OWN } else { Rights::NONE };
     let rest = wanted - beside;
     if rest.is_empty() {
-        return Explained::by(is_allowed, wanted, Grounds::Owner);
+        let grounds = match Rights::LOOK.contains(wanted) {
+            true => Grounds::Everybody,
+            false => Grounds::Owner,
+        };
+        return Explained::by(is_allowed, wanted, grounds);
     }
     let mut asked = 0;
     for (bit, sample) in [

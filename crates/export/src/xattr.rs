@@ -22,10 +22,11 @@ use crate::change::descriptor_path;
 use crate::errno::fs_error;
 use crate::export::Export;
 use crate::rich::{NFS4, Way, by_way};
+use crate::stat::stat;
 use crate::worker::Worker;
 use acl::Rights;
 use base::limits::{NAME_BYTES_MAX, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX};
-use base::{Attributes, FsError, Handle, Principal, XattrMode};
+use base::{Attributes, FileKind, FsError, Handle, Principal, XattrMode};
 use rustix::fd::AsFd;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -97,7 +98,13 @@ impl Export {
         wanted: Rights,
     ) -> Result<Way, FsError> {
         match name.starts_with(b"user.") {
-            true => self.way(principal, handle, pin, wanted),
+            true => {
+                let way = self.way(principal, handle, pin, wanted)?;
+                if way == Way::Past && wanted == Rights::WRITE_NAMED {
+                    check_kept(principal, &stat(pin)?.attributes)?;
+                }
+                Ok(way)
+            }
             false => Ok(Way::Kernel),
         }
     }
@@ -196,6 +203,16 @@ impl Export {
             rustix::fs::removexattr(&*descriptor_path(&*pin), name).map_err(fs_error)
         })?;
         self.attributes_of(handle, &*pin)
+    }
+}
+
+/// A sticky directory keeps its attributes for its owner, as it does where the kernel judges.
+fn check_kept(who: &Principal, directory: &Attributes) -> Result<(), FsError> {
+    let is_directory = directory.kind == FileKind::Directory;
+    let owner = (directory.mode, directory.uid);
+    match is_directory {
+        true => acl::judge_sticky(who, owner, directory.uid),
+        false => Ok(()),
     }
 }
 

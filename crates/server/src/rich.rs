@@ -186,6 +186,8 @@ pub(crate) fn explanation(explained: Explained) -> Explanation {
         Grounds::Nothing => AclGrounds::Nothing,
         Grounds::Unreadable => AclGrounds::Unreadable,
         Grounds::Sticky => AclGrounds::Sticky,
+        Grounds::NoExecuteBit => AclGrounds::NoExecuteBit,
+        Grounds::Everybody => AclGrounds::Everybody,
     };
     let entry = explained.entry.map(|(place, text)| AclEntryText {
         place,

@@ -30,8 +30,12 @@ pub enum AclGrounds {
     Nothing,
     /// The stored list cannot be read.
     Unreadable,
-    /// In a sticky directory only owners remove names.
+    /// In a sticky directory only owners remove names, or set attributes of it.
     Sticky,
+    /// Its mode has no execute bit at all, and no kernel runs such a file for anybody.
+    NoExecuteBit,
+    /// Nobody is asked for a right to that who gets as far as the name.
+    Everybody,
 }
 
 /// A decision, and what it was taken by.

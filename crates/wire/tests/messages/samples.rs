@@ -748,7 +748,7 @@ pub(crate) fn words() -> Vec<Sample> {
         words!(RenameMode: Replace NoReplace Exchange),
         words!(AclGrounds:
             Superuser OwnerBits GroupBits OthersBits PosixEntry Groups RichEntry Owner Mode Nothing
-            Unreadable Sticky
+            Unreadable Sticky NoExecuteBit Everybody
         ),
         acl_words(),
         words!(LockKind: Flock Posix),

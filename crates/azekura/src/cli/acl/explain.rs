@@ -153,7 +153,13 @@ impl Explain {
                 format!("{of}stored ACL cannot be read, and allows nothing")
             }
             (None, AclGrounds::Sticky) => {
-                "in a sticky directory only owners remove names".to_owned()
+                "in a sticky directory only owners remove names, or set its attributes".to_owned()
+            }
+            (None, AclGrounds::NoExecuteBit) => {
+                "its mode shows no x for anybody, and such a file no kernel runs".to_owned()
+            }
+            (None, AclGrounds::Everybody) => {
+                "everybody may who may search the directories on the way".to_owned()
             }
             (None, _) => format!("no entry of {of}{list} speaks of it"),
         };
@@ -184,5 +190,7 @@ fn word(grounds: AclGrounds) -> &'static str {
         AclGrounds::Nothing => "nothing",
         AclGrounds::Unreadable => "unreadable",
         AclGrounds::Sticky => "sticky",
+        AclGrounds::NoExecuteBit => "no_execute_bit",
+        AclGrounds::Everybody => "everybody",
     }
 }

@@ -119,9 +119,13 @@ fn finish(
         return Ok(());
     };
     outcome.map_err(|error| {
-        let what = format!("{} of {} are lost", output::size(unwritten), plan.volume);
+        let what = match unwritten {
+            // Of names made ahead, or changes that were under way.
+            0 => format!("changes of {} may be lost", plan.volume),
+            bytes => format!("{} of {} are lost", output::size(bytes), plan.volume),
+        };
         Failure::new(Code::Unwritten, format!("{what}: {error}"))
-            .hint("they were written, but never acknowledged by fsync or close")
+            .hint("they were made, but never acknowledged by fsync, syncfs or close")
     })
 }
 
