@@ -31,6 +31,10 @@ fn shell(uid: u32, group: Option<u32>, directory: &Path, script: &str) -> Comman
     command
 }
 
+fn shell_in(directory: &Path, script: &str) -> Run {
+    run(&mut shell(USER, None, directory, script))
+}
+
 /// A server whose directory everybody may pass.
 pub(crate) fn open_scene() -> Scene {
     let scene = Scene::new();
@@ -709,6 +713,49 @@ fn who_has_reached_a_file_goes_on_although_the_way_there_is_closed() {
         fs::metadata(export.join("above")).unwrap().mode() & 0o777,
         0o700
     );
+}
+
+/// Neither mount has read anything when the file is closed to whoever has it open.
+#[test]
+fn who_has_a_file_open_reads_on_whatever_becomes_of_its_mode() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = open_scene();
+    let mounts = ["m", "n"].map(|name| scene.mount(name, &["--allow-other"]));
+    let close: [(&str, fn(&Path)); 3] = [
+        ("chmod", |file| set_mode(file, 0o600)),
+        ("chown", |file| {
+            chown(file, Some(OTHER), Some(OTHER)).unwrap();
+            set_mode(file, 0o600);
+        }),
+        ("ACL", |file| {
+            set_xattr(file, "system.posix_acl_access", &posix_acl(0, 0, 0)).unwrap();
+        }),
+    ];
+    let whole = vec![b'x'; 200_000];
+    for (what, close) in close {
+        for (opener, closer) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let name = format!("{what} {opener} {closer}");
+            let file = mounts[0].join(&name);
+            fs::write(&file, &whole).unwrap();
+            set_mode(&file, 0o644);
+            let script = format!("exec 7<'{name}'; read -r closed; cat <&7 | wc -c");
+            let mut shell = Within::new(&mounts[opener], &script);
+            let open = format!("/proc/{}/fd/7", shell.shell.id());
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while fs::read_link(&open).is_err() {
+                assert!(Instant::now() < deadline, "{name}: it is not open");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            close(&mounts[closer].join(&name));
+            shell.go_on();
+            let read = shell.end();
+            assert_eq!(read.stdout.trim(), "200000", "{name}: {read:?}");
+            let again = shell_in(&mounts[opener], &format!("cat '{name}'"));
+            assert!(!again.status.success(), "{name}");
+        }
+    }
 }
 
 /// As a local file system does it: whoever may write a program may write it, and its capabilities

@@ -26,6 +26,11 @@ pub(super) const POSIX_ACL: &[u8] = b"system.posix_acl_access";
 /// The rich ACL of a file.
 const NFS4_ACL: &[u8] = b"system.nfs4_acl";
 
+/// Whether an attribute says who may open a file.
+fn is_acl(name: &[u8]) -> bool {
+    name == POSIX_ACL || name == NFS4_ACL
+}
+
 impl Volume {
     /// The file of a node, if something written to it is on its way and will soon be there. Who
     /// asks for attributes waits for that, because then they have the server's times; times of this
@@ -142,7 +147,8 @@ impl Volume {
             return self.view(node);
         }
         self.settle_before_change(node).await;
-        if change.mode.is_some() || change.uid.is_some() || change.gid.is_some() {
+        let alters_rights = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
+        if alters_rights {
             self.end_verdicts(node);
         }
         let target = self.target(node).await?;
@@ -155,7 +161,9 @@ impl Volume {
             // Written data must land before the size, and before a time that it would overwrite.
             self.drain(node, file).await?;
         }
-        self.keep_open_for_others(node, change.uid).await?;
+        if alters_rights {
+            self.keep_open_for_others(node, change.uid).await?;
+        }
         let (size, is_given) = (change.size, change.uid.is_some());
         let errors = file.as_ref().map(|file| file.lock().written.errors.count());
         let open = if size.is_some() {
@@ -309,6 +317,9 @@ impl Volume {
         value: &[u8],
         create: Option<bool>,
     ) -> Result<(), FsError> {
+        if is_acl(name) {
+            self.keep_open_for_others(node, None).await?;
+        }
         let target = self.target(node).await?;
         let (name, value) = (name.to_vec(), value.to_vec());
         let step = Step::SetXattr {
@@ -337,6 +348,9 @@ impl Volume {
                 known.xattrs.remove(CAPABILITIES);
             }
             return Ok(());
+        }
+        if is_acl(name) {
+            self.keep_open_for_others(node, None).await?;
         }
         let step = Step::RemoveXattr {
             target: self.target(node).await?,

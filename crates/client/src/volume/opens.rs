@@ -195,8 +195,8 @@ impl Volume {
         Ok(())
     }
 
-    /// A file is about to become `owner`'s, who need not let in whoever has it open: as
-    /// [`Self::keep_open`], if there is such a one.
+    /// Who may open a file is about to change, and maybe its owner: as [`Self::keep_open`], if
+    /// others have it open. The owner may always open what he has open; by a rich ACL maybe not.
     ///
     /// # Errors
     /// Why the server refused the file.
@@ -205,11 +205,11 @@ impl Volume {
         node: NodeId,
         owner: Option<u32>,
     ) -> Result<(), FsError> {
-        let Some(owner) = owner else {
-            return Ok(());
-        };
+        let uid = owner.or_else(|| self.nodes().get(node).map(|known| known.attributes.uid));
+        let owner = uid.filter(|_| !self.is_rich());
         let is_other = |open: &OpenAtServer| {
-            open.node == node && !open.known && open.who.uid != owner && open.who.uid != 0
+            let is_let_in = open.who.uid == 0 || Some(open.who.uid) == owner;
+            open.node == node && !open.known && !is_let_in
         };
         match self.opens.any(is_other) {
             true => self.keep_open(node).await,

@@ -12,6 +12,10 @@ use wire::message::{Lease, Step, StepReply, Target};
 
 /// The rich ACL of a file.
 const NFS4_ACL: &[u8] = b"system.nfs4_acl";
+/// The POSIX ACL of a file.
+const POSIX_ACL: &[u8] = b"system.posix_acl_access";
+/// How often one request has others open files here that they have opened by what they know.
+const OPENERS_ASKED_MAX: u8 = 8;
 
 impl Execution {
     pub(super) fn change(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
@@ -29,6 +33,7 @@ impl Execution {
             } => {
                 let place = self.changing(target)?;
                 self.contest([&place.outer])?;
+                self.before_acl(&place, name)?;
                 let mode = match create {
                     None => XattrMode::Set,
                     Some(true) => XattrMode::Create,
@@ -49,6 +54,7 @@ impl Execution {
             Step::RemoveXattr { target, name } => {
                 let place = self.changing(target)?;
                 self.contest([&place.outer])?;
+                self.before_acl(&place, name)?;
                 let after = match Self::is_rich_acl(&place, name) {
                     true => self.set_acl(worker, &place, None)?,
                     false => {
@@ -65,6 +71,30 @@ impl Execution {
     /// Whether an attribute is the rich ACL of a file, where there are such.
     fn is_rich_acl(place: &Place, name: &[u8]) -> bool {
         name == NFS4_ACL && place.volume.tree.is_rich()
+    }
+
+    /// As [`Self::until_opened`], if an attribute says who may open a file.
+    fn before_acl(&mut self, place: &Place, name: &[u8]) -> Result<(), Stop> {
+        match name == POSIX_ACL || Self::is_rich_acl(place, name) {
+            true => self.until_opened(place),
+            false => Ok(()),
+        }
+    }
+
+    /// Who may open a file is about to change. Clients that have opened it by what they know of it
+    /// have it opened here first, while they may: that is what they do when a lease is recalled.
+    /// One that opens it anew meanwhile is asked again, but not for ever.
+    fn until_opened(&mut self, place: &Place) -> Result<(), Stop> {
+        if self.openers_asked == OPENERS_ASKED_MAX {
+            return Ok(());
+        }
+        let change = [Change::Inode(place.outer.clone())];
+        let tokens = self.core.caching.changed(Some(&self.session), &change);
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        self.openers_asked += 1;
+        Err(Stop::AfterRecalls(tokens))
     }
 
     /// Sets the rich ACL of a file, or takes it away.
@@ -133,6 +163,9 @@ impl Execution {
             return self.changed_inode(worker, place, after);
         }
         self.contest([&place.outer])?;
+        if change.mode.is_some() || change.uid.is_some() || change.gid.is_some() {
+            self.until_opened(&place)?;
+        }
         let file = match open {
             // Through an open only the size is judged differently; an unknown open is no reason to
             // make one for a change of mode.
