@@ -52,6 +52,65 @@ fn a_preview_says_what_would_be_before_rich_acls_are_on_and_changes_nothing() {
     assert_eq!(on["mode"], mode, "what the file system is told");
 }
 
+/// What the kernel asks beside a list, and what nobody asks a list about.
+#[test]
+fn what_is_explained_is_what_happens_on_a_mount() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let mut office = Office::new();
+    office.acl(&["enable", &office.volume]);
+    let mount = office.scene.mount("mnt", &["--allow-other"]);
+    let script = format!(
+        "cp /bin/true run; chmod 755 run; mkdir names; chmod 777 names; mkdir sticky kept; \
+         chmod 1777 sticky kept; echo >own; chown {OWNER} own; echo >told; chmod 644 told"
+    );
+    run(&mut shell(0, None, &office.export(), &script)).ok();
+    let lists = [
+        (
+            "run",
+            "--set",
+            format!("A::EVERYONE@:r,D:g:{AUDIT}:x,A::{AYA}:x"),
+        ),
+        ("names", "--set", format!("A::{AYA}:rwa,A::OWNER@:rwax")),
+        ("kept", "--add", format!("A::{AUDIT}:y")),
+        ("own", "--add", "D::OWNER@:o".to_owned()),
+        ("told", "--add", format!("D::{AYA}:tnc")),
+    ];
+    for (path, how, list) in &lists {
+        office.acl(&["set", &office.file(path), how, list]);
+    }
+    let cases = [
+        ("run", AYA, "execute", "./run", false),
+        ("run", 0, "execute", "./run", false),
+        ("run", AYA, "read", "cat run", true),
+        ("names", AYA, "write", "mkdir names/new", false),
+        ("names", OTHER, "write", "mkdir names/new", false),
+        ("sticky", AYA, "N", "setfattr -n user.k -v 1 sticky", false),
+        ("kept", AYA, "N", "setfattr -n user.k -v 1 kept", false),
+        ("kept", 0, "N", "setfattr -n user.k -v 1 kept", true),
+        (
+            "own",
+            OWNER,
+            "write-owner",
+            &format!("chgrp {OWNER} own"),
+            true,
+        ),
+        ("told", AYA, "read-attributes", "stat told", true),
+        ("told", AYA, "read", "cat told", true),
+    ];
+    for (path, who, want, command, is_allowed) in cases {
+        let by = office.explained(path, who, want);
+        assert_eq!(by["allowed"], is_allowed, "{path}, {who}: {want}: {by}");
+        let does = may(who, None, &mount, command);
+        assert_eq!(does, is_allowed, "{path}, {who}: {command}");
+    }
+    let by = office.explained("run", AYA, "execute");
+    assert_eq!(by["decided_by"], "no_execute_bit", "{by}");
+    let by = office.explained("sticky", AYA, "N");
+    assert_eq!(by["decided_by"], "sticky", "{by}");
+}
+
 /// What `acl get` says of a file, but for its name.
 #[track_caller]
 fn shown(office: &Office, path: &str) -> String {

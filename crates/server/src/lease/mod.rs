@@ -6,7 +6,8 @@
 //! 2. A change is carried out, then the leases of all other sessions on what changed are collected,
 //!    and the changer is answered when every one of them has obeyed or its lease time is over. So
 //!    after an answered change nobody believes the old state. A change of who may open a file
-//!    collects them before as well: who has opened it by what a lease says has it opened here first.
+//!    collects them before as well: who has opened it by what a lease says has it opened here
+//!    first.
 //! 3. Before a session uses a directory that another one has alone, that one writes back and obeys.
 //! 4. A session that was not heard for [`LEASE_TIME`] has lost all its leases; one that is heard
 //!    and does not obey within [`RECALL_TIME_MAX`] is ended. One that has much to write back first
