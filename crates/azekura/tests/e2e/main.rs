@@ -112,6 +112,7 @@ mod memory;
 mod missing;
 #[cfg(test)]
 mod mounting;
+mod opened;
 #[cfg(test)]
 mod parallel;
 #[cfg(test)]

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 /// Users and a group without names here.
 pub(crate) const USER: u32 = 61_001;
-const OTHER: u32 = 61_002;
+pub(crate) const OTHER: u32 = 61_002;
 const GROUP: u32 = 61_003;
 
 /// A shell command as a user with one supplementary group, or none.
-fn shell(uid: u32, group: Option<u32>, directory: &Path, script: &str) -> Command {
+pub(crate) fn shell(uid: u32, group: Option<u32>, directory: &Path, script: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.arg(format!("--reuid={uid}"));
     command.arg(format!("--regid={uid}"));
@@ -29,10 +29,6 @@ fn shell(uid: u32, group: Option<u32>, directory: &Path, script: &str) -> Comman
     command.args(["sh", "-c", script]);
     command.current_dir(directory).env("LC_ALL", "C");
     command
-}
-
-fn shell_in(directory: &Path, script: &str) -> Run {
-    run(&mut shell(USER, None, directory, script))
 }
 
 /// A server whose directory everybody may pass.
@@ -527,7 +523,7 @@ fn xattr(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     Ok(value)
 }
 
-fn set_xattr(path: &Path, name: &str, value: &[u8]) -> Result<(), Errno> {
+pub(crate) fn set_xattr(path: &Path, name: &str, value: &[u8]) -> Result<(), Errno> {
     rustix::fs::setxattr(path, name, value, XattrFlags::empty())
 }
 
@@ -550,7 +546,7 @@ fn acl() -> Vec<u8> {
     posix_acl(4, 4, 4)
 }
 
-fn posix_acl(user: u16, mask: u16, others: u16) -> Vec<u8> {
+pub(crate) fn posix_acl(user: u16, mask: u16, others: u16) -> Vec<u8> {
     let entry = |tag: u16, rights: u16, id: u32| {
         [
             &tag.to_le_bytes()[..],
@@ -630,12 +626,12 @@ fn extended_attributes_are_the_servers_and_labels_are_not_passed_through() {
 }
 
 /// A shell that works in a directory and does the next thing when it is told to.
-struct Within {
-    shell: std::process::Child,
+pub(crate) struct Within {
+    pub(crate) shell: std::process::Child,
 }
 
 impl Within {
-    fn new(directory: &Path, script: &str) -> Self {
+    pub(crate) fn new(directory: &Path, script: &str) -> Self {
         let shell = shell(USER, None, directory, script)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -645,11 +641,11 @@ impl Within {
         Self { shell }
     }
 
-    fn go_on(&mut self) {
+    pub(crate) fn go_on(&mut self) {
         self.shell.stdin.as_ref().unwrap().write_all(b"\n").unwrap();
     }
 
-    fn end(mut self) -> Run {
+    pub(crate) fn end(mut self) -> Run {
         drop(self.shell.stdin.take());
         let output = self.shell.wait_with_output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -713,49 +709,6 @@ fn who_has_reached_a_file_goes_on_although_the_way_there_is_closed() {
         fs::metadata(export.join("above")).unwrap().mode() & 0o777,
         0o700
     );
-}
-
-/// Neither mount has read anything when the file is closed to whoever has it open.
-#[test]
-fn who_has_a_file_open_reads_on_whatever_becomes_of_its_mode() {
-    if let Some(why) = obstacle() {
-        return println!("{why}");
-    }
-    let mut scene = open_scene();
-    let mounts = ["m", "n"].map(|name| scene.mount(name, &["--allow-other"]));
-    let close: [(&str, fn(&Path)); 3] = [
-        ("chmod", |file| set_mode(file, 0o600)),
-        ("chown", |file| {
-            chown(file, Some(OTHER), Some(OTHER)).unwrap();
-            set_mode(file, 0o600);
-        }),
-        ("ACL", |file| {
-            set_xattr(file, "system.posix_acl_access", &posix_acl(0, 0, 0)).unwrap();
-        }),
-    ];
-    let whole = vec![b'x'; 200_000];
-    for (what, close) in close {
-        for (opener, closer) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            let name = format!("{what} {opener} {closer}");
-            let file = mounts[0].join(&name);
-            fs::write(&file, &whole).unwrap();
-            set_mode(&file, 0o644);
-            let script = format!("exec 7<'{name}'; read -r closed; cat <&7 | wc -c");
-            let mut shell = Within::new(&mounts[opener], &script);
-            let open = format!("/proc/{}/fd/7", shell.shell.id());
-            let deadline = Instant::now() + Duration::from_secs(20);
-            while fs::read_link(&open).is_err() {
-                assert!(Instant::now() < deadline, "{name}: it is not open");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            close(&mounts[closer].join(&name));
-            shell.go_on();
-            let read = shell.end();
-            assert_eq!(read.stdout.trim(), "200000", "{name}: {read:?}");
-            let again = shell_in(&mounts[opener], &format!("cat '{name}'"));
-            assert!(!again.status.success(), "{name}");
-        }
-    }
 }
 
 /// As a local file system does it: whoever may write a program may write it, and its capabilities

@@ -171,7 +171,9 @@ impl Volume {
         (open, access): (OpenId, Access),
         append: bool,
     ) -> Option<OpenFile> {
-        self.register(who, node, open, access, None);
+        // Nobody changes who may open it before it is there.
+        let is_noted = self.register_here(who, node, (open, access));
+        debug_assert!(is_noted);
         self.file(node).ok()?.lock().on_open(open);
         self.pin(node);
         Some(OpenFile {

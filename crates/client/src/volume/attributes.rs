@@ -143,11 +143,12 @@ impl Volume {
             return Err(FsError::NotPermitted);
         }
         let handle = self.nodes().get(node).ok_or(FsError::Stale)?.handle.clone();
-        if handle.is_none() && self.change_ahead(who, node, &change) {
+        let alters_rights = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
+        let shuts_out = alters_rights && self.is_open_for_others(node, change.uid);
+        if handle.is_none() && !shuts_out && self.change_ahead(who, node, &change) {
             return self.view(node);
         }
         self.settle_before_change(node).await;
-        let alters_rights = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
         if alters_rights {
             self.end_verdicts(node);
         }
@@ -161,9 +162,10 @@ impl Volume {
             // Written data must land before the size, and before a time that it would overwrite.
             self.drain(node, file).await?;
         }
-        if alters_rights {
-            self.keep_open_for_others(node, change.uid).await?;
-        }
+        let _shut = match alters_rights {
+            true => Some(self.shut(node, change.uid).await?),
+            false => None,
+        };
         let (size, is_given) = (change.size, change.uid.is_some());
         let errors = file.as_ref().map(|file| file.lock().written.errors.count());
         let open = if size.is_some() {
@@ -317,9 +319,10 @@ impl Volume {
         value: &[u8],
         create: Option<bool>,
     ) -> Result<(), FsError> {
-        if is_acl(name) {
-            self.keep_open_for_others(node, None).await?;
-        }
+        let _shut = match is_acl(name) {
+            true => Some(self.shut(node, None).await?),
+            false => None,
+        };
         let target = self.target(node).await?;
         let (name, value) = (name.to_vec(), value.to_vec());
         let step = Step::SetXattr {
@@ -349,9 +352,10 @@ impl Volume {
             }
             return Ok(());
         }
-        if is_acl(name) {
-            self.keep_open_for_others(node, None).await?;
-        }
+        let _shut = match is_acl(name) {
+            true => Some(self.shut(node, None).await?),
+            false => None,
+        };
         let step = Step::RemoveXattr {
             target: self.target(node).await?,
             name: name.to_vec(),

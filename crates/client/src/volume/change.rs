@@ -80,7 +80,7 @@ impl Volume {
             self.budget().on_freed(file.account, freed);
             self.commit_the_rest();
         }
-        self.register(who, view.node, open, access, Some(used));
+        self.register(who, view.node, (open, access), used);
         file.lock().on_open(open);
         let keep_data = self.pin(view.node);
         let open = OpenFile {

@@ -68,7 +68,9 @@ impl Volume {
     ) -> Result<OpenFile, FsError> {
         let file = self.file(node)?;
         let open = self.fresh_open();
-        let here = !access.writes() && self.opens_here(who, node);
+        let here = !access.writes()
+            && self.opens_here(who, node)
+            && self.register_here(who, node, (open, access));
         let used = self.used(Some(open));
         let was_leased = self.is_leased(node);
         let access = match here {
@@ -78,7 +80,9 @@ impl Volume {
                     .await?
             }
         };
-        self.register(who, node, open, access, (!here).then_some(used));
+        if !here {
+            self.register(who, node, (open, access), used);
+        }
         if !here && !was_leased {
             // What was read without a lease, or is on its way, may be from before this open.
             self.distrust_data(node);
@@ -200,7 +204,9 @@ impl Volume {
         }
         let file = self.file(node).ok()?;
         let (open, access) = (self.fresh_open(), Access::Read);
-        self.register(who, node, open, access, None);
+        if !self.register_here(who, node, (open, access)) {
+            return None;
+        }
         file.lock().on_open(open);
         let keep_data = self.pin(node);
         self.fetch_neighbours(who, node);

@@ -43,6 +43,27 @@ struct Table {
     open: QuickMap<OpenId, OpenAtServer>,
     /// How often the server has lost them all.
     losses: u64,
+    /// Files of which this machine changes who may open them, with how many such changes.
+    shut: QuickMap<NodeId, u32>,
+}
+
+/// As long as it lives, nobody opens a file here alone.
+#[derive(Debug)]
+pub(super) struct Shut<'a> {
+    opens: &'a Opens,
+    node: NodeId,
+}
+
+impl Drop for Shut<'_> {
+    fn drop(&mut self) {
+        let mut table = self.opens.lock();
+        if let Some(changes) = table.shut.get_mut(&self.node) {
+            *changes -= 1;
+            if *changes == 0 {
+                table.shut.remove(&self.node);
+            }
+        }
+    }
 }
 
 /// All opens of a volume.
@@ -77,6 +98,11 @@ impl Opens {
         such.map(|(id, open)| (open.node, *id)).collect()
     }
 
+    fn shut(&self, node: NodeId) -> Shut<'_> {
+        *self.lock().shut.entry(node).or_default() += 1;
+        Shut { opens: self, node }
+    }
+
     /// An open is over; whether the server must be told.
     pub(super) fn remove(&self, open: OpenId) -> bool {
         let removed = self.lock().open.remove(&open);
@@ -92,24 +118,46 @@ impl Opens {
 }
 
 impl Volume {
-    /// Notes an open, and if the server was asked to make it, since when.
+    /// Notes an open that the server was asked to make since `used`.
     pub(super) fn register(
         &self,
         who: &Principal,
         node: NodeId,
-        open: OpenId,
-        access: Access,
-        made: Option<Used>,
+        (open, access): (OpenId, Access),
+        used: Used,
     ) {
         let mut table = self.opens.lock();
         let entry = OpenAtServer {
             node,
             access,
             who: who.clone(),
-            told: made.is_some(),
-            known: made.is_some_and(|used| used.losses == table.losses),
+            told: true,
+            known: used.losses == table.losses,
         };
         table.open.insert(open, entry);
+    }
+
+    /// Notes an open that the server need not make; `false` if it must, because who may open the
+    /// file changes at this moment.
+    pub(super) fn register_here(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        (open, access): (OpenId, Access),
+    ) -> bool {
+        let mut table = self.opens.lock();
+        if table.shut.contains_key(&node) {
+            return false;
+        }
+        let entry = OpenAtServer {
+            node,
+            access,
+            who: who.clone(),
+            told: false,
+            known: false,
+        };
+        table.open.insert(open, entry);
+        true
     }
 
     /// The open's id, for a step that uses it. A server that does not know the open yet makes it on
@@ -195,26 +243,29 @@ impl Volume {
         Ok(())
     }
 
-    /// Who may open a file is about to change, and maybe its owner: as [`Self::keep_open`], if
-    /// others have it open. The owner may always open what he has open; by a rich ACL maybe not.
+    /// Who may open a file is about to change from here, and maybe its owner: as
+    /// [`Self::keep_open`], if others have it open. Until the guard is dropped everybody opens it at
+    /// the server.
     ///
     /// # Errors
     /// Why the server refused the file.
-    pub(super) async fn keep_open_for_others(
-        &self,
-        node: NodeId,
-        owner: Option<u32>,
-    ) -> Result<(), FsError> {
+    pub(super) async fn shut(&self, node: NodeId, owner: Option<u32>) -> Result<Shut<'_>, FsError> {
+        let shut = self.opens.shut(node);
+        if self.is_open_for_others(node, owner) {
+            self.keep_open(node).await?;
+        }
+        Ok(shut)
+    }
+
+    /// Whether somebody has a file open, as far as only this machine knows, who may not be let in
+    /// any more. Its owner may always open again what he has open; by a rich ACL maybe not.
+    pub(super) fn is_open_for_others(&self, node: NodeId, owner: Option<u32>) -> bool {
         let uid = owner.or_else(|| self.nodes().get(node).map(|known| known.attributes.uid));
         let owner = uid.filter(|_| !self.is_rich());
-        let is_other = |open: &OpenAtServer| {
+        self.opens.any(|open| {
             let is_let_in = open.who.uid == 0 || Some(open.who.uid) == owner;
             open.node == node && !open.known && !is_let_in
-        };
-        match self.opens.any(is_other) {
-            true => self.keep_open(node).await,
-            false => Ok(()),
-        }
+        })
     }
 
     /// As [`Self::keep_open`] for files that are known to the server, at once: others wait.

@@ -1,24 +1,63 @@
 //! Attributes and extended attributes.
 
 use super::{Execution, Place, Stop};
-use crate::lease::Change;
+use crate::core::Core;
+use crate::lease::{Change, Token};
 use crate::opens::Use;
 use crate::rich;
+use crate::session::Session;
 use crate::tree::Edited;
 use ::acl::Edit;
-use base::{AttributeChange, Attributes, Extent, FsError, OpenId, XattrMode};
+use base::{AttributeChange, Attributes, Extent, FileKind, FsError, Handle, OpenId, XattrMode};
 use export::Worker;
+use std::sync::Arc;
 use wire::message::{Lease, Step, StepReply, Target};
 
 /// The rich ACL of a file.
 const NFS4_ACL: &[u8] = b"system.nfs4_acl";
 /// The POSIX ACL of a file.
 const POSIX_ACL: &[u8] = b"system.posix_acl_access";
-/// How often one request has others open files here that they have opened by what they know.
-const OPENERS_ASKED_MAX: u8 = 8;
+
+/// As long as it lives, nobody but one session gets a lease on a file: as if that had it open for
+/// writing.
+pub(super) struct Shut {
+    core: Arc<Core>,
+    session: Arc<Session>,
+    handle: Handle,
+}
+
+impl Shut {
+    /// The tokens say whose leases are to be given back.
+    fn begin(core: &Arc<Core>, session: &Arc<Session>, handle: &Handle) -> (Self, Vec<Token>) {
+        core.caching.writes(session, handle, true);
+        let tokens = core
+            .caching
+            .changed(Some(session), &[Change::Inode(handle.clone())]);
+        let shut = Self {
+            core: core.clone(),
+            session: session.clone(),
+            handle: handle.clone(),
+        };
+        (shut, tokens)
+    }
+}
+
+impl Drop for Shut {
+    fn drop(&mut self) {
+        self.core.caching.writes(&self.session, &self.handle, false);
+    }
+}
 
 impl Execution {
     pub(super) fn change(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
+        let outcome = self.try_change(worker, step);
+        if matches!(outcome, Ok(_) | Err(Stop::Error(_))) {
+            self.shut = None;
+        }
+        outcome
+    }
+
+    fn try_change(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
         match step {
             Step::SetAttributes {
                 target,
@@ -33,7 +72,7 @@ impl Execution {
             } => {
                 let place = self.changing(target)?;
                 self.contest([&place.outer])?;
-                self.before_acl(&place, name)?;
+                self.before_acl(worker, &place, name)?;
                 let mode = match create {
                     None => XattrMode::Set,
                     Some(true) => XattrMode::Create,
@@ -54,7 +93,7 @@ impl Execution {
             Step::RemoveXattr { target, name } => {
                 let place = self.changing(target)?;
                 self.contest([&place.outer])?;
-                self.before_acl(&place, name)?;
+                self.before_acl(worker, &place, name)?;
                 let after = match Self::is_rich_acl(&place, name) {
                     true => self.set_acl(worker, &place, None)?,
                     false => {
@@ -74,27 +113,34 @@ impl Execution {
     }
 
     /// As [`Self::until_opened`], if an attribute says who may open a file.
-    fn before_acl(&mut self, place: &Place, name: &[u8]) -> Result<(), Stop> {
+    fn before_acl(&mut self, worker: &Worker, place: &Place, name: &[u8]) -> Result<(), Stop> {
         match name == POSIX_ACL || Self::is_rich_acl(place, name) {
-            true => self.until_opened(place),
+            true => self.until_opened(worker, place),
             false => Ok(()),
         }
     }
 
     /// Who may open a file is about to change. Clients that have opened it by what they know of it
     /// have it opened here first, while they may: that is what they do when a lease is recalled.
-    /// One that opens it anew meanwhile is asked again, but not for ever.
-    fn until_opened(&mut self, place: &Place) -> Result<(), Stop> {
-        if self.openers_asked == OPENERS_ASKED_MAX {
+    /// Nobody else gets a lease on it until the step has been carried out, so none does so anew.
+    fn until_opened(&mut self, worker: &Worker, place: &Place) -> Result<(), Stop> {
+        if self.shut.is_some() {
             return Ok(());
         }
-        let change = [Change::Inode(place.outer.clone())];
-        let tokens = self.core.caching.changed(Some(&self.session), &change);
-        if tokens.is_empty() {
+        let attributes = place
+            .volume
+            .tree
+            .attributes(self.by(worker), &place.inner)?;
+        let may = place.volume.tree.is_rich() || [0, attributes.uid].contains(&self.who.uid);
+        if attributes.kind != FileKind::File || !may {
             return Ok(());
         }
-        self.openers_asked += 1;
-        Err(Stop::AfterRecalls(tokens))
+        let (shut, tokens) = Shut::begin(&self.core, &self.session, &place.outer);
+        self.shut = Some(shut);
+        match tokens.is_empty() {
+            true => Ok(()),
+            false => Err(Stop::AfterRecalls(tokens)),
+        }
     }
 
     /// Sets the rich ACL of a file, or takes it away.
@@ -164,7 +210,7 @@ impl Execution {
         }
         self.contest([&place.outer])?;
         if change.mode.is_some() || change.uid.is_some() || change.gid.is_some() {
-            self.until_opened(&place)?;
+            self.until_opened(worker, &place)?;
         }
         let file = match open {
             // Through an open only the size is judged differently; an unknown open is no reason to

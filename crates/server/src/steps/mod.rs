@@ -113,8 +113,8 @@ pub(crate) struct Execution {
     waiting: striped::Waiting,
     /// Of an export of which something is reserved: whether the present step has its turn.
     turn_taken: booked::TurnTaken,
-    /// How often others were to have files opened before this changes who may open them.
-    openers_asked: u8,
+    /// Of whose file the present step changes who may open it.
+    shut: Option<change::Shut>,
 }
 
 /// What became of what a step has waited for: a lock, other requests.
@@ -233,7 +233,7 @@ impl Execution {
             waited: Waited::None,
             waiting: striped::Waiting::default(),
             turn_taken: booked::TurnTaken::default(),
-            openers_asked: 0,
+            shut: None,
         })
     }
 
