@@ -15,7 +15,8 @@ fn who_has_a_file_open_reads_on_whatever_becomes_of_its_mode() {
     }
     let mut scene = open_scene();
     let mounts = ["m", "n"].map(|name| scene.mount(name, &["--allow-other"]));
-    let close: [(&str, fn(&Path)); 3] = [
+    type Close = fn(&Path);
+    let close: [(&str, Close); 3] = [
         ("chmod", |file| set_mode(file, 0o600)),
         ("chown", |file| {
             chown(file, Some(OTHER), Some(OTHER)).unwrap();

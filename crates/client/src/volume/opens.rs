@@ -244,8 +244,8 @@ impl Volume {
     }
 
     /// Who may open a file is about to change from here, and maybe its owner: as
-    /// [`Self::keep_open`], if others have it open. Until the guard is dropped everybody opens it at
-    /// the server.
+    /// [`Self::keep_open`], if others have it open. Until the guard is dropped everybody opens it
+    /// at the server.
     ///
     /// # Errors
     /// Why the server refused the file.
@@ -260,8 +260,8 @@ impl Volume {
     /// Whether somebody has a file open, as far as only this machine knows, who may not be let in
     /// any more. Its owner may always open again what he has open; by a rich ACL maybe not.
     pub(super) fn is_open_for_others(&self, node: NodeId, owner: Option<u32>) -> bool {
-        let uid = owner.or_else(|| self.nodes().get(node).map(|known| known.attributes.uid));
-        let owner = uid.filter(|_| !self.is_rich());
+        let of_node = || self.nodes().get(node).map(|known| known.attributes.uid);
+        let owner = owner.or_else(of_node).filter(|_| !self.is_rich());
         self.opens.any(|open| {
             let is_let_in = open.who.uid == 0 || Some(open.who.uid) == owner;
             open.node == node && !open.known && !is_let_in
