@@ -7,14 +7,14 @@ use crate::manifest::VersionId;
 use crate::repository::{Turn, temporary_name};
 use base::limits::DISK_OVERLAY_LOCK_TIME_MAX;
 use base::{BlockDevice, DeviceAction, DeviceError, Extent};
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{CWD, FallocateFlags, RenameFlags, fallocate, renameat_with};
 use rustix::io::Errno;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A file as a device; its length does not change while it is open.
 #[derive(Debug)]
@@ -74,24 +74,78 @@ pub fn is_over(path: &Path) -> Result<(VersionId, u64), DiskError> {
 /// [`DiskError::Busy`] if it is open, [`DiskError::File`].
 pub fn create(path: &Path, image_bytes: u64, version: VersionId) -> Result<(), DiskError> {
     let _turn = match path.exists() {
-        true => Some(Turn::alone(path, Duration::ZERO)?),
+        true => Some(locked(path, Duration::ZERO)?.1),
         false => None,
     };
+    put(path, image_bytes, version, |temporary| {
+        fs::rename(temporary, path)
+    })
+}
+
+/// Makes an empty overlay over a version where there is none; one that somebody else has made
+/// meanwhile stays, and is his until he closes it.
+///
+/// # Errors
+/// [`DiskError::File`].
+pub fn create_unless_there(
+    path: &Path,
+    image_bytes: u64,
+    version: VersionId,
+) -> Result<(), DiskError> {
+    put(path, image_bytes, version, |temporary| {
+        let flags = RenameFlags::NOREPLACE;
+        let named = match renameat_with(CWD, temporary, CWD, path, flags) {
+            Ok(()) => return Ok(()),
+            // Not every file system can do that.
+            Err(Errno::INVAL | Errno::NOSYS) => fs::hard_link(temporary, path),
+            Err(errno) => Err(errno.into()),
+        };
+        match named {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => fs::remove_file(temporary),
+        }
+    })
+}
+
+/// Makes it under another name, and has `name` give it its own.
+fn put(
+    path: &Path,
+    image_bytes: u64,
+    version: VersionId,
+    name: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<(), DiskError> {
     let directory: PathBuf = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
         _ => ".".into(),
     };
     let temporary = directory.join(format!(".{}.new", temporary_name()));
     let made = make(&temporary, image_bytes, version).and_then(|()| {
-        let renamed =
-            fs::rename(&temporary, path).and_then(|()| File::open(&directory)?.sync_all());
-        renamed.map_err(DiskError::file("make", path))
+        let named = name(&temporary).and_then(|()| File::open(&directory)?.sync_all());
+        named.map_err(DiskError::file("make", path))
     });
     if made.is_err() {
         // The first error is the one to tell.
         let _ = fs::remove_file(&temporary);
     }
     made
+}
+
+/// The file that a path names, locked. Whoever had the lock before may have put another file in its
+/// place: then it is that one.
+fn locked(path: &Path, wait: Duration) -> Result<(File, Turn), DiskError> {
+    let until = Instant::now() + wait;
+    loop {
+        let file = File::options().read(true).write(true).open(path);
+        let file = file.map_err(DiskError::file("open", path))?;
+        let turn = Turn::alone(path, until.saturating_duration_since(Instant::now()))?;
+        let inode = |metadata: io::Result<Metadata>| metadata.map(|metadata| metadata.ino());
+        let opened = inode(file.metadata()).map_err(DiskError::file("open", path))?;
+        let held = turn.inode().map_err(DiskError::file("lock", path))?;
+        let named = inode(fs::metadata(path)).ok();
+        if held == opened && named == Some(held) {
+            return Ok((file, turn));
+        }
+    }
 }
 
 fn make(path: &Path, image_bytes: u64, version: VersionId) -> Result<(), DiskError> {
@@ -106,9 +160,7 @@ fn make(path: &Path, image_bytes: u64, version: VersionId) -> Result<(), DiskErr
 
 impl SparseFile {
     fn open(path: &Path) -> Result<Self, DiskError> {
-        let file = File::options().read(true).write(true).open(path);
-        let file = file.map_err(DiskError::file("open", path))?;
-        let turn = Turn::alone(path, DISK_OVERLAY_LOCK_TIME_MAX)?;
+        let (file, turn) = locked(path, DISK_OVERLAY_LOCK_TIME_MAX)?;
         let length = file.metadata().map_err(DiskError::file("measure", path))?;
         Ok(Self {
             file,

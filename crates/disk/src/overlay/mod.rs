@@ -28,7 +28,7 @@ mod map;
 #[cfg(test)]
 mod tests;
 
-pub use file::{create, is_over, open};
+pub use file::{create, create_unless_there, is_over, open};
 
 use crate::error::DiskError;
 use crate::manifest::VersionId;

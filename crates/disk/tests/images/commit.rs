@@ -2,11 +2,13 @@
 
 use crate::common::{KIB, Scene, noise, tag};
 use base::{BlockDevice, Extent};
-use disk::overlay::{create, is_over, open};
+use disk::overlay::{create, create_unless_there, is_over, open};
 use disk::{
     Directory, DiskError, Fetcher, ImageDevice, Overlay, Published, TagEntry, VersionId, commit,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::runtime::Runtime;
 
 fn runtime() -> Runtime {
@@ -114,6 +116,43 @@ fn a_commit_cuts_where_its_base_does() {
     assert_eq!(ends(&index), ends(&grid));
     let differing = (0..10).filter(|&number| index.ids()[number] != grid.ids()[number]);
     assert_eq!(differing.collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn nobody_has_an_overlay_open_that_another_has_thrown_away() {
+    let (scene, runtime) = (Scene::new(), runtime());
+    scene.put("base:1", &noise(37, 300 * KIB));
+    let (version, path) = (scene.version("base:1"), scene.path("overlay"));
+    let len_bytes = base(&scene, &runtime, "base:1").len_bytes();
+    create(&path, len_bytes, version).unwrap();
+    // Odd while the overlay is open.
+    let opened = AtomicU64::new(0);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                let Ok(overlay) = open(&path, base(&scene, &runtime, "base:1"), version) else {
+                    continue;
+                };
+                opened.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(2));
+                opened.fetch_add(1, Ordering::SeqCst);
+                drop(overlay);
+            }
+        });
+        let mut thrown_away = 0;
+        while thrown_away < 300 {
+            let before = opened.load(Ordering::SeqCst);
+            let made = create(&path, len_bytes, version);
+            let after = opened.load(Ordering::SeqCst);
+            thrown_away += u32::from(made.is_ok());
+            let was_open = before == after && before % 2 == 1;
+            assert!(made.is_err() || !was_open, "it was open meanwhile");
+            create_unless_there(&path, len_bytes, version).unwrap();
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    assert!(opened.load(Ordering::SeqCst) > 20);
 }
 
 #[test]

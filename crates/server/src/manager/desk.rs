@@ -4,24 +4,34 @@
 //! book, and says what is to be answered and what is to be done after it. All changes of a round go
 //! to the engine as one transaction. When that is durable, answers and errands go out.
 
+use super::answers::{failure, refusal, rejected, unavailable};
 use super::ask::{Wish, identity_in};
 use super::book::{Book, Change, Created, Rejected, failed};
 use super::errands::{Errand, Outcome, Returned, Task};
+use super::ledger;
 use super::plan::{Ask, Instead, Lack, Short};
 use super::record::{Row, RowState, identity, ticket_id};
 use super::report::{report, summary};
 use super::servers::{Servers, Trouble};
-use super::{Resource, ledger};
-use base::limits::{RESERVE_ERRANDS_MAX, RESERVE_LIST_MAX, RESERVE_TRIES_MAX};
+use base::limits::{
+    META_OPERATIONS_MAX, RESERVE_BATCH_MAX, RESERVE_ERRANDS_MAX, RESERVE_LIST_MAX,
+    RESERVE_TRIES_MAX,
+};
 use base::{TicketId, VolumeId};
 use meta::MetaError;
 use reservation::Moment;
+use std::collections::HashMap;
 use std::sync::mpsc::SyncSender;
 use tokio::sync::oneshot;
 use wire::message::{
-    ReserveError, ReserveLimits, ReserveName, ReserveOffer, ReserveOfferKind, ReserveReply,
-    ReserveRequest, ReserveShort, ReserveState, ReserveTerms, Scarce, ServerTicket,
+    ReserveError, ReserveLimits, ReserveName, ReserveReply, ReserveRequest, ReserveState,
+    ReserveTerms, ServerTicket,
 };
+
+/// After how long an account is asked for again that a server has not given.
+const COLLECT_AGAIN_SECS: u64 = 30;
+/// Changes that one step makes at most.
+const CHANGES_OF_A_STEP_MAX: usize = 4;
 
 /// Where an answer goes.
 pub(crate) type Reply = oneshot::Sender<ReserveReply>;
@@ -51,8 +61,12 @@ pub(crate) struct Desk {
     ledger: ledger::Ledger,
     servers: Servers,
     errands: SyncSender<Errand>,
+    /// Which reign of this process it is: what errands of another one came to is not this one's.
+    reign: u64,
     /// Errands that are out.
     out: usize,
+    /// When accounts are asked for again that a server has not given.
+    again: HashMap<TicketId, Moment>,
     /// Rows that could not be cleared away, to be tried again.
     stuck: Vec<TicketId>,
     /// What this round has changed.
@@ -76,7 +90,7 @@ impl Desk {
         book: Book,
         ledger: ledger::Ledger,
         servers: Servers,
-        errands: SyncSender<Errand>,
+        (reign, errands): (u64, SyncSender<Errand>),
     ) -> Self {
         let unfinished = book.rows_after(None).filter(|(_, row)| {
             // Nobody waits for these any more: those who asked were told nothing.
@@ -88,7 +102,9 @@ impl Desk {
             ledger,
             servers,
             errands,
+            reign,
             out: 0,
+            again: HashMap::new(),
             stuck,
             changes: Vec::new(),
             answers: Vec::new(),
@@ -146,6 +162,12 @@ impl Desk {
                     }
                     self.book.undo(change);
                 }
+                for errand in &after {
+                    let is_over = self.book.row(errand.id).is_some_and(|row| !row.is_held());
+                    if matches!(errand.task, Task::Leave { .. }) && is_over {
+                        self.stuck.push(errand.id);
+                    }
+                }
                 let replies = answers.into_iter().map(|(reply, _)| reply);
                 let waiting = after.into_iter().filter_map(|errand| {
                     self.is_looking &= !matches!(errand.task, Task::Devices);
@@ -182,8 +204,9 @@ impl Desk {
     }
 
     fn errand(&mut self, id: TicketId, row: Option<Row>, task: Task, reply: Option<Reply>) {
-        let now = self.book.now();
+        let (now, reign) = (self.book.now(), self.reign);
         self.after.push(Errand {
+            reign,
             task,
             id,
             row,
@@ -201,23 +224,36 @@ impl Desk {
         let room = RESERVE_ERRANDS_MAX.saturating_sub(self.out + 1);
         let stuck: Vec<_> = self.stuck.drain(..room.min(self.stuck.len())).collect();
         for id in stuck {
-            if let Some(row) = self.book.row(id).cloned() {
+            // What is held after all is nobody's to clear away.
+            if let Some(row) = self.book.row(id).filter(|row| !row.is_held()).cloned() {
                 let has_tickets = row.state == RowState::Leaving;
                 self.errand(id, Some(row), Task::Leave { has_tickets }, None);
             }
         }
-        let due: Vec<_> = self.book.due(self.book.now()).take(room / 2).collect();
+        let now = self.book.now();
+        let is_asked = |id: &TicketId| self.again.get(id).is_some_and(|again| *again > now);
+        let due = self.book.due(now).filter(|id| !is_asked(id));
+        // A round is one transaction.
+        let due: Vec<_> = due.take((room / 2).min(RESERVE_BATCH_MAX / 2)).collect();
         for id in due {
             let Some(row) = self.book.row(id).cloned() else {
                 continue;
             };
-            if row.state == RowState::Held && row.account_end().is_some() {
+            if row.is_held() && row.account_end().is_some() {
+                // Unless it comes back: so a server that is away keeps nobody else waiting.
+                self.again.insert(id, now.plus(COLLECT_AGAIN_SECS));
                 self.errand(id, Some(row), Task::Collect, None);
             } else {
+                self.again.remove(&id);
                 let struck = self.book.remove(id);
                 self.changes.extend(struck);
             }
         }
+    }
+
+    /// Whether the transaction of this round has room for another step.
+    pub(crate) fn has_room(&self) -> bool {
+        self.changes.len() + CHANGES_OF_A_STEP_MAX <= META_OPERATIONS_MAX
     }
 
     /// Takes a question in.
@@ -242,7 +278,10 @@ impl Desk {
     fn go_on(&mut self, stepped: Stepped, reply: Reply) {
         match stepped {
             Ok(Step::Answer(answer)) => self.answers.push((reply, answer)),
-            Ok(Step::Errand(..)) if self.out + self.after.len() >= RESERVE_ERRANDS_MAX => {
+            Ok(Step::Errand(id, _, task)) if self.out + self.after.len() >= RESERVE_ERRANDS_MAX => {
+                // It is noted already that it leaves.
+                self.stuck
+                    .extend(matches!(task, Task::Leave { .. }).then_some(id));
                 let answer = failure(ReserveError::Unavailable, "the stores are busy");
                 self.answers.push((reply, answer));
             }
@@ -518,15 +557,23 @@ impl Desk {
 
     /// Takes back what an errand has come to.
     pub(crate) fn returned(&mut self, returned: Returned) {
-        self.out -= 1;
         let Returned { errand, outcome } = returned;
         let Errand {
             task,
             id,
             row,
             reply,
+            reign,
             ..
         } = errand;
+        if reign != self.reign {
+            // What it was about shows in the ledger, which this reign has read.
+            let why = "the manager has begun anew; ask again";
+            let answer = failure(ReserveError::Unavailable, why);
+            self.answers.extend(reply.map(|reply| (reply, answer)));
+            return;
+        }
+        self.out -= 1;
         let stepped = match outcome {
             Ok(outcome) => self.came_back(task, id, row, outcome),
             Err(trouble) => self.came_to_trouble(task, id, row, trouble),
@@ -570,6 +617,12 @@ impl Desk {
                 Ok(Step::Answer(self.shown(id, true)))
             }
             (Task::Revoke, _) => {
+                let now = self.book.row(id);
+                if now.map(Row::end) != row.as_ref().map(Row::end) {
+                    // It was made longer meanwhile, and so were its tickets.
+                    let now = now.cloned();
+                    return Ok(Step::Errand(id, now, Task::Revoke));
+                }
                 let change = self.book.release(id)?;
                 self.changes.push(change);
                 Ok(Step::Answer(self.shown(id, false)))
@@ -591,6 +644,7 @@ impl Desk {
                 done
             }
             (Task::Collect, Outcome::Delivered(delivered)) => {
+                self.again.remove(&id);
                 self.changes.extend(self.book.deliver(id, delivered));
                 done
             }
@@ -708,93 +762,5 @@ impl Desk {
             short,
             offers: later.into_iter().collect(),
         }
-    }
-}
-
-fn rejected(trouble: Trouble) -> Rejected {
-    match trouble {
-        Trouble::Short {
-            store,
-            wanted,
-            room,
-            ..
-        } => Rejected::Short {
-            short: Short::Space {
-                store,
-                wanted,
-                room,
-            },
-            offers: Vec::new(),
-        },
-        Trouble::TooManyRevoked => failed(
-            ReserveError::Limit,
-            "a storage server remembers as many revoked tickets as it can; try again when the \
-             windows of some are over",
-        ),
-        Trouble::Left(trouble) => rejected(*trouble),
-        Trouble::Away { why, .. } | Trouble::Failed(why) => failed(ReserveError::Storage, why),
-    }
-}
-
-pub(crate) fn failure(code: ReserveError, why: impl Into<String>) -> ReserveReply {
-    let message = crate::admin::cut(why.into(), base::limits::ADMIN_TEXT_BYTES_MAX);
-    ReserveReply::Failed { code, message }
-}
-
-pub(crate) fn unavailable(error: &MetaError) -> ReserveReply {
-    failure(ReserveError::Unavailable, format!("the ledger: {error}"))
-}
-
-fn refusal(rejected: Rejected) -> ReserveReply {
-    match rejected {
-        Rejected::Failed(code, why) => failure(code, why),
-        Rejected::Short { short, offers } => ReserveReply::Refused {
-            short: scarce(short),
-            offers: offers.iter().map(offer).collect(),
-        },
-    }
-}
-
-fn scarce(short: Short) -> ReserveShort {
-    let (what, wanted, room, from) = match short {
-        Short::Stores { wanted, room } => (Scarce::Stores, wanted, room, Moment::default()),
-        Short::Space {
-            store,
-            wanted,
-            room,
-        } => (Scarce::Space(store), wanted, room, Moment::default()),
-        Short::Of {
-            resource,
-            wanted,
-            room,
-            from,
-        } => {
-            let what = match resource {
-                Resource::Device(store) => Scarce::Device(store),
-                Resource::Line(server) => Scarce::Network(server),
-            };
-            (what, wanted, room, from)
-        }
-    };
-    ReserveShort {
-        what,
-        wanted,
-        room,
-        from_secs: from.as_secs(),
-    }
-}
-
-fn offer(instead: &Instead) -> ReserveOffer {
-    let (kind, ask) = match instead {
-        Instead::Later(ask) => (ReserveOfferKind::Later, ask),
-        Instead::Earlier(ask) => (ReserveOfferKind::Earlier, ask),
-        Instead::Slower(ask) => (ReserveOfferKind::Slower, ask),
-    };
-    ReserveOffer {
-        kind,
-        start_secs: ask.window.start().as_secs(),
-        end_secs: ask.window.end().as_secs(),
-        read_bytes_per_second: ask.read,
-        write_bytes_per_second: ask.write,
     }
 }

@@ -1,6 +1,7 @@
 //! What comes from a connection: who asks, about which volume.
 
-use super::desk::{Asker, failure};
+use super::answers::failure;
+use super::desk::Asker;
 use crate::core::Core;
 use base::{StoreId, VolumeId};
 use std::path::PathBuf;

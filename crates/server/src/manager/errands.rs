@@ -52,6 +52,8 @@ pub(crate) struct Errand {
     pub(crate) id: TicketId,
     pub(crate) row: Option<Row>,
     pub(crate) now: Moment,
+    /// Of which reign of the manager.
+    pub(crate) reign: u64,
     pub(crate) reply: Option<Reply>,
 }
 
@@ -206,10 +208,10 @@ fn used(servers: &Servers, id: TicketId, row: &Row) -> Result<u64, Trouble> {
 }
 
 /// Tickets are only ever issued for the window of the time and the next one, so only those that
-/// are not over have to be taken back.
+/// are not over have to be taken back; and of one more, should the window end meanwhile.
 fn revoke(servers: &Servers, id: TicketId, row: &Row, now: Moment) -> Result<(), Trouble> {
     let guard = TICKET_CLOCK_ERROR_MAX.as_secs();
-    let issued = (0..).zip(row.planned()).take(row.present(now) as usize + 1);
+    let issued = (0..).zip(row.planned()).take(row.present(now) as usize + 2);
     let live = issued.filter(|(_, window)| window.end().plus(guard) > now);
     let tickets: Vec<_> = live
         .map(|(number, window)| {

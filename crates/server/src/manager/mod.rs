@@ -43,6 +43,7 @@
 //! | `report` | what was delivered |
 //! | `door` | what comes from a connection: who asks, about which volume |
 
+mod answers;
 mod ask;
 mod book;
 mod desk;
@@ -65,9 +66,10 @@ pub use reign::{ManagerError, Open, Opening};
 use crate::cluster::Cluster;
 use crate::lead::Lead;
 use crate::storage::Storage;
+use answers::failure;
 use base::limits::{META_SEAT_TIME, RESERVE_QUEUE_MAX, RESERVE_TIME_MAX};
 use base::{ServerId, StoreId, VolumeId};
-use desk::{Asker, Question, failure};
+use desk::{Asker, Question};
 use meta::{Embedded, Engine, Etcd};
 pub(crate) use plan::PlanDevice;
 use reign::{CAMPAIGN_TIME, Reign};

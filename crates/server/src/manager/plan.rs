@@ -24,6 +24,12 @@ use std::sync::Arc;
 
 /// Bits of the fractions in which a slower rate is looked for.
 const PART_BITS: u32 = 32;
+/// Starts that are looked at for one offer, over all windows of a series.
+const STARTS_LOOKED_AT_MAX: usize = 1 << 17;
+/// Windows of a series as many as which cost what one start is worth.
+const WINDOWS_OF_A_START: usize = 8;
+/// Starts that are tried however long a series is.
+const STARTS_MIN: usize = 16;
 
 /// A device as a manager knows it.
 #[derive(Clone, Debug)]
@@ -453,7 +459,7 @@ impl Planner<'_> {
     }
 
     /// The first start from `earliest` on with which it fits and ends by `latest_end`, if it is one
-    /// of the first [`RESERVE_STARTS_MAX`].
+    /// of the first [`RESERVE_STARTS_MAX`], or of fewer for long series.
     pub(crate) fn first(&self, ask: &Ask, earliest: Moment, latest_end: Moment) -> Option<Ask> {
         let length = ask.window.duration_seconds()?;
         let earliest = earliest.max(self.ledger.now());
@@ -461,7 +467,7 @@ impl Planner<'_> {
         let freed = |(at, delta): (Moment, i64)| (delta < 0).then_some(at);
         let starts = self.starts(ask, freed, (earliest, last));
         let mut at = 0;
-        for _ in 0..RESERVE_STARTS_MAX {
+        for _ in 0..starts_tried(ask) {
             let start = *starts.get(at)?;
             let moved = ask.at(start)?;
             if self.width(&moved).is_ok() {
@@ -484,7 +490,7 @@ impl Planner<'_> {
             (delta > 0).then_some(Moment::from_secs(start))
         };
         let starts = self.starts(ask, taken, (earliest, Moment::from_secs(before)));
-        let tried = starts.iter().rev().take(RESERVE_STARTS_MAX);
+        let tried = starts.iter().rev().take(starts_tried(ask));
         let mut moved = tried.filter_map(|start| ask.at(*start));
         moved.find(|moved| self.width(moved).is_ok())
     }
@@ -500,12 +506,14 @@ impl Planner<'_> {
             return Vec::new();
         }
         let delays = (0..u64::from(ask.count)).map(|number| number * ask.every_secs);
-        let delays: Vec<u64> = delays.collect();
-        let changes = self
-            .ledger
-            .calendars()
-            .flat_map(|(_, calendar)| calendar.changes());
-        let found = changes.filter_map(of_change).flat_map(|at| {
+        let changes = || {
+            let calendars = self.ledger.calendars();
+            calendars.flat_map(|(_, calendar)| calendar.changes())
+        };
+        // Of a long series beside many others the first windows say enough: it is about an offer.
+        let windows = (STARTS_LOOKED_AT_MAX / changes().count().max(1)).max(1);
+        let delays: Vec<u64> = delays.take(windows).collect();
+        let found = changes().filter_map(of_change).flat_map(|at| {
             let back = |delay: &u64| at.as_secs().checked_sub(*delay).map(Moment::from_secs);
             delays.iter().filter_map(back).collect::<Vec<_>>()
         });
@@ -605,4 +613,10 @@ fn largest(bits: u32, holds: impl Fn(u64) -> bool) -> u64 {
         }
     }
     found
+}
+
+/// Starts that are tried for an offer: each is about all windows, and others wait meanwhile.
+fn starts_tried(ask: &Ask) -> usize {
+    let worth = (ask.count as usize).div_ceil(WINDOWS_OF_A_START).max(1);
+    (RESERVE_STARTS_MAX / worth).max(STARTS_MIN)
 }

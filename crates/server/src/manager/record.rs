@@ -178,6 +178,11 @@ pub(crate) fn ticket_id(id: TicketId, occurrence: u32) -> TicketId {
 }
 
 impl Row {
+    /// Whether it is promised.
+    pub(crate) fn is_held(&self) -> bool {
+        self.state == RowState::Held
+    }
+
     /// The windows, first to last, as they were admitted.
     pub(crate) fn planned(&self) -> impl Iterator<Item = Interval> + use<> {
         windows(self.window, self.every_secs, self.count)

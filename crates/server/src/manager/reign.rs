@@ -1,7 +1,8 @@
 //! The thread of a manager: takes its seat, reads the ledger, serves; begins anew if it lost it.
 
+use super::answers::failure;
 use super::book::Book;
-use super::desk::{Desk, Ended, Question, failure};
+use super::desk::{Desk, Ended, Question};
 use super::errands::{self, Errand, Returned};
 use super::ledger::{Ledger, LedgerError};
 use super::servers::Servers;
@@ -93,8 +94,8 @@ impl Reign {
         returned: &mut Receiver<Returned>,
     ) {
         let mut is_first = true;
-        loop {
-            match self.begin(errands.clone()).await {
+        for reign in 0.. {
+            match self.begin((reign, errands.clone())).await {
                 Ok(desk) => {
                     let _ = told.send(Ok(()));
                     is_first = false;
@@ -125,7 +126,7 @@ impl Reign {
     /// Takes the seat and reads the ledger.
     async fn begin(
         &self,
-        errands: std::sync::mpsc::SyncSender<Errand>,
+        errands: (u64, std::sync::mpsc::SyncSender<Errand>),
     ) -> Result<Desk, LedgerError> {
         let engine = (self.open)().await?;
         let seat = campaign(&*engine, SEAT, &self.holder, self.campaign_time).await?;
@@ -172,6 +173,9 @@ impl Reign {
                 }
             }
             for _ in 1..RESERVE_BATCH_MAX {
+                if !desk.has_room() {
+                    break;
+                }
                 if let Ok(back) = returned.try_recv() {
                     desk.returned(back);
                 } else if let Ok(question) = self.questions.try_recv() {

@@ -41,6 +41,11 @@ impl Edit {
     /// The list after it.
     pub(super) fn apply(&self, list: &RichAcl, is_directory: bool) -> Result<RichAcl> {
         let read = |texts: &[String]| -> Result<Vec<Ace>> {
+            if texts.iter().any(|text| entries(text).is_empty()) {
+                // As of a variable of a script that is not set.
+                return Err(Failure::new(Code::AclText, "no entry is named")
+                    .hint("a list that lets nobody in but root: D::EVERYONErwaxdDtTnNcCoy"));
+            }
             let each = texts.iter().flat_map(|text| entries(text));
             each.map(|text| entry(&text, is_directory)).collect()
         };
@@ -152,5 +157,20 @@ mod tests {
             texts(&set.apply(&before, false).unwrap()),
             ["A::OWNER@:rw", "A::9:r"]
         );
+    }
+
+    #[test]
+    fn to_name_no_entry_is_a_mistake_and_no_empty_list() {
+        let before = list(&["A::7:r"]);
+        for nothing in ["", " ", ",", "\n"] {
+            let set = Edit {
+                set: Some(nothing.to_owned()),
+                ..Edit::default()
+            };
+            for edit in [set, Edit::granting(vec![nothing.to_owned()])] {
+                let refused = edit.apply(&before, false).unwrap_err();
+                assert!(refused.message().contains("no entry"), "{nothing:?}");
+            }
+        }
     }
 }

@@ -36,7 +36,8 @@ pub(in crate::cli) struct Enable {
 /// Judge all files of a volume by mode and POSIX ACL alone
 ///
 /// Rich ACLs stay stored and are in force again when they are enabled again. Meanwhile files that
-/// have one are judged by what their mode and POSIX ACL can say of it, which is never more.
+/// have one are judged by what their mode and POSIX ACL can say of it, which is never more. To have
+/// the POSIX ACLs of before, take the lists away first (azekura acl rollback --recursive).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  azekura acl disable 127.0.0.1:7700/office")]
 pub(in crate::cli) struct Disable {

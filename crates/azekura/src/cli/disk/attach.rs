@@ -17,7 +17,8 @@ use std::process::{Command, Stdio};
 /// Attach a disk as one file, disk.img in a directory, by FUSE; returns when it is ready
 ///
 /// With --loop, as a loop device, too, whose partitions and file systems the kernel reads; that
-/// needs root. What was written is durable after fsync or sync. It ends with `azekura disk detach`.
+/// needs root. What was written is durable after fsync of the file (`sync mnt/disk/disk.img`;
+/// `sync` alone does not reach it). It ends with `azekura disk detach`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   azekura disk attach http://far.example/images base:2 mnt/disk

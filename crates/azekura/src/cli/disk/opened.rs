@@ -196,7 +196,7 @@ pub(super) fn open(
         None => None,
         Some(path) => {
             if !is_there {
-                overlay::create(&path, device.len_bytes(), found.version)?;
+                overlay::create_unless_there(&path, device.len_bytes(), found.version)?;
             }
             let base: Arc<dyn BlockDevice> = device.clone();
             Some(Arc::new(overlay::open(&path, base, found.version)?))

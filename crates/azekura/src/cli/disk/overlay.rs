@@ -163,7 +163,12 @@ fn anew(
     let place = args.place(config, &image)?;
     let file = place.file();
     let over = match file.exists() {
-        true => Some(overlay::is_over(&file)?.0),
+        true => match overlay::is_over(&file) {
+            Ok((version, _)) => Some(version),
+            // It is thrown away.
+            Err(DiskError::Damaged { .. }) => None,
+            Err(error) => return Err(error.into()),
+        },
         false => None,
     };
     let runtime = runtime()?;
