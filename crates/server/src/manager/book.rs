@@ -463,7 +463,8 @@ impl Book {
     /// [`Rejected`].
     pub(crate) fn extend(&mut self, id: TicketId, end: Moment) -> Result<Change, Rejected> {
         let gone = || failed(ReserveError::NotFound, "there is no such reservation");
-        let row = self.row(id).ok_or_else(gone)?;
+        // One that is being given back is nobody's to make longer.
+        let row = self.row(id).filter(|row| row.is_held()).ok_or_else(gone)?;
         let longer = longer(row, end).map_err(|why| failed(ReserveError::Invalid, why))?;
         if row.end() <= self.now() || row.released.is_some() {
             return Err(failed(ReserveError::Over, "its window is over"));

@@ -1,6 +1,7 @@
 //! The manager against a model that counts seconds, and over crashes.
 
 mod crashes;
+mod crowds;
 mod model;
 mod planning;
 mod rights;
