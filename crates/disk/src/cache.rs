@@ -25,7 +25,7 @@
 use crate::chunk::{ChunkId, ChunkSpec, packed_bytes_max, unpack};
 use crate::error::DiskError;
 use crate::name::{CHUNKS, FileName};
-use crate::repository::{Turn, temporary_name};
+use crate::repository::{Turn, is_temporary_name, temporary_name};
 use crate::source::{Directory, Part, Source};
 use base::limits::DISK_CACHE_TURN_TIME_MAX;
 use bytes::Bytes;
@@ -374,9 +374,17 @@ fn entries(path: &Path) -> io::Result<Vec<Entry>> {
 
 /// What others have left over who are not there any more.
 fn tidy_up(path: &Path) -> io::Result<()> {
-    for directory in [TEMPORARY, FETCHING] {
+    let is_own: [(&str, fn(&str) -> bool); 2] = [
+        (TEMPORARY, is_temporary_name),
+        (FETCHING, |name| name.parse::<ChunkId>().is_ok()),
+    ];
+    for (directory, is_own) in is_own {
         for entry in fs::read_dir(path.join(directory))? {
-            fs::remove_file(entry?.path())?;
+            let entry = entry?;
+            // Whoever gave a directory with other things in it keeps them.
+            if entry.file_name().to_str().is_some_and(is_own) {
+                fs::remove_file(entry.path())?;
+            }
         }
     }
     // Counted anew by the first who asks.

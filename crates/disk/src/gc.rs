@@ -26,7 +26,7 @@ use crate::manifest::{Manifest, TagRecord, VersionId};
 use crate::name::{CHUNKS, FileName};
 use crate::pack::PACKS;
 use crate::repository::{
-    INDEXES, Repository, VERSIONS, names_if_any, names_in, temporary_directory, turn_to_delete,
+    INDEXES, Repository, VERSIONS, names_if_any, names_in, is_temporary_name, temporary_directory, turn_to_delete,
 };
 use crate::signed::Trust;
 use crate::source::{Directory, Part, Source};
@@ -130,7 +130,7 @@ pub fn collect(repository: &Repository, how: &Collecting) -> Result<Collected, D
             })?;
         }
     }
-    let left_over = sweep.files(&temporary_directory(directory), |_| true)?;
+    let left_over = sweep.files(&temporary_directory(directory), is_temporary_name)?;
     Ok(Collected {
         versions,
         indexes,

@@ -284,6 +284,22 @@ impl Repository {
         Err(self.contested(tag.file()))
     }
 
+    /// As [`Self::move_tag`], for who adds nothing else: what the tag is to point to is not collected
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::move_tag`]; [`DiskError::Busy`] if something is collected for longer than `wait`.
+    pub fn point_tag(
+        &self,
+        tag: &Tag,
+        entry: TagEntry,
+        (key, trust): (&SigningKey, &Trust),
+        wait: Duration,
+    ) -> Result<TagRecord, DiskError> {
+        let _turn = self.turn_to_add(wait)?;
+        self.move_tag(tag, entry, key, trust)
+    }
+
     pub(crate) fn contested(&self, file: FileName) -> DiskError {
         DiskError::Contested {
             file,
@@ -438,6 +454,15 @@ fn temporary(directory: &Directory) -> PathBuf {
 pub(crate) fn temporary_name() -> String {
     let number = RandomState::new().hash_one(std::process::id());
     format!("{}-{number:016x}", std::process::id())
+}
+
+/// Whether [`temporary_name`] has made a name: what is called otherwise is somebody else's.
+pub(crate) fn is_temporary_name(name: &str) -> bool {
+    name.split_once('-').is_some_and(|(process, number)| {
+        let is_number = !process.is_empty() && process.bytes().all(|byte| byte.is_ascii_digit());
+        let is_hash = number.len() == 16 && number.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_number && is_hash
+    })
 }
 
 /// Writes a new file and flushes it.

@@ -369,8 +369,13 @@ fn what_a_killed_process_leaves_is_removed_and_counted() {
     machine.read(0, 640 * KIB).unwrap();
     drop(machine);
     let used = cache(&scene, 100 << 20).used_bytes().unwrap();
-    for name in ["tmp/4711-00", "fetching/aa"] {
+    let id = "ab".repeat(32);
+    let foreign = ["tmp/letter.txt", "fetching/aa"];
+    for name in ["tmp/4711-0123456789abcdef", &format!("fetching/{id}")] {
         fs::write(scene.path("cache").join(name), [0; 100]).unwrap();
+    }
+    for name in foreign {
+        fs::write(scene.path("cache").join(name), "somebody else's").unwrap();
     }
     for usage in [&b""[..], b"nonsense, and more of it", &[0xff; 12], &[0; 12]] {
         fs::write(scene.path("cache/usage"), usage).unwrap();
@@ -379,6 +384,9 @@ fn what_a_killed_process_leaves_is_removed_and_counted() {
         // Damaged while it is used.
         fs::write(scene.path("cache/usage"), usage).unwrap();
         assert_eq!(opened.used_bytes().unwrap(), used);
+    }
+    for name in foreign {
+        fs::remove_file(scene.path("cache").join(name)).unwrap();
     }
     assert_eq!(fs::read_dir(scene.path("cache/tmp")).unwrap().count(), 0);
     assert_eq!(

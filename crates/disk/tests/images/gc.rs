@@ -38,7 +38,9 @@ fn what_no_tag_needs_goes_and_nothing_else() {
     scene.put("base:2", &two);
     assert_eq!(collected(&scene, 1).chunks, 0);
     scene.repository.remove_tag(&tag("base:1")).unwrap();
-    fs::write(scene.images().join("tmp/left"), b"over").unwrap();
+    let left = scene.images().join("tmp/12-0123456789abcdef");
+    fs::write(left, b"over").unwrap();
+    fs::write(scene.images().join("tmp/letter"), b"somebody else's").unwrap();
     let dry = Collecting {
         dry_run: true,
         ..Collecting::default()
@@ -56,6 +58,7 @@ fn what_no_tag_needs_goes_and_nothing_else() {
     assert_eq!(scene.files("default.castr"), 10);
     scene.repository.remove_tag(&tag("base:2")).unwrap();
     collected(&scene, 1);
+    fs::remove_file(scene.images().join("tmp/letter")).unwrap();
     for directory in ["default.castr", "versions", "indexes", "tags", "tmp"] {
         assert_eq!(scene.files(directory), 0, "{directory}");
     }

@@ -4,6 +4,7 @@ use super::place::Image;
 use super::process::{How, Plan};
 use crate::cli::Signals;
 use crate::cli::mount::mount_point;
+use super::detach::is_own_loop;
 use crate::config::Config;
 use crate::errors::{Code, Context, Failure, Result, plain_io};
 use crate::mounts::Mounted;
@@ -153,6 +154,7 @@ fn set_up_loop(file: &Path, is_read_only: bool) -> Result<Option<String>> {
 /// Takes the loop device and the mount off, whoever uses them.
 fn release(device: Option<&str>, point: &MountPoint) {
     if let Some(device) = device
+        && is_own_loop(device, point.path())
         && let Err(failure) = take_off_loop(device)
     {
         tracing::warn!("{}", failure.message());

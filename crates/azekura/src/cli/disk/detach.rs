@@ -9,7 +9,7 @@ use crate::output;
 use ::mount::disk::FILE_NAME;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -100,7 +100,8 @@ impl Detach {
     /// Makes durable what was written and takes loop device and mount off.
     fn take_off(&self, entry: &Entry) -> Result<()> {
         let directory = Path::new(&entry.running.place);
-        if let Some(device) = &entry.running.device {
+        let own = |device: &&String| is_own_loop(device, directory);
+        if let Some(device) = entry.running.device.as_ref().filter(own) {
             if is_mounted(device)? {
                 let message = format!("{device} is mounted");
                 return Err(Failure::new(Code::MountBusy, message).hint(format!(
@@ -109,7 +110,7 @@ impl Detach {
             }
             take_off_loop(device)?;
             let deadline = Instant::now() + LOOP_TIME_MAX;
-            while is_loop(device) {
+            while is_own_loop(device, directory) {
                 if Instant::now() >= deadline {
                     let message = format!("{device} is in use by programs");
                     return Err(Failure::new(Code::MountBusy, message).hint(format!(
@@ -167,7 +168,18 @@ fn is_mounted(device: &str) -> Result<bool> {
 }
 
 /// Whether a loop device has a file.
-fn is_loop(device: &str) -> bool {
+/// Whether a loop device has the disk that is attached at `directory`. One that was taken off before
+/// may be somebody else's by now.
+pub(super) fn is_own_loop(device: &str, directory: &Path) -> bool {
     let name = device.trim_start_matches("/dev/");
-    Path::new(&format!("/sys/block/{name}/loop/backing_file")).exists()
+    let backing = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file"));
+    let Ok(backing) = backing else {
+        return false;
+    };
+    // The kernel says it without symbolic links.
+    let resolved = directory.parent().and_then(|parent| parent.canonicalize().ok());
+    let resolved = resolved.zip(directory.file_name()).map(|(parent, name)| parent.join(name));
+    let backing = backing.trim_end_matches('\n');
+    let is_it = |directory: &Path| Path::new(backing) == directory.join(FILE_NAME);
+    is_it(directory) || resolved.is_some_and(|directory| is_it(&directory))
 }

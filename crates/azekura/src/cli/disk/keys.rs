@@ -67,7 +67,7 @@ impl<'a> Keys<'a> {
     }
 
     /// Does what reads records. If nobody of the repository is known yet, the first one is believed
-    /// from now on.
+    /// from now on; also if that is this user, so that nobody comes after him unseen.
     ///
     /// # Errors
     /// Those of the work.
@@ -75,13 +75,20 @@ impl<'a> Keys<'a> {
         &mut self,
         work: impl Fn(&Trust) -> Result<T, DiskError>,
     ) -> Result<T> {
-        match work(&self.trust()?) {
+        let trust = match self.known.is_empty() {
+            true => Trust::Keys(Vec::new()),
+            false => self.trust()?,
+        };
+        match work(&trust) {
             Err(DiskError::Untrusted { key, .. }) if self.known.is_empty() => {
+                let is_own = self.config.disk_key().exists() && self.own()?.public() == key;
                 self.remember(key)?;
-                output::note(format_args!(
-                    "{} is signed by {key}, who is believed from now on",
-                    self.place
-                ));
+                if !is_own {
+                    output::note(format_args!(
+                        "{} is signed by {key}, who is believed from now on",
+                        self.place
+                    ));
+                }
                 Ok(work(&self.trust()?)?)
             }
             outcome => Ok(outcome?),

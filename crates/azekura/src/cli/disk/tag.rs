@@ -7,6 +7,10 @@ use crate::config::Config;
 use crate::errors::{Code, Failure, Result};
 use crate::output;
 use ::disk::{Tag as Name, TagEntry, TagRecord, Trust};
+use std::time::Duration;
+
+/// How long somebody who collects is waited for.
+const WAIT: Duration = Duration::from_secs(60);
 
 /// Point a name to a version: another name for it, or back to an earlier one
 ///
@@ -60,7 +64,8 @@ impl Tag {
             time: now(),
         };
         let key = keys.own()?;
-        repository.move_tag(name, entry, &key, &keys.trust()?)?;
+        let by = (&key, &keys.trust()?);
+        repository.point_tag(name, entry, by, WAIT)?;
         output::line(format_args!("{name} points to {}", short(version)))
     }
 }
