@@ -5,15 +5,39 @@ use crate::output;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// How formats other than raw begin, with their names for qemu-img.
-const FORMATS: [(&[u8], &str); 4] = [
-    (b"QFI\xfb", "qcow2"),
-    (b"KDMV", "vmdk"),
-    (b"vhdxfile", "vhdx"),
-    (b"conectix", "vpc"),
+/// Formats of images, by their names for qemu-img.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    /// The disk itself
+    Raw,
+    Qcow2,
+    Vmdk,
+    Vhdx,
+    Vpc,
+}
+
+impl Format {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Qcow2 => "qcow2",
+            Self::Vmdk => "vmdk",
+            Self::Vhdx => "vhdx",
+            Self::Vpc => "vpc",
+        }
+    }
+}
+
+/// How formats other than raw begin.
+const MAGICS: [(&[u8], Format); 4] = [
+    (b"QFI\xfb", Format::Qcow2),
+    (b"KDMV", Format::Vmdk),
+    (b"vhdxfile", Format::Vhdx),
+    (b"conectix", Format::Vpc),
 ];
 
 /// A raw image, also one that goes with this process.
@@ -24,31 +48,41 @@ pub(super) struct RawImage {
 }
 
 impl RawImage {
-    /// The image at `path`. One that has to be converted needs as much room in `directory` as it
-    /// has data.
+    /// The image at `path`, in this format or the one that it seems to have. One that has to be
+    /// converted needs as much room in `directory` as it has data.
+    ///
+    /// A guest writes what it likes at the beginning of its raw disk, also that it is the upper part
+    /// of a file of the host; so nobody's other files are published because an image names them,
+    /// unless its format was said.
     ///
     /// # Errors
     /// [`Code::ImageFormat`] if it can be neither read nor converted.
-    pub(super) fn open(path: &Path, directory: &Path) -> Result<Self> {
+    pub(super) fn open(path: &Path, format: Option<Format>, directory: &Path) -> Result<Self> {
         let shown = output::plain(&path.to_string_lossy());
         let mut beginning = Vec::new();
         let file = File::open(path).context(&shown)?;
-        if file.metadata().context(&shown)?.is_dir() {
+        let kind = file.metadata().context(&shown)?.file_type();
+        if kind.is_dir() {
             let message = format!("{shown} is a directory and no image");
             return Err(Failure::new(Code::ImageFormat, message)
                 .hint("mkfs.ext4 -d DIRECTORY IMAGE SIZE makes an image of one"));
         }
         let read = file.take(8).read_to_end(&mut beginning);
         read.context(&shown)?;
-        let format = FORMATS
+        let found = MAGICS
             .iter()
-            .find(|(magic, _)| beginning.starts_with(magic));
-        match format {
-            None => Ok(Self {
+            .find(|(magic, _)| beginning.starts_with(magic) && !kind.is_block_device());
+        let found = found.map_or(Format::Raw, |(_, format)| *format);
+        match (format, found) {
+            (Some(Format::Raw), _) | (None, Format::Raw) => Ok(Self {
                 path: path.to_owned(),
                 _converted: None,
             }),
-            Some((_, format)) => Self::convert(path, format, directory),
+            (Some(format), _) => Self::convert(path, format, directory),
+            (None, format) => {
+                refuse_others(path, format)?;
+                Self::convert(path, format, directory)
+            }
         }
     }
 
@@ -57,7 +91,7 @@ impl RawImage {
         &self.path
     }
 
-    fn convert(path: &Path, format: &str, directory: &Path) -> Result<Self> {
+    fn convert(path: &Path, format: Format, directory: &Path) -> Result<Self> {
         let shown = output::plain(&path.to_string_lossy());
         check(path, format)?;
         let length = virtual_bytes(path, format)?;
@@ -75,7 +109,7 @@ impl RawImage {
             "-n",
             "--target-is-zero",
             "-f",
-            format,
+            format.name(),
             "-O",
             "raw",
         ]);
@@ -89,10 +123,10 @@ impl RawImage {
 
 /// Whether everything is there that the image names: what is beyond the end of a file that was cut
 /// would be read as zeros.
-fn check(path: &Path, format: &str) -> Result<()> {
+fn check(path: &Path, format: Format) -> Result<()> {
     let shown = output::plain(&path.to_string_lossy());
     let mut command = Command::new("qemu-img");
-    command.args(["check", "-f", format, "--"]).arg(path);
+    command.args(["check", "-f", format.name(), "--"]).arg(path);
     let output = spawned(&mut command, &shown)?;
     // 3: clusters that nothing uses; 63: nothing can be checked in this format.
     if let Some(0 | 3 | 63) = output.status.code() {
@@ -105,17 +139,43 @@ fn check(path: &Path, format: &str) -> Result<()> {
         .hint("qemu-img check says more; copy or download the image again"))
 }
 
-/// The length of the disk in an image, in bytes.
-fn virtual_bytes(path: &Path, format: &str) -> Result<u64> {
+/// Refuses an image that is only a part of what it would be published as, the rest lying in another
+/// file of this machine.
+fn refuse_others(path: &Path, format: Format) -> Result<()> {
+    let info = info(path, format)?;
+    let backing = info.get("backing-filename");
+    let data = info.pointer("/format-specific/data/data-file");
+    let Some(other) = backing.or(data).and_then(|other| other.as_str()) else {
+        return Ok(());
+    };
+    let shown = output::plain(&path.to_string_lossy());
+    let message = format!(
+        "{shown} says that it is the upper part of {}, which would be published with it",
+        output::plain(other)
+    );
+    Err(Failure::new(Code::ImageFormat, message).hint(format!(
+        "--format {} publishes both; --format raw the bytes as they are, as of a guest's disk",
+        format.name()
+    )))
+}
+
+/// What qemu-img knows of an image, without looking at what that names.
+fn info(path: &Path, format: Format) -> Result<serde_json::Value> {
     let shown = output::plain(&path.to_string_lossy());
     let mut command = Command::new("qemu-img");
-    command.args(["info", "--output=json", "-f", format, "--"]);
+    command.args(["info", "--output=json", "-f", format.name(), "--"]);
     let said = run(command.arg(path), &shown)?;
-    let info: Option<serde_json::Value> = serde_json::from_slice(&said).ok();
-    let length = info
-        .as_ref()
-        .and_then(|info| info.get("virtual-size")?.as_u64());
+    serde_json::from_slice(&said).map_err(|error| {
+        let message = format!("{shown}: what qemu-img says of it cannot be read: {error}");
+        Failure::new(Code::ImageFormat, message)
+    })
+}
+
+/// The length of the disk in an image, in bytes.
+fn virtual_bytes(path: &Path, format: Format) -> Result<u64> {
+    let length = info(path, format)?.get("virtual-size").and_then(serde_json::Value::as_u64);
     length.ok_or_else(|| {
+        let shown = output::plain(&path.to_string_lossy());
         let message = format!("{shown}: qemu-img says nothing about its size");
         Failure::new(Code::ImageFormat, message)
     })

@@ -1,6 +1,6 @@
 //! `azekura disk publish`.
 
-use super::image::RawImage;
+use super::image::{Format, RawImage};
 use super::keys::Keys;
 use super::place::{Place, Way, remember};
 use super::{now, runtime, with_bar};
@@ -38,6 +38,9 @@ pub(in crate::cli) struct Publish {
     name: Tag,
     #[command(flatten)]
     how: How,
+    /// Format of the image [default: as it begins; block devices are raw]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    format: Option<Format>,
     /// Length of chunks: 64KiB, 128KiB, 256KiB or 512KiB. The versions of an image have chunks in
     /// common only if they have the same
     #[arg(long, value_name = "SIZE", default_value = "256KiB")]
@@ -132,7 +135,7 @@ impl Publish {
             Place::Directory(path) => path.clone(),
             _ => std::env::temp_dir(),
         };
-        let image = RawImage::open(&self.image, &aside)?;
+        let image = RawImage::open(&self.image, self.format, &aside)?;
         let keys = Keys::of(config, &place, &self.way)?;
         let how = Publishing {
             chunk_bytes,

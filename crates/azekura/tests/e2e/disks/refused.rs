@@ -211,6 +211,33 @@ fn other_formats_are_published_by_qemu_img_where_it_is() {
 }
 
 #[test]
+fn a_disk_that_names_a_file_of_the_host_is_published_without_that_or_not_at_all() {
+    if !has("qemu-img") {
+        return;
+    }
+    let scene = Scene::new();
+    let secret = scene.image("secret.img", MIB);
+    let create = [
+        "create", "-q", "-f", "qcow2", "-F", "raw", "-b", text(&secret),
+    ];
+    let guest = scene.path("guest.img");
+    tool("qemu-img", &[&create[..], &[text(&guest)]].concat());
+    let publish = |format: &[&str]| {
+        let arguments = ["publish", "guest.img", "--to", "www", "--name", "guest:1", "--json"];
+        scene.disk(&[&arguments[..], format].concat())
+    };
+    let refused = publish(&[]);
+    fails(&refused, "AZ1010");
+    assert!(refused.stderr.contains("secret.img"), "{}", refused.stderr);
+    // As a raw disk it is what the guest wrote, and no more.
+    let raw = json(publish(&["--format", "raw"]));
+    let length = fs::metadata(&guest).unwrap().len();
+    assert_eq!(raw["image_bytes"], length);
+    let whole = json(publish(&["--format", "qcow2"]));
+    assert_eq!(whole["image_bytes"], MIB);
+}
+
+#[test]
 fn an_image_of_which_the_end_is_missing_is_not_published() {
     if !has("qemu-img") {
         return;
