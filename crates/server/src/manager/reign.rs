@@ -155,6 +155,11 @@ impl Reign {
                     let why = "its seat was not renewed in time, or another has it".to_owned();
                     return Some(Ended(MetaError::Unavailable(why)));
                 }
+                // Before questions, of which there may always be another one.
+                _ = tick.tick() => {
+                    desk.look_at_the_clock();
+                    desk.tick();
+                }
                 back = returned.recv() => {
                     desk.look_at_the_clock();
                     desk.returned(back?);
@@ -166,10 +171,6 @@ impl Reign {
                     };
                     desk.look_at_the_clock();
                     desk.ask(question);
-                }
-                _ = tick.tick() => {
-                    desk.look_at_the_clock();
-                    desk.tick();
                 }
             }
             for _ in 1..RESERVE_BATCH_MAX {
