@@ -9,7 +9,6 @@
 //!
 //! Source: Nakamura and others, concurrent use of heterogeneous access control information, 3.4.
 
-use super::edit::path_of;
 use super::told::remove;
 use super::{AclEdit, BEFORE, STORED, WRITING};
 use crate::change::descriptor_path;
@@ -43,7 +42,7 @@ impl Export {
         if !posix.is_shown_by(list, attributes) {
             return Ok(None);
         }
-        let path = path_of(fd);
+        let path = self.path_of(fd);
         if !dry_run {
             let beside = descriptor_path(fd);
             caller.with(WRITING, || {

@@ -112,7 +112,7 @@ impl Export {
         written?;
         self.rich.figures.edits.fetch_add(1, Ordering::Relaxed);
         let attributes = self.attributes_of(handle, fd)?;
-        let path = path_of(fd);
+        let path = self.path_of(fd);
         Ok((attributes, Some(AclEdit { path, ..edit })))
     }
 
@@ -173,8 +173,18 @@ impl Export {
             }
             None => AclEdit::without_words(Origin::Rich, Origin::Posix),
         };
-        let path = path_of(fd);
+        let path = self.path_of(fd);
         Ok((after, Some(AclEdit { path, ..edit })))
+    }
+
+    /// Where in the export an inode lies at this moment, as far as the kernel knows.
+    pub(super) fn path_of(&self, fd: impl AsFd) -> String {
+        let (top, path) = (named(self.top()), named(fd));
+        match path.strip_prefix(&top) {
+            Some("") => "/".to_owned(),
+            Some(below) if below.starts_with('/') => below.to_owned(),
+            _ => path,
+        }
     }
 
     /// Whether a caller may set a file's ACL.
@@ -251,8 +261,8 @@ fn restore(path: &CStr, attributes: &Attributes, before: &Before) -> Result<(), 
     }
 }
 
-/// Where an inode lies at this moment, as far as the kernel knows.
-pub(super) fn path_of(fd: impl AsFd) -> String {
+/// Where the kernel has an inode at this moment.
+fn named(fd: impl AsFd) -> String {
     let path = rustix::fs::readlink(&*descriptor_path(fd), Vec::new());
     path.map_or_else(
         |_| String::new(),
