@@ -6,6 +6,9 @@
 //! follows a loss, the server notes who changes which file: data is taken again as long as nobody
 //! else has.
 //!
+//! In the run after that one nobody knows any more who has changed what, and nothing is taken again:
+//! whoever comes back only then hears that his data is lost.
+//!
 //! In a run that follows no loss nothing is sent again, and nothing is noted. So it is with
 //! exports. Contents of parallel volumes are lost whenever one of the storage servers ends, while
 //! this one goes on: what is written there is always noted, by bytes ([`parts`]).
@@ -29,14 +32,18 @@ struct Table {
 /// Who has changed what: of exports since the loss, of parallel volumes in this run.
 pub(crate) struct Again {
     exports: Option<Mutex<Table>>,
+    /// The loss was before an earlier run of which nothing is known.
+    is_over: bool,
     parallel: Mutex<Written>,
 }
 
 impl Again {
-    /// For a run before which something of exports may have been lost, or nothing.
-    pub(crate) fn new(lost: bool) -> Self {
+    /// For a run before which something of exports may have been `lost`, or `earlier`: before a run
+    /// that had the same verifier.
+    pub(crate) fn new(lost: bool, earlier: bool) -> Self {
         Self {
             exports: lost.then(Mutex::default),
+            is_over: earlier && !lost,
             parallel: Mutex::default(),
         }
     }
@@ -91,8 +98,8 @@ impl Again {
     /// Whether a session may store again what it had stored before the loss. If so, it counts as
     /// having changed the file.
     pub(crate) fn may_store(&self, by: SessionId, file: &Handle) -> bool {
-        self.lock()
-            .is_none_or(|mut table| table.may_store(by, file))
+        let noted = self.lock();
+        !self.is_over && noted.is_none_or(|mut table| table.may_store(by, file))
     }
 
     fn parallel(&self) -> MutexGuard<'_, Written> {
@@ -141,7 +148,7 @@ mod tests {
 
     #[test]
     fn data_is_taken_again_until_somebody_else_has_changed_the_file() {
-        let again = Again::new(true);
+        let again = Again::new(true, false);
         assert!(again.may_store(ONE, &file(1)) && again.may_store(ONE, &file(1)));
         assert!(!again.may_store(TWO, &file(1)), "the first one has its own");
         again.changes(TWO, &file(1));
@@ -158,7 +165,7 @@ mod tests {
 
     #[test]
     fn files_that_cannot_be_noted_count_as_changed() {
-        let again = Again::new(true);
+        let again = Again::new(true, false);
         for number in 0..=CHANGED_FILES_MAX {
             again.changes(TWO, &file(number));
         }
@@ -169,7 +176,7 @@ mod tests {
 
     #[test]
     fn bytes_are_taken_again_from_whoever_had_them_last() {
-        let again = Again::new(false);
+        let again = Again::new(false, false);
         let [head, tail, all] = [(0, 10), (10, 10), (0, 20)].map(|(at, len)| Extent::new(at, len));
         again.changes_part(ONE, &file(1), all, false);
         again.changes_part(TWO, &file(1), head, false);
@@ -196,8 +203,16 @@ mod tests {
 
     #[test]
     fn without_a_loss_nothing_is_noted() {
-        let again = Again::new(false);
+        let again = Again::new(false, false);
         again.changes(TWO, &file(1));
         assert!(again.may_store(ONE, &file(1)));
+    }
+
+    #[test]
+    fn in_the_run_after_that_nothing_is_taken_again() {
+        let file = Handle::new(&[1; 8]).expect("eight bytes");
+        assert!(!Again::new(false, true).may_store(ONE, &file));
+        assert!(Again::new(true, true).may_store(ONE, &file));
+        assert!(Again::new(false, false).may_store(ONE, &file));
     }
 }

@@ -397,7 +397,7 @@ fn open(
         creating: Mutex::new(()),
         caching: Caching::new(sessions.clone(), former(&data, lead.as_deref())?, clock),
         locks: Locks::new(had_locks, clock.now()),
-        again: Again::new(data.lost_unflushed),
+        again: Again::new(data.lost_unflushed, data.lost_earlier),
         journal,
         judge: Judge::default(),
         buffers: Buffers::default(),

@@ -116,19 +116,18 @@ pub fn spearman(pairs: &[(f64, f64)]) -> Option<f64> {
     (scale > 0.0).then(|| product(&one, &two) / scale)
 }
 
-/// The interval at 95 % for a rank correlation of `count` pairs; `None` of fewer than four.
+/// The interval at 95 % for a rank correlation of `count` pairs; `None` of fewer than ten, of which
+/// the approximation says too much, and at both ends, where it says nothing.
 ///
 /// Source: Bonett and Wright, Sample size requirements for estimating Pearson, Kendall and Spearman
 /// correlations, 2000: Fisher's transformation with a wider error.
 #[must_use]
 pub fn spearman_interval(rho: f64, count: usize) -> Option<Interval> {
-    if count < 4 {
+    if count < 10 || rho.abs() > 1.0 - 1e-9 {
         return None;
     }
-    // At the ends the transformation is infinite.
-    let rho_inside = rho.clamp(-0.999_999, 0.999_999);
-    let error = ((1.0 + rho_inside * rho_inside / 2.0) / (count as f64 - 3.0)).sqrt();
-    let middle = rho_inside.atanh();
+    let error = ((1.0 + rho * rho / 2.0) / (count as f64 - 3.0)).sqrt();
+    let middle = rho.atanh();
     Some(Interval {
         low: (middle - Z * error).tanh(),
         high: (middle + Z * error).tanh(),

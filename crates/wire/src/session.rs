@@ -348,7 +348,9 @@ impl ClientSession {
             self.in_flight.write_bytes -= pending.payload.len() as u64;
             self.in_flight.requests -= 1;
             if pending.abandoned {
+                // That it was taken back may not have arrived.
                 self.requests.remove(&id);
+                self.orphans.push_back(id);
                 continue;
             }
             pending.state = State::Queued;

@@ -769,7 +769,13 @@ impl NodeTable {
         }
         // Those that are in use stay; a sweep that finds little must not come again at once.
         self.sweep_at = NODES_IDLE_MAX.max(self.nodes.len() + self.nodes.len() / 8);
+        self.recalls.begin_return(&returned);
         returned
+    }
+
+    /// As [`RecallLog::end_return`], of what [`Self::evict`] said.
+    pub fn end_return(&mut self, handles: &[Handle], sequence: Option<u64>) {
+        self.recalls.end_return(handles, sequence);
     }
 
     /// Takes a node out whose file is gone for good (its creation failed).

@@ -14,6 +14,9 @@ pub struct RecallLog {
     order: VecDeque<(u64, Handle)>,
     /// Requests queued before this many recalls had been seen get no lease.
     floor: u64,
+    /// Inodes whose leases are being given back: whether the server has granted one before or after
+    /// that nobody knows until it has answered.
+    returning: QuickMap<Handle, u32>,
 }
 
 impl RecallLog {
@@ -30,6 +33,29 @@ impl RecallLog {
         }
     }
 
+    /// Leases on these inodes are about to be given back.
+    pub fn begin_return(&mut self, handles: &[Handle]) {
+        for handle in handles {
+            *self.returning.entry(handle.clone()).or_default() += 1;
+        }
+    }
+
+    /// The server has taken them; none if it was not asked to. What was asked before that is refused
+    /// its leases as if they had been recalled.
+    pub fn end_return(&mut self, handles: &[Handle], sequence: Option<u64>) {
+        for handle in handles {
+            if let Some(count) = self.returning.get_mut(handle) {
+                *count -= 1;
+                if *count == 0 {
+                    self.returning.remove(handle);
+                }
+            }
+            if let Some(sequence) = sequence {
+                self.record(handle, sequence);
+            }
+        }
+    }
+
     /// Everything was recalled at `sequence`.
     pub fn record_all(&mut self, sequence: u64) {
         self.latest.clear();
@@ -42,6 +68,7 @@ impl RecallLog {
     #[must_use]
     pub fn is_recalled_since(&self, handle: &Handle, recalls_seen: u64) -> bool {
         recalls_seen < self.floor
+            || self.returning.contains_key(handle)
             || self
                 .latest
                 .get(handle)
@@ -64,6 +91,21 @@ mod tests {
         assert!(log.is_recalled_since(&handle(1), 4));
         assert!(!log.is_recalled_since(&handle(1), 5));
         assert!(!log.is_recalled_since(&handle(2), 0));
+    }
+
+    #[test]
+    fn a_lease_that_is_being_given_back_is_refused_until_that_is_answered() {
+        let mut log = RecallLog::default();
+        log.begin_return(&[handle(1), handle(2)]);
+        log.begin_return(&[handle(1)]);
+        assert!(log.is_recalled_since(&handle(1), 9));
+        assert!(!log.is_recalled_since(&handle(3), 0));
+        log.end_return(&[handle(1)], None);
+        assert!(log.is_recalled_since(&handle(1), 9), "the other one is under way");
+        log.end_return(&[handle(1), handle(2)], Some(10));
+        assert!(log.is_recalled_since(&handle(1), 9), "it was asked for before");
+        assert!(!log.is_recalled_since(&handle(2), 10));
+        assert!(log.returning.is_empty());
     }
 
     #[test]

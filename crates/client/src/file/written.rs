@@ -409,6 +409,19 @@ impl Written {
         true
     }
 
+    /// The server has put off a piece that is under way, for others to be answered first. Until
+    /// [`Self::try_again`] it counts as with [`Self::on_no_room`], but as often as that happens.
+    /// Whether it is still wanted.
+    pub fn on_put_off(&mut self, id: u64) -> bool {
+        let piece = self.pieces.get_mut(&id);
+        let Some(piece) = piece.filter(|piece| matches!(piece.state, PieceState::Sent(_))) else {
+            return false;
+        };
+        piece.sending = 0;
+        piece.request = None;
+        true
+    }
+
     /// There may be room now for a piece of [`Self::on_no_room`].
     pub fn try_again(&mut self, id: u64) {
         let piece = self.pieces.get_mut(&id);

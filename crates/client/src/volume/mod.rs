@@ -498,16 +498,20 @@ impl Volume {
         while !handles.is_empty() && self.lease_returns.load(Ordering::Relaxed) < LEASE_RETURNS_MAX
         {
             let rest = handles.split_off(handles.len().min(4096));
-            let request = wire::message::Request::ReturnLeases(handles);
+            let request = wire::message::Request::ReturnLeases(handles.clone());
             let pending = self.transport.submit(&request, Call::metadata());
             self.lease_returns.fetch_add(1, Ordering::Relaxed);
             let this = self.arc();
             tokio::spawn(async move {
+                // Whatever came of it: the server may have taken them.
                 let _ = pending.response().await;
+                let sequence = this.transport.next_recall();
+                this.nodes().end_return(&handles, Some(sequence));
                 this.lease_returns.fetch_sub(1, Ordering::Relaxed);
             });
             handles = rest;
         }
+        self.nodes().end_return(&handles, None);
     }
 
     fn count_hit(&self, extent_bytes: u64, hit_bytes: u64) {
@@ -524,8 +528,8 @@ impl Volume {
     /// # Errors
     /// The first error of any file.
     pub async fn sync(&self, who: &Principal) -> Result<(), FsError> {
-        self.settle_all().await?;
-        let mut outcome = Ok(());
+        // What was made ahead and refused keeps nothing else from being made durable.
+        let mut outcome = self.settle_all().await;
         for (node, file) in self.files_that_last() {
             if file.lock().written.is_due() {
                 outcome = outcome.and(self.commit(who, node, None, false).await);

@@ -22,6 +22,8 @@ use wire::message::{Access, FileRef, Step, StepReply, Target};
 
 /// How long small writes are gathered before they are sent; twice that in the worst case.
 pub(super) const GATHER_TIME: Duration = Duration::from_millis(2);
+/// After how long a piece is sent again that the server has put off.
+const PUT_OFF_TIME: Duration = Duration::from_millis(50);
 /// The same for a file on stores, where a writer that lost the processor for a moment is worth
 /// waiting for.
 const GATHER_TIME_STRIPED: Duration = Duration::from_millis(20);
@@ -397,6 +399,15 @@ impl Volume {
         error: FsError,
     ) -> bool {
         if error == FsError::AccessDenied && self.opens_once_more(node, file, id) {
+            return true;
+        }
+        if error == FsError::WouldBlock && file.lock().written.on_put_off(id) {
+            let (this, file) = (self.arc(), Arc::clone(file));
+            tokio::spawn(async move {
+                tokio::time::sleep(PUT_OFF_TIME).await;
+                file.lock().written.try_again(id);
+                this.send_written(node, &file);
+            });
             return true;
         }
         if self.may_find_room(error, moment) && file.lock().written.on_no_room(id) {

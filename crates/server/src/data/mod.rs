@@ -96,6 +96,9 @@ struct BootFile {
     verifier: String,
     #[serde(default)]
     kernel: String,
+    /// Whether something was lost when this verifier was made.
+    #[serde(default)]
+    lost: bool,
 }
 
 /// A data directory in use by this process.
@@ -121,6 +124,8 @@ pub(crate) struct DataDirectory {
     pub(crate) write_verifier: WriteVerifier,
     /// Whether the machine may have lost what the last run had written and not flushed.
     pub(crate) lost_unflushed: bool,
+    /// Whether that was so when the write verifier was made, in this run or an earlier one.
+    pub(crate) lost_earlier: bool,
 }
 
 impl DataDirectory {
@@ -230,12 +235,18 @@ impl DataDirectory {
         let lost_unflushed =
             kernel.is_empty() || kernel != boot.kernel || path.join(FLUSH_FAILED).exists();
         let last = from_hex(&boot.verifier).filter(|_| !lost_unflushed);
+        // Before the first run there was nothing to lose.
+        let lost_earlier = match last {
+            Some(_) => boot.lost,
+            None => boot.boots > 0,
+        };
         let write_verifier = WriteVerifier(last.unwrap_or_else(random));
         let verifier = write_verifier.to_string();
         let boot = BootFile {
             boots,
             verifier,
             kernel,
+            lost: lost_earlier,
         };
         let meta = cluster.meta.map(|meta| meta.parse()).transpose();
         let meta = meta.map_err(|_| damaged("cluster.toml"))?;
@@ -262,6 +273,7 @@ impl DataDirectory {
             boot_file: boot,
             write_verifier,
             lost_unflushed,
+            lost_earlier,
         })
     }
 

@@ -371,6 +371,10 @@ impl Execution {
             self.flush_failed(&place, error);
             return Err(error.into());
         }
+        // Another one may have been told of the failure in this moment, and the kernel tells it once.
+        if place.volume.is_poisoned(&place.outer) {
+            return Err(FsError::Io.into());
+        }
         let lease = self.grant(&place, Lease::Read);
         let attributes = file.attributes(&self.turn)?;
         self.note(place.outer);

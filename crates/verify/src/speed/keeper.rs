@@ -357,12 +357,17 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         // Before the device goes, whose parameters are among them.
-        for failed in self.notes.undo() {
+        let failed = self.notes.undo();
+        let is_undone = failed.is_empty();
+        for failed in failed {
             // Nobody listens to answers any more.
             let _ = io::Write::write_all(&mut io::stderr(), format!("{failed}\n").as_bytes());
         }
         self.device = None;
-        remove(&self.directory);
+        // Otherwise the next run reads there what is to be taken back.
+        if is_undone {
+            remove(&self.directory);
+        }
     }
 }
 
