@@ -4,12 +4,19 @@ use super::NodeId;
 use crate::file::Completion;
 use base::{Name, Principal, QuickMap};
 use readahead::Neighbours;
+use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// Names of one directory that are remembered as absent.
+const ABSENT_NAMES_MAX: usize = 16_384;
 
 /// Names of a directory, present and absent, and the order in which it lists them.
 #[derive(Debug, Default)]
 pub struct Directory {
     names: QuickMap<Name, Option<NodeId>>,
+    /// Names that were found absent, the last ones, in that order: as many as are remembered where
+    /// not all names are known.
+    absent: VecDeque<Name>,
     /// All names are known: one that is not here does not exist.
     complete: bool,
     /// Names in the directory's own order and in byte order, for reading ahead. Not kept exact when
@@ -99,7 +106,21 @@ impl Directory {
         if node.is_none() && self.complete {
             self.names.remove(name);
         } else {
-            self.names.insert(name.clone(), node);
+            let before = self.names.insert(name.clone(), node);
+            if node.is_none() && before != Some(None) {
+                self.note_absent(name);
+            }
+        }
+    }
+
+    /// Has one more name remembered as absent, and the one forgotten that was so longest.
+    fn note_absent(&mut self, name: &Name) {
+        self.absent.push_back(name.clone());
+        if self.absent.len() > ABSENT_NAMES_MAX
+            && let Some(oldest) = self.absent.pop_front()
+            && self.names.get(&oldest) == Some(&None)
+        {
+            self.names.remove(&oldest);
         }
     }
 
@@ -147,6 +168,7 @@ impl Directory {
         self.default_acl = None;
         self.removes = None;
         self.names.clear();
+        self.absent = VecDeque::new();
         self.complete = false;
     }
 
@@ -178,6 +200,7 @@ impl Directory {
             self.learn(&entries);
         }
         self.set_order(entries);
+        self.absent = VecDeque::new();
         self.complete = true;
         self.misses = 0;
     }
@@ -185,6 +208,7 @@ impl Directory {
     /// A directory that was just made has no names.
     pub fn complete_empty(&mut self) {
         self.names.clear();
+        self.absent = VecDeque::new();
         self.complete = true;
     }
 
@@ -236,6 +260,23 @@ mod tests {
             is_directory: false,
         };
         names.iter().map(entry).collect()
+    }
+
+    #[test]
+    fn of_absent_names_as_many_are_remembered_as_fit() {
+        let mut directory = Directory::default();
+        let number = |n: usize| name(&n.to_string());
+        for n in 0..3 * ABSENT_NAMES_MAX {
+            directory.set(&number(n), Some(NodeId(n as u64)));
+            directory.set(&number(n), None);
+        }
+        directory.set(&name("there"), Some(NodeId(1)));
+        assert_eq!(directory.names.len(), ABSENT_NAMES_MAX + 1);
+        assert_eq!(directory.get(&number(0)), None, "not known any more");
+        assert_eq!(directory.get(&number(3 * ABSENT_NAMES_MAX - 1)), Some(None));
+        assert_eq!(directory.get(&name("there")), Some(Some(NodeId(1))));
+        directory.forget_all();
+        assert!(directory.absent.is_empty());
     }
 
     #[test]

@@ -133,10 +133,11 @@ impl Answer {
         self.error(errno(error));
     }
 
-    pub(super) fn outcome(self, outcome: Result<(), FsError>) {
+    /// Answers; whether the caller got it.
+    pub(super) fn outcome(self, outcome: Result<(), FsError>) -> bool {
         match outcome {
-            Ok(()) => self.done(),
-            Err(error) => self.fail(error),
+            Ok(()) => self.give(Replier::done),
+            Err(error) => self.give(|replier| replier.error(errno(error))),
         }
     }
 

@@ -87,7 +87,20 @@ impl RemoteFs {
             let outcome = volume
                 .lock(&file.who, file.node, lock, wait, broken_off)
                 .await;
-            call.answer.outcome(outcome);
+            let is_held = outcome.is_ok() && lock.mode != LockMode::Unlock;
+            let is_heard = call.answer.outcome(outcome);
+            if is_held && !is_heard && lock.kind == LockKind::Posix {
+                // Its process died before it was granted, and has taken all its locks off already.
+                let lock = LockRange {
+                    mode: LockMode::Unlock,
+                    ..lock
+                };
+                let never = std::future::pending();
+                let taken_off = volume.lock(&file.who, file.node, lock, false, never).await;
+                if let Err(error) = taken_off {
+                    tracing::warn!(%error, "a lock of a process that is gone stays");
+                }
+            }
         });
     }
 }
