@@ -26,7 +26,8 @@ use crate::manifest::{Manifest, TagRecord, VersionId};
 use crate::name::{CHUNKS, FileName};
 use crate::pack::PACKS;
 use crate::repository::{
-    INDEXES, Repository, VERSIONS, names_if_any, names_in, is_temporary_name, temporary_directory, turn_to_delete,
+    INDEXES, Repository, VERSIONS, is_temporary_name, names_if_any, names_in, temporary_directory,
+    turn_to_delete,
 };
 use crate::signed::Trust;
 use crate::source::{Directory, Part, Source};

@@ -6,8 +6,8 @@
 //! follows a loss, the server notes who changes which file: data is taken again as long as nobody
 //! else has.
 //!
-//! In the run after that one nobody knows any more who has changed what, and nothing is taken again:
-//! whoever comes back only then hears that his data is lost.
+//! In the run after that one nobody knows any more who has changed what, and nothing is taken
+//! again: whoever comes back only then hears that his data is lost.
 //!
 //! In a run that follows no loss nothing is sent again, and nothing is noted. So it is with
 //! exports. Contents of parallel volumes are lost whenever one of the storage servers ends, while

@@ -40,8 +40,9 @@ impl RecallLog {
         }
     }
 
-    /// The server has taken them; none if it was not asked to. What was asked before that is refused
-    /// its leases as if they had been recalled.
+    /// The server has taken them; none if it was not asked to. What was asked before that is
+    /// refused its leases as if they had been recalled; more than are remembered here, those on
+    /// everything.
     pub fn end_return(&mut self, handles: &[Handle], sequence: Option<u64>) {
         for handle in handles {
             if let Some(count) = self.returning.get_mut(handle) {
@@ -101,9 +102,15 @@ mod tests {
         assert!(log.is_recalled_since(&handle(1), 9));
         assert!(!log.is_recalled_since(&handle(3), 0));
         log.end_return(&[handle(1)], None);
-        assert!(log.is_recalled_since(&handle(1), 9), "the other one is under way");
+        assert!(
+            log.is_recalled_since(&handle(1), 9),
+            "the other one is under way"
+        );
         log.end_return(&[handle(1), handle(2)], Some(10));
-        assert!(log.is_recalled_since(&handle(1), 9), "it was asked for before");
+        assert!(
+            log.is_recalled_since(&handle(1), 9),
+            "it was asked for before"
+        );
         assert!(!log.is_recalled_since(&handle(2), 10));
         assert!(log.returning.is_empty());
     }

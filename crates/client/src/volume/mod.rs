@@ -511,7 +511,9 @@ impl Volume {
             });
             handles = rest;
         }
-        self.nodes().end_return(&handles, None);
+        if !handles.is_empty() {
+            self.nodes().end_return(&handles, None);
+        }
     }
 
     fn count_hit(&self, extent_bytes: u64, hit_bytes: u64) {

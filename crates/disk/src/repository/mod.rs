@@ -284,8 +284,8 @@ impl Repository {
         Err(self.contested(tag.file()))
     }
 
-    /// As [`Self::move_tag`], for who adds nothing else: what the tag is to point to is not collected
-    /// meanwhile.
+    /// As [`Self::move_tag`], for who adds nothing else: what the tag is to point to is not
+    /// collected meanwhile.
     ///
     /// # Errors
     /// As [`Self::move_tag`]; [`DiskError::Busy`] if something is collected for longer than `wait`.

@@ -143,7 +143,7 @@ impl RemoteFs {
         };
         let who = call.who();
         if !directory && self.volume.try_remove_ahead(&who, call.node, &name) {
-            return call.answer.outcome(Ok(()));
+            return call.answer.done();
         }
         call.answer.wait(None);
         let volume = Arc::clone(&self.volume);

@@ -101,6 +101,14 @@ struct BootFile {
     lost: bool,
 }
 
+impl BootFile {
+    /// Whether something was lost when the verifier was made that the next run has, which `keeps`
+    /// that of the last one or makes one. Before the first run there was nothing to lose.
+    fn had_loss(&self, keeps: bool) -> bool {
+        if keeps { self.lost } else { self.boots > 0 }
+    }
+}
+
 /// A data directory in use by this process.
 pub(crate) struct DataDirectory {
     path: PathBuf,
@@ -235,11 +243,7 @@ impl DataDirectory {
         let lost_unflushed =
             kernel.is_empty() || kernel != boot.kernel || path.join(FLUSH_FAILED).exists();
         let last = from_hex(&boot.verifier).filter(|_| !lost_unflushed);
-        // Before the first run there was nothing to lose.
-        let lost_earlier = match last {
-            Some(_) => boot.lost,
-            None => boot.boots > 0,
-        };
+        let lost_earlier = boot.had_loss(last.is_some());
         let write_verifier = WriteVerifier(last.unwrap_or_else(random));
         let verifier = write_verifier.to_string();
         let boot = BootFile {

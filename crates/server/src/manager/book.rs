@@ -492,7 +492,7 @@ impl Book {
     /// [`Rejected::Failed`].
     pub(crate) fn judge_release(&self, id: TicketId) -> Result<Row, Rejected> {
         let gone = || failed(ReserveError::NotFound, "there is no such reservation");
-        let row = self.row(id).ok_or_else(gone)?;
+        let row = self.row(id).filter(|row| row.is_held()).ok_or_else(gone)?;
         if row.end() <= self.now() || row.released.is_some() {
             return Err(failed(ReserveError::Over, "its window is over"));
         }

@@ -163,9 +163,11 @@ impl Desk {
                     self.book.undo(change);
                 }
                 for errand in &after {
-                    let is_over = self.book.row(errand.id).is_some_and(|row| !row.is_held());
-                    if matches!(errand.task, Task::Leave { .. }) && is_over {
-                        self.stuck.push(errand.id);
+                    match errand.task {
+                        // If it leaves no more, the tick sees that.
+                        Task::Leave { .. } => self.stuck.push(errand.id),
+                        Task::Collect => drop(self.again.remove(&errand.id)),
+                        _ => {}
                     }
                 }
                 let replies = answers.into_iter().map(|(reply, _)| reply);
@@ -193,6 +195,9 @@ impl Desk {
                 let (std::sync::mpsc::TrySendError::Full(errand)
                 | std::sync::mpsc::TrySendError::Disconnected(errand)) = refused;
                 self.is_looking &= !matches!(errand.task, Task::Devices);
+                if matches!(errand.task, Task::Collect) {
+                    self.again.remove(&errand.id);
+                }
                 if matches!(errand.task, Task::Leave { .. } | Task::Confirm { .. }) {
                     self.stuck.push(errand.id);
                 }
@@ -224,12 +229,14 @@ impl Desk {
         let room = RESERVE_ERRANDS_MAX.saturating_sub(self.out + 1);
         let stuck: Vec<_> = self.stuck.drain(..room.min(self.stuck.len())).collect();
         for id in stuck {
-            // What is held after all is nobody's to clear away.
-            if let Some(row) = self.book.row(id).filter(|row| !row.is_held()).cloned() {
+            // What is held after all is nobody's to clear away, and what is gone is cleared away.
+            let is_left = |row: &&Row| matches!(row.state, RowState::Pending | RowState::Leaving);
+            if let Some(row) = self.book.row(id).filter(is_left).cloned() {
                 let has_tickets = row.state == RowState::Leaving;
                 self.errand(id, Some(row), Task::Leave { has_tickets }, None);
             }
         }
+        let room = room.saturating_sub(self.after.len());
         let now = self.book.now();
         let is_asked = |id: &TicketId| self.again.get(id).is_some_and(|again| *again > now);
         let due = self.book.due(now).filter(|id| !is_asked(id));
@@ -618,7 +625,7 @@ impl Desk {
             }
             (Task::Revoke, _) => {
                 let now = self.book.row(id);
-                if now.map(Row::end) != row.as_ref().map(Row::end) {
+                if now.is_some() && now.map(Row::end) != row.as_ref().map(Row::end) {
                     // It was made longer meanwhile, and so were its tickets.
                     let now = now.cloned();
                     return Ok(Step::Errand(id, now, Task::Revoke));

@@ -33,7 +33,9 @@
 //!
 //! | file | owns |
 //! |---|---|
+//! | `answers` | what is answered when something is refused |
 //! | `record` | rows: their bytes, and what follows from one |
+//! | `answers` | what is answered when something is refused |
 //! | `ask` | which questions and rows make sense |
 //! | `plan` | which devices carry it; what would fit instead |
 //! | `book` | all rows, with the calendars |

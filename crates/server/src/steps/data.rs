@@ -371,7 +371,7 @@ impl Execution {
             self.flush_failed(&place, error);
             return Err(error.into());
         }
-        // Another one may have been told of the failure in this moment, and the kernel tells it once.
+        // Another one may have heard of a failure in this moment, and the kernel tells it once.
         if place.volume.is_poisoned(&place.outer) {
             return Err(FsError::Io.into());
         }

@@ -44,7 +44,7 @@ impl Edit {
             if texts.iter().any(|text| entries(text).is_empty()) {
                 // As of a variable of a script that is not set.
                 return Err(Failure::new(Code::AclText, "no entry is named")
-                    .hint("a list that lets nobody in but root: D::EVERYONErwaxdDtTnNcCoy"));
+                    .hint("a list that lets nobody in but root: D::EVERYONE@:rwaxdDtTnNcCoy"));
             }
             let each = texts.iter().flat_map(|text| entries(text));
             each.map(|text| entry(&text, is_directory)).collect()

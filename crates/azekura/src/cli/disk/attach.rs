@@ -1,10 +1,10 @@
 //! `azekura disk attach`.
 
+use super::detach::is_own_loop;
 use super::place::Image;
 use super::process::{How, Plan};
 use crate::cli::Signals;
 use crate::cli::mount::mount_point;
-use super::detach::is_own_loop;
 use crate::config::Config;
 use crate::errors::{Code, Context, Failure, Result, plain_io};
 use crate::mounts::Mounted;

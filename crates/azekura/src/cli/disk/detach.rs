@@ -167,9 +167,8 @@ fn is_mounted(device: &str) -> Result<bool> {
     }))
 }
 
-/// Whether a loop device has a file.
-/// Whether a loop device has the disk that is attached at `directory`. One that was taken off before
-/// may be somebody else's by now.
+/// Whether a loop device has the disk that is attached at `directory`. One that was taken off
+/// before may be somebody else's by now.
 pub(super) fn is_own_loop(device: &str, directory: &Path) -> bool {
     let name = device.trim_start_matches("/dev/");
     let backing = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file"));
@@ -177,8 +176,12 @@ pub(super) fn is_own_loop(device: &str, directory: &Path) -> bool {
         return false;
     };
     // The kernel says it without symbolic links.
-    let resolved = directory.parent().and_then(|parent| parent.canonicalize().ok());
-    let resolved = resolved.zip(directory.file_name()).map(|(parent, name)| parent.join(name));
+    let resolved = directory
+        .parent()
+        .and_then(|parent| parent.canonicalize().ok());
+    let resolved = resolved
+        .zip(directory.file_name())
+        .map(|(parent, name)| parent.join(name));
     let backing = backing.trim_end_matches('\n');
     let is_it = |directory: &Path| Path::new(backing) == directory.join(FILE_NAME);
     is_it(directory) || resolved.is_some_and(|directory| is_it(&directory))

@@ -51,9 +51,9 @@ impl RawImage {
     /// The image at `path`, in this format or the one that it seems to have. One that has to be
     /// converted needs as much room in `directory` as it has data.
     ///
-    /// A guest writes what it likes at the beginning of its raw disk, also that it is the upper part
-    /// of a file of the host; so nobody's other files are published because an image names them,
-    /// unless its format was said.
+    /// A guest writes what it likes at the beginning of its raw disk, also that it is the upper
+    /// part of a file of the host; so nobody's other files are published because an image names
+    /// them, unless its format was said.
     ///
     /// # Errors
     /// [`Code::ImageFormat`] if it can be neither read nor converted.
@@ -145,12 +145,20 @@ fn refuse_others(path: &Path, format: Format) -> Result<()> {
     let info = info(path, format)?;
     let backing = info.get("backing-filename");
     let data = info.pointer("/format-specific/data/data-file");
-    let Some(other) = backing.or(data).and_then(|other| other.as_str()) else {
+    // Those of a VMDK, of which one that says so lies in other files.
+    let extents = info.pointer("/format-specific/data/extents");
+    let extents = extents.and_then(serde_json::Value::as_array);
+    let extents = extents.into_iter().flatten();
+    let names = extents.filter_map(|extent| extent.get("filename"));
+    let others = backing.into_iter().chain(data).chain(names);
+    let mut others = others.filter_map(serde_json::Value::as_str);
+    let own = path.to_string_lossy();
+    let Some(other) = others.find(|other| **other != *own) else {
         return Ok(());
     };
-    let shown = output::plain(&path.to_string_lossy());
+    let shown = output::plain(&own);
     let message = format!(
-        "{shown} says that it is the upper part of {}, which would be published with it",
+        "{shown} says that a part of it lies in {}, which would be published with it",
         output::plain(other)
     );
     Err(Failure::new(Code::ImageFormat, message).hint(format!(
@@ -173,7 +181,9 @@ fn info(path: &Path, format: Format) -> Result<serde_json::Value> {
 
 /// The length of the disk in an image, in bytes.
 fn virtual_bytes(path: &Path, format: Format) -> Result<u64> {
-    let length = info(path, format)?.get("virtual-size").and_then(serde_json::Value::as_u64);
+    let length = info(path, format)?
+        .get("virtual-size")
+        .and_then(serde_json::Value::as_u64);
     length.ok_or_else(|| {
         let shown = output::plain(&path.to_string_lossy());
         let message = format!("{shown}: qemu-img says nothing about its size");

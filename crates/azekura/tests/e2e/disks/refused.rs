@@ -218,12 +218,27 @@ fn a_disk_that_names_a_file_of_the_host_is_published_without_that_or_not_at_all(
     let scene = Scene::new();
     let secret = scene.image("secret.img", MIB);
     let create = [
-        "create", "-q", "-f", "qcow2", "-F", "raw", "-b", text(&secret),
+        "create",
+        "-q",
+        "-f",
+        "qcow2",
+        "-F",
+        "raw",
+        "-b",
+        text(&secret),
     ];
     let guest = scene.path("guest.img");
     tool("qemu-img", &[&create[..], &[text(&guest)]].concat());
     let publish = |format: &[&str]| {
-        let arguments = ["publish", "guest.img", "--to", "www", "--name", "guest:1", "--json"];
+        let arguments = [
+            "publish",
+            "guest.img",
+            "--to",
+            "www",
+            "--name",
+            "guest:1",
+            "--json",
+        ];
         scene.disk(&[&arguments[..], format].concat())
     };
     let refused = publish(&[]);

@@ -144,7 +144,7 @@ fn who_cancels_with_many_others_is_not_forgotten() {
 fn more_rows_than_a_transaction_holds_are_struck_when_their_time_comes_at_once() {
     let world = World::new();
     let count = META_OPERATIONS_MAX + 60;
-    let end_secs = Moment::at_or_before(world.storage.now()).as_secs() + 8;
+    let end_secs = Moment::at_or_before(world.storage.now()).as_secs() + 14;
     let tickets = world.reserve(count, end_secs);
     world.cancel(count);
     world.await_revoked(&tickets);
