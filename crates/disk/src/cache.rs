@@ -374,7 +374,8 @@ fn entries(path: &Path) -> io::Result<Vec<Entry>> {
 
 /// What others have left over who are not there any more.
 fn tidy_up(path: &Path) -> io::Result<()> {
-    let is_own: [(&str, fn(&str) -> bool); 2] = [
+    type IsOwn = fn(&str) -> bool;
+    let is_own: [(&str, IsOwn); 2] = [
         (TEMPORARY, is_temporary_name),
         (FETCHING, |name| name.parse::<ChunkId>().is_ok()),
     ];
