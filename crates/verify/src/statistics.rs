@@ -116,14 +116,14 @@ pub fn spearman(pairs: &[(f64, f64)]) -> Option<f64> {
     (scale > 0.0).then(|| product(&one, &two) / scale)
 }
 
-/// The interval at 95 % for a rank correlation of `count` pairs; `None` of fewer than ten, of which
-/// the approximation says too much, and at both ends, where it says nothing.
+/// The interval at 95 % for a rank correlation of `count` pairs; `None` of fewer than four, and at
+/// both ends, where the approximation says nothing.
 ///
 /// Source: Bonett and Wright, Sample size requirements for estimating Pearson, Kendall and Spearman
 /// correlations, 2000: Fisher's transformation with a wider error.
 #[must_use]
 pub fn spearman_interval(rho: f64, count: usize) -> Option<Interval> {
-    if count < 10 || rho.abs() > 1.0 - 1e-9 {
+    if count < 4 || rho.abs() > 1.0 - 1e-9 {
         return None;
     }
     let error = ((1.0 + rho * rho / 2.0) / (count as f64 - 3.0)).sqrt();

@@ -79,9 +79,9 @@ fn nobody_is_let_in_and_then_refused_while_the_mode_changes() {
         return println!("{why}");
     }
     let mut scene = open_scene();
-    let mounts = ["m", "n"].map(|name| scene.mount(name, &["--allow-other"]));
     let file = fs::File::create(scene.path("export/file")).unwrap();
     file.set_len(1 << 30).unwrap();
+    let mounts = ["m", "n"].map(|name| scene.mount(name, &["--allow-other"]));
     let openers = [0, 1, 0, 1].map(|mount| Within::new(&mounts[mount], OPENER));
     let begun = Instant::now();
     let mut round = 0;
