@@ -202,7 +202,7 @@ fn a_ticket_is_used_when_its_time_has_come_and_refused_when_it_is_over() {
     assert_eq!(ticket_of(&scene, &early)["state"], "waiting");
     scene.umount(&early);
     // One whose time is over.
-    let over = reserve(&scene, "over", &["--read", "1MB/s", "--for", "1s"]);
+    let over = reserve(&scene, "over", &["--read", "1MB/s", "--for", "3s"]);
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         // Clocks are given two seconds.
