@@ -30,6 +30,19 @@ pub(super) struct OpenAtServer {
     known: bool,
 }
 
+impl OpenAtServer {
+    /// One of which the server knows nothing.
+    fn here(who: &Principal, node: NodeId, access: Access) -> Self {
+        Self {
+            node,
+            access,
+            who: who.clone(),
+            told: false,
+            known: false,
+        }
+    }
+}
+
 /// An open that a step uses, until that is answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Used {
@@ -128,11 +141,9 @@ impl Volume {
     ) {
         let mut table = self.opens.lock();
         let entry = OpenAtServer {
-            node,
-            access,
-            who: who.clone(),
             told: true,
             known: used.losses == table.losses,
+            ..OpenAtServer::here(who, node, access)
         };
         table.open.insert(open, entry);
     }
@@ -149,13 +160,7 @@ impl Volume {
         if table.shut.contains_key(&node) {
             return false;
         }
-        let entry = OpenAtServer {
-            node,
-            access,
-            who: who.clone(),
-            told: false,
-            known: false,
-        };
+        let entry = OpenAtServer::here(who, node, access);
         table.open.insert(open, entry);
         true
     }
