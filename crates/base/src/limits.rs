@@ -378,6 +378,9 @@ pub const STORE_WRITE_BYTES_MAX: usize = 4 << 20;
 /// Spans of 256 KiB that a store looks at in one request for the next data or hole of an object:
 /// who wants to know more asks again. Their records take about a millisecond.
 pub const STORE_SEEK_SPANS_MAX: usize = 1024;
+/// Requests for the next data or hole of one object, one after the other: at 256 MiB each, 16 TiB
+/// that one store holds of one file. One that needs more looks at less than any store does.
+pub const OBJECT_SEEKS_MAX: u32 = 65_536;
 /// Bytes of an object that a client has given space, or makes a hole, in one request: with the
 /// smallest allocation units, 4,096 of them.
 pub const ALLOCATE_BYTES_MAX: u64 = 256 << 20;

@@ -89,6 +89,8 @@ pub struct OpenFile {
     fd: OwnedFd,
     options: OpenOptions,
     position: Mutex<()>,
+    /// Whether it could not be made durable once: the kernel says so to one who asks.
+    sync_failed: Mutex<bool>,
 }
 
 impl AsFd for OpenFile {
@@ -103,6 +105,7 @@ impl OpenFile {
             fd,
             options,
             position: Mutex::new(()),
+            sync_failed: Mutex::new(false),
         }
     }
 
@@ -282,7 +285,8 @@ impl OpenFile {
     ///
     /// # Errors
     /// What the device reports, also of writes made long before. Afterwards nobody knows which of
-    /// them are lost: what was not synced must be written again.
+    /// them are lost: what was not synced must be written again, and this says [`FsError::Io`]
+    /// from then on.
     pub fn sync(&self, data_only: bool) -> Result<(), FsError> {
         let sync = || {
             if data_only {
@@ -291,7 +295,17 @@ impl OpenFile {
                 rustix::fs::fsync(&self.fd)
             }
         };
-        retry_on_intr(sync).map_err(fs_error)
+        // One at a time: of two at once, one would be told the error, and the other success.
+        let mut failed = self
+            .sync_failed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *failed {
+            return Err(FsError::Io);
+        }
+        let synced = retry_on_intr(sync).map_err(fs_error);
+        *failed = synced.is_err();
+        synced
     }
 
     /// Has a run of the file written to the device, and waits for that: who writes faster than the

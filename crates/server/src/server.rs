@@ -323,6 +323,8 @@ impl Server {
             let core = blocking(move || open(&opening, data, None)).await?;
             (socket.listen(BACKLOG).map_err(listen_error)?, core)
         };
+        let served = Arc::clone(&core);
+        blocking(move || Ok(served.data.begin_serving()?)).await?;
         let stop = Arc::new(Notify::new());
         let accept = Accept {
             core: core.clone(),

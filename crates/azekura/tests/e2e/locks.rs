@@ -1,11 +1,15 @@
 //! Locks on parts of files, between two machines and between the opens of one.
 
-use crate::common::{Scene, obstacle};
+use crate::common::{Scene, VOLUME, obstacle};
+use crate::far::{Far, log_in};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
+use rustix::process::Signal;
 use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 fn open(path: &Path) -> File {
@@ -132,4 +136,129 @@ fn two_machines_that_would_wait_for_each_other_for_ever_are_told_so() {
     let refused = outcomes.iter().filter(|it| **it == Err(Errno::EDEADLK));
     assert_eq!(refused.count(), 1, "{outcomes:?}");
     assert!(outcomes.contains(&Ok(())), "{outcomes:?}");
+}
+
+/// A process that locks a file, waiting for it, and says before and after that it does.
+const LOCKER: &str = r#"
+    use Fcntl qw(:DEFAULT :flock :seek);
+    $| = 1;
+    open(my $file, "+<", $ARGV[0]) or die $!;
+    print "w";
+    if ($ARGV[1] eq "flock") {
+        flock($file, LOCK_EX) or die $!;
+    } else {
+        my $lock = pack("ssx4qqlx4", F_WRLCK, SEEK_SET, 0, 0, 0);
+        fcntl($file, F_SETLKW, $lock) or die $!;
+    }
+    print "h";
+    sleep 600;
+"#;
+
+struct Locker(Child);
+
+impl Locker {
+    fn new(path: &Path, kind: &str) -> Self {
+        let mut perl = Command::new("perl");
+        perl.args(["-e", LOCKER]).arg(path).arg(kind);
+        Self(perl.stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    #[track_caller]
+    fn says(&mut self, what: u8) {
+        let mut said = [0];
+        self.0
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut said)
+            .unwrap();
+        assert_eq!(said[0], what);
+    }
+
+    /// That it waits can only be guessed.
+    fn waits(path: &Path, kind: &str) -> Self {
+        let mut locker = Self::new(path, kind);
+        locker.says(b'w');
+        std::thread::sleep(Duration::from_millis(400));
+        locker
+    }
+
+    fn holds(path: &Path, kind: &str) -> Self {
+        let mut locker = Self::new(path, kind);
+        b"wh".iter().for_each(|what| locker.says(*what));
+        locker
+    }
+}
+
+impl Drop for Locker {
+    fn drop(&mut self) {
+        // With a signal that nothing outlives.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The lock can be had within moments, and not only when a session has ended.
+#[track_caller]
+fn is_free(path: &Path, kind: &str) {
+    let begun = Instant::now();
+    drop(Locker::holds(path, kind));
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn locks_of_processes_that_are_killed_are_nobodys() {
+    let Some(two) = two() else {
+        return;
+    };
+    let [near, far] = two.mounts.each_ref().map(|mount| mount.join("a"));
+    for kind in ["flock", "range"] {
+        drop(Locker::holds(&near, kind));
+        is_free(&far, kind);
+        // Killed while it waits.
+        let holder = Locker::holds(&far, kind);
+        drop(Locker::waits(&near, kind));
+        drop(holder);
+        is_free(&far, kind);
+        // Killed while it waits and nobody answers, as is the one that holds it.
+        let holder = Locker::holds(&far, kind);
+        let waiting = Locker::waits(&near, kind);
+        two.scene.signal(Signal::STOP);
+        let killed = std::thread::spawn(move || drop((waiting, holder)));
+        std::thread::sleep(Duration::from_millis(300));
+        two.scene.signal(Signal::CONT);
+        killed.join().unwrap();
+        is_free(&far, kind);
+        is_free(&near, kind);
+    }
+}
+
+#[test]
+fn a_lock_is_nobodys_if_its_process_is_killed_and_the_line_breaks_at_once() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let line = Far::new(scene.address().to_owned());
+    log_in(&scene, &line.address);
+    fs::write(scene.path("export/a"), "").unwrap();
+    let volume = format!("{}/{VOLUME}", line.address);
+    let far = scene
+        .mount_volume(&volume, "far", &["--timeout", "60s"])
+        .join("a");
+    let near = scene.mount("near", &["--timeout", "60s"]).join("a");
+    for kind in ["flock", "range"] {
+        for pause in [0, 20, 60] {
+            let holder = Locker::holds(&near, kind);
+            let waiting = Locker::waits(&far, kind);
+            // Before, while and after it arrives that nobody waits any more.
+            let killed = std::thread::spawn(move || drop(waiting));
+            std::thread::sleep(Duration::from_millis(pause));
+            line.cut();
+            killed.join().unwrap();
+            drop(holder);
+            is_free(&near, kind);
+            is_free(&far, kind);
+        }
+    }
 }

@@ -133,6 +133,42 @@ fn a_write_waits_for_no_server() {
     );
 }
 
+/// More requests than the client lets wait at once.
+#[test]
+fn many_small_writes_wait_for_a_server_that_is_stopped() {
+    const WRITES: u64 = 12_000;
+    const APART: u64 = 8192;
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &["--timeout", "60s"]);
+    let file = File::create(mount.join("file")).unwrap();
+    file.set_len(WRITES * APART).unwrap();
+    file.sync_all().unwrap();
+    scene.signal(Signal::STOP);
+    let written = begin(move || {
+        // From the end on: nothing continues anything.
+        let mut numbers = (0..WRITES).rev();
+        let written = numbers.try_for_each(|n| file.write_all_at(&n.to_le_bytes(), n * APART));
+        written.map(|()| file)
+    });
+    // Those that are not held here wait.
+    std::thread::sleep(Duration::from_secs(3));
+    scene.signal(Signal::CONT);
+    let file = written
+        .recv_timeout(PATIENCE)
+        .expect("nothing waits for ever");
+    let file = file.unwrap();
+    file.sync_all().unwrap();
+    let stored = File::open(scene.path("export/file")).unwrap();
+    for n in 0..WRITES {
+        let mut found = [0; 8];
+        stored.read_exact_at(&mut found, n * APART).unwrap();
+        assert_eq!(u64::from_le_bytes(found), n);
+    }
+}
+
 /// What Linux does: a kernel that passes it on makes the promise better than its word.
 #[test]
 fn syncfs_hands_dirty_pages_over_and_asks_no_server() {

@@ -231,6 +231,13 @@ impl Directory {
         self.order.clone()
     }
 
+    /// How many names are remembered, and how many places in a listing.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        let sorted = |order: &Arc<Order>| order.files.listed.len() + order.directories.listed.len();
+        self.names.len() + self.listed.len() + self.order.as_ref().map_or(0, sorted)
+    }
+
     /// Names that exist, as far as known.
     pub fn present(&self) -> impl Iterator<Item = (&Name, NodeId)> {
         self.names

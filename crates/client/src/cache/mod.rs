@@ -13,18 +13,21 @@ mod directory;
 mod kept;
 mod pages;
 mod recalls;
+mod room;
 mod size;
 mod verdicts;
 
 pub use directory::{Directory, Listed, Order, Sequence};
 pub use kept::{Keeps, Kept};
 pub use recalls::RecallLog;
+pub use room::NODES_IDLE_MAX;
 pub use size::count_written;
 pub use verdicts::{AskedAt, Verdicts};
 
 use crate::file::File;
 use base::{Attributes, FileKind, Handle, Name, Principal, QuickMap, Timestamp};
 use pages::Pages;
+use room::Room;
 use size::{Acknowledged, Here};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -32,9 +35,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc::Receiver;
 use wire::message::{Entry, Lease};
 
-/// Nodes kept beyond those that the kernel or an open file holds; with handle, name and places in
-/// tables that double as they grow, each takes about 1.1 KiB, all of them some 300 MiB.
-pub const NODES_IDLE_MAX: usize = 1 << 18;
 /// First inode number shown for files whose number at the server is not known yet; no file system
 /// numbers this high.
 const SYNTHETIC_INODE_FIRST: u64 = 1 << 63;
@@ -286,8 +286,7 @@ pub struct NodeTable {
     exclusive_recalls: RecallLog,
     /// Where the sweep for idle nodes goes on.
     sweep: VecDeque<NodeId>,
-    /// How many nodes there are when the next sweep pays.
-    sweep_at: usize,
+    room: Room,
     pages: Pages,
 }
 
@@ -309,7 +308,7 @@ impl NodeTable {
             recalls: RecallLog::default(),
             exclusive_recalls: RecallLog::default(),
             sweep: VecDeque::new(),
-            sweep_at: NODES_IDLE_MAX,
+            room: Room::default(),
             pages,
         };
         (table, woken)
@@ -554,6 +553,7 @@ impl NodeTable {
             && parent.is_leased()
         {
             parent.directory_mut().set(name, node);
+            self.note_names(1);
         }
         if let Some(node) = node.and_then(|node| self.nodes.get_mut(&node)) {
             node.parent = Some(parent_id);
@@ -733,44 +733,6 @@ impl NodeTable {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.kernel_references = node.kernel_references.saturating_sub(count);
         }
-    }
-
-    /// Evicts idle nodes while there are too many; the handles whose leases are to be returned.
-    pub fn evict(&mut self) -> Vec<Handle> {
-        let mut returned = Vec::new();
-        if self.nodes.len() <= self.sweep_at {
-            return returned;
-        }
-        let target = NODES_IDLE_MAX - NODES_IDLE_MAX / 8;
-        for _ in 0..self.sweep.len() {
-            if self.nodes.len() <= target {
-                break;
-            }
-            let Some((id, node)) = self
-                .sweep
-                .pop_front()
-                .and_then(|id| Some((id, self.nodes.get(&id)?)))
-            else {
-                continue;
-            };
-            let busy = node.file.as_ref().is_some_and(|file| file.is_busy());
-            if !node.is_idle() || busy || node.handle.is_none() {
-                self.sweep.push_back(id);
-                continue;
-            }
-            let node = self.nodes.remove(&id).expect("looked up above");
-            let handle = node.handle.expect("checked above");
-            if self.by_handle.get(&handle) == Some(&id) {
-                self.by_handle.remove(&handle);
-            }
-            if node.lease != Lease::None {
-                returned.push(handle);
-            }
-        }
-        // Those that are in use stay; a sweep that finds little must not come again at once.
-        self.sweep_at = NODES_IDLE_MAX.max(self.nodes.len() + self.nodes.len() / 8);
-        self.recalls.begin_return(&returned);
-        returned
     }
 
     /// As [`RecallLog::end_return`], of what [`Self::evict`] said.

@@ -22,7 +22,9 @@ pub struct RecallLog {
 impl RecallLog {
     /// Recall number `sequence` (from 1) names `handle`.
     pub fn record(&mut self, handle: &Handle, sequence: u64) {
-        self.latest.insert(handle.clone(), sequence);
+        // Who counts first need not come first.
+        let latest = self.latest.entry(handle.clone()).or_default();
+        *latest = sequence.max(*latest);
         self.order.push_back((sequence, handle.clone()));
         while self.order.len() > RECALLS_MAX {
             let (sequence, handle) = self.order.pop_front().expect("it is longer than the limit");

@@ -123,4 +123,4 @@ fn blocks_after(size: u64, blocks: u64, extent: Extent) -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -411,15 +411,14 @@ impl Written {
 
     /// The server has put off a piece that is under way, for others to be answered first. Until
     /// [`Self::try_again`] it counts as with [`Self::on_no_room`], but as often as that happens.
-    /// Whether it is still wanted.
-    pub fn on_put_off(&mut self, id: u64) -> bool {
+    /// How often that was so, if it is still wanted.
+    pub fn on_put_off(&mut self, id: u64) -> Option<u32> {
         let piece = self.pieces.get_mut(&id);
-        let Some(piece) = piece.filter(|piece| matches!(piece.state, PieceState::Sent(_))) else {
-            return false;
-        };
+        let piece = piece.filter(|piece| matches!(piece.state, PieceState::Sent(_)))?;
         piece.sending = 0;
         piece.request = None;
-        true
+        piece.put_off += 1;
+        Some(piece.put_off)
     }
 
     /// There may be room now for a piece of [`Self::on_no_room`].

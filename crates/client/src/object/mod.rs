@@ -20,7 +20,7 @@ use crate::clock::now;
 use crate::transport::{
     Call, CallError, ConnectError, Endpoint, TimeLimit, Transport, TransportOptions,
 };
-use base::limits::{DATA_BYTES_MAX, OBJECT_BUSY_TRIES_MAX};
+use base::limits::{DATA_BYTES_MAX, OBJECT_BUSY_TRIES_MAX, OBJECT_SEEKS_MAX};
 use base::{Extent, ObjectId, RequestId, StoreId, WriteVerifier};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -450,7 +450,7 @@ impl StoreClient {
         what: SeekWhat,
     ) -> Result<(Option<u64>, Written)> {
         let mut from = offset;
-        loop {
+        for _ in 0..OBJECT_SEEKS_MAX {
             let step = ObjectStep::Seek {
                 object,
                 offset: from,
@@ -462,10 +462,13 @@ impl StoreClient {
             };
             let next = next.filter(|next| *next < end);
             match (found, next) {
-                (None, Some(next)) => from = next,
+                (None, Some(next)) if next > from => from = next,
+                (None, Some(_)) => return Err(CallError::Protocol.into()),
                 _ => return Ok((found, answered.written())),
             }
         }
+        // It looks at less each time than any store does.
+        Err(CallError::Protocol.into())
     }
 
     /// Gives an attribute these contents.
@@ -619,6 +622,7 @@ impl StoreClient {
                 // Only of one step is it sure that nothing was done.
                 Err(ObjectCallError::Object(ObjectError::Ticket(refusal)))
                     if is_whole
+                        && tried < OBJECT_BUSY_TRIES_MAX
                         && let Some(ticket) = self.under.as_ref().filter(|_| number.is_some()) =>
                 {
                     number = ticket.refused(&self.server, refusal).await;

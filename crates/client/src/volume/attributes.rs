@@ -144,6 +144,8 @@ impl Volume {
         }
         let handle = self.nodes().get(node).ok_or(FsError::Stale)?.handle.clone();
         let alters_rights = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
+        // From here on: somebody may open it between a look and what is done.
+        let _guard = alters_rights.then(|| self.opens.shut(node));
         let shuts_out = alters_rights && self.is_open_for_others(node, change.uid);
         if handle.is_none() && !shuts_out && self.change_ahead(who, node, &change) {
             return self.view(node);

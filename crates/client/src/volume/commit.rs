@@ -162,8 +162,11 @@ impl Volume {
         let mut response = match outcome {
             Ok(response) => response,
             Err(error) => {
-                self.stored(node, file, (id, moment), Err(error));
-                return Err(error);
+                // If it is sent again, the commit comes after that.
+                return match self.stored(node, file, (id, moment), Err(error)) {
+                    true => Ok(()),
+                    false => Err(error),
+                };
             }
         };
         let committed = (response.results.len() > 1).then(|| response.results.swap_remove(1));

@@ -13,7 +13,7 @@
 use super::Volume;
 use super::ahead::{Made, Taken};
 use super::freeing::Moment;
-use super::write::GATHER_TIME;
+use super::write::{GATHER_TIME, PUT_OFF_TIME_MAX};
 use crate::cache::NodeId;
 use crate::file::MemoryShare;
 use crate::transport::{Call, CallError, FileResponse};
@@ -22,7 +22,7 @@ use base::{FileKind, FsError, Name, Principal};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
-use wire::message::{Step, StepReply};
+use wire::message::{Refusal, Step, StepReply};
 
 /// Contents in one request, at most; one file may have more. A slow line has something to do while
 /// the next request is gathered.
@@ -135,6 +135,11 @@ impl Volume {
         tokio::spawn(async move {
             match pending.files().await {
                 Ok(response) => this.unpack(batch, response, moment),
+                // Nothing of it was done, for others to be answered first.
+                Err(CallError::Refused(Refusal::Overloaded)) => {
+                    tokio::time::sleep(PUT_OFF_TIME_MAX).await;
+                    this.send_batch(batch);
+                }
                 Err(error) => {
                     let error = CallError::to_fs_error(error);
                     for parcel in batch {

@@ -491,6 +491,8 @@ impl Volume {
         {
             known.directory_mut().learn(&shown.listed[first..]);
         }
+        // Once as a name, and once for its place in the listing.
+        nodes.note_names(2 * listing.len());
         let idle = nodes.evict();
         drop(nodes);
         self.return_leases(idle);

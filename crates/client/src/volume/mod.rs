@@ -505,8 +505,10 @@ impl Volume {
             tokio::spawn(async move {
                 // Whatever came of it: the server may have taken them.
                 let _ = pending.response().await;
+                let mut nodes = this.nodes();
                 let sequence = this.transport.next_recall();
-                this.nodes().end_return(&handles, Some(sequence));
+                nodes.end_return(&handles, Some(sequence));
+                drop(nodes);
                 this.lease_returns.fetch_sub(1, Ordering::Relaxed);
             });
             handles = rest;
@@ -533,6 +535,10 @@ impl Volume {
         // What was made ahead and refused keeps nothing else from being made durable.
         let mut outcome = self.settle_all().await;
         for (node, file) in self.files_that_last() {
+            // Each of them would wait as long for a server that does not answer.
+            if outcome == Err(FsError::TimedOut) {
+                return outcome;
+            }
             if file.lock().written.is_due() {
                 outcome = outcome.and(self.commit(who, node, None, false).await);
             }

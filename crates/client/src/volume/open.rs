@@ -68,9 +68,7 @@ impl Volume {
     ) -> Result<OpenFile, FsError> {
         let file = self.file(node)?;
         let open = self.fresh_open();
-        let here = !access.writes()
-            && self.opens_here(who, node)
-            && self.register_here(who, node, (open, access));
+        let here = !access.writes() && self.open_here(who, node, (open, access));
         let used = self.used(Some(open));
         let was_leased = self.is_leased(node);
         let access = match here {
@@ -199,12 +197,9 @@ impl Volume {
     /// Opens a file for reading, if nobody needs to be asked.
     #[must_use]
     pub fn open_cached(&self, who: &Principal, node: NodeId) -> Option<OpenFile> {
-        if !self.opens_here(who, node) {
-            return None;
-        }
         let file = self.file(node).ok()?;
         let (open, access) = (self.fresh_open(), Access::Read);
-        if !self.register_here(who, node, (open, access)) {
+        if !self.open_here(who, node, (open, access)) {
             return None;
         }
         file.lock().on_open(open);
@@ -242,7 +237,7 @@ impl Volume {
     /// Whether a file can be opened for reading without the server. The kernel has judged, but
     /// maybe by what it had before: it drops an answer if a program here writes to the file just
     /// then. So whom the mode that is true now gives nothing, the server judges.
-    fn opens_here(&self, who: &Principal, node: NodeId) -> bool {
+    pub(super) fn opens_here(&self, who: &Principal, node: NodeId) -> bool {
         if !self.transport.leases_hold() {
             return false;
         }

@@ -6,13 +6,14 @@
 //! for the opener first.
 
 use super::Volume;
+use super::write::PUT_OFF_TIME_MAX;
 use crate::cache::NodeId;
-use crate::transport::{Call, TimeLimit};
+use crate::transport::{Call, CallError, TimeLimit};
 use base::{FsError, OpenId, Principal, QuickMap};
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinSet;
-use wire::message::{Access, FileRef, Step, WriteAt};
+use wire::message::{Access, FileRef, Refusal, Step, WriteAt};
 
 /// Opens that are made at the server at once.
 const OPENS_AT_ONCE_MAX: usize = 256;
@@ -111,7 +112,7 @@ impl Opens {
         such.map(|(id, open)| (open.node, *id)).collect()
     }
 
-    fn shut(&self, node: NodeId) -> Shut<'_> {
+    pub(super) fn shut(&self, node: NodeId) -> Shut<'_> {
         *self.lock().shut.entry(node).or_default() += 1;
         Shut { opens: self, node }
     }
@@ -163,6 +164,24 @@ impl Volume {
         let entry = OpenAtServer::here(who, node, access);
         table.open.insert(open, entry);
         true
+    }
+
+    /// The same for a file that exists, if nobody needs to be asked.
+    pub(super) fn open_here(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        (open, access): (OpenId, Access),
+    ) -> bool {
+        if !self.opens_here(who, node) || !self.register_here(who, node, (open, access)) {
+            return false;
+        }
+        // Who has taken the lease back in between may not have found this open.
+        let holds = self.opens_here(who, node);
+        if !holds {
+            self.opens.remove(open);
+        }
+        holds
     }
 
     /// The open's id, for a step that uses it. A server that does not know the open yet makes it on
@@ -226,13 +245,19 @@ impl Volume {
     /// Closes an open at the server. The file may have been removed: then this frees its space.
     pub(super) fn close_at_server(&self, who: &Principal, open: OpenId) {
         let freer = self.freeing.begin();
-        let steps = vec![Step::Close { open }];
+        let (this, who) = (self.arc(), who.clone());
         // As long as nobody says that a writer has gone, no other machine gets a lease.
-        let pending = self
-            .transport
-            .submit_steps(who, steps, Call::within(TimeLimit::Endless));
+        let close = move || {
+            let call = Call::within(TimeLimit::Endless);
+            let steps = vec![Step::Close { open }];
+            this.transport.submit_steps(&who, steps, call)
+        };
+        let mut pending = close();
         tokio::spawn(async move {
-            let _ = pending.files().await;
+            while let Err(CallError::Refused(Refusal::Overloaded)) = pending.files().await {
+                tokio::time::sleep(PUT_OFF_TIME_MAX).await;
+                pending = close();
+            }
             drop(freer);
         });
     }

@@ -88,6 +88,13 @@ impl Handles {
         lockers.entry(fh.0).or_default().insert(owner);
     }
 
+    /// Whether that owner may still hold locks that it took through a handle.
+    pub(super) fn locks(&self, fh: Fh, owner: LockOwner) -> bool {
+        let lockers = self.lockers.lock().unwrap_or_else(PoisonError::into_inner);
+        let owners = lockers.get(&fh.0);
+        owners.is_some_and(|owners| owners.contains(&owner))
+    }
+
     /// A process closes a descriptor of a handle, which releases its locks.
     pub(super) fn on_flush(&self, fh: Fh, owner: LockOwner) {
         let mut lockers = self.lockers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -80,7 +80,7 @@ impl RemoteFs {
         }
         let broken_off = Arc::new(Notify::new());
         call.answer.wait(wait.then(|| Arc::clone(&broken_off)));
-        let volume = Arc::clone(&self.volume);
+        let (volume, handles) = (Arc::clone(&self.volume), Arc::clone(&self.handles));
         self.runtime.spawn(async move {
             let broken_off = async move { broken_off.notified().await };
             let lock = lock_range(&request);
@@ -89,15 +89,16 @@ impl RemoteFs {
                 .await;
             let is_held = outcome.is_ok() && lock.mode != LockMode::Unlock;
             let is_heard = call.answer.outcome(outcome);
-            if is_held && !is_heard && lock.kind == LockKind::Posix {
-                // Its process died before it was granted, and has taken all its locks off already.
-                let lock = LockRange {
-                    mode: LockMode::Unlock,
-                    ..lock
-                };
-                let never = std::future::pending();
-                let taken_off = volume.lock(&file.who, file.node, lock, false, never).await;
-                if let Err(error) = taken_off {
+            // Its process died before it was granted. What comes when a process ends, or an open
+            // file, may have come already; if not, it finds this one held.
+            let is_over = || match lock.kind {
+                LockKind::Posix => !handles.locks(request.fh, request.owner),
+                LockKind::Flock => handles.file(request.fh).is_none(),
+            };
+            if is_held && !is_heard && is_over() {
+                let (who, node) = (&file.who, file.node);
+                let released = volume.release_locks(who, node, lock.kind, request.owner);
+                if let Err(error) = released.await {
                     tracing::warn!(%error, "a lock of a process that is gone stays");
                 }
             }

@@ -87,7 +87,7 @@ struct SecretFile {
     handle_key: String,
 }
 
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 struct BootFile {
     boots: u64,
     /// The write verifier of the last run, or nothing, and the start of the kernel that it holds
@@ -99,6 +99,9 @@ struct BootFile {
     /// Whether something was lost when this verifier was made.
     #[serde(default)]
     lost: bool,
+    /// Nobody has been served since: a run that ended before is as if it had not been.
+    #[serde(default)]
+    unserved: bool,
 }
 
 impl BootFile {
@@ -242,6 +245,7 @@ impl DataDirectory {
         let kernel = kernel_start();
         let lost_unflushed =
             kernel.is_empty() || kernel != boot.kernel || path.join(FLUSH_FAILED).exists();
+        let lost_unflushed = lost_unflushed || boot.unserved;
         let last = from_hex(&boot.verifier).filter(|_| !lost_unflushed);
         let lost_earlier = boot.had_loss(last.is_some());
         let write_verifier = WriteVerifier(last.unwrap_or_else(random));
@@ -251,6 +255,7 @@ impl DataDirectory {
             verifier,
             kernel,
             lost: lost_earlier,
+            unserved: lost_unflushed,
         };
         let meta = cluster.meta.map(|meta| meta.parse()).transpose();
         let meta = meta.map_err(|_| damaged("cluster.toml"))?;
@@ -303,6 +308,18 @@ impl DataDirectory {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Somebody may be served from now on, and give again what was lost.
+    pub(crate) fn begin_serving(&self) -> Result<(), DataError> {
+        if !self.boot_file.unserved {
+            return Ok(());
+        }
+        let served = BootFile {
+            unserved: false,
+            ..self.boot_file.clone()
+        };
+        file::write(&self.path, "boot", &served)
     }
 
     /// Where it is.

@@ -43,10 +43,33 @@ fn a_start_that_fails_leaves_the_note_of_a_failed_flush() {
     }
     let (second, _) = DataDirectory::open(&path).unwrap();
     second.begin_run().unwrap();
+    second.begin_serving().unwrap();
     let verifier = second.write_verifier;
     drop(second);
     let (third, _) = DataDirectory::open(&path).unwrap();
     assert!(!third.lost_unflushed && third.write_verifier == verifier);
+    assert!(
+        third.lost_earlier,
+        "whoever has not given it again does not"
+    );
+}
+
+#[test]
+fn what_was_lost_is_taken_again_after_runs_that_served_nobody() {
+    let (_parent, path) = fresh();
+    DataDirectory::init(&path).unwrap();
+    let (first, _) = DataDirectory::open(&path).unwrap();
+    first.begin_run().unwrap();
+    first.begin_serving().unwrap();
+    first.mark_flush_failed();
+    drop(first);
+    for _ in 0..3 {
+        let (unserved, _) = DataDirectory::open(&path).unwrap();
+        assert!(unserved.lost_unflushed);
+        unserved.begin_run().unwrap();
+    }
+    let (last, _) = DataDirectory::open(&path).unwrap();
+    assert!(last.lost_unflushed);
 }
 
 #[test]

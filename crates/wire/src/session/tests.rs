@@ -208,6 +208,22 @@ fn a_cancelled_request_is_told_to_the_server_and_its_reply_dropped() {
 }
 
 #[test]
+fn that_a_request_is_taken_back_is_told_again_when_the_connection_broke() {
+    let mut s = session(1);
+    let id = s.submit(read(Class::Metadata, 0)).expect("room");
+    assert_eq!(drain(&mut s, ConnectionIndex::MAIN), [id]);
+    s.cancel(id);
+    let frame = s.poll_transmit(Time::ZERO, ConnectionIndex::MAIN, WINDOWS);
+    assert_eq!(frame.map(|frame| frame.kind), Some(FrameKind::Cancel));
+    s.handle_down(ConnectionIndex::MAIN);
+    s.handle_up(ConnectionIndex::MAIN);
+    let later = s.submit(read(Class::Metadata, 0)).expect("room");
+    let sent = std::iter::from_fn(|| s.poll_transmit(Time::ZERO, ConnectionIndex::MAIN, WINDOWS));
+    let sent: Vec<_> = sent.map(|frame| (frame.kind, frame.request)).collect();
+    assert_eq!(sent, [(FrameKind::Cancel, id), (FrameKind::Request, later)]);
+}
+
+#[test]
 fn expired_requests_are_reported_once_and_late_replies_are_dropped() {
     let mut s = session(1);
     let id = s.submit(read(Class::Demand, 1)).expect("room");

@@ -31,7 +31,7 @@ enum Step {
     Hear(usize),
 }
 
-fn attributes(kind: FileKind, size: u64, ticks: i64) -> Attributes {
+pub(in super::super) fn attributes(kind: FileKind, size: u64, ticks: i64) -> Attributes {
     let time = Timestamp {
         seconds: ticks,
         nanos: 0,
@@ -55,7 +55,7 @@ fn attributes(kind: FileKind, size: u64, ticks: i64) -> Attributes {
     }
 }
 
-fn entry(name: u8, attributes: Attributes) -> Entry {
+pub(in super::super) fn entry(name: u8, attributes: Attributes) -> Entry {
     Entry {
         handle: Handle::new(&[name]).unwrap(),
         attributes,

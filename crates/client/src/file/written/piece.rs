@@ -65,6 +65,8 @@ pub struct Piece {
     pub(super) in_doubt: bool,
     /// The server had no room for it, and it is tried for the last time.
     pub(super) last_try: bool,
+    /// How often the server has put it off.
+    pub(super) put_off: u32,
     /// Parts that the server is still to get.
     pub(super) left: ExtentSet,
     /// Parts in whose place something else has been put for good: by a truncation, a hole, a copy,
@@ -93,6 +95,7 @@ impl Piece {
             again: false,
             in_doubt: false,
             last_try: false,
+            put_off: 0,
             left,
             replaced: ExtentSet::new(),
             changing: ExtentSet::new(),

@@ -434,26 +434,36 @@ impl<'a> Carrying<'a> {
         let mut changing = JoinSet::new();
         let mut runs = Vec::new();
         let mut pieces = pieces.into_iter();
+        let mut failed = Ok(());
         loop {
-            let next = match changing.len() < PIECE_CHANGES_MAX {
+            let next = match failed.is_ok() && changing.len() < PIECE_CHANGES_MAX {
                 true => pieces.next(),
                 false => None,
             };
             if let Some((column, piece)) = next {
-                let store = self.store(&column).await?;
-                let place = place(&column);
-                self.stripes.dirty().on_write(place);
-                let changing_piece = act(store, generation, piece);
-                changing.spawn(async move { (place, changing_piece.await) });
+                match self.store(&column).await {
+                    Ok(store) => {
+                        let place = place(&column);
+                        self.stripes.dirty().on_write(place);
+                        let changing_piece = act(store, generation, piece);
+                        changing.spawn(async move { (place, changing_piece.await) });
+                    }
+                    Err(error) => failed = Err(error),
+                }
                 continue;
             }
+            // Also after an error: a piece that is on its way would land upon what comes later.
             let Some(changed) = changing.join_next().await else {
                 break;
             };
             let (place, run) = changed.map_err(|_| FsError::Io)?;
             self.stripes.dirty().on_write(place);
-            runs.extend(run.map_err(fs_error)?.map(|run| (place.0, run)));
+            match run {
+                Ok(run) => runs.extend(run.map(|run| (place.0, run))),
+                Err(error) => failed = failed.and(Err(fs_error(error))),
+            }
         }
+        failed?;
         let noted = self.ask(Step::Stored {
             file: file.clone(),
             generation,
