@@ -3,7 +3,7 @@
 use crate::common::{obstacle, run, text};
 use crate::mapping::Mapping;
 use crate::rights::{USER, ahead_directory, created_ahead, open_scene, set_mode};
-use rustix::process::{Signal, Uid};
+use rustix::process::Uid;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -197,51 +197,5 @@ fn what_is_stored_through_a_mapping_of_a_closed_file_has_the_rights_of_its_open(
         let found = fs::read(scene.path("export/ahead/mapped")).unwrap();
         assert!(found[200_000..200_004] == *b"late", "round {round}");
         fs::remove_file(&path).unwrap();
-    }
-}
-
-/// What was made ahead and is refused afterwards keeps nothing else from being made durable.
-#[test]
-fn a_creation_that_is_refused_stands_in_no_others_way() {
-    const MAKE: &str = r#"
-        use Fcntl;
-        $> = $ARGV[0];
-        sysopen(my $file, $ARGV[1], O_CREAT | O_EXCL | O_WRONLY, 0644) or die $!;
-        print $file "of a user" or die $!;
-    "#;
-    if let Some(why) = obstacle() {
-        return println!("{why}");
-    }
-    let mut scene = open_scene();
-    let options = ["--allow-other", "--timeout", "60s"];
-    let mount = scene.mount("mnt", &options);
-    let directory = ahead_directory(&scene, &mount);
-    let data: Vec<u8> = (0..16 << 20).map(|n: u32| (n / 1024) as u8).collect();
-    let other = File::create(mount.join("other")).unwrap();
-    other.sync_all().unwrap();
-    let make = |name: &str| {
-        let mut perl = Command::new("perl");
-        let perl = perl.args(["-e", MAKE, &USER.to_string(), name]);
-        perl.current_dir(&directory).status().unwrap().success()
-    };
-    for round in 0..3 {
-        let data = &data[round << 20..];
-        // That the user may, and that there is no such file, is known.
-        assert!(make(&format!("allowed-{round}")));
-        scene.azekura(&["sync", text(&mount)]).ok();
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), round + 2);
-        let before = created_ahead(&mount);
-        scene.signal(Signal::STOP);
-        let made = make("mine");
-        other.write_all_at(data, 0).unwrap();
-        set_mode(&scene.path("export/ahead"), 0o555);
-        scene.signal(Signal::CONT);
-        assert!(made);
-        assert_eq!(created_ahead(&mount), before + 1);
-        let synced = scene.azekura(&["sync", text(&mount)]);
-        let kept = fs::read(scene.path("export/other")).unwrap();
-        assert!(kept.starts_with(data), "round {round}: {synced:?}");
-        assert!(!scene.path("export/ahead/mine").exists(), "round {round}");
-        set_mode(&scene.path("export/ahead"), 0o777);
     }
 }

@@ -4,7 +4,7 @@ use base::Time;
 use std::time::Duration;
 
 /// Time after which no question of the kernel is still on its way here.
-const ON_ITS_WAY_MAX: Duration = Duration::from_secs(1);
+pub const ON_ITS_WAY_MAX: Duration = Duration::from_secs(1);
 
 /// What is kept, in rising order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

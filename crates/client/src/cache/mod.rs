@@ -18,7 +18,7 @@ mod size;
 mod verdicts;
 
 pub use directory::{Directory, Listed, Order, Sequence};
-pub use kept::{Keeps, Kept};
+pub use kept::{Keeps, Kept, ON_ITS_WAY_MAX};
 pub use recalls::RecallLog;
 pub use room::NODES_IDLE_MAX;
 pub use size::count_written;
@@ -168,6 +168,15 @@ impl Node {
     pub fn verdict(&self, who: &Principal, rights: u8) -> Option<bool> {
         let verdicts = self.verdicts.as_ref().filter(|_| self.is_leased())?;
         verdicts.get(self.epoch, who, rights)
+    }
+
+    /// Whether it is known to have an ACL that decides who may open it.
+    #[must_use]
+    pub fn has_acl(&self) -> bool {
+        matches!(
+            self.xattrs.get(&b"system.posix_acl_access"[..]),
+            Some(Some(_))
+        )
     }
 
     /// To be asked for before the server is; `None` if its answer could not be believed later.

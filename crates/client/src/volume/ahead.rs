@@ -14,7 +14,10 @@
 
 mod changes;
 mod files;
+mod refusals;
 mod removals;
+
+pub use refusals::DirectoryTold;
 
 pub(super) use removals::Taken;
 
@@ -27,10 +30,11 @@ use crate::clock::now;
 use crate::file::Completion;
 use base::limits::INLINE_BYTES_MAX;
 use base::{
-    AttributeChange, Attributes, FileKind, FsError, Handle, Name, OpenId, Principal, QuickMap,
-    Time, WriteVerifier, mode,
+    AttributeChange, Attributes, FileKind, FsError, Handle, Name, OpenId, Principal, Time,
+    WriteVerifier, mode,
 };
 use files::Files;
+use refusals::Refusals;
 use removals::Removals;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -65,8 +69,7 @@ struct AheadFile {
 pub(super) struct Ahead {
     files: Mutex<Files>,
     removals: Mutex<Removals>,
-    /// Errors of refused creations and removals by directory, for its next fsync.
-    pub(super) errors: Mutex<QuickMap<NodeId, FsError>>,
+    refusals: Mutex<Refusals>,
     pub(super) outbox: Outbox,
     /// The server lets root change owners.
     gives: AtomicBool,
@@ -281,10 +284,14 @@ impl Volume {
         !self.ahead.files().is_empty() || !self.ahead.removals().is_empty()
     }
 
+    pub(super) fn refusals(&self) -> MutexGuard<'_, Refusals> {
+        let refusals = self.ahead.refusals.lock();
+        refusals.expect("no panic happens under this lock")
+    }
+
     /// Whether something that was answered ahead was refused, and nobody has been told.
     pub(super) fn has_refused(&self) -> bool {
-        let errors = self.ahead.errors.lock();
-        !errors.expect("no panic happens under this lock").is_empty()
+        self.refusals().is_untold()
     }
 
     /// Whether a file exists only here.
@@ -455,13 +462,7 @@ impl Volume {
 
     /// What was answered ahead about a name of a directory is not so.
     fn report_ahead(&self, directory: NodeId, error: FsError) {
-        let mut errors = self
-            .ahead
-            .errors
-            .lock()
-            .expect("no panic happens under this lock");
-        errors.entry(directory).or_insert(error);
-        drop(errors);
+        self.refusals().record(directory, error);
         if let Some(invalidate) = self.invalidate.get() {
             invalidate.names();
         }
@@ -543,13 +544,8 @@ impl Volume {
     /// The first refusal, now or since the last time.
     pub(super) async fn settle_all(&self) -> Result<(), FsError> {
         let settled = self.settle_everywhere().await;
-        let mut errors = self
-            .ahead
-            .errors
-            .lock()
-            .expect("no panic happens under this lock");
-        let refused = errors.drain().next().map(|(_, error)| error);
-        refused.map_or(settled, Err)
+        let refused = self.refusals().take_all();
+        refused.and(settled)
     }
 
     async fn settle_where(&self, wanted: impl Fn(&AheadFile) -> bool) -> Result<(), FsError> {

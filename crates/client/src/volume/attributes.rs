@@ -22,7 +22,7 @@ const XATTR_KEPT_BYTES_MAX: usize = 4096;
 /// What the kernel judges by, and keeps as long as the attributes.
 const ACLS: [&[u8]; 2] = [POSIX_ACL, b"system.posix_acl_default"];
 /// The ACL of a file.
-pub(super) const POSIX_ACL: &[u8] = b"system.posix_acl_access";
+const POSIX_ACL: &[u8] = b"system.posix_acl_access";
 /// The rich ACL of a file.
 const NFS4_ACL: &[u8] = b"system.nfs4_acl";
 
@@ -145,7 +145,7 @@ impl Volume {
         let handle = self.nodes().get(node).ok_or(FsError::Stale)?.handle.clone();
         let alters_rights = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
         // From here on: somebody may open it between a look and what is done.
-        let _guard = alters_rights.then(|| self.opens.shut(node));
+        let _guard = alters_rights.then(|| self.opens.shut(node, false));
         let shuts_out = alters_rights && self.is_open_for_others(node, change.uid);
         if handle.is_none() && !shuts_out && self.change_ahead(who, node, &change) {
             return self.view(node);

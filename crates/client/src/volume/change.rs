@@ -1,6 +1,6 @@
 //! Creating, removing and renaming.
 
-use super::{OpenFile, View, Volume};
+use super::{DirectoryTold, OpenFile, View, Volume};
 use crate::cache::{NodeId, NodeTable};
 use crate::transport::FileResponse;
 use base::{Attributes, FileKind, FsError, Name, Principal};
@@ -464,20 +464,24 @@ impl Volume {
         };
     }
 
+    /// A directory is opened: what [`Self::sync_directory`] is to tell through it.
+    #[must_use]
+    pub fn open_directory(&self) -> DirectoryTold {
+        self.refusals().open()
+    }
+
     /// Makes a directory's entries durable.
     ///
     /// # Errors
     /// The server's, or that of a creation in it that was answered ahead and refused.
-    pub async fn sync_directory(&self, who: &Principal, node: NodeId) -> Result<(), FsError> {
+    pub async fn sync_directory(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        told: &DirectoryTold,
+    ) -> Result<(), FsError> {
         let settled = self.settle_directory(node).await;
-        let refused = {
-            let mut errors = self
-                .ahead
-                .errors
-                .lock()
-                .expect("no panic happens under this lock");
-            errors.remove(&node)
-        };
+        let refused = self.refusals().take(node, told);
         // An error that has been found is reported even if all else goes well.
         let synced = self
             .step(
@@ -487,10 +491,7 @@ impl Volume {
                 },
             )
             .await;
-        refused
-            .map_or(Ok(()), Err)
-            .and(settled)
-            .and(synced.map(|_| ()))
+        refused.and(settled).and(synced.map(|_| ()))
     }
 }
 

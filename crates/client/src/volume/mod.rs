@@ -58,6 +58,7 @@ mod striped;
 mod told;
 mod write;
 
+pub use ahead::DirectoryTold;
 pub use asked::Question;
 pub use change::Creation;
 pub use listing::{Listing, ListingEntry};

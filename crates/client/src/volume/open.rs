@@ -6,7 +6,6 @@
 //! server before the recall is obeyed, so that a file that somebody else removes can be read on.
 
 use super::Volume;
-use super::attributes::POSIX_ACL;
 use crate::cache::{Node, NodeId};
 use crate::file::File;
 use crate::transport::{Call, CallError};
@@ -45,13 +44,12 @@ pub struct OpenFile {
 /// Whether the mode lets a caller read or execute a file, or an ACL that it has may do so.
 fn may_open(who: &Principal, known: &Node) -> bool {
     let Attributes { mode, uid, gid, .. } = known.attributes;
-    let has_acl = matches!(known.xattrs.get(POSIX_ACL), Some(Some(_)));
     let bits = match who {
         who if who.uid == uid => mode >> 6,
         who if who.is_member(gid) => mode >> 3,
         _ => mode,
     };
-    who.uid == 0 || has_acl || bits & 0o5 != 0
+    who.uid == 0 || known.has_acl() || bits & 0o5 != 0
 }
 
 impl Volume {

@@ -7,9 +7,10 @@
 
 use super::Volume;
 use super::write::PUT_OFF_TIME_MAX;
-use crate::cache::NodeId;
+use crate::cache::{NodeId, ON_ITS_WAY_MAX};
+use crate::clock::now;
 use crate::transport::{Call, CallError, TimeLimit};
-use base::{FsError, OpenId, Principal, QuickMap};
+use base::{FsError, OpenId, Principal, QuickMap, Time};
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinSet;
@@ -17,6 +18,9 @@ use wire::message::{Access, FileRef, Refusal, Step, WriteAt};
 
 /// Opens that are made at the server at once.
 const OPENS_AT_ONCE_MAX: usize = 256;
+/// Files of which it is remembered that somebody has changed who may open them, before it is
+/// looked which of them are not needed any more.
+const DOORS_MAX: usize = 1024;
 
 /// An open of this session.
 #[derive(Clone, Debug)]
@@ -57,24 +61,62 @@ struct Table {
     open: QuickMap<OpenId, OpenAtServer>,
     /// How often the server has lost them all.
     losses: u64,
-    /// Files of which this machine changes who may open them, with how many such changes.
-    shut: QuickMap<NodeId, u32>,
+    /// Files of which somebody changes, or has just changed, who may open them.
+    doors: QuickMap<NodeId, Door>,
+    /// With so many it is looked which are not needed any more.
+    doors_max: usize,
 }
 
-/// As long as it lives, nobody opens a file here alone.
+impl Table {
+    fn door(&mut self, node: NodeId) -> &mut Door {
+        if self.doors.len() >= self.doors_max.max(DOORS_MAX) {
+            let now = now();
+            self.doors.retain(|_, door| door.is_used(now));
+            self.doors_max = 2 * self.doors.len();
+        }
+        self.doors.entry(node).or_default()
+    }
+}
+
+/// Who may open a file.
+///
+/// The kernel judges by what it keeps of mode and ACL before it asks for the open, and drops them
+/// when it has heard of a change: for a moment after that it lets in who may not read any more.
+#[derive(Clone, Copy, Debug, Default)]
+struct Door {
+    /// Changes from here that are under way.
+    changes: u32,
+    /// Until then the kernel may judge by what was before one of them.
+    changed: Time,
+    /// The same of changes elsewhere, for which the lease was taken back.
+    recalled: Time,
+}
+
+impl Door {
+    fn is_used(&self, now: Time) -> bool {
+        self.changes > 0 || now < self.changed.max(self.recalled)
+    }
+}
+
+/// As long as it lives, nobody opens a file here alone; and for a moment more only who may always
+/// open it, if the server was told of the change.
 #[derive(Debug)]
 pub(super) struct Shut<'a> {
     opens: &'a Opens,
     node: NodeId,
+    /// What the server was told of.
+    is_told: bool,
 }
 
 impl Drop for Shut<'_> {
     fn drop(&mut self) {
         let mut table = self.opens.lock();
-        if let Some(changes) = table.shut.get_mut(&self.node) {
-            *changes -= 1;
-            if *changes == 0 {
-                table.shut.remove(&self.node);
+        if let Some(door) = table.doors.get_mut(&self.node) {
+            door.changes -= 1;
+            if self.is_told {
+                door.changed = now() + ON_ITS_WAY_MAX;
+            } else if !door.is_used(now()) {
+                table.doors.remove(&self.node);
             }
         }
     }
@@ -112,9 +154,14 @@ impl Opens {
         such.map(|(id, open)| (open.node, *id)).collect()
     }
 
-    pub(super) fn shut(&self, node: NodeId) -> Shut<'_> {
-        *self.lock().shut.entry(node).or_default() += 1;
-        Shut { opens: self, node }
+    /// For a change of who may open a file; `is_told` if the server is told of it.
+    pub(super) fn shut(&self, node: NodeId, is_told: bool) -> Shut<'_> {
+        self.lock().door(node).changes += 1;
+        Shut {
+            opens: self,
+            node,
+            is_told,
+        }
     }
 
     /// An open is over; whether the server must be told.
@@ -158,7 +205,7 @@ impl Volume {
         (open, access): (OpenId, Access),
     ) -> bool {
         let mut table = self.opens.lock();
-        if table.shut.contains_key(&node) {
+        if table.doors.get(&node).is_some_and(|door| door.changes > 0) {
             return false;
         }
         let entry = OpenAtServer::here(who, node, access);
@@ -173,7 +220,10 @@ impl Volume {
         node: NodeId,
         (open, access): (OpenId, Access),
     ) -> bool {
-        if !self.opens_here(who, node) || !self.register_here(who, node, (open, access)) {
+        if !self.opens_here(who, node)
+            || self.has_changed_just_now(who, node)
+            || !self.register_here(who, node, (open, access))
+        {
             return false;
         }
         // Who has taken the lease back in between may not have found this open.
@@ -182,6 +232,21 @@ impl Volume {
             self.opens.remove(open);
         }
         holds
+    }
+
+    /// Whether the kernel may have let somebody in by what was before a change. By the mode that is
+    /// known here he is judged once more; of an ACL only the server knows what it says.
+    fn has_changed_just_now(&self, who: &Principal, node: NodeId) -> bool {
+        let Some(door) = self.opens.lock().doors.get(&node).copied() else {
+            return false;
+        };
+        let (is_owner, has_acl) = match self.nodes().get(node) {
+            Some(known) => (who.uid == known.attributes.uid, known.has_acl()),
+            None => return true,
+        };
+        let is_let_in = who.uid == 0 || is_owner && !self.is_rich();
+        let now = now();
+        !is_let_in && (now < door.changed || has_acl && now < door.recalled)
     }
 
     /// The open's id, for a step that uses it. A server that does not know the open yet makes it on
@@ -280,7 +345,7 @@ impl Volume {
     /// # Errors
     /// Why the server refused the file.
     pub(super) async fn shut(&self, node: NodeId, owner: Option<u32>) -> Result<Shut<'_>, FsError> {
-        let shut = self.opens.shut(node);
+        let shut = self.opens.shut(node, true);
         if self.is_open_for_others(node, owner) {
             self.keep_open(node).await?;
         }
@@ -301,6 +366,10 @@ impl Volume {
     /// As [`Self::keep_open`] for files that are known to the server, at once: others wait.
     pub(super) async fn keep_all_open(&self, nodes: &[NodeId]) {
         let nodes: HashSet<NodeId> = nodes.iter().copied().collect();
+        let recalled = now() + ON_ITS_WAY_MAX;
+        for node in &nodes {
+            self.opens.lock().door(*node).recalled = recalled;
+        }
         let here = self
             .opens
             .list(|open| !open.known && nodes.contains(&open.node));
@@ -346,7 +415,14 @@ impl Volume {
         }
         match self.steps(&entry.who, steps, Call::metadata()).await {
             Ok(_) => self.on_used(used, entry.access),
+            Err(error @ FsError::TooManyOpen) => {
+                tracing::warn!(%error, "who has a file open may lose it when its mode changes");
+            }
             Err(error) => tracing::debug!(%error, "an open could not be made at the server"),
+        }
+        // Its close may have come to the server before it.
+        if !self.opens.has(open) {
+            self.close_at_server(&entry.who, open);
         }
     }
 }

@@ -374,7 +374,7 @@ pub(crate) fn creation(text: &str) -> Creation {
 
 /// Has a file created ahead: the directory is listed whole, held alone, and known to have no
 /// default ACL.
-async fn create_ahead(volume: &Volume, text: &str) {
+pub(crate) async fn create_ahead(volume: &Volume, text: &str) {
     let (who, access) = (Principal::root(), Access::ReadWrite);
     volume.list(&who, NodeId::ROOT).await.unwrap();
     let first = creation("first");

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use wire::frame::Frame;
-use wire::message::{Access, Step, StepReply};
+use wire::message::{Access, Refusal, Reply, Step, StepReply};
 
 /// What a full server was asked.
 #[derive(Default)]
@@ -125,12 +125,101 @@ fn a_creation_that_finds_no_room_while_a_removal_is_on_its_way_is_tried_once_mor
                 assert!(begun.elapsed() < END_TIME_MAX, "nothing is created ahead");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            let synced = volume.sync_directory(&who, NodeId::ROOT);
+            let told = volume.open_directory();
+            let synced = volume.sync_directory(&who, NodeId::ROOT, &told);
             assert_eq!(
                 timeout(END_TIME_MAX, synced).await.expect("an end"),
                 outcome
             );
             assert_eq!(log.lock().unwrap().tries, 2);
+        });
+    }
+}
+
+/// What was made ahead and is refused keeps nothing else from being made durable.
+#[test]
+fn a_creation_that_is_refused_stands_in_no_others_way() {
+    alone(async {
+        let (log, generous) = (Arc::new(Mutex::new((0, 0))), generous().answer);
+        let counted = Arc::clone(&log);
+        let answer = move |asked: &crate::peer::Asked, mut said: crate::peer::Said| {
+            for (step, result) in asked.steps().iter().zip(said.results_or_none()) {
+                if let Ok(StepReply::Created { entry, .. }) = result {
+                    (entry.handle, entry.attributes.inode) = (handle("new"), 4);
+                }
+                let mut counted = counted.lock().unwrap();
+                match step {
+                    Step::CreateFile { name: made, .. } if *made == name("second") => {
+                        *result = Err(FsError::AccessDenied);
+                    }
+                    Step::Commit { .. } => counted.0 += 1,
+                    Step::SyncFileSystem { .. } => counted.1 += 1,
+                    _ => {}
+                }
+            }
+            if let Some(failed) = said.results_or_none().iter().position(Result::is_err) {
+                said.results().truncate(failed + 1);
+            }
+            generous(asked, said)
+        };
+        let lies = Lies {
+            answer: Box::new(answer),
+            ..Lies::default()
+        };
+        let peer = Peer::start(lies).await;
+        let volume = peer.volume_on_one().await;
+        let node = look(&volume).await.unwrap().expect("the peer's file").node;
+        let who = Principal::root();
+        let told = [volume.open_directory(), volume.open_directory()];
+        crate::leases::create_ahead(&volume, "second").await;
+        let open = volume.open(&who, node, Access::ReadWrite, false);
+        let open = open.await.unwrap();
+        write(&volume, &open).await;
+        let synced = timeout(END_TIME_MAX, volume.sync(&who))
+            .await
+            .expect("an end");
+        assert_eq!(synced, Err(FsError::AccessDenied));
+        assert_eq!(*log.lock().unwrap(), (1, 1), "commits and syncs");
+        let synced = timeout(END_TIME_MAX, volume.sync(&who))
+            .await
+            .expect("an end");
+        assert_eq!(synced, Ok(()), "it has been told");
+        for told in &told {
+            let synced = volume.sync_directory(&who, NodeId::ROOT, told);
+            assert_eq!(synced.await, Err(FsError::AccessDenied), "not to this one");
+        }
+    });
+}
+
+/// Nothing of it was done, for others to be answered first.
+#[test]
+fn a_write_that_is_put_off_together_with_its_fsync_is_sent_again() {
+    for refused in [1, 5] {
+        alone(async {
+            let left = Mutex::new(refused);
+            let answer = move |asked: &crate::peer::Asked, mut said: crate::peer::Said| {
+                let writes = |step: &Step| matches!(step, Step::Write { bytes: 1.., .. });
+                let mut left = left.lock().unwrap();
+                if *left > 0 && asked.steps().iter().any(writes) {
+                    *left -= 1;
+                    said.reply = Reply::Refused(Refusal::Overloaded);
+                }
+                vec![said.frame(asked.id)]
+            };
+            let lies = Lies {
+                answer: Box::new(answer),
+                ..Lies::default()
+            };
+            let peer = Peer::start(lies).await;
+            let volume = peer.volume_on_one().await;
+            let node = look(&volume).await.unwrap().expect("the peer's file").node;
+            let who = Principal::root();
+            let open = volume.open(&who, node, Access::ReadWrite, false);
+            let open = open.await.unwrap();
+            write(&volume, &open).await;
+            assert_eq!(commit(&volume, &open).await, Ok(()), "after {refused}");
+            write(&volume, &open).await;
+            assert_eq!(volume.flush(&open).await, Ok(()));
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::kernel::Fh;
 use base::LockOwner;
-use client::volume::{Listing, OpenFile};
+use client::volume::{DirectoryTold, Listing, OpenFile};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -11,9 +11,18 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 #[derive(Debug, Default)]
 pub(super) struct OpenDirectory {
     listing: Mutex<Option<Arc<Listing>>>,
+    /// Of what was refused in it.
+    pub(super) told: DirectoryTold,
 }
 
 impl OpenDirectory {
+    fn new(told: DirectoryTold) -> Self {
+        Self {
+            told,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn listing(&self) -> Option<Arc<Listing>> {
         self.listing
             .lock()
@@ -64,8 +73,8 @@ impl Handles {
         self.insert(Handle::File(Arc::new(file)))
     }
 
-    pub(super) fn insert_directory(&self) -> Fh {
-        self.insert(Handle::Directory(Arc::default()))
+    pub(super) fn insert_directory(&self, told: DirectoryTold) -> Fh {
+        self.insert(Handle::Directory(Arc::new(OpenDirectory::new(told))))
     }
 
     pub(super) fn file(&self, fh: Fh) -> Option<Arc<OpenFile>> {

@@ -328,7 +328,7 @@ impl RemoteFs {
                 self.handles.remove(fh);
                 call.answer.done();
             }
-            Operation::FsyncDir { .. } => self.fsync_dir(call),
+            Operation::FsyncDir { fh, .. } => self.fsync_dir(call, fh),
             Operation::GetXattr { name, size } => self.get_xattr(call, name, size),
             Operation::ListXattr { size } => self.list_xattr(call, size),
             Operation::SetXattr {

@@ -5,7 +5,7 @@ use super::errno::name_errno;
 use super::handles::Handles;
 use super::{Call, RemoteFs};
 use crate::kernel::{
-    DirectoryBuilder, DirectoryPlusBuilder, FOpenFlags, NodeId as KernelNode, Opened, ReadDir,
+    DirectoryBuilder, DirectoryPlusBuilder, FOpenFlags, Fh, NodeId as KernelNode, Opened, ReadDir,
 };
 use base::{FileKind, FsError, Name};
 use bytes::Bytes;
@@ -189,18 +189,23 @@ impl RemoteFs {
     }
 
     pub(super) fn open_dir(&self, call: Call) {
-        let fh = self.handles.insert_directory();
+        let fh = self.handles.insert_directory(self.volume.open_directory());
         if !call.answer.opened(&Opened::new(fh, FOpenFlags::empty())) {
             self.handles.remove(fh);
         }
     }
 
-    pub(super) fn fsync_dir(&self, mut call: Call) {
+    pub(super) fn fsync_dir(&self, mut call: Call, fh: Fh) {
+        let Some(directory) = self.handles.directory(fh) else {
+            return call.answer.error(Errno::BADF);
+        };
         let who = call.who();
         call.answer.wait(None);
         let volume = Arc::clone(&self.volume);
         self.runtime.spawn(async move {
-            let outcome = volume.sync_directory(&who, call.node).await;
+            let outcome = volume
+                .sync_directory(&who, call.node, &directory.told)
+                .await;
             call.answer.outcome(outcome);
         });
     }
