@@ -67,7 +67,7 @@ codes! {
     /// A file, directory or system call of this machine failed.
     Local = "AZ0002", "";
     /// A configuration or state file that cannot be read.
-    Config = "AZ0003", "`azekura doctor` shows which files are read";
+    Config = "AZ0003", "correct the line, or name another directory with AZEKURA_CONFIG_DIR";
     /// Interrupted by a signal.
     Interrupted = "AZ0004", "";
 

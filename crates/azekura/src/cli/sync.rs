@@ -21,8 +21,18 @@ impl Sync {
             Ok(()) | Err(Errno::ROFS) => Ok(()),
             Err(errno @ (Errno::ACCESS | Errno::PERM)) => Err(mounted.silent(errno)),
             Err(errno) => {
-                let failure = mounted.silent(errno);
-                Err(Failure::new(Code::Unwritten, failure.message().to_owned()))
+                let message = match errno {
+                    Errno::TIMEDOUT => {
+                        let path = mounted.path.display();
+                        format!("not all that was written to {path} is safe: no server answers")
+                    }
+                    _ => mounted.silent(errno).message().to_owned(),
+                };
+                let path = mounted.path.display();
+                Err(Failure::new(Code::Unwritten, message).hint(format!(
+                    "nothing is given up as long as it is mounted: repeat; `azekura doctor {path}` \
+                     says what is wrong"
+                )))
             }
         }
     }

@@ -92,7 +92,7 @@ impl Umount {
         if let Ok(status) = &status
             && !says_cut_off(status)
         {
-            let outcome = write_back(&mounted, unwritten_bytes(status), time_max);
+            let outcome = write_back(&mounted, status, time_max);
             match outcome {
                 // The question that hangs keeps the mount in use until it is detached.
                 Err(_) if is_cut_off(&mounted) => detach = true,
@@ -127,6 +127,10 @@ impl Umount {
 
     fn force(&self, mounted: &Mounted, time_max: Duration) -> Result<()> {
         if self.dry_run {
+            let status = mounted.status(time_max.min(ABORT_TIME_MAX)).ok();
+            if let Some(lost) = given_up(status.as_ref()) {
+                output::note(format_args!("would be {lost}"));
+            }
             return output::line(format_args!("would detach {}", self.directory.display()));
         }
         // Its process says its own number, and what is unwritten, without asking the server.
@@ -223,7 +227,8 @@ fn has_ended(mounted: &Mounted) -> bool {
 }
 
 /// Makes everything written durable; `time_max` is how long it may stand still.
-fn write_back(mounted: &Mounted, unwritten: u64, time_max: Duration) -> Result<()> {
+fn write_back(mounted: &Mounted, status: &Value, time_max: Duration) -> Result<()> {
+    let unwritten = unwritten_bytes(status);
     let mut done = mounted.sync();
     let progress = Progress::bytes("writing back", unwritten);
     let mut left = unwritten;
@@ -259,6 +264,8 @@ fn write_back(mounted: &Mounted, unwritten: u64, time_max: Duration) -> Result<(
         // A mount without changes, or one whose root this user may not change: its process writes
         // back before it ends.
         Ok(()) | Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => Ok(()),
+        // A volume that the server does not serve any more, say.
+        Err(_) if given_up(Some(status)).is_none() => Ok(()),
         Err(errno) => Err(unwritten_failure(&mounted.path, left, errno)),
     }
 }

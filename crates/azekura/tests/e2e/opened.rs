@@ -74,7 +74,14 @@ exec perl -e '
 "#;
 
 #[test]
-fn nobody_is_let_in_and_then_refused_while_the_mode_changes() {
+fn nobody_is_let_in_and_then_refused_while_mode_or_acl_changes() {
+    let mode: fn(&Path, bool) = |file, lets_in| {
+        set_mode(file, if lets_in { 0o644 } else { 0o600 });
+    };
+    let acl: fn(&Path, bool) = |file, lets_in| {
+        let acl = posix_acl(if lets_in { 4 } else { 0 }, 4, 4);
+        set_xattr(file, "system.posix_acl_access", &acl).unwrap();
+    };
     if let Some(why) = obstacle() {
         return println!("{why}");
     }
@@ -82,24 +89,28 @@ fn nobody_is_let_in_and_then_refused_while_the_mode_changes() {
     let file = fs::File::create(scene.path("export/file")).unwrap();
     file.set_len(1 << 30).unwrap();
     let mounts = ["m", "n"].map(|name| scene.mount(name, &["--allow-other"]));
-    let openers = [0, 1, 0, 1].map(|mount| Within::new(&mounts[mount], OPENER));
-    let begun = Instant::now();
-    let mut round = 0;
-    while begun.elapsed() < Duration::from_secs(6) {
-        for (mount, mode) in [(round % 2, 0o600), (round / 2 % 2, 0o644)] {
-            set_mode(&mounts[mount].join("file"), mode);
-            std::thread::sleep(Duration::from_millis(8));
+    let end = mounts[0].join("end");
+    for change in [mode, acl] {
+        let openers = [0, 1, 0, 1].map(|mount| Within::new(&mounts[mount], OPENER));
+        let begun = Instant::now();
+        let mut round = 0;
+        while begun.elapsed() < Duration::from_secs(5) {
+            for (mount, lets_in) in [(round % 2, false), (round / 2 % 2, true)] {
+                change(&mounts[mount].join("file"), lets_in);
+                std::thread::sleep(Duration::from_millis(8));
+            }
+            round += 1;
         }
-        round += 1;
-    }
-    set_mode(&mounts[0].join("file"), 0o644);
-    fs::write(scene.path("export/end"), "").unwrap();
-    for opener in openers {
-        let ended = opener.end();
-        assert!(ended.status.success(), "{ended:?}");
-        println!("{round} rounds; opened, refused: {}", ended.stdout);
-        let counts = ended.stdout.split_whitespace();
-        let counts: Vec<u64> = counts.map(|count| count.parse().unwrap()).collect();
-        assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
+        change(&mounts[0].join("file"), true);
+        fs::write(&end, "").unwrap();
+        for opener in openers {
+            let ended = opener.end();
+            assert!(ended.status.success(), "{ended:?}");
+            println!("{round} rounds; opened, refused: {}", ended.stdout);
+            let counts = ended.stdout.split_whitespace();
+            let counts: Vec<u64> = counts.map(|count| count.parse().unwrap()).collect();
+            assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
+        }
+        fs::remove_file(&end).unwrap();
     }
 }

@@ -558,7 +558,7 @@ impl Transport {
             settled,
             steps,
         };
-        let is_change = compound.is_change();
+        let is_change = compound.alters_files();
         self.submit_encoded(
             encode(&Request::Files(compound)),
             call,

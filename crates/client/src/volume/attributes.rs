@@ -145,7 +145,7 @@ impl Volume {
         let handle = self.nodes().get(node).ok_or(FsError::Stale)?.handle.clone();
         let alters_rights = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
         // From here on: somebody may open it between a look and what is done.
-        let _guard = alters_rights.then(|| self.opens.shut(node, false));
+        let mut shut = alters_rights.then(|| self.opens.shut(node));
         let shuts_out = alters_rights && self.is_open_for_others(node, change.uid);
         if handle.is_none() && !shuts_out && self.change_ahead(who, node, &change) {
             return self.view(node);
@@ -164,10 +164,9 @@ impl Volume {
             // Written data must land before the size, and before a time that it would overwrite.
             self.drain(node, file).await?;
         }
-        let _shut = match alters_rights {
-            true => Some(self.shut(node, change.uid).await?),
-            false => None,
-        };
+        if let Some(shut) = &mut shut {
+            self.keep_out(shut, change.uid).await?;
+        }
         let (size, is_given) = (change.size, change.uid.is_some());
         let errors = file.as_ref().map(|file| file.lock().written.errors.count());
         let open = if size.is_some() {

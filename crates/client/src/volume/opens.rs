@@ -154,13 +154,13 @@ impl Opens {
         such.map(|(id, open)| (open.node, *id)).collect()
     }
 
-    /// For a change of who may open a file; `is_told` if the server is told of it.
-    pub(super) fn shut(&self, node: NodeId, is_told: bool) -> Shut<'_> {
+    /// For a change of who may open a file.
+    pub(super) fn shut(&self, node: NodeId) -> Shut<'_> {
         self.lock().door(node).changes += 1;
         Shut {
             opens: self,
             node,
-            is_told,
+            is_told: false,
         }
     }
 
@@ -345,11 +345,25 @@ impl Volume {
     /// # Errors
     /// Why the server refused the file.
     pub(super) async fn shut(&self, node: NodeId, owner: Option<u32>) -> Result<Shut<'_>, FsError> {
-        let shut = self.opens.shut(node, true);
-        if self.is_open_for_others(node, owner) {
-            self.keep_open(node).await?;
-        }
+        let mut shut = self.opens.shut(node);
+        self.keep_out(&mut shut, owner).await?;
         Ok(shut)
+    }
+
+    /// As [`Self::shut`], with a guard: the server is about to be told of the change.
+    ///
+    /// # Errors
+    /// Why the server refused the file.
+    pub(super) async fn keep_out(
+        &self,
+        shut: &mut Shut<'_>,
+        owner: Option<u32>,
+    ) -> Result<(), FsError> {
+        shut.is_told = true;
+        match self.is_open_for_others(shut.node, owner) {
+            true => self.keep_open(shut.node).await,
+            false => Ok(()),
+        }
     }
 
     /// Whether somebody has a file open, as far as only this machine knows, who may not be let in

@@ -105,6 +105,11 @@ struct BootFile {
 }
 
 impl BootFile {
+    /// Whether what was not flushed may be lost by now, under this start of the kernel.
+    fn has_lost(&self, kernel: &str) -> bool {
+        kernel.is_empty() || kernel != self.kernel || self.unserved
+    }
+
     /// Whether something was lost when the verifier was made that the next run has, which `keeps`
     /// that of the last one or makes one. Before the first run there was nothing to lose.
     fn had_loss(&self, keeps: bool) -> bool {
@@ -243,9 +248,7 @@ impl DataDirectory {
         let boot: BootFile = file::read(path, "boot")?;
         let boots = boot.boots + 1;
         let kernel = kernel_start();
-        let lost_unflushed =
-            kernel.is_empty() || kernel != boot.kernel || path.join(FLUSH_FAILED).exists();
-        let lost_unflushed = lost_unflushed || boot.unserved;
+        let lost_unflushed = boot.has_lost(&kernel) || path.join(FLUSH_FAILED).exists();
         let last = from_hex(&boot.verifier).filter(|_| !lost_unflushed);
         let lost_earlier = boot.had_loss(last.is_some());
         let write_verifier = WriteVerifier(last.unwrap_or_else(random));

@@ -283,7 +283,8 @@ impl Execution {
                 tracing::warn!(
                     volume = place.volume.name,
                     host = self.session.host,
-                    "data that was lost is not taken again: others have changed the file since, or the server has been started twice"
+                    "data that was lost is not taken again: others have changed the file since, \
+                     or the server has been started twice"
                 );
                 return Err(FsError::Io.into());
             }

@@ -9,6 +9,23 @@ impl Compound {
     pub fn is_change(&self) -> bool {
         self.steps.iter().any(Step::is_change)
     }
+
+    /// Whether some step may change what the server says of files.
+    #[must_use]
+    pub fn alters_files(&self) -> bool {
+        let alters = |step: &Step| {
+            let leaves = matches!(
+                step,
+                Step::Lock { .. }
+                    | Step::Close { .. }
+                    | Step::Commit { .. }
+                    | Step::SyncDirectory { .. }
+                    | Step::SyncFileSystem { .. }
+            );
+            step.is_change() && !leaves
+        };
+        self.steps.iter().any(alters)
+    }
 }
 
 impl Step {

@@ -122,10 +122,12 @@ fn finish(
         let what = match unwritten {
             // Of names made ahead, or changes that were under way.
             0 => format!("changes of {} may be lost", plan.volume),
-            bytes => format!("{} of {} are lost", output::size(bytes), plan.volume),
+            bytes => format!("{} of {} may be lost", output::size(bytes), plan.volume),
         };
-        Failure::new(Code::Unwritten, format!("{what}: {error}"))
-            .hint("they were made, but never acknowledged by fsync, syncfs or close")
+        Failure::new(Code::Unwritten, format!("{what}: {error}")).hint(
+            "what fsync or `azekura sync` has acknowledged is safe, and what was closed with \
+                 success unless the server's machine fails before its disk has it",
+        )
     })
 }
 
