@@ -18,6 +18,7 @@ use bytes::BytesMut;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, retry_on_intr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// How a file is opened.
@@ -83,14 +84,26 @@ pub enum AllocateMode {
     Insert,
 }
 
+/// What has been made durable, by who had asked first.
+#[derive(Debug, Default)]
+struct Syncs {
+    /// So many of those who asked have all of it, as of when they asked.
+    whole: u64,
+    /// So many have the data and what it takes to read it.
+    data: u64,
+    /// It could not be done once: the kernel says so to one who asks.
+    failed: bool,
+}
+
 /// An open regular file. It may be shared between threads.
 #[derive(Debug)]
 pub struct OpenFile {
     fd: OwnedFd,
     options: OpenOptions,
     position: Mutex<()>,
-    /// Whether it could not be made durable once: the kernel says so to one who asks.
-    sync_failed: Mutex<bool>,
+    /// How many have asked for it to be made durable.
+    syncs_asked: AtomicU64,
+    syncs: Mutex<Syncs>,
 }
 
 impl AsFd for OpenFile {
@@ -105,7 +118,8 @@ impl OpenFile {
             fd,
             options,
             position: Mutex::new(()),
-            sync_failed: Mutex::new(false),
+            syncs_asked: AtomicU64::new(0),
+            syncs: Mutex::default(),
         }
     }
 
@@ -295,17 +309,26 @@ impl OpenFile {
                 rustix::fs::fsync(&self.fd)
             }
         };
-        // One at a time: of two at once, one would be told the error, and the other success.
-        let mut failed = self
-            .sync_failed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if *failed {
+        let asked = self.syncs_asked.fetch_add(1, Ordering::AcqRel) + 1;
+        // One at a time: of two at once, one would be told the error, and the other success. Who
+        // asked before another one began needs none of his own.
+        let mut syncs = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        if syncs.failed {
             return Err(FsError::Io);
         }
-        let synced = retry_on_intr(sync).map_err(fs_error);
-        *failed = synced.is_err();
-        synced
+        if asked <= syncs.whole || data_only && asked <= syncs.data {
+            return Ok(());
+        }
+        let covered = self.syncs_asked.load(Ordering::Acquire);
+        match retry_on_intr(sync).map_err(fs_error) {
+            Ok(()) if data_only => syncs.data = covered,
+            Ok(()) => (syncs.whole, syncs.data) = (covered, covered),
+            Err(error) => {
+                syncs.failed = true;
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Has a run of the file written to the device, and waits for that: who writes faster than the

@@ -264,8 +264,6 @@ fn write_back(mounted: &Mounted, status: &Value, time_max: Duration) -> Result<(
         // A mount without changes, or one whose root this user may not change: its process writes
         // back before it ends.
         Ok(()) | Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => Ok(()),
-        // A volume that the server does not serve any more, say.
-        Err(_) if given_up(Some(status)).is_none() => Ok(()),
         Err(errno) => Err(unwritten_failure(&mounted.path, left, errno)),
     }
 }

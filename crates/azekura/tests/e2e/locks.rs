@@ -142,13 +142,15 @@ fn two_machines_that_would_wait_for_each_other_for_ever_are_told_so() {
 const LOCKER: &str = r#"
     use Fcntl qw(:DEFAULT :flock :seek);
     $| = 1;
-    open(my $file, "+<", $ARGV[0]) or die $!;
+    my ($name, $kind, $waits) = @ARGV;
+    open(my $file, "+<", $name) or die $!;
     print "w";
-    if ($ARGV[1] eq "flock") {
-        flock($file, LOCK_EX) or die $!;
+    <STDIN>;
+    if ($kind eq "flock") {
+        flock($file, $waits ? LOCK_EX : LOCK_EX | LOCK_NB) or die $!;
     } else {
         my $lock = pack("ssx4qqlx4", F_WRLCK, SEEK_SET, 0, 0, 0);
-        fcntl($file, F_SETLKW, $lock) or die $!;
+        fcntl($file, $waits ? F_SETLKW : F_SETLK, $lock) or die $!;
     }
     print "h";
     sleep 600;
@@ -157,10 +159,24 @@ const LOCKER: &str = r#"
 struct Locker(Child);
 
 impl Locker {
-    fn new(path: &Path, kind: &str) -> Self {
+    /// One that has the file open, and goes on when it is told.
+    fn opens(path: &Path, kind: &str, waits: bool) -> Self {
         let mut perl = Command::new("perl");
         perl.args(["-e", LOCKER]).arg(path).arg(kind);
-        Self(perl.stdout(Stdio::piped()).spawn().unwrap())
+        perl.arg(if waits { "1" } else { "" }).stdin(Stdio::piped());
+        let mut locker = Self(perl.stdout(Stdio::piped()).spawn().unwrap());
+        locker.says(b'w');
+        locker
+    }
+
+    fn goes_on(&mut self) {
+        drop(self.0.stdin.take());
+    }
+
+    fn new(path: &Path, kind: &str) -> Self {
+        let mut locker = Self::opens(path, kind, true);
+        locker.goes_on();
+        locker
     }
 
     #[track_caller]
@@ -177,15 +193,14 @@ impl Locker {
 
     /// That it waits can only be guessed.
     fn waits(path: &Path, kind: &str) -> Self {
-        let mut locker = Self::new(path, kind);
-        locker.says(b'w');
+        let locker = Self::new(path, kind);
         std::thread::sleep(Duration::from_millis(400));
         locker
     }
 
     fn holds(path: &Path, kind: &str) -> Self {
         let mut locker = Self::new(path, kind);
-        b"wh".iter().for_each(|what| locker.says(*what));
+        locker.says(b'h');
         locker
     }
 }
@@ -230,6 +245,16 @@ fn locks_of_processes_that_are_killed_are_nobodys() {
         killed.join().unwrap();
         is_free(&far, kind);
         is_free(&near, kind);
+        // One that waits for nobody, and cannot be broken off.
+        let mut asking = Locker::opens(&near, kind, false);
+        two.scene.signal(Signal::STOP);
+        asking.goes_on();
+        std::thread::sleep(Duration::from_millis(300));
+        let killed = std::thread::spawn(move || drop(asking));
+        std::thread::sleep(Duration::from_millis(300));
+        two.scene.signal(Signal::CONT);
+        killed.join().unwrap();
+        is_free(&far, kind);
     }
 }
 

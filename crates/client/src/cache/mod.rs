@@ -179,6 +179,12 @@ impl Node {
         )
     }
 
+    /// Whether it is not known to have none.
+    #[must_use]
+    pub fn may_have_acl(&self) -> bool {
+        !matches!(self.xattrs.get(&b"system.posix_acl_access"[..]), Some(None))
+    }
+
     /// To be asked for before the server is; `None` if its answer could not be believed later.
     #[must_use]
     pub fn asking(&self) -> Option<AskedAt> {

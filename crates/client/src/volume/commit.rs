@@ -206,9 +206,13 @@ impl Volume {
             file: file_ref,
             data_only,
         };
-        let pending = self.submit_contents(node, who, vec![step], Call::metadata());
+        let ask = || {
+            let pending = self.submit_contents(node, who, vec![step.clone()], Call::metadata());
+            pending.files()
+        };
         // Without an answer of the disk nothing is known of the data: it stays.
-        let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
+        let response = self.patiently(ask).await;
+        let mut response = response.map_err(CallError::to_fs_error)?;
         let (verifier, seen) = (response.verifier, response.recalls_seen);
         let committed = response.results.pop().unwrap_or(Err(FsError::Io));
         self.committed(node, file, &covered, verifier, seen, committed)

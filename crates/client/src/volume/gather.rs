@@ -13,7 +13,7 @@
 use super::Volume;
 use super::ahead::{Made, Taken};
 use super::freeing::Moment;
-use super::write::{GATHER_TIME, PUT_OFF_TIME_MAX};
+use super::write::{GATHER_TIME, PUT_OFF_TIME, PUT_OFF_TIME_MAX};
 use crate::cache::NodeId;
 use crate::file::MemoryShare;
 use crate::transport::{Call, CallError, FileResponse};
@@ -22,6 +22,7 @@ use base::{FileKind, FsError, Name, Principal};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 use wire::message::{Refusal, Step, StepReply};
 
 /// Contents in one request, at most; one file may have more. A slow line has something to do while
@@ -124,8 +125,13 @@ impl Volume {
         }
     }
 
-    /// Sends one request.
     fn send_batch(&self, batch: Vec<Parcel>) {
+        self.send_batch_after(batch, PUT_OFF_TIME);
+    }
+
+    /// Sends one request; once more after a pause if nothing of it was done for others to be
+    /// answered first.
+    fn send_batch_after(&self, batch: Vec<Parcel>, pause: Duration) {
         let steps: Vec<Step> = batch.iter().map(|parcel| parcel.step.clone()).collect();
         // Not given up, as little as written data: these changes have been answered.
         let call = Call::write(payload(&batch));
@@ -135,10 +141,9 @@ impl Volume {
         tokio::spawn(async move {
             match pending.files().await {
                 Ok(response) => this.unpack(batch, response, moment),
-                // Nothing of it was done, for others to be answered first.
                 Err(CallError::Refused(Refusal::Overloaded)) => {
-                    tokio::time::sleep(PUT_OFF_TIME_MAX).await;
-                    this.send_batch(batch);
+                    tokio::time::sleep(pause).await;
+                    this.send_batch_after(batch, (pause * 2).min(PUT_OFF_TIME_MAX));
                 }
                 Err(error) => {
                     let error = CallError::to_fs_error(error);

@@ -78,7 +78,8 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use tokio::sync::{Semaphore, watch};
-use wire::message::{Step, StepReply, Target};
+use wire::message::{Refusal, Step, StepReply, Target};
+use write::{PUT_OFF_TIME, PUT_OFF_TIME_MAX};
 
 /// Unit in which memory for written data is counted, so that a count fits a semaphore.
 const WRITE_MEMORY_UNIT: u64 = 4096;
@@ -394,8 +395,33 @@ impl Volume {
         call: Call,
     ) -> Result<(Vec<StepReply>, FileResponse), FsError> {
         let count = steps.len();
-        let pending = self.transport.submit_steps(who, steps, call);
-        Self::replies(count, pending).await
+        let ask = || {
+            let pending = self
+                .transport
+                .submit_steps(who, steps.clone(), call.clone());
+            pending.files()
+        };
+        Self::replied(count, self.patiently(ask).await)
+    }
+
+    /// Asks once more, for as long as a request may take, if nothing was done for others to be
+    /// answered first.
+    pub(super) async fn patiently<F>(&self, ask: impl Fn() -> F) -> Result<FileResponse, CallError>
+    where
+        F: Future<Output = Result<FileResponse, CallError>>,
+    {
+        let (begun, mut pause) = (now(), PUT_OFF_TIME);
+        loop {
+            match ask().await {
+                Err(CallError::Refused(Refusal::Overloaded))
+                    if now().since(begun) < self.transport.request_time_max() =>
+                {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PUT_OFF_TIME_MAX);
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// What steps were answered; an error of any of them is the outcome.
@@ -403,7 +429,14 @@ impl Volume {
         count: usize,
         pending: crate::transport::Pending,
     ) -> Result<(Vec<StepReply>, FileResponse), FsError> {
-        let mut response = pending.files().await.map_err(CallError::to_fs_error)?;
+        Self::replied(count, pending.files().await)
+    }
+
+    fn replied(
+        count: usize,
+        response: Result<FileResponse, CallError>,
+    ) -> Result<(Vec<StepReply>, FileResponse), FsError> {
+        let mut response = response.map_err(CallError::to_fs_error)?;
         let mut replies = Vec::with_capacity(count);
         for result in std::mem::take(&mut response.results) {
             replies.push(result?);
@@ -536,12 +569,14 @@ impl Volume {
         // What was made ahead and refused keeps nothing else from being made durable.
         let mut outcome = self.settle_all().await;
         for (node, file) in self.files_that_last() {
-            // Each of them would wait as long for a server that does not answer.
-            if outcome == Err(FsError::TimedOut) {
-                return outcome;
+            if !file.lock().written.is_due() {
+                continue;
             }
-            if file.lock().written.is_due() {
-                outcome = outcome.and(self.commit(who, node, None, false).await);
+            let committed = self.commit(who, node, None, false).await;
+            outcome = outcome.and(committed);
+            // Each of them would wait as long for a server that does not answer.
+            if committed == Err(FsError::TimedOut) && !self.transport.is_heard() {
+                return outcome;
             }
         }
         let target = self.target(NodeId::ROOT).await?;

@@ -67,6 +67,7 @@ impl Volume {
         let file = self.file(node)?;
         let open = self.fresh_open();
         let here = !access.writes() && self.open_here(who, node, (open, access));
+        let open = if here { open } else { self.fresh_open() };
         let used = self.used(Some(open));
         let was_leased = self.is_leased(node);
         let access = match here {
@@ -239,9 +240,12 @@ impl Volume {
         if !self.transport.leases_hold() {
             return false;
         }
-        self.nodes().get(node).is_some_and(|known| {
-            known.handle.is_none() || (known.attributes_leased() && may_open(who, known))
-        })
+        self.nodes()
+            .get(node)
+            .is_some_and(|known| match known.handle {
+                Some(_) => known.attributes_leased() && may_open(who, known),
+                None => who.uid == known.attributes.uid || may_open(who, known),
+            })
     }
 
     /// Notes an open; whether the kernel's data of the file is still true.

@@ -63,6 +63,8 @@ struct Table {
     losses: u64,
     /// Files of which somebody changes, or has just changed, who may open them.
     doors: QuickMap<NodeId, Door>,
+    /// As [`Door::recalled`], of all files.
+    all_recalled: Time,
     /// With so many it is looked which are not needed any more.
     doors_max: usize,
 }
@@ -170,6 +172,11 @@ impl Opens {
         removed.is_some_and(|entry| entry.told)
     }
 
+    /// All leases are gone at once.
+    pub(super) fn on_all_recalled(&self) {
+        self.lock().all_recalled = now() + ON_ITS_WAY_MAX;
+    }
+
     /// The server has been restarted, or has lost the session, and with it all opens.
     pub(super) fn lose(&self) {
         let mut table = self.lock();
@@ -228,8 +235,8 @@ impl Volume {
         }
         // Who has taken the lease back in between may not have found this open.
         let holds = self.opens_here(who, node);
-        if !holds {
-            self.opens.remove(open);
+        if !holds && self.opens.remove(open) {
+            self.close_at_server(who, open);
         }
         holds
     }
@@ -237,16 +244,21 @@ impl Volume {
     /// Whether the kernel may have let somebody in by what was before a change. By the mode that is
     /// known here he is judged once more; of an ACL only the server knows what it says.
     fn has_changed_just_now(&self, who: &Principal, node: NodeId) -> bool {
-        let Some(door) = self.opens.lock().doors.get(&node).copied() else {
-            return false;
+        let (door, all) = {
+            let table = self.opens.lock();
+            (table.doors.get(&node).copied(), table.all_recalled)
         };
-        let (is_owner, has_acl) = match self.nodes().get(node) {
-            Some(known) => (who.uid == known.attributes.uid, known.has_acl()),
+        let (now, door) = (now(), door.unwrap_or_default());
+        let recalled = now < door.recalled.max(all);
+        if now >= door.changed && !recalled {
+            return false;
+        }
+        let (is_owner, may_have_acl) = match self.nodes().get(node) {
+            Some(known) => (who.uid == known.attributes.uid, known.may_have_acl()),
             None => return true,
         };
         let is_let_in = who.uid == 0 || is_owner && !self.is_rich();
-        let now = now();
-        !is_let_in && (now < door.changed || has_acl && now < door.recalled)
+        !is_let_in && (now < door.changed || may_have_acl)
     }
 
     /// The open's id, for a step that uses it. A server that does not know the open yet makes it on

@@ -298,6 +298,7 @@ impl Volume {
 
     /// Nothing that is known here may be believed any more.
     fn forget_leases(&self) {
+        self.opens.on_all_recalled();
         let sequence = self.transport.next_recall();
         let nodes: Vec<NodeId> = {
             let mut nodes = self.nodes();

@@ -23,7 +23,7 @@ use wire::message::{Access, FileRef, Step, StepReply, Target};
 /// How long small writes are gathered before they are sent; twice that in the worst case.
 pub(super) const GATHER_TIME: Duration = Duration::from_millis(2);
 /// After how long a piece is sent again that the server has put off: twice as long each time.
-const PUT_OFF_TIME: Duration = Duration::from_millis(25);
+pub(super) const PUT_OFF_TIME: Duration = Duration::from_millis(25);
 /// The longest of these pauses.
 pub(super) const PUT_OFF_TIME_MAX: Duration = Duration::from_secs(2);
 /// The same for a file on stores, where a writer that lost the processor for a moment is worth

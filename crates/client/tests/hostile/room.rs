@@ -193,14 +193,22 @@ fn a_creation_that_is_refused_stands_in_no_others_way() {
 
 /// Nothing of it was done, for others to be answered first.
 #[test]
-fn a_write_that_is_put_off_together_with_its_fsync_is_sent_again() {
+fn what_is_put_off_is_sent_again() {
     for refused in [1, 5] {
         alone(async {
-            let left = Mutex::new(refused);
+            let shared = Arc::new(Mutex::new(refused));
+            let left = Arc::clone(&shared);
             let answer = move |asked: &crate::peer::Asked, mut said: crate::peer::Said| {
-                let writes = |step: &Step| matches!(step, Step::Write { bytes: 1.., .. });
+                let stores = |step: &Step| {
+                    matches!(
+                        step,
+                        Step::Write { bytes: 1.., .. }
+                            | Step::Commit { .. }
+                            | Step::SyncFileSystem { .. }
+                    )
+                };
                 let mut left = left.lock().unwrap();
-                if *left > 0 && asked.steps().iter().any(writes) {
+                if *left > 0 && asked.steps().iter().any(stores) {
                     *left -= 1;
                     said.reply = Reply::Refused(Refusal::Overloaded);
                 }
@@ -220,6 +228,13 @@ fn a_write_that_is_put_off_together_with_its_fsync_is_sent_again() {
             assert_eq!(commit(&volume, &open).await, Ok(()), "after {refused}");
             write(&volume, &open).await;
             assert_eq!(volume.flush(&open).await, Ok(()));
+            // The commit alone, and the whole file system.
+            *shared.lock().unwrap() = refused;
+            assert_eq!(commit(&volume, &open).await, Ok(()), "after {refused}");
+            write(&volume, &open).await;
+            *shared.lock().unwrap() = refused;
+            let synced = timeout(END_TIME_MAX, volume.sync(&open.who));
+            assert_eq!(synced.await.expect("an end"), Ok(()));
         });
     }
 }
