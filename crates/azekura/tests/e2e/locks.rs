@@ -146,12 +146,15 @@ const LOCKER: &str = r#"
     open(my $file, "+<", $name) or die $!;
     print "w";
     <STDIN>;
+    # Nobody is to wait for it for ever.
+    alarm 60;
     if ($kind eq "flock") {
         flock($file, $waits ? LOCK_EX : LOCK_EX | LOCK_NB) or die $!;
     } else {
         my $lock = pack("ssx4qqlx4", F_WRLCK, SEEK_SET, 0, 0, 0);
         fcntl($file, $waits ? F_SETLKW : F_SETLK, $lock) or die $!;
     }
+    alarm 0;
     print "h";
     sleep 600;
 "#;
