@@ -269,16 +269,19 @@ fn write_back(mounted: &Mounted, status: &Value, time_max: Duration) -> Result<(
 }
 
 fn unwritten_failure(path: &Path, left: u64, errno: Errno) -> Failure {
-    let (path, left) = (path.display(), output::size(left));
+    let path = path.display();
     let why = match errno {
         Errno::TIMEDOUT => "the server does not take it".to_owned(),
         _ => plain_io(&errno.into()),
     };
-    Failure::new(
-        Code::Unwritten,
-        format!("{left} written to {path} are not safe: {why}"),
-    )
-    .hint(format!(
+    let what = match left {
+        0 => format!("it cannot be known whether all changes of {path} are safe: {why}"),
+        left => format!(
+            "{} written to {path} are not safe: {why}",
+            output::size(left)
+        ),
+    };
+    Failure::new(Code::Unwritten, what).hint(format!(
         "it is still mounted: repeat, or give it up with azekura umount --force {path}"
     ))
 }

@@ -409,9 +409,13 @@ impl Volume {
         let Ok(target) = self.target(NodeId::ROOT).await else {
             return self.commit_the_rest();
         };
-        let steps = vec![Step::SyncFileSystem { target }];
-        let pending = self.submit_contents(NodeId::ROOT, who, steps, Call::metadata());
-        let outcome = Self::replies(1, pending).await;
+        let ask = || {
+            let target = target.clone();
+            let steps = vec![Step::SyncFileSystem { target }];
+            let pending = self.submit_contents(NodeId::ROOT, who, steps, Call::metadata());
+            pending.files()
+        };
+        let outcome = Self::replied(1, self.patiently(ask).await);
         let mut has_lost = false;
         for (node, file, covered) in files {
             match &outcome {

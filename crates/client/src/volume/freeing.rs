@@ -143,8 +143,11 @@ impl Volume {
         step: Step,
     ) -> Result<(StepReply, FileResponse), FsError> {
         let run = async |step: Step| {
-            let pending = self.submit_contents(node, who, vec![step], Call::metadata());
-            let (mut replies, response) = Self::replies(1, pending).await?;
+            let ask = || {
+                let pending = self.submit_contents(node, who, vec![step.clone()], Call::metadata());
+                pending.files()
+            };
+            let (mut replies, response) = Self::replied(1, self.patiently(ask).await)?;
             Ok((replies.pop().ok_or(FsError::Io)?, response))
         };
         let moment = self.freeing.moment();

@@ -13,11 +13,14 @@
 mod held;
 
 use super::Volume;
+use super::write::{PUT_OFF_TIME, PUT_OFF_TIME_MAX};
 use crate::cache::NodeId;
-use crate::transport::{Call, CallError, TimeLimit};
+use crate::clock::now;
+use crate::transport::{Call, CallError, FileResponse, TimeLimit};
 use base::{Extent, FsError, LockOwner, Principal, RequestId};
 pub(super) use held::HeldLocks;
 use held::{Holder, Turn};
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -101,31 +104,15 @@ impl Volume {
             }
         };
         let losses = self.held_locks().losses();
-        let call = Call::within(match wait {
-            true => TimeLimit::Endless,
-            false => TimeLimit::Short,
-        });
         let step = Step::Lock {
             target: wanted.target.clone(),
             lock,
             wait,
             reclaim: false,
         };
-        let pending = self.transport.submit_steps(&wanted.who, vec![step], call);
         // Another thread may let go while this one waits.
         let turn = (!wait).then_some(turn);
-        let id = pending.id();
-        let answer = pending.files();
-        tokio::pin!(answer);
-        let outcome = tokio::select! {
-            outcome = &mut answer => outcome,
-            () = broken_off => {
-                if let Some(id) = id {
-                    self.transport.cancel(id);
-                }
-                answer.await
-            }
-        };
+        let (id, outcome) = self.ask_for(&wanted.who, step, wait, broken_off).await?;
         let error = match outcome.map(|mut response| response.results.pop()) {
             Ok(Some(Ok(_))) => return self.on_locked(wanted, turn, losses).await,
             Ok(Some(Err(error))) => return self.on_not_locked(wanted, turn, error).await,
@@ -143,6 +130,51 @@ impl Volume {
             CallError::Refused(Refusal::Cancelled) => FsError::Interrupted,
             error => error.to_fs_error(),
         })
+    }
+
+    /// What the server says of a lock, and the request by which it was asked for last: again as
+    /// long as nothing was done, for others to be answered first.
+    ///
+    /// # Errors
+    /// [`FsError::TimedOut`] without `wait`, [`FsError::Interrupted`]: it was not asked any more.
+    async fn ask_for(
+        &self,
+        who: &Principal,
+        step: Step,
+        wait: bool,
+        mut broken_off: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(Option<RequestId>, Result<FileResponse, CallError>), FsError> {
+        let call = Call::within(match wait {
+            true => TimeLimit::Endless,
+            false => TimeLimit::Short,
+        });
+        let (begun, mut pause) = (now(), PUT_OFF_TIME);
+        loop {
+            let steps = vec![step.clone()];
+            let pending = self.transport.submit_steps(who, steps, call.clone());
+            let id = pending.id();
+            let answer = pending.files();
+            tokio::pin!(answer);
+            let outcome = tokio::select! {
+                outcome = &mut answer => outcome,
+                () = &mut broken_off => {
+                    if let Some(id) = id {
+                        self.transport.cancel(id);
+                    }
+                    return Ok((id, answer.await));
+                }
+            };
+            if !matches!(outcome, Err(CallError::Refused(Refusal::Overloaded))) {
+                return Ok((id, outcome));
+            }
+            if !wait && now().since(begun) + pause >= self.transport.request_time_max() {
+                return Err(FsError::TimedOut);
+            }
+            tokio::select! {
+                () = sleep(pause) => pause = (pause * 2).min(PUT_OFF_TIME_MAX),
+                () = &mut broken_off => return Err(FsError::Interrupted),
+            }
+        }
     }
 
     /// The server has granted a lock; `losses` are those from before it was asked.

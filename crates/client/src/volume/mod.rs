@@ -78,9 +78,12 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 use wire::message::{Refusal, Step, StepReply, Target};
 use write::{PUT_OFF_TIME, PUT_OFF_TIME_MAX};
 
+/// Files that a sync makes durable at once, where one of them has kept it waiting.
+const COMMITS_TOGETHER_MAX: usize = 64;
 /// Unit in which memory for written data is counted, so that a count fits a semaphore.
 const WRITE_MEMORY_UNIT: u64 = 4096;
 
@@ -405,7 +408,7 @@ impl Volume {
     }
 
     /// Asks once more, for as long as a request may take, if nothing was done for others to be
-    /// answered first.
+    /// answered first. After that there is no answer.
     pub(super) async fn patiently<F>(&self, ask: impl Fn() -> F) -> Result<FileResponse, CallError>
     where
         F: Future<Output = Result<FileResponse, CallError>>,
@@ -413,14 +416,14 @@ impl Volume {
         let (begun, mut pause) = (now(), PUT_OFF_TIME);
         loop {
             match ask().await {
-                Err(CallError::Refused(Refusal::Overloaded))
-                    if now().since(begun) < self.transport.request_time_max() =>
-                {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(PUT_OFF_TIME_MAX);
-                }
+                Err(CallError::Refused(Refusal::Overloaded)) => {}
                 outcome => return outcome,
             }
+            if now().since(begun) + pause >= self.transport.request_time_max() {
+                return Err(CallError::TimedOut);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PUT_OFF_TIME_MAX);
         }
     }
 
@@ -568,20 +571,46 @@ impl Volume {
     pub async fn sync(&self, who: &Principal) -> Result<(), FsError> {
         // What was made ahead and refused keeps nothing else from being made durable.
         let mut outcome = self.settle_all().await;
-        for (node, file) in self.files_that_last() {
-            if !file.lock().written.is_due() {
-                continue;
-            }
+        let mut files = self.files_that_last();
+        files.retain(|(_, file)| file.lock().written.is_due());
+        let mut files = files.into_iter().map(|(node, _)| node);
+        for node in files.by_ref() {
             let committed = self.commit(who, node, None, false).await;
             outcome = outcome.and(committed);
-            // Each of them would wait as long for a server that does not answer.
-            if committed == Err(FsError::TimedOut) && !self.transport.is_heard() {
-                return outcome;
+            if committed == Err(FsError::TimedOut) {
+                break;
             }
         }
+        // A server, or one of its stores, does not answer: the others must not wait for it.
+        if outcome == Err(FsError::TimedOut) && !self.transport.is_heard() {
+            return outcome;
+        }
+        outcome = outcome.and(self.commit_together(who, files).await);
         let target = self.target(NodeId::ROOT).await?;
         let synced = self.step(who, Step::SyncFileSystem { target }).await;
         outcome.and(synced.map(|_| ()))
+    }
+
+    /// Makes files durable side by side.
+    async fn commit_together(
+        &self,
+        who: &Principal,
+        mut files: impl Iterator<Item = NodeId>,
+    ) -> Result<(), FsError> {
+        let mut outcome = Ok(());
+        let mut committing = JoinSet::new();
+        loop {
+            while committing.len() < COMMITS_TOGETHER_MAX
+                && let Some(node) = files.next()
+            {
+                let (this, who) = (self.arc(), who.clone());
+                committing.spawn(async move { this.commit(&who, node, None, false).await });
+            }
+            let Some(committed) = committing.join_next().await else {
+                return outcome;
+            };
+            outcome = outcome.and(committed.map_err(|_| FsError::Io).flatten());
+        }
     }
 
     /// Ends the session: writes everything back, within `time_max`, and closes.

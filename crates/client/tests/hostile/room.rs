@@ -4,14 +4,14 @@
 use crate::alone;
 use crate::leases::{creation, generous, remove_ahead};
 use crate::peer::{END_TIME_MAX, Lies, Peer, file, handle, look, name};
-use base::{AttributeChange, FsError, Principal};
+use base::{AttributeChange, Extent, FsError, LockOwner, Principal};
 use client::cache::NodeId;
 use client::volume::{OpenFile, Volume};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use wire::frame::Frame;
-use wire::message::{Access, Refusal, Reply, Step, StepReply};
+use wire::message::{Access, LockKind, LockMode, LockRange, Refusal, Reply, Step, StepReply};
 
 /// What a full server was asked.
 #[derive(Default)]
@@ -205,6 +205,8 @@ fn what_is_put_off_is_sent_again() {
                         Step::Write { bytes: 1.., .. }
                             | Step::Commit { .. }
                             | Step::SyncFileSystem { .. }
+                            | Step::SetAttributes { .. }
+                            | Step::Lock { .. }
                     )
                 };
                 let mut left = left.lock().unwrap();
@@ -225,16 +227,39 @@ fn what_is_put_off_is_sent_again() {
             let open = volume.open(&who, node, Access::ReadWrite, false);
             let open = open.await.unwrap();
             write(&volume, &open).await;
-            assert_eq!(commit(&volume, &open).await, Ok(()), "after {refused}");
+            let put_off = |step: &str| {
+                let left = std::mem::replace(&mut *shared.lock().unwrap(), refused);
+                assert_eq!(left, 0, "{step} was put off {refused} times");
+            };
+            assert_eq!(commit(&volume, &open).await, Ok(()));
+            put_off("a write with its commit");
             write(&volume, &open).await;
             assert_eq!(volume.flush(&open).await, Ok(()));
-            // The commit alone, and the whole file system.
-            *shared.lock().unwrap() = refused;
-            assert_eq!(commit(&volume, &open).await, Ok(()), "after {refused}");
-            write(&volume, &open).await;
-            *shared.lock().unwrap() = refused;
+            put_off("a write");
+            assert_eq!(commit(&volume, &open).await, Ok(()));
+            put_off("a commit");
+            // Nothing is left but the whole file system.
             let synced = timeout(END_TIME_MAX, volume.sync(&open.who));
             assert_eq!(synced.await.expect("an end"), Ok(()));
+            put_off("a sync");
+            let longer = AttributeChange {
+                size: Some(file().attributes.size),
+                ..AttributeChange::default()
+            };
+            let changed = volume.set_attributes(&open.who, node, longer, Some(open.open));
+            changed.await.unwrap();
+            put_off("a size");
+            let lock = LockRange {
+                kind: LockKind::Posix,
+                mode: LockMode::Exclusive,
+                extent: Extent::new(0, 10),
+                owner: LockOwner(1),
+                pid: 1,
+            };
+            let never = std::future::pending();
+            let locked = volume.lock(&open.who, node, lock, false, never);
+            assert_eq!(timeout(END_TIME_MAX, locked).await.expect("an end"), Ok(()));
+            put_off("a lock");
         });
     }
 }
