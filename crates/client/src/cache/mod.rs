@@ -35,6 +35,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc::Receiver;
 use wire::message::{Entry, Lease};
 
+/// The attribute that has a file's POSIX ACL.
+pub const POSIX_ACL: &[u8] = b"system.posix_acl_access";
 /// First inode number shown for files whose number at the server is not known yet; no file system
 /// numbers this high.
 const SYNTHETIC_INODE_FIRST: u64 = 1 << 63;
@@ -173,16 +175,13 @@ impl Node {
     /// Whether it is known to have an ACL that decides who may open it.
     #[must_use]
     pub fn has_acl(&self) -> bool {
-        matches!(
-            self.xattrs.get(&b"system.posix_acl_access"[..]),
-            Some(Some(_))
-        )
+        matches!(self.xattrs.get(POSIX_ACL), Some(Some(_)))
     }
 
     /// Whether it is not known to have none.
     #[must_use]
     pub fn may_have_acl(&self) -> bool {
-        !matches!(self.xattrs.get(&b"system.posix_acl_access"[..]), Some(None))
+        !matches!(self.xattrs.get(POSIX_ACL), Some(None))
     }
 
     /// To be asked for before the server is; `None` if its answer could not be believed later.

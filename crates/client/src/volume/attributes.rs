@@ -2,7 +2,7 @@
 
 use super::open::CAPABILITIES;
 use super::{Invalidate, View, Volume};
-use crate::cache::{Keeps, Node, NodeId};
+use crate::cache::{Keeps, Node, NodeId, POSIX_ACL};
 use crate::clock::now;
 use crate::file::File;
 use crate::transport::FileResponse;
@@ -21,8 +21,6 @@ const XATTRS_KEPT_MAX: usize = 16;
 const XATTR_KEPT_BYTES_MAX: usize = 4096;
 /// What the kernel judges by, and keeps as long as the attributes.
 const ACLS: [&[u8]; 2] = [POSIX_ACL, b"system.posix_acl_default"];
-/// The ACL of a file.
-const POSIX_ACL: &[u8] = b"system.posix_acl_access";
 /// The rich ACL of a file.
 const NFS4_ACL: &[u8] = b"system.nfs4_acl";
 

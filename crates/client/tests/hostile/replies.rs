@@ -54,6 +54,17 @@ fn contents(extent: Extent) -> Vec<u8> {
     (extent.offset..extent.end()).map(|at| at as u8).collect()
 }
 
+/// A lock on the first bytes of a file.
+pub(crate) fn exclusive() -> LockRange {
+    LockRange {
+        kind: LockKind::Posix,
+        mode: LockMode::Exclusive,
+        extent: Extent::new(0, 10),
+        owner: LockOwner(1),
+        pid: 1,
+    }
+}
+
 /// Does one of everything; what came of each. Nothing takes longer than it may.
 async fn everything(volume: &Arc<Volume>) -> Vec<(&'static str, Result<(), FsError>)> {
     let who = Principal::root();
@@ -61,13 +72,7 @@ async fn everything(volume: &Arc<Volume>) -> Vec<(&'static str, Result<(), FsErr
     let mut outcomes = Vec::new();
     let node = file.as_ref().map_or(NodeId::ROOT, |open| open.node);
     let open = file.as_ref().ok().map(|open| open.open);
-    let lock = LockRange {
-        kind: LockKind::Posix,
-        mode: LockMode::Exclusive,
-        extent: Extent::new(0, 10),
-        owner: LockOwner(1),
-        pid: 1,
-    };
+    let lock = exclusive();
     macro_rules! done {
         ($($what:literal: $work:expr;)*) => {$(
             let begun = Instant::now();

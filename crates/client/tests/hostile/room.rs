@@ -3,15 +3,15 @@
 
 use crate::alone;
 use crate::leases::{creation, generous, remove_ahead};
-use crate::peer::{END_TIME_MAX, Lies, Peer, file, handle, look, name};
-use base::{AttributeChange, Extent, FsError, LockOwner, Principal};
+use crate::peer::{Answerer, END_TIME_MAX, Lies, Peer, file, handle, look, name};
+use base::{AttributeChange, FsError, Principal};
 use client::cache::NodeId;
 use client::volume::{OpenFile, Volume};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use wire::frame::Frame;
-use wire::message::{Access, LockKind, LockMode, LockRange, Refusal, Reply, Step, StepReply};
+use wire::message::{Access, Refusal, Reply, Step, StepReply};
 
 /// What a full server was asked.
 #[derive(Default)]
@@ -62,6 +62,18 @@ fn full(log: &Shared, refused: usize) -> Lies {
         answer: Box::new(answer),
         ..Lies::default()
     }
+}
+
+/// A volume of a server that answers like this, and the node of its file.
+async fn answered_by(answer: Answerer) -> (Peer, Arc<Volume>, NodeId) {
+    let peer = Peer::start(Lies {
+        answer,
+        ..Lies::default()
+    });
+    let peer = peer.await;
+    let volume = peer.volume_on_one().await;
+    let node = look(&volume).await.unwrap().expect("the peer's file").node;
+    (peer, volume, node)
 }
 
 async fn create(volume: &Volume) -> OpenFile {
@@ -162,13 +174,7 @@ fn a_creation_that_is_refused_stands_in_no_others_way() {
             }
             generous(asked, said)
         };
-        let lies = Lies {
-            answer: Box::new(answer),
-            ..Lies::default()
-        };
-        let peer = Peer::start(lies).await;
-        let volume = peer.volume_on_one().await;
-        let node = look(&volume).await.unwrap().expect("the peer's file").node;
+        let (_peer, volume, node) = answered_by(Box::new(answer)).await;
         let who = Principal::root();
         let told = [volume.open_directory(), volume.open_directory()];
         crate::leases::create_ahead(&volume, "second").await;
@@ -216,13 +222,7 @@ fn what_is_put_off_is_sent_again() {
                 }
                 vec![said.frame(asked.id)]
             };
-            let lies = Lies {
-                answer: Box::new(answer),
-                ..Lies::default()
-            };
-            let peer = Peer::start(lies).await;
-            let volume = peer.volume_on_one().await;
-            let node = look(&volume).await.unwrap().expect("the peer's file").node;
+            let (_peer, volume, node) = answered_by(Box::new(answer)).await;
             let who = Principal::root();
             let open = volume.open(&who, node, Access::ReadWrite, false);
             let open = open.await.unwrap();
@@ -249,13 +249,7 @@ fn what_is_put_off_is_sent_again() {
             let changed = volume.set_attributes(&open.who, node, longer, Some(open.open));
             changed.await.unwrap();
             put_off("a size");
-            let lock = LockRange {
-                kind: LockKind::Posix,
-                mode: LockMode::Exclusive,
-                extent: Extent::new(0, 10),
-                owner: LockOwner(1),
-                pid: 1,
-            };
+            let lock = crate::replies::exclusive();
             let never = std::future::pending();
             let locked = volume.lock(&open.who, node, lock, false, never);
             assert_eq!(timeout(END_TIME_MAX, locked).await.expect("an end"), Ok(()));
