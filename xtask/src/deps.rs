@@ -1,4 +1,5 @@
-//! `cargo xtask deps TARGET`: Debian packages that a target needs and this machine lacks.
+//! `cargo xtask deps TARGET`: Debian packages, and programs that cargo builds, which a target needs
+//! and this machine lacks.
 //!
 //! What is there is found by its programs, not by package names: a machine that has them from
 //! elsewhere is left alone. Packages are installed as root or through `sudo -n`; when neither is
@@ -127,6 +128,21 @@ const DEEP: &[Package] = &[
     package("smbclient", "smbcacls", "rich ACLs over SMB"),
 ];
 
+/// A program that cargo builds, which has the package's name, and what needs it.
+struct Tool {
+    target: &'static str,
+    name: &'static str,
+    version: &'static str,
+    reason: &'static str,
+}
+
+const TOOLS: &[Tool] = &[Tool {
+    target: "deep",
+    name: "cargo-fuzz",
+    version: "0.13.2",
+    reason: "fuzz targets",
+}];
+
 /// Each target with the groups of packages that it needs.
 const TARGETS: [(&str, &[&[Package]]); 5] = [
     ("build", &[BUILD]),
@@ -147,9 +163,27 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
         bail!("no target {target:?}; there are: build, demo, test, bench, deep");
     };
     let lacking = missing(groups, |program| find(program).is_some());
-    if lacking.is_empty() {
-        return Ok(());
+    let tools = lacking_tools(&target, |program| find(program).is_some());
+    if !lacking.is_empty() {
+        install_packages(&target, &lacking, dry_run)?;
     }
+    for tool in tools {
+        println!("{target} needs {} ({})", tool.name, tool.reason);
+        if !dry_run {
+            let mut cargo = Command::new("cargo");
+            cargo.args(["install", "--locked", "--version", tool.version, tool.name]);
+            process::check(&mut cargo, INSTALL_LIMIT)?;
+        }
+    }
+    Ok(())
+}
+
+fn lacking_tools(target: &str, is_there: impl Fn(&str) -> bool) -> Vec<&'static Tool> {
+    let tools = TOOLS.iter().filter(|tool| tool.target == target);
+    tools.filter(|tool| !is_there(tool.name)).collect()
+}
+
+fn install_packages(target: &str, lacking: &[&Package], dry_run: bool) -> Result<()> {
     let names: Vec<_> = lacking.iter().map(|package| package.name).collect();
     let reasons: Vec<_> = lacking
         .iter()
@@ -236,6 +270,17 @@ mod tests {
         assert!(names(&[DEMO, TEST], |_| true).is_empty());
         assert_eq!(names(&[DEMO, TEST], |program| program != "fio"), ["fio"]);
         assert_eq!(names(&[DEMO], |_| false), ["fuse3"]);
+    }
+
+    #[test]
+    fn programs_that_cargo_builds_are_wanted_where_they_are_used() {
+        let names = |target, is_there: bool| -> Vec<_> {
+            let tools = lacking_tools(target, |_| is_there);
+            tools.into_iter().map(|tool| tool.name).collect()
+        };
+        assert_eq!(names("deep", false), ["cargo-fuzz"]);
+        assert!(names("deep", true).is_empty());
+        assert!(names("test", false).is_empty());
     }
 
     #[test]

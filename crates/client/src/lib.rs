@@ -16,5 +16,6 @@ pub mod cache;
 mod clock;
 pub mod file;
 pub mod object;
+mod pause;
 pub mod transport;
 pub mod volume;

@@ -10,6 +10,7 @@
 
 use crate::errno::fs_error;
 use crate::stat::stat;
+use crate::syncs::Syncs;
 use crate::sys;
 use crate::worker::Worker;
 use base::limits::{COPY_BYTES_MAX, DATA_BYTES_MAX};
@@ -18,7 +19,6 @@ use bytes::BytesMut;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, retry_on_intr};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// How a file is opened.
@@ -84,26 +84,13 @@ pub enum AllocateMode {
     Insert,
 }
 
-/// What has been made durable, by who had asked first.
-#[derive(Debug, Default)]
-struct Syncs {
-    /// So many of those who asked have all of it, as of when they asked.
-    whole: u64,
-    /// So many have the data and what it takes to read it.
-    data: u64,
-    /// It could not be done once: the kernel says so to one who asks.
-    failed: bool,
-}
-
 /// An open regular file. It may be shared between threads.
 #[derive(Debug)]
 pub struct OpenFile {
     fd: OwnedFd,
     options: OpenOptions,
     position: Mutex<()>,
-    /// How many have asked for it to be made durable.
-    syncs_asked: AtomicU64,
-    syncs: Mutex<Syncs>,
+    syncs: Syncs,
 }
 
 impl AsFd for OpenFile {
@@ -118,8 +105,7 @@ impl OpenFile {
             fd,
             options,
             position: Mutex::new(()),
-            syncs_asked: AtomicU64::new(0),
-            syncs: Mutex::default(),
+            syncs: Syncs::default(),
         }
     }
 
@@ -302,33 +288,13 @@ impl OpenFile {
     /// them are lost: what was not synced must be written again, and this says [`FsError::Io`]
     /// from then on.
     pub fn sync(&self, data_only: bool) -> Result<(), FsError> {
-        let sync = || {
-            if data_only {
-                rustix::fs::fdatasync(&self.fd)
-            } else {
-                rustix::fs::fsync(&self.fd)
-            }
-        };
-        let asked = self.syncs_asked.fetch_add(1, Ordering::AcqRel) + 1;
-        // One at a time: of two at once, one would be told the error, and the other success. Who
-        // asked before another one began needs none of his own.
-        let mut syncs = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
-        if syncs.failed {
-            return Err(FsError::Io);
-        }
-        if asked <= syncs.whole || data_only && asked <= syncs.data {
-            return Ok(());
-        }
-        let covered = self.syncs_asked.load(Ordering::Acquire);
-        match retry_on_intr(sync).map_err(fs_error) {
-            Ok(()) if data_only => syncs.data = covered,
-            Ok(()) => (syncs.whole, syncs.data) = (covered, covered),
-            Err(error) => {
-                syncs.failed = true;
-                return Err(error);
-            }
-        }
-        Ok(())
+        self.syncs.sync(data_only, || {
+            let flush = || match data_only {
+                true => rustix::fs::fdatasync(&self.fd),
+                false => rustix::fs::fsync(&self.fd),
+            };
+            retry_on_intr(flush).map_err(fs_error)
+        })
     }
 
     /// Has a run of the file written to the device, and waits for that: who writes faster than the

@@ -69,6 +69,7 @@ mod namespace;
 mod rich;
 mod seal;
 mod stat;
+mod syncs;
 mod sys;
 mod watch;
 mod worker;

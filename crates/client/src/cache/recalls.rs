@@ -97,6 +97,15 @@ mod tests {
     }
 
     #[test]
+    fn the_later_of_two_recalls_counts_in_whichever_order_they_come() {
+        let mut log = RecallLog::default();
+        log.record(&handle(1), 9);
+        log.record(&handle(1), 7);
+        assert!(log.is_recalled_since(&handle(1), 8));
+        assert!(!log.is_recalled_since(&handle(1), 9));
+    }
+
+    #[test]
     fn a_lease_that_is_being_given_back_is_refused_until_that_is_answered() {
         let mut log = RecallLog::default();
         log.begin_return(&[handle(1), handle(2)]);

@@ -38,6 +38,7 @@ use super::Errors;
 use base::{Attributes, Extent, FsError, OpenId, Principal, RequestId, WriteVerifier};
 use gathering::Gathering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// What a commit that is sent now will cover; given by [`Written::stored`], [`Written::with`] and
 /// [`Written::behind`].
@@ -411,14 +412,13 @@ impl Written {
 
     /// The server has put off a piece that is under way, for others to be answered first. Until
     /// [`Self::try_again`] it counts as with [`Self::on_no_room`], but as often as that happens.
-    /// How often that was so, if it is still wanted.
-    pub fn on_put_off(&mut self, id: u64) -> Option<u32> {
+    /// After how long it is to be sent again, if it is still wanted.
+    pub fn on_put_off(&mut self, id: u64) -> Option<Duration> {
         let piece = self.pieces.get_mut(&id);
         let piece = piece.filter(|piece| matches!(piece.state, PieceState::Sent(_)))?;
         piece.sending = 0;
         piece.request = None;
-        piece.put_off += 1;
-        Some(piece.put_off)
+        Some(piece.put_off.step())
     }
 
     /// There may be room now for a piece of [`Self::on_no_room`].

@@ -17,6 +17,7 @@ pub use room::Room;
 pub use under::{MountTicket, TicketState, TicketStatus};
 
 use crate::clock::now;
+use crate::pause::Pause;
 use crate::transport::{
     Call, CallError, ConnectError, Endpoint, TimeLimit, Transport, TransportOptions,
 };
@@ -35,10 +36,11 @@ use wire::message::{
 };
 use wire::payload::Payload;
 
-/// First wait after a server was too busy; doubles with each try.
+/// First wait after a server was too busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
-
-/// Longest wait after a server has said that others are still to write again; doubles up to this.
+/// Longest wait after that.
+const BUSY_PAUSE_MAX: Duration = Duration::from_millis(200);
+/// Longest wait after a server has said that others are still to write again.
 const NOT_YET_PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Why an object call has failed.
@@ -582,13 +584,12 @@ impl StoreClient {
     /// as long as a request may take.
     async fn steps(&self, steps: Vec<ObjectStep>, payload: Bytes) -> Result<Answered> {
         let limit = self.server.0.transport.stated_time();
-        let (begun, mut pause) = (now(), BUSY_PAUSE);
+        let (begun, mut pause) = (now(), Pause::new(BUSY_PAUSE, NOT_YET_PAUSE_MAX));
         loop {
             match self.patient_steps(&steps, &payload).await {
                 // Nothing was done.
                 Err(ObjectCallError::Object(ObjectError::NotYet)) if now().since(begun) < limit => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(NOT_YET_PAUSE_MAX);
+                    pause.wait().await;
                 }
                 outcome => return outcome,
             }
@@ -599,7 +600,7 @@ impl StoreClient {
     async fn patient_steps(&self, steps: &[ObjectStep], payload: &Bytes) -> Result<Answered> {
         let reply_bytes = steps.iter().map(|step| u64::from(step.reply_bytes())).sum();
         let is_whole = steps.len() == 1;
-        let mut pause = BUSY_PAUSE;
+        let mut pause = Pause::new(BUSY_PAUSE, BUSY_PAUSE_MAX);
         let mut number = match &self.under {
             Some(ticket) => ticket.number_for(&self.server, self.store, steps).await,
             None => self.number(),
@@ -616,8 +617,7 @@ impl StoreClient {
                     if is_whole && tried < OBJECT_BUSY_TRIES_MAX =>
                 {
                     self.room.shrink();
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_millis(200));
+                    pause.wait().await;
                 }
                 // Only of one step is it sure that nothing was done.
                 Err(ObjectCallError::Object(ObjectError::Ticket(refusal)))
@@ -666,6 +666,7 @@ impl StoreClient {
             payload,
             reply_bytes,
             time_limit,
+            since: None,
         };
         let request = ObjectRequest::Batch(ObjectBatch {
             store: self.store,

@@ -1,6 +1,6 @@
 //! A request of a transport's, as its caller sees it: what is asked, and what comes of it.
 
-use base::{FsError, RequestId, WriteVerifier};
+use base::{FsError, RequestId, Time, WriteVerifier};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use wire::frame::Class;
@@ -66,6 +66,8 @@ pub struct Call {
     pub reply_bytes: u64,
     /// How long to wait.
     pub time_limit: TimeLimit,
+    /// Since when it is waited for; none: from now on.
+    pub since: Option<Time>,
 }
 
 impl Call {
@@ -77,6 +79,7 @@ impl Call {
             payload: Bytes::new(),
             reply_bytes: 0,
             time_limit: TimeLimit::Short,
+            since: None,
         }
     }
 
@@ -89,6 +92,15 @@ impl Call {
         }
     }
 
+    /// The same call, made once more for who waits since then.
+    #[must_use]
+    pub fn since(self, time: Time) -> Self {
+        Self {
+            since: Some(time),
+            ..self
+        }
+    }
+
     /// A call whose reply brings up to `bytes` of data.
     #[must_use]
     pub fn read(class: Class, bytes: u64) -> Self {
@@ -97,6 +109,7 @@ impl Call {
             payload: Bytes::new(),
             reply_bytes: bytes,
             time_limit: TimeLimit::Short,
+            since: None,
         }
     }
 
@@ -110,6 +123,7 @@ impl Call {
             payload,
             reply_bytes: 0,
             time_limit: TimeLimit::Endless,
+            since: None,
         }
     }
 

@@ -486,9 +486,10 @@ impl Transport {
     ) -> Pending {
         let shared = &self.shared;
         let (answer, receiver) = oneshot::channel();
+        let since = call.since.unwrap_or_else(now);
         let deadline = match call.time_limit {
-            TimeLimit::Short => now() + shared.request_time_max(),
-            TimeLimit::Stated => now() + shared.options.request_time_max,
+            TimeLimit::Short => since + shared.request_time_max(),
+            TimeLimit::Stated => since + shared.options.request_time_max,
             TimeLimit::Endless => Time::MAX,
         };
         let Call {

@@ -206,8 +206,9 @@ impl Volume {
             file: file_ref,
             data_only,
         };
-        let ask = || {
-            let pending = self.submit_contents(node, who, vec![step.clone()], Call::metadata());
+        let ask = |since| {
+            let call = Call::metadata().since(since);
+            let pending = self.submit_contents(node, who, vec![step.clone()], call);
             pending.files()
         };
         // Without an answer of the disk nothing is known of the data: it stays.
@@ -409,10 +410,11 @@ impl Volume {
         let Ok(target) = self.target(NodeId::ROOT).await else {
             return self.commit_the_rest();
         };
-        let ask = || {
+        let ask = |since| {
             let target = target.clone();
             let steps = vec![Step::SyncFileSystem { target }];
-            let pending = self.submit_contents(NodeId::ROOT, who, steps, Call::metadata());
+            let call = Call::metadata().since(since);
+            let pending = self.submit_contents(NodeId::ROOT, who, steps, call);
             pending.files()
         };
         let outcome = Self::replied(1, self.patiently(ask).await);

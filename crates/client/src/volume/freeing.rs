@@ -143,8 +143,9 @@ impl Volume {
         step: Step,
     ) -> Result<(StepReply, FileResponse), FsError> {
         let run = async |step: Step| {
-            let ask = || {
-                let pending = self.submit_contents(node, who, vec![step.clone()], Call::metadata());
+            let ask = |since| {
+                let call = Call::metadata().since(since);
+                let pending = self.submit_contents(node, who, vec![step.clone()], call);
                 pending.files()
             };
             let (mut replies, response) = Self::replied(1, self.patiently(ask).await)?;

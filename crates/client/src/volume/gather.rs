@@ -13,16 +13,16 @@
 use super::Volume;
 use super::ahead::{Made, Taken};
 use super::freeing::Moment;
-use super::write::{GATHER_TIME, PUT_OFF_TIME, PUT_OFF_TIME_MAX};
+use super::write::GATHER_TIME;
 use crate::cache::NodeId;
 use crate::file::MemoryShare;
+use crate::pause::Pause;
 use crate::transport::{Call, CallError, FileResponse};
 use base::limits::COMPOUND_STEPS_MAX;
 use base::{FileKind, FsError, Name, Principal};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
 use wire::message::{Refusal, Step, StepReply};
 
 /// Contents in one request, at most; one file may have more. A slow line has something to do while
@@ -126,12 +126,12 @@ impl Volume {
     }
 
     fn send_batch(&self, batch: Vec<Parcel>) {
-        self.send_batch_after(batch, PUT_OFF_TIME);
+        self.send_batch_after(batch, Pause::put_off());
     }
 
     /// Sends one request; once more after a pause if nothing of it was done for others to be
     /// answered first.
-    fn send_batch_after(&self, batch: Vec<Parcel>, pause: Duration) {
+    fn send_batch_after(&self, batch: Vec<Parcel>, mut pause: Pause) {
         let steps: Vec<Step> = batch.iter().map(|parcel| parcel.step.clone()).collect();
         // Not given up, as little as written data: these changes have been answered.
         let call = Call::write(payload(&batch));
@@ -142,8 +142,8 @@ impl Volume {
             match pending.files().await {
                 Ok(response) => this.unpack(batch, response, moment),
                 Err(CallError::Refused(Refusal::Overloaded)) => {
-                    tokio::time::sleep(pause).await;
-                    this.send_batch_after(batch, (pause * 2).min(PUT_OFF_TIME_MAX));
+                    pause.wait().await;
+                    this.send_batch_after(batch, pause);
                 }
                 Err(error) => {
                     let error = CallError::to_fs_error(error);

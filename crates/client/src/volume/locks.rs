@@ -13,9 +13,9 @@
 mod held;
 
 use super::Volume;
-use super::write::{PUT_OFF_TIME, PUT_OFF_TIME_MAX};
 use crate::cache::NodeId;
 use crate::clock::now;
+use crate::pause::Pause;
 use crate::transport::{Call, CallError, FileResponse, TimeLimit};
 use base::{Extent, FsError, LockOwner, Principal, RequestId};
 pub(super) use held::HeldLocks;
@@ -148,10 +148,11 @@ impl Volume {
             true => TimeLimit::Endless,
             false => TimeLimit::Short,
         });
-        let (begun, mut pause) = (now(), PUT_OFF_TIME);
+        let (begun, mut pause) = (now(), Pause::put_off());
         loop {
             let steps = vec![step.clone()];
-            let pending = self.transport.submit_steps(who, steps, call.clone());
+            let call = call.clone().since(begun);
+            let pending = self.transport.submit_steps(who, steps, call);
             let id = pending.id();
             let answer = pending.files();
             tokio::pin!(answer);
@@ -161,17 +162,20 @@ impl Volume {
                     if let Some(id) = id {
                         self.transport.cancel(id);
                     }
-                    return Ok((id, answer.await));
+                    return match answer.await {
+                        Err(CallError::Refused(Refusal::Overloaded)) => Err(FsError::Interrupted),
+                        outcome => Ok((id, outcome)),
+                    };
                 }
             };
             if !matches!(outcome, Err(CallError::Refused(Refusal::Overloaded))) {
                 return Ok((id, outcome));
             }
-            if !wait && now().since(begun) + pause >= self.transport.request_time_max() {
+            if !wait && now().since(begun) + pause.next() >= self.transport.request_time_max() {
                 return Err(FsError::TimedOut);
             }
             tokio::select! {
-                () = sleep(pause) => pause = (pause * 2).min(PUT_OFF_TIME_MAX),
+                () = pause.wait() => {}
                 () = &mut broken_off => return Err(FsError::Interrupted),
             }
         }
@@ -307,7 +311,7 @@ impl Volume {
         request: Option<RequestId>,
     ) -> Result<(), CallError> {
         let mut behind = request.filter(|_| self.transport.lets_wait());
-        let mut pause = RETRY_TIME_MIN;
+        let mut pause = Pause::new(RETRY_TIME_MIN, RETRY_TIME_MAX);
         loop {
             let after = behind.map(|id| Step::After { requests: vec![id] });
             let steps: Vec<Step> = after.into_iter().chain([step.clone()]).collect();
@@ -330,14 +334,13 @@ impl Volume {
             let is_given_up = match error {
                 // That ends at the latest when the session does.
                 CallError::Refused(Refusal::Overloaded) => false,
-                CallError::Failed(error) => !is_passing(error) || pause >= RETRY_TIME_MAX,
+                CallError::Failed(error) => !is_passing(error) || pause.is_longest(),
                 _ => true,
             };
             if is_given_up {
                 return Err(error);
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(RETRY_TIME_MAX);
+            pause.wait().await;
         }
     }
 

@@ -70,9 +70,10 @@ pub use readahead::Advice as ReadAdvice;
 use crate::cache::{Keeps, Node, NodeId, NodeTable};
 use crate::clock::now;
 use crate::file::{File, Order};
+use crate::pause::Pause;
 use crate::transport::{Call, CallError, FileResponse, Transport};
 use base::limits::{CLIENT_BUFFER_BYTES_MAX, CLIENT_UNWRITTEN_BYTES_MAX, LEASE_RETURNS_MAX};
-use base::{Attributes, FsError, Handle, Name, OpenId, Principal, VolumeId};
+use base::{Attributes, FsError, Handle, Name, OpenId, Principal, Time, VolumeId};
 use readahead::Budget;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -80,7 +81,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use wire::message::{Refusal, Step, StepReply, Target};
-use write::{PUT_OFF_TIME, PUT_OFF_TIME_MAX};
 
 /// Files that a sync makes durable at once, where one of them has kept it waiting.
 const COMMITS_TOGETHER_MAX: usize = 64;
@@ -398,32 +398,33 @@ impl Volume {
         call: Call,
     ) -> Result<(Vec<StepReply>, FileResponse), FsError> {
         let count = steps.len();
-        let ask = || {
-            let pending = self
-                .transport
-                .submit_steps(who, steps.clone(), call.clone());
+        let ask = |since| {
+            let call = call.clone().since(since);
+            let pending = self.transport.submit_steps(who, steps.clone(), call);
             pending.files()
         };
         Self::replied(count, self.patiently(ask).await)
     }
 
-    /// Asks once more, for as long as a request may take, if nothing was done for others to be
-    /// answered first. After that there is no answer.
-    pub(super) async fn patiently<F>(&self, ask: impl Fn() -> F) -> Result<FileResponse, CallError>
+    /// Asks once more, for as long as a request may take since it was asked first, if nothing was
+    /// done for others to be answered first. After that there is no answer.
+    pub(super) async fn patiently<F>(
+        &self,
+        ask: impl Fn(Time) -> F,
+    ) -> Result<FileResponse, CallError>
     where
         F: Future<Output = Result<FileResponse, CallError>>,
     {
-        let (begun, mut pause) = (now(), PUT_OFF_TIME);
+        let (begun, mut pause) = (now(), Pause::put_off());
         loop {
-            match ask().await {
+            match ask(begun).await {
                 Err(CallError::Refused(Refusal::Overloaded)) => {}
                 outcome => return outcome,
             }
-            if now().since(begun) + pause >= self.transport.request_time_max() {
+            if now().since(begun) + pause.next() >= self.transport.request_time_max() {
                 return Err(CallError::TimedOut);
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PUT_OFF_TIME_MAX);
+            pause.wait().await;
         }
     }
 
@@ -571,18 +572,20 @@ impl Volume {
     pub async fn sync(&self, who: &Principal) -> Result<(), FsError> {
         // What was made ahead and refused keeps nothing else from being made durable.
         let mut outcome = self.settle_all().await;
+        let mut is_late = outcome == Err(FsError::TimedOut);
         let mut files = self.files_that_last();
         files.retain(|(_, file)| file.lock().written.is_due());
         let mut files = files.into_iter().map(|(node, _)| node);
         for node in files.by_ref() {
-            let committed = self.commit(who, node, None, false).await;
+            let (committed, was_late) = self.commit_in_time(who, node).await;
             outcome = outcome.and(committed);
-            if committed == Err(FsError::TimedOut) {
+            if was_late {
+                is_late = true;
                 break;
             }
         }
         // A server, or one of its stores, does not answer: the others must not wait for it.
-        if outcome == Err(FsError::TimedOut) && !self.transport.is_heard() {
+        if is_late && !self.transport.is_heard() {
             return outcome;
         }
         outcome = outcome.and(self.commit_together(who, files).await);
@@ -591,25 +594,37 @@ impl Volume {
         outcome.and(synced.map(|_| ()))
     }
 
-    /// Makes files durable side by side.
+    /// Makes a file durable, and tells whether that took as long as it may: what it says then may
+    /// be about something else that was lost.
+    async fn commit_in_time(&self, who: &Principal, node: NodeId) -> (Result<(), FsError>, bool) {
+        let begun = now();
+        let committed = self.commit(who, node, None, false).await;
+        let was_late = now().since(begun) >= self.transport.stated_time();
+        (committed, was_late || committed == Err(FsError::TimedOut))
+    }
+
+    /// Makes files durable side by side, until too many of them have kept it waiting.
     async fn commit_together(
         &self,
         who: &Principal,
         mut files: impl Iterator<Item = NodeId>,
     ) -> Result<(), FsError> {
-        let mut outcome = Ok(());
+        let (mut outcome, mut late) = (Ok(()), 0);
         let mut committing = JoinSet::new();
         loop {
-            while committing.len() < COMMITS_TOGETHER_MAX
+            while late < COMMITS_TOGETHER_MAX
+                && committing.len() < COMMITS_TOGETHER_MAX
                 && let Some(node) = files.next()
             {
                 let (this, who) = (self.arc(), who.clone());
-                committing.spawn(async move { this.commit(&who, node, None, false).await });
+                committing.spawn(async move { this.commit_in_time(&who, node).await });
             }
             let Some(committed) = committing.join_next().await else {
                 return outcome;
             };
-            outcome = outcome.and(committed.map_err(|_| FsError::Io).flatten());
+            let (committed, was_late) = committed.unwrap_or((Err(FsError::Io), false));
+            outcome = outcome.and(committed);
+            late += usize::from(was_late);
         }
     }
 

@@ -6,9 +6,9 @@
 //! for the opener first.
 
 use super::Volume;
-use super::write::PUT_OFF_TIME_MAX;
 use crate::cache::{NodeId, ON_ITS_WAY_MAX};
 use crate::clock::now;
+use crate::pause::Pause;
 use crate::transport::{Call, CallError, TimeLimit};
 use base::{FsError, OpenId, Principal, QuickMap, Time};
 use std::collections::HashSet;
@@ -329,10 +329,10 @@ impl Volume {
             let steps = vec![Step::Close { open }];
             this.transport.submit_steps(&who, steps, call)
         };
-        let mut pending = close();
+        let (mut pending, mut pause) = (close(), Pause::put_off());
         tokio::spawn(async move {
             while let Err(CallError::Refused(Refusal::Overloaded)) = pending.files().await {
-                tokio::time::sleep(PUT_OFF_TIME_MAX).await;
+                pause.wait().await;
                 pending = close();
             }
             drop(freer);

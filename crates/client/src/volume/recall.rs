@@ -14,6 +14,7 @@ use super::asked::ANSWER_TIME_MAX;
 use super::told::OnTheirWay;
 use crate::cache::{Node, NodeId};
 use crate::clock::now;
+use crate::pause::Pause;
 use crate::transport::{Listener, Transport};
 use base::WriteVerifier;
 use base::limits::RECALLS_UNDER_WAY_MAX;
@@ -278,10 +279,9 @@ impl Volume {
     /// is told again when it knows the inode, or forgets it.
     async fn tell_again(&self, mut unknown: Vec<NodeId>) {
         let begun = now();
-        let mut pause = Duration::from_micros(100);
+        let mut pause = Pause::new(Duration::from_micros(100), ANSWER_TIME_MAX / 20);
         while !unknown.is_empty() && now().since(begun) < ANSWER_TIME_MAX {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(ANSWER_TIME_MAX / 20);
+            pause.wait().await;
             unknown.retain(|node| !self.tell_attributes(*node));
             self.keep_referenced(&mut unknown);
         }

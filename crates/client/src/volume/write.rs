@@ -22,10 +22,6 @@ use wire::message::{Access, FileRef, Step, StepReply, Target};
 
 /// How long small writes are gathered before they are sent; twice that in the worst case.
 pub(super) const GATHER_TIME: Duration = Duration::from_millis(2);
-/// After how long a piece is sent again that the server has put off: twice as long each time.
-pub(super) const PUT_OFF_TIME: Duration = Duration::from_millis(25);
-/// The longest of these pauses.
-pub(super) const PUT_OFF_TIME_MAX: Duration = Duration::from_secs(2);
 /// The same for a file on stores, where a writer that lost the processor for a moment is worth
 /// waiting for.
 const GATHER_TIME_STRIPED: Duration = Duration::from_millis(20);
@@ -407,11 +403,10 @@ impl Volume {
             FsError::WouldBlock => file.lock().written.on_put_off(id),
             _ => None,
         };
-        if let Some(times) = put_off {
+        if let Some(pause) = put_off {
             let (this, file) = (self.arc(), Arc::clone(file));
             tokio::spawn(async move {
-                let pause = PUT_OFF_TIME * (1 << times.min(16));
-                tokio::time::sleep(pause.min(PUT_OFF_TIME_MAX)).await;
+                tokio::time::sleep(pause).await;
                 file.lock().written.try_again(id);
                 this.send_written(node, &file);
             });

@@ -17,7 +17,7 @@ use wire::message::{
     Access, Lease, Notice, Recall, RecallItem, RenameMode, Request, Step, StepReply, frame,
 };
 
-fn notice(id: u64, items: Vec<RecallItem>) -> Frame {
+pub(crate) fn notice(id: u64, items: Vec<RecallItem>) -> Frame {
     let recall = Notice::Recall { id, items };
     wire::message::frame(FrameKind::Notice, RequestId(0), &recall)
 }

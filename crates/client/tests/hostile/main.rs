@@ -12,6 +12,7 @@
 //! | `again` | data that is lost, and asked for again |
 //! | `leases` | leases and recalls that contradict each other |
 //! | `room` | a file system that is full |
+//! | `put_off` | requests of which nothing was done, or too late |
 //!
 //! Tests run one after another: they measure the memory of the whole process.
 
@@ -29,6 +30,8 @@ mod listings;
 mod memory;
 #[cfg(test)]
 mod peer;
+#[cfg(test)]
+mod put_off;
 #[cfg(test)]
 mod replies;
 #[cfg(test)]

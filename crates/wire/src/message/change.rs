@@ -56,3 +56,59 @@ impl Step {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{FileRef, Target};
+    use base::{Handle, OpenId, Principal};
+
+    fn asks(steps: Vec<Step>) -> (bool, bool) {
+        let who = Principal::root();
+        let compound = Compound {
+            who,
+            settled: Default::default(),
+            steps,
+        };
+        (compound.is_change(), compound.alters_files())
+    }
+
+    #[test]
+    fn what_only_makes_durable_or_closes_must_not_run_twice_and_leaves_files_as_they_are() {
+        let target = || Target::Handle(Handle::new(b"1").expect("short"));
+        let file = || FileRef {
+            target: target(),
+            open: None,
+        };
+        let read = || Step::Read {
+            file: file(),
+            offset: 0,
+            bytes: 1,
+        };
+        let leave = || {
+            let target = target();
+            vec![
+                Step::Close { open: OpenId(1) },
+                Step::Commit {
+                    file: file(),
+                    data_only: false,
+                },
+                Step::SyncDirectory {
+                    target: target.clone(),
+                },
+                Step::SyncFileSystem { target },
+            ]
+        };
+        assert_eq!(asks(vec![read()]), (false, false));
+        for step in leave() {
+            assert_eq!(asks(vec![read(), step.clone()]), (true, false), "{step:?}");
+        }
+        let longer = Step::Write {
+            file: file(),
+            at: crate::message::WriteAt::End,
+            bytes: 1,
+        };
+        let steps = leave().into_iter().chain([longer, read()]);
+        assert_eq!(asks(steps.collect()), (true, true));
+    }
+}

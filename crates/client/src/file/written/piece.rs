@@ -1,5 +1,6 @@
 //! Written data that is sent as one, and what the server has of it.
 
+use crate::pause::Pause;
 use base::{Extent, ExtentSet, OpenId, Principal, RequestId};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -65,8 +66,8 @@ pub struct Piece {
     pub(super) in_doubt: bool,
     /// The server had no room for it, and it is tried for the last time.
     pub(super) last_try: bool,
-    /// How often the server has put it off.
-    pub(super) put_off: u32,
+    /// How long it waits the next time that the server puts it off.
+    pub(super) put_off: Pause,
     /// Parts that the server is still to get.
     pub(super) left: ExtentSet,
     /// Parts in whose place something else has been put for good: by a truncation, a hole, a copy,
@@ -95,7 +96,7 @@ impl Piece {
             again: false,
             in_doubt: false,
             last_try: false,
-            put_off: 0,
+            put_off: Pause::put_off(),
             left,
             replaced: ExtentSet::new(),
             changing: ExtentSet::new(),

@@ -9,13 +9,14 @@ use super::super::Volume;
 use super::carry::{Carrying, Result};
 use crate::clock::now;
 use crate::file::File;
-use crate::transport::{Call, FileResponse, TimeLimit};
+use crate::pause::Pause;
+use crate::transport::{Call, CallError, FileResponse, Pending, TimeLimit};
 use base::limits::APPEND_WAIT_TIME_MAX;
 use base::{FsError, Time};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use wire::message::{Step, StepReply};
+use wire::message::{Refusal, Step, StepReply};
 
 /// How long the manager lets a request wait: for its turn, and for its answer.
 const WAIT_TIME_MAX: Duration = APPEND_WAIT_TIME_MAX.saturating_mul(2);
@@ -50,12 +51,37 @@ impl Carrying<'_> {
     pub(super) async fn ask_behind_appends(&self, step: Step) -> Result<(StepReply, FileResponse)> {
         let _waiting = self.volume.file(self.node).map(Waiting::begin);
         let (transport, begun) = (&self.volume.transport, now());
-        let call = Call::within(TimeLimit::Endless);
-        let pending = transport.submit_steps(self.who, vec![step], call);
-        let id = pending.id();
-        let replies = Volume::replies(1, pending);
-        tokio::pin!(replies);
+        // Who stores asks again himself, for as long as he keeps what is to be stored.
+        let may_ask_again = !matches!(step, Step::Stored { .. });
+        let mut pause = Pause::put_off();
         let outcome = loop {
+            let call = Call::within(TimeLimit::Endless);
+            let pending = transport.submit_steps(self.who, vec![step.clone()], call);
+            match self.answered_behind(pending, begun).await {
+                Err(CallError::Refused(Refusal::Overloaded))
+                    if may_ask_again && now().since(begun) < transport.stated_time() => {}
+                outcome => break outcome,
+            }
+            pause.wait().await;
+        };
+        let time = now().since(begun).as_nanos();
+        let time = u64::try_from(time).unwrap_or(u64::MAX);
+        self.waited_nanos.fetch_add(time, Ordering::Relaxed);
+        let (mut replies, response) = Volume::replied(1, outcome)?;
+        Ok((replies.pop().ok_or(FsError::Io)?, response))
+    }
+
+    /// What is answered to a request that has been waited for since `begun`.
+    async fn answered_behind(
+        &self,
+        pending: Pending,
+        begun: Time,
+    ) -> std::result::Result<FileResponse, CallError> {
+        let transport = &self.volume.transport;
+        let id = pending.id();
+        let answer = pending.files();
+        tokio::pin!(answer);
+        loop {
             let limit = match self.time_limit {
                 TimeLimit::Short => transport.request_time_max(),
                 TimeLimit::Stated | TimeLimit::Endless => transport.stated_time(),
@@ -63,8 +89,8 @@ impl Carrying<'_> {
             let time = now().since(begun);
             // What is left of its own time, or a look now and then.
             let look = limit.saturating_sub(time).max(limit / 8);
-            if let Ok(outcome) = tokio::time::timeout(look, &mut replies).await {
-                break outcome;
+            if let Ok(outcome) = tokio::time::timeout(look, &mut answer).await {
+                return outcome;
             }
             let time = now().since(begun);
             let is_endless = self.time_limit == TimeLimit::Endless;
@@ -74,14 +100,9 @@ impl Carrying<'_> {
                 if let Some(id) = id {
                     transport.expire(id);
                 }
-                break Err(FsError::TimedOut);
+                return Err(CallError::TimedOut);
             }
-        };
-        let time = now().since(begun).as_nanos();
-        let time = u64::try_from(time).unwrap_or(u64::MAX);
-        self.waited_nanos.fetch_add(time, Ordering::Relaxed);
-        let (mut replies, response) = outcome?;
-        Ok((replies.pop().ok_or(FsError::Io)?, response))
+        }
     }
 
     /// How long it has waited like this since that was asked last.

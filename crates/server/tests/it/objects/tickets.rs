@@ -45,7 +45,14 @@ async fn every_ticket_that_is_worth_nothing_is_refused_with_its_reason() {
         }
     };
     refuse(&bytes[..bytes.len() - 1], Refusal::Truncated).await;
-    refuse(&[&bytes[..], &[0; 100]].concat(), Refusal::Malformed).await;
+    // What follows head and terms is read as a link as soon as it is longer than a code; a code of
+    // chance would be read as anything.
+    let terms_end = bytes.len() - 32;
+    refuse(
+        &[&bytes[..terms_end], &[0; 132]].concat(),
+        Refusal::Malformed,
+    )
+    .await;
     refuse(b"not a ticket at all", Refusal::Malformed).await;
     let altered = |at: usize, by: u8| {
         let mut bytes = bytes.clone();

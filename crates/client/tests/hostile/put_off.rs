@@ -1,0 +1,226 @@
+//! A server that has done nothing of a request, for others to be answered first, or that answers
+//! requests in an order that nobody wants: nothing is lost, and nothing is left there.
+
+use crate::alone;
+use crate::leases::{create_ahead, generous, notice};
+use crate::peer::{Asked, END_TIME_MAX, Lies, Peer, Said, file, handle, look};
+use base::{FsError, Principal};
+use client::cache::NodeId;
+use client::volume::Volume;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+use wire::frame::Frame;
+use wire::message::{Access, Recall, RecallItem, Refusal, Reply, Step, StepReply};
+
+/// What a peer was asked of one kind.
+#[derive(Default)]
+struct Log {
+    /// To be put off so often.
+    left: usize,
+    /// Done.
+    done: usize,
+    kept: Vec<Frame>,
+    recalls: bool,
+}
+
+type Shared = Arc<Mutex<Log>>;
+
+/// A peer that puts off what `is_meant`, and does it when it was put off often enough.
+fn puts_off(log: &Shared, is_meant: fn(&Step) -> bool) -> Lies {
+    let (log, generous) = (Arc::clone(log), generous().answer);
+    Lies {
+        answer: Box::new(move |asked: &Asked, mut said: Said| {
+            let mut log = log.lock().unwrap();
+            if asked.steps().iter().any(is_meant) {
+                if log.left > 0 {
+                    log.left -= 1;
+                    said.reply = Reply::Refused(Refusal::Overloaded);
+                    return vec![said.frame(asked.id)];
+                }
+                log.done += 1;
+            }
+            for result in said.results_or_none() {
+                if let Ok(StepReply::Created { entry, .. }) = result {
+                    (entry.handle, entry.attributes.inode) = (handle("new"), 4);
+                }
+            }
+            generous(asked, said)
+        }),
+        ..Lies::default()
+    }
+}
+
+/// Until something is so.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < END_TIME_MAX, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn sync(volume: &Volume) -> Result<(), FsError> {
+    let who = Principal::root();
+    let synced = timeout(END_TIME_MAX, volume.sync(&who));
+    synced.await.expect("an end")
+}
+
+#[test]
+fn what_was_made_ahead_and_is_put_off_is_sent_again() {
+    for left in [1, 5] {
+        alone(async {
+            let log = Shared::default();
+            log.lock().unwrap().left = left;
+            let creates = |step: &Step| matches!(step, Step::CreateFile { .. });
+            let peer = Peer::start(puts_off(&log, creates)).await;
+            let volume = peer.volume_on_one().await;
+            look(&volume).await.unwrap().expect("the peer's file");
+            create_ahead(&volume, "second").await;
+            assert_eq!(sync(&volume).await, Ok(()));
+            let log = log.lock().unwrap();
+            assert_eq!((log.left, log.done), (0, 1));
+        });
+    }
+}
+
+#[test]
+fn a_close_that_is_put_off_is_sent_again() {
+    alone(async {
+        let log = Shared::default();
+        log.lock().unwrap().left = 3;
+        let closes = |step: &Step| matches!(step, Step::Close { .. });
+        // One that grants no leases: every open is its own.
+        let lies = Lies {
+            answer: {
+                let puts_off = puts_off(&log, closes).answer;
+                Box::new(move |asked, said| match asked.steps() {
+                    [Step::Close { .. }] => puts_off(asked, said),
+                    _ => vec![said.frame(asked.id)],
+                })
+            },
+            ..Lies::default()
+        };
+        let peer = Peer::start(lies).await;
+        let volume = peer.volume_on_one().await;
+        let (who, node) = (
+            Principal::root(),
+            look(&volume).await.unwrap().unwrap().node,
+        );
+        let open = volume.open(&who, node, Access::ReadWrite, false);
+        volume.release(&open.await.unwrap());
+        until("it is closed", || log.lock().unwrap().done == 1).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let log = log.lock().unwrap();
+        assert_eq!((log.left, log.done), (0, 1), "once is enough");
+    });
+}
+
+/// A recall has an open made at the server that was known here alone. If its close comes to the
+/// server first, it closes nothing, and the open would stay for ever.
+#[test]
+fn an_open_that_comes_to_the_server_behind_its_close_is_closed_once_more() {
+    alone(async {
+        let log = Shared::default();
+        let (flooded, answered, generous) = (log.clone(), log.clone(), generous().answer);
+        let uses = |step: &Step| matches!(step, Step::Read { bytes: 0, .. });
+        let lies = Lies {
+            flood: Some(Box::new(move |_| {
+                let recalls = std::mem::take(&mut flooded.lock().unwrap().recalls);
+                let item = || RecallItem {
+                    handle: file().handle,
+                    what: Recall::Everything,
+                };
+                recalls.then(|| notice(1, vec![item()]))
+            })),
+            answer: Box::new(move |asked: &Asked, said: Said| {
+                let mut log = answered.lock().unwrap();
+                if asked.steps().iter().any(uses) && log.done == 0 {
+                    log.kept = generous(asked, said);
+                    return Vec::new();
+                }
+                let is_close = matches!(asked.steps(), [Step::Close { .. }]);
+                let mut frames = generous(asked, said);
+                if is_close {
+                    log.done += 1;
+                    frames.append(&mut log.kept);
+                }
+                frames
+            }),
+            ..Lies::default()
+        };
+        let peer = Peer::start(lies).await;
+        let volume = peer.volume_on_one().await;
+        let (who, node) = (
+            Principal::root(),
+            look(&volume).await.unwrap().unwrap().node,
+        );
+        let open = volume.open(&who, node, Access::Read, false).await.unwrap();
+        log.lock().unwrap().recalls = true;
+        until("the open is made", || !log.lock().unwrap().kept.is_empty()).await;
+        volume.release(&open);
+        until("it is closed twice", || log.lock().unwrap().done == 2).await;
+    });
+}
+
+/// The answer to the first commit waits for the second one to be asked for.
+#[test]
+fn a_sync_commits_files_side_by_side_when_one_keeps_it_waiting() {
+    alone(async {
+        let log = Shared::default();
+        let (answered, generous) = (log.clone(), generous().answer);
+        let commits = |step: &Step| matches!(step, Step::Commit { .. });
+        let lies = Lies {
+            answer: Box::new(move |asked: &Asked, mut said: Said| {
+                for result in said.results_or_none() {
+                    if let Ok(StepReply::Created { entry, .. }) = result {
+                        let inode = 100 + asked.id.0;
+                        let made = handle(&format!("new {inode}"));
+                        (entry.handle, entry.attributes.inode) = (made, inode);
+                    }
+                }
+                let mut log = answered.lock().unwrap();
+                if !asked.steps().iter().any(commits) {
+                    return generous(asked, said);
+                }
+                log.done += 1;
+                match log.done {
+                    // Never answered: the sync goes on when its time is over.
+                    1 => Vec::new(),
+                    2 => {
+                        log.kept = generous(asked, said);
+                        Vec::new()
+                    }
+                    _ => {
+                        let mut frames = std::mem::take(&mut log.kept);
+                        frames.append(&mut generous(asked, said));
+                        frames
+                    }
+                }
+            }),
+            ..Lies::default()
+        };
+        let peer = Peer::start(lies).await;
+        let volume = peer.volume().await;
+        look(&volume).await.unwrap().expect("the peer's file");
+        let (who, access) = (Principal::root(), Access::ReadWrite);
+        let mut opens = Vec::new();
+        for text in ["one", "two", "three"] {
+            let creation = crate::leases::creation(text);
+            let made = volume.create(&who, &creation, false, access, false, false);
+            let open = made.await.unwrap().1;
+            let write = crate::replies::write(&open.who, &open, b"xyz");
+            volume.write(open.node, write).await.unwrap();
+            opens.push(open);
+        }
+        assert_eq!(sync(&volume).await, Err(FsError::TimedOut));
+        assert!(log.lock().unwrap().kept.is_empty());
+        assert_eq!(log.lock().unwrap().done, 3);
+        assert!(
+            volume
+                .lookup(&who, NodeId::ROOT, &crate::peer::name("file"))
+                .await
+                .is_ok()
+        );
+    });
+}
