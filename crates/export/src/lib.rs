@@ -45,6 +45,7 @@
 //! | `change` | changes of attributes |
 //! | `directory` | paged listings |
 //! | `file` | open files: data, space, copies |
+//! | `syncs` | who asks for a file to be made durable |
 //! | `hold` | inodes whose last name goes |
 //! | `identity` | which directory a tree is, over restarts |
 //! | `xattr` | extended attributes |
