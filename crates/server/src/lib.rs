@@ -97,5 +97,5 @@ pub use manager::{
 pub use server::{BoundServer, InitOutcome, RunningServer, Server, ServerConfig};
 pub use storage::{
     DeviceInfo, Floors, JudgeError, MissingStore, NewStore, Plan, QUICK_PPM, SpaceError,
-    SpaceRequest, Storage, StorageError, Totals,
+    SpaceRequest, SpaceTrial, Storage, StorageError, Totals,
 };

@@ -206,20 +206,7 @@ impl Core {
     /// [`Self::transact`].
     pub fn reserve(&mut self, now: Time, request: Request) -> Result<u64, StoreError> {
         self.advance(now);
-        let wanted = self.reservation_claim(request.aus, request.records);
-        let occupied = request.interval.from_on(moment(self.counters.now));
-        let occupied = occupied.filter(|_| wanted.all <= CAPACITY_MAX);
-        let refused = |core: &Self, room| StoreError::Refused {
-            wanted: wanted.all,
-            room,
-            offer: Offer(core.promises.first_fit(wanted, request.interval)),
-        };
-        let Some(interval) = occupied else {
-            return Err(refused(self, 0));
-        };
-        if let Err(short) = self.promises.take(interval, wanted) {
-            return Err(refused(self, short.room));
-        }
+        let (interval, wanted) = self.take(request)?;
         let id = self.counters.number;
         let holder = Holder {
             interval,
@@ -235,6 +222,43 @@ impl Core {
             return Err(error);
         }
         Ok(id)
+    }
+
+    /// Whether all of these would be admitted, one after another; nothing is taken.
+    ///
+    /// # Errors
+    /// Those of [`Self::reserve`], for the first that would be refused.
+    pub fn would_reserve(&mut self, now: Time, requests: &[Request]) -> Result<(), StoreError> {
+        self.advance(now);
+        self.check_writable()?;
+        let mut taken = Vec::with_capacity(requests.len());
+        let tried = requests.iter().try_for_each(|request| {
+            taken.push(self.take(*request)?);
+            Ok(())
+        });
+        for (interval, claim) in taken {
+            self.promises.give_back(interval, claim, interval.start());
+        }
+        tried
+    }
+
+    /// Takes what a reservation comes to, for as much of its interval as is left.
+    fn take(&mut self, request: Request) -> Result<(Interval, Claim), StoreError> {
+        let wanted = self.reservation_claim(request.aus, request.records);
+        let occupied = request.interval.from_on(moment(self.counters.now));
+        let occupied = occupied.filter(|_| wanted.all <= CAPACITY_MAX);
+        let taken = occupied.ok_or(0).and_then(|interval| {
+            let taken = self.promises.take(interval, wanted);
+            taken.map(|()| interval).map_err(|short| short.room)
+        });
+        match taken {
+            Ok(interval) => Ok((interval, wanted)),
+            Err(room) => Err(StoreError::Refused {
+                wanted: wanted.all,
+                room,
+                offer: Offer(self.promises.first_fit(wanted, request.interval)),
+            }),
+        }
     }
 
     /// Lengthens a reservation; durable with the next commit.

@@ -3,7 +3,7 @@
 use super::objects::ActError;
 use super::{AwayError, Cluster};
 use crate::manager::{PlanDevice, StorageServers, Trouble};
-use crate::storage::{Plan, SpaceRequest, Totals};
+use crate::storage::{Plan, SpaceRequest, SpaceTrial, Totals};
 use base::ticket::{Head, Terms, Ticket};
 use base::{ServerId, StoreId, TicketId, Time};
 use reservation::scheduler::{Cause, TicketSecond};
@@ -63,6 +63,25 @@ impl StorageServers for Cluster {
             ..*head
         };
         Some(Ticket::issue(&key, &head, terms))
+    }
+
+    fn try_space(
+        &self,
+        (server, store): (ServerId, StoreId),
+        trial: &SpaceTrial,
+    ) -> Result<(), Trouble> {
+        if self.is_own(server) {
+            return StorageServers::try_space(&*self.own, (server, store), trial);
+        }
+        let intervals = trial.intervals.iter();
+        let intervals = intervals.map(|one| (one.start().as_secs(), one.end().as_secs()));
+        let step = ObjectStep::TrySpace {
+            intervals: intervals.collect(),
+            aus: trial.aus,
+            records: trial.records,
+        };
+        let done = self.step((server, store), step);
+        done.map(drop).map_err(|error| trouble(store, error))
     }
 
     fn confirm(

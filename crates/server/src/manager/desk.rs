@@ -33,6 +33,9 @@ const COLLECT_AGAIN_SECS: u64 = 30;
 /// Changes that one step makes at most.
 const CHANGES_OF_A_STEP_MAX: usize = 4;
 
+/// In place of a reservation's number where there is none, or it is only tried out.
+const NOBODY: TicketId = TicketId([0; 16]);
+
 /// Where an answer goes.
 pub(crate) type Reply = oneshot::Sender<ReserveReply>;
 
@@ -224,7 +227,7 @@ impl Desk {
     pub(crate) fn tick(&mut self) {
         if !self.is_looking {
             self.is_looking = true;
-            self.errand(TicketId([0; 16]), None, Task::Devices, None);
+            self.errand(NOBODY, None, Task::Devices, None);
         }
         let room = RESERVE_ERRANDS_MAX.saturating_sub(self.out + 1);
         let stuck: Vec<_> = self.stuck.drain(..room.min(self.stuck.len())).collect();
@@ -373,27 +376,17 @@ impl Desk {
             self.book.set_devices(self.servers.devices());
         }
         if dry_run {
-            return self.try_out(&wish);
+            return self.try_out(wish, Vec::new());
         }
         self.admit(id, wish, Vec::new())
     }
 
-    fn try_out(&self, wish: &Wish) -> Stepped {
-        let row = self.book.judge(wish, &[])?;
+    fn try_out(&self, wish: Wish, without: Vec<Lack>) -> Stepped {
+        let row = self.book.judge(&wish, &without)?;
         if row.space_bytes == 0 {
-            return Ok(Step::Answer(self.possible(TicketId([0; 16]), &row)));
+            return Ok(Step::Answer(self.possible(NOBODY, &row)));
         }
-        let task = Task::Confirm {
-            wish: wish.clone(),
-            without: Vec::new(),
-            is_trial: true,
-        };
-        // A number of its own: what is tried out is not what is there.
-        Ok(Step::Errand(
-            TicketId(crate::data::random()),
-            Some(row),
-            task,
-        ))
+        Ok(Step::Errand(NOBODY, Some(row), Task::Try { wish, without }))
     }
 
     fn admit(&mut self, id: TicketId, wish: Wish, without: Vec<Lack>) -> Stepped {
@@ -409,12 +402,7 @@ impl Desk {
                     return Ok(Step::Answer(self.shown(id, true)));
                 }
                 let row = self.book.row(id).cloned();
-                let task = Task::Confirm {
-                    wish,
-                    without,
-                    is_trial: false,
-                };
-                Ok(Step::Errand(id, row, task))
+                Ok(Step::Errand(id, row, Task::Confirm { wish, without }))
             }
         }
     }
@@ -610,9 +598,9 @@ impl Desk {
                 self.book.set_devices(devices);
                 done
             }
-            (Task::Confirm { is_trial: true, .. }, _) => {
+            (Task::Try { .. }, _) => {
                 let row = row.expect("it was tried out with its row");
-                Ok(Step::Answer(self.possible(TicketId([0; 16]), &row)))
+                Ok(Step::Answer(self.possible(NOBODY, &row)))
             }
             (Task::Confirm { .. }, _) => {
                 self.changes.extend(self.book.confirm(id));
@@ -674,25 +662,23 @@ impl Desk {
         trouble: Trouble,
     ) -> Stepped {
         match task {
-            Task::Confirm {
-                wish,
-                mut without,
-                is_trial,
-            } => {
+            Task::Try { wish, without } => {
+                let row = row.as_ref();
+                self.elsewhere((wish, without), row, trouble, |desk, wish, without| {
+                    desk.try_out(wish, without)
+                })
+            }
+            Task::Confirm { wish, without } => {
                 if let Trouble::Left(trouble) = trouble {
                     // The row stays until everything was given back.
-                    self.stuck.extend((!is_trial).then_some(id));
+                    self.stuck.push(id);
                     return Err(rejected(*trouble));
                 }
-                if !is_trial {
-                    self.changes.extend(self.book.remove(id));
-                }
-                without.push(match trouble {
-                    Trouble::Short { store, room, .. } => Lack { store, aus: room },
-                    Trouble::Away { store, .. } => Lack { store, aus: 0 },
-                    _ => return Err(rejected(trouble)),
-                });
-                self.elsewhere(id, (wish, without, is_trial), row, trouble)
+                self.changes.extend(self.book.remove(id));
+                let row = row.as_ref();
+                self.elsewhere((wish, without), row, trouble, |desk, wish, without| {
+                    desk.admit(id, wish, without)
+                })
             }
             Task::Leave { .. } => {
                 self.stuck.push(id);
@@ -702,33 +688,24 @@ impl Desk {
         }
     }
 
-    /// A store lacks space: others may have it.
+    /// A store lacks space: others may have it, and are asked `again`.
     fn elsewhere(
         &mut self,
-        id: TicketId,
-        (wish, without, is_trial): (Wish, Vec<Lack>, bool),
-        row: Option<Row>,
+        (wish, mut without): (Wish, Vec<Lack>),
+        row: Option<&Row>,
         trouble: Trouble,
+        again: impl FnOnce(&mut Self, Wish, Vec<Lack>) -> Stepped,
     ) -> Stepped {
-        let refused = |desk: &Self| Err(desk.short_of_space(row.as_ref(), &trouble));
+        without.push(match trouble {
+            Trouble::Short { store, room, .. } => Lack { store, aus: room },
+            Trouble::Away { store, .. } => Lack { store, aus: 0 },
+            _ => return Err(rejected(trouble)),
+        });
         if !wish.terms.stores.is_empty() || without.len() > RESERVE_TRIES_MAX {
-            return refused(self);
+            return Err(self.short_of_space(row, &trouble));
         }
-        if is_trial {
-            return match self.book.judge(&wish, &without) {
-                Err(_) => refused(self),
-                Ok(row) => {
-                    let task = Task::Confirm {
-                        wish,
-                        without,
-                        is_trial,
-                    };
-                    Ok(Step::Errand(id, Some(row), task))
-                }
-            };
-        }
-        match self.admit(id, wish.clone(), without) {
-            Err(Rejected::Short { .. }) => refused(self),
+        match again(self, wish, without) {
+            Err(Rejected::Short { .. }) => Err(self.short_of_space(row, &trouble)),
             stepped => stepped,
         }
     }

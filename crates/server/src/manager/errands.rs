@@ -8,7 +8,7 @@ use super::plan::{Lack, PlanDevice};
 use super::record::{Delivered, Row, ticket_id};
 use super::servers::{Servers, StoreAt, Trouble};
 use super::{ask::Wish, report};
-use crate::storage::SpaceRequest;
+use crate::storage::{SpaceRequest, SpaceTrial};
 use base::TicketId;
 use base::limits::TICKET_CLOCK_ERROR_MAX;
 use reservation::{Interval, Moment};
@@ -25,12 +25,17 @@ const RECORDS_MIN: u64 = 64;
 pub(crate) enum Task {
     /// Look at all devices.
     Devices,
-    /// Ask for space. If `is_trial`, give it back at once.
-    Confirm {
+    /// Ask whether there would be space, and take none.
+    Try {
         wish: Wish,
         /// Stores that have refused already.
         without: Vec<Lack>,
-        is_trial: bool,
+    },
+    /// Ask for space.
+    Confirm {
+        wish: Wish,
+        /// As in `Try`.
+        without: Vec<Lack>,
     },
     /// Lengthen the space with the window.
     Extend { end: Moment },
@@ -89,10 +94,8 @@ fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
     let id = errand.id;
     match &errand.task {
         Task::Devices => Ok(Outcome::Devices(servers.devices())),
-        Task::Confirm { is_trial, .. } => {
-            let confirmed = confirm(servers, id, row, *is_trial);
-            confirmed.map(|()| Outcome::Done)
-        }
+        Task::Try { .. } => try_space(servers, row).map(|()| Outcome::Done),
+        Task::Confirm { .. } => confirm(servers, id, row).map(|()| Outcome::Done),
         Task::Extend { end } => {
             let end = end.plus(row.lifetime_secs);
             for slice in row.slices.iter().filter(|slice| slice.aus > 0) {
@@ -151,16 +154,34 @@ fn spaces(id: TicketId, row: &Row) -> impl Iterator<Item = (StoreAt, SpaceReques
                 ticket: ticket_id(id, number),
                 interval: row.space_interval(window),
                 aus: slice.aus,
-                records: slice.aus.max(RECORDS_MIN),
+                records: records(slice.aus),
             };
             (slice.at(), request)
         })
     })
 }
 
-/// Asks for all of the space, or for none: what was asked for in vain, or for a trial, is given
-/// back.
-fn confirm(servers: &Servers, id: TicketId, row: &Row, is_trial: bool) -> Result<(), Trouble> {
+fn records(aus: u64) -> u64 {
+    aus.max(RECORDS_MIN)
+}
+
+/// Asks each store whether it would have the space of all windows.
+fn try_space(servers: &Servers, row: &Row) -> Result<(), Trouble> {
+    let intervals = row.planned().map(|window| row.space_interval(window));
+    let intervals: Vec<_> = intervals.collect();
+    let mut slices = row.slices.iter().filter(|slice| slice.aus > 0);
+    slices.try_for_each(|slice| {
+        let trial = SpaceTrial {
+            intervals: intervals.clone(),
+            aus: slice.aus,
+            records: records(slice.aus),
+        };
+        servers.try_space(slice.at(), &trial)
+    })
+}
+
+/// Asks for all of the space, or for none: what was asked for in vain is given back.
+fn confirm(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> {
     let mut asked = Vec::new();
     let confirmed = spaces(id, row).try_for_each(|(at, request)| {
         let confirmed = servers.confirm(at, &request);
@@ -170,14 +191,13 @@ fn confirm(servers: &Servers, id: TicketId, row: &Row, is_trial: bool) -> Result
         }
         confirmed
     });
-    if confirmed.is_ok() && !is_trial {
-        return confirmed;
-    }
-    let mut back = asked.into_iter();
-    match back.try_for_each(|(at, ticket)| servers.release(at, ticket)) {
-        Ok(()) => confirmed,
-        Err(trouble) => Err(Trouble::Left(Box::new(confirmed.err().unwrap_or(trouble)))),
-    }
+    confirmed.map_err(|trouble| {
+        let mut back = asked.into_iter();
+        match back.try_for_each(|(at, ticket)| servers.release(at, ticket)) {
+            Ok(()) => trouble,
+            Err(_) => Trouble::Left(Box::new(trouble)),
+        }
+    })
 }
 
 fn give_back(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> {

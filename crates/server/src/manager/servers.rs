@@ -6,7 +6,7 @@
 //! the errands alone.
 
 use super::plan::PlanDevice;
-use crate::storage::{SpaceError, SpaceRequest, Storage, StorageError, Totals};
+use crate::storage::{SpaceError, SpaceRequest, SpaceTrial, Storage, StorageError, Totals};
 use base::ticket::{Head, Terms, Ticket};
 use base::{ServerId, StoreId, TicketId, Time};
 use reservation::scheduler::TicketSecond;
@@ -48,6 +48,9 @@ pub(crate) trait StorageServers: Send + Sync {
 
     /// A ticket of the server's present epoch; none if that server is not there.
     fn issue(&self, server: ServerId, head: &Head, terms: &Terms) -> Option<Ticket>;
+
+    /// Whether a store would have such space; it gives none.
+    fn try_space(&self, at: StoreAt, trial: &SpaceTrial) -> Result<(), Trouble>;
 
     /// Gives a ticket space. Durable; asked again for the same, it says yes again.
     fn confirm(&self, at: StoreAt, request: &SpaceRequest) -> Result<(), Trouble>;
@@ -99,6 +102,10 @@ impl StorageServers for Storage {
             ..*head
         };
         (server == self.server()).then(|| Self::issue(self, &head, terms))
+    }
+
+    fn try_space(&self, (_, store): StoreAt, trial: &SpaceTrial) -> Result<(), Trouble> {
+        Self::try_space(self, store, trial).map_err(|error| trouble(store, error))
     }
 
     fn confirm(&self, (_, store): StoreAt, request: &SpaceRequest) -> Result<(), Trouble> {

@@ -6,4 +6,5 @@ mod model;
 mod planning;
 mod rights;
 mod rows;
+mod trials;
 mod world;

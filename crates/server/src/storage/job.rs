@@ -16,7 +16,7 @@ use super::device::Device;
 use super::dispatch::Task;
 use super::held::{Charge, HeldTicket};
 use super::piece::{Done, Owned, Piece, cut, gather};
-use super::space::{SpaceError, SpaceRequest, is_system};
+use super::space::{SpaceError, SpaceRequest, SpaceTrial, is_system};
 use crate::link::Destination;
 use crate::seldom::Seldom;
 use crate::session::{Session, Working};
@@ -195,6 +195,7 @@ impl Job {
             S::Commit => return Ok(()),
             S::List { .. } if is_machine => return Ok(()),
             S::ConfirmSpace { .. }
+            | S::TrySpace { .. }
             | S::ExtendSpace { .. }
             | S::ReleaseSpace { .. }
             | S::SpaceUsed { .. }
@@ -204,6 +205,7 @@ impl Job {
             }
             S::List { .. }
             | S::ConfirmSpace { .. }
+            | S::TrySpace { .. }
             | S::ExtendSpace { .. }
             | S::ReleaseSpace { .. }
             | S::SpaceUsed { .. } => return Err(ObjectError::Forbidden),
@@ -455,6 +457,7 @@ impl Job {
             | ObjectStep::Read { .. }
             | ObjectStep::Commit => unreachable!("begun in another way"),
             ObjectStep::ConfirmSpace { .. }
+            | ObjectStep::TrySpace { .. }
             | ObjectStep::ExtendSpace { .. }
             | ObjectStep::ReleaseSpace { .. }
             | ObjectStep::SpaceUsed { .. } => self.change_space(step),
@@ -476,14 +479,27 @@ impl Job {
                 aus,
                 records,
             } => {
-                let interval = Interval::new(moment(*start_secs), moment(*end_secs));
                 let request = SpaceRequest {
                     ticket: *ticket,
-                    interval: interval.map_err(|_| ObjectError::Invalid)?,
+                    interval: interval(*start_secs, *end_secs)?,
                     aus: *aus,
                     records: *records,
                 };
                 space(self.device.confirm_space(&request))
+            }
+            ObjectStep::TrySpace {
+                intervals,
+                aus,
+                records,
+            } => {
+                let intervals = intervals.iter();
+                let intervals = intervals.map(|(start, end)| interval(*start, *end));
+                let trial = SpaceTrial {
+                    intervals: intervals.collect::<Result<_, _>>()?,
+                    aus: *aus,
+                    records: *records,
+                };
+                space(self.device.try_space(&trial))
             }
             ObjectStep::ExtendSpace { ticket, end_secs } => {
                 space(self.device.extend_space(*ticket, moment(*end_secs)))
@@ -595,6 +611,10 @@ fn moment(secs: u64) -> Moment {
         u64::MAX => Moment::FOREVER,
         secs => Moment::from_secs(secs),
     }
+}
+
+fn interval(start_secs: u64, end_secs: u64) -> Result<Interval, ObjectError> {
+    Interval::new(moment(start_secs), moment(end_secs)).map_err(|_| ObjectError::Invalid)
 }
 
 fn summary(info: &ObjectInfo) -> ObjectSummary {

@@ -85,7 +85,7 @@ pub use judge::JudgeError;
 pub use model::{Floors, Plan, QUICK_PPM};
 pub(crate) use request::{ObjectIncoming, user};
 pub(crate) use scrub::Scrubs;
-pub use space::{SpaceError, SpaceRequest};
+pub use space::{SpaceError, SpaceRequest, SpaceTrial};
 
 use base::ticket::{Head, Place, Terms, Ticket, TicketKey};
 use base::{ClusterId, ObjectId, ServerId, StoreId, TicketId, Time, WriteVerifier};
@@ -373,6 +373,14 @@ impl Storage {
     /// [`SpaceError`].
     pub fn confirm_space(&self, store: StoreId, request: &SpaceRequest) -> Result<(), SpaceError> {
         self.device_or(store)?.confirm_space(request)
+    }
+
+    /// Whether tickets could be given such space in one store; nothing is taken.
+    ///
+    /// # Errors
+    /// [`SpaceError`].
+    pub fn try_space(&self, store: StoreId, trial: &SpaceTrial) -> Result<(), SpaceError> {
+        self.device_or(store)?.try_space(trial)
     }
 
     /// Lengthens a ticket's space. Durable when it returns.

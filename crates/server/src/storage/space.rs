@@ -35,6 +35,17 @@ pub struct SpaceRequest {
     pub records: u64,
 }
 
+/// What one store is asked about, and is not to give yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpaceTrial {
+    /// From when to when; each is another ticket's, and they have to fit together.
+    pub intervals: Vec<Interval>,
+    /// Allocation units in each; not zero.
+    pub aus: u64,
+    /// Records in each: as in [`SpaceRequest`].
+    pub records: u64,
+}
+
 /// Why space is not confirmed, or not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum SpaceError {
@@ -99,11 +110,7 @@ impl Device {
     /// [`SpaceError::Conflict`]; [`SpaceError::Store`] with [`StoreError::Refused`] if it does not
     /// fit, which says when it would.
     pub(super) fn confirm_space(&self, request: &SpaceRequest) -> Result<(), SpaceError> {
-        let wanted = Request {
-            interval: request.interval,
-            aus: request.aus,
-            records: request.records.saturating_add(OWN_RECORDS),
-        };
+        let wanted = wanted(request.interval, request.aus, request.records);
         if let Some(number) = self.reservation_of(request.ticket)? {
             let there = self.store.reservations(number, 1)?;
             let is_same = there.first().is_some_and(|there| {
@@ -126,6 +133,18 @@ impl Device {
             return Err(error.into());
         }
         Ok(self.store.commit()?)
+    }
+
+    /// Whether tickets could be given such space; nothing is taken.
+    ///
+    /// # Errors
+    /// [`SpaceError::Store`], as [`Self::confirm_space`] would say it.
+    pub(super) fn try_space(&self, trial: &SpaceTrial) -> Result<(), SpaceError> {
+        let intervals = trial.intervals.iter();
+        let all: Vec<_> = intervals
+            .map(|interval| wanted(*interval, trial.aus, trial.records))
+            .collect();
+        Ok(self.store.would_reserve(&all)?)
     }
 
     /// Lengthens what a ticket has. Durable when it returns.
@@ -191,6 +210,15 @@ impl Device {
             }
         }
         self.store.commit().map_err(failed)
+    }
+}
+
+/// What a ticket's space comes to in the store.
+fn wanted(interval: Interval, aus: u64, records: u64) -> Request {
+    Request {
+        interval,
+        aus,
+        records: records.saturating_add(OWN_RECORDS),
     }
 }
 

@@ -70,7 +70,15 @@ fn space_is_confirmed_once_found_by_ticket_and_kept_over_a_restart() {
         aus: free,
         ..request
     };
+    let trial = |aus| SpaceTrial {
+        intervals: vec![request.interval],
+        aus,
+        records: 100,
+    };
+    storage.try_space(store, &trial(20)).unwrap();
+    let tried = storage.try_space(store, &trial(free)).unwrap_err();
     let refused = storage.confirm_space(store, &much);
+    assert_eq!(tried.to_string(), refused.as_ref().unwrap_err().to_string());
     assert!(matches!(
         refused,
         Err(SpaceError::Store(StoreError::Refused { .. }))

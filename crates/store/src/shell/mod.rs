@@ -548,6 +548,15 @@ impl Store {
         self.shared.change(|core, now| core.reserve(now, request))
     }
 
+    /// Whether all of these would be admitted, one after another; nothing is taken.
+    ///
+    /// # Errors
+    /// See [`Core::would_reserve`].
+    pub fn would_reserve(&self, requests: &[Request]) -> Result<(), StoreError> {
+        self.shared
+            .change(|core, now| core.would_reserve(now, requests))
+    }
+
     /// Lengthens a reservation; durable with the next commit.
     ///
     /// # Errors

@@ -225,3 +225,47 @@ fn what_can_be_reserved_is_admitted_and_hardly_more() {
     let later = store.reserved(at(4_000)).unwrap();
     assert_eq!((later.count, later.aus, later.aus_for_ever), (0, 0, all));
 }
+
+#[test]
+fn who_only_asks_hears_what_would_be_refused_and_takes_nothing() {
+    let (_, mut store) = store(Lifetimes::default());
+    let request = |from, to, aus| Request {
+        interval: Interval::new(secs(from), secs(to)).unwrap(),
+        aus,
+        records: aus + 64,
+    };
+    let refused = |answer: Result<(), StoreError>| match answer {
+        Err(StoreError::Refused {
+            wanted,
+            room,
+            offer,
+        }) => (wanted, room, offer.0),
+        other => panic!("{other:?}"),
+    };
+    let all = store.reserved(at(100)).unwrap().aus_for_ever;
+    let before = store.reserved(at(100)).unwrap();
+    let hour = |aus| request(100, 3700, aus);
+    store.would_reserve(at(100), &[hour(all)]).unwrap();
+    assert_eq!(store.reserved(at(100)).unwrap(), before);
+    let number = store.reserve(at(100), hour(all)).unwrap();
+    let full = store.reserved(at(100)).unwrap();
+    let tried = refused(store.would_reserve(at(100), &[hour(2)]));
+    assert_eq!(tried, refused(store.reserve(at(100), hour(2)).map(drop)));
+    let offer = tried.2.unwrap();
+    assert!(offer.start() >= secs(3700), "{offer:?}");
+    assert_eq!(store.reserved(at(100)).unwrap(), full);
+    store.release(at(100), number).unwrap();
+    store.would_reserve(at(100), &[hour(2)]).unwrap();
+    // What is asked about together has to fit together.
+    let (one, other) = (request(100, 900, all), request(800, 1600, all));
+    for alone in [one, other] {
+        store.would_reserve(at(100), &[alone]).unwrap();
+    }
+    let (_, room, _) = refused(store.would_reserve(at(100), &[one, other]));
+    assert!(room < all, "{room}");
+    // Nothing of that is left behind, also by the one that fitted.
+    store.reserve(at(100), hour(all)).unwrap();
+    // Where nothing can be reserved, no trial says that it can.
+    let over = refused(store.would_reserve(at(100), &[request(10, 20, 1)]));
+    assert_eq!(over.1, 0);
+}

@@ -111,7 +111,7 @@ fn steps() -> Vec<Sample> {
     names!(samples, ObjectStep:
         Create Write Append Read Truncate Punch SetAttribute RemoveAttribute Attributes Info Delete
         List Commit ConfirmSpace ExtendSpace ReleaseSpace SpaceUsed Cut Discard
-        Allocate Seek WriteUnder PunchUnder AllocateUnder CutUnder
+        Allocate Seek WriteUnder PunchUnder AllocateUnder CutUnder TrySpace
     )
 }
 
@@ -167,6 +167,11 @@ fn later_steps() -> Vec<ObjectStep> {
             object,
             generation: 300,
             size_bytes: 400,
+        },
+        ObjectStep::TrySpace {
+            intervals: vec![(1 << 31, u64::MAX), (300, 400)],
+            aus: 300,
+            records: 400,
         },
     ]
 }

@@ -11,7 +11,7 @@ use super::super::plan::PlanDevice;
 use super::super::reign::Open;
 use super::super::servers::{StorageServers, StoreAt, Trouble};
 use super::world::{MIB, VOLUME, terms};
-use crate::storage::{Opening, SpaceRequest, Storage, Totals};
+use crate::storage::{Opening, SpaceRequest, SpaceTrial, Storage, Totals};
 use base::ticket::{Head, Terms, Ticket};
 use base::{ClusterId, ServerId, StoreId, TicketId, Time};
 use meta::{
@@ -21,22 +21,42 @@ use meta::{
 use reservation::Moment;
 use reservation::scheduler::TicketSecond;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use wire::message::{
     ReserveError, ReserveName, ReserveReply, ReserveRequest, ReserveState, ReserveTerms,
 };
 
 /// A storage server whose store counts as measured.
-pub(super) struct Measured(pub(super) Arc<Storage>);
+pub(super) struct Measured {
+    storage: Arc<Storage>,
+    /// What was asked of its stores about space, in order.
+    pub(super) asked: Mutex<Vec<&'static str>>,
+    /// What it answers when it is asked whether it has space, in place of its store.
+    pub(super) trouble: Mutex<Option<Trouble>>,
+}
+
+impl Measured {
+    pub(super) fn new(storage: &Arc<Storage>) -> Arc<Self> {
+        Arc::new(Self {
+            storage: storage.clone(),
+            asked: Mutex::default(),
+            trouble: Mutex::default(),
+        })
+    }
+
+    fn note(&self, what: &'static str) {
+        self.asked.lock().unwrap().push(what);
+    }
+}
 
 impl StorageServers for Measured {
     fn now(&self) -> Time {
-        self.0.now()
+        self.storage.now()
     }
 
     fn devices(&self) -> Vec<PlanDevice> {
-        let mut devices = StorageServers::devices(&*self.0);
+        let mut devices = StorageServers::devices(&*self.storage);
         devices
             .iter_mut()
             .for_each(|device| device.is_measured = true);
@@ -44,27 +64,37 @@ impl StorageServers for Measured {
     }
 
     fn issue(&self, server: ServerId, head: &Head, terms: &Terms) -> Option<Ticket> {
-        StorageServers::issue(&*self.0, server, head, terms)
+        StorageServers::issue(&*self.storage, server, head, terms)
+    }
+
+    fn try_space(&self, at: StoreAt, trial: &SpaceTrial) -> Result<(), Trouble> {
+        self.note("try");
+        match self.trouble.lock().unwrap().clone() {
+            Some(trouble) => Err(trouble),
+            None => StorageServers::try_space(&*self.storage, at, trial),
+        }
     }
 
     fn confirm(&self, at: StoreAt, request: &SpaceRequest) -> Result<(), Trouble> {
-        self.0.confirm(at, request)
+        self.note("confirm");
+        self.storage.confirm(at, request)
     }
 
     fn extend(&self, at: StoreAt, ticket: TicketId, end: Moment) -> Result<(), Trouble> {
-        self.0.extend(at, ticket, end)
+        self.storage.extend(at, ticket, end)
     }
 
     fn release(&self, at: StoreAt, ticket: TicketId) -> Result<(), Trouble> {
-        self.0.release(at, ticket)
+        self.note("release");
+        self.storage.release(at, ticket)
     }
 
     fn used(&self, at: StoreAt, ticket: TicketId) -> Result<Option<(u64, u64)>, Trouble> {
-        self.0.used(at, ticket)
+        self.storage.used(at, ticket)
     }
 
     fn revoke(&self, server: ServerId, tickets: &[(TicketId, u64)]) -> Result<(), Trouble> {
-        StorageServers::revoke(&*self.0, server, tickets)
+        StorageServers::revoke(&*self.storage, server, tickets)
     }
 
     fn seconds(
@@ -73,7 +103,7 @@ impl StorageServers for Measured {
         ticket: TicketId,
         from_second: u64,
     ) -> Result<Option<(Vec<TicketSecond>, Totals)>, Trouble> {
-        StorageServers::seconds(&*self.0, at, ticket, from_second)
+        StorageServers::seconds(&*self.storage, at, ticket, from_second)
     }
 }
 
@@ -149,6 +179,15 @@ pub(super) fn start(
     left: &Arc<AtomicI64>,
     is_late: bool,
 ) -> Manager {
+    start_with(directory, Measured::new(storage), left, is_late)
+}
+
+pub(super) fn start_with(
+    directory: &Path,
+    servers: Arc<Measured>,
+    left: &Arc<AtomicI64>,
+    is_late: bool,
+) -> Manager {
     let path = directory.join("ledger");
     let left = left.clone();
     let open: Open = Box::new(move || {
@@ -162,7 +201,6 @@ pub(super) fn start(
             }) as Arc<dyn Engine>)
         })
     });
-    let servers = Arc::new(Measured(storage.clone()));
     Manager::start(
         open,
         servers,

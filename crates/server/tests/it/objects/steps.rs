@@ -196,6 +196,43 @@ async fn appends_of_many_do_not_overwrite_each_other() {
     assert_eq!(offsets, expected);
 }
 
+#[tokio::test]
+async fn an_administrator_is_told_whether_there_is_space_and_takes_none() {
+    if !is_root() {
+        return;
+    }
+    let (world, store) = with_store(48).await;
+    let mut client = world.client().await;
+    let trial = |intervals: &[(u64, u64)], aus| ObjectStep::TrySpace {
+        intervals: intervals.to_vec(),
+        aus,
+        records: 64,
+    };
+    let later = now(&world) + 1000;
+    let ever = (later, u64::MAX);
+    let minute = (later, later + 60);
+    // It would be there, as often as somebody asks.
+    for intervals in [&[minute], &[ever], &[minute]] {
+        let there = client.object_step(store, None, trial(intervals, 100)).await;
+        assert_eq!(there, Ok(ObjectStepReply::Done));
+    }
+    let refused = client
+        .object_step(store, None, trial(&[minute, ever], 100))
+        .await;
+    let Err(ObjectError::NoRoom { wanted, room, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(room < wanted && wanted > 100, "{room} of {wanted}");
+    let senseless = trial(&[minute, (10, 10)], 1);
+    let refused = client.object_step(store, None, senseless).await;
+    assert_eq!(refused, Err(ObjectError::Invalid));
+    let host = world.enrol(CredentialKind::Host).await;
+    let role = ConnectionRole::Main;
+    let mut host = world.client_as(&host, new_session(), role, Mode::Tls).await;
+    let refused = host.object_step(store, None, trial(&[minute], 1)).await;
+    assert_eq!(refused, Err(ObjectError::Forbidden));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_makes_no_sense_is_refused_or_ends_the_connection() {
     if !is_root() {

@@ -138,6 +138,7 @@ impl Answer {
             | ObjectStep::Delete { .. }
             | ObjectStep::Commit
             | ObjectStep::ConfirmSpace { .. }
+            | ObjectStep::TrySpace { .. }
             | ObjectStep::ExtendSpace { .. }
             | ObjectStep::ReleaseSpace { .. } => Self::Done,
         }

@@ -20,8 +20,8 @@ use super::file::{SeekWhat, Settled};
 use base::limits::{
     CAPABILITY_BYTES_MAX, COMPOUND_STEPS_MAX, DATA_BYTES_MAX, OBJECT_ATTRIBUTE_BYTES_MAX,
     OBJECT_ATTRIBUTE_NAME_BYTES_MAX, OBJECT_ATTRIBUTES_MAX, OBJECTS_PER_PAGE_MAX,
-    REVOKED_TICKETS_MAX, SERVER_STORES_MAX, STORE_TEXT_BYTES_MAX, TICKET_BYTES_MAX,
-    TICKET_LINKS_MAX, TICKET_RECORD_PAGE_MAX,
+    RESERVE_SPACE_COUNT_MAX, REVOKED_TICKETS_MAX, SERVER_STORES_MAX, STORE_TEXT_BYTES_MAX,
+    TICKET_BYTES_MAX, TICKET_LINKS_MAX, TICKET_RECORD_PAGE_MAX,
 };
 use base::{Extent, ObjectId, StoreId, TicketId, WriteVerifier};
 use serde::{Deserialize, Serialize};
@@ -80,6 +80,9 @@ pub enum ObjectRequest {
 
 /// Tickets in a lineage: the whole, and each part on the way down.
 const LINEAGE_MAX: usize = TICKET_LINKS_MAX + 1;
+
+/// Intervals that one step asks about: all windows of a reservation with space.
+const SPACE_INTERVALS_MAX: usize = RESERVE_SPACE_COUNT_MAX as usize;
 
 /// Steps for one store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -303,6 +306,17 @@ pub enum ObjectStep {
         generation: u64,
         /// How long at most.
         size_bytes: u64,
+    },
+    /// Whether tickets could be given space, each for one of these intervals and all together;
+    /// nothing is taken. Who may ask, and what is refused: as `ConfirmSpace`. Answer: `Done`.
+    TrySpace {
+        /// The first second of each, and the second after the last one.
+        #[serde(deserialize_with = "crate::bounded::list::<SPACE_INTERVALS_MAX, _, _>")]
+        intervals: Vec<(u64, u64)>,
+        /// Allocation units in each.
+        aus: u64,
+        /// Records in each, as in `ConfirmSpace`.
+        records: u64,
     },
 }
 
