@@ -563,8 +563,9 @@ impl Volume {
         self.send_gathered();
         let mut outcome = Ok(());
         for (_, creation) in waiting {
-            outcome = outcome.and(self.until_told(creation).await);
-            if outcome == Err(FsError::TimedOut) {
+            let told = self.until_told(creation).await;
+            outcome = outcome.and(told);
+            if told == Err(FsError::TimedOut) {
                 break;
             }
         }

@@ -594,13 +594,14 @@ impl Volume {
         outcome.and(synced.map(|_| ()))
     }
 
-    /// Makes a file durable, and tells whether that took as long as it may: what it says then may
-    /// be about something else that was lost.
+    /// Makes a file durable. Whether it could not be done in its time is told besides: what is said
+    /// then may be about something else that was lost.
     async fn commit_in_time(&self, who: &Principal, node: NodeId) -> (Result<(), FsError>, bool) {
         let begun = now();
         let committed = self.commit(who, node, None, false).await;
-        let was_late = now().since(begun) >= self.transport.stated_time();
-        (committed, was_late || committed == Err(FsError::TimedOut))
+        let is_over = now().since(begun) >= self.transport.stated_time();
+        let is_late = committed == Err(FsError::TimedOut) || committed.is_err() && is_over;
+        (committed, is_late)
     }
 
     /// Makes files durable side by side, until too many of them have kept it waiting.
@@ -620,7 +621,9 @@ impl Volume {
                 committing.spawn(async move { this.commit_in_time(&who, node).await });
             }
             let Some(committed) = committing.join_next().await else {
-                return outcome;
+                // Those that were not tried are not durable.
+                let left = files.next().map_or(Ok(()), |_| Err(FsError::TimedOut));
+                return outcome.and(left);
             };
             let (committed, was_late) = committed.unwrap_or((Err(FsError::Io), false));
             outcome = outcome.and(committed);

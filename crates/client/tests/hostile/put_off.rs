@@ -3,10 +3,9 @@
 
 use crate::alone;
 use crate::leases::{create_ahead, generous, notice};
-use crate::peer::{Asked, END_TIME_MAX, Lies, Peer, Said, file, handle, look};
+use crate::peer::{Asked, END_TIME_MAX, Lies, Peer, REQUEST_TIME_MAX, Said, file, handle, look};
 use base::{FsError, Principal};
-use client::cache::NodeId;
-use client::volume::Volume;
+use client::volume::{OpenFile, Volume};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -163,64 +162,89 @@ fn an_open_that_comes_to_the_server_behind_its_close_is_closed_once_more() {
     });
 }
 
-/// The answer to the first commit waits for the second one to be asked for.
+/// A peer whose files are all new, and which answers commits as `answer` does: by how many there
+/// were.
+fn commits(
+    log: &Shared,
+    answer: impl Fn(&mut Log, Vec<Frame>) -> Vec<Frame> + Send + Sync + 'static,
+) -> Lies {
+    let (log, generous) = (log.clone(), generous().answer);
+    let commits = |step: &Step| matches!(step, Step::Commit { .. });
+    Lies {
+        answer: Box::new(move |asked: &Asked, mut said: Said| {
+            for result in said.results_or_none() {
+                if let Ok(StepReply::Created { entry, .. }) = result {
+                    let inode = 100 + asked.id.0;
+                    let made = handle(&format!("new {inode}"));
+                    (entry.handle, entry.attributes.inode) = (made, inode);
+                }
+            }
+            let mut log = log.lock().unwrap();
+            let frames = generous(asked, said);
+            if !asked.steps().iter().any(commits) {
+                return frames;
+            }
+            log.done += 1;
+            answer(&mut log, frames)
+        }),
+        ..Lies::default()
+    }
+}
+
+/// Makes so many files and writes to each. They stay open.
+async fn written(volume: &Volume, count: usize) -> Vec<OpenFile> {
+    look(volume).await.unwrap().expect("the peer's file");
+    let (who, access) = (Principal::root(), Access::ReadWrite);
+    let mut opens = Vec::new();
+    for number in 0..count {
+        let creation = crate::leases::creation(&format!("file {number}"));
+        let made = volume.create(&who, &creation, false, access, false, false);
+        let open = made.await.unwrap().1;
+        let write = crate::replies::write(&open.who, &open, b"xyz");
+        volume.write(open.node, write).await.unwrap();
+        opens.push(open);
+    }
+    opens
+}
+
+/// The first commit is never answered, and the second one not before the third one is asked for.
 #[test]
 fn a_sync_commits_files_side_by_side_when_one_keeps_it_waiting() {
     alone(async {
         let log = Shared::default();
-        let (answered, generous) = (log.clone(), generous().answer);
-        let commits = |step: &Step| matches!(step, Step::Commit { .. });
-        let lies = Lies {
-            answer: Box::new(move |asked: &Asked, mut said: Said| {
-                for result in said.results_or_none() {
-                    if let Ok(StepReply::Created { entry, .. }) = result {
-                        let inode = 100 + asked.id.0;
-                        let made = handle(&format!("new {inode}"));
-                        (entry.handle, entry.attributes.inode) = (made, inode);
-                    }
-                }
-                let mut log = answered.lock().unwrap();
-                if !asked.steps().iter().any(commits) {
-                    return generous(asked, said);
-                }
-                log.done += 1;
-                match log.done {
-                    // Never answered: the sync goes on when its time is over.
-                    1 => Vec::new(),
-                    2 => {
-                        log.kept = generous(asked, said);
-                        Vec::new()
-                    }
-                    _ => {
-                        let mut frames = std::mem::take(&mut log.kept);
-                        frames.append(&mut generous(asked, said));
-                        frames
-                    }
-                }
-            }),
-            ..Lies::default()
-        };
-        let peer = Peer::start(lies).await;
+        let peer = Peer::start(commits(&log, |log, frames| {
+            match log.done {
+                1 => {}
+                2 => log.kept = frames,
+                _ => return log.kept.drain(..).chain(frames).collect(),
+            }
+            Vec::new()
+        }));
+        let peer = peer.await;
         let volume = peer.volume().await;
-        look(&volume).await.unwrap().expect("the peer's file");
-        let (who, access) = (Principal::root(), Access::ReadWrite);
-        let mut opens = Vec::new();
-        for text in ["one", "two", "three"] {
-            let creation = crate::leases::creation(text);
-            let made = volume.create(&who, &creation, false, access, false, false);
-            let open = made.await.unwrap().1;
-            let write = crate::replies::write(&open.who, &open, b"xyz");
-            volume.write(open.node, write).await.unwrap();
-            opens.push(open);
-        }
+        let _opens = written(&volume, 3).await;
         assert_eq!(sync(&volume).await, Err(FsError::TimedOut));
-        assert!(log.lock().unwrap().kept.is_empty());
-        assert_eq!(log.lock().unwrap().done, 3);
+        let log = log.lock().unwrap();
+        assert_eq!((log.kept.len(), log.done), (0, 3));
+    });
+}
+
+#[test]
+fn a_sync_ends_however_many_files_keep_it_waiting() {
+    alone(async {
+        let log = Shared::default();
+        let peer = Peer::start(commits(&log, |_, _| Vec::new())).await;
+        let volume = peer.volume().await;
+        let _opens = written(&volume, 200).await;
+        let begun = Instant::now();
+        assert_eq!(sync(&volume).await, Err(FsError::TimedOut));
+        // The first one, those beside each other, and those that took their places.
         assert!(
-            volume
-                .lookup(&who, NodeId::ROOT, &crate::peer::name("file"))
-                .await
-                .is_ok()
+            begun.elapsed() < 4 * REQUEST_TIME_MAX,
+            "{:?}",
+            begun.elapsed()
         );
+        let asked = log.lock().unwrap().done;
+        assert!((2..=128).contains(&asked), "{asked} commits");
     });
 }

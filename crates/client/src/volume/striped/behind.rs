@@ -58,8 +58,11 @@ impl Carrying<'_> {
             let call = Call::within(TimeLimit::Endless);
             let pending = transport.submit_steps(self.who, vec![step.clone()], call);
             match self.answered_behind(pending, begun).await {
-                Err(CallError::Refused(Refusal::Overloaded))
-                    if may_ask_again && now().since(begun) < transport.stated_time() => {}
+                Err(CallError::Refused(Refusal::Overloaded)) if may_ask_again => {
+                    if now().since(begun) + pause.next() >= transport.stated_time() {
+                        break Err(CallError::TimedOut);
+                    }
+                }
                 outcome => break outcome,
             }
             pause.wait().await;
