@@ -3,6 +3,7 @@
 use crate::checks::{fails, json};
 use crate::common::{Run, obstacle, run, text};
 use serde_json::Value;
+use std::io::{Read, Seek};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -334,16 +335,32 @@ fn nothing_stays_behind_when_a_run_is_killed() {
         return;
     }
     let parent = tempfile::tempdir().unwrap();
+    let mut said = tempfile::tempfile().unwrap();
     let mut child = command(&["--points", "100000"])
         .env("TMPDIR", parent.path())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(said.try_clone().unwrap())
         .spawn()
         .unwrap();
-    waits("no directory", || names(parent.path()).len() == 1);
+    let mut goes_on = || {
+        let ended = child.try_wait().unwrap();
+        let mut text = String::new();
+        if ended.is_some() {
+            said.rewind().unwrap();
+            said.read_to_string(&mut text).unwrap();
+        }
+        assert_eq!(ended, None, "it ended by itself: {text}");
+    };
+    waits("no directory", || {
+        goes_on();
+        names(parent.path()).len() == 1
+    });
     let name = names(parent.path()).remove(0);
     // What is recorded, and what states are put into.
-    waits("no loop devices", || loops_of(&name) == 2);
+    waits("no loop devices", || {
+        goes_on();
+        loops_of(&name) == 2
+    });
     child.kill().unwrap();
     child.wait().unwrap();
     waits("the loop devices stay", || loops_of(&name) == 0);
