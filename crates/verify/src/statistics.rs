@@ -79,6 +79,46 @@ pub fn median_interval(values: &[f64]) -> Option<Interval> {
     })
 }
 
+/// A share that was counted, and how much of it goes into a sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weighted {
+    /// By what it is multiplied; it may be below 0.
+    pub weight: f64,
+    /// How often it was so,
+    pub hits: u64,
+    /// of how often it was tried.
+    pub trials: u64,
+}
+
+/// A sum of shares that were counted apart from each other, and its interval at 95 %: with equal
+/// weights it is their mean, with 1 and -1 a difference. `None` of no shares, and if one of them
+/// was never tried.
+///
+/// Source: Zou, Huang and Zhang, A note on confidence interval estimation for a linear function of
+/// binomial proportions, 2009; of a difference it is the hybrid score interval of Newcombe,
+/// Interval estimation for the difference between independent proportions, 1998.
+#[must_use]
+pub fn weighted_sum(shares: &[Weighted]) -> Option<(f64, Interval)> {
+    if shares.is_empty() || shares.iter().any(|one| one.trials == 0) {
+        return None;
+    }
+    let (mut sum, mut below, mut above) = (0.0, 0.0, 0.0);
+    for one in shares {
+        let (low, high) = wilson(one.hits, one.trials);
+        let ends = (one.weight * low, one.weight * high);
+        let part = one.weight * (one.hits as f64 / one.trials as f64);
+        sum += part;
+        below += (part - ends.0.min(ends.1)).powi(2);
+        above += (ends.0.max(ends.1) - part).powi(2);
+    }
+    let interval = Interval {
+        low: sum - below.sqrt(),
+        high: sum + above.sqrt(),
+        confidence: 0.95,
+    };
+    Some((sum, interval))
+}
+
 /// The ranks of values, from 1; equal ones share the mean of theirs.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -168,6 +208,52 @@ mod tests {
         is_near(wilson(1, 29), (0.0061, 0.1718));
         is_near(wilson(20, 20), (0.8389, 1.0));
         assert_eq!(wilson(0, 0), (0.0, 1.0));
+    }
+
+    fn weighted(weight: f64, hits: u64, trials: u64) -> Weighted {
+        Weighted {
+            weight,
+            hits,
+            trials,
+        }
+    }
+
+    #[test]
+    fn intervals_of_differences_are_those_of_the_literature() {
+        // Newcombe, Interval estimation for the difference between independent proportions, 1998,
+        // table II: method 10 without continuity correction.
+        let known = [
+            ((56, 70), (48, 80), (0.0524, 0.3339)),
+            ((9, 10), (3, 10), (0.1705, 0.8090)),
+            ((6, 7), (2, 7), (0.0582, 0.8062)),
+            ((5, 56), (0, 29), (-0.0381, 0.1926)),
+            ((0, 10), (0, 20), (-0.1611, 0.2775)),
+            ((0, 10), (0, 10), (-0.2775, 0.2775)),
+            ((10, 10), (0, 20), (0.6791, 1.0)),
+            ((10, 10), (0, 10), (0.6075, 1.0)),
+        ];
+        for ((hits, trials), (less, of), ends) in known {
+            let both = [weighted(1.0, hits, trials), weighted(-1.0, less, of)];
+            let (value, interval) = weighted_sum(&both).unwrap();
+            let shares = hits as f64 / trials as f64 - less as f64 / of as f64;
+            assert!((value - shares).abs() < 1e-12, "{value}");
+            is_near((interval.low, interval.high), ends);
+        }
+    }
+
+    #[test]
+    fn means_do_not_lean_to_what_was_tried_more_often() {
+        // By hand: of 6 of 6 and 46 of 93, the sum of all would be 0.525.
+        let cells = [weighted(0.5, 6, 6), weighted(0.5, 46, 93)];
+        let (mean, interval) = weighted_sum(&cells).unwrap();
+        assert!((mean - 0.747_312).abs() < 1e-6, "{mean}");
+        is_near((interval.low, interval.high), (0.5459, 0.7972));
+        // Of one share it is the share itself.
+        let (share, interval) = weighted_sum(&[weighted(1.0, 15, 148)]).unwrap();
+        assert!((share - 15.0 / 148.0).abs() < 1e-12);
+        is_near((interval.low, interval.high), wilson(15, 148));
+        assert_eq!(weighted_sum(&[]), None);
+        assert_eq!(weighted_sum(&[cells[0], weighted(0.5, 0, 0)]), None);
     }
 
     #[test]

@@ -20,6 +20,10 @@ impl From<CrashError> for Failure {
                 Self::new(Code::CrashNeeds, message).hint(format!("apt-get install {package}"))
             }
             CrashError::Actor(error) => error.into(),
+            CrashError::Stuck { source, again, .. } => {
+                let again = crate::output::plain(&format!("again: {again}"));
+                Self::new(Self::from(*source).code(), message).hint(again)
+            }
             CrashError::Device(_) => Self::new(Code::CrashStuck, message)
                 .hint("fewer or shorter steps write less; the page of this code has the bounds"),
             CrashError::Invalid(_) => Self::new(Code::Internal, message),
@@ -59,6 +63,11 @@ impl From<SpeedError> for Failure {
                 };
                 let (path, why) = (path.display(), super::plain_io(&source));
                 Self::new(code, crate::output::plain(&format!("{path}: {why}")))
+            }
+            SpeedError::NoDisk { parameter, .. } => {
+                let hint = "its other partitions would have it, too: name the whole disk";
+                Self::new(Code::CrashInvalid, message)
+                    .hint(format!("{hint}, or leave --set {parameter} out"))
             }
             SpeedError::NoRoom { path, needed, free } => {
                 let (path, needed, free) = (path.display(), ByteSize(needed), ByteSize(free));
@@ -124,6 +133,21 @@ mod tests {
     fn what_does_not_go_on_is_told_from_what_cannot_be_used() {
         let code = |error: CrashError| Failure::from(error).code();
         assert_eq!(code(ActorError::Ended.into()), Code::CrashStuck);
+        let stuck = CrashError::Stuck {
+            source: Box::new(ActorError::Ended.into()),
+            state: "3/prefix:1".into(),
+            workload: "pages".into(),
+            log: "whose log is /x/ext4-pages.azkc".into(),
+            again: "azekura verify crash --replay /x/ext4-pages.azkc".into(),
+        };
+        let stuck = Failure::from(stuck);
+        assert_eq!(stuck.code(), Code::CrashStuck);
+        assert!(
+            stuck
+                .message()
+                .ends_with("tried, whose log is /x/ext4-pages.azkc")
+        );
+        assert!(stuck.hint_text().starts_with("again: azekura verify"));
         let none = CrashError::NoState("3/prefix:1".into());
         assert_eq!(code(none), Code::CrashInvalid);
         let shown = Failure::from(CrashError::Subject("\u{1b}[2J".into())).to_string();

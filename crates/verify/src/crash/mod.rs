@@ -17,6 +17,8 @@ mod reduce;
 mod run;
 mod subject;
 mod target;
+#[cfg(test)]
+mod tests;
 
 pub use outcome::{Agreement, Failure, Outcome, Place, Totals};
 pub use run::{Options, SECTOR_BYTES_DEFAULT, Stage, Watch, replay, run};
@@ -75,6 +77,20 @@ pub enum CrashError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// The run came to no end while a state was tried.
+    #[error("{source}; state {state} of {workload} was tried, {log}")]
+    Stuck {
+        /// Of what.
+        source: Box<CrashError>,
+        /// Which.
+        state: String,
+        /// Of which workload.
+        workload: String,
+        /// What became of its log, in words.
+        log: String,
+        /// The command that tries it again.
+        again: String,
     },
     /// A log is about something that this release does not know.
     #[error("the log says that it is about {0:?}")]

@@ -7,7 +7,7 @@ use super::{CrashError, Subject, Target};
 use crate::actor::{Actor, Answer, Device, MountAs, Request, Tool};
 use crate::fault::About;
 use crate::log::{Entry, Log, Mark};
-use crate::oracle::{History, Judgement, judge};
+use crate::oracle::{History, Judgement, judge_at_each};
 use crate::second::is_same;
 use crate::states::{Pattern, Plan, Policy, Said, State};
 use crate::workload::Workload;
@@ -178,20 +178,20 @@ pub fn replay(
 
 /// What became of one state.
 enum Verdict {
-    /// It was mounted; what is right and wrong with it.
-    Found(Judgement),
+    /// It was mounted; what is right and wrong with it, when so much had been said.
+    Found(Judgement, Said),
     /// It could not be.
     Unmountable(String),
 }
 
 impl Verdict {
     fn is_bad(&self) -> bool {
-        !matches!(self, Self::Found(found) if found.findings.is_empty())
+        !matches!(self, Self::Found(found, _) if found.findings.is_empty())
     }
 
     fn words(&self) -> Vec<String> {
         match self {
-            Self::Found(found) => found.findings.iter().map(ToString::to_string).collect(),
+            Self::Found(found, _) => found.findings.iter().map(ToString::to_string).collect(),
             Self::Unmountable(why) => vec![format!("unmountable: {why}")],
         }
     }
@@ -374,7 +374,8 @@ impl<'a> Run<'a> {
         };
         let failed_before = self.outcome.totals.bad_states;
         for state in &states {
-            self.state(&at, state)?;
+            let tried = self.state(&at, state);
+            tried.map_err(|error| self.stuck(error, log, workload, state))?;
             if !watch(self.outcome.totals.states, self.options.points) {
                 self.outcome.was_interrupted = true;
                 break;
@@ -384,6 +385,32 @@ impl<'a> Run<'a> {
             self.keep(log, workload)?;
         }
         Ok(())
+    }
+
+    /// What ended the run while a state was tried, with its log: what hangs is a finding, too.
+    fn stuck(
+        &self,
+        error: CrashError,
+        log: &Log,
+        workload: &Workload,
+        state: &State,
+    ) -> CrashError {
+        let mut again = self.command(&workload.name, state);
+        let kept = match (self.log_path(&workload.name), self.keep(log, workload)) {
+            (None, _) => {
+                again += " --keep DIR";
+                "whose log was not kept".to_owned()
+            }
+            (Some(path), Ok(())) => format!("whose log is {}", path.display()),
+            (Some(_), Err(why)) => format!("whose log could not be kept: {why}"),
+        };
+        CrashError::Stuck {
+            source: Box::new(error),
+            state: state.to_string(),
+            workload: workload.name.clone(),
+            log: kept,
+            again,
+        }
     }
 
     /// Tries one state and, of some, what is left when their recovery is interrupted.
@@ -453,7 +480,7 @@ impl<'a> Run<'a> {
         &mut self,
         image: &Image,
         history: &History,
-        said: Said,
+        said: &[Said],
     ) -> Result<Verdict, CrashError> {
         let Some(states) = &mut self.stage.states else {
             return Ok(self.attempt_recorded(image.clone(), history, said)?.0);
@@ -467,7 +494,7 @@ impl<'a> Run<'a> {
         &mut self,
         image: Image,
         history: &History,
-        said: Said,
+        said: &[Said],
     ) -> Result<(Verdict, Vec<Entry>), CrashError> {
         self.stage.load(image)?;
         self.stage.recorder.start();
@@ -480,7 +507,7 @@ impl<'a> Run<'a> {
         &mut self,
         device: Device,
         history: &History,
-        said: Said,
+        said: &[Said],
     ) -> Result<Verdict, CrashError> {
         let (repair, mount) = self.recovery();
         let request = Request::Try {
@@ -490,7 +517,10 @@ impl<'a> Run<'a> {
             databases: history.databases(),
         };
         match self.stage.actor.ask(&request)? {
-            Answer::Found(found) => Ok(Verdict::Found(judge(history, said, &found))),
+            Answer::Found(found) => {
+                let (judgement, said) = judge_at_each(history, said, &found);
+                Ok(Verdict::Found(judgement, said))
+            }
             Answer::Unmountable(why) => Ok(Verdict::Unmountable(why)),
             Answer::Failed(why) => Err(crate::actor::ActorError::Failed(why).into()),
             Answer::Done => Err(crate::actor::ActorError::Garbled.into()),
@@ -540,7 +570,7 @@ impl<'a> Run<'a> {
         *bad_states += u64::from(verdict.is_bad());
         match verdict {
             Verdict::Unmountable(_) => *unmountable += 1,
-            Verdict::Found(found) => {
+            Verdict::Found(found, _) => {
                 *intact += found.intact;
                 for finding in &found.findings {
                     let count = if finding.was_promised {
@@ -571,9 +601,10 @@ impl<'a> Run<'a> {
 
     fn reduce(&mut self, at: &At<'_>, state: &State) -> Result<State, CrashError> {
         self.reduced += 1;
-        let (said, missing) = (at.plan.said(state), at.plan.missing(state));
+        let missing = at.plan.missing(state);
         reduce(state, at.plan.change_count(state), missing, |smaller| {
             let image = at.plan.image(smaller).expect("its stretch is there");
+            let said = at.plan.said(smaller);
             Ok(self.attempt(&image, at.history, said)?.is_bad())
         })
     }
@@ -586,7 +617,10 @@ impl<'a> Run<'a> {
         recovery: Option<&State>,
         verdict: &Verdict,
     ) -> Result<Failure, CrashError> {
-        let said = at.plan.said(state);
+        let said = match verdict {
+            Verdict::Found(_, said) => *said,
+            Verdict::Unmountable(_) => at.plan.said(state).last().copied().unwrap_or_default(),
+        };
         let reduced = match self.known(at, state) {
             _ if recovery.is_some() => state.clone(),
             Some(known) => known,

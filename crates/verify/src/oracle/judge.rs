@@ -69,6 +69,22 @@ pub fn judge(history: &History, said: Said, found: &[Entry]) -> Judgement {
     Judgement { findings, intact }
 }
 
+/// The same of a state in which power can be lost at several moments, when so much had been said
+/// ([`crate::states::Plan::said`]): it must be right at each of them. What was found at the last
+/// one, or if nothing is wrong there, at the one before it at which something is; and which.
+#[must_use]
+pub fn judge_at_each(history: &History, said: &[Said], found: &[Entry]) -> (Judgement, Said) {
+    let at = |said: &Said| (judge(history, *said, found), *said);
+    let last = at(said.last().unwrap_or(&Said::default()));
+    if !last.0.findings.is_empty() {
+        return last;
+    }
+    let mut earlier = said.iter().rev().skip(1).map(at);
+    earlier
+        .find(|(judgement, _)| !judgement.findings.is_empty())
+        .unwrap_or(last)
+}
+
 struct Judge<'a> {
     history: &'a History,
     begun: usize,

@@ -22,7 +22,7 @@ mod judge;
 mod tests;
 mod tree;
 
-pub use judge::{Finding, Judgement, judge};
+pub use judge::{Finding, Judgement, judge, judge_at_each};
 pub use tree::{Invalid, Tree};
 
 use crate::workload::Workload;

@@ -297,3 +297,26 @@ fn what_had_to_be_there_and_is_counts_as_intact() {
     assert_eq!(intact(2, 2, &both[..1]), 1);
     assert_eq!(intact(2, 2, &[]), 0);
 }
+
+#[test]
+fn what_is_gone_before_anybody_removed_it_is_missed() {
+    let history = history(&["create g", "unlink f"]);
+    let [made, removed] = [1, 2].map(|step| {
+        let (begun, done) = (step, step);
+        Said { begun, done }
+    });
+    let at_each = |said: &[Said], found: &[Entry]| {
+        let (judgement, said) = judge_at_each(&history, said, found);
+        let words = judgement.findings.iter().map(ToString::to_string);
+        (words.collect::<Vec<_>>().join(", "), said)
+    };
+    let nothing = (String::new(), removed);
+    // Alone at the end of its stretch nothing is wrong with it.
+    assert_eq!(at_each(&[removed], &[]), nothing);
+    let both = [made, removed];
+    assert_eq!(at_each(&both, &[]), ("f missing".into(), made));
+    assert_eq!(at_each(&both, &[file("f", old())]), nothing);
+    // Nothing was said yet.
+    let (judgement, said) = judge_at_each(&history, &[], &[]);
+    assert_eq!((judgement.findings.len(), said), (1, Said::default()));
+}

@@ -84,6 +84,19 @@ pub struct Summary {
     pub lost_acks: u64,
 }
 
+impl Summary {
+    /// Cuts after which the file system could not be mounted, or not be repaired: whatever was
+    /// promised of the file, of the file system that was.
+    #[must_use]
+    pub fn unmountable(&self) -> u64 {
+        let of = |(outcome, count): &(Outcome, u64)| match outcome {
+            Outcome::Unmountable => *count,
+            _ => 0,
+        };
+        self.outcomes.iter().map(of).sum()
+    }
+}
+
 /// Puts the cuts of a cell together.
 #[must_use]
 pub fn summary(cell: &Cell, samples: &[Sample]) -> Summary {
@@ -164,6 +177,10 @@ pub(super) mod tests {
         assert!((of.beside_seconds - 2.5).abs() < 1e-9);
         // Nothing was promised of what is only closed.
         assert_eq!(summary(&samples[2].cell, &samples).lost_acks, 0);
+        assert_eq!(of.unmountable(), 0);
+        let gone = sample(How::Close, Outcome::Unmountable, 0.0);
+        let gone = summary(&gone.cell, &[gone.clone(), samples[2].clone()]);
+        assert_eq!((gone.unmountable(), gone.lost_acks), (1, 0));
         let mut ext2 = samples[1].clone();
         ext2.cell.file_system = FileSystem::Ext2;
         assert!(!ext2.is_lost_acknowledgement());

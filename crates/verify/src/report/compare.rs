@@ -1,52 +1,49 @@
 //! File systems side by side, which is the paper's table 15 in figures, and kernels side by side,
 //! which is its table 11.
+//!
+//! Only what was found under the same parameters is compared; where nothing was, it says so.
 
+use super::alike::{Ratio, difference, ratio};
+use super::cuts::{self, Cuts};
 use super::escape;
-use super::throughput::{Known, cells, head, in_words, is_plain, known, label};
+use super::states::States;
+use super::throughput::{Known, STREAMS, head, in_words, is_plain, known, label};
 use super::whole::{Numbered, conditions};
-use crate::powercut::{DiskCache, How, Summary};
+use crate::crash::Target;
+use crate::powercut::{DiskCache, Summary};
 use crate::results::Found;
 use crate::speed::{Cell, Measure};
-use crate::statistics::wilson;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::time::Duration;
 
 /// Of one file system.
 #[derive(Default)]
-struct Column {
-    states: u64,
-    bad_states: u64,
-    /// Files that were synced and not whole, of how many.
-    lost_acks: u64,
-    synced: u64,
-    /// The same where the disk lost its cache, too.
-    cached_lost_acks: u64,
-    cached_synced: u64,
-    /// Of files that were only closed.
-    closed: Vec<Summary>,
-    speeds: BTreeMap<Measure, String>,
-    cached: Option<f64>,
-    written: Option<f64>,
+struct Column<'a> {
+    states: States,
+    cuts: Cuts<'a>,
+    /// In the order of the runs.
+    speeds: Vec<&'a Known<'a>>,
 }
 
-fn columns(runs: &[Numbered<'_>], known: &[Known<'_>]) -> BTreeMap<String, Column> {
-    let mut columns: BTreeMap<String, Column> = BTreeMap::new();
+type Columns<'a> = BTreeMap<String, Column<'a>>;
+
+fn columns<'a>(runs: &[Numbered<'a>], known: &'a [Known<'a>]) -> Columns<'a> {
+    let mut columns = Columns::new();
     for run in runs {
         match &run.run.found {
             Found::Crash(outcomes) => {
                 // Other mount options make another file system of it.
                 for one in outcomes.iter().filter(|one| one.mount_options.is_empty()) {
                     let column = columns.entry(one.target.clone()).or_default();
-                    column.states = column.states.saturating_add(one.totals.states);
-                    column.bad_states = column.bad_states.saturating_add(one.totals.bad_states);
+                    column.states.add(States::of(&one.totals));
                 }
             }
-            Found::Powercut(cuts) => {
+            Found::Powercut(found) => {
                 let plain = |cell: &&Summary| cell.cell.mount_options.is_empty() && cell.cuts > 0;
-                for cell in cuts.cells.iter().filter(plain) {
+                for cell in found.cells.iter().filter(plain) {
                     let name = cell.cell.file_system.name().to_owned();
-                    columns.entry(name).or_default().cut(cell);
+                    let column = columns.entry(name).or_default();
+                    column.cuts.add(cell, found.memory_bytes);
                 }
             }
             Found::Speed(_) | Found::Tune(_) => {}
@@ -55,69 +52,100 @@ fn columns(runs: &[Numbered<'_>], known: &[Known<'_>]) -> BTreeMap<String, Colum
     let is_plain = |one: &&Known<'_>| is_plain(one.cell) && one.cell.mount_options.is_empty();
     for one in known.iter().filter(is_plain) {
         let column = columns.entry(one.cell.place.to_string()).or_default();
-        let loaded = if one.is_loaded { ", loaded" } else { "" };
-        let shown = format!("{}{loaded}", in_words(one));
-        column.speeds.insert(one.summary.measure, shown);
-        match one.summary.measure {
-            Measure::CachedWrite => column.cached = Some(one.summary.median),
-            Measure::BlockWrite => column.written = Some(one.summary.median),
-            _ => {}
-        }
+        column.speeds.push(one);
     }
     columns
 }
 
-/// A share with its interval.
-fn share(hits: u64, of: u64) -> Option<String> {
-    let (low, high) = wilson(hits, of);
-    let (low, high) = (low * 100.0, high * 100.0);
-    (of > 0).then(|| format!("{hits} of {of} ({low:.2} to {high:.2} %)"))
+/// A row: its name, and a figure of each file system.
+type Row = (String, Vec<Option<String>>);
+
+fn states((name, column): (&String, &Column<'_>)) -> Option<String> {
+    let share = column.states.share()?;
+    let target = Target::judged_by_name(name);
+    Some(match target.is_none_or(Target::keeps_promises) {
+        true => share,
+        false => format!("{share}, which it may lose"),
+    })
 }
 
-impl Column {
-    fn cut(&mut self, cell: &Summary) {
-        match (cell.cell.how, cell.cell.disk_cache) {
-            (How::Fsync | How::Fdatasync, DiskCache::None) => {
-                self.synced += cell.cuts;
-                self.lost_acks += cell.lost_acks;
-            }
-            (How::Fsync | How::Fdatasync, DiskCache::Lost) => {
-                self.cached_synced += cell.cuts;
-                self.cached_lost_acks += cell.lost_acks;
-            }
-            (How::Close, DiskCache::None) => self.closed.push(cell.clone()),
-            (How::Close | How::Rename, _) => {}
-        }
-    }
+const fn loaded(is_loaded: bool) -> &'static str {
+    if is_loaded { ", loaded" } else { "" }
+}
 
-    fn whole(&self) -> Option<String> {
-        let hits = self.closed.iter().map(|cell| cell.hits).sum();
-        share(hits, self.closed.iter().map(|cell| cell.cuts).sum())
-    }
+/// A row of figures, each with the speed that it is of. Where these are of runs with different
+/// parameters, it says so, and from which run each is.
+fn beside(name: &str, figures: &[Option<(String, &Known<'_>)>]) -> Row {
+    let mut known = figures.iter().flatten().map(|(_, one)| *one);
+    let first = known.next();
+    let why = first.and_then(|first| known.find_map(|one| difference(first, one)));
+    let shown = |(figure, one): &(String, &Known<'_>)| match &why {
+        Some(_) => format!("{figure}, run {}", one.run),
+        None => figure.clone(),
+    };
+    let values = figures.iter().map(|one| one.as_ref().map(shown)).collect();
+    let name = match &why {
+        Some(why) => format!("{name} (not comparable: {why})"),
+        None => name.to_owned(),
+    };
+    (name, values)
+}
 
-    /// By how much the share of whole files rises from the longest flush time to the shortest, in
-    /// points: what depends on it does not protect itself.
-    fn dependence(&self) -> Option<String> {
-        let times: BTreeSet<Duration> = self.closed.iter().map(|one| one.cell.flush_time).collect();
-        let (shortest, longest) = (*times.first()?, *times.last()?);
-        let share = |time: Duration| {
-            let of = self.closed.iter().filter(|one| one.cell.flush_time == time);
-            let (hits, cuts) = of.fold((0, 0), |sum, one| (sum.0 + one.hits, sum.1 + one.cuts));
-            hits as f64 / cuts.max(1) as f64 * 100.0
-        };
-        let rise = share(shortest) - share(longest);
-        (shortest < longest).then(|| format!("{rise:+.0} points"))
-    }
+/// How much sooner a program goes on than the disk is done.
+fn cache<'a>(column: &Column<'a>) -> Option<(String, &'a Known<'a>)> {
+    let of = &column.speeds[..];
+    let found = ratio((of, Measure::CachedWrite), (of, Measure::BlockWrite))?;
+    let shown = match &found.value {
+        Ok(value) => format!("{value:.1} times{}", loaded(found.is_loaded())),
+        Err(why) => format!("not comparable: {why}"),
+    };
+    Some((shown, found.of[0]))
+}
 
-    /// How much sooner a program goes on than the disk is done.
-    fn cache(&self) -> Option<String> {
-        let (cached, written) = (self.cached?, self.written?);
-        (written > 0.0).then(|| format!("{:.1} times", cached / written))
-    }
+/// The latest speed.
+fn latest<'a>(column: &Column<'a>, measure: Measure) -> Option<(String, &'a Known<'a>)> {
+    let mut speeds = column.speeds.iter().rev().copied();
+    let one = speeds.find(|one| one.summary.measure == measure)?;
+    Some((format!("{}{}", in_words(one), loaded(one.is_loaded)), one))
+}
 
-    fn speed(&self, measure: Measure) -> Option<String> {
-        self.speeds.get(&measure).cloned()
-    }
+fn rows(columns: &Columns<'_>) -> Vec<Row> {
+    let cuts: Vec<&Cuts<'_>> = columns.values().map(|column| &column.cuts).collect();
+    let found = [
+        (
+            "crash states in which something is wrong",
+            columns.iter().map(states).collect(),
+        ),
+        (
+            "cuts that lost a file that was synced",
+            cuts::lost_acks(&cuts, DiskCache::None),
+        ),
+        (
+            "the same, if the disk loses its cache, too",
+            cuts::lost_acks(&cuts, DiskCache::Lost),
+        ),
+        ("files whole that were only closed", cuts::whole(&cuts)),
+        (
+            "and more of them with the shortest flush time",
+            cuts::dependence(&cuts),
+        ),
+    ];
+    let measures = [
+        ("block write, MB/s", Measure::BlockWrite),
+        ("block read, MB/s", Measure::BlockRead),
+        ("char write, MB/s", Measure::CharWrite),
+        ("small files made, 1/s", Measure::Create),
+        ("small files deleted, 1/s", Measure::Delete),
+    ];
+    let found = found.map(|(name, values)| (name.to_owned(), values));
+    let caches: Vec<_> = columns.values().map(cache).collect();
+    let caches = beside("writing is taken sooner than done", &caches);
+    let measured = measures.map(|(name, measure)| {
+        let speeds = columns.values().map(|column| latest(column, measure));
+        beside(name, &speeds.collect::<Vec<_>>())
+    });
+    let found = found.into_iter().chain([caches]);
+    found.chain(measured).collect()
 }
 
 /// Table 15.
@@ -135,50 +163,28 @@ pub(super) fn systems(page: &mut String, runs: &[Numbered<'_>], known: &[Known<'
         let _ = write!(page, "<th scope=\"col\">{}</th>", escape(name));
     }
     page.push_str("</tr></thead>\n<tbody>\n");
-    type Figure = fn(&Column) -> Option<String>;
-    let rows: [(&str, Figure); 11] = [
-        ("crash states in which something is wrong", |one| {
-            share(one.bad_states, one.states)
-        }),
-        ("cuts that lost a file that was synced", |one| {
-            share(one.lost_acks, one.synced)
-        }),
-        ("the same, if the disk loses its cache, too", |one| {
-            share(one.cached_lost_acks, one.cached_synced)
-        }),
-        ("files whole that were only closed", Column::whole),
-        (
-            "and more of them with the shortest flush time",
-            Column::dependence,
-        ),
-        ("writing is taken sooner than done", Column::cache),
-        ("block write, MB/s", |one| one.speed(Measure::BlockWrite)),
-        ("block read, MB/s", |one| one.speed(Measure::BlockRead)),
-        ("char write, MB/s", |one| one.speed(Measure::CharWrite)),
-        ("small files made, 1/s", |one| one.speed(Measure::Create)),
-        ("small files deleted, 1/s", |one| one.speed(Measure::Delete)),
-    ];
-    for (name, figure) in rows {
-        let values: Vec<Option<String>> = columns.values().map(figure).collect();
+    for (name, values) in rows(&columns) {
         if values.iter().all(Option::is_none) {
             continue;
         }
-        let _ = write!(page, "<tr><th scope=\"row\">{name}</th>");
+        let _ = write!(page, "<tr><th scope=\"row\">{}</th>", escape(&name));
         for value in values {
-            let _ = write!(page, "<td>{}</td>", value.as_deref().unwrap_or("–"));
+            let value = value.map_or("–".to_owned(), |value| escape(&value));
+            let _ = write!(page, "<td>{value}</td>");
         }
         page.push_str("</tr>\n");
     }
     page.push_str("</tbody>\n</table>\n");
+    if columns.values().any(|column| !column.cuts.is_empty()) {
+        page.push_str(
+            "<p>Shares of power cuts are means over the cells that all file systems of the row \
+             have been cut in, each with the same weight; intervals at 95 %: Wilson, and of means \
+             and differences Zou, Huang and Zhang (2009), which is Newcombe's of two \
+             shares.</p>\n",
+        );
+    }
     let of: Vec<usize> = runs.iter().map(|one| one.number).collect();
     conditions(page, runs, &of);
-}
-
-/// The latest median of a measure of a cell.
-fn latest(known: &[Known<'_>], cell: &Cell, measure: Measure) -> Option<(usize, f64)> {
-    let mut all = known.iter().rev();
-    let found = all.find(|one| one.cell == cell && one.summary.measure == measure);
-    found.map(|one| (one.run, one.summary.median))
 }
 
 /// Table 11: what one kernel does better than another, where both were measured and everything
@@ -202,28 +208,21 @@ fn pair(
     (from, before): (&str, &[Known<'_>]),
     (to, after): (&str, &[Known<'_>]),
 ) {
-    let measures = [
-        Measure::CharWrite,
-        Measure::BlockWrite,
-        Measure::CharRead,
-        Measure::BlockRead,
-    ];
+    let before: Vec<&Known<'_>> = before.iter().collect();
+    let after: Vec<&Known<'_>> = after.iter().collect();
     let (mut rows, mut of, mut seen) = (String::new(), BTreeSet::new(), Vec::new());
-    for one in before {
+    for one in &before {
         if seen.contains(&one.cell) {
             continue;
         }
         seen.push(one.cell);
-        let ratios = measures.map(|measure| {
-            let (old_run, old) = latest(before, one.cell, measure)?;
-            let (new_run, new) = latest(after, one.cell, measure)?;
-            of.extend([old_run, new_run]);
-            Some(new / old).filter(|ratio| ratio.is_finite())
-        });
+        let is_same = |other: &&&Known<'_>| other.cell == one.cell;
+        let after: Vec<&Known<'_>> = after.iter().filter(is_same).copied().collect();
+        let ratios = STREAMS.map(|measure| ratio((&after, measure), (&before, measure)));
         if ratios.iter().any(Option::is_some) {
-            let name = escape(&label(one.cell));
-            let _ = write!(rows, "<tr><th scope=\"row\">{name}</th>");
-            cells(&mut rows, &ratios);
+            let both = ratios.iter().flatten().flat_map(|ratio| ratio.of);
+            of.extend(both.map(|one| one.run));
+            compared(&mut rows, one.cell, &ratios);
         }
     }
     if rows.is_empty() {
@@ -236,4 +235,19 @@ fn pair(
     let of: Vec<usize> = of.into_iter().collect();
     conditions(page, runs, &of);
     page.push_str("</section>\n");
+}
+
+/// A row of table 11.
+fn compared(rows: &mut String, cell: &Cell, ratios: &[Option<Ratio<'_>>]) {
+    let is_loaded = ratios.iter().flatten().any(Ratio::is_loaded);
+    let name = escape(&format!("{}{}", label(cell), loaded(is_loaded)));
+    let _ = write!(rows, "<tr><th scope=\"row\">{name}</th>");
+    for ratio in ratios {
+        let _ = match ratio.as_ref().map(|ratio| &ratio.value) {
+            Some(Ok(value)) => write!(rows, "<td class=\"n\">{value:.2}</td>"),
+            Some(Err(why)) => write!(rows, "<td>not comparable: {}</td>", escape(why)),
+            None => write!(rows, "<td class=\"n\">–</td>"),
+        };
+    }
+    rows.push_str("</tr>\n");
 }

@@ -1,17 +1,20 @@
 //! A run as one page of HTML that needs nothing else: no script, no font, no network.
 //!
-//! Figures come with what they were counted from, shares with their interval (Wilson, 95 %), and
-//! every failure with the command that tries it again. Several results together are one page as
-//! well ([`whole_page`]), with the tables and figures of the paper.
+//! Figures come with what they were counted from, shares of what was left to chance with their
+//! interval (Wilson, 95 %), and every failure with the command that tries it again. Several results
+//! together are one page as well ([`whole_page`]), with the tables and figures of the paper.
 //!
 //! Text that comes from elsewhere (results may) is escaped where it is written.
 
+mod alike;
 mod chart;
 mod compare;
+mod cuts;
 mod figure;
 mod powercut;
 mod rows;
 mod speed;
+mod states;
 mod style;
 mod survival;
 #[cfg(test)]
@@ -28,8 +31,8 @@ pub use tune::tune_page;
 pub use whole::whole_page;
 
 use crate::crash::{Failure, Outcome};
-use crate::statistics::wilson;
 use chart::bar;
+use states::States;
 use std::fmt::Write;
 
 /// What was given and where it ran, as pairs of a word and a value.
@@ -83,15 +86,14 @@ fn targets(page: &mut String, outcomes: &[Outcome], level: u8) {
     );
     for outcome in outcomes {
         let (states, bad) = (outcome.totals.states, outcome.totals.bad_states);
-        let (low, high) = wilson(bad, states);
+        let words = States::of(&outcome.totals).words();
+        let words = words.map_or(String::new(), |words| format!(" ({words})"));
         let _ = writeln!(
             page,
             "<tr><td>{}</td><td class=\"n\">{states}</td><td class=\"n\">{}</td>\
-             <td>{bad} ({:.2} % to {:.2} %)</td><td>{}</td></tr>",
+             <td>{bad}{words}</td><td>{}</td></tr>",
             name(outcome),
             states - bad.min(states),
-            low * 100.0,
-            high * 100.0,
             bar(states - bad.min(states), bad),
         );
     }

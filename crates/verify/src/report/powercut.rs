@@ -3,7 +3,7 @@
 use super::chart::interval;
 use super::{Conditions, begun, escape};
 use crate::outcome::Outcome;
-use crate::powercut::{DiskCache, Summary};
+use crate::powercut::{Cell, DiskCache, Summary};
 use std::fmt::Write;
 
 /// The page of a run of power cuts; `failed` are cells that were given up, in words.
@@ -26,6 +26,12 @@ pub fn powercut_page(cells: &[Summary], failed: &[String], conditions: Condition
     page
 }
 
+/// Whether a file of a cell has to be there: the kernel has said that it is durable, and the file
+/// system keeps the name of a new file that was synced.
+pub(super) const fn is_promised(cell: &Cell) -> bool {
+    cell.how.is_acknowledged() && cell.file_system.keeps_names()
+}
+
 /// A table of what became of the files of all cells.
 pub(super) fn cells(page: &mut String, cells: &[Summary]) {
     page.push_str(
@@ -42,9 +48,10 @@ pub(super) fn cells(page: &mut String, cells: &[Summary]) {
     page.push_str(
         "</table>\n<p>Whole: the share of cuts after which every byte was there, with its interval \
          (Wilson, 95 %). Length and content: medians, as shares of what was written. What was not \
-         synced may be lost; what was synced is counted as a lost acknowledgement. Flushes: how \
-         often a disk with a cache was told to keep what it had (median); what it was not, is lost \
-         with the power.</p>\n",
+         synced may be lost; what was synced is counted as a lost acknowledgement, and where \
+         nothing was promised (ext2 does not keep the name of a new file that was synced) there is \
+         no such count. Flushes: how often a disk with a cache was told to keep what it had \
+         (median); what it was not, is lost with the power.</p>\n",
     );
 }
 
@@ -75,7 +82,10 @@ fn row(page: &mut String, cell: &Summary) {
         DiskCache::None => "–".to_owned(),
         DiskCache::Lost => format!("{:.0}", cell.flushes),
     };
-    let lost = super::figure(cell.lost_acks);
+    let lost = match is_promised(&cell.cell) {
+        true => super::figure(cell.lost_acks),
+        false => "<td class=\"n\">–</td>".to_owned(),
+    };
     let _ = writeln!(page, "{lost}<td class=\"n\">{flushes}</td></tr>");
 }
 
@@ -83,28 +93,31 @@ fn row(page: &mut String, cell: &Summary) {
 mod tests {
     use super::super::tests::is_balanced;
     use super::*;
-    use crate::powercut::{Cell, FileSystem, How, summary};
+    use crate::powercut::{FileSystem, How, Sample, summary};
     use std::time::Duration;
 
-    #[test]
-    fn a_page_has_every_cell_and_is_well_formed() {
-        let cell = Cell {
+    fn cell() -> Cell {
+        Cell {
             file_system: FileSystem::Reiserfs,
             bytes: 10 << 20,
             wait: Duration::from_secs(5),
             flush_time: Duration::from_secs(30),
-            how: How::Rename,
+            how: How::Fsync,
             mount_options: "notail".into(),
             disk_cache: DiskCache::Lost,
-        };
-        let mut of = summary(&cell, &[]);
+        }
+    }
+
+    #[test]
+    fn a_page_has_every_cell_and_is_well_formed() {
+        let mut of = summary(&cell(), &[]);
         (of.cuts, of.hits, of.lost_acks, of.flushes) = (16, 8, 3, 14.0);
         of.outcomes = vec![(Outcome::Intact, 8), (Outcome::ZeroFilled, 8)];
         let failed = ["jfs: <silent>".to_owned()];
         let page = powercut_page(&[of], &failed, &[("kernel", "6.1".into())]);
         assert!(is_balanced(&page), "{page}");
         for part in [
-            "reiserfs rename 10.0 MiB, cut after 5 s, flush time 30 s, notail, disk cache lost",
+            "reiserfs fsync 10.0 MiB, cut after 5 s, flush time 30 s, notail, disk cache lost",
             "<td class=\"n\">16</td><td class=\"n\">8</td>",
             "zero filled",
             "<td class=\"n bad\">3</td><td class=\"n\">14</td>",
@@ -113,5 +126,43 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part} is not in {page}");
         }
+    }
+
+    #[test]
+    fn what_nobody_promised_has_no_count_of_what_was_lost() {
+        for file_system in FileSystem::ALL {
+            for how in How::ALL {
+                let cell = Cell {
+                    file_system,
+                    how,
+                    ..cell()
+                };
+                // The run itself counts it in the same cases.
+                let gone = Sample {
+                    cell: cell.clone(),
+                    outcome: Outcome::Missing,
+                    size_share: 0.0,
+                    content_share: 0.0,
+                    write_time: Duration::ZERO,
+                    cut_after: Duration::ZERO,
+                    time: Duration::ZERO,
+                    load: 0.0,
+                    words: String::new(),
+                    flushes: 0,
+                    lost_bytes: 0,
+                };
+                assert_eq!(is_promised(&cell), gone.is_lost_acknowledgement(), "{cell}");
+            }
+        }
+        let page = |file_system| {
+            let cell = Cell {
+                file_system,
+                ..cell()
+            };
+            powercut_page(&[summary(&cell, &[])], &[], &[])
+        };
+        let none = "<td class=\"n\">–</td><td class=\"n\">0</td></tr>";
+        assert!(page(FileSystem::Ext2).contains(none));
+        assert!(!page(FileSystem::Ext3).contains(none));
     }
 }

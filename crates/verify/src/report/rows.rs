@@ -1,6 +1,7 @@
 //! Every figure of every result as a row, for programs that compute with them: as JSON and as CSV
 //! (RFC 4180).
 
+use super::states::States;
 use crate::crash;
 use crate::powercut::Summary as Cut;
 use crate::results::{Found, Run, Tuned};
@@ -50,7 +51,7 @@ pub struct Row {
     pub low: f64,
     /// And the upper.
     pub high: f64,
-    /// With which probability it lies there.
+    /// With which probability it lies there; 0 if it has no interval.
     pub confidence: f64,
     /// What became of the cache of the disk of a machine.
     pub disk_cache: &'static str,
@@ -110,7 +111,22 @@ fn crash(row: &Row, outcome: &crash::Outcome) -> Option<Row> {
         ..row.clone()
     };
     let totals = &outcome.totals;
-    with_share(row, "bad_states", totals.bad_states, totals.states)
+    let row = with_share(row, "bad_states", totals.bad_states, totals.states)?;
+    Some(match States::of(totals).interval() {
+        Some(_) => row,
+        // Nothing was left to chance.
+        None => alone(row),
+    })
+}
+
+/// A figure without an interval.
+fn alone(row: Row) -> Row {
+    Row {
+        low: row.value,
+        high: row.value,
+        confidence: 0.0,
+        ..row
+    }
 }
 
 fn cut(row: &Row, cut: &Cut) -> Vec<Row> {
@@ -129,13 +145,12 @@ fn cut(row: &Row, cut: &Cut) -> Vec<Row> {
         return Vec::new();
     };
     // Of these the state of one cut alone is known: no interval.
-    let median = |measure, value| Row {
-        measure,
-        value,
-        low: value,
-        high: value,
-        confidence: 0.0,
-        ..whole.clone()
+    let median = |measure, value| {
+        alone(Row {
+            measure,
+            value,
+            ..whole.clone()
+        })
     };
     let (size, content) = (
         median("size_share", cut.size_share),

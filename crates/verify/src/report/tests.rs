@@ -28,6 +28,7 @@ fn outcome() -> Outcome {
         totals: Totals {
             states: 100,
             bad_states: 25,
+            sampled: 40,
             lost_acks: 30,
             ..Totals::default()
         },
@@ -65,7 +66,7 @@ fn a_page_has_every_figure_and_is_well_formed() {
     for part in [
         "ext4 (nobarrier)",
         "<td class=\"n\">75</td>",
-        "25 (17.55 % to 34.30 %)",
+        "<td>25 (17.55 to 34.30 %; 40 drawn by chance)</td>",
         "one:&lt;3&gt;",
         "4 at 4096+512",
         "a&amp;b",
@@ -283,8 +284,8 @@ fn tables_and_figures_of_the_paper_have_the_known_values() {
         // Figure 8: four times the memory is twice as fast.
         "<th scope=\"row\">memory itself</th><td class=\"n\">1.0</td><td class=\"n\">4.0</td>\
          <td class=\"n\">8.0</td><td class=\"n\">16</td>",
-        // Table 15: both halves of it.
-        "25 of 100 (17.55 to 34.30 %)",
+        // Table 15: both halves of it. It has 105 states and tried 100, and none by chance.
+        "25 of 100 (25.00 %; the first of more)",
         "Rank correlation of the two over 2 points: -1.00",
         "<code>azekura verify speed --json</code>",
         "5 repeats of 3 cells; 2 processors, load 0.05 before; caches dropped",
@@ -343,6 +344,119 @@ fn kernels_are_kept_apart_and_compared() {
     assert!(both.contains(row) && both.contains("<li>Run 1,"), "{both}");
     // Nothing is compared where there is one kernel.
     assert!(!whole_page(&runs[..1], "").contains("table 11"));
+}
+
+/// Table 15 of a page of these results.
+fn table_15(values: &[serde_json::Value]) -> String {
+    let runs: Vec<Run> = values.iter().map(run).collect();
+    let page = whole_page(&runs, "today");
+    assert!(is_balanced(&page), "{page}");
+    let table = page.split("<h3>File systems compared</h3>").nth(1);
+    let table = table.and_then(|rest| rest.split("</table>").next());
+    table.expect(&page).to_owned()
+}
+
+#[test]
+fn what_was_gone_through_has_no_interval_and_what_was_drawn_has() {
+    let mut all = samples::crash("L");
+    all["targets"][0]["distinct_states"] = json!(100);
+    let table = table_15(&[all.clone()]);
+    assert!(table.contains("<td>25 of 100 (25.00 %; all that there are)</td>"));
+    let rows = rows(&[run(&all)]);
+    let found = (rows[0].measure, rows[0].value, rows[0].low, rows[0].high);
+    assert_eq!(found, ("bad_states", 0.25, 0.25, 0.25));
+    assert_eq!((rows[0].count, rows[0].confidence), (100, 0.0));
+    all["targets"][0]["sampled"] = json!(60);
+    let table = table_15(&[all.clone()]);
+    assert!(table.contains("<td>25 of 100 (17.55 to 34.30 %; 60 drawn by chance)</td>"));
+    let rows = super::rows(&[run(&all)]);
+    assert!((rows[0].low - 0.1755).abs() < 5e-5 && rows[0].confidence == 0.95);
+    // What ext2 loses is told, and is no broken promise.
+    all["targets"][0]["target"] = json!("ext2");
+    assert!(table_15(&[all]).contains("drawn by chance), which it may lose</td>"));
+}
+
+#[test]
+fn a_file_system_that_promises_nothing_has_no_figure_of_what_it_kept() {
+    let mut value = samples::powercut("6.1");
+    value["cells"][0]["how"] = json!("fsync");
+    let mut ext2 = value["cells"][0].clone();
+    ext2["target"] = json!("ext2");
+    value["cells"].as_array_mut().unwrap().push(ext2);
+    let table = table_15(&[value]);
+    let row = "<tr><th scope=\"row\">cuts that lost a file that was synced</th>\
+               <td>– (not judged: fsync does not keep the name of a new file there)</td>\
+               <td>133 of 148 (83.95 to 93.76 %)</td></tr>";
+    assert!(table.contains(row), "{table}");
+}
+
+#[test]
+fn cells_of_power_cuts_count_the_same_and_differences_say_what_they_are_worth() {
+    let mut value = samples::powercut("6.1");
+    let mut short = value["cells"][0].clone();
+    short["flush_seconds"] = json!(1.0);
+    // 15 of 16, and of those with the longer flush time 15 of 148.
+    short["samples"].as_array_mut().unwrap().truncate(16);
+    value["cells"].as_array_mut().unwrap().push(short);
+    // A second result of the same cells, as a run makes that goes on, changes nothing.
+    let table = table_15(&[value.clone(), value]);
+    let (whole, more) = (
+        "<td>51.94 % (40.73 to 55.86 %), the mean of 2 cells; 30 of 164 cuts</td>",
+        "<td>+83.6 points (+60.8 to +90.1)</td>",
+    );
+    assert!(table.contains(whole) && table.contains(more), "{table}");
+}
+
+#[test]
+fn speeds_of_runs_with_different_parameters_are_not_compared() {
+    let mut other = speeds("Linux 6.18", 3.0);
+    other["size_bytes"] = json!(10 << 20);
+    let values = [speeds("Linux 5.10", 1.0), other.clone()];
+    let runs: Vec<Run> = values.iter().map(run).collect();
+    let page = whole_page(&runs, "today");
+    let (_, both) = page.split_once("<h2>From Linux").expect(&page);
+    let why = "<td>not comparable: written in blocks: 1.0 MiB and 10.0 MiB</td>";
+    let row = format!("<th scope=\"row\">xfs</th><td class=\"n\">–</td>{why}");
+    assert!(both.contains(&row) && both.contains("<li>Run 2,"), "{both}");
+    // An older run with the same parameters is taken instead.
+    let runs = [&values[0], &speeds("Linux 6.18", 2.0), &other].map(run);
+    let page = whole_page(&runs, "today");
+    let (_, both) = page.split_once("<h2>From Linux").expect(&page);
+    let row = "<th scope=\"row\">xfs</th><td class=\"n\">–</td><td class=\"n\">2.00</td>";
+    assert!(both.contains(row) && !both.contains("<li>Run 3,"), "{both}");
+}
+
+#[test]
+fn file_systems_beside_each_other_say_where_they_were_measured_in_other_ways() {
+    let cell = |target: &str, measures: &[(&str, f64)]| {
+        let rates: Vec<[f64; 1]> = measures.iter().map(|(_, rate)| [rate * 1e6]).collect();
+        let own = measures.iter().zip(&rates);
+        let own: Vec<(&str, &[f64])> = own.map(|((name, _), rate)| (*name, &rate[..])).collect();
+        samples::cell(target, json!({}), &own)
+    };
+    let both = [("cached_write", 300.0), ("block_write", 100.0)];
+    let first = samples::speed("L", &[cell("ext4", &both)]);
+    let same = samples::speed("L", &[cell("xfs", &both)]);
+    let table = table_15(&[first.clone(), same]);
+    assert!(table.contains("MB/s</th><td>100 (100 to 100)</td>") && !table.contains("comparable"));
+    // The cache of xfs is not compared with the disk of another run.
+    let mut other = samples::speed("L", &[cell("xfs", &both[..1])]);
+    other["size_bytes"] = json!(10 << 20);
+    let mut third = samples::speed("L", &[cell("xfs", &both[1..])]);
+    third["is_loaded"] = json!(true);
+    let table = table_15(&[first, other, third.clone()]);
+    let why = "not comparable: written in blocks: 1.0 MiB and 10.0 MiB";
+    // Nor are the two beside each other.
+    let row = format!("done ({why})</th><td>3.0 times, run 1</td><td>{why}, run 2</td>");
+    assert!(table.contains(&row), "{table}");
+    let plain = "block write, MB/s</th><td>100 (100 to 100)</td><td>100 (100 to 100), loaded</td>";
+    assert!(table.contains(plain), "{table}");
+    third["size_bytes"] = json!(10 << 20);
+    let first = samples::speed("L", &[cell("ext4", &both)]);
+    let table = table_15(&[first, third]);
+    let row = "block write, MB/s (not comparable: written in blocks: 1.0 MiB and 10.0 MiB)</th>\
+               <td>100 (100 to 100), run 1</td><td>100 (100 to 100), loaded, run 2</td>";
+    assert!(table.contains(row), "{table}");
 }
 
 #[test]

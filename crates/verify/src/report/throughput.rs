@@ -7,7 +7,7 @@
 use super::figure::{Figure, Look, Point, Series, short};
 use super::whole::{Numbered, conditions};
 use super::{escape, speed};
-use crate::results::Found;
+use crate::results::{Found, Head, Speeds};
 use crate::speed::{Cell, Measure, Summary, Tunable};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -21,6 +21,9 @@ const MIB: u64 = 1 << 20;
 pub(super) struct Known<'a> {
     pub(super) run: usize,
     pub(super) is_loaded: bool,
+    /// What the run says of itself, and all that it has measured.
+    pub(super) head: &'a Head,
+    pub(super) speeds: &'a Speeds,
     pub(super) cell: &'a Cell,
     pub(super) summary: Summary,
 }
@@ -52,6 +55,8 @@ pub(super) fn known<'a>(runs: &[Numbered<'a>]) -> Vec<Known<'a>> {
         known.extend(summaries.into_iter().map(|summary| Known {
             run: run.number,
             is_loaded: speeds.outcome.is_loaded,
+            head: &run.run.head,
+            speeds,
             cell: &speeds.outcome.cells[summary.cell],
             summary,
         }));
@@ -209,7 +214,7 @@ fn show(
     page.push_str("</figure>\n");
 }
 
-const STREAMS: [Measure; 4] = [
+pub(super) const STREAMS: [Measure; 4] = [
     Measure::CharWrite,
     Measure::BlockWrite,
     Measure::CharRead,
@@ -325,7 +330,7 @@ pub(super) fn head(page: &mut String, caption: &str, first: &str) {
 }
 
 /// Its figures.
-pub(super) fn cells(rows: &mut String, values: &[Option<f64>]) {
+fn cells(rows: &mut String, values: &[Option<f64>]) {
     for value in values {
         let shown = value.map_or("–".to_owned(), |value| format!("{value:.2}"));
         let _ = write!(rows, "<td class=\"n\">{shown}</td>");

@@ -176,7 +176,8 @@ fn table_of_runs(page: &mut String, runs: &[Numbered<'_>]) {
 /// How figures of a kind of run are made, in half a sentence.
 const fn method(kind: Kind) -> &'static str {
     match kind {
-        Kind::Crash | Kind::Powercut => "intervals of shares: Wilson, 95 %",
+        Kind::Crash => "intervals of shares where states were drawn by chance: Wilson, 95 %",
+        Kind::Powercut => "intervals of shares: Wilson, 95 %",
         Kind::Speed => "medians; intervals by order statistics, 95 % from six repeats on",
         Kind::Tune => "medians; intervals by order statistics; rank correlation: Spearman",
     }

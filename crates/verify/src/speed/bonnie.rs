@@ -1,7 +1,8 @@
 //! bonnie++: how it is called, and the line that it answers.
 //!
 //! It is what the paper measured with, and the only one of the programs that writes and reads
-//! character by character. Its own figures of whole blocks are not used: it drops no caches.
+//! character by character. It empties no caches between its parts, so what it reads is in memory
+//! ([`Measure::is_from_cache`]); its figures of writing and reading whole blocks are not used.
 
 use super::work::{Measure, Value};
 

@@ -3,6 +3,7 @@
 use super::files::FILE_BYTES_MAX;
 use super::plan::{Matrix, Place};
 use super::run::Options;
+use super::tunable::disk;
 use super::work::Group;
 use super::{LeftOut, SpeedError};
 use crate::crash::{CrashError, Target, is_installed};
@@ -78,6 +79,26 @@ pub(super) fn room(options: &Options) -> Result<(), SpeedError> {
         }
     }
     Ok(())
+}
+
+/// Whether what is set of a device is that device's alone: a partition has the queue of its disk,
+/// which others may use.
+pub(super) fn queue(options: &Options) -> Result<(), SpeedError> {
+    let Some(device) = &options.device else {
+        return Ok(());
+    };
+    let mut settings = options.plan.cells.iter().flat_map(|cell| &cell.settings);
+    let Some(setting) = settings.find(|setting| setting.tunable.is_of_a_device()) else {
+        return Ok(());
+    };
+    let name = device.file_name().unwrap_or_default().to_string_lossy();
+    match disk(&name) {
+        Some(_) => Ok(()),
+        None => Err(SpeedError::NoDisk {
+            parameter: setting.tunable.name(),
+            device: device.clone(),
+        }),
+    }
 }
 
 /// How long a block device is.
@@ -162,6 +183,8 @@ fn split(
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::{Cell, Plan};
+    use super::super::tunable::{Setting, Tunable};
     use super::super::work::Work;
     use super::*;
 
@@ -178,6 +201,48 @@ mod tests {
         let bytes = bytes_for(stored);
         assert!(bytes / 16_384 >= work.files, "{bytes}");
         assert!(bytes >= 2 * stored && bytes.is_multiple_of(UNIT_BYTES));
+    }
+
+    #[test]
+    fn what_is_set_of_a_device_is_of_no_other_one() {
+        let of = |device: Option<&Path>, tunable| {
+            let cell = Cell {
+                place: Place::Made(Target::Ext4),
+                block_bytes: None,
+                memory_bytes: None,
+                flush_time: None,
+                settings: vec![Setting { tunable, value: 64 }],
+                mount_options: String::new(),
+            };
+            queue(&Options {
+                plan: Plan {
+                    cells: vec![cell],
+                    left_out: Vec::new(),
+                },
+                work: Work {
+                    groups: Vec::new(),
+                    bytes: MIB,
+                    io_bytes: 4096,
+                    char_bytes: MIB,
+                    files: 1,
+                },
+                repeats: 1,
+                seed: 1,
+                scratch: "/".into(),
+                device: device.map(Path::to_owned),
+                is_root: true,
+                empties_caches: false,
+            })
+        };
+        // It is in no list of disks, as no partition is.
+        let part = Some(Path::new("/dev/azekura-none1"));
+        let refused = of(part, Tunable::MaxSectors).unwrap_err().to_string();
+        assert!(refused.contains("max_sectors_kb") && refused.contains("azekura-none1"));
+        assert!(of(part, Tunable::DirtyRatio).is_ok() && of(None, Tunable::ReadAhead).is_ok());
+        let disks = std::fs::read_dir("/sys/block").unwrap();
+        for disk in disks.map(|disk| Path::new("/dev").join(disk.unwrap().file_name())) {
+            assert!(of(Some(&disk), Tunable::ReadAhead).is_ok(), "{disk:?}");
+        }
     }
 
     #[test]

@@ -41,8 +41,8 @@ pub use outcome::{BlockRatio, Outcome, Sample, Summary};
 pub use plan::{BLOCK_BYTES_DEFAULT, Cell, LeftOut, Matrix, Place, Plan};
 pub use run::{Options, Watch, run, set};
 pub use tunable::{Setting, Tunable};
-pub use undo::clean_up;
 pub(crate) use undo::{Notes, Undo, remove};
+pub use undo::{clean_up, has_parameters};
 pub use work::{Group, Measure, Objects, Value, Work};
 
 use crate::actor::ActorError;
@@ -77,6 +77,14 @@ pub enum SpeedError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// A parameter of a device would be set for others, too.
+    #[error("{parameter} is of a whole disk, and {device} is none")]
+    NoDisk {
+        /// Its name.
+        parameter: &'static str,
+        /// The device that may be destroyed.
+        device: PathBuf,
     },
     /// There is not enough room.
     #[error("{path}: {needed} bytes are needed and {free} are free")]

@@ -116,6 +116,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn all(&mut self, outcome: &mut Outcome) -> Result<(), SpeedError> {
         let options = self.options;
+        check::queue(options)?;
         self.must(&Request::Begin)?;
         check::room(options)?;
         if outcome.has_made() {

@@ -135,14 +135,11 @@ impl Tunable {
     }
 }
 
-/// The directory of a block device in the kernel's list of disks; of a partition, that of its disk.
+/// The directory of a block device in the kernel's list of disks. A partition has none: its queue
+/// is that of the whole disk, and so of all its other partitions.
 pub(super) fn disk(device: &str) -> Option<PathBuf> {
-    let disks = Path::new("/sys/block");
-    if disks.join(device).exists() {
-        return Some(disks.join(device));
-    }
-    let part = std::fs::canonicalize(Path::new("/sys/class/block").join(device)).ok()?;
-    Some(disks.join(part.parent()?.file_name()?))
+    let disk = Path::new("/sys/block").join(device);
+    disk.exists().then_some(disk)
 }
 
 impl fmt::Display for Setting {
@@ -203,6 +200,16 @@ mod tests {
         }
         assert_eq!(Tunable::ReadAhead.path(Some("no-such-device")), None);
         assert_eq!(Tunable::ReadAhead.path(None), None);
+        for device in std::fs::read_dir("/sys/class/block").unwrap() {
+            let device = device.unwrap();
+            let name = device.file_name().into_string().unwrap();
+            let is_part = device.path().join("partition").exists();
+            assert_eq!(
+                Tunable::MaxSectors.path(Some(&name)).is_none(),
+                is_part,
+                "{name}"
+            );
+        }
         assert_eq!(Tunable::by_name("panic"), None);
     }
 

@@ -181,6 +181,14 @@ pub fn clean_up(directory: &Path) -> Vec<String> {
     failed
 }
 
+/// Whether the notes in a directory are about parameters of the machine. Only who holds the lock of
+/// [`super::MACHINE`] may take those back: another run may have set them meanwhile.
+#[must_use]
+pub fn has_parameters(directory: &Path) -> bool {
+    let is_one = |undo: &Undo| matches!(undo, Undo::Parameter { .. });
+    read(directory).is_ok_and(|taken| taken.iter().any(is_one))
+}
+
 /// Removes the directory of a run and nothing that is not a run's.
 pub(crate) fn remove(directory: &Path) {
     for name in DIRECTORIES {
@@ -283,6 +291,7 @@ mod tests {
         fs::create_dir_all(&other).unwrap();
         let mut notes = Notes::begin(&directory).unwrap();
         notes.take(Undo::Tree(other.clone())).unwrap();
+        assert!(!has_parameters(&directory) && !has_parameters(&other));
         fs::write(other.join("data"), "x").unwrap();
         fs::create_dir(directory.join("mnt")).unwrap();
         // Notes that others can change are not believed, and nothing is removed.
@@ -306,6 +315,8 @@ mod tests {
             notes.take(Undo::Parameter { path, value }).unwrap();
         }
         notes.take(Undo::Group(directory.clone())).unwrap();
+        // It is no parameter that a run can have set.
+        assert!(!has_parameters(&directory));
         let failed = notes.undo();
         assert_eq!(failed.len(), 1, "{failed:?}");
         assert_eq!(fs::read_to_string(&parameter).unwrap(), "first");

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub enum Measure {
     /// Bytes a second, one written at a time.
     CharWrite,
-    /// Bytes a second, one read at a time.
+    /// Bytes a second, one read at a time, of what is in memory.
     CharRead,
     /// Bytes a second, in blocks, until they are on the disk.
     BlockWrite,
@@ -17,9 +17,9 @@ pub enum Measure {
     CachedWrite,
     /// Bytes a second, in blocks, with nothing of them in memory.
     BlockRead,
-    /// Bytes a second, in blocks that are read, changed and written in their place.
+    /// Bytes a second, in blocks that are read, changed and written in their place, in memory.
     Rewrite,
-    /// Blocks a second, at places drawn by chance.
+    /// Blocks a second, at places drawn by chance, in memory.
     Seeks,
     /// Small files a second, until they are on the disk.
     Create,
@@ -71,6 +71,13 @@ impl Measure {
             Self::BlockWrite | Self::CachedWrite | Self::BlockRead => Group::Block,
             Self::Create | Self::Delete => Group::Files,
         }
+    }
+
+    /// Whether it reads what bonnie++ has just written, and so from memory as far as that has room:
+    /// between its parts bonnie++ empties no caches, and nobody else can.
+    #[must_use]
+    pub const fn is_from_cache(self) -> bool {
+        matches!(self, Self::CharRead | Self::Rewrite | Self::Seeks)
     }
 
     /// Whether it is in bytes a second, and not in things a second.
@@ -371,6 +378,12 @@ mod tests {
                 assert_eq!(acts[at - 1], Act::Forget);
             }
         }
+        // What bonnie++ reads is in memory, and its figures say so.
+        let of_bonnie = |measure: &Measure| measure.group() == Group::Char;
+        let named = Measure::ALL.into_iter().filter(|one| one.is_from_cache());
+        let reads = Measure::ALL.into_iter().filter(of_bonnie);
+        let reads = reads.filter(|one| *one != Measure::CharWrite);
+        assert_eq!(named.collect::<Vec<_>>(), reads.collect::<Vec<_>>());
         assert_eq!(acts.iter().filter(|act| **act == Act::Clear).count(), 3);
         assert_eq!(work().stored_bytes(false), 1 << 30);
         let nothing = Work {

@@ -1,8 +1,11 @@
 //! Crash states: what a disk may be found as, made from a log.
 //!
-//! A log is cut at its flushes into stretches. Power is lost at the end of a stretch, before its
-//! flush: whatever it may leave in the middle it may leave at the end as well, and at the end more
-//! has been promised, so more must be there. Of the changes of one stretch these sets arrive:
+//! A log is cut at its flushes into stretches. Whatever a loss of power may leave in the middle of
+//! a stretch it may leave at its end as well, before the flush, so states are made there. But what
+//! had been said differs: at the end more has been promised, so more must be there, and more has
+//! been begun, so more may be gone. A state is judged at every moment at which power can be lost
+//! so, from when the last of its changes was made to the end ([`Plan::said`]). Of the changes of
+//! one stretch these sets arrive:
 //!
 //! | pattern | arrives |
 //! |---|---|
@@ -12,8 +15,8 @@
 //! | pair | all but two, drawn by chance |
 //!
 //! A stretch whose changes all arrived is the next one with none of them, where more is promised;
-//! it is taken there. Other states that have equal bytes in every sector are one: what is promised
-//! is the same within a stretch, so what is judged would be the same. How many were left out so is
+//! it is taken there. Other states that have equal bytes in every sector are one: that which can
+//! be found first, which is judged at all moments of the others. How many were left out so is
 //! counted ([`Plan::pruned`]), and so is what was left to chance ([`Plan::by_chance`]).
 //!
 //! Why not `sim::CrashDisk`: it chooses sector by sector, which is the whole set for the few
@@ -261,11 +264,12 @@ impl Plan {
         Some(stretch.image(&state.pattern))
     }
 
-    /// What had been said when power was lost in this state.
+    /// What had been said at each moment at which power can be lost in this state, as far as it
+    /// makes a difference; the last one is the end of its stretch. Empty if there is no such.
     #[must_use]
-    pub fn said(&self, state: &State) -> Said {
+    pub fn said(&self, state: &State) -> &[Said] {
         let stretch = self.stretches.get(state.stretch as usize);
-        stretch.map_or_else(Said::default, |stretch| stretch.said)
+        stretch.map_or(&[], |stretch| stretch.said(&state.pattern))
     }
 
     /// How many changes the stretch of a state has.

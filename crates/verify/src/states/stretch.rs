@@ -21,7 +21,10 @@ pub(super) struct Stretch {
     /// The disk before.
     base: Image,
     pub(super) changes: Vec<Change>,
-    pub(super) said: Said,
+    /// What had been said meanwhile, from when the disk was as before: for each step that was the
+    /// last to have begun, the most that was done then. The fewer steps had begun, the less may be
+    /// there; the more of them were done, the more must be.
+    said: Vec<Said>,
 }
 
 /// Consecutive sectors with what they become.
@@ -31,6 +34,8 @@ pub(super) struct Change {
     sectors: u32,
     /// `None`: zeros.
     bytes: Option<Arc<[u8]>>,
+    /// When it was made: a place in what had been said.
+    moment: usize,
 }
 
 /// The states of a stretch.
@@ -50,27 +55,28 @@ pub(super) fn cut(base: &Image, entries: &[Entry]) -> Vec<Stretch> {
     let mut open = Stretch {
         base: base.clone(),
         changes: Vec::new(),
-        said: Said::default(),
+        said: vec![Said::default()],
     };
     for entry in entries {
         match entry {
             Entry::Write { offset, data } => {
                 let change = Change::write(&now, *offset, data);
                 change.apply(&mut now, |_| true);
-                open.changes.push(change);
+                open.take(change);
             }
             Entry::Zeros(extent) => {
-                let change = Change::zeros(&mut now, *extent);
-                open.changes.extend(change);
+                let changes = Change::zeros(&mut now, *extent);
+                changes.into_iter().for_each(|change| open.take(change));
             }
-            Entry::Mark(Mark::Begun(step)) => open.said.begun = *step,
-            Entry::Mark(Mark::Done(step)) => open.said.done = *step,
+            Entry::Mark(mark) => open.hear(*mark),
             Entry::Flush if open.changes.is_empty() => {}
             Entry::Flush => {
+                // All of it had arrived when the last change was made, if nothing was lost.
+                let last = open.changes.last().map_or(0, |change| change.moment);
                 let next = Stretch {
                     base: now.clone(),
                     changes: Vec::new(),
-                    said: open.said,
+                    said: open.said[last..].to_vec(),
                 };
                 stretches.push(std::mem::replace(&mut open, next));
             }
@@ -99,6 +105,7 @@ impl Change {
             first_sector,
             sectors,
             bytes: Some(bytes),
+            moment: 0,
         }
     }
 
@@ -113,6 +120,7 @@ impl Change {
                 first_sector: first / SECTOR_BYTES,
                 sectors: u32::try_from((end - first) / SECTOR_BYTES).unwrap_or(u32::MAX),
                 bytes: None,
+                moment: 0,
             });
         }
         let head = Extent::between(extent.offset, first.min(extent.end()));
@@ -164,6 +172,44 @@ impl Change {
 }
 
 impl Stretch {
+    fn take(&mut self, change: Change) {
+        let moment = self.said.len().saturating_sub(1);
+        self.changes.push(Change { moment, ..change });
+    }
+
+    fn hear(&mut self, mark: Mark) {
+        let before = self.said.last().copied().unwrap_or_default();
+        let said = match mark {
+            Mark::Begun(begun) => Said { begun, ..before },
+            Mark::Done(done) => Said { done, ..before },
+        };
+        match self.said.last_mut() {
+            Some(last) if last.begun == said.begun => *last = said,
+            _ => self.said.push(said),
+        }
+    }
+
+    /// From which moment on power can be lost so: when the last change that arrives was made.
+    fn moment(&self, pattern: &Pattern) -> usize {
+        let count = self.changes.len() as u32;
+        let last = match pattern {
+            Pattern::Prefix(end) => (*end).min(count).checked_sub(1),
+            Pattern::Head(torn, _) | Pattern::Tail(torn, _) => Some(*torn),
+            Pattern::Without(missing) => (0..count).rev().find(|change| change != missing),
+            Pattern::Missing(missing) => (0..count)
+                .rev()
+                .find(|change| missing.binary_search(change).is_err()),
+            Pattern::Only(there) => there.last().copied(),
+        };
+        let change = last.and_then(|last| self.changes.get(last as usize));
+        change.map_or(0, |change| change.moment)
+    }
+
+    /// What had been said at every moment at which power can be lost so.
+    pub(super) fn said(&self, pattern: &Pattern) -> &[Said] {
+        &self.said[self.moment(pattern)..]
+    }
+
     pub(super) fn image(&self, pattern: &Pattern) -> Image {
         let mut image = self.base.clone();
         for (change, number) in self.changes.iter().zip(0..) {
@@ -216,25 +262,35 @@ impl Stretch {
         }
     }
 
-    /// Leaves out what equals something before it or, if there is a next stretch, that one's
-    /// beginning.
-    fn prune(&self, candidates: Vec<(Pattern, bool)>, is_last: bool, random: &mut Random) -> Found {
+    /// Leaves out what equals something that can be found as early or, if there is a next stretch,
+    /// that one's beginning.
+    fn prune(
+        &self,
+        mut candidates: Vec<(Pattern, bool)>,
+        is_last: bool,
+        random: &mut Random,
+    ) -> Found {
+        candidates.sort_by_cached_key(|(pattern, _)| self.moment(pattern));
         let possible = candidates.len() as u64;
         let keys = Keys::new(self);
         let affordable = (VERIFY_PRUNE_SECTORS_MAX / keys.parts.max(1)).max(1);
         let is_sampled = possible > affordable;
         let kept: HashSet<u64> = draw(possible, affordable, random).into_iter().collect();
         let mut seen = HashSet::new();
-        if !is_last && !self.changes.is_empty() {
-            seen.insert(keys.of(&Pattern::Prefix(self.changes.len() as u32)));
-        }
+        let whole = Pattern::Prefix(self.changes.len() as u32);
+        let has_next = !is_last && !self.changes.is_empty();
+        let next = has_next.then(|| (keys.of(&whole), self.moment(&whole)));
         let mut found = Found {
             patterns: Vec::new(),
             possible: kept.len() as u64,
             by_chance: 0,
         };
         for (number, (pattern, by_chance)) in candidates.into_iter().enumerate() {
-            if kept.contains(&(number as u64)) && seen.insert(keys.of(&pattern)) {
+            if !kept.contains(&(number as u64)) {
+                continue;
+            }
+            let key = keys.of(&pattern);
+            if next != Some((key, self.moment(&pattern))) && seen.insert(key) {
                 found.by_chance += u64::from(by_chance || is_sampled);
                 found.patterns.push(pattern);
             }

@@ -4,7 +4,7 @@ use super::*;
 use crate::log::Mark;
 use base::Extent;
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A disk of so few sectors that every state is a short array of numbers.
@@ -123,6 +123,150 @@ proptest! {
     }
 }
 
+/// What had been said at which moments, by hand: for each state of each stretch, at every moment
+/// from its last change to the flush; those of a stretch whose changes all arrived count as the
+/// next one's beginning.
+fn said_by_hand(entries: &[Entry]) -> Vec<BTreeMap<Sectors, Moments>> {
+    // After each entry what had been said; each stretch as its first moment and its changes, each
+    // with its moment.
+    let (mut said, mut now) = (vec![Said::default()], Said::default());
+    let mut stretches: Vec<(usize, Timed)> = vec![(0, Vec::new())];
+    for (entry, moment) in entries.iter().zip(1..) {
+        let open = stretches.last_mut().unwrap();
+        match entry {
+            Entry::Mark(Mark::Begun(step)) => now.begun = *step,
+            Entry::Mark(Mark::Done(step)) => now.done = *step,
+            Entry::Write { offset, data } => {
+                let parts = data.chunks(SECTOR_BYTES as usize);
+                let numbers = parts.map(|part| part[0]).collect();
+                open.1
+                    .push((moment, (offset / SECTOR_BYTES) as usize, numbers));
+            }
+            Entry::Flush if !open.1.is_empty() => stretches.push((moment, Vec::new())),
+            _ => {}
+        }
+        said.push(now);
+    }
+    let mut base = vec![0; SECTORS];
+    let mut all = vec![BTreeMap::new(); stretches.len()];
+    for (number, (first, changes)) in stretches.iter().enumerate() {
+        let end = stretches.get(number + 1).map_or(said.len(), |next| next.0);
+        let has_next = number + 1 < stretches.len();
+        let last = changes.last().map_or(*first, |change| change.0);
+        let mut add = |has: &dyn Fn(usize, usize) -> bool| {
+            let (mut state, mut from) = (base.clone(), *first);
+            for (change, (moment, place, numbers)) in changes.iter().enumerate() {
+                for (part, new) in numbers.iter().enumerate() {
+                    if has(change, part) {
+                        state[place + part] = *new;
+                        from = *moment;
+                    }
+                }
+            }
+            let moments: &mut Moments = all[number].entry(state).or_default();
+            moments.extend(said[from..end].iter().map(|said| (said.begun, said.done)));
+        };
+        for (one, (_, _, numbers)) in changes.iter().enumerate() {
+            add(&|change, _| change < one);
+            add(&|change, _| change != one);
+            (0..one).for_each(|other| add(&|change, _| change != one && change != other));
+            for cut in 1..numbers.len() {
+                add(&|change, part| change < one || (change == one && part < cut));
+                add(&|change, part| change < one || (change == one && part >= cut));
+            }
+        }
+        add(&|_, _| true);
+        let mut whole = base.clone();
+        for (_, place, numbers) in changes {
+            whole[*place..place + numbers.len()].copy_from_slice(numbers);
+        }
+        if has_next {
+            let late: Moments = said[last..end].iter().map(|s| (s.begun, s.done)).collect();
+            if most(&all[number][&whole]) == most(&late) {
+                all[number].remove(&whole);
+            }
+            all[number + 1].insert(whole.clone(), late);
+        }
+        base = whole;
+    }
+    all
+}
+
+/// Changes, each with its moment, its first sector and its numbers.
+type Timed = Vec<(usize, usize, Vec<u8>)>;
+
+/// What had been said at some moments: begun and done.
+type Moments = BTreeSet<(u32, u32)>;
+
+/// Of moments at which the same step had begun, that at which the most was done.
+fn most(moments: &Moments) -> Vec<(u32, u32)> {
+    let most: BTreeMap<u32, u32> = moments.iter().copied().collect();
+    most.into_iter().collect()
+}
+
+fn entries_with_marks() -> impl Strategy<Value = Vec<Entry>> {
+    let mark = || Entry::Mark(Mark::Begun(0));
+    let entry = prop_oneof![
+        4 => entries().prop_map(|mut entries| entries.pop().unwrap_or(Entry::Flush)),
+        2 => Just(mark()),
+    ];
+    prop::collection::vec(entry, 0..12).prop_map(move |mut entries| {
+        let marks = entries.iter_mut().filter(|entry| **entry == mark());
+        for (number, entry) in (0..).zip(marks) {
+            let step = number / 2 + 1;
+            *entry = Entry::Mark(match number % 2 {
+                0 => Mark::Begun(step),
+                _ => Mark::Done(step),
+            });
+        }
+        entries
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn a_state_is_judged_at_every_moment_at_which_power_can_be_lost_so(
+        entries in entries_with_marks()
+    ) {
+        let by_hand = said_by_hand(&entries);
+        let plan = Plan::new(&Image::new(LEN_BYTES), &entries, &Policy::new(1));
+        let mut planned = vec![BTreeMap::new(); by_hand.len()];
+        for state in plan.states() {
+            let said = plan.said(state).iter().map(|said| (said.begun, said.done));
+            let image = sectors(&plan.image(state).unwrap());
+            planned[state.stretch as usize].insert(image, said.collect::<Vec<_>>());
+        }
+        let all = by_hand.iter().map(|stretch| {
+            let states = stretch.iter();
+            let states = states.map(|(state, moments)| (state.clone(), most(moments)));
+            states.collect::<BTreeMap<_, _>>()
+        });
+        prop_assert_eq!(planned, all.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_was_begun_later_excuses_nothing_before() {
+    let entries = [
+        Entry::Mark(Mark::Begun(1)),
+        write(0, &[1]),
+        Entry::Mark(Mark::Done(1)),
+        Entry::Mark(Mark::Begun(2)),
+        write(1, &[2]),
+    ];
+    let plan = Plan::new(&Image::new(LEN_BYTES), &entries, &Policy::new(1));
+    let said = |text: &str| plan.said(&text.parse().unwrap()).to_vec();
+    let [none, first, second] = [(0, 0), (1, 1), (2, 1)].map(|(begun, done)| Said { begun, done });
+    assert_eq!(said("0/prefix:0"), [none, first, second]);
+    assert_eq!(said("0/prefix:1"), [first, second]);
+    // Its write was made when the second step had begun.
+    for late in ["0/prefix:2", "0/without:0", "0/only:1"] {
+        assert_eq!(said(late), [second], "{late}");
+    }
+}
+
 #[test]
 fn an_enumeration_that_leaves_something_out_is_noticed() {
     let two = [write(0, &[1, 2]), write(1, &[3])];
@@ -148,9 +292,10 @@ fn what_is_promised_is_what_was_done_before_the_flush() {
         write(1, &[2]),
     ];
     let plan = Plan::new(&Image::new(LEN_BYTES), &entries, &Policy::new(1));
-    let said = |text: &str| plan.said(&text.parse().unwrap());
-    assert_eq!(said("0/prefix:0"), Said { begun: 1, done: 0 });
-    assert_eq!(said("1/prefix:0"), Said { begun: 2, done: 1 });
+    let last = |text: &str| *plan.said(&text.parse().unwrap()).last().unwrap();
+    assert_eq!(last("0/prefix:0"), Said { begun: 1, done: 0 });
+    assert_eq!(last("1/prefix:0"), Said { begun: 2, done: 1 });
+    assert_eq!(plan.said(&"9/prefix:0".parse().unwrap()), []);
     let missing = plan.missing(&"1/prefix:0".parse().unwrap());
     assert_eq!(missing, [0]);
     let place = plan.place(&"1/prefix:0".parse().unwrap(), 0);

@@ -316,9 +316,7 @@ impl Powercut {
             };
             return Err(Failure::interrupted(format!("interrupted after {count}")).hint(hint));
         }
-        let lost = facts.lost_acks();
-        if lost > 0 {
-            let message = format!("{lost} of {cuts} cuts lost what had been synced");
+        if let Some(message) = facts.findings() {
             return Err(Failure::new(Code::CrashLoss, message).hint("the table says which"));
         }
         match facts.failed().is_empty() {

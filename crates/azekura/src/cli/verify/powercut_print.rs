@@ -70,6 +70,16 @@ pub(super) struct Facts<'a> {
     pub(super) left_out: &'a [(&'static str, String)],
 }
 
+/// What is wrong after some of so many cuts, in words. What was synced on a file system that cannot
+/// be mounted is lost as well.
+fn findings(cuts: u64, lost: u64, unmountable: u64) -> Option<String> {
+    let lost = (lost > 0).then(|| format!("{lost} of {cuts} cuts lost what had been synced"));
+    let gone = (unmountable > 0)
+        .then(|| format!("after {unmountable} of {cuts} cuts the file system cannot be mounted"));
+    let words: Vec<String> = lost.into_iter().chain(gone).collect();
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
 fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
@@ -95,6 +105,20 @@ impl Facts<'_> {
 
     pub(super) fn lost_acks(&self) -> u64 {
         self.summaries().iter().map(|cell| cell.lost_acks).sum()
+    }
+
+    /// Cuts after which there was no file system any more.
+    pub(super) fn unmountable(&self) -> u64 {
+        self.summaries().iter().map(Summary::unmountable).sum()
+    }
+
+    /// What is wrong with the file systems, in words.
+    pub(super) fn findings(&self) -> Option<String> {
+        findings(
+            self.found.samples.len() as u64,
+            self.lost_acks(),
+            self.unmountable(),
+        )
     }
 
     /// What a run was done with, for its report.
@@ -184,6 +208,7 @@ impl Facts<'_> {
             "cells": cells,
             "cuts": self.found.samples.len(),
             "lost_acks": self.lost_acks(),
+            "unmountable": self.unmountable(),
             "failed": self.failed(),
             "left_out": left_out.collect::<Vec<_>>(),
             "guest_kernel": self.options.kernel.version,
@@ -252,4 +277,21 @@ fn sample(sample: &Sample) -> Value {
         "flushes": sample.flushes,
         "lost_bytes": sample.lost_bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_that_is_gone_is_a_finding_whatever_was_promised() {
+        assert_eq!(findings(6, 0, 0), None);
+        let gone = findings(6, 0, 2).unwrap();
+        assert_eq!(gone, "after 2 of 6 cuts the file system cannot be mounted");
+        let both = findings(6, 1, 2).unwrap();
+        assert_eq!(
+            both,
+            format!("1 of 6 cuts lost what had been synced; {gone}")
+        );
+    }
 }

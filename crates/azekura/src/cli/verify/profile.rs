@@ -13,9 +13,10 @@ use crate::output;
 use crate::progress::Progress;
 use ::verify::actor::{RunLock, lock_run};
 use ::verify::crash::Target;
+use ::verify::powercut::Summary;
 use ::verify::profile::{Budget, Given, Part, Parts, Profile, Share};
 use ::verify::results::{Found, Kind, Run as Outcome};
-use ::verify::speed::MACHINE;
+use ::verify::speed::{LeftOut, MACHINE};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -76,7 +77,7 @@ pub(super) enum State {
     Done,
     /// Its time was over: what it had found until then is there.
     Early,
-    /// Some of it failed.
+    /// Some of it failed, now or when its result was made.
     Partly,
     Failed,
     /// It was not begun.
@@ -291,6 +292,32 @@ fn is_kept(file: &Path, part: &Part) -> bool {
     is_here && is_same && run.head.release == head::RELEASE && !run.head.was_interrupted
 }
 
+/// What of it failed, in words: nothing if it is whole.
+fn failed(run: &Outcome) -> Vec<String> {
+    let words = |all: &[LeftOut]| {
+        let words = all.iter().map(|one| format!("{}: {}", one.what, one.why));
+        words.collect()
+    };
+    match &run.found {
+        Found::Crash(_) => Vec::new(),
+        Found::Powercut(cuts) => cuts.failed.clone(),
+        Found::Speed(speeds) => words(&speeds.outcome.failed),
+        Found::Tune(tuning) => words(&tuning.failed),
+    }
+}
+
+/// What became of a part whose result was there. One in which something failed stays so: it is not
+/// made again, which may take days and end alike.
+fn kept(run: &Outcome, file: &Path) -> (State, String) {
+    let (found, failed) = (summary(run), failed(run));
+    if failed.is_empty() {
+        return (State::Kept, found);
+    }
+    let (failed, file) = (failed.join("; "), file.display());
+    let words = format!("{found}; {failed} (it is made again when {file} is removed)");
+    (State::Partly, words)
+}
+
 /// What was found, in a few words.
 fn summary(run: &Outcome) -> String {
     match &run.found {
@@ -302,7 +329,9 @@ fn summary(run: &Outcome) -> String {
         Found::Powercut(cuts) => {
             let all: u64 = cuts.cells.iter().map(|cell| cell.cuts).sum();
             let lost: u64 = cuts.cells.iter().map(|cell| cell.lost_acks).sum();
-            format!("{}, {lost} lost what was synced", output::count(all, "cut"))
+            let gone: u64 = cuts.cells.iter().map(Summary::unmountable).sum();
+            let all = output::count(all, "cut");
+            format!("{all}, {lost} lost what was synced, {gone} cannot be mounted")
         }
         Found::Speed(speeds) => {
             let repeats = speeds.outcome.samples.len() as u64;
@@ -316,7 +345,10 @@ fn summary(run: &Outcome) -> String {
 fn is_loss(run: &Outcome) -> bool {
     match &run.found {
         Found::Crash(outcomes) => outcomes.iter().any(|one| one.broken_promises() > 0),
-        Found::Powercut(cuts) => cuts.cells.iter().any(|cell| cell.lost_acks > 0),
+        Found::Powercut(cuts) => {
+            let mut cells = cuts.cells.iter();
+            cells.any(|cell| cell.lost_acks > 0 || cell.unmountable() > 0)
+        }
         Found::Speed(_) | Found::Tune(_) => false,
     }
 }
@@ -395,8 +427,10 @@ impl Course {
     }
 
     fn kept(&self, part: &Part) -> Told {
-        let found = result(&self.file(part)).map_or(String::new(), |run| summary(&run));
-        self.told(part, State::Kept, found)
+        let file = self.file(part);
+        let found = result(&file).map(|run| kept(&run, &file));
+        let (state, words) = found.unwrap_or((State::Kept, String::new()));
+        self.told(part, state, words)
     }
 
     fn left_out(&self, part: &Part, why: &str) -> Told {
@@ -469,6 +503,10 @@ fn judged(ended: &Ended, share: Option<Duration>) -> (State, String) {
             format!("{found}; its share of the time was {share}"),
         );
     }
+    let failed = failed(run);
+    if !(failed.is_empty() || run.head.was_interrupted) {
+        return (State::Partly, format!("{found}; {}", failed.join("; ")));
+    }
     match &ended.said {
         // Who asked for the end is told that at last.
         Some(said) if said.code != LOSS && !run.head.was_interrupted => {
@@ -482,7 +520,7 @@ fn judged(ended: &Ended, share: Option<Duration>) -> (State, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::verify::results::Head;
+    use ::verify::results::{Cuts, Head};
 
     fn run(was_interrupted: bool) -> Outcome {
         Outcome {
@@ -535,6 +573,35 @@ mod tests {
             let (state, words) = judged(&ended, share);
             assert_eq!(state, known, "{words}: {ended:?}");
         }
+    }
+
+    /// A result of power cuts with these cells that were given up.
+    fn cuts(failed: &[&str]) -> Outcome {
+        Outcome {
+            found: Found::Powercut(Cuts {
+                cells: Vec::new(),
+                failed: failed.iter().map(|one| (*one).to_owned()).collect(),
+                left_out: Vec::new(),
+                memory_bytes: 1 << 29,
+            }),
+            ..run(false)
+        }
+    }
+
+    #[test]
+    fn what_is_there_in_part_stays_in_part() {
+        let file = Path::new("/x/quick-powercut.json");
+        let (state, words) = kept(&cuts(&["jfs close: no answer"]), file);
+        assert_eq!(state, State::Partly);
+        assert!(words.contains("jfs close: no answer"), "{words}");
+        assert!(words.contains("quick-powercut.json is removed"), "{words}");
+        assert!(is_missing(Profile::Quick, state));
+        assert_eq!(kept(&cuts(&[]), file).0, State::Kept);
+        // Also if something that was promised is lost beside it.
+        let lost = ended(Some(cuts(&["jfs close: no answer"])), "AZ1201", false);
+        assert_eq!(judged(&lost, None).0, State::Partly);
+        let whole = ended(Some(cuts(&[])), "AZ1201", false);
+        assert_eq!(judged(&whole, None).0, State::Done);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use crate::errors::{Code, Context, Failure, Result, plain_io};
 use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, Tool, lock_run, stale};
 use ::verify::crash::Target;
-use ::verify::speed::{Ground, MACHINE, Refusal, clean_up, job};
+use ::verify::speed::{Ground, MACHINE, Refusal, clean_up, has_parameters, job};
 use ::verify::{Medium, Recorder, SecondRecorder, StateFile};
 use mount::disk::{DiskConfig, DiskMount};
 use mount::kernel::MountPoint;
@@ -61,7 +61,25 @@ pub(super) fn leave_the_mounts_of_others() -> Result<()> {
 
 /// Removes what earlier runs have left behind.
 pub(super) fn clean_up_stale() {
-    for left in stale(&std::env::temp_dir()).unwrap_or_default() {
+    clean_up_below(&std::env::temp_dir(), None, Path::new(MACHINE));
+}
+
+/// The same below a directory, by somebody who may have the lock of the machine already. Without it
+/// nobody sets the machine's parameters back: a run that measures has set them for itself.
+fn clean_up_below(parent: &Path, lock: Option<&RunLock>, machine: &Path) {
+    let mut own = None;
+    for left in stale(parent).unwrap_or_default() {
+        if lock.is_none() && has_parameters(&left.directory) {
+            own = own.or_else(|| lock_run(machine).ok().flatten());
+            if own.is_none() {
+                let directory = left.directory.display().to_string();
+                crate::output::note(crate::output::plain(&format!(
+                    "{directory}: what a run that was killed has set is set back by the next run, \
+                     since another one measures now"
+                )));
+                continue;
+            }
+        }
         for device in &left.devices {
             let mut command = Command::new("losetup");
             command.arg("--detach").arg(device).stdin(Stdio::null());
@@ -119,7 +137,7 @@ pub(super) fn ground() -> Result<Ground, Refusal> {
     let machine = lock_run(Path::new(MACHINE));
     let machine = machine.map_err(|error| Refusal::Failed(format!("{MACHINE}: {error}")))?;
     let machine = machine.ok_or(Refusal::Busy)?;
-    clean_up_stale();
+    clean_up_below(&std::env::temp_dir(), Some(&machine), Path::new(MACHINE));
     let made = make_directory();
     let (directory, lock) = made.map_err(|failure| Refusal::Failed(failure.message().into()))?;
     let locks = lock.into_iter().chain([machine]).collect();
@@ -296,6 +314,35 @@ impl Drop for Scene {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parameters_are_set_back_by_who_has_the_machine_alone() {
+        let ground = tempfile::tempdir().unwrap();
+        let (parent, machine) = (ground.path().join("tmp"), ground.path().join("machine"));
+        let name = format!("{RUN_PREFIX}left");
+        let (left, tree) = (parent.join(&name), ground.path().join(&name));
+        for directory in [&left, &machine, &tree] {
+            std::fs::create_dir_all(directory).unwrap();
+        }
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        // A device that is not there: nothing of this machine is set.
+        let queue = "/sys/block/azekura-none/queue/read_ahead_kb";
+        let notes = [
+            serde_json::json!({"Boot": boot.trim()}),
+            serde_json::json!({"Parameter": {"path": queue, "value": "128"}}),
+            serde_json::json!({"Tree": tree}),
+        ];
+        let notes: String = notes.iter().map(|note| format!("{note}\n")).collect();
+        std::fs::write(left.join("undo"), notes).unwrap();
+        let other = lock_run(&machine).unwrap().unwrap();
+        clean_up_below(&parent, None, &machine);
+        assert!(left.join("undo").exists() && tree.exists());
+        // The one that measures does it, or whoever comes when nobody does.
+        drop(other);
+        clean_up_below(&parent, None, &machine);
+        assert!(!left.exists() && !tree.exists());
+        assert!(lock_run(&machine).unwrap().is_some(), "the lock is held");
+    }
 
     #[test]
     fn kernels_are_compared_by_their_numbers() {

@@ -23,7 +23,8 @@ use std::time::Duration;
 /// Characters and blocks are written and read, and small files made and deleted, by bonnie++, fio
 /// and this program. Each cell, which is one combination of what is asked for, is measured several
 /// times; medians are printed with the interval in which they lie. Caches are dropped before
-/// something is read, and what others did to the machine meanwhile is told.
+/// something is read, but by bonnie++, which reads what it has just written; and what others did to
+/// the machine meanwhile is told.
 ///
 /// A file system is made on a loop device over a file that is removed afterwards. In a directory
 /// that is named, also one of a remote mount, files are made and deleted and nothing else is done.

@@ -36,7 +36,10 @@ pub(super) fn conditions(outcome: &Outcome, facts: &Facts) -> Vec<(&'static str,
         ("repeats", facts.repeats.to_string()),
         ("written in blocks", ByteSize(facts.bytes).to_string()),
         ("small files", facts.files.to_string()),
-        ("caches before reading", caches.to_owned()),
+        (
+            "caches before reading",
+            format!("{caches}; by bonnie++ never"),
+        ),
         ("seed", facts.seed.to_string()),
         ("azekura", env!("CARGO_PKG_VERSION").to_owned()),
     ]
@@ -92,7 +95,24 @@ pub(super) fn text(outcome: &Outcome) -> String {
     if !outcome.are_caches_dropped {
         text.push_str("the caches of directories were not emptied: reading may be from memory\n");
     }
-    text
+    text + &from_cache(summaries.iter().map(|summary| summary.measure))
+}
+
+/// What is said of measures that are read from memory; nothing if there are none.
+pub(super) fn from_cache(measures: impl Iterator<Item = Measure>) -> String {
+    let mut names: Vec<&str> = measures
+        .filter(|measure| measure.is_from_cache())
+        .map(Measure::name)
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(
+            "from memory, as far as --char-size fits into it: {} (bonnie++ empties no caches)\n",
+            names.join(", ")
+        ),
+    }
 }
 
 pub(super) fn json(outcome: &Outcome, facts: &Facts) -> Value {
@@ -164,6 +184,7 @@ pub(super) fn measure(summary: &Summary) -> Value {
         "count": summary.count,
         "cpu": summary.cpu,
         "is_steady": summary.is_steady,
+        "is_from_cache": summary.measure.is_from_cache(),
     })
 }
 
@@ -186,4 +207,17 @@ fn sample(sample: &Sample) -> Value {
 
 pub(super) fn left_out(left_out: &LeftOut) -> Value {
     json!({"what": left_out.what, "why": left_out.why})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_from_memory_are_named() {
+        let some = [Measure::Seeks, Measure::BlockRead, Measure::CharRead];
+        let said = from_cache(some.into_iter().chain(some));
+        assert!(said.contains(": char_read, seeks (bonnie++"), "{said}");
+        assert_eq!(from_cache([Measure::BlockRead].into_iter()), "");
+    }
 }

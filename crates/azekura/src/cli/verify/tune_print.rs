@@ -2,7 +2,7 @@
 
 use super::head;
 use super::print::{kernel, load};
-use super::speed_print::{cell, left_out, measure, rate};
+use super::speed_print::{cell, from_cache, left_out, measure, rate};
 use crate::output;
 use ::verify::results::Kind;
 use ::verify::speed::{Measure, Outcome};
@@ -87,7 +87,7 @@ pub(super) fn text(speeds: &Outcome, points: &[Point], facts: &Facts<'_>) -> Str
     if speeds.is_loaded {
         text.push_str("others used the machine: these speeds are no basis for a comparison\n");
     }
-    text
+    text + &from_cache(std::iter::once(facts.by))
 }
 
 fn share(share: Option<Share>) -> Value {
