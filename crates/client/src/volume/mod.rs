@@ -573,9 +573,10 @@ impl Volume {
         // What was made ahead and refused keeps nothing else from being made durable.
         let mut outcome = self.settle_all().await;
         let mut is_late = outcome == Err(FsError::TimedOut);
-        let mut files = self.files_that_last();
-        files.retain(|(_, file)| file.lock().written.is_due());
-        let mut files = files.into_iter().map(|(node, _)| node);
+        // Looked at one by one: a flush of the whole file system may have made the next one durable.
+        let files = self.files_that_last().into_iter();
+        let due = files.filter(|(_, file)| file.lock().written.is_due());
+        let mut files = due.map(|(node, _)| node);
         for node in files.by_ref() {
             let (committed, was_late) = self.commit_in_time(who, node).await;
             outcome = outcome.and(committed);
