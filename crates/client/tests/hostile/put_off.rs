@@ -248,3 +248,24 @@ fn a_sync_ends_however_many_files_keep_it_waiting() {
         assert!((2..=128).contains(&asked), "{asked} commits");
     });
 }
+
+/// Meanwhile a flush of the whole file system comes by, and what that has made durable is asked
+/// about no more: over a line, each question takes its round trip.
+#[test]
+fn a_sync_asks_nothing_of_files_that_one_flush_has_made_durable() {
+    alone(async {
+        let log = Shared::default();
+        let peer = Peer::start(commits(&log, |_, frames| {
+            tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(10)));
+            frames
+        }));
+        let peer = peer.await;
+        let volume = peer.volume_on_one().await;
+        for open in written(&volume, 900).await {
+            assert_eq!(volume.flush(&open).await, Ok(()));
+        }
+        assert_eq!(sync(&volume).await, Ok(()));
+        let asked = log.lock().unwrap().done;
+        assert!(asked < 900, "{asked} commits");
+    });
+}
