@@ -573,7 +573,7 @@ impl Volume {
         // What was made ahead and refused keeps nothing else from being made durable.
         let mut outcome = self.settle_all().await;
         let mut is_late = outcome == Err(FsError::TimedOut);
-        // Looked at one by one: a flush of the whole file system may have made the next one durable.
+        // One by one: a flush of the whole file system may make the next ones durable meanwhile.
         let files = self.files_that_last().into_iter();
         let due = files.filter(|(_, file)| file.lock().written.is_due());
         let mut files = due.map(|(node, _)| node);
