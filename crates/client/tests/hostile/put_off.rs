@@ -59,6 +59,16 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+/// The peer's file, opened.
+async fn opened(lies: Lies, access: Access) -> (Peer, Arc<Volume>, OpenFile) {
+    let peer = Peer::start(lies).await;
+    let volume = peer.volume_on_one().await;
+    let node = look(&volume).await.unwrap().expect("the peer's file").node;
+    let who = Principal::root();
+    let open = volume.open(&who, node, access, false).await.unwrap();
+    (peer, volume, open)
+}
+
 async fn sync(volume: &Volume) -> Result<(), FsError> {
     let who = Principal::root();
     let synced = timeout(END_TIME_MAX, volume.sync(&who));
@@ -100,14 +110,8 @@ fn a_close_that_is_put_off_is_sent_again() {
             },
             ..Lies::default()
         };
-        let peer = Peer::start(lies).await;
-        let volume = peer.volume_on_one().await;
-        let (who, node) = (
-            Principal::root(),
-            look(&volume).await.unwrap().unwrap().node,
-        );
-        let open = volume.open(&who, node, Access::ReadWrite, false);
-        volume.release(&open.await.unwrap());
+        let (_peer, volume, open) = opened(lies, Access::ReadWrite).await;
+        volume.release(&open);
         until("it is closed", || log.lock().unwrap().done == 1).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         let log = log.lock().unwrap();
@@ -148,13 +152,7 @@ fn an_open_that_comes_to_the_server_behind_its_close_is_closed_once_more() {
             }),
             ..Lies::default()
         };
-        let peer = Peer::start(lies).await;
-        let volume = peer.volume_on_one().await;
-        let (who, node) = (
-            Principal::root(),
-            look(&volume).await.unwrap().unwrap().node,
-        );
-        let open = volume.open(&who, node, Access::Read, false).await.unwrap();
+        let (_peer, volume, open) = opened(lies, Access::Read).await;
         log.lock().unwrap().recalls = true;
         until("the open is made", || !log.lock().unwrap().kept.is_empty()).await;
         volume.release(&open);
