@@ -26,6 +26,7 @@ mod top;
 mod umount;
 mod verify;
 mod volume;
+mod write_back;
 
 pub(crate) use server::Signals;
 

@@ -1,39 +1,60 @@
 //! `azekura sync`.
 
+use super::write_back::{Left, write_back};
+use crate::config::Span;
 use crate::errors::{Code, Failure, Result};
 use crate::mounts::Mounted;
 use rustix::io::Errno;
 use std::path::PathBuf;
 
 /// Wait until everything written to a mount is safe at the server
+///
+/// Says how much is still unwritten and waits for it. What cannot be made safe any more, because it
+/// is lost, is told once.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  azekura sync mnt/photos")]
 pub(super) struct Sync {
     /// A mounted directory, or anything below it
     #[arg(value_name = "DIR")]
     directory: PathBuf,
+    /// Give up when nothing has moved for this long
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    timeout: Span,
 }
 
 impl Sync {
     pub(super) fn run(self) -> Result<()> {
         let mounted = Mounted::containing(&self.directory)?;
-        // The mount's own time-out ends the wait.
-        match mounted.sync().recv().unwrap_or(Err(Errno::IO)) {
-            Ok(()) | Err(Errno::ROFS) => Ok(()),
-            Err(errno @ (Errno::ACCESS | Errno::PERM)) => Err(mounted.silent(errno)),
-            Err(errno) => {
-                let message = match errno {
-                    Errno::TIMEDOUT => {
-                        let path = mounted.path.display();
-                        format!("not all that was written to {path} is safe: no server answers")
-                    }
-                    _ => mounted.silent(errno).message().to_owned(),
-                };
-                let path = mounted.path.display();
-                Err(Failure::new(Code::Unwritten, message).hint(format!(
-                    "nothing is given up as long as it is mounted: repeat; `azekura doctor {path}` \
-                     says what is wrong"
-                )))
+        let time_max = self.timeout.0;
+        // Somebody else's mount may be synced and not asked.
+        let status = mounted.status(time_max).ok();
+        match write_back(&mounted, status.as_ref(), time_max) {
+            Ok(()) => Ok(()),
+            Err(Left { errno, .. }) if errno == Errno::ROFS => Ok(()),
+            Err(Left { errno, .. }) if matches!(errno, Errno::ACCESS | Errno::PERM) => {
+                Err(mounted.silent(errno))
             }
+            Err(left) => Err(left.unsafe_yet(&mounted)),
         }
+    }
+}
+
+impl Left {
+    fn unsafe_yet(&self, mounted: &Mounted) -> Failure {
+        let path = mounted.path.display();
+        let message = match self.errno {
+            Errno::NOTCONN | Errno::CONNABORTED => mounted.silent(self.errno).message().to_owned(),
+            _ => format!("not all that was written to {path} is safe: {}", self.why()),
+        };
+        let hint = match self.errno {
+            Errno::TIMEDOUT => format!(
+                "nothing is given up as long as it is mounted: repeat; `azekura doctor {path}` \
+                 says what is wrong"
+            ),
+            _ => format!(
+                "what is lost is told once; the rest is not given up as long as {path} is mounted"
+            ),
+        };
+        Failure::new(Code::Unwritten, message).hint(hint)
     }
 }

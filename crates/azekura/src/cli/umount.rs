@@ -5,28 +5,25 @@
 //! Only then is the mount taken off. Where the server does not answer, the command ends within the
 //! stated time, the mount stays, and the user decides.
 
+use super::write_back::{
+    LOOK_INTERVAL, Left, is_cut_off, says_cut_off, unwritten_bytes, write_back,
+};
 use crate::config::Span;
-use crate::errors::{Code, Failure, Result, plain_io};
+use crate::errors::{Code, Failure, Result};
 use crate::mounts::Mounted;
 use crate::output;
 use crate::process;
-use crate::progress::Progress;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-/// How often the amount left is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long the mount's process is waited for after the mount is off: it says goodbye to the
 /// server.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long a process whose connection was broken has to take its mount off by itself.
 const ABORT_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long a server may be silent of whom nothing is wanted but a last word.
-const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// How often it is looked at.
 const END_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -92,12 +89,15 @@ impl Umount {
         if let Ok(status) = &status
             && !says_cut_off(status)
         {
-            let outcome = write_back(&mounted, status, time_max);
-            match outcome {
+            match write_back(&mounted, Some(status), time_max) {
+                Ok(()) => {}
+                // A mount without changes, or one whose root this user may not change: its process
+                // writes back before it ends.
+                Err(Left { errno, .. }) if writes_back_itself(errno) => {}
                 // The question that hangs keeps the mount in use until it is detached.
                 Err(_) if is_cut_off(&mounted) => detach = true,
-                Err(failure) if self.lazy => output::note(failure),
-                outcome => outcome?,
+                Err(left) if self.lazy => output::note(left.failure(&mounted.path)),
+                Err(left) => return Err(left.failure(&mounted.path)),
             }
         }
         mounted.unmount(detach || has_ended(&mounted))?;
@@ -200,90 +200,35 @@ fn await_gone(mounted: &Mounted, time_max: Duration) -> Result<()> {
     Ok(())
 }
 
-fn unwritten_bytes(status: &Value) -> u64 {
-    status
-        .get("unwritten_bytes")
-        .and_then(Value::as_u64)
-        .unwrap_or(0)
-}
-
-/// Whether the server does not answer, and nothing that was written waits for it.
-fn is_cut_off(mounted: &Mounted) -> bool {
-    mounted
-        .status(LOOK_INTERVAL)
-        .is_ok_and(|status| says_cut_off(&status))
-}
-
-fn says_cut_off(status: &Value) -> bool {
-    let flag = |key: &str| status.get(key).and_then(Value::as_bool);
-    let silence = status.get("silence_millis").and_then(Value::as_u64);
-    let is_silent = u128::from(silence.unwrap_or(0)) > SILENCE_MAX.as_millis();
-    flag("has_unwritten") == Some(false) && (flag("connected") == Some(false) || is_silent)
-}
-
 /// Whether the process behind the mount is gone: every question is refused at once.
 fn has_ended(mounted: &Mounted) -> bool {
     mounted.has_ended(LOOK_INTERVAL)
 }
 
-/// Makes everything written durable; `time_max` is how long it may stand still.
-fn write_back(mounted: &Mounted, status: &Value, time_max: Duration) -> Result<()> {
-    let unwritten = unwritten_bytes(status);
-    let mut done = mounted.sync();
-    let progress = Progress::bytes("writing back", unwritten);
-    let mut left = unwritten;
-    let mut moved = Instant::now();
-    let outcome = loop {
-        match done.recv_timeout(LOOK_INTERVAL) {
-            // The mount's own patience is over, which may be shorter: it goes on if it is asked.
-            Ok(Err(Errno::TIMEDOUT)) if moved.elapsed() < time_max => {
-                std::thread::sleep(LOOK_INTERVAL);
-                done = mounted.sync();
-            }
-            Ok(outcome) => break outcome,
-            Err(RecvTimeoutError::Disconnected) => break Err(Errno::IO),
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-        if let Ok(status) = mounted.status(LOOK_INTERVAL) {
-            let now_left = unwritten_bytes(&status);
-            if now_left < left {
-                moved = Instant::now();
-            }
-            left = now_left;
-            if says_cut_off(&status) && moved.elapsed() >= SILENCE_MAX {
-                break Err(Errno::TIMEDOUT);
-            }
-            progress.set(unwritten.saturating_sub(left));
-        }
-        if moved.elapsed() >= time_max {
-            break Err(Errno::TIMEDOUT);
-        }
-    };
-    progress.finish();
-    match outcome {
-        // A mount without changes, or one whose root this user may not change: its process writes
-        // back before it ends.
-        Ok(()) | Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => Ok(()),
-        Err(errno) => Err(unwritten_failure(&mounted.path, left, errno)),
-    }
+const fn writes_back_itself(errno: Errno) -> bool {
+    matches!(errno, Errno::ROFS | Errno::ACCESS | Errno::PERM)
 }
 
-fn unwritten_failure(path: &Path, left: u64, errno: Errno) -> Failure {
-    let path = path.display();
-    let why = match errno {
-        Errno::TIMEDOUT => "the server does not take it".to_owned(),
-        _ => plain_io(&errno.into()),
-    };
-    let what = match left {
-        0 => format!("it cannot be known whether all changes of {path} are safe: {why}"),
-        left => format!(
-            "{} written to {path} are not safe: {why}",
-            output::size(left)
-        ),
-    };
-    Failure::new(Code::Unwritten, what).hint(format!(
-        "it is still mounted: repeat, or give it up with azekura umount --force {path}"
-    ))
+impl Left {
+    /// Why it is not unmounted.
+    fn failure(&self, path: &Path) -> Failure {
+        let what = match self.bytes {
+            0 => format!(
+                "it cannot be known whether all changes of {} are safe",
+                path.display()
+            ),
+            bytes => format!(
+                "{} written to {} are not safe",
+                output::size(bytes),
+                path.display()
+            ),
+        };
+        let what = format!("{what}: {}", self.why());
+        Failure::new(Code::Unwritten, what).hint(format!(
+            "it is still mounted: repeat, or give it up with azekura umount --force {}",
+            path.display()
+        ))
+    }
 }
 
 fn wait_for_end(process: u64) {

@@ -147,6 +147,7 @@ mod stores_care;
 #[cfg(test)]
 mod stories;
 #[cfg(test)]
+mod syncs;
 mod terminal;
 #[cfg(test)]
 mod ticket;

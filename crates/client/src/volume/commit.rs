@@ -394,22 +394,52 @@ impl Volume {
 
     /// Makes everything durable that is stored now, by one flush of the server's file system.
     pub(super) async fn commit_all(&self, who: &Principal) {
-        let mut files: Vec<(NodeId, Arc<File>, Covered)> = Vec::new();
+        let is_due = self.files().iter().any(needs_commit);
+        let flushed = match is_due {
+            true => self.flush_stored(who).await,
+            false => Ok(()),
+        };
+        // Without an answer the data stays here and is tried again with the next commit.
+        if !matches!(flushed, Ok(()) | Err(FsError::TimedOut)) {
+            self.commit_each().await;
+        }
+        self.send_lost();
+        self.commit_the_rest();
+    }
+
+    /// Some file could not be made durable: each by itself, then, to learn which. An error stays
+    /// with the file.
+    async fn commit_each(&self) {
         for (node, file) in self.files_by_node() {
+            let who = {
+                let written = &file.lock().written;
+                if !written.needs_commit() {
+                    continue;
+                }
+                let writer = written.writer();
+                writer.unwrap_or_else(|| self.transport.own().clone())
+            };
+            let _ = self.commit_once(&who, node, &file, None, true).await;
+            file.progress.notify_waiters();
+        }
+    }
+
+    /// One flush of the server's file system, after which all is durable that is stored now, names
+    /// too.
+    ///
+    /// # Errors
+    /// That of the flush. Which files it is about is not known.
+    pub(super) async fn flush_stored(&self, who: &Principal) -> Result<(), FsError> {
+        let mut files: Vec<(Arc<File>, Covered)> = Vec::new();
+        for file in self.files() {
             let state = file.lock();
             if state.written.needs_commit() {
                 let covered = state.written.stored();
                 drop(state);
-                files.push((node, file, covered));
+                files.push((file, covered));
             }
         }
-        self.send_lost();
-        if files.is_empty() {
-            return self.commit_the_rest();
-        }
-        let Ok(target) = self.target(NodeId::ROOT).await else {
-            return self.commit_the_rest();
-        };
+        let target = self.target(NodeId::ROOT).await?;
         let ask = |since| {
             let target = target.clone();
             let steps = vec![Step::SyncFileSystem { target }];
@@ -417,32 +447,16 @@ impl Volume {
             let pending = self.submit_contents(NodeId::ROOT, who, steps, call);
             pending.files()
         };
-        let outcome = Self::replied(1, self.patiently(ask).await);
-        let mut has_lost = false;
-        for (node, file, covered) in files {
-            match &outcome {
-                Ok((_, response)) => {
-                    let mut state = file.lock();
-                    state.written.on_committed(&covered, response.verifier);
-                    self.look_at_runs(&mut state.written);
-                    has_lost |= state.written.has_lost();
-                }
-                // The data stays here and is tried again with the next commit.
-                Err(FsError::TimedOut) => {}
-                // Some file could not be made durable: each by itself, then, to learn which.
-                Err(_) => {
-                    let who = file.lock().written.writer();
-                    let who = who.unwrap_or_else(|| self.transport.own().clone());
-                    // An error stays with the file.
-                    let _ = self.commit_once(&who, node, &file, None, true).await;
-                }
-            }
+        let (_, response) = Self::replied(1, self.patiently(ask).await)?;
+        for (file, covered) in files {
+            let mut state = file.lock();
+            state.written.on_committed(&covered, response.verifier);
+            self.look_at_runs(&mut state.written);
+            drop(state);
             file.progress.notify_waiters();
         }
-        if has_lost {
-            self.send_lost();
-        }
-        self.commit_the_rest();
+        self.send_lost();
+        Ok(())
     }
 
     /// Sees to it that what is here and not durable will be, without anybody asking.

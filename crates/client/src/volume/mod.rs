@@ -568,36 +568,63 @@ impl Volume {
     /// Waits until everything written is durable, or says what was lost.
     ///
     /// # Errors
-    /// The first error of any file.
+    /// The first loss, which is told once; else [`FsError::TimedOut`] if something is still under
+    /// way, and will be told the next time.
     pub async fn sync(&self, who: &Principal) -> Result<(), FsError> {
         // What was made ahead and refused keeps nothing else from being made durable.
-        let mut outcome = self.settle_all().await;
-        let mut is_late = outcome == Err(FsError::TimedOut);
-        // One by one: a flush of the whole file system may make the next ones durable meanwhile.
-        let files = self.files_that_last().into_iter();
-        let due = files.filter(|(_, file)| file.lock().written.is_due());
-        let mut files = due.map(|(node, _)| node);
-        for node in files.by_ref() {
-            let (committed, was_late) = self.commit_in_time(who, node).await;
-            outcome = outcome.and(committed);
-            if was_late {
-                is_late = true;
-                break;
+        let settled = self.settle_all().await;
+        let stored = match settled {
+            Err(FsError::TimedOut) => settled,
+            _ => self.store_all().await,
+        };
+        // A server, or one of its stores, does not answer: the others must not wait for it.
+        if stored.is_err() && !self.transport.is_heard() {
+            return worse(settled, stored);
+        }
+        // One flush for all files: each by itself would take its round trip. Those that are left
+        // have failed, or are not at the server yet.
+        let flushed = self.flush_stored(who).await;
+        if flushed == Err(FsError::TimedOut) && !self.transport.is_heard() {
+            return worse(settled, flushed);
+        }
+        let committed = self.commit_together(who).await;
+        worse(worse(settled, committed), flushed)
+    }
+
+    /// Waits until all that is written now is at the server, or lost; no longer than for the first
+    /// file that nothing more comes of.
+    ///
+    /// # Errors
+    /// [`FsError::TimedOut`]; what is lost stays with its file.
+    async fn store_all(&self) -> Result<(), FsError> {
+        let files = self.files_that_last();
+        for (node, file) in &files {
+            file.lock().written.seal();
+            self.send_written(*node, file);
+        }
+        for (node, file) in &files {
+            if file.lock().written.is_stored() {
+                continue;
+            }
+            if self.drain(*node, file).await == Err(FsError::TimedOut) {
+                return Err(FsError::TimedOut);
             }
         }
-        // A server, or one of its stores, does not answer: the others must not wait for it.
-        if is_late && !self.transport.is_heard() {
-            return outcome;
-        }
-        outcome = outcome.and(self.commit_together(who, files).await);
-        let target = self.target(NodeId::ROOT).await?;
-        let synced = self.step(who, Step::SyncFileSystem { target }).await;
-        outcome.and(synced.map(|_| ()))
+        Ok(())
     }
 
     /// Makes a file durable. Whether it could not be done in its time is told besides: what is said
     /// then may be about something else that was lost.
     async fn commit_in_time(&self, who: &Principal, node: NodeId) -> (Result<(), FsError>, bool) {
+        let left = |file: Arc<File>| {
+            let mut state = file.lock();
+            let is_over = state.written.is_empty();
+            is_over.then(|| state.written.errors.take(None))
+        };
+        // Nothing is left but to tell what was lost.
+        if let Some(told) = self.file(node).ok().and_then(left) {
+            return (told, false);
+        }
         let begun = now();
         let committed = self.commit(who, node, None, false).await;
         let is_over = now().since(begun) >= self.transport.stated_time();
@@ -605,12 +632,12 @@ impl Volume {
         (committed, is_late)
     }
 
-    /// Makes files durable side by side, until too many of them have kept it waiting.
-    async fn commit_together(
-        &self,
-        who: &Principal,
-        mut files: impl Iterator<Item = NodeId>,
-    ) -> Result<(), FsError> {
+    /// Makes the files durable that are not, side by side, until too many of them have kept it
+    /// waiting; and tells what was lost of others.
+    async fn commit_together(&self, who: &Principal) -> Result<(), FsError> {
+        let files = self.files_that_last().into_iter();
+        let due = files.filter(|(_, file)| file.lock().written.is_due());
+        let mut files = due.map(|(node, _)| node);
         let (mut outcome, mut late) = (Ok(()), 0);
         let mut committing = JoinSet::new();
         loop {
@@ -624,10 +651,10 @@ impl Volume {
             let Some(committed) = committing.join_next().await else {
                 // Those that were not tried are not durable.
                 let left = files.next().map_or(Ok(()), |_| Err(FsError::TimedOut));
-                return outcome.and(left);
+                return worse(outcome, left);
             };
             let (committed, was_late) = committed.unwrap_or((Err(FsError::Io), false));
-            outcome = outcome.and(committed);
+            outcome = worse(outcome, committed);
             late += usize::from(was_late);
         }
     }
@@ -646,5 +673,14 @@ impl Volume {
         }
         self.transport.close(left).await;
         synced.unwrap_or(Err(FsError::TimedOut))
+    }
+}
+
+/// What is said of two things at once: what is lost is told once, and what is late the next time.
+const fn worse(first: Result<(), FsError>, second: Result<(), FsError>) -> Result<(), FsError> {
+    match (first, second) {
+        (Ok(()), _) => second,
+        (Err(FsError::TimedOut), Err(_)) => second,
+        (Err(_), _) => first,
     }
 }

@@ -20,6 +20,8 @@ struct Log {
     /// Done.
     done: usize,
     kept: Vec<Frame>,
+    /// What the next flush of the whole file system fails with.
+    flush: Option<FsError>,
     recalls: bool,
 }
 
@@ -160,7 +162,7 @@ fn an_open_that_comes_to_the_server_behind_its_close_is_closed_once_more() {
     });
 }
 
-/// A peer whose files are all new, and which answers commits as `answer` does: by how many there
+/// A peer whose files are all new, and which answers commits as `answer` does, by how many there
 /// were.
 fn commits(
     log: &Shared,
@@ -168,6 +170,7 @@ fn commits(
 ) -> Lies {
     let (log, generous) = (log.clone(), generous().answer);
     let commits = |step: &Step| matches!(step, Step::Commit { .. });
+    let flushes = |step: &Step| matches!(step, Step::SyncFileSystem { .. });
     Lies {
         answer: Box::new(move |asked: &Asked, mut said: Said| {
             for result in said.results_or_none() {
@@ -178,6 +181,11 @@ fn commits(
                 }
             }
             let mut log = log.lock().unwrap();
+            if asked.steps().iter().any(flushes)
+                && let Some(error) = log.flush.take()
+            {
+                *said.results() = vec![Err(error)];
+            }
             let frames = generous(asked, said);
             if !asked.steps().iter().any(commits) {
                 return frames;
@@ -205,11 +213,20 @@ async fn written(volume: &Volume, count: usize) -> Vec<OpenFile> {
     opens
 }
 
+/// For a peer that fails once to flush its file system.
+fn cannot_flush(error: FsError) -> Shared {
+    let log = Log {
+        flush: Some(error),
+        ..Log::default()
+    };
+    Shared::new(Mutex::new(log))
+}
+
 /// The first commit is never answered, and the second one not before the third one is asked for.
 #[test]
 fn a_sync_commits_files_side_by_side_when_one_keeps_it_waiting() {
     alone(async {
-        let log = Shared::default();
+        let log = cannot_flush(FsError::TimedOut);
         let peer = Peer::start(commits(&log, |log, frames| {
             match log.done {
                 1 => {}
@@ -223,20 +240,20 @@ fn a_sync_commits_files_side_by_side_when_one_keeps_it_waiting() {
         let _opens = written(&volume, 3).await;
         assert_eq!(sync(&volume).await, Err(FsError::TimedOut));
         let log = log.lock().unwrap();
-        assert_eq!((log.kept.len(), log.done), (0, 3));
+        assert_eq!((log.flush, log.kept.len(), log.done), (None, 0, 3));
     });
 }
 
 #[test]
 fn a_sync_ends_however_many_files_keep_it_waiting() {
     alone(async {
-        let log = Shared::default();
+        let log = cannot_flush(FsError::TimedOut);
         let peer = Peer::start(commits(&log, |_, _| Vec::new())).await;
         let volume = peer.volume().await;
         let _opens = written(&volume, 200).await;
         let begun = Instant::now();
         assert_eq!(sync(&volume).await, Err(FsError::TimedOut));
-        // The first one, those beside each other, and those that took their places.
+        // Those beside each other, and those that took their places.
         assert!(
             begun.elapsed() < 4 * REQUEST_TIME_MAX,
             "{:?}",
@@ -247,23 +264,41 @@ fn a_sync_ends_however_many_files_keep_it_waiting() {
     });
 }
 
-/// Meanwhile a flush of the whole file system comes by, and what that has made durable is asked
-/// about no more: over a line, each question takes its round trip.
+/// One flush makes all of them durable: over a line, each commit would take its round trip.
 #[test]
-fn a_sync_asks_nothing_of_files_that_one_flush_has_made_durable() {
+fn a_sync_flushes_many_files_at_once() {
     alone(async {
         let log = Shared::default();
-        let peer = Peer::start(commits(&log, |_, frames| {
-            tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(10)));
-            frames
-        }));
-        let peer = peer.await;
+        let peer = Peer::start(commits(&log, |_, frames| frames)).await;
         let volume = peer.volume_on_one().await;
-        for open in written(&volume, 900).await {
-            assert_eq!(volume.flush(&open).await, Ok(()));
+        // Some are stored, some are on their way, and some are gathered.
+        let opens = written(&volume, 900).await;
+        for open in opens.iter().step_by(2) {
+            assert_eq!(volume.flush(open).await, Ok(()));
         }
         assert_eq!(sync(&volume).await, Ok(()));
-        let asked = log.lock().unwrap().done;
-        assert!(asked < 900, "{asked} commits");
+        assert_eq!(log.lock().unwrap().done, 0);
+        assert!(!volume.has_unwritten());
+    });
+}
+
+#[test]
+fn a_flush_that_fails_is_told_though_each_file_could_be_made_durable() {
+    alone(async {
+        let log = cannot_flush(FsError::Io);
+        let peer = Peer::start(commits(&log, |_, frames| frames)).await;
+        let volume = peer.volume_on_one().await;
+        let opens = written(&volume, 3).await;
+        assert_eq!(sync(&volume).await, Err(FsError::Io));
+        assert_eq!(log.lock().unwrap().done, 3);
+        assert_eq!(sync(&volume).await, Ok(()));
+        for open in &opens {
+            assert_eq!(
+                volume
+                    .commit(&open.who, open.node, Some(open.open), false)
+                    .await,
+                Ok(())
+            );
+        }
     });
 }

@@ -1,0 +1,95 @@
+//! What `azekura sync` and `azekura umount` say of what servers and their users do meanwhile.
+
+use crate::checks::{fails, figures};
+use crate::common::{Scene, obstacle, text};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long the process of a mount may take to end, on a machine that is busy.
+const END_TIME_MAX: Duration = Duration::from_secs(15);
+
+fn contents(number: usize) -> Vec<u8> {
+    format!("file {number}\n").repeat(200).into_bytes()
+}
+
+fn make(directory: &Path, numbers: std::ops::Range<usize>) {
+    for number in numbers {
+        fs::write(directory.join(number.to_string()), contents(number)).unwrap();
+    }
+}
+
+#[track_caller]
+fn ends(process: u64) {
+    let begun = Instant::now();
+    while Path::new(&format!("/proc/{process}")).exists() {
+        assert!(begun.elapsed() < END_TIME_MAX, "it goes on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The server goes down with what it has not made durable, and three quarters of the files are
+/// removed there before it is back.
+#[test]
+fn files_removed_at_the_server_keep_no_mount_from_its_end() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &[]);
+    let process = figures(&mount)["pid"].as_u64().unwrap();
+    make(&mount, 0..500);
+    scene.azekura(&["sync", text(&mount)]).ok();
+    for number in 0..500 {
+        fs::write(mount.join(number.to_string()), contents(number + 1)).unwrap();
+    }
+    make(&mount, 500..1000);
+    scene.kill();
+    for number in (0..1000).filter(|number| number % 4 > 0) {
+        // What only the mount has yet is not there.
+        let _ = fs::remove_file(scene.path("export").join(number.to_string()));
+    }
+    scene.start();
+    let umount = ["umount", text(&mount)];
+    let first = scene.azekura(&umount);
+    if !first.status.success() {
+        // What was written to them is lost, and that is said once.
+        fails(&first, "AZ0506");
+        assert!(first.stderr.contains("removed or replaced"), "{first:?}");
+        scene.umount(&mount);
+    }
+    ends(process);
+    for number in (0..1000).step_by(4) {
+        let found = fs::read(scene.path("export").join(number.to_string())).unwrap();
+        let expected = contents(number + usize::from(number < 500));
+        assert!(found == expected, "file {number}");
+    }
+}
+
+/// The mount's own patience is next to none after a long silence.
+#[test]
+fn a_sync_waits_for_a_server_that_comes_back() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &["--timeout", "1s"]);
+    make(&mount, 0..20);
+    scene.kill();
+    make(&mount, 20..40);
+    std::thread::sleep(Duration::from_secs(3));
+    let gives_up = scene.azekura(&["sync", text(&mount), "--timeout", "500ms"]);
+    fails(&gives_up, "AZ0506");
+    assert!(gives_up.stderr.contains("does not take it"), "{gives_up:?}");
+    let mut sync = scene.command();
+    let waiting = sync.args(["sync", text(&mount)]).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    scene.start();
+    let synced = waiting.wait_with_output().unwrap();
+    assert!(synced.status.success(), "{synced:?}");
+    for number in 0..40 {
+        let found = fs::read(scene.path("export").join(number.to_string())).unwrap();
+        assert!(found == contents(number), "file {number}");
+    }
+    scene.umount(&mount);
+}
