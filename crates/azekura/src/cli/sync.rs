@@ -1,6 +1,6 @@
 //! `azekura sync`.
 
-use super::write_back::{Left, write_back};
+use super::write_back::{Left, Waiting, write_back};
 use crate::config::Span;
 use crate::errors::{Code, Failure, Result};
 use crate::mounts::Mounted;
@@ -26,16 +26,13 @@ impl Sync {
     pub(super) fn run(self) -> Result<()> {
         let mounted = Mounted::containing(&self.directory)?;
         let time_max = self.timeout.0;
-        // Somebody else's mount may be synced and not asked.
-        let status = mounted.status(time_max).ok();
-        match write_back(&mounted, status.as_ref(), time_max) {
-            Ok(()) => Ok(()),
-            Err(Left { errno, .. }) if errno == Errno::ROFS => Ok(()),
-            Err(Left { errno, .. }) if matches!(errno, Errno::ACCESS | Errno::PERM) => {
-                Err(mounted.silent(errno))
-            }
-            Err(left) => Err(left.unsafe_yet(&mounted)),
-        }
+        let status = match mounted.status(time_max) {
+            // This user may ask nothing of the mount.
+            Err(failure) if failure.code() == Code::FileDenied => return Err(failure),
+            status => status.ok(),
+        };
+        let synced = write_back(&mounted, status.as_ref(), time_max, Waiting::ToGoOn);
+        synced.map_err(|left| left.unsafe_yet(&mounted))
     }
 }
 

@@ -6,14 +6,13 @@
 //! stated time, the mount stays, and the user decides.
 
 use super::write_back::{
-    LOOK_INTERVAL, Left, is_cut_off, says_cut_off, unwritten_bytes, write_back,
+    LOOK_INTERVAL, Left, Waiting, is_cut_off, says_cut_off, unwritten_bytes, write_back,
 };
 use crate::config::Span;
 use crate::errors::{Code, Failure, Result};
 use crate::mounts::Mounted;
 use crate::output;
 use crate::process;
-use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -89,11 +88,8 @@ impl Umount {
         if let Ok(status) = &status
             && !says_cut_off(status)
         {
-            match write_back(&mounted, Some(status), time_max) {
+            match write_back(&mounted, Some(status), time_max, Waiting::ToEnd) {
                 Ok(()) => {}
-                // A mount without changes, or one whose root this user may not change: its process
-                // writes back before it ends.
-                Err(Left { errno, .. }) if writes_back_itself(errno) => {}
                 // The question that hangs keeps the mount in use until it is detached.
                 Err(_) if is_cut_off(&mounted) => detach = true,
                 Err(left) if self.lazy => output::note(left.failure(&mounted.path)),
@@ -203,10 +199,6 @@ fn await_gone(mounted: &Mounted, time_max: Duration) -> Result<()> {
 /// Whether the process behind the mount is gone: every question is refused at once.
 fn has_ended(mounted: &Mounted) -> bool {
     mounted.has_ended(LOOK_INTERVAL)
-}
-
-const fn writes_back_itself(errno: Errno) -> bool {
-    matches!(errno, Errno::ROFS | Errno::ACCESS | Errno::PERM)
 }
 
 impl Left {

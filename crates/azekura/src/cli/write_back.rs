@@ -17,6 +17,15 @@ pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a server may be silent of whom nothing is wanted but a last word.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
+/// What it is made durable for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// To go on afterwards.
+    ToGoOn,
+    /// To end: a server that does not answer is not waited for where nothing waits for it.
+    ToEnd,
+}
+
 /// What could not be made durable.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
@@ -46,6 +55,7 @@ pub(super) fn write_back(
     mounted: &Mounted,
     status: Option<&Value>,
     time_max: Duration,
+    waiting: Waiting,
 ) -> Result<(), Left> {
     let unwritten = status.map_or(0, unwritten_bytes);
     let mut done = mounted.sync();
@@ -69,7 +79,8 @@ pub(super) fn write_back(
                 moved = Instant::now();
             }
             left = now_left;
-            if says_cut_off(&status) && moved.elapsed() >= SILENCE_MAX {
+            let ends = waiting == Waiting::ToEnd && says_cut_off(&status);
+            if ends && moved.elapsed() >= SILENCE_MAX {
                 break Err(Errno::TIMEDOUT);
             }
             progress.set(unwritten.saturating_sub(left));

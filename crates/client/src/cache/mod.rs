@@ -239,6 +239,12 @@ impl Node {
         self.told_at
     }
 
+    /// Whether it is not gone for everybody.
+    #[must_use]
+    pub fn lasts(&self) -> bool {
+        self.attributes.links > 0 || self.pins > 0
+    }
+
     /// Whether data, and entries of a directory, may be answered from here.
     #[must_use]
     pub fn is_leased(&self) -> bool {

@@ -19,6 +19,15 @@
 use base::{FsError, OpenId};
 use std::collections::HashMap;
 
+/// What who syncs is told of something that is lost: that it takes too long would mean that it is
+/// still on its way.
+pub(crate) const fn lost(error: FsError) -> FsError {
+    match error {
+        FsError::TimedOut => FsError::Io,
+        _ => error,
+    }
+}
+
 /// Up to which error an open has been told.
 #[derive(Clone, Copy, Debug)]
 struct Told {
@@ -144,7 +153,7 @@ impl Errors {
         let Some(told) = open.and_then(|open| self.opens.get_mut(&open)) else {
             let untold = self.is_untold();
             self.told = true;
-            return self.outcome(untold);
+            return self.outcome(untold).map_err(lost);
         };
         let waits = told.by_fsync < self.count;
         *told = Told {
@@ -248,6 +257,19 @@ mod tests {
         let told = [(); 2].map(|()| errors.take_for_write(Some(A)));
         assert_eq!(told, [FULL, Ok(())]);
         assert_eq!(errors.take(Some(A)), FULL);
+    }
+
+    /// Who syncs asks again as long as something is under way: he would never hear of it.
+    #[test]
+    fn a_sync_of_the_volume_is_not_told_that_what_is_lost_is_late() {
+        let mut errors = Errors::default();
+        errors.on_open(A);
+        errors.record(FsError::TimedOut);
+        assert_eq!(
+            [errors.take(None), errors.take(None)],
+            [Err(FsError::Io), Ok(())]
+        );
+        assert_eq!(errors.take(Some(A)), Err(FsError::TimedOut));
     }
 
     #[test]

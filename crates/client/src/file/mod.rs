@@ -14,6 +14,7 @@ mod written;
 
 pub use completion::Completion;
 pub use errors::Errors;
+pub(crate) use errors::lost;
 pub use held::Held;
 pub use written::{
     Behind, Covered, Cut, MemoryShare, Order, Piece, PieceState, Replacement, Write, Written,
@@ -116,7 +117,7 @@ impl File {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         let state = self.lock();
-        state.opens > 0 || !state.written.is_empty() || !state.fetching.is_empty()
+        state.opens > 0 || state.written.is_due() || !state.fetching.is_empty()
     }
 }
 

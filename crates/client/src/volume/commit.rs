@@ -53,7 +53,7 @@ impl Volume {
         told.and(outcome)
     }
 
-    async fn make_durable(
+    pub(super) async fn make_durable(
         &self,
         who: &Principal,
         node: NodeId,

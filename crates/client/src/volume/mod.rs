@@ -19,6 +19,7 @@
 //! | `overshoot` | what the kernel reads past the end of a run |
 //! | `write` | write-behind |
 //! | `commit` | what makes it durable; replay |
+//! | `sync` | the same of all files at once |
 //! | `again` | what storage servers have lost |
 //! | `behind` | commits that are sent right behind the writes |
 //! | `striped` | contents of parallel volumes, at their stores |
@@ -55,6 +56,7 @@ mod recall;
 mod rights;
 mod space;
 mod striped;
+mod sync;
 mod told;
 mod write;
 
@@ -79,11 +81,8 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
 use wire::message::{Refusal, Step, StepReply, Target};
 
-/// Files that a sync makes durable at once, where one of them has kept it waiting.
-const COMMITS_TOGETHER_MAX: usize = 64;
 /// Unit in which memory for written data is counted, so that a count fits a semaphore.
 const WRITE_MEMORY_UNIT: u64 = 4096;
 
@@ -188,6 +187,7 @@ pub struct Volume {
     listings_bytes: Arc<AtomicU64>,
     counters: Counters,
     this: Weak<Self>,
+    unheard: sync::Unheard,
 }
 
 impl Volume {
@@ -236,6 +236,7 @@ impl Volume {
             ahead: ahead::Ahead::default(),
             freeing: Arc::default(),
             group_commit: AtomicBool::new(false),
+            unheard: sync::Unheard::default(),
             recalls_under_way: AtomicUsize::new(0),
             lease_returns: AtomicUsize::new(0),
             listings_bytes: Arc::default(),
@@ -304,7 +305,10 @@ impl Volume {
     #[must_use]
     pub fn has_unwritten(&self) -> bool {
         let is_due = |(_, file): &(NodeId, Arc<File>)| file.lock().written.is_due();
-        self.has_ahead() || self.has_refused() || self.files_that_last().iter().any(is_due)
+        self.has_ahead()
+            || self.has_refused()
+            || self.unheard.is_some()
+            || self.files_that_last().iter().any(is_due)
     }
 
     /// Nodes known and leases held.
@@ -322,9 +326,8 @@ impl Volume {
     /// Files but those that are gone for everybody: what became of their data concerns nobody.
     fn files_that_last(&self) -> Vec<(NodeId, Arc<File>)> {
         let nodes = self.nodes();
-        let lasts = |node: &Node| node.attributes.links > 0 || node.pins > 0;
         let with_file = |id| {
-            let node = nodes.get(id).filter(|node| lasts(node))?;
+            let node = nodes.get(id).filter(|node| node.lasts())?;
             Some((id, node.file.clone()?))
         };
         nodes.ids().filter_map(with_file).collect()
@@ -565,100 +568,6 @@ impl Volume {
             .fetch_add(hit_bytes, Ordering::Relaxed);
     }
 
-    /// Waits until everything written is durable, or says what was lost.
-    ///
-    /// # Errors
-    /// The first loss, which is told once; else [`FsError::TimedOut`] if something is still under
-    /// way, and will be told the next time.
-    pub async fn sync(&self, who: &Principal) -> Result<(), FsError> {
-        // What was made ahead and refused keeps nothing else from being made durable.
-        let settled = self.settle_all().await;
-        let stored = match settled {
-            Err(FsError::TimedOut) => settled,
-            _ => self.store_all().await,
-        };
-        // A server, or one of its stores, does not answer: the others must not wait for it.
-        if stored.is_err() && !self.transport.is_heard() {
-            return worse(settled, stored);
-        }
-        // One flush for all files: each by itself would take its round trip. Those that are left
-        // have failed, or are not at the server yet.
-        let flushed = self.flush_stored(who).await;
-        if flushed == Err(FsError::TimedOut) && !self.transport.is_heard() {
-            return worse(settled, flushed);
-        }
-        let committed = self.commit_together(who).await;
-        worse(worse(settled, committed), flushed)
-    }
-
-    /// Waits until all that is written now is at the server, or lost; no longer than for the first
-    /// file that nothing more comes of.
-    ///
-    /// # Errors
-    /// [`FsError::TimedOut`]; what is lost stays with its file.
-    async fn store_all(&self) -> Result<(), FsError> {
-        let files = self.files_that_last();
-        for (node, file) in &files {
-            file.lock().written.seal();
-            self.send_written(*node, file);
-        }
-        for (node, file) in &files {
-            if file.lock().written.is_stored() {
-                continue;
-            }
-            if self.drain(*node, file).await == Err(FsError::TimedOut) {
-                return Err(FsError::TimedOut);
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes a file durable. Whether it could not be done in its time is told besides: what is said
-    /// then may be about something else that was lost.
-    async fn commit_in_time(&self, who: &Principal, node: NodeId) -> (Result<(), FsError>, bool) {
-        let left = |file: Arc<File>| {
-            let mut state = file.lock();
-            let is_over = state.written.is_empty();
-            is_over.then(|| state.written.errors.take(None))
-        };
-        // Nothing is left but to tell what was lost.
-        if let Some(told) = self.file(node).ok().and_then(left) {
-            return (told, false);
-        }
-        let begun = now();
-        let committed = self.commit(who, node, None, false).await;
-        let is_over = now().since(begun) >= self.transport.stated_time();
-        let is_late = committed == Err(FsError::TimedOut) || committed.is_err() && is_over;
-        (committed, is_late)
-    }
-
-    /// Makes the files durable that are not, side by side, until too many of them have kept it
-    /// waiting; and tells what was lost of others.
-    async fn commit_together(&self, who: &Principal) -> Result<(), FsError> {
-        let files = self.files_that_last().into_iter();
-        let due = files.filter(|(_, file)| file.lock().written.is_due());
-        let mut files = due.map(|(node, _)| node);
-        let (mut outcome, mut late) = (Ok(()), 0);
-        let mut committing = JoinSet::new();
-        loop {
-            while late < COMMITS_TOGETHER_MAX
-                && committing.len() < COMMITS_TOGETHER_MAX
-                && let Some(node) = files.next()
-            {
-                let (this, who) = (self.arc(), who.clone());
-                committing.spawn(async move { this.commit_in_time(&who, node).await });
-            }
-            let Some(committed) = committing.join_next().await else {
-                // Those that were not tried are not durable.
-                let left = files.next().map_or(Ok(()), |_| Err(FsError::TimedOut));
-                return worse(outcome, left);
-            };
-            let (committed, was_late) = committed.unwrap_or((Err(FsError::Io), false));
-            outcome = worse(outcome, committed);
-            late += usize::from(was_late);
-        }
-    }
-
     /// Ends the session: writes everything back, within `time_max`, and closes.
     ///
     /// # Errors
@@ -673,14 +582,5 @@ impl Volume {
         }
         self.transport.close(left).await;
         synced.unwrap_or(Err(FsError::TimedOut))
-    }
-}
-
-/// What is said of two things at once: what is lost is told once, and what is late the next time.
-const fn worse(first: Result<(), FsError>, second: Result<(), FsError>) -> Result<(), FsError> {
-    match (first, second) {
-        (Ok(()), _) => second,
-        (Err(FsError::TimedOut), Err(_)) => second,
-        (Err(_), _) => first,
     }
 }

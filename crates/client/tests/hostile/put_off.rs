@@ -302,3 +302,19 @@ fn a_flush_that_fails_is_told_though_each_file_could_be_made_durable() {
         }
     });
 }
+
+#[test]
+fn what_nobody_has_heard_of_is_told_once_more() {
+    alone(async {
+        let log = Shared::default();
+        let peer = Peer::start(commits(&log, |_, frames| frames)).await;
+        let volume = peer.volume_on_one().await;
+        volume.on_unheard(FsError::TimedOut);
+        assert!(!volume.has_unwritten());
+        volume.on_unheard(FsError::NoSpace);
+        assert!(volume.has_unwritten());
+        assert_eq!(sync(&volume).await, Err(FsError::NoSpace));
+        assert!(!volume.has_unwritten());
+        assert_eq!(sync(&volume).await, Ok(()));
+    });
+}

@@ -376,7 +376,11 @@ impl RemoteFs {
 
     fn sync_fs(&self, call: Call) {
         let (volume, who) = (Arc::clone(&self.volume), call.who());
-        self.runtime
-            .spawn(async move { call.answer.outcome(volume.sync(&who).await) });
+        self.runtime.spawn(async move {
+            let synced = volume.sync(&who).await;
+            if let (false, Err(error)) = (call.answer.outcome(synced), synced) {
+                volume.on_unheard(error);
+            }
+        });
     }
 }

@@ -111,7 +111,11 @@ impl RemoteFs {
         self.runtime.spawn(async move {
             match volume.sync(&who).await {
                 Ok(()) => done(call.answer),
-                Err(error) => call.answer.fail(error),
+                Err(error) => {
+                    if !call.answer.outcome(Err(error)) {
+                        volume.on_unheard(error);
+                    }
+                }
             }
         });
     }

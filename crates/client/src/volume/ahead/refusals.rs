@@ -5,6 +5,7 @@
 //! it yet; and a sync of the volume, if nobody was told.
 
 use crate::cache::NodeId;
+use crate::file::lost;
 use base::{FsError, QuickMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -92,7 +93,7 @@ impl Refusals {
                 .filter(|it| first.is_none_or(|first| it.number < first.number))
                 .or(first)
         });
-        first.map_or(Ok(()), |refusal| Err(refusal.error))
+        first.map_or(Ok(()), |refusal| Err(lost(refusal.error)))
     }
 
     /// Whether nobody was told of one.

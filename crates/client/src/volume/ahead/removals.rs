@@ -241,8 +241,9 @@ impl Volume {
         let waiting = self.ahead.removals().completions(directory);
         let mut outcome = Ok(());
         for removal in waiting {
-            outcome = outcome.and(self.settle_removal(removal).await);
-            if outcome == Err(FsError::TimedOut) {
+            let told = self.settle_removal(removal).await;
+            outcome = outcome.and(told);
+            if told == Err(FsError::TimedOut) {
                 break;
             }
         }

@@ -7,7 +7,8 @@ use super::{Stripes, Volume, fs_error, place};
 use crate::cache::NodeId;
 use crate::clock::now;
 use crate::object::{ObjectCallError, StoreClient, Written};
-use crate::transport::{Call, OVER, TimeLimit};
+use crate::transport::{Call, CallError, OVER, TimeLimit};
+use crate::volume::sync::worse;
 use base::limits::{COMMIT_TRIES_MAX, DATA_BYTES_MAX, PIECE_CHANGES_MAX};
 use base::{Extent, FsError, Handle, ObjectId, Principal, ServerId, Time, WriteVerifier};
 use bytes::Bytes;
@@ -16,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use wire::message::{
-    FileColumn, FileLayout, FileRef, LayoutPurpose, ObjectError, ObjectStep, Step, StepReply,
-    StoredWhat, Target, WriteAt,
+    FileColumn, FileLayout, FileRef, LayoutPurpose, ObjectError, ObjectStep, Refusal, Step,
+    StepReply, StoredWhat, Target, WriteAt,
 };
 use wire::payload::Payload;
 
@@ -524,10 +525,22 @@ impl<'a> Carrying<'a> {
                     }
                     runs.push((place.0, committed.verifier));
                 }
-                Err(error) => outcome = Err(fs_error(error)),
+                Err(error) => outcome = worse(outcome, Err(flush_error(error))),
             }
         }
         outcome.map(|()| runs)
+    }
+}
+
+/// What became of a flush. A session that broke, or a store that puts it off, does not say that it
+/// has failed: all that it was to cover stays here, and is flushed once more.
+fn flush_error(error: ObjectCallError) -> FsError {
+    use Refusal::{Cancelled, NoSession, Overloaded};
+    match error {
+        ObjectCallError::Call(
+            CallError::Closed | CallError::Refused(NoSession | Overloaded | Cancelled),
+        ) => FsError::TimedOut,
+        error => fs_error(error),
     }
 }
 
