@@ -24,7 +24,7 @@ use base::{FsError, Handle, VolumeId};
 use export::{Difference, Export, ExportError, ExportOptions, RootIdentity};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::runtime::Handle as Runtime;
 use wire::message::{VolumeKind, VolumeSummary};
@@ -91,9 +91,10 @@ pub(crate) struct Volume {
     /// of them is ever called durable again (PostgreSQL's lesson of 2018).
     poisoned: Mutex<HashSet<Handle>>,
     has_poisoned: AtomicBool,
-    /// Whether a flush of the whole file system has failed in this run. The kernel tells that once,
-    /// to whoever asks first; what of the others' data is lost only a flush of each file says.
-    flush_failed: Mutex<bool>,
+    /// How many flushes of the whole file system have failed in this run. The kernel tells that
+    /// once, to whoever asks first; each session has to hear of it, because what of its data is
+    /// lost only a flush of each file says.
+    flushes_failed: Mutex<u64>,
     /// Who has which name and SID.
     pub(crate) known: Arc<KnownNames>,
     /// Of an export: what was done with rich ACLs. A parallel volume's namespace knows it itself.
@@ -160,7 +161,7 @@ impl Volume {
             watched: AtomicBool::new(watched),
             poisoned: Mutex::default(),
             has_poisoned: AtomicBool::new(false),
-            flush_failed: Mutex::default(),
+            flushes_failed: Mutex::default(),
             known,
             audit: None,
             views: None,
@@ -193,25 +194,28 @@ impl Volume {
         self.watched.store(watched, Ordering::Release);
     }
 
-    /// Makes everything in the file system durable.
+    /// Makes everything in the file system durable, for who has `heard` of so many failures.
     ///
     /// # Errors
-    /// What the devices report; once that has happened, `Io` until the server is started anew.
-    pub(crate) fn sync_all(&self) -> Result<(), FsError> {
+    /// What the devices report; `Io` if they have reported it to somebody else, once.
+    pub(crate) fn sync_all(&self, heard: &AtomicU64) -> Result<(), FsError> {
         let Tree::Export(export) = &self.tree else {
             // Names are durable before anybody hears of them, contents are made so at the stores.
             return Ok(());
         };
         // One at a time: of two at once, one would be told the error, and the other success.
         let mut failed = self
-            .flush_failed
+            .flushes_failed
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if *failed {
+        if heard.swap(*failed, Ordering::AcqRel) != *failed {
             return Err(FsError::Io);
         }
         let synced = export.sync_all();
-        *failed = synced.is_err();
+        if synced.is_err() {
+            *failed += 1;
+            heard.store(*failed, Ordering::Release);
+        }
         synced
     }
 

@@ -39,9 +39,7 @@ impl Left {
     pub(super) fn why(&self) -> String {
         match self.errno {
             Errno::TIMEDOUT => "the server does not take it".to_owned(),
-            Errno::STALE => "a file was removed or replaced at the server before all that was \
-                             written to it was safe there"
-                .to_owned(),
+            Errno::IO => "some of it is lost, as the log of the mount says".to_owned(),
             errno => plain_io(&errno.into()),
         }
     }

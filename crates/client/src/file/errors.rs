@@ -19,11 +19,11 @@
 use base::{FsError, OpenId};
 use std::collections::HashMap;
 
-/// What who syncs is told of something that is lost: that it takes too long would mean that it is
-/// still on its way.
+/// What who syncs is told of something that is lost. That it takes too long would mean that it is
+/// still on its way, and if a handle is stale, kernels ask by the path once more and tell nobody.
 pub(crate) const fn lost(error: FsError) -> FsError {
     match error {
-        FsError::TimedOut => FsError::Io,
+        FsError::TimedOut | FsError::Stale => FsError::Io,
         _ => error,
     }
 }

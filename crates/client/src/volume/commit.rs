@@ -400,7 +400,11 @@ impl Volume {
             false => Ok(()),
         };
         // Without an answer the data stays here and is tried again with the next commit.
-        if !matches!(flushed, Ok(()) | Err(FsError::TimedOut)) {
+        if let Err(error) = flushed
+            && error != FsError::TimedOut
+        {
+            // It is told once, and not to those who wait for each file.
+            self.on_unheard(error);
             self.commit_each().await;
         }
         self.send_lost();

@@ -11,7 +11,7 @@
 use super::Volume;
 use crate::cache::{Node, NodeId};
 use crate::clock::now;
-use crate::file::File;
+use crate::file::{File, lost};
 use base::{FsError, Principal};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinSet;
@@ -49,7 +49,10 @@ impl Volume {
     /// way, and will be told the next time.
     pub async fn sync(&self, who: &Principal) -> Result<(), FsError> {
         let synced = self.sync_now(who).await;
-        worse(self.unheard.take(), synced)
+        match worse(self.unheard.take(), synced) {
+            Err(FsError::Stale) => Err(lost(FsError::Stale)),
+            told => told,
+        }
     }
 
     /// What [`Self::sync`] has said has come to nobody: it is said once more.

@@ -68,7 +68,8 @@ impl Execution {
             }
             Step::SyncFileSystem { target } => {
                 let place = self.target(target)?;
-                let synced = place.volume.sync_all();
+                let heard = self.session.flushes_heard(place.volume.id);
+                let synced = place.volume.sync_all(&heard);
                 if let Err(error) = &synced {
                     tracing::error!(
                         volume = place.volume.name,
