@@ -16,6 +16,7 @@ use crate::memory::Memory;
 use crate::opens::{self, Opens, Room};
 use crate::share::{Share, Whole};
 use crate::storage::SessionTickets;
+use crate::volume::Heard;
 use base::limits::{
     CONNECTIONS_MAX, DISTRUST_TIME, SESSION_REST_TIME_MAX, SESSIONS_MAX,
     SESSIONS_PER_CREDENTIAL_MAX,
@@ -64,7 +65,7 @@ pub(crate) struct Session {
     /// Abilities of client and server, as its last connection has said.
     features: AtomicU64,
     /// Volumes that it has entered, and of how many failed flushes of each it has heard.
-    volumes: Mutex<HashMap<VolumeId, Arc<AtomicU64>>>,
+    volumes: Mutex<HashMap<VolumeId, Arc<Heard>>>,
     /// Requests being worked on.
     pub(crate) requests: AtomicU64,
     /// Bytes of connections that are closed.
@@ -275,7 +276,7 @@ impl Session {
 
     /// Of how many failed flushes of a volume it has heard. Those before it are among the others:
     /// its client may have written by an earlier session.
-    pub(crate) fn flushes_heard(&self, volume: VolumeId) -> Arc<AtomicU64> {
+    pub(crate) fn flushes_heard(&self, volume: VolumeId) -> Arc<Heard> {
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(volumes.entry(volume).or_default())
     }

@@ -20,11 +20,11 @@ use crate::rich::Audit;
 use crate::tree::{NamesPlace, Parallel, ParallelError, Tree};
 use crate::views::Desk;
 use base::limits::{ADMIN_TEXT_BYTES_MAX, HANDLE_BYTES_MAX};
-use base::{FsError, Handle, VolumeId};
+use base::{FsError, Handle, RequestId, VolumeId};
 use export::{Difference, Export, ExportError, ExportOptions, RootIdentity};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::runtime::Handle as Runtime;
 use wire::message::{VolumeKind, VolumeSummary};
@@ -76,6 +76,22 @@ pub(crate) struct Ground<'a> {
     /// Of one of several managers.
     pub(crate) lead: Option<&'a Arc<Lead>>,
     pub(crate) runtime: &'a Runtime,
+}
+
+/// Of how many failed flushes of a volume a session has heard, and in answer to which request last:
+/// a copy of it hears the same.
+#[derive(Debug, Default)]
+pub(crate) struct Heard(Mutex<(u64, Option<RequestId>)>);
+
+impl Heard {
+    /// Whether a request is to be told that flushes have failed, of which there were so many.
+    fn hears(&self, failed: u64, request: RequestId) -> bool {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if heard.0 != failed {
+            *heard = (failed, Some(request));
+        }
+        heard.1 == Some(request)
+    }
 }
 
 /// A volume at work.
@@ -194,11 +210,12 @@ impl Volume {
         self.watched.store(watched, Ordering::Release);
     }
 
-    /// Makes everything in the file system durable, for who has `heard` of so many failures.
+    /// Makes everything in the file system durable, for a session that has `heard` of failures.
     ///
     /// # Errors
-    /// What the devices report; `Io` if they have reported it to somebody else, once.
-    pub(crate) fn sync_all(&self, heard: &AtomicU64) -> Result<(), FsError> {
+    /// What the devices report; `Io` if they have reported it to somebody else, in answer to one
+    /// request.
+    pub(crate) fn sync_all(&self, heard: &Heard, request: RequestId) -> Result<(), FsError> {
         let Tree::Export(export) = &self.tree else {
             // Names are durable before anybody hears of them, contents are made so at the stores.
             return Ok(());
@@ -208,13 +225,13 @@ impl Volume {
             .flushes_failed
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if heard.swap(*failed, Ordering::AcqRel) != *failed {
+        if heard.hears(*failed, request) {
             return Err(FsError::Io);
         }
         let synced = export.sync_all();
         if synced.is_err() {
             *failed += 1;
-            heard.store(*failed, Ordering::Release);
+            heard.hears(*failed, request);
         }
         synced
     }
@@ -373,5 +390,22 @@ pub(crate) fn summary(record: &VolumeRecord, trouble: Option<String>) -> VolumeS
             },
         },
         trouble: trouble.map(|text| crate::admin::cut(text, ADMIN_TEXT_BYTES_MAX)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_is_heard_once_and_by_copies_of_the_request_again() {
+        let heard = Heard::default();
+        let hears = |failed, request| heard.hears(failed, RequestId(request));
+        assert!(!hears(0, 1));
+        assert!(hears(2, 2));
+        assert!(hears(2, 2), "the answer may be lost with the line");
+        assert!(!hears(2, 3));
+        assert!(hears(3, 4));
+        assert!(!hears(3, 5));
     }
 }

@@ -318,3 +318,41 @@ fn what_nobody_has_heard_of_is_told_once_more() {
         assert_eq!(sync(&volume).await, Ok(()));
     });
 }
+
+/// A server tells a failed flush once, and here it does so when nobody waits any more.
+#[test]
+fn a_flush_that_has_failed_is_told_though_its_answer_comes_too_late() {
+    alone(async {
+        let log = cannot_flush(FsError::Io);
+        let (late, generous) = (log.clone(), commits(&log, |_, frames| frames).answer);
+        let flushes = |step: &Step| matches!(step, Step::SyncFileSystem { .. });
+        let peer = Peer::start(Lies {
+            answer: Box::new(move |asked: &Asked, said: Said| {
+                let is_first =
+                    asked.steps().iter().any(flushes) && late.lock().unwrap().flush.is_some();
+                let frames = generous(asked, said);
+                let mut log = late.lock().unwrap();
+                if is_first {
+                    log.kept = frames;
+                    return Vec::new();
+                }
+                // In answer to the commits, which come when nobody waits for the flush any more.
+                log.kept.drain(..).chain(frames).collect()
+            }),
+            ..Lies::default()
+        });
+        let peer = peer.await;
+        let volume = peer.volume_on_one().await;
+        let _opens = written(&volume, 3).await;
+        let told = [
+            sync(&volume).await,
+            sync(&volume).await,
+            sync(&volume).await,
+        ];
+        let losses = told
+            .iter()
+            .filter(|told| **told == Err(FsError::Io))
+            .count();
+        assert_eq!((losses, told[2]), (1, Ok(())), "{told:?}");
+    });
+}
