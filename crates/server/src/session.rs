@@ -16,13 +16,12 @@ use crate::memory::Memory;
 use crate::opens::{self, Opens, Room};
 use crate::share::{Share, Whole};
 use crate::storage::SessionTickets;
-use crate::volume::Heard;
 use base::limits::{
     CONNECTIONS_MAX, DISTRUST_TIME, SESSION_REST_TIME_MAX, SESSIONS_MAX,
     SESSIONS_PER_CREDENTIAL_MAX,
 };
 use base::{SessionId, Time, VolumeId};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use wire::identity::Peer;
@@ -64,8 +63,8 @@ pub(crate) struct Session {
     noted: AtomicU8,
     /// Abilities of client and server, as its last connection has said.
     features: AtomicU64,
-    /// Volumes that it has entered, and of how many failed flushes of each it has heard.
-    volumes: Mutex<HashMap<VolumeId, Arc<Heard>>>,
+    /// Volumes that it has entered.
+    volumes: Mutex<HashSet<VolumeId>>,
     /// Requests being worked on.
     pub(crate) requests: AtomicU64,
     /// Bytes of connections that are closed.
@@ -270,22 +269,14 @@ impl Session {
         self.volumes
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .entry(volume)
-            .or_default();
-    }
-
-    /// Of how many failed flushes of a volume it has heard. Those before it are among the others:
-    /// its client may have written by an earlier session.
-    pub(crate) fn flushes_heard(&self, volume: VolumeId) -> Arc<Heard> {
-        let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(volumes.entry(volume).or_default())
+            .insert(volume);
     }
 
     /// A volume that it has entered; a mount's has one.
     pub(crate) fn entered(&self) -> Option<VolumeId> {
         let volumes = self.volumes.lock();
         let volumes = volumes.unwrap_or_else(PoisonError::into_inner);
-        volumes.keys().next().copied()
+        volumes.iter().next().copied()
     }
 
     /// Whether it has entered a volume.
@@ -293,7 +284,7 @@ impl Session {
         self.volumes
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .contains_key(&volume)
+            .contains(&volume)
     }
 
     /// Lets no connection join any more. Returns those that there are, to be closed, or `None` if

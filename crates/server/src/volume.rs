@@ -20,7 +20,7 @@ use crate::rich::Audit;
 use crate::tree::{NamesPlace, Parallel, ParallelError, Tree};
 use crate::views::Desk;
 use base::limits::{ADMIN_TEXT_BYTES_MAX, HANDLE_BYTES_MAX};
-use base::{FsError, Handle, RequestId, VolumeId};
+use base::{FsError, Handle, VolumeId};
 use export::{Difference, Export, ExportError, ExportOptions, RootIdentity};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -78,22 +78,6 @@ pub(crate) struct Ground<'a> {
     pub(crate) runtime: &'a Runtime,
 }
 
-/// Of how many failed flushes of a volume a session has heard, and in answer to which request last:
-/// a copy of it hears the same.
-#[derive(Debug, Default)]
-pub(crate) struct Heard(Mutex<(u64, Option<RequestId>)>);
-
-impl Heard {
-    /// Whether a request is to be told that flushes have failed, of which there were so many.
-    fn hears(&self, failed: u64, request: RequestId) -> bool {
-        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if heard.0 != failed {
-            *heard = (failed, Some(request));
-        }
-        heard.1 == Some(request)
-    }
-}
-
 /// A volume at work.
 pub(crate) struct Volume {
     pub(crate) id: VolumeId,
@@ -107,10 +91,9 @@ pub(crate) struct Volume {
     /// of them is ever called durable again (PostgreSQL's lesson of 2018).
     poisoned: Mutex<HashSet<Handle>>,
     has_poisoned: AtomicBool,
-    /// How many flushes of the whole file system have failed in this run. The kernel tells that
-    /// once, to whoever asks first; each session has to hear of it, because what of its data is
-    /// lost only a flush of each file says.
-    flushes_failed: Mutex<u64>,
+    /// Whether a flush of the whole file system has failed in this run. The kernel tells that once,
+    /// to whoever asks first; what of the others' data is lost only a flush of each file says.
+    flush_failed: Mutex<bool>,
     /// Who has which name and SID.
     pub(crate) known: Arc<KnownNames>,
     /// Of an export: what was done with rich ACLs. A parallel volume's namespace knows it itself.
@@ -177,7 +160,7 @@ impl Volume {
             watched: AtomicBool::new(watched),
             poisoned: Mutex::default(),
             has_poisoned: AtomicBool::new(false),
-            flushes_failed: Mutex::default(),
+            flush_failed: Mutex::default(),
             known,
             audit: None,
             views: None,
@@ -210,29 +193,25 @@ impl Volume {
         self.watched.store(watched, Ordering::Release);
     }
 
-    /// Makes everything in the file system durable, for a session that has `heard` of failures.
+    /// Makes everything in the file system durable.
     ///
     /// # Errors
-    /// What the devices report; `Io` if they have reported it to somebody else, in answer to one
-    /// request.
-    pub(crate) fn sync_all(&self, heard: &Heard, request: RequestId) -> Result<(), FsError> {
+    /// What the devices report; once that has happened, `Io` until the server is started anew.
+    pub(crate) fn sync_all(&self) -> Result<(), FsError> {
         let Tree::Export(export) = &self.tree else {
             // Names are durable before anybody hears of them, contents are made so at the stores.
             return Ok(());
         };
         // One at a time: of two at once, one would be told the error, and the other success.
         let mut failed = self
-            .flushes_failed
+            .flush_failed
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if heard.hears(*failed, request) {
+        if *failed {
             return Err(FsError::Io);
         }
         let synced = export.sync_all();
-        if synced.is_err() {
-            *failed += 1;
-            heard.hears(*failed, request);
-        }
+        *failed = synced.is_err();
         synced
     }
 
@@ -390,22 +369,5 @@ pub(crate) fn summary(record: &VolumeRecord, trouble: Option<String>) -> VolumeS
             },
         },
         trouble: trouble.map(|text| crate::admin::cut(text, ADMIN_TEXT_BYTES_MAX)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_failure_is_heard_once_and_by_copies_of_the_request_again() {
-        let heard = Heard::default();
-        let hears = |failed, request| heard.hears(failed, RequestId(request));
-        assert!(!hears(0, 1));
-        assert!(hears(2, 2));
-        assert!(hears(2, 2), "the answer may be lost with the line");
-        assert!(!hears(2, 3));
-        assert!(hears(3, 4));
-        assert!(!hears(3, 5));
     }
 }

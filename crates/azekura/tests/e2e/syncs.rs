@@ -1,7 +1,7 @@
 //! What `azekura sync` and `azekura umount` say of what servers and their users do meanwhile.
 
 use crate::checks::{fails, figures};
-use crate::common::{Scene, obstacle, text};
+use crate::common::{Run, Scene, obstacle, text};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -92,10 +92,14 @@ fn what_has_no_file_any_more_is_told_once() {
     }
     scene.start();
     let sync = ["sync", text(&mount)];
-    let told = scene.azekura(&sync);
-    fails(&told, "AZ0506");
-    assert!(told.stderr.contains("some of it is lost"), "{told:?}");
-    scene.azekura(&sync).ok();
+    let (begun, mut told) = (Instant::now(), Vec::new());
+    // On a machine that is busy some of them may not be known to be lost yet.
+    while told.last().is_none_or(|last: &Run| !last.status.success()) {
+        assert!(begun.elapsed() < END_TIME_MAX, "{told:?}");
+        told.push(scene.azekura(&sync));
+    }
+    fails(&told[0], "AZ0506");
+    assert!(told[0].stderr.contains("some of it is lost"), "{told:?}");
     for number in 10..20 {
         let found = fs::read(scene.path("export").join(number.to_string())).unwrap();
         assert!(found.starts_with(b"later"), "file {number}");

@@ -10,12 +10,11 @@ use super::{Volume, WRITE_MEMORY_UNIT};
 use crate::cache::{Node, NodeId};
 use crate::clock::now;
 use crate::file::{Covered, File};
-use crate::transport::{Call, CallError, FileResponse, TimeLimit};
+use crate::transport::{Call, CallError, FileResponse};
 use base::limits::{COMMIT_TRIES_MAX, RECALL_COMMIT_TIME_MAX};
 use base::{FsError, OpenId, Principal, WriteVerifier};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 use wire::message::{FileRef, Step, StepReply, Target};
 
 /// Longest pause before a commit is tried again because the server runs anew; it begins with 1 ms
@@ -401,11 +400,7 @@ impl Volume {
             false => Ok(()),
         };
         // Without an answer the data stays here and is tried again with the next commit.
-        if let Err(error) = flushed
-            && error != FsError::TimedOut
-        {
-            // It is told once, and not to those who wait for each file.
-            self.on_unheard(error);
+        if !matches!(flushed, Ok(()) | Err(FsError::TimedOut)) {
             self.commit_each().await;
         }
         self.send_lost();
@@ -430,34 +425,11 @@ impl Volume {
     }
 
     /// One flush of the server's file system, after which all is durable that is stored now, names
-    /// too. One at a time is under way.
+    /// too.
     ///
     /// # Errors
-    /// That of the flush. Which files it is about is not known. [`FsError::TimedOut`] if the answer
-    /// takes too long, or that to an earlier one.
+    /// That of the flush. Which files it is about is not known.
     pub(super) async fn flush_stored(&self, who: &Principal) -> Result<(), FsError> {
-        let (begun, this, who) = (now(), self.arc(), who.clone());
-        let turn = Arc::clone(&self.flushes).acquire_owned();
-        let turn = self.transport.in_time(begun, turn).await;
-        let Some(Ok(turn)) = turn else {
-            return Err(FsError::TimedOut);
-        };
-        let (told, waits) = oneshot::channel();
-        // The answer is heard even if it comes too late: a server tells a failure once.
-        tokio::spawn(async move {
-            let outcome = this.flush_now(&who).await;
-            drop(turn);
-            if let (Err(_), Err(error)) = (told.send(outcome), outcome) {
-                this.on_unheard(error);
-            }
-        });
-        let outcome = self.transport.in_time(now(), waits).await;
-        outcome.map_or(Err(FsError::TimedOut), |told| {
-            told.unwrap_or(Err(FsError::Io))
-        })
-    }
-
-    async fn flush_now(&self, who: &Principal) -> Result<(), FsError> {
         let mut files: Vec<(Arc<File>, Covered)> = Vec::new();
         for file in self.files() {
             let state = file.lock();
@@ -471,12 +443,7 @@ impl Volume {
         let ask = |since| {
             let target = target.clone();
             let steps = vec![Step::SyncFileSystem { target }];
-            // A store that does not answer must not be in the way of the others' flushes.
-            let limit = match self.stripes {
-                Some(_) => TimeLimit::Short,
-                None => TimeLimit::Endless,
-            };
-            let call = Call::within(limit).since(since);
+            let call = Call::metadata().since(since);
             let pending = self.submit_contents(NodeId::ROOT, who, steps, call);
             pending.files()
         };
@@ -514,6 +481,7 @@ async fn await_for_a_while(time_max: Duration, work: impl Future<Output = ()> + 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::sync::oneshot;
 
     #[tokio::test]
     async fn who_waits_no_longer_for_a_commit_does_not_end_it() {

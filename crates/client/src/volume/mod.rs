@@ -187,8 +187,6 @@ pub struct Volume {
     listings_bytes: Arc<AtomicU64>,
     counters: Counters,
     this: Weak<Self>,
-    /// A flush of the server's file system that is under way.
-    flushes: Arc<Semaphore>,
     unheard: sync::Unheard,
 }
 
@@ -238,7 +236,6 @@ impl Volume {
             ahead: ahead::Ahead::default(),
             freeing: Arc::default(),
             group_commit: AtomicBool::new(false),
-            flushes: Arc::new(Semaphore::new(1)),
             unheard: sync::Unheard::default(),
             recalls_under_way: AtomicUsize::new(0),
             lease_returns: AtomicUsize::new(0),

@@ -71,7 +71,7 @@ impl Volume {
         };
         // A server does not answer: nothing else will be answered.
         if stored.is_err() && !self.transport.is_heard() {
-            return worse(settled, stored);
+            return worse(worse(settled, self.tell_what_is_over()), stored);
         }
         let flushed = match stored {
             // It is one of the stores, and would keep the flush of all of them waiting.
@@ -79,7 +79,7 @@ impl Volume {
             _ => self.flush_stored(who).await,
         };
         if flushed == Err(FsError::TimedOut) && !self.transport.is_heard() {
-            return worse(settled, flushed);
+            return worse(worse(settled, self.tell_what_is_over()), flushed);
         }
         let committed = self.commit_together(who).await;
         worse(worse(settled, committed), flushed)
@@ -150,12 +150,24 @@ impl Volume {
         };
         let is_late = committed == Err(FsError::TimedOut)
             || committed.is_err() && now().since(begun) >= self.transport.stated_time();
-        let told = file.lock().written.errors.take(None);
         // What becomes of the data of a file that is gone by now concerns nobody.
-        match self.nodes().get(node).is_some_and(Node::lasts) {
-            true => (worse(told, committed), is_late),
-            false => (Ok(()), false),
+        if !self.nodes().get(node).is_none_or(Node::lasts) {
+            return (Ok(()), false);
         }
+        let told = file.lock().written.errors.take(None);
+        (worse(told, committed), is_late)
+    }
+
+    /// What was lost of files of which nothing else is left: no server is asked for that.
+    fn tell_what_is_over(&self) -> Result<(), FsError> {
+        let mut outcome = Ok(());
+        for (_, file) in self.files_that_last() {
+            let written = &mut file.lock().written;
+            if written.is_empty() {
+                outcome = worse(outcome, written.errors.take(None));
+            }
+        }
+        outcome
     }
 }
 

@@ -68,8 +68,7 @@ impl Execution {
             }
             Step::SyncFileSystem { target } => {
                 let place = self.target(target)?;
-                let heard = self.session.flushes_heard(place.volume.id);
-                let synced = place.volume.sync_all(&heard, self.id);
+                let synced = place.volume.sync_all();
                 if let Err(error) = &synced {
                     tracing::error!(
                         volume = place.volume.name,
