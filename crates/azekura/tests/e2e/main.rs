@@ -14,6 +14,7 @@
 //! | `disks` | images published, served, attached, changed and committed |
 //! | `errors` | what is heard of lost writes |
 //! | `far` | a line that counts round trips |
+//! | `syncs` | what `sync` and `umount` say |
 //! | `created` | files that exist only at the client when they are closed, removed or handed on |
 //! | `fetched` | what is fetched before it is asked for |
 //! | `locks` | locks on parts of files |
@@ -148,6 +149,7 @@ mod stores_care;
 mod stories;
 #[cfg(test)]
 mod syncs;
+#[cfg(test)]
 mod terminal;
 #[cfg(test)]
 mod ticket;
