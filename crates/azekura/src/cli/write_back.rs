@@ -59,6 +59,7 @@ pub(super) fn write_back(
     let mut done = mounted.sync();
     let progress = Progress::bytes("writing back", unwritten);
     let mut left = unwritten;
+    let mut fewest = u64::MAX;
     let mut moved = Instant::now();
     let outcome = loop {
         match done.recv_timeout(LOOK_INTERVAL) {
@@ -73,10 +74,13 @@ pub(super) fn write_back(
         }
         if let Ok(status) = mounted.status(LOOK_INTERVAL) {
             let now_left = unwritten_bytes(&status);
-            if now_left < left {
+            // Names that are made or removed have no bytes.
+            let requests = requests_left(&status);
+            if now_left < left || requests < fewest {
                 moved = Instant::now();
             }
             left = now_left;
+            fewest = fewest.min(requests);
             let ends = waiting == Waiting::ToEnd && says_cut_off(&status);
             if ends && moved.elapsed() >= SILENCE_MAX {
                 break Err(Errno::TIMEDOUT);
@@ -88,7 +92,18 @@ pub(super) fn write_back(
         }
     };
     progress.finish();
+    // The mount's patience may have come to its end together with ours.
+    let outcome = match outcome {
+        Err(Errno::TIMEDOUT) => done.try_recv().unwrap_or(outcome),
+        outcome => outcome,
+    };
     outcome.map_err(|errno| Left { bytes: left, errno })
+}
+
+/// Requests that are not answered.
+fn requests_left(status: &Value) -> u64 {
+    let count = |key: &str| status.get(key).and_then(Value::as_u64).unwrap_or(0);
+    count("requests_in_flight") + count("requests_queued")
 }
 
 /// Bytes that are not safe, as the mount's figures say.

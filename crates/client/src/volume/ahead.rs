@@ -538,16 +538,6 @@ impl Volume {
         removed.and(self.settle_where(|_| true).await)
     }
 
-    /// Waits until the server knows of everything.
-    ///
-    /// # Errors
-    /// The first refusal, now or since the last time.
-    pub(super) async fn settle_all(&self) -> Result<(), FsError> {
-        let settled = self.settle_everywhere().await;
-        let refused = self.refusals().take_all();
-        refused.and(settled)
-    }
-
     async fn settle_where(&self, wanted: impl Fn(&AheadFile) -> bool) -> Result<(), FsError> {
         let waiting: Vec<(NodeId, Completion)> = {
             let files = self.ahead.files();

@@ -49,7 +49,10 @@ impl Volume {
     /// way, and will be told the next time.
     pub async fn sync(&self, who: &Principal) -> Result<(), FsError> {
         let synced = self.sync_now(who).await;
-        match worse(self.unheard.take(), synced) {
+        // Only now, and no wait comes after it: until they are told, they are known to be untold.
+        let refused = self.refusals().take_all();
+        let refused = worse(refused, self.unheard.take());
+        match worse(refused, synced) {
             Err(FsError::Stale) => Err(lost(FsError::Stale)),
             told => told,
         }
@@ -64,7 +67,7 @@ impl Volume {
 
     async fn sync_now(&self, who: &Principal) -> Result<(), FsError> {
         // What was made ahead and refused keeps nothing else from being made durable.
-        let settled = self.settle_all().await;
+        let settled = self.settle_everywhere().await;
         let stored = match settled {
             Err(FsError::TimedOut) => settled,
             _ => self.store_all().await,

@@ -213,20 +213,17 @@ async fn written(volume: &Volume, count: usize) -> Vec<OpenFile> {
     opens
 }
 
-/// For a peer that fails once to flush its file system.
-fn cannot_flush(error: FsError) -> Shared {
-    let log = Log {
-        flush: Some(error),
-        ..Log::default()
-    };
-    Shared::new(Mutex::new(log))
+/// As [`sync`], of a peer whose next flush of its file system fails.
+async fn sync_without_flush(volume: &Volume, log: &Shared, error: FsError) -> Result<(), FsError> {
+    log.lock().unwrap().flush = Some(error);
+    sync(volume).await
 }
 
 /// The first commit is never answered, and the second one not before the third one is asked for.
 #[test]
 fn a_sync_commits_files_side_by_side_when_one_keeps_it_waiting() {
     alone(async {
-        let log = cannot_flush(FsError::TimedOut);
+        let log = Shared::default();
         let peer = Peer::start(commits(&log, |log, frames| {
             match log.done {
                 1 => {}
@@ -238,7 +235,10 @@ fn a_sync_commits_files_side_by_side_when_one_keeps_it_waiting() {
         let peer = peer.await;
         let volume = peer.volume().await;
         let _opens = written(&volume, 3).await;
-        assert_eq!(sync(&volume).await, Err(FsError::TimedOut));
+        assert_eq!(
+            sync_without_flush(&volume, &log, FsError::TimedOut).await,
+            Err(FsError::TimedOut)
+        );
         let log = log.lock().unwrap();
         assert_eq!((log.flush, log.kept.len(), log.done), (None, 0, 3));
     });
@@ -247,12 +247,15 @@ fn a_sync_commits_files_side_by_side_when_one_keeps_it_waiting() {
 #[test]
 fn a_sync_ends_however_many_files_keep_it_waiting() {
     alone(async {
-        let log = cannot_flush(FsError::TimedOut);
+        let log = Shared::default();
         let peer = Peer::start(commits(&log, |_, _| Vec::new())).await;
         let volume = peer.volume().await;
         let _opens = written(&volume, 200).await;
         let begun = Instant::now();
-        assert_eq!(sync(&volume).await, Err(FsError::TimedOut));
+        assert_eq!(
+            sync_without_flush(&volume, &log, FsError::TimedOut).await,
+            Err(FsError::TimedOut)
+        );
         // Those beside each other, and those that took their places.
         assert!(
             begun.elapsed() < 4 * REQUEST_TIME_MAX,
@@ -285,11 +288,14 @@ fn a_sync_flushes_many_files_at_once() {
 #[test]
 fn a_flush_that_fails_is_told_though_each_file_could_be_made_durable() {
     alone(async {
-        let log = cannot_flush(FsError::Io);
+        let log = Shared::default();
         let peer = Peer::start(commits(&log, |_, frames| frames)).await;
         let volume = peer.volume_on_one().await;
         let opens = written(&volume, 3).await;
-        assert_eq!(sync(&volume).await, Err(FsError::Io));
+        assert_eq!(
+            sync_without_flush(&volume, &log, FsError::Io).await,
+            Err(FsError::Io)
+        );
         assert_eq!(log.lock().unwrap().done, 3);
         assert_eq!(sync(&volume).await, Ok(()));
         for open in &opens {

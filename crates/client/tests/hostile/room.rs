@@ -199,6 +199,36 @@ fn a_creation_that_is_refused_stands_in_no_others_way() {
     });
 }
 
+/// Whoever ends the session looks whether there is something to be told.
+#[test]
+fn what_was_refused_is_known_until_somebody_is_told() {
+    alone(async {
+        let generous = generous().answer;
+        let answer = move |asked: &crate::peer::Asked, mut said: crate::peer::Said| {
+            for (step, result) in asked.steps().iter().zip(said.results_or_none()) {
+                match step {
+                    Step::CreateFile { name: made, .. } if *made == name("second") => {
+                        *result = Err(FsError::AccessDenied);
+                    }
+                    Step::SyncFileSystem { .. } => return Vec::new(),
+                    _ => {}
+                }
+            }
+            generous(asked, said)
+        };
+        let (_peer, volume, _) = answered_by(Box::new(answer)).await;
+        crate::leases::create_ahead(&volume, "second").await;
+        let syncing = std::sync::Arc::clone(&volume);
+        let sync = tokio::spawn(async move { syncing.sync(&Principal::root()).await });
+        // It waits for the flush.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert!(volume.has_unwritten() && !sync.is_finished());
+        let told = timeout(END_TIME_MAX, sync).await.expect("an end");
+        assert_eq!(told.unwrap(), Err(FsError::AccessDenied));
+        assert!(!volume.has_unwritten());
+    });
+}
+
 /// Nothing of it was done, for others to be answered first.
 #[test]
 fn what_is_put_off_is_sent_again() {

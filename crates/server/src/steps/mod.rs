@@ -290,6 +290,7 @@ impl Execution {
                 break;
             };
             let core = self.core.clone();
+            let contents = self.payload.len();
             let stop = match self.step(worker, &step) {
                 Ok(reply) => {
                     self.turn_taken.end(&reply);
@@ -306,7 +307,10 @@ impl Execution {
             match stop {
                 Stop::Error(error) => {
                     self.results.push(Err(error));
-                    break;
+                    if !self.goes_on(contents) {
+                        break;
+                    }
+                    continue;
                 }
                 Stop::AfterRecalls(tokens) => {
                     // Others' requests on this line, which may be what is waited for, have the room
@@ -328,6 +332,28 @@ impl Execution {
             return;
         }
         self.finish();
+    }
+
+    /// After a failure, in a copy of a request that makes and removes names: an earlier copy may
+    /// have come further, and in another request nobody could tell what it has done. Whether that
+    /// is so; before the step that has failed there was so much of the payload.
+    fn goes_on(&mut self, contents: usize) -> bool {
+        let of_names = |step: &Step| matches!(step, Step::CreateFile { .. } | Step::Remove { .. });
+        let mut steps = self.steps[self.next..].iter().flatten();
+        if !self.resent || !steps.all(of_names) {
+            return false;
+        }
+        let failed = self.steps[self.next].take();
+        // The step may not have come to its part.
+        if let Some(Step::CreateFile { bytes, .. }) = failed
+            && self.payload.len() == contents
+        {
+            let _ = self.payload.split_to(contents.min(bytes as usize));
+        }
+        self.found.resize(self.results.len(), None);
+        self.next += 1;
+        self.wait_no_longer();
+        true
     }
 
     /// Takes room for the reply, once.

@@ -3,7 +3,7 @@
 use crate::client::{Client, Ended, Mode, frame, name};
 use crate::files::{at, create, file, link, made, mkdir, remove, rename, write};
 use crate::world::{World, is_root, new_session};
-use base::{Extent, FsError, Handle, LockOwner, OpenId};
+use base::{AttributeChange, Extent, FsError, Handle, LockOwner, OpenId};
 use bytes::Bytes;
 use wire::frame::FrameKind;
 use wire::message::{
@@ -611,4 +611,61 @@ async fn a_session_that_a_bulk_connection_has_begun_is_none_that_goes_on() {
     drop(main);
     let again = connect(ConnectionRole::Main, Mode::Tls).await;
     assert!(again.welcome.session_known);
+}
+
+fn filled(parent: &Handle, text: &str, bytes: u32) -> Step {
+    Step::CreateFile {
+        parent: at(parent),
+        name: name(text),
+        mode: 0o644,
+        umask: 0,
+        change: AttributeChange::default(),
+        bytes,
+    }
+}
+
+fn outcomes(reply: &Reply) -> Vec<Result<(), FsError>> {
+    let Reply::Files(reply) = reply else {
+        panic!("{reply:?}")
+    };
+    let outcome = |result: &Result<StepReply, FsError>| result.as_ref().map(drop).map_err(|e| *e);
+    reply.results.iter().map(outcome).collect()
+}
+
+/// Somebody removes a file while the server is away; what came after it in the same request must
+/// not be asked for anew, for then it would be there already.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_goes_on_behind_a_file_that_is_gone_by_now() {
+    if !is_root() {
+        return;
+    }
+    let mut world = World::new().await;
+    let (session, role) = (new_session(), ConnectionRole::Main);
+    let admin = world.admin.clone();
+    let mut client = world.client_as(&admin, session, role, Mode::Tls).await;
+    let root = client.attach().await.handle;
+    let directory = made(&client.step(mkdir(&root, "d")).await);
+    let steps = |parent: &Handle| vec![filled(parent, "a", 3), filled(&root, "b", 5)];
+    let request = client.compound(steps(&root));
+    let payload = Bytes::from_static(b"aaabbbbb");
+    let id = client.new_id();
+    let mut first = frame(FrameKind::Request, id, &request);
+    first.payload = payload.clone().into();
+    client.send_frame(first).await;
+    let answer = client.reply(id).await.unwrap().0;
+    assert_eq!(outcomes(&answer), [Ok(()), Ok(())]);
+    std::fs::remove_file(world.tree.join("a")).unwrap();
+    world.restart().await;
+    let mut client = world.client_as(&admin, session, role, Mode::Tls).await;
+    let copy = resend(&mut client, id, &request, &payload).await;
+    assert_eq!(outcomes(&copy), [Err(FsError::Stale), Ok(())]);
+    assert_eq!(std::fs::read(world.tree.join("b")).unwrap(), b"bbbbb");
+
+    // A step that does not come to its contents leaves the others theirs.
+    std::fs::remove_file(world.tree.join("b")).unwrap();
+    std::fs::remove_dir(world.tree.join("d")).unwrap();
+    let (request, id) = (client.compound(steps(&directory)), client.new_id());
+    let copy = resend(&mut client, id, &request, &payload).await;
+    assert_eq!(outcomes(&copy), [Err(FsError::Stale), Ok(())]);
+    assert_eq!(std::fs::read(world.tree.join("b")).unwrap(), b"bbbbb");
 }

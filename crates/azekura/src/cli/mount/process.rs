@@ -153,8 +153,14 @@ async fn unmount_on_signal(
 ) {
     signals.wait().await;
     let synced = tokio::time::timeout(timeout, volume.sync(volume.transport().own())).await;
-    if !matches!(synced, Ok(Ok(()))) {
-        tracing::warn!("not everything could be written back before unmounting");
+    match synced {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "not everything could be written back before unmounting");
+            // It is told by the end of the process.
+            volume.on_unheard(error);
+        }
+        Err(_) => tracing::warn!("not everything is written back yet before unmounting"),
     }
     let unmounted =
         tokio::task::spawn_blocking(move || point.unmount(false).or_else(|_| point.unmount(true)));
