@@ -11,6 +11,7 @@
 //! | `look` | what changes nothing: look-ups, listings, attributes, small files |
 //! | `data` | opens, reads, writes, space, durability, copies |
 //! | `change` | attributes, extended attributes |
+//! | `copies` | what is sent again and must not run twice |
 //! | `names` | creations, links, removals, renames |
 //! | `striped` | contents that lie in stores |
 //! | `lock` | locks |
@@ -21,6 +22,7 @@
 mod after;
 mod booked;
 mod change;
+mod copies;
 mod data;
 mod lock;
 mod look;
@@ -332,28 +334,6 @@ impl Execution {
             return;
         }
         self.finish();
-    }
-
-    /// After a failure, in a copy of a request that makes and removes names: an earlier copy may
-    /// have come further, and in another request nobody could tell what it has done. Whether that
-    /// is so; before the step that has failed there was so much of the payload.
-    fn goes_on(&mut self, contents: usize) -> bool {
-        let of_names = |step: &Step| matches!(step, Step::CreateFile { .. } | Step::Remove { .. });
-        let mut steps = self.steps[self.next..].iter().flatten();
-        if !self.resent || !steps.all(of_names) {
-            return false;
-        }
-        let failed = self.steps[self.next].take();
-        // The step may not have come to its part.
-        if let Some(Step::CreateFile { bytes, .. }) = failed
-            && self.payload.len() == contents
-        {
-            let _ = self.payload.split_to(contents.min(bytes as usize));
-        }
-        self.found.resize(self.results.len(), None);
-        self.next += 1;
-        self.wait_no_longer();
-        true
     }
 
     /// Takes room for the reply, once.
@@ -682,32 +662,6 @@ impl Execution {
         }
         let runtime = self.core.runtime.clone();
         runtime.spawn_blocking(move || self.settle());
-    }
-
-    /// Of a parallel volume, nothing is answered that may be lost. No thread waits for that.
-    fn settle(mut self: Box<Self>) {
-        let Some(volume) = self.parallel.get().cloned() else {
-            return self.reply();
-        };
-        let parallel = volume.tree.parallel().expect("it was entered as one");
-        let cuts = std::mem::take(&mut self.cuts);
-        if cuts.is_empty() && parallel.names.is_durable(&self.turn) {
-            return self.reply();
-        }
-        let runtime = parallel.runtime().clone();
-        runtime.spawn(async move {
-            let parallel = volume.tree.parallel().expect("it is one");
-            match parallel.settle(&self.turn, cuts).await {
-                Ok(()) => {
-                    parallel.note_chores();
-                    self.reply();
-                }
-                Err(error) => {
-                    tracing::error!(volume = volume.name, %error, "a request is not answered");
-                    self.refuse(Refusal::OutcomeUnknown);
-                }
-            }
-        });
     }
 
     fn reply(mut self: Box<Self>) {

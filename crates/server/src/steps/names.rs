@@ -1,12 +1,12 @@
 //! Names: creations, links, removals, renames, and appends, which share with them that they must
 //! not run twice.
 //!
-//! Each goes through [`Execution::once`]: what the journal knows of an earlier copy of the request
-//! decides whether it runs at all, and an intent is on record before it does.
+//! Each goes through [`Execution::once`].
 
+use super::copies::unknown;
 use super::data::options_of;
 use super::{Execution, Place, Stop};
-use crate::journal::{Act, Done, Intent, Key, Past};
+use crate::journal::{Act, Done};
 use crate::lease::{Change, Moment};
 use crate::opens::open_again;
 use crate::tree::File;
@@ -14,7 +14,7 @@ use crate::volume::Volume;
 use base::{Access, AttributeChange, Attributes, FileKind, FsError, Handle, Name, Node, OpenId};
 use export::{Create, OpenOptions, Worker, Written};
 use meta::namespace::Identity;
-use wire::message::{self, Entry, Lease, Refusal, RenameMode, Step, StepReply, Target};
+use wire::message::{self, Entry, Lease, RenameMode, Step, StepReply, Target};
 
 /// Whose name is taken away.
 #[derive(Clone, Copy)]
@@ -148,56 +148,6 @@ impl Execution {
                 mode,
             } => self.rename(worker, (parent, name), (to_parent, to_name), *mode),
             _ => unreachable!("the dispatcher sends only these here"),
-        }
-    }
-
-    /// Runs `act`, which must not run twice, unless an earlier copy of this request ran it; then
-    /// `redo` makes its answer up again. `describe` says what of the outcome goes on record.
-    fn once<T>(
-        &mut self,
-        act: Act,
-        run: impl FnOnce(&mut Self) -> Result<T, FsError>,
-        describe: impl FnOnce(&T) -> Done,
-        redo: impl FnOnce(&mut Self, Done) -> Result<T, Stop>,
-    ) -> Result<T, Stop> {
-        let core = self.core.clone();
-        let key = Key {
-            session: self.session.id,
-            request: self.id,
-            step: u8::try_from(self.next).expect("a request has at most 64 steps"),
-        };
-        if let Some(parallel) = self.parallel.get().cloned() {
-            // The namespace notes what was done in the change itself, and answers a copy by it.
-            if let Some(parallel) = parallel.tree.parallel() {
-                let settled = &self.settled;
-                parallel.settle_requests(key.session, |request| settled.covers(request));
-            }
-            self.identify();
-            let outcome = run(self);
-            self.turn.begin(None);
-            return Ok(outcome?);
-        }
-        match core.journal.begin(key, Intent::new(act), self.resent)? {
-            Past::NotDone => {
-                let outcome = run(self);
-                let record = outcome.as_ref().map(describe).map_err(|error| *error);
-                core.journal.end(key, record);
-                Ok(outcome?)
-            }
-            Past::Done(done) if done.unfilled.is_some() => {
-                core.journal.again(key)?;
-                let outcome = redo(self, done.clone());
-                let record = match &outcome {
-                    Ok(made) => Ok(describe(made)),
-                    Err(Stop::Error(error)) => Err(*error),
-                    Err(_) => Ok(done),
-                };
-                core.journal.end(key, record);
-                outcome
-            }
-            Past::Done(done) => redo(self, done),
-            Past::Failed(error) => Err(error.into()),
-            Past::Unknown => Err(unknown()),
         }
     }
 
@@ -772,10 +722,6 @@ impl Execution {
 }
 
 /// The answer when nobody can tell whether an earlier copy of the request ran.
-fn unknown() -> Stop {
-    Stop::Refused(Refusal::OutcomeUnknown)
-}
-
 fn make(parent: &Place, name: &Name, kind: FileKind, uid: u32, fills: bool) -> Act {
     Act::Make {
         parent: parent.outer.clone(),

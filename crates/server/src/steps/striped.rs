@@ -17,7 +17,7 @@ use base::limits::APPEND_WAIT_TIME_MAX;
 use base::{Attributes, Extent, FsError, Handle, Time};
 use export::Worker;
 use meta::namespace::{Placed, What, Written};
-use wire::message::{FileRef, LayoutPurpose, Lease, Step, StepReply, StoredWhat};
+use wire::message::{FileRef, LayoutPurpose, Lease, Refusal, Step, StepReply, StoredWhat};
 
 /// How far a step is that waits for appends to a file.
 #[derive(Default)]
@@ -31,6 +31,32 @@ pub(super) struct Waiting {
 }
 
 impl Execution {
+    /// Of a parallel volume, nothing is answered that may be lost. No thread waits for that.
+    pub(super) fn settle(mut self: Box<Self>) {
+        let Some(volume) = self.parallel.get().cloned() else {
+            return self.reply();
+        };
+        let parallel = volume.tree.parallel().expect("it was entered as one");
+        let cuts = std::mem::take(&mut self.cuts);
+        if cuts.is_empty() && parallel.names.is_durable(&self.turn) {
+            return self.reply();
+        }
+        let runtime = parallel.runtime().clone();
+        runtime.spawn(async move {
+            let parallel = volume.tree.parallel().expect("it is one");
+            match parallel.settle(&self.turn, cuts).await {
+                Ok(()) => {
+                    parallel.note_chores();
+                    self.reply();
+                }
+                Err(error) => {
+                    tracing::error!(volume = volume.name, %error, "a request is not answered");
+                    self.refuse(Refusal::OutcomeUnknown);
+                }
+            }
+        });
+    }
+
     pub(super) fn striped(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
         match step {
             Step::Layout { file, purpose } => self.layout(worker, file, *purpose),
