@@ -37,7 +37,8 @@ fn files_removed_at_the_server_keep_no_mount_from_its_end() {
         return println!("{why}");
     }
     let mut scene = Scene::new();
-    let mount = scene.mount("mnt", &[]);
+    let log = scene.path("log");
+    let mount = scene.mount("mnt", &["--log", text(&log)]);
     let process = figures(&mount)["pid"].as_u64().unwrap();
     make(&mount, 0..500);
     scene.azekura(&["sync", text(&mount)]).ok();
@@ -60,6 +61,8 @@ fn files_removed_at_the_server_keep_no_mount_from_its_end() {
         scene.umount(&mount);
     }
     ends(process);
+    let log = fs::read_to_string(log).unwrap();
+    assert!(!log.contains("makes no sense"), "{log}");
     for number in (0..1000).step_by(4) {
         let found = fs::read(scene.path("export").join(number.to_string())).unwrap();
         let expected = contents(number + usize::from(number < 500));

@@ -63,9 +63,8 @@ impl Execution {
     /// have come further, and in another request nobody could tell what it has done. Whether that
     /// is so; before the step that has failed there was so much of the payload.
     pub(super) fn goes_on(&mut self, contents: usize) -> bool {
-        let of_names = |step: &Step| matches!(step, Step::CreateFile { .. } | Step::Remove { .. });
         let mut steps = self.steps[self.next..].iter().flatten();
-        if !self.resent || !steps.all(of_names) {
+        if !self.resent || !steps.all(Step::goes_on_in_copies) {
             return false;
         }
         let failed = self.steps[self.next].take();

@@ -29,6 +29,13 @@ impl Compound {
 }
 
 impl Step {
+    /// Whether a copy of a request goes on behind it if it fails, provided that the same is so of
+    /// all steps after it: each is about a name of its own.
+    #[must_use]
+    pub const fn goes_on_in_copies(&self) -> bool {
+        matches!(self, Self::CreateFile { .. } | Self::Remove { .. })
+    }
+
     fn is_change(&self) -> bool {
         !matches!(
             self,

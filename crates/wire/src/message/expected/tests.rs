@@ -333,3 +333,39 @@ fn other_answers_are_possible_ones() {
     assert!(!answers(access(), StepReply::Done, 0));
     assert!(!answers(seek(), StepReply::Access { is_rich: true }, 0));
 }
+
+fn removal(text: &str) -> Step {
+    Step::Remove {
+        parent: target(),
+        name: Name::new(text.as_bytes()).expect("a name"),
+        file: None,
+    }
+}
+
+#[test]
+fn a_failure_is_the_last_result_unless_only_names_are_made_and_removed_from_there_on() {
+    let gone = || {
+        Ok(StepReply::Removed {
+            parent: attributes(),
+            parent_lease: Lease::None,
+            entry: None,
+        })
+    };
+    let fails = || Err(FsError::Stale);
+    let names = Expected::of(&[removal("a"), removal("b"), removal("c")]);
+    for results in [
+        vec![gone(), fails(), gone()],
+        vec![fails(), gone(), fails()],
+        vec![gone(), fails()],
+        vec![gone(), gone(), gone()],
+    ] {
+        assert_eq!(names.check(&results, 0), Ok(()), "{results:?}");
+    }
+    for results in [vec![gone(), gone()], vec![fails(), gone()]] {
+        assert_eq!(names.check(&results, 0), Err(Unexpected), "{results:?}");
+    }
+    let mixed = Expected::of(&[removal("a"), read(0), removal("b")]);
+    assert_eq!(mixed.check(&[fails(), fails(), gone()], 0), Err(Unexpected));
+    let behind = Expected::of(&[read(0), removal("a"), removal("b")]);
+    assert_eq!(behind.check(&[fails(), gone(), gone()], 0), Err(Unexpected));
+}
