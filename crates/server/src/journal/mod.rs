@@ -5,7 +5,8 @@
 //! leaves an *intent* here before it runs, with what is needed to tell from the tree whether it
 //! ran, and its *end* afterwards. Both are plain writes into the page cache, a microsecond each:
 //! they survive `kill -9`. A machine that loses power may lose them, or the unsynced changes that
-//! they speak of; so after that an append counts as run only if the file still has it.
+//! they speak of; so after that an append counts as run only if the file still has it, and contents
+//! that went with a creation are looked at and go in again.
 //!
 //! At the start, every intent without an end is resolved against the tree at once, before any
 //! client can change anything ([`resolve`]). A step that is sent again then finds its verdict: it
@@ -93,6 +94,7 @@ impl Journal {
         drop_old(&mut entries, unix_time(), JOURNAL_AGE_MAX);
         if lost_unflushed {
             forget_lost_appends(&mut entries, volumes);
+            doubt_contents(&mut entries);
         }
         resolve_all(&mut entries, volumes);
         let count = entries.values().map(BTreeMap::len).sum();
@@ -329,6 +331,16 @@ fn forget_lost_appends(entries: &mut Entries, volumes: &Volumes) {
     for (entry, is_there) in appends.into_iter().zip(resolve::reach(&ends, volumes)) {
         if !is_there {
             entry.state = State::NotDone;
+        }
+    }
+}
+
+/// Files that were made with contents may be there without them: they are looked at anew.
+fn doubt_contents(entries: &mut Entries) {
+    for entry in entries.values_mut().flat_map(BTreeMap::values_mut) {
+        let fills = matches!(entry.intent.act, Act::Make { fills: true, .. });
+        if fills && matches!(entry.state, State::Done(_)) {
+            entry.state = State::Begun;
         }
     }
 }

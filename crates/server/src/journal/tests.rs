@@ -322,6 +322,45 @@ fn a_file_whose_filling_is_interrupted_again_and_again_is_not_taken_for_one_that
     );
 }
 
+/// A machine that has lost power may have a file and its record, and not what was written to it.
+#[test]
+fn contents_are_looked_at_anew_where_the_machine_may_have_lost_them() {
+    let Some(world) = World::new() else { return };
+    let filling = |text: &str| {
+        let (parent, name) = (world.root(), name(text));
+        Intent::new(Act::Make {
+            parent,
+            name,
+            kind: FileKind::File,
+            uid: 0,
+            fills: true,
+        })
+    };
+    let journal = world.journal();
+    for (request, text) in [(0, "a"), (1, "b")] {
+        journal.begin(key(request), filling(text), false).unwrap();
+        std::fs::write(world.tree.join(text), "1234").unwrap();
+        let done = Done::inode(world.handle(text).unwrap());
+        journal.end(key(request), Ok(done));
+    }
+    drop(journal);
+    let past = |journal: &Journal, request, text| journal.begin(key(request), filling(text), true);
+    let killed = world.journal();
+    let Ok(Past::Done(done)) = past(&killed, 0, "a") else {
+        panic!("it was made");
+    };
+    assert_eq!(done.unfilled, None);
+    drop(killed);
+    std::fs::write(world.tree.join("a"), "").unwrap();
+    std::fs::remove_file(world.tree.join("b")).unwrap();
+    let lost = Journal::open(world.directory.path(), &world.volumes, true).unwrap();
+    let Ok(Past::Done(done)) = past(&lost, 0, "a") else {
+        panic!("it is there");
+    };
+    assert!(done.unfilled.is_some());
+    assert_eq!(past(&lost, 1, "b"), Ok(Past::NotDone));
+}
+
 #[test]
 fn two_interrupted_steps_about_one_name_are_not_told_apart() {
     let Some(world) = World::new() else { return };

@@ -6,7 +6,7 @@
 use super::{Execution, Stop};
 use crate::journal::{Act, Done, Intent, Key, Past};
 use base::FsError;
-use wire::message::{Refusal, Step};
+use wire::message::{Refusal, Step, StepReply};
 
 impl Execution {
     /// Runs `act`, which must not run twice, unless an earlier copy of this request ran it; then
@@ -59,12 +59,27 @@ impl Execution {
         }
     }
 
+    /// What nobody can tell of one step is no reason not to tell what became of the others.
+    pub(super) fn as_one_of_many(&self, stop: Stop) -> Stop {
+        match stop {
+            Stop::Refused(Refusal::OutcomeUnknown) if self.has_names_only() => {
+                Stop::Error(FsError::Io)
+            }
+            stop => stop,
+        }
+    }
+
+    /// Whether it is a copy, and of this step and all after it each is about a name of its own.
+    fn has_names_only(&self) -> bool {
+        let mut steps = self.steps[self.next..].iter().flatten();
+        self.resent && steps.all(Step::goes_on_in_copies)
+    }
+
     /// After a failure, in a copy of a request that makes and removes names: an earlier copy may
     /// have come further, and in another request nobody could tell what it has done. Whether that
     /// is so; before the step that has failed there was so much of the payload.
     pub(super) fn goes_on(&mut self, contents: usize) -> bool {
-        let mut steps = self.steps[self.next..].iter().flatten();
-        if !self.resent || !steps.all(Step::goes_on_in_copies) {
+        if !self.has_names_only() {
             return false;
         }
         let failed = self.steps[self.next].take();
@@ -75,6 +90,7 @@ impl Execution {
             let _ = self.payload.split_to(contents.min(bytes as usize));
         }
         self.found.resize(self.results.len(), None);
+        self.turn_taken.end(&StepReply::Done);
         self.next += 1;
         self.wait_no_longer();
         true

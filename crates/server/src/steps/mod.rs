@@ -306,7 +306,7 @@ impl Execution {
             };
             // Where the step is to be tried again, it goes back to its place.
             self.steps[self.next] = Some(step);
-            match stop {
+            match self.as_one_of_many(stop) {
                 Stop::Error(error) => {
                     self.results.push(Err(error));
                     if !self.goes_on(contents) {

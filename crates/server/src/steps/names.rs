@@ -12,9 +12,13 @@ use crate::opens::open_again;
 use crate::tree::File;
 use crate::volume::Volume;
 use base::{Access, AttributeChange, Attributes, FileKind, FsError, Handle, Name, Node, OpenId};
+use bytes::BytesMut;
 use export::{Create, OpenOptions, Worker, Written};
 use meta::namespace::Identity;
 use wire::message::{self, Entry, Lease, RenameMode, Step, StepReply, Target};
+
+/// In which pieces contents are lost with a machine.
+const PAGE_BYTES: usize = 4096;
 
 /// Whose name is taken away.
 #[derive(Clone, Copy)]
@@ -279,7 +283,7 @@ impl Execution {
                 filled
             },
             |node| Done::inode(outer(node)),
-            |this, done| this.fill_again(worker, &parent, change, &data, done),
+            |this, done| this.fill_again(worker, (&parent, name), change, &data, done),
         );
         let entry = Change::Entry(parent.outer.clone(), name.clone());
         let node = match outcome {
@@ -329,12 +333,13 @@ impl Execution {
         Ok(Node { attributes, ..node })
     }
 
-    /// An earlier copy of this request made the file, and if the server was killed on the way, the
-    /// contents may not be in. They go in now, if nobody has touched the file since.
+    /// An earlier copy of this request made the file. If the server was killed on the way, or its
+    /// machine has lost power, the contents may not be in. They go in now if nobody has touched the
+    /// file: neither since that was found out, nor before, as far as its contents tell.
     fn fill_again(
         &self,
         worker: &Worker,
-        parent: &Place,
+        (parent, name): (&Place, &Name),
         change: &AttributeChange,
         data: &[u8],
         done: Done,
@@ -348,10 +353,27 @@ impl Execution {
             return Err(unknown());
         }
         let volume = &parent.volume;
-        let options = OpenOptions::new(Access::Write);
+        let options = OpenOptions::new(Access::ReadWrite);
         let file = open_again(volume, self.by(worker), &node.handle, options)?;
-        file.truncate(self.by(worker), 0)?;
-        Ok(self.fill(worker, parent, node, &file, change, data)?)
+        let mut found = BytesMut::new();
+        file.read_at(0, data.len() + 1, &mut found)?;
+        if !is_part_of(&found, data) {
+            return Err(unknown());
+        }
+        let emptied = file.truncate(self.by(worker), 0);
+        let handle = node.handle.clone();
+        let filled = emptied.and_then(|()| self.fill(worker, parent, node, &file, change, data));
+        if filled.is_err() {
+            // As if it had not been made, unless others have put something there.
+            let there = volume.tree.lookup(self.by(worker), &parent.inner, name);
+            if there.is_ok_and(|there| there.handle == handle) {
+                volume
+                    .tree
+                    .unlink(self.by(worker), &parent.inner, name)
+                    .ok();
+            }
+        }
+        Ok(filled?)
     }
 
     fn make(
@@ -722,6 +744,17 @@ impl Execution {
 }
 
 /// The answer when nobody can tell whether an earlier copy of the request ran.
+/// Whether a file has nothing but what was written of `data`, and zeros where a page of it is lost.
+fn is_part_of(found: &[u8], data: &[u8]) -> bool {
+    let is_known = |(at, page): (usize, &[u8])| {
+        let known = data
+            .get(at * PAGE_BYTES..)
+            .and_then(|data| data.get(..page.len()));
+        known == Some(page) || page.iter().all(|byte| *byte == 0)
+    };
+    found.len() <= data.len() && found.chunks(PAGE_BYTES).enumerate().all(is_known)
+}
+
 fn make(parent: &Place, name: &Name, kind: FileKind, uid: u32, fills: bool) -> Act {
     Act::Make {
         parent: parent.outer.clone(),
@@ -737,5 +770,26 @@ fn mode_of(mode: RenameMode) -> base::RenameMode {
         RenameMode::Replace => base::RenameMode::Replace,
         RenameMode::NoReplace => base::RenameMode::NoReplace,
         RenameMode::Exchange => base::RenameMode::Exchange,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_written_of_it_or_lost_is_part_of_a_files_contents() {
+        let data: Vec<u8> = (0..10_000u32).map(|at| at as u8 | 1).collect();
+        let mut lost = data.clone();
+        lost[4096..8192].fill(0);
+        for found in [&data[..], &data[..5000], &[], &lost, &[0; 9000]] {
+            assert!(is_part_of(found, &data), "{} bytes", found.len());
+        }
+        let mut others = data.clone();
+        others[9000] ^= 2;
+        let longer = [&data[..], b"1"].concat();
+        for found in [&others[..], &longer, b"what others write"] {
+            assert!(!is_part_of(found, &data), "{} bytes", found.len());
+        }
     }
 }

@@ -195,8 +195,8 @@ impl Volume {
                 nodes.refresh(parent, &taken.parent, taken.parent_lease, taken.seen);
                 Ok(())
             }
-            // Gone, by whomever, or another file's by now.
-            Err(FsError::NotFound) => {
+            // Gone, by whomever, also with its directory, or another file's by now.
+            Err(FsError::NotFound | FsError::Stale) => {
                 forget_name(&mut self.nodes(), parent, name);
                 Ok(())
             }
