@@ -16,7 +16,7 @@ use base::{FsError, Principal};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinSet;
 
-/// Files that a sync makes durable at once, where one of them has kept it waiting.
+/// Files that a sync makes durable by themselves at once.
 const COMMITS_TOGETHER_MAX: usize = 64;
 
 /// What a sync was to tell somebody who was not there any more.

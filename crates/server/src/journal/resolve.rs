@@ -2,7 +2,7 @@
 //!
 //! | step | it ran if | it did not if |
 //! |---|---|---|
-//! | make | it is there, of the kind, the owner's, not older than the intent | else |
+//! | make | it is there, of the kind, the owner's or by root, not older than the intent | else |
 //! | link | the name is the inode's, whose time of change is not before the intent | it is not |
 //! | remove | the name is not the victim's any more | it is |
 //! | rename | the new name is the inode's and the old one is not | the old name still is |
