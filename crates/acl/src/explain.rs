@@ -5,8 +5,8 @@
 //! directory's to say.
 
 use crate::{
-    Ace, Caller, Ground, Origin, PosixEntry, PosixFile, PosixGround, PosixWho, RichAcl, Rights,
-    Target, UnixIds, bits, operation,
+    Ace, Caller, Decision, Ground, Origin, PosixEntry, PosixFile, PosixGround, PosixWho, RichAcl,
+    Rights, Target, UnixIds, bits, operation,
 };
 use base::{Principal, mode};
 
@@ -61,7 +61,7 @@ pub struct Explained {
     pub rights: Rights,
     /// What decided.
     pub grounds: Grounds,
-    /// The entry that decided: its place from 0 on, and its text.
+    /// The entry that decided: its place from 0 on in the list as it is shown, and its text.
     pub entry: Option<(u32, String)>,
     /// Whether it was one of the directory that has the name.
     pub is_directorys: bool,
@@ -217,14 +217,12 @@ impl Explained {
 }
 
 fn of_rich(list: &RichAcl, target: &Target, who: &Principal, wanted: Rights) -> Explained {
-    let decision = list.decide(&Caller::new(who), target, wanted);
+    let caller = Caller::new(who);
+    let decision = list.decide(&caller, target, wanted);
     let (grounds, entry) = match decision.ground {
         Ground::Entry(place) => {
-            let text = list
-                .aces()
-                .get(place)
-                .map(|ace: &Ace| ace.to_text(&UnixIds));
-            (Grounds::RichEntry, text.map(|text| (place as u32, text)))
+            let shown = entry_shown(list, target, &caller, &decision);
+            (Grounds::RichEntry, shown.or_else(|| entry_of(list, place)))
         }
         Ground::Owner => (Grounds::Owner, None),
         Ground::Mode => (Grounds::Mode, None),
@@ -235,6 +233,26 @@ fn of_rich(list: &RichAcl, target: &Target, who: &Principal, wanted: Rights) -> 
         entry,
         ..Explained::by(decision.is_allowed, decision.rights, grounds)
     }
+}
+
+/// The entry that decides in a list as it is shown, where limits are entries too.
+fn entry_shown(
+    list: &RichAcl,
+    target: &Target,
+    caller: &Caller<'_>,
+    decision: &Decision,
+) -> Option<(u32, String)> {
+    let shown = RichAcl::new(list.effective(target)).ok()?;
+    let again = shown.decide(caller, target, decision.rights);
+    match again.ground {
+        Ground::Entry(place) if again.is_allowed == decision.is_allowed => entry_of(&shown, place),
+        _ => None,
+    }
+}
+
+fn entry_of(list: &RichAcl, place: usize) -> Option<(u32, String)> {
+    let ace: &Ace = list.aces().get(place)?;
+    Some((place as u32, ace.to_text(&UnixIds)))
 }
 
 fn of_posix(

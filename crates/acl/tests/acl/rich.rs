@@ -2,7 +2,9 @@
 
 use crate::lists::{self, allows_one, any_list, any_rights, each_list, granted, had, target};
 use crate::world::{self, GROUPS, NAMED, OWNER, OWNING_GROUP};
-use acl::{Ace, AceFlags, AceKind, Caller, Ground, RichAcl, Rights, Target, Who};
+use acl::{
+    Ace, AceFlags, AceKind, Asked, Caller, Ground, Judged, RichAcl, Rights, Target, UnixIds, Who,
+};
 use base::Principal;
 use proptest::prelude::*;
 
@@ -304,6 +306,43 @@ proptest! {
             prop_assert_eq!(again, changed, "judged by the list, not by the first change");
         }
     }
+}
+
+/// Also where chmod has put a mode over it, which is shown as entries.
+#[test]
+fn what_decides_is_an_entry_of_the_list_as_it_is_shown() {
+    let (read, run) = (Rights::READ_DATA, Rights::EXECUTE);
+    let principals = callers();
+    let mut shown_elsewhere = 0_u32;
+    each_list(&entries([read, run]), 2, |list| {
+        for mode in [None, Some(0o750), Some(0o640), Some(0o705)] {
+            let list = mode.map_or_else(|| list.clone(), |mode| list.with_mode(mode, &target()));
+            let shown = list.effective(&target());
+            let asked = Asked {
+                by: Judged::Rich(Some(&list)),
+                target: target(),
+                mode: list.mode(&target()),
+            };
+            for who in &principals {
+                let explained = asked.explain(None, who, read);
+                let caller = Caller::new(who);
+                let decision = list.decide(&caller, &target(), read);
+                assert_eq!(explained.is_allowed, decision.is_allowed || who.uid == 0);
+                let Some((place, text)) = explained.entry else {
+                    continue;
+                };
+                let entry = shown.get(place as usize).map(|ace| ace.to_text(&UnixIds));
+                // To its owner a list can give more than entries can say.
+                if who.uid != OWNER {
+                    assert_eq!(entry.as_ref(), Some(&text), "{list:?} {who:?}");
+                }
+                let stored = list.aces().get(place as usize);
+                let stored = stored.map(|ace| ace.to_text(&UnixIds));
+                shown_elsewhere += u32::from(stored != Some(text));
+            }
+        }
+    });
+    assert!(shown_elsewhere > 1_000, "{shown_elsewhere}");
 }
 
 #[test]

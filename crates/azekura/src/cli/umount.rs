@@ -13,6 +13,7 @@ use crate::errors::{Code, Failure, Result};
 use crate::mounts::Mounted;
 use crate::output;
 use crate::process;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -204,12 +205,13 @@ fn has_ended(mounted: &Mounted) -> bool {
 impl Left {
     /// Why it is not unmounted.
     fn failure(&self, path: &Path) -> Failure {
-        let what = match self.bytes {
-            0 => format!(
+        let what = match (self.bytes, self.errno) {
+            (0, Errno::TIMEDOUT) => format!(
                 "it cannot be known whether all changes of {} are safe",
                 path.display()
             ),
-            bytes => format!(
+            (0, _) => format!("not all that was written to {} is safe", path.display()),
+            (bytes, _) => format!(
                 "{} written to {} are not safe",
                 output::size(bytes),
                 path.display()

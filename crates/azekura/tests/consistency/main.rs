@@ -53,7 +53,7 @@ mod rounds {
     /// Operations of one thread in one round: short histories are read by people.
     const OPERATIONS: usize = 60;
     /// Operations before the wrong one that a report shows.
-    const SHOWN: usize = 40;
+    const SHOWN: usize = 400;
 
     /// One pair of machines at a time. Whatever is started while the other pair has files open has
     /// these, too, until it runs, and closing them takes as long as their machine's writing: so

@@ -147,6 +147,15 @@ fn a_share_moves_to_rich_acls_on_a_working_day() {
         "{plan}"
     );
     assert_eq!(plan["would_become_rich"], 2, "{plan}");
+    // All may read the directories as it is.
+    assert_eq!(plan["without_effect"], 2, "{plan}");
+    let file = office.file("plans/q3.xlsx");
+    let plan = office.json(&["plan", &file, "--grant", "A::OWNER@:r"]);
+    assert_eq!(
+        (&plan["would_change"], &plan["without_effect"]),
+        (&1.into(), &1.into()),
+        "what its owner may anyway: {plan}"
+    );
 
     // The kernel of the mount from before judges by mode bits; of the other it does not.
     assert!(!may(AYA, None, &before, "rm -f plans/q3.xlsx"));

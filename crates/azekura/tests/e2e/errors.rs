@@ -2,6 +2,8 @@
 
 use crate::checks::{fails, json};
 use crate::common::{Scene, obstacle, run, text};
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -323,4 +325,42 @@ fn an_error_that_one_machine_hears_is_no_success_for_the_others() {
     let synced = scene.azekura(&["sync", text(&two)]);
     assert!(!synced.status.success(), "its data is lost");
     drop(files);
+}
+
+/// A file system keeps what it did until there was no room, and so everybody sees that.
+#[test]
+fn what_an_allocation_without_room_has_done_is_there() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let Some(mut failing) = Failing::new() else {
+        return;
+    };
+    let scene = &mut failing.scene;
+    let mount = scene.mount("mnt", &[]);
+    let export = scene.path("export");
+    let zero = FallocateFlags::FALLOC_FL_ZERO_RANGE;
+    for (name, mode) in [("zeroed", zero), ("longer", FallocateFlags::empty())] {
+        let path = mount.join(name);
+        let mut options = File::options();
+        let options = options.read(true).write(true).create_new(true);
+        let file = options.open(&path).unwrap();
+        file.write_all_at(&vec![b'A'; 1 << 20], 0).unwrap();
+        file.sync_all().unwrap();
+        let mut before = vec![0; 1 << 20];
+        file.read_exact_at(&mut before, 0).unwrap();
+        let full = fallocate(&file, mode, 0, 1 << 30);
+        assert_eq!(full, Err(Errno::ENOSPC), "{name}");
+        let there = fs::read(export.join(name)).unwrap();
+        assert!(there.len() > before.len(), "{name}: it did nothing");
+        assert_eq!(file.metadata().unwrap().len(), there.len() as u64, "{name}");
+        let mut found = vec![0; there.len()];
+        file.read_exact_at(&mut found, 0).unwrap();
+        assert!(found == there, "{name}: old contents");
+        drop(file);
+        assert!(fs::read(&path).unwrap() == there, "{name}: opened anew");
+        fs::remove_file(&path).unwrap();
+        scene.azekura(&["sync", text(&mount)]).ok();
+    }
+    scene.umount(&mount);
 }

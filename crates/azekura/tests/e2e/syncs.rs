@@ -138,3 +138,30 @@ fn a_sync_waits_for_a_server_that_comes_back() {
     }
     scene.umount(&mount);
 }
+
+/// All that was written to them was at the server by then.
+#[test]
+fn files_that_another_machine_removes_are_no_loss() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let (one, two) = (scene.mount("one", &[]), scene.mount("two", &[]));
+    for round in 0..5 {
+        let names = round * 100..(round + 1) * 100;
+        make(&one, names.clone());
+        for number in names.clone() {
+            let path = one.join(number.to_string());
+            let file = File::options().write(true).open(path).unwrap();
+            file.write_all_at(b"later", 0).unwrap();
+        }
+        for number in names {
+            fs::remove_file(two.join(number.to_string())).unwrap();
+        }
+        for mount in [&one, &two] {
+            scene.azekura(&["sync", text(mount)]).ok();
+        }
+    }
+    scene.umount(&one);
+    scene.umount(&two);
+}

@@ -1,7 +1,7 @@
 //! Creating, removing and renaming.
 
 use super::{DirectoryTold, OpenFile, View, Volume};
-use crate::cache::{NodeId, NodeTable};
+use crate::cache::{Node, NodeId, NodeTable};
 use crate::transport::FileResponse;
 use base::{Attributes, FileKind, FsError, Name, Principal};
 use wire::message::{Access, Lease, RenameMode, Step, StepReply};
@@ -56,7 +56,7 @@ impl Volume {
         let outcome = self.try_create(who, step, access, append && !exclusive);
         let outcome = outcome
             .await
-            .inspect_err(|_| self.doubt_name(*parent, name));
+            .inspect_err(|error| self.doubt_name(*parent, name, *error));
         let (reply, response, access) = outcome?;
         let is_new = matches!(reply, StepReply::Created { new: true, .. });
         let view = self.take_created(*parent, name, reply, &response)?;
@@ -134,10 +134,15 @@ impl Volume {
         let seen = response.recalls_seen;
         let mut nodes = self.nodes();
         let node = nodes.apply(&entry, seen);
+        let is_overtaken = match nodes.name(parent, name) {
+            None => false,
+            Some(None) => !new,
+            Some(Some(known)) => new || known != node,
+        };
         nodes.note_change(parent, name);
         nodes.refresh(parent, &attributes, parent_lease, seen);
-        let believed = nodes.get(parent).is_some_and(|parent| parent.is_leased())
-            && !nodes.is_recalled_since(parent, seen);
+        let believed =
+            !is_overtaken && is_leased(&nodes, parent) && !nodes.is_recalled_since(parent, seen);
         if believed {
             nodes.set_name(parent, name, Some(node));
         } else {
@@ -159,6 +164,9 @@ impl Volume {
             directory.default_acl = plain.then_some(false);
         }
         drop(nodes);
+        if is_overtaken {
+            self.on_overtaken(&[parent]);
+        }
         self.tell_attributes(parent);
         let mut view = self.view(node)?;
         view.name_leased = believed && self.transport.leases_hold();
@@ -174,7 +182,8 @@ impl Volume {
         step: Step,
     ) -> Result<View, FsError> {
         let outcome = self.step_with_room(who, step).await;
-        let (reply, response) = outcome.inspect_err(|_| self.doubt_name(parent, name))?;
+        let (reply, response) =
+            outcome.inspect_err(|error| self.doubt_name(parent, name, *error))?;
         self.take_created(parent, name, reply, &response)
     }
 
@@ -324,7 +333,7 @@ impl Volume {
         let (reply, response) = match self.step(who, step).await {
             Ok(done) => done,
             Err(error) => {
-                self.doubt_name(parent, name);
+                self.doubt_name(parent, name, error);
                 return Err(error);
             }
         };
@@ -339,10 +348,17 @@ impl Volume {
         let seen = response.recalls_seen;
         let mut nodes = self.nodes();
         let left = entry.as_ref().map(|entry| nodes.apply_lost(entry, seen));
+        let is_overtaken = match (left, nodes.name(parent, name)) {
+            (Some(left), Some(known)) => known.is_none() || left != known,
+            _ => false,
+        };
         nodes.note_change(parent, name);
         nodes.refresh(parent, &attributes, parent_lease, seen);
         set_or_forget(&mut nodes, parent, name, None, seen);
         drop(nodes);
+        if is_overtaken {
+            self.on_overtaken(&[parent]);
+        }
         if !directory {
             self.learn_removal(who, parent);
         }
@@ -355,10 +371,56 @@ impl Volume {
 
     /// A change failed, and it may have been made all the same (the line was cut, time ran out), or
     /// shows that what was known is wrong: nothing is known of the name any more.
-    fn doubt_name(&self, parent: NodeId, name: &Name) {
-        let mut nodes = self.nodes();
-        nodes.note_change(parent, name);
-        forget_name(&mut nodes, parent, name);
+    fn doubt_name(&self, parent: NodeId, name: &Name, error: FsError) {
+        {
+            let mut nodes = self.nodes();
+            nodes.note_change(parent, name);
+            forget_name(&mut nodes, parent, name);
+        }
+        let is_otherwise = matches!(
+            error,
+            FsError::NotFound
+                | FsError::Exists
+                | FsError::NotDirectory
+                | FsError::IsDirectory
+                | FsError::Stale
+                | FsError::TimedOut
+                | FsError::Interrupted
+                | FsError::Io
+        );
+        if is_otherwise {
+            self.on_overtaken(&[parent]);
+        }
+    }
+
+    /// A change has found names otherwise than leases here have them, or nobody knows what it has
+    /// found. If leases are right as a rule, another one has made a change just before, and the
+    /// recall is still on its way, on another connection: it is obeyed now. Before the kernel hears
+    /// what became of the change: it moves its own entry of a name to another one, whatever inode
+    /// it believes to be there, and would go on believing that.
+    fn on_overtaken(&self, directories: &[NodeId]) {
+        let sequence = self.transport.next_recall();
+        {
+            let mut nodes = self.nodes();
+            for directory in directories {
+                let known = nodes.get(*directory);
+                let handle = known.and_then(|directory| directory.handle.clone());
+                if let Some(handle) = handle {
+                    nodes.recall(&handle, sequence);
+                }
+            }
+        }
+        self.tell_names();
+        for directory in directories {
+            self.tell_attributes(*directory);
+        }
+    }
+
+    /// Nothing that the kernel knows of names is to be believed any more.
+    fn tell_names(&self) {
+        if let Some(invalidate) = self.invalidate.get() {
+            invalidate.names();
+        }
     }
 
     /// Renames.
@@ -376,7 +438,11 @@ impl Volume {
     ) -> Result<(), FsError> {
         let from = self.target_with(parent, name).await?;
         let to = self.target_with(to_parent, to_name).await?;
-        let replaced = self.nodes().name(to_parent, to_name).flatten();
+        let known = {
+            let nodes = self.nodes();
+            [nodes.name(parent, name), nodes.name(to_parent, to_name)]
+        };
+        let replaced = known[1].flatten();
         self.before_rename(parent, name, replaced, mode).await?;
         let step = Step::Rename {
             parent: from,
@@ -388,11 +454,24 @@ impl Volume {
         let (reply, response) = match self.step(who, step).await {
             Ok(done) => done,
             Err(error) => {
-                self.doubt_name(parent, name);
-                self.doubt_name(to_parent, to_name);
+                self.doubt_name(parent, name, error);
+                self.doubt_name(to_parent, to_name, error);
                 return Err(error);
             }
         };
+        let places = [(parent, name), (to_parent, to_name)];
+        self.take_renamed(places, known, mode, reply, response.recalls_seen)
+    }
+
+    /// Takes over what became of a rename; `known` is what was known of both names before.
+    fn take_renamed(
+        &self,
+        [(parent, name), (to_parent, to_name)]: [(NodeId, &Name); 2],
+        known: [Option<Option<NodeId>>; 2],
+        mode: RenameMode,
+        reply: StepReply,
+        seen: u64,
+    ) -> Result<(), FsError> {
         let StepReply::Renamed {
             parent: attributes,
             to_parent: to_attributes,
@@ -402,7 +481,7 @@ impl Volume {
         else {
             return Err(FsError::Io);
         };
-        let seen = response.recalls_seen;
+        let replaced = known[1].flatten();
         let mut nodes = self.nodes();
         let node = nodes.apply(&entry, seen);
         nodes.note_change(parent, name);
@@ -410,7 +489,15 @@ impl Volume {
         keep_refreshed(&mut nodes, parent, &attributes, seen);
         keep_refreshed(&mut nodes, to_parent, &to_attributes, seen);
         set_or_forget(&mut nodes, to_parent, to_name, Some(node), seen);
+        let is_replaced = there.is_some();
         let there = there.and_then(|entry| nodes.apply_lost(&entry, seen));
+        let is_unknown = known[0].is_none() && is_leased(&nodes, parent);
+        let is_overtaken = known[0].is_some_and(|from| from != Some(node))
+            || match known[1] {
+                None => false,
+                Some(None) => is_replaced,
+                to => to != Some(there),
+            };
         match (mode, there.or(replaced)) {
             (RenameMode::Exchange, Some(other)) => {
                 set_or_forget(&mut nodes, parent, name, Some(other), seen);
@@ -424,6 +511,11 @@ impl Volume {
             _ => set_or_forget(&mut nodes, parent, name, None, seen),
         }
         drop(nodes);
+        if is_overtaken {
+            self.on_overtaken(&[parent, to_parent]);
+        } else if is_unknown {
+            self.tell_names();
+        }
         for node in [Some(parent), Some(to_parent), Some(node), replaced, there]
             .into_iter()
             .flatten()
@@ -493,6 +585,10 @@ impl Volume {
             .await;
         refused.and(settled).and(synced.map(|_| ()))
     }
+}
+
+fn is_leased(nodes: &NodeTable, id: NodeId) -> bool {
+    nodes.get(id).is_some_and(Node::is_leased)
 }
 
 pub(super) fn forget_name(nodes: &mut NodeTable, parent: NodeId, name: &Name) {

@@ -230,7 +230,9 @@ impl Volume {
         outcome: Result<StepReply, FsError>,
     ) -> Result<(), FsError> {
         match outcome {
-            Ok(reply) => {
+            // Somebody has removed the file after all this was stored, and it is nobody's loss.
+            // What the server has not got, or may have lost, is sent again and told.
+            Ok(_) | Err(FsError::Stale) => {
                 let has_lost = {
                     let written = &mut file.lock().written;
                     written.on_committed(covered, verifier);
@@ -240,7 +242,7 @@ impl Volume {
                 if has_lost {
                     self.send_written(node, file);
                 }
-                if let StepReply::Attributes { attributes, lease } = reply {
+                if let Ok(StepReply::Attributes { attributes, lease }) = outcome {
                     let settled = file.lock().written.is_stored();
                     if settled {
                         self.nodes().refresh(node, &attributes, lease, recalls_seen);

@@ -176,6 +176,10 @@ impl Volume {
         file.lock().written.on_replaced(replacement, kept);
         file.progress.notify_waiters();
         self.send_written(node, &file);
+        if outcome.is_err() {
+            // What it has done until there was no room, for one, stays done.
+            self.doubt_contents(node);
+        }
         outcome
     }
 

@@ -436,8 +436,9 @@ impl Volume {
         false
     }
 
-    /// Some of what was written to a file is lost, and nothing of it is on its way any more.
-    fn doubt_contents(&self, node: NodeId) {
+    /// Some of what was written to a file is lost, and nothing of it is on its way any more; or
+    /// nobody has said how much of it was changed.
+    pub(super) fn doubt_contents(&self, node: NodeId) {
         self.nodes().doubt_contents(node);
         self.distrust_data(node);
         self.tell_data(node);

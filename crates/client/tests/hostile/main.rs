@@ -29,6 +29,8 @@ mod listings;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
+mod overtaken;
+#[cfg(test)]
 mod peer;
 #[cfg(test)]
 mod put_off;

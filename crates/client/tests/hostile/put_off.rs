@@ -324,3 +324,32 @@ fn what_nobody_has_heard_of_is_told_once_more() {
         assert_eq!(sync(&volume).await, Ok(()));
     });
 }
+
+/// The server has it all by then, and where it is durable nobody can look any more.
+#[test]
+fn a_file_that_somebody_removes_before_its_commit_is_no_loss() {
+    alone(async {
+        let log = Shared::default();
+        let (counted, new) = (log.clone(), commits(&log, |_, frames| frames).answer);
+        let peer = Peer::start(Lies {
+            answer: Box::new(move |asked: &Asked, mut said: Said| {
+                for (step, result) in asked.steps().iter().zip(said.results_or_none()) {
+                    if matches!(step, Step::Commit { .. }) {
+                        counted.lock().unwrap().left += 1;
+                        *result = Err(FsError::Stale);
+                    }
+                }
+                new(asked, said)
+            }),
+            ..Lies::default()
+        });
+        let peer = peer.await;
+        let volume = peer.volume().await;
+        for open in written(&volume, 2).await {
+            let synced = volume.commit(&open.who, open.node, Some(open.open), false);
+            assert_eq!(synced.await, Ok(()));
+        }
+        assert_eq!(sync(&volume).await, Ok(()));
+        assert_eq!(log.lock().unwrap().left, 2, "they were asked for");
+    });
+}

@@ -4,7 +4,7 @@ use super::{Place, at, failed, who};
 use crate::address::FileAddress;
 use crate::config::Config;
 use crate::connect::WayArgs;
-use crate::errors::Result;
+use crate::errors::{Code, Failure, Result};
 use crate::output;
 use acl::{Ace, Id, Identities, Rights, UnixIds};
 use base::FsError;
@@ -74,7 +74,7 @@ impl Explain {
                 }
             }
             let explained = explain(view.node, directory, rights).await;
-            let explanation = explained.map_err(failed)?;
+            let explanation = explained.map_err(|error| self.refused(error))?;
             let above = None;
             Ok((Decided { explanation, above }, somebody.uid))
         };
@@ -82,6 +82,17 @@ impl Explain {
         match self.json {
             true => output::json(&self.as_json(&decided, uid)),
             false => output::write(&self.as_text(&decided, uid)),
+        }
+    }
+
+    fn refused(&self, error: FsError) -> Failure {
+        match error {
+            FsError::AccessDenied => {
+                let message = format!("you may not read the ACL of {}", self.file);
+                Failure::new(Code::FileDenied, message)
+                    .hint("whoever may read it (c in a rich ACL) may ask for anybody")
+            }
+            other => failed(other),
         }
     }
 

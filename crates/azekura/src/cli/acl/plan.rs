@@ -54,6 +54,8 @@ struct Found {
     files: u64,
     would_change: u64,
     would_become_rich: u64,
+    /// Files whose lists would change and nobody's rights.
+    without_effect: u64,
     /// Changes of rights, by whom and what, with how many files they are of.
     by_change: BTreeMap<(String, String, String), u64>,
     widenings: u64,
@@ -88,6 +90,7 @@ impl Found {
             "files": self.files,
             "would_change": self.would_change,
             "would_become_rich": self.would_become_rich,
+            "without_effect": self.without_effect,
             "changes": changes.collect::<Vec<_>>(),
             "widenings": self.widenings,
             "first": self.named,
@@ -100,6 +103,10 @@ impl Found {
             "{} of {of} would change, {} of them from POSIX to rich ACLs\n",
             self.would_change, self.would_become_rich
         );
+        if self.without_effect > 0 {
+            let files = output::count(self.without_effect, "file");
+            text.push_str(&format!("in {files} nobody's rights would change\n"));
+        }
         let rows = self.by_change.iter().map(|((who, gained, lost), files)| {
             [who.clone(), gained.clone(), lost.clone(), files.to_string()]
         });
@@ -146,6 +153,7 @@ async fn look(visit: &Visit<'_>, edit: &Edit, found: &mut Found) -> Result<()> {
     found.would_change += 1;
     found.would_become_rich += u64::from(becomes_rich);
     found.widenings += u64::from(!wider.is_empty());
+    found.without_effect += u64::from(told.is_empty() && wider.is_empty());
     let names = told.iter().map(|change| {
         let who = name(change);
         (who, change.gained.to_string(), change.lost.to_string())
