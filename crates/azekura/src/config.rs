@@ -241,6 +241,11 @@ impl Config {
             match Credential::load(&directory) {
                 Err(IdentityError::Io { source, .. })
                     if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error @ IdentityError::Malformed(_)) => {
+                    return Err(Failure::from(error)
+                        .during(directory.display())
+                        .hint(format!("enrol again: azekura login {server} -")));
+                }
                 outcome => return Ok((outcome?, directory)),
             }
         }

@@ -608,6 +608,9 @@ fn data_io(path: &Path, error: &io::Error) -> Failure {
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
             failure.hint("--data names a directory; choose an empty or a new one")
         }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            failure.hint("make room there: a server writes some into it whenever it starts")
+        }
         _ => failure,
     }
 }

@@ -401,8 +401,10 @@ impl Export {
             retry_on_intr(|| rustix::fs::renameat_with(&*from, old, &*to, new, flags))
                 .map_err(fs_error)
         })?;
+        // If another change came in between, something else was moved than was seen before.
+        let there = by_way(&caller, searches[1], || self.peek(&*to, to_name)).ok();
         Ok(Renamed {
-            moved: self.after(moved),
+            moved: self.after(there.or(moved)),
             replaced: self.after(replaced),
         })
     }

@@ -137,7 +137,7 @@ impl Volume {
         let is_overtaken = match nodes.name(parent, name) {
             None => false,
             Some(None) => !new,
-            Some(Some(known)) => new || known != node,
+            Some(Some(known)) => known != node,
         };
         nodes.note_change(parent, name);
         nodes.refresh(parent, &attributes, parent_lease, seen);
@@ -372,11 +372,6 @@ impl Volume {
     /// A change failed, and it may have been made all the same (the line was cut, time ran out), or
     /// shows that what was known is wrong: nothing is known of the name any more.
     fn doubt_name(&self, parent: NodeId, name: &Name, error: FsError) {
-        {
-            let mut nodes = self.nodes();
-            nodes.note_change(parent, name);
-            forget_name(&mut nodes, parent, name);
-        }
         let is_otherwise = matches!(
             error,
             FsError::NotFound
@@ -388,16 +383,28 @@ impl Volume {
                 | FsError::Interrupted
                 | FsError::Io
         );
+        let sequence = is_otherwise.then(|| self.transport.next_recall());
+        {
+            let mut nodes = self.nodes();
+            nodes.note_change(parent, name);
+            forget_name(&mut nodes, parent, name);
+            let known = nodes.get(parent);
+            let handle = known.and_then(|directory| directory.handle.clone());
+            if let (Some(handle), Some(sequence)) = (handle, sequence) {
+                nodes.recall_name(&handle, name, sequence);
+            }
+        }
         if is_otherwise {
-            self.on_overtaken(&[parent]);
+            self.tell_names();
+            self.tell_attributes(parent);
         }
     }
 
-    /// A change has found names otherwise than leases here have them, or nobody knows what it has
-    /// found. If leases are right as a rule, another one has made a change just before, and the
-    /// recall is still on its way, on another connection: it is obeyed now. Before the kernel hears
-    /// what became of the change: it moves its own entry of a name to another one, whatever inode
-    /// it believes to be there, and would go on believing that.
+    /// A change has found names otherwise than leases here have them. If leases are right as a
+    /// rule, another one has made a change just before, and the recall is still on its way, on
+    /// another connection: it is obeyed now. Before the kernel hears what became of the change: it
+    /// moves its own entry of a name to another one, whatever inode it believes to be there, and
+    /// would go on believing that.
     fn on_overtaken(&self, directories: &[NodeId]) {
         let sequence = self.transport.next_recall();
         {

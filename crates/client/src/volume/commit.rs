@@ -196,6 +196,39 @@ impl Volume {
         open: Option<OpenId>,
         data_only: bool,
     ) -> Result<(), FsError> {
+        let asked = self.ask_to_commit(who, node, file, open, data_only);
+        let (covered, answer) = asked.await?;
+        self.take_commit(node, file, &covered, answer)
+    }
+
+    /// As [`Self::commit_once`], for nobody in particular: an error stays with the file for the
+    /// next who asks. A file that is not there any more, which somebody has removed, concerns
+    /// nobody if a flush of all shows that the server has lost nothing: a device that fails can
+    /// hide files as well.
+    async fn commit_unasked(&self, who: &Principal, node: NodeId, file: &Arc<File>) {
+        let asked = self.ask_to_commit(who, node, file, None, true).await;
+        // Without an answer, the data stays.
+        let Ok((covered, answer)) = asked else {
+            return;
+        };
+        if let Some(Err(FsError::Stale)) = answer.results.last() {
+            match self.flush_stored(self.transport.own()).await {
+                Ok(()) | Err(FsError::TimedOut) => return,
+                Err(_) => {}
+            }
+        }
+        let _ = self.take_commit(node, file, &covered, answer);
+    }
+
+    /// What a commit of what is stored now covers, and its answer.
+    async fn ask_to_commit(
+        &self,
+        who: &Principal,
+        node: NodeId,
+        file: &Arc<File>,
+        open: Option<OpenId>,
+        data_only: bool,
+    ) -> Result<(Covered, FileResponse), FsError> {
         let target = self.target(node).await?;
         let covered = file.lock().written.stored();
         let file_ref = FileRef {
@@ -213,10 +246,19 @@ impl Volume {
         };
         // Without an answer of the disk nothing is known of the data: it stays.
         let response = self.patiently(ask).await;
-        let mut response = response.map_err(CallError::to_fs_error)?;
-        let (verifier, seen) = (response.verifier, response.recalls_seen);
-        let committed = response.results.pop().unwrap_or(Err(FsError::Io));
-        self.committed(node, file, &covered, verifier, seen, committed)
+        Ok((covered, response.map_err(CallError::to_fs_error)?))
+    }
+
+    fn take_commit(
+        &self,
+        node: NodeId,
+        file: &Arc<File>,
+        covered: &Covered,
+        mut answer: FileResponse,
+    ) -> Result<(), FsError> {
+        let (verifier, seen) = (answer.verifier, answer.recalls_seen);
+        let committed = answer.results.pop().unwrap_or(Err(FsError::Io));
+        self.committed(node, file, covered, verifier, seen, committed)
     }
 
     /// The server has answered a commit that covers pieces of written data.
@@ -230,9 +272,7 @@ impl Volume {
         outcome: Result<StepReply, FsError>,
     ) -> Result<(), FsError> {
         match outcome {
-            // Somebody has removed the file after all this was stored, and it is nobody's loss.
-            // What the server has not got, or may have lost, is sent again and told.
-            Ok(_) | Err(FsError::Stale) => {
+            Ok(reply) => {
                 let has_lost = {
                     let written = &mut file.lock().written;
                     written.on_committed(covered, verifier);
@@ -242,7 +282,7 @@ impl Volume {
                 if has_lost {
                     self.send_written(node, file);
                 }
-                if let Ok(StepReply::Attributes { attributes, lease }) = outcome {
+                if let StepReply::Attributes { attributes, lease } = reply {
                     let settled = file.lock().written.is_stored();
                     if settled {
                         self.nodes().refresh(node, &attributes, lease, recalls_seen);
@@ -281,8 +321,7 @@ impl Volume {
         let (this, file) = (self.arc(), Arc::clone(file));
         tokio::spawn(async move {
             let who = file.lock().written.writer().unwrap_or(who);
-            // An error stays with the file; without an answer, the data does.
-            let _ = this.commit_once(&who, node, &file, None, true).await;
+            this.commit_unasked(&who, node, &file).await;
             file.lock().written.committing = false;
             file.progress.notify_waiters();
         });
@@ -306,9 +345,7 @@ impl Volume {
         };
         // The answer is heard even if it comes late.
         let this = self.arc();
-        let committed = async move {
-            let _ = this.commit_once(&who, node, &file, None, true).await;
-        };
+        let committed = async move { this.commit_unasked(&who, node, &file).await };
         await_for_a_while(RECALL_COMMIT_TIME_MAX, committed).await;
     }
 

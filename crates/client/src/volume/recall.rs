@@ -224,7 +224,7 @@ impl Volume {
     /// Drops the kernel's pages of files; of those that are open here before it returns, for who
     /// reads them asks nobody. But not for long: a reader may wait for such a page, and the page
     /// for the server.
-    async fn until_dropped(&self, gone: &[NodeId]) {
+    pub(super) async fn until_dropped(&self, gone: &[NodeId]) {
         let Some(invalidate) = self.invalidate.get() else {
             return;
         };

@@ -35,7 +35,8 @@ impl Volume {
                 extent
             }
         };
-        let (reply, response) = self.replace(who, node, replaced, step).await?;
+        let outcome = self.replace(who, node, replaced, step).await;
+        let (reply, response) = self.or_changed_in_part(node, outcome).await?;
         self.distrust(node)?;
         self.take_attributes(node, reply, &response)?;
         self.tell_attributes(node);
@@ -96,7 +97,8 @@ impl Volume {
                 bytes,
             };
             let replaced = Extent::new(target.2, bytes);
-            let (reply, response) = self.replace(who, target.0, replaced, step).await?;
+            let outcome = self.replace(who, target.0, replaced, step).await;
+            let (reply, response) = self.or_changed_in_part(target.0, outcome).await?;
             let StepReply::Written {
                 bytes, attributes, ..
             } = reply
@@ -176,9 +178,33 @@ impl Volume {
         file.lock().written.on_replaced(replacement, kept);
         file.progress.notify_waiters();
         self.send_written(node, &file);
-        if outcome.is_err() {
-            // What it has done until there was no room, for one, stays done.
+        outcome
+    }
+
+    /// A step that has failed may have changed a part of the file: what it has done until there was
+    /// no room, for one, stays done. Before whoever asked goes on: the kernel drops nothing by
+    /// itself then.
+    async fn or_changed_in_part<T>(
+        &self,
+        node: NodeId,
+        outcome: Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let may_have_begun = |error: &FsError| {
+            matches!(
+                error,
+                FsError::NoSpace
+                    | FsError::QuotaExceeded
+                    | FsError::FileTooLarge
+                    | FsError::Io
+                    | FsError::NoMemory
+                    | FsError::Interrupted
+                    | FsError::TimedOut
+                    | FsError::Stale
+            )
+        };
+        if outcome.as_ref().is_err_and(may_have_begun) {
             self.doubt_contents(node);
+            self.until_dropped(&[node]).await;
         }
         outcome
     }

@@ -4,12 +4,12 @@
 use crate::alone;
 use crate::leases::creation;
 use crate::peer::{Lies, Peer, attributes, handle, look, name, results, root};
-use base::{FileKind, FsError, Name, Principal};
+use base::{FileKind, FsError, Principal};
 use client::cache::NodeId;
 use client::volume::{Invalidate, Volume};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use wire::message::{Entry, Lease, RenameMode, StepReply};
 
 /// Counts how often a kernel is told that nothing that it knows of names is to be believed.
@@ -94,52 +94,56 @@ async fn change(volume: &Volume, change: Change) -> Result<(), FsError> {
     }
 }
 
-/// Whether the kernel is told, and nothing is known of the name any more, after a change that is
-/// answered so.
-fn is_overtaken(
+/// What becomes of what is known.
+#[derive(Debug, PartialEq, Eq)]
+enum Left {
+    /// It is believed, by the kernel as well.
+    All,
+    /// The name that the change was about is not, and the kernel believes no names.
+    Others,
+    /// Nothing is.
+    Nothing,
+}
+
+/// What is left of what is known of two names after a change of one that is answered so.
+fn left_after(
     kind: Change,
     lie: impl Fn(&mut Result<StepReply, FsError>) + Send + Sync + 'static,
-) -> bool {
+) -> Left {
     let kernel = Arc::new(Kernel::default());
     let told = Arc::clone(&kernel);
-    let known = Arc::new(AtomicUsize::new(0));
-    let still_known = Arc::clone(&known);
+    let left = Arc::new(OnceLock::new());
+    let of_names = Arc::clone(&left);
     alone(async move {
         let peer = Peer::start(leasing(lie)).await;
         let volume = peer.volume().await;
         volume.set_invalidate(kernel);
         look(&volume).await.unwrap().expect("it is there");
-        let cached = |name: Name| volume.lookup_cached(NodeId::ROOT, &name).is_some();
-        assert!(cached(name("file")), "it is leased");
-        // Of what is cached beside it nothing is to be believed either.
-        volume
-            .lookup(&Principal::root(), NodeId::ROOT, &name("beside"))
-            .await
-            .unwrap();
-        assert!(cached(name("beside")), "it is leased");
+        let (who, beside) = (Principal::root(), name("beside"));
+        let found = volume.lookup(&who, NodeId::ROOT, &beside).await;
+        assert!(found.unwrap().is_none(), "that is known, too");
+        let cached = |text: &str| volume.lookup_cached(NodeId::ROOT, &name(text)).is_some();
+        assert!(cached("file") && cached("beside"), "they are leased");
         let _ = change(&volume, kind).await;
-        let left = ["beside", "file"]
-            .map(name)
-            .into_iter()
-            .filter(|n| cached(n.clone()));
-        known.store(left.count(), Ordering::Relaxed);
+        of_names.set((cached("file"), cached("beside"))).unwrap();
     });
-    let (told, known) = (
-        told.0.load(Ordering::Relaxed),
-        still_known.load(Ordering::Relaxed),
-    );
-    assert_eq!(told > 0, known == 0, "told {told} times, {known} known");
-    told > 0
+    match (told.0.load(Ordering::Relaxed), left.get()) {
+        (0, Some((true, true))) => Left::All,
+        (1.., Some((false, true))) => Left::Others,
+        (1.., Some((false, false))) => Left::Nothing,
+        otherwise => panic!("{otherwise:?}"),
+    }
 }
 
 #[test]
 fn a_rename_that_moved_another_inode_is_not_left_to_the_kernel() {
-    assert!(is_overtaken(Change::Rename, |result| {
+    let moved = left_after(Change::Rename, |result| {
         if let Ok(StepReply::Renamed { entry, .. }) = result {
             *entry = other();
         }
-    }));
-    assert!(is_overtaken(Change::RenameOver, |result| {
+    });
+    assert_eq!(moved, Left::Nothing);
+    let replaced = left_after(Change::RenameOver, |result| {
         if let Ok(StepReply::Renamed {
             entry, replaced, ..
         }) = result
@@ -148,11 +152,10 @@ fn a_rename_that_moved_another_inode_is_not_left_to_the_kernel() {
             lost.attributes.links = 0;
             (*entry, *replaced) = (other(), Some(Box::new(lost)));
         }
-    }));
-    assert!(
-        !is_overtaken(Change::Rename, |_| {}),
-        "the one that was known"
-    );
+    });
+    assert_eq!(replaced, Left::Nothing);
+    let known = left_after(Change::Rename, |_| {});
+    assert_eq!(known, Left::All, "the one that was known");
 }
 
 #[test]
@@ -171,22 +174,23 @@ fn a_removal_of_another_inode_shows_that_nothing_is_known() {
             }
         }
     };
-    assert!(is_overtaken(Change::Remove, of(other)));
-    assert!(!is_overtaken(Change::Remove, of(crate::peer::file)));
+    assert_eq!(left_after(Change::Remove, of(other)), Left::Nothing);
+    assert_eq!(left_after(Change::Remove, of(crate::peer::file)), Left::All);
 }
 
 #[test]
 fn what_is_made_where_something_was_known_to_be_shows_that_nothing_is_known() {
-    assert!(is_overtaken(Change::MakeDirectory, |result| {
+    let made = left_after(Change::MakeDirectory, |result| {
         if let Ok(StepReply::Created { entry, .. }) = result {
             *entry = other();
             entry.attributes = root().attributes;
         }
-    }));
+    });
+    assert_eq!(made, Left::Nothing);
 }
 
 #[test]
-fn a_refusal_that_leases_do_not_explain_shows_that_nothing_is_known() {
+fn a_refusal_that_leases_do_not_explain_ends_what_is_known_of_the_name() {
     let refusal = |error: FsError| {
         move |result: &mut Result<StepReply, FsError>| {
             if matches!(
@@ -198,7 +202,15 @@ fn a_refusal_that_leases_do_not_explain_shows_that_nothing_is_known() {
         }
     };
     for error in [FsError::NotFound, FsError::Exists, FsError::TimedOut] {
-        assert!(is_overtaken(Change::Rename, refusal(error)), "{error}");
-        assert!(is_overtaken(Change::Remove, refusal(error)), "{error}");
+        assert_eq!(
+            left_after(Change::Rename, refusal(error)),
+            Left::Others,
+            "{error}"
+        );
+        assert_eq!(
+            left_after(Change::Remove, refusal(error)),
+            Left::Others,
+            "{error}"
+        );
     }
 }

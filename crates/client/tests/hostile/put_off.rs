@@ -325,31 +325,65 @@ fn what_nobody_has_heard_of_is_told_once_more() {
     });
 }
 
-/// The server has it all by then, and where it is durable nobody can look any more.
-#[test]
-fn a_file_that_somebody_removes_before_its_commit_is_no_loss() {
-    alone(async {
-        let log = Shared::default();
-        let (counted, new) = (log.clone(), commits(&log, |_, frames| frames).answer);
-        let peer = Peer::start(Lies {
-            answer: Box::new(move |asked: &Asked, mut said: Said| {
-                for (step, result) in asked.steps().iter().zip(said.results_or_none()) {
-                    if matches!(step, Step::Commit { .. }) {
-                        counted.lock().unwrap().left += 1;
+/// A peer from which all files have been removed by others when they are committed, which happens
+/// because somebody wants them; its flush of all ends so. What a sync says then, and how many
+/// commits and flushes there were before.
+async fn removed_by_others(flush: Option<FsError>) -> (Result<(), FsError>, (u32, u32)) {
+    let counts = Arc::new(Mutex::new((0, 0)));
+    let log = Shared::default();
+    let (counted, flooded, generous) = (counts.clone(), log.clone(), generous().answer);
+    let lies = Lies {
+        flood: Some(Box::new(move |_| {
+            let recalls = std::mem::take(&mut flooded.lock().unwrap().recalls);
+            let item = || RecallItem {
+                handle: file().handle,
+                what: Recall::Everything,
+            };
+            recalls.then(|| notice(1, vec![item()]))
+        })),
+        answer: Box::new(move |asked: &Asked, mut said: Said| {
+            let steps = asked.steps().to_vec();
+            for (step, result) in steps.iter().zip(said.results_or_none()) {
+                let (commits, flushes) = &mut *counted.lock().unwrap();
+                match (step, flush) {
+                    (Step::Commit { .. }, _) => {
+                        *commits += 1;
                         *result = Err(FsError::Stale);
                     }
+                    (Step::SyncFileSystem { .. }, flush) => {
+                        *flushes += 1;
+                        if let Some(error) = flush {
+                            *result = Err(error);
+                        }
+                    }
+                    _ => {}
                 }
-                new(asked, said)
-            }),
-            ..Lies::default()
-        });
-        let peer = peer.await;
-        let volume = peer.volume().await;
-        for open in written(&volume, 2).await {
-            let synced = volume.commit(&open.who, open.node, Some(open.open), false);
-            assert_eq!(synced.await, Ok(()));
-        }
-        assert_eq!(sync(&volume).await, Ok(()));
-        assert_eq!(log.lock().unwrap().left, 2, "they were asked for");
+            }
+            generous(asked, said)
+        }),
+        ..Lies::default()
+    };
+    let (_peer, volume, open) = opened(lies, Access::ReadWrite).await;
+    let write = crate::replies::write(&open.who, &open, b"xyz");
+    volume.write(open.node, write).await.unwrap();
+    until("it is stored", || volume.unwritten_bytes() > 0).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    log.lock().unwrap().recalls = true;
+    until("both are asked for", || {
+        let (commits, flushes) = *counts.lock().unwrap();
+        commits > 0 && flushes > 0
+    })
+    .await;
+    let before = *counts.lock().unwrap();
+    (sync(&volume).await, before)
+}
+
+/// Whether what it had was durable, nobody can look any more.
+#[test]
+fn a_file_that_somebody_removes_before_its_commit_is_no_loss_if_a_flush_of_all_succeeds() {
+    alone(async {
+        assert_eq!(removed_by_others(None).await, (Ok(()), (1, 1)));
+        let (synced, before) = removed_by_others(Some(FsError::Io)).await;
+        assert_eq!((synced, before), (Err(FsError::Io), (1, 1)));
     });
 }
