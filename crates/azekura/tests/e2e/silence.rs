@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
@@ -351,4 +352,46 @@ fn calls_that_the_kernel_lets_wait_for_each_other_do_not_add_up_their_times() {
     assert!(matches!(waited, Err(RecvTimeoutError::Timeout)));
     scene.signal(Signal::CONT);
     waits.recv_timeout(PATIENCE).unwrap().unwrap();
+}
+
+/// The server makes it all the same, and the kernel has been told before that there is nothing.
+#[test]
+fn what_was_made_for_somebody_who_was_killed_is_seen() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &[]);
+    let makes: [(&str, &[&str]); 3] = [
+        ("directory", &["mkdir"]),
+        ("pipe", &["mkfifo"]),
+        ("link", &["ln", "-s", "nowhere"]),
+    ];
+    fs::write(mount.join("before"), b"x").unwrap();
+    for (name, words) in makes {
+        let path = mount.join(name);
+        assert_eq!(fs::read_dir(&mount).unwrap().count(), 1, "all is known");
+        assert!(fs::symlink_metadata(&path).is_err(), "also that");
+        scene.signal(Signal::STOP);
+        let mut make = Command::new(words[0]);
+        let mut made = make.args(&words[1..]).arg(&path).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        made.kill().unwrap();
+        let ended = made.wait().unwrap();
+        scene.signal(Signal::CONT);
+        assert!(!ended.success(), "{name} was made before");
+        let (there, begun) = (scene.path("export").join(name), Instant::now());
+        let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
+        while !(is_there(&there) && is_there(&path)) {
+            let is_made = is_there(&there);
+            let late = begun.elapsed() > Duration::from_secs(10);
+            assert!(!late, "{name} is not seen; at the server: {is_made}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        match name {
+            "directory" => fs::remove_dir(&path).unwrap(),
+            _ => fs::remove_file(&path).unwrap(),
+        }
+    }
+    scene.umount(&mount);
 }

@@ -424,7 +424,7 @@ impl Volume {
     }
 
     /// Nothing that the kernel knows of names is to be believed any more.
-    fn tell_names(&self) {
+    pub fn tell_names(&self) {
         if let Some(invalidate) = self.invalidate.get() {
             invalidate.names();
         }

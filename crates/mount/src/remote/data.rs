@@ -357,6 +357,8 @@ impl Part {
             self.handles.remove(fh);
             self.volume.release(&file);
             self.volume.forget(&[(view.node, 1)]);
+            // Nor does the kernel know that the name is there now.
+            self.volume.tell_names();
         }
     }
 }

@@ -279,10 +279,17 @@ impl Part {
     /// Tells the kernel of an inode. It counts as known from before the answer is sent, because the
     /// kernel may forget it before the call returns.
     pub(super) fn answer_entry(&self, call: Call, view: &View) {
+        self.give_entry(call, view);
+    }
+
+    /// As [`Self::answer_entry`]; whether the kernel has heard it.
+    fn give_entry(&self, call: Call, view: &View) -> bool {
         let view = self.volume.introduce(view);
-        if !call.answer.entry(&self.entry(&view)) {
+        let is_taken = call.answer.entry(&self.entry(&view));
+        if !is_taken {
             self.volume.forget(&[(view.node, 1)]);
         }
+        is_taken
     }
 
     /// As with changed attributes, the kernel compares no versions with what it has of the inode: a
@@ -295,7 +302,11 @@ impl Part {
                     attributes_leased,
                     ..view
                 };
-                self.answer_entry(call, &view);
+                if !self.give_entry(call, &view) {
+                    // The caller was killed meanwhile, and the kernel still believes that nothing
+                    // has the name.
+                    self.volume.tell_names();
+                }
             }
             Err(error) => call.answer.fail(error),
         }
