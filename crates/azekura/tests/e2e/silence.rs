@@ -354,44 +354,69 @@ fn calls_that_the_kernel_lets_wait_for_each_other_do_not_add_up_their_times() {
     waits.recv_timeout(PATIENCE).unwrap().unwrap();
 }
 
-/// The server makes it all the same, and the kernel has been told before that there is nothing.
+/// Runs a program while the server is stopped and kills it; then the server goes on. `meanwhile` is
+/// done between.
+fn kill_in_silence(scene: &Scene, program: &mut Command, meanwhile: impl FnOnce()) {
+    scene.signal(Signal::STOP);
+    let mut running = program.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    running.kill().unwrap();
+    let ended = running.wait().unwrap();
+    meanwhile();
+    scene.signal(Signal::CONT);
+    assert!(!ended.success(), "{program:?} has ended before");
+}
+
+fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+#[track_caller]
+fn soon(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The server makes it all the same, and the kernel has been told before that there is nothing, or
+/// something.
 #[test]
-fn what_was_made_for_somebody_who_was_killed_is_seen() {
+fn what_was_done_for_somebody_who_was_killed_is_seen() {
     if let Some(why) = obstacle() {
         return println!("{why}");
     }
     let mut scene = Scene::new();
     let mount = scene.mount("mnt", &[]);
-    let makes: [(&str, &[&str]); 3] = [
-        ("directory", &["mkdir"]),
-        ("pipe", &["mkfifo"]),
-        ("link", &["ln", "-s", "nowhere"]),
-    ];
+    let export = scene.path("export");
     fs::write(mount.join("before"), b"x").unwrap();
-    for (name, words) in makes {
-        let path = mount.join(name);
+    let makes: [&[&str]; 3] = [&["mkdir"], &["mkfifo"], &["ln", "-s", "nowhere"]];
+    for words in makes {
         assert_eq!(fs::read_dir(&mount).unwrap().count(), 1, "all is known");
-        assert!(fs::symlink_metadata(&path).is_err(), "also that");
-        scene.signal(Signal::STOP);
+        let path = mount.join("made");
+        assert!(!is_there(&path));
         let mut make = Command::new(words[0]);
-        let mut made = make.args(&words[1..]).arg(&path).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(300));
-        made.kill().unwrap();
-        let ended = made.wait().unwrap();
-        scene.signal(Signal::CONT);
-        assert!(!ended.success(), "{name} was made before");
-        let (there, begun) = (scene.path("export").join(name), Instant::now());
-        let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
-        while !(is_there(&there) && is_there(&path)) {
-            let is_made = is_there(&there);
-            let late = begun.elapsed() > Duration::from_secs(10);
-            assert!(!late, "{name} is not seen; at the server: {is_made}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        match name {
-            "directory" => fs::remove_dir(&path).unwrap(),
+        kill_in_silence(&scene, make.args(&words[1..]).arg(&path), || {});
+        soon("it is made", || is_there(&export.join("made")));
+        soon("it is seen", || is_there(&path));
+        match words[0] {
+            "mkdir" => fs::remove_dir(&path).unwrap(),
             _ => fs::remove_file(&path).unwrap(),
         }
     }
+    let [old, new] = ["old", "new"].map(|name| mount.join(name));
+    fs::create_dir(&old).unwrap();
+    scene.azekura(&["sync", text(&mount)]).ok();
+    assert!(is_there(&old) && !is_there(&new));
+    // It is still there as far as anybody knows.
+    let look = || _ = fs::symlink_metadata(&old);
+    kill_in_silence(&scene, Command::new("mv").args([&old, &new]), look);
+    soon("it is renamed", || is_there(&export.join("new")));
+    soon("that is seen", || is_there(&new) && !is_there(&old));
+    let look = || _ = fs::symlink_metadata(&new);
+    kill_in_silence(&scene, Command::new("rmdir").arg(&new), look);
+    soon("it is removed", || !is_there(&export.join("new")));
+    soon("that is seen", || !is_there(&new));
     scene.umount(&mount);
 }

@@ -378,6 +378,9 @@ impl Volume {
                 | FsError::Exists
                 | FsError::NotDirectory
                 | FsError::IsDirectory
+                | FsError::Loop
+                | FsError::TooManyOpen
+                | FsError::NoMemory
                 | FsError::Stale
                 | FsError::TimedOut
                 | FsError::Interrupted

@@ -203,8 +203,8 @@ impl Volume {
 
     /// As [`Self::commit_once`], for nobody in particular: an error stays with the file for the
     /// next who asks. A file that is not there any more, which somebody has removed, concerns
-    /// nobody if a flush of all shows that the server has lost nothing: a device that fails can
-    /// hide files as well.
+    /// nobody if the next flush of all shows that the server has lost nothing: a device that fails
+    /// can hide files as well.
     async fn commit_unasked(&self, who: &Principal, node: NodeId, file: &Arc<File>) {
         let asked = self.ask_to_commit(who, node, file, None, true).await;
         // Without an answer, the data stays.
@@ -212,10 +212,7 @@ impl Volume {
             return;
         };
         if let Some(Err(FsError::Stale)) = answer.results.last() {
-            match self.flush_stored(self.transport.own()).await {
-                Ok(()) | Err(FsError::TimedOut) => return,
-                Err(_) => {}
-            }
+            return self.commit_all_soon();
         }
         let _ = self.take_commit(node, file, &covered, answer);
     }

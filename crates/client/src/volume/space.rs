@@ -200,11 +200,17 @@ impl Volume {
                     | FsError::Interrupted
                     | FsError::TimedOut
                     | FsError::Stale
+                    | FsError::ReadOnly
             )
         };
-        if outcome.as_ref().is_err_and(may_have_begun) {
+        if let Err(error) = &outcome
+            && may_have_begun(error)
+        {
             self.doubt_contents(node);
-            self.until_dropped(&[node]).await;
+            // What is not answered may still happen, and all is dropped then.
+            if *error != FsError::TimedOut {
+                self.until_dropped(&[node]).await;
+            }
         }
         outcome
     }

@@ -25,6 +25,14 @@ fn first_entry(offset: u64) -> usize {
     usize::try_from(offset.saturating_sub(OFFSET_PARENT)).unwrap_or(usize::MAX)
 }
 
+/// Answers a removal or a rename. If the caller was killed meanwhile, the kernel has names as they
+/// were, or has been told so since.
+fn answer_changed(volume: &Volume, call: Call, outcome: Result<(), FsError>) {
+    if !call.answer.outcome(outcome) {
+        volume.tell_names();
+    }
+}
+
 impl RemoteFs {
     /// A name from the kernel, or the answer that it cannot be.
     pub(super) fn name(call: Call, name: &Bytes) -> Option<(Call, Name)> {
@@ -149,7 +157,7 @@ impl RemoteFs {
         let volume = Arc::clone(&self.volume);
         self.runtime.spawn(async move {
             let outcome = volume.remove(&who, call.node, &name, directory).await;
-            call.answer.outcome(outcome);
+            answer_changed(&volume, call, outcome);
         });
     }
 
@@ -184,7 +192,7 @@ impl RemoteFs {
             let outcome = volume
                 .rename(&who, call.node, &name, to_parent, &to_name, mode)
                 .await;
-            call.answer.outcome(outcome);
+            answer_changed(&volume, call, outcome);
         });
     }
 

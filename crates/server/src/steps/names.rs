@@ -573,7 +573,10 @@ impl Execution {
             },
         )?;
         let after = [outer(&renamed.moved), outer(&renamed.replaced)];
-        let concerned = before.into_iter().zip(after).filter_map(|(b, a)| a.or(b));
+        // Both, where another change has come in between.
+        let after = after.into_iter().flatten();
+        let after = after.filter(|handle| !before.contains(&Some(handle.clone())));
+        let concerned = before.iter().flatten().cloned().chain(after);
         let mut changes: Vec<Change> = concerned.map(Change::Inode).collect();
         changes.push(Change::Entry(from.outer.clone(), name.clone()));
         changes.push(Change::Entry(to.outer.clone(), to_name.clone()));
