@@ -3,7 +3,7 @@
 use super::{DirectoryTold, OpenFile, View, Volume};
 use crate::cache::{Node, NodeId, NodeTable};
 use crate::transport::FileResponse;
-use base::{Attributes, FileKind, FsError, Name, Principal};
+use base::{Attributes, FileKind, FsError, Handle, Name, Principal};
 use wire::message::{Access, Lease, RenameMode, Step, StepReply};
 
 /// What a creation asks for.
@@ -386,20 +386,15 @@ impl Volume {
                 | FsError::Interrupted
                 | FsError::Io
         );
-        let sequence = is_otherwise.then(|| self.transport.next_recall());
         {
             let mut nodes = self.nodes();
             nodes.note_change(parent, name);
             forget_name(&mut nodes, parent, name);
-            let known = nodes.get(parent);
-            let handle = known.and_then(|directory| directory.handle.clone());
-            if let (Some(handle), Some(sequence)) = (handle, sequence) {
-                nodes.recall_name(&handle, name, sequence);
-            }
         }
         if is_otherwise {
-            self.tell_names();
-            self.tell_attributes(parent);
+            self.recall_here(&[parent], |nodes, handle, sequence| {
+                nodes.recall_name(handle, name, sequence)
+            });
         }
     }
 
@@ -409,6 +404,15 @@ impl Volume {
     /// moves its own entry of a name to another one, whatever inode it believes to be there, and
     /// would go on believing that.
     fn on_overtaken(&self, directories: &[NodeId]) {
+        self.recall_here(directories, NodeTable::recall);
+    }
+
+    /// Obeys a recall that has not come, or never will: of what `recall` takes of each directory.
+    fn recall_here(
+        &self,
+        directories: &[NodeId],
+        recall: impl Fn(&mut NodeTable, &Handle, u64) -> Option<NodeId>,
+    ) {
         let sequence = self.transport.next_recall();
         {
             let mut nodes = self.nodes();
@@ -416,7 +420,7 @@ impl Volume {
                 let known = nodes.get(*directory);
                 let handle = known.and_then(|directory| directory.handle.clone());
                 if let Some(handle) = handle {
-                    nodes.recall(&handle, sequence);
+                    recall(&mut nodes, &handle, sequence);
                 }
             }
         }

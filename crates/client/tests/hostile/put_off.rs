@@ -3,10 +3,12 @@
 
 use crate::alone;
 use crate::leases::{create_ahead, generous, notice};
-use crate::peer::{Asked, END_TIME_MAX, Lies, Peer, REQUEST_TIME_MAX, Said, file, handle, look};
+use crate::peer::{
+    Asked, END_TIME_MAX, Flood, Lies, Peer, REQUEST_TIME_MAX, Said, file, handle, look,
+};
 use base::{FsError, Principal};
 use client::volume::{OpenFile, Volume};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use wire::frame::Frame;
@@ -59,6 +61,19 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
         assert!(begun.elapsed() < END_TIME_MAX, "never: {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// Recalls everything of the peer's file when that is wanted.
+fn recalls(log: &Shared) -> Flood {
+    let log = log.clone();
+    Box::new(move |_| {
+        let recalls = std::mem::take(&mut log.lock().unwrap().recalls);
+        let item = || RecallItem {
+            handle: file().handle,
+            what: Recall::Everything,
+        };
+        recalls.then(|| notice(1, vec![item()]))
+    })
 }
 
 /// The peer's file, opened.
@@ -127,17 +142,10 @@ fn a_close_that_is_put_off_is_sent_again() {
 fn an_open_that_comes_to_the_server_behind_its_close_is_closed_once_more() {
     alone(async {
         let log = Shared::default();
-        let (flooded, answered, generous) = (log.clone(), log.clone(), generous().answer);
+        let (answered, generous) = (log.clone(), generous().answer);
         let uses = |step: &Step| matches!(step, Step::Read { bytes: 0, .. });
         let lies = Lies {
-            flood: Some(Box::new(move |_| {
-                let recalls = std::mem::take(&mut flooded.lock().unwrap().recalls);
-                let item = || RecallItem {
-                    handle: file().handle,
-                    what: Recall::Everything,
-                };
-                recalls.then(|| notice(1, vec![item()]))
-            })),
+            flood: Some(recalls(&log)),
             answer: Box::new(move |asked: &Asked, said: Said| {
                 let mut log = answered.lock().unwrap();
                 if asked.steps().iter().any(uses) && log.done == 0 {
@@ -327,31 +335,23 @@ fn what_nobody_has_heard_of_is_told_once_more() {
 
 /// A peer from which all files have been removed by others when they are committed, which happens
 /// because somebody wants them; its flush of all ends so. What a sync says then, and how many
-/// commits and flushes there were before.
-async fn removed_by_others(flush: Option<FsError>) -> (Result<(), FsError>, (u32, u32)) {
-    let counts = Arc::new(Mutex::new((0, 0)));
-    let log = Shared::default();
-    let (counted, flooded, generous) = (counts.clone(), log.clone(), generous().answer);
+/// commits there were before the first flush.
+async fn removed_by_others(flush: Option<FsError>) -> (Result<(), FsError>, Option<usize>) {
+    let (log, before_flush) = (Shared::default(), Arc::new(OnceLock::new()));
+    let (answered, flushed, generous) = (log.clone(), before_flush.clone(), generous().answer);
     let lies = Lies {
-        flood: Some(Box::new(move |_| {
-            let recalls = std::mem::take(&mut flooded.lock().unwrap().recalls);
-            let item = || RecallItem {
-                handle: file().handle,
-                what: Recall::Everything,
-            };
-            recalls.then(|| notice(1, vec![item()]))
-        })),
+        flood: Some(recalls(&log)),
         answer: Box::new(move |asked: &Asked, mut said: Said| {
-            let steps = asked.steps().to_vec();
-            for (step, result) in steps.iter().zip(said.results_or_none()) {
-                let (commits, flushes) = &mut *counted.lock().unwrap();
+            let mut log = answered.lock().unwrap();
+            for (step, result) in asked.steps().iter().zip(said.results_or_none()) {
                 match (step, flush) {
+                    (Step::Write { .. }, _) => log.left += 1,
                     (Step::Commit { .. }, _) => {
-                        *commits += 1;
+                        log.done += 1;
                         *result = Err(FsError::Stale);
                     }
                     (Step::SyncFileSystem { .. }, flush) => {
-                        *flushes += 1;
+                        flushed.get_or_init(|| log.done);
                         if let Some(error) = flush {
                             *result = Err(error);
                         }
@@ -359,6 +359,7 @@ async fn removed_by_others(flush: Option<FsError>) -> (Result<(), FsError>, (u32
                     _ => {}
                 }
             }
+            drop(log);
             generous(asked, said)
         }),
         ..Lies::default()
@@ -366,24 +367,20 @@ async fn removed_by_others(flush: Option<FsError>) -> (Result<(), FsError>, (u32
     let (_peer, volume, open) = opened(lies, Access::ReadWrite).await;
     let write = crate::replies::write(&open.who, &open, b"xyz");
     volume.write(open.node, write).await.unwrap();
-    until("it is stored", || volume.unwritten_bytes() > 0).await;
+    until("it is written", || log.lock().unwrap().left > 0).await;
+    // The answer is heard.
     tokio::time::sleep(Duration::from_millis(200)).await;
     log.lock().unwrap().recalls = true;
-    until("both are asked for", || {
-        let (commits, flushes) = *counts.lock().unwrap();
-        commits > 0 && flushes > 0
-    })
-    .await;
-    let before = *counts.lock().unwrap();
-    (sync(&volume).await, before)
+    until("all is flushed", || before_flush.get().is_some()).await;
+    (sync(&volume).await, before_flush.get().copied())
 }
 
 /// Whether what it had was durable, nobody can look any more.
 #[test]
 fn a_file_that_somebody_removes_before_its_commit_is_no_loss_if_a_flush_of_all_succeeds() {
     alone(async {
-        assert_eq!(removed_by_others(None).await, (Ok(()), (1, 1)));
-        let (synced, before) = removed_by_others(Some(FsError::Io)).await;
-        assert_eq!((synced, before), (Err(FsError::Io), (1, 1)));
+        assert_eq!(removed_by_others(None).await, (Ok(()), Some(1)));
+        let failed = removed_by_others(Some(FsError::Io)).await;
+        assert_eq!(failed, (Err(FsError::Io), Some(1)));
     });
 }
