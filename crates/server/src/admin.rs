@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
+use wire::identity::Peer;
 use wire::message::{
     AclViewsAsk, AdminError, AdminReply, AdminRequest, CredentialKind, Farewell, Refusal, Reply,
     ServerStatus, SessionSummary, VolumeKind, VolumeSummary, WorkerSummary,
@@ -32,7 +33,8 @@ const VOLUME_NAME_BYTES_MAX: usize = 63;
 type Outcome = Result<AdminReply, (AdminError, String)>;
 
 /// Answers an administrator, or anybody who asks for what the status shows: the volumes are in it.
-pub(crate) fn answer(core: &Arc<Core>, kind: CredentialKind, request: AdminRequest) -> Reply {
+pub(crate) fn answer(core: &Arc<Core>, asker: &Peer, request: AdminRequest) -> Reply {
+    let kind = asker.kind;
     let is_admin = kind.is_admin();
     let is_open = match request {
         AdminRequest::Status | AdminRequest::VolumeList => true,
@@ -82,7 +84,7 @@ pub(crate) fn answer(core: &Arc<Core>, kind: CredentialKind, request: AdminReque
                 .credentials(skip as usize, CREDENTIALS_PER_REPLY_MAX);
             Ok(AdminReply::Credentials { list, more })
         }
-        AdminRequest::CredentialRevoke { serial, dry_run } => revoke(core, &serial, dry_run),
+        AdminRequest::CredentialRevoke { serial, dry_run } => revoke(core, asker, &serial, dry_run),
         AdminRequest::Scrub {
             store,
             bytes_per_second,
@@ -410,12 +412,19 @@ fn delete_volume(core: &Core, name: &str, dry_run: bool) -> Outcome {
     Ok(AdminReply::Done)
 }
 
-fn revoke(core: &Arc<Core>, serial: &str, dry_run: bool) -> Outcome {
+/// Refuses a credential from now on. The asker's own stays, so that an administrator is left.
+fn revoke(core: &Arc<Core>, asker: &Peer, serial: &str, dry_run: bool) -> Outcome {
     let serial = serial.to_ascii_lowercase();
     if !core.registry().has_credential(&serial) {
         return Err((
             AdminError::NotFound,
             format!("there is no credential {serial:?}"),
+        ));
+    }
+    if asker.serial == serial {
+        return Err((
+            AdminError::InUse,
+            format!("credential {serial} is the one with which this is asked"),
         ));
     }
     if !dry_run {

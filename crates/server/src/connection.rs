@@ -637,7 +637,7 @@ impl Receiver {
             Request::Admin(request) => {
                 let (core, session) = (self.core.clone(), self.session.clone());
                 tokio::task::spawn_blocking(move || {
-                    let reply = admin::answer(&core, session.peer.kind, request);
+                    let reply = admin::answer(&core, &session.peer, request);
                     answer(&to, &reply, Bytes::new());
                 });
                 return;

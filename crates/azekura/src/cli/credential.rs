@@ -120,6 +120,14 @@ impl Revoke {
                 let hint = format!("azekura credential list {} shows them", self.server);
                 failure.hint(hint)
             }
+            Code::InUse => {
+                let hint = format!(
+                    "another administrator can: `azekura join create {} --kind admin` and \
+                     `azekura login` make one, so that somebody is left who administers",
+                    self.server
+                );
+                failure.hint(hint)
+            }
             _ => failure,
         })?;
         if reply != AdminReply::Done {

@@ -39,10 +39,10 @@ impl Sync {
 impl Left {
     fn unsafe_yet(&self, mounted: &Mounted) -> Failure {
         let path = mounted.path.display();
-        let message = match self.errno {
-            Errno::NOTCONN | Errno::CONNABORTED => mounted.silent(self.errno).message().to_owned(),
-            _ => format!("not all that was written to {path} is safe: {}", self.why()),
-        };
+        if matches!(self.errno, Errno::NOTCONN | Errno::CONNABORTED) {
+            return mounted.silent(self.errno);
+        }
+        let message = format!("not all that was written to {path} is safe: {}", self.why());
         let hint = match self.errno {
             Errno::TIMEDOUT => format!(
                 "nothing is given up as long as it is mounted: repeat; `azekura doctor {path}` \

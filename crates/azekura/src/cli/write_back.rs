@@ -32,12 +32,15 @@ pub(super) struct Left {
     /// So many bytes are still to go; those that are lost are not among them.
     pub(super) bytes: u64,
     pub(super) errno: Errno,
+    /// Whether the line to the server stood when it was last looked at.
+    is_connected: bool,
 }
 
 impl Left {
     /// Why.
     pub(super) fn why(&self) -> String {
         match self.errno {
+            Errno::TIMEDOUT if !self.is_connected => "the server is not connected".to_owned(),
             Errno::TIMEDOUT => "the server does not take it".to_owned(),
             Errno::IO => "some of it is lost, as the log of the mount says".to_owned(),
             errno => plain_io(&errno.into()),
@@ -61,6 +64,7 @@ pub(super) fn write_back(
     let mut left = unwritten;
     let mut fewest = u64::MAX;
     let mut moved = Instant::now();
+    let mut is_connected = status.is_none_or(stands);
     let outcome = loop {
         match done.recv_timeout(LOOK_INTERVAL) {
             // The mount's own patience is over, which may be shorter: it goes on if it is asked.
@@ -76,6 +80,7 @@ pub(super) fn write_back(
             let now_left = unwritten_bytes(&status);
             // Names that are made or removed have no bytes.
             let requests = requests_left(&status);
+            is_connected = stands(&status);
             if now_left < left || requests < fewest {
                 moved = Instant::now();
             }
@@ -97,13 +102,22 @@ pub(super) fn write_back(
         Err(Errno::TIMEDOUT) => done.try_recv().unwrap_or(outcome),
         outcome => outcome,
     };
-    outcome.map_err(|errno| Left { bytes: left, errno })
+    outcome.map_err(|errno| Left {
+        bytes: left,
+        errno,
+        is_connected,
+    })
 }
 
 /// Requests that are not answered.
 fn requests_left(status: &Value) -> u64 {
     let count = |key: &str| status.get(key).and_then(Value::as_u64).unwrap_or(0);
     count("requests_in_flight") + count("requests_queued")
+}
+
+/// Whether the line to the server stands.
+fn stands(status: &Value) -> bool {
+    status.get("connected").and_then(Value::as_bool) != Some(false)
 }
 
 /// Bytes that are not safe, as the mount's figures say.
@@ -126,5 +140,5 @@ pub(super) fn says_cut_off(status: &Value) -> bool {
     let flag = |key: &str| status.get(key).and_then(Value::as_bool);
     let silence = status.get("silence_millis").and_then(Value::as_u64);
     let is_silent = u128::from(silence.unwrap_or(0)) > SILENCE_MAX.as_millis();
-    flag("has_unwritten") == Some(false) && (flag("connected") == Some(false) || is_silent)
+    flag("has_unwritten") == Some(false) && (!stands(status) || is_silent)
 }

@@ -395,6 +395,14 @@ fn others_get_in_by_a_join_string_once() {
         &run(&mut elsewhere(&scene, &["ls", &scene.volume()])),
         "AZ0103",
     );
+    let admins = credentials.iter().filter(|one| one["kind"] == "admin");
+    let own: Vec<&str> = admins.map(|one| one["serial"].as_str().unwrap()).collect();
+    assert_eq!(own.len(), 1);
+    for trial in [&["--dry-run"][..], &[]] {
+        let last = scene.azekura(&[&["credential", "revoke", address, own[0]][..], trial].concat());
+        fails(&last, "AZ0304");
+        assert!(last.stderr.contains("--kind admin"), "{}", last.stderr);
+    }
     let unknown = scene.azekura(&["credential", "revoke", address, "00"]);
     fails(&unknown, "AZ0301");
     assert!(
