@@ -140,6 +140,16 @@ impl Opened {
     }
 }
 
+/// Whether an open that a request mentions and nobody knows has to be there afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// It is what is asked for.
+    Surely,
+    /// What is asked for can be done by itself. After a restart more opens may be mentioned again
+    /// than there is room for: none of their writes is refused for that.
+    IfRoom,
+}
+
 /// Numbers of opens that are remembered after their close: as many as requests of one session can
 /// be overtaken.
 const CLOSED_MAX: usize = 4096;
@@ -202,6 +212,9 @@ impl Opens {
 
     /// Adds a descriptor to an open that may be known already. Returns whether the open could not
     /// write before and can now.
+    ///
+    /// # Errors
+    /// [`FsError::BadOpen`] if the number means another file, [`FsError::TooManyOpen`].
     pub(crate) fn merge(
         &self,
         open: OpenId,

@@ -9,7 +9,7 @@
 //! to the new program asks the server of their mount, and waits if that is the one about to be
 //! started.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -336,6 +336,16 @@ impl Scene {
     }
 
     /// Kills the server, which gets no chance to say or write anything.
+    /// From the next start, the server may have so many open files.
+    pub(crate) fn limit_open_files(&self, max: u64) {
+        let launcher = i32::try_from(self.launcher.id()).unwrap();
+        let limit = Rlimit {
+            current: Some(max),
+            maximum: Some(max),
+        };
+        prlimit(Pid::from_raw(launcher), Resource::Nofile, limit).unwrap();
+    }
+
     pub(crate) fn kill(&mut self) {
         self.end(Signal::KILL);
     }

@@ -4,7 +4,7 @@ use crate::checks::{fails, json};
 use crate::common::{Scene, obstacle, run, text};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::MetadataExt;
@@ -362,5 +362,42 @@ fn what_an_allocation_without_room_has_done_is_there() {
         fs::remove_file(&path).unwrap();
         scene.azekura(&["sync", text(&mount)]).ok();
     }
+    scene.umount(&mount);
+}
+
+/// Each was open at a server that had room for them all.
+#[test]
+fn writes_to_more_open_files_than_a_restarted_server_has_room_for_arrive() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let mount = scene.mount("mnt", &[]);
+    let names: Vec<String> = (0..300).map(|number| number.to_string()).collect();
+    let opened: Vec<File> = names
+        .iter()
+        .map(|name| {
+            let mut options = OpenOptions::new();
+            let options = options.read(true).write(true).create_new(true);
+            let file = options.open(mount.join(name)).unwrap();
+            file.write_all_at(b"before", 0).unwrap();
+            file
+        })
+        .collect();
+    scene.azekura(&["sync", text(&mount)]).ok();
+    scene.kill();
+    // Of these three eighths are for opens of one credential.
+    scene.limit_open_files(400);
+    scene.start();
+    for file in &opened {
+        file.write_all_at(b"after!", 0).unwrap();
+    }
+    for (file, name) in opened.iter().zip(&names) {
+        file.sync_all()
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let found = fs::read(scene.path("export").join(name)).unwrap();
+        assert_eq!(found, b"after!", "{name}");
+    }
+    drop(opened);
     scene.umount(&mount);
 }

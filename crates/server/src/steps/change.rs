@@ -3,7 +3,7 @@
 use super::{Execution, Place, Stop};
 use crate::core::Core;
 use crate::lease::{Change, Token};
-use crate::opens::Use;
+use crate::opens::{Keep, Use};
 use crate::rich;
 use crate::session::Session;
 use crate::tree::Edited;
@@ -216,7 +216,7 @@ impl Execution {
             // Through an open only the size is judged differently; an unknown open is no reason to
             // make one for a change of mode.
             Some(open) if change.size.is_some() => {
-                Some(self.file(worker, &place, Some(open), Use::Write)?)
+                Some(self.file(worker, &place, Some(open), Use::Write, Keep::IfRoom)?)
             }
             Some(open) => self
                 .session

@@ -3,7 +3,7 @@
 use super::look::use_of;
 use super::{Execution, Place, Stop};
 use crate::lease::Change;
-use crate::opens::{Opened, Use, open_again};
+use crate::opens::{Keep, Opened, Use, open_again};
 use crate::tree::File;
 use base::limits::DATA_BYTES_MAX;
 use base::{Access, Extent, FsError, OpenId, Principal, Rights};
@@ -92,6 +92,7 @@ impl Execution {
         place: &Place,
         open: Option<OpenId>,
         what: Use,
+        keep: Keep,
     ) -> Result<Arc<File>, FsError> {
         let options = match what {
             Use::Read | Use::Any => OpenOptions::new(Access::Read),
@@ -114,12 +115,12 @@ impl Execution {
         }
         let opened = open_again(&place.volume, self.by(worker), &place.inner, options);
         let file = Arc::new(self.or_to_run(worker, place, options.access, opened)?);
-        if self
-            .session
-            .opens
-            .merge(open, &place.volume, &place.outer, &file)?
-        {
-            self.core.caching.writes(&self.session, &place.outer, true);
+        let opens = &self.session.opens;
+        match opens.merge(open, &place.volume, &place.outer, &file) {
+            Ok(true) => self.core.caching.writes(&self.session, &place.outer, true),
+            Ok(false) => {}
+            Err(FsError::TooManyOpen) if keep == Keep::IfRoom => {}
+            Err(error) => return Err(error),
         }
         Ok(file)
     }
@@ -150,11 +151,22 @@ impl Execution {
         file: &FileRef,
         what: Use,
     ) -> Result<(Place, Arc<File>), FsError> {
+        self.file_kept(worker, file, what, Keep::IfRoom)
+    }
+
+    /// The same, of an open that may have to stay.
+    fn file_kept(
+        &self,
+        worker: &Worker,
+        file: &FileRef,
+        what: Use,
+        keep: Keep,
+    ) -> Result<(Place, Arc<File>), FsError> {
         let place = self.target(&file.target)?;
         if matches!(what, Use::Write | Use::Append) {
             Self::writable(&place)?;
         }
-        let file = self.file(worker, &place, file.open, what)?;
+        let file = self.file(worker, &place, file.open, what, keep)?;
         Ok((place, file))
     }
 
@@ -253,7 +265,7 @@ impl Execution {
         offset: u64,
         bytes: u32,
     ) -> Result<StepReply, Stop> {
-        let (_, file) = self.file_ref(worker, file, Use::Read)?;
+        let (_, file) = self.file_kept(worker, file, Use::Read, keep_for(bytes))?;
         let wanted = bytes.min(DATA_BYTES_MAX) as usize;
         let room = wanted.min(self.payload_left());
         self.reserve(room);
@@ -274,8 +286,8 @@ impl Execution {
         // The step's part of the payload is its own whether it succeeds or not.
         let data = self.payload.split_to(bytes as usize);
         let (place, file) = match at {
-            WriteAt::Offset(_) => self.file_ref(worker, file, Use::Write)?,
-            WriteAt::End => self.file_ref(worker, file, Use::Append)?,
+            WriteAt::Offset(_) => self.file_kept(worker, file, Use::Write, keep_for(bytes))?,
+            WriteAt::End => self.file_kept(worker, file, Use::Append, keep_for(bytes))?,
             WriteAt::Again(offset) => self.file_again(worker, file, offset)?,
         };
         match at {
@@ -477,5 +489,13 @@ pub(super) fn options_of(access: message::Access) -> OpenOptions {
     OpenOptions {
         append,
         ..OpenOptions::new(for_what)
+    }
+}
+
+/// Who reads or writes nothing wants the open.
+fn keep_for(bytes: u32) -> Keep {
+    match bytes {
+        0 => Keep::Surely,
+        _ => Keep::IfRoom,
     }
 }
