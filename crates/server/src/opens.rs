@@ -12,7 +12,8 @@
 //!
 //! Each takes a descriptor of this process, of which connections and look-ups need some, too. So
 //! all opens together have a part of them, and those of one credential a part of that: whoever
-//! hoards opens gets an error, and the others go on.
+//! hoards opens gets an error, and the others go on. A request that can be served without that its
+//! open stays is: after a restart there may be less room than there was for the same opens.
 
 use crate::tree::{By, File};
 use crate::volume::Volume;
