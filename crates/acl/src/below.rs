@@ -14,6 +14,9 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
+/// The number that is nobody's: of an owner or a group who is not known yet.
+const NOBODY: u32 = u32::MAX;
+
 /// A mode and an ACL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Below {
@@ -102,56 +105,60 @@ impl RichAcl {
 
 impl RichAcl {
     /// A default ACL that shows what heirs of a directory with this list have at least; for
-    /// programs that know no other. `None` if they inherit nothing.
+    /// programs that know no other. `None` if they inherit nothing that decides about them.
     ///
     /// # Panics
     /// If the list is a view: there the default ACL is what is inherited.
     #[must_use]
-    pub fn default_below(&self, directory: &Target) -> Option<PosixAcl> {
-        self.heir_below(directory, false)?.ok()
+    pub fn default_below(&self) -> Option<PosixAcl> {
+        self.heir_below(false)?.ok()
     }
 
     /// The default ACL for programs that go by no other: what they make in a directory with this
     /// list allows nobody more than an heir of the list would, be it a file or a directory. `None`
-    /// if neither inherits anything.
+    /// if of both only mode and umask say what others may.
     ///
     /// # Panics
     /// As [`RichAcl::default_below`].
     #[must_use]
-    pub fn default_told(&self, directory: &Target) -> Option<PosixAcl> {
+    pub fn default_told(&self) -> Option<PosixAcl> {
         let heirs = [false, true].map(|is_directory| {
-            let below = self.heir_below(directory, is_directory)?;
+            let below = self.heir_below(is_directory)?;
             // What is too long to be said allows nothing.
             Some(below.unwrap_or_else(|_| PosixAcl::of_mode(0)))
         });
-        match heirs {
-            [None, None] => None,
-            [Some(heir), None] | [None, Some(heir)] => Some(heir),
-            [Some(file), Some(directory)] if file == directory => Some(file),
-            // One default ACL serves both: what both owners have, and nothing for others.
-            [Some(file), Some(directory)] => {
-                let owner = file.mode().0 & directory.mode().0 & 0o700;
-                Some(PosixAcl::of_mode(owner))
-            }
-        }
+        // One default ACL serves both, and where there is one no umask counts.
+        let owner = match &heirs {
+            [None, None] => return None,
+            [Some(file), Some(directory)] if file == directory => return Some(file.clone()),
+            [Some(file), Some(directory)] => file.mode().0 & directory.mode().0,
+            // Of the other kind the umask would say what others have; nobody knows it here.
+            [Some(heir), None] | [None, Some(heir)] => heir.mode().0,
+        };
+        Some(PosixAcl::of_mode(owner & 0o700))
     }
 
-    /// What a POSIX ACL can say of an heir; `None` if it inherits nothing.
-    fn heir_below(
-        &self,
-        directory: &Target,
-        is_directory: bool,
-    ) -> Option<Result<PosixAcl, AclError>> {
+    /// What a POSIX ACL can say of an heir; `None` if it inherits nothing that decides about itself.
+    fn heir_below(&self, is_directory: bool) -> Option<Result<PosixAcl, AclError>> {
+        // Who will make it, with which group, nobody knows yet.
         let heir = Target {
+            uid: NOBODY,
+            gid: NOBODY,
             is_directory,
-            ..*directory
         };
+        self.decides_about(&heir).then_some(())?;
         let below = self.inherited(&heir, 0o777, 0)?.posix_below(&heir);
         Some(below.map(Below::into_acl))
     }
 }
 
 impl Below {
+    /// Permission bits where there is no room for the ACL: what the owner has.
+    #[must_use]
+    pub fn alone(&self) -> u16 {
+        self.mode & 0o700
+    }
+
     fn into_acl(self) -> PosixAcl {
         let mode = self.mode;
         self.access.unwrap_or_else(|| PosixAcl::of_mode(mode))
@@ -176,15 +183,20 @@ impl<'a> Sure<'a> {
             named: BTreeMap::from([(&Who::OwningGroup, Least::default())]),
         };
         for ace in effective.clone() {
-            // The number that is nobody's has no entry, and nobody asks with it.
+            // What is nobody's has no entry, and nobody asks with it.
             if let who @ (Who::User(id) | Who::Group(id)) = plain(&ace.who, target)
-                && *id != u32::MAX
+                && *id != NOBODY
             {
                 sure.named.insert(who, Least::default());
             }
         }
         for ace in effective {
-            sure.meets(ace, plain(&ace.who, target));
+            let who = plain(&ace.who, target);
+            if target.uid == NOBODY && matches!(who, Who::User(_)) && ace.kind == AceKind::Deny {
+                // He may be the owner.
+                sure.owner.meets(ace);
+            }
+            sure.meets(ace, who);
         }
         sure
     }

@@ -17,7 +17,8 @@ pub struct Edit {
     pub path: String,
     /// Who gained and lost what; nothing for lists of more than 256 entries.
     pub changes: Vec<Change>,
-    /// Groups whose common members may do at once from now on what they could not.
+    /// Groups whose common members may do at once from now on what they could not; as `changes`,
+    /// nothing for long lists.
     pub widenings: Vec<Widening>,
 }
 
@@ -25,19 +26,18 @@ impl Edit {
     /// What it means that one truth about a file takes the place of another.
     #[must_use]
     pub fn of(before: &Truth<'_>, after: &Truth<'_>, target: &Target) -> Self {
+        let silent = Self::without_words(before.origin(), after.origin());
+        if before.entries().max(after.entries()) > TOLD_ENTRIES_MAX {
+            return silent;
+        }
         let wider = match (before, after) {
             (Truth::Posix(file), Truth::Rich(_)) => widenings(file).collect(),
             _ => Vec::new(),
         };
-        let entries = before.rich_entries().max(after.rich_entries());
-        let told = match entries <= TOLD_ENTRIES_MAX {
-            true => changes(before, after, target),
-            false => Vec::new(),
-        };
         Self {
-            changes: told,
+            changes: changes(before, after, target),
             widenings: wider,
-            ..Self::without_words(before.origin(), after.origin())
+            ..silent
         }
     }
 
@@ -62,9 +62,9 @@ impl Truth<'_> {
         }
     }
 
-    fn rich_entries(&self) -> usize {
+    fn entries(&self) -> usize {
         match self {
-            Self::Posix(_) => 0,
+            Self::Posix(file) => file.access.map_or(0, |access| access.entries().len()),
             Self::Rich(list) => list.aces().len(),
         }
     }

@@ -86,8 +86,8 @@ pub use hold::Held;
 pub use identity::{Difference, NoIdentity, RootIdentity};
 pub use namespace::{Create, Created};
 pub use rich::{
-    AclEdit, Calibration, ColdRead, Explained, Grounds, Known, Names, RichFigures, ViewFigures,
-    ViewWalk, ViewWork, WalkFigures, Walked,
+    AclEdit, Calibration, ColdRead, Explained, Grounds, Known, Names, Note, RichFigures,
+    ViewFigures, ViewWalk, ViewWork, WalkFigures, Walked,
 };
 pub use seal::HandleKey;
 pub use watch::{LocalChange, Watch};

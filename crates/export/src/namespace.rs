@@ -331,15 +331,16 @@ impl Export {
         let directory = self.resolve(&caller, parent)?;
         let place = (parent, &*directory);
         let search = self.way_to_search(principal, place)?;
-        // What cannot be looked up cannot be removed either, and the kernel says why.
-        let victim = by_way(&caller, search, || self.peek(&*directory, name)).ok();
+        let victim = self.seen(by_way(&caller, search, || self.peek(&*directory, name)))?;
         let asking = Asking {
             caller: &caller,
             who: principal,
         };
         let way = match &victim {
             Some(victim) => self.way_to_remove(asking, place, victim)?,
-            None => search,
+            // A name that is made in this moment is not one that anybody may remove.
+            None if search == Way::Past => return Err(FsError::NotFound),
+            None => Way::Kernel,
         };
         by_way(&caller, way, || {
             let unlink = || rustix::fs::unlinkat(&*directory, name.as_bytes(), flags);
@@ -381,32 +382,55 @@ impl Export {
             self.way_to_search(principal, out_of)?,
             self.way_to_search(principal, into)?,
         ];
-        let moved = by_way(&caller, searches[0], || self.peek(&*from, from_name)).ok();
-        let replaced = by_way(&caller, searches[1], || self.peek(&*to, to_name)).ok();
         let (old, new) = (from_name.as_bytes(), to_name.as_bytes());
         let asking = Asking {
             caller: &caller,
             who: principal,
         };
-        let way = match &moved {
-            Some(moved) => {
-                let exchanges = mode == RenameMode::Exchange;
-                let (out_of, into) = ((out_of, moved), (into, replaced.as_ref()));
-                self.way_to_rename(asking, out_of, into, exchanges)?
+        let mut tries = 0;
+        let (moved, replaced) = loop {
+            tries += 1;
+            let moved = by_way(&caller, searches[0], || self.peek(&*from, from_name));
+            let replaced = by_way(&caller, searches[1], || self.peek(&*to, to_name));
+            let (moved, replaced) = (self.seen(moved)?, self.seen(replaced)?);
+            let way = match &moved {
+                Some(moved) => {
+                    let exchanges = mode == RenameMode::Exchange;
+                    let (out_of, into) = ((out_of, moved), (into, replaced.as_ref()));
+                    self.way_to_rename(asking, out_of, into, exchanges)?
+                }
+                // There is nothing to rename, and the kernel says so.
+                None => Way::Kernel,
+            };
+            // What comes to have the new name in this moment was not judged.
+            let is_free = way == Way::Past && mode == RenameMode::Replace && replaced.is_none();
+            let flags = if is_free {
+                RenameFlags::NOREPLACE
+            } else {
+                flags
+            };
+            let rename = || rustix::fs::renameat_with(&*from, old, &*to, new, flags);
+            match by_way(&caller, way, || retry_on_intr(rename).map_err(fs_error)) {
+                Err(FsError::Exists) if is_free && tries < CREATE_TRIES => {}
+                result => break result.map(|()| (moved, replaced))?,
             }
-            // There is nothing to rename, and the kernel says so.
-            None => Way::Kernel,
         };
-        by_way(&caller, way, || {
-            retry_on_intr(|| rustix::fs::renameat_with(&*from, old, &*to, new, flags))
-                .map_err(fs_error)
-        })?;
         // If another change came in between, something else was moved than was seen before.
         let there = by_way(&caller, searches[1], || self.peek(&*to, to_name)).ok();
         Ok(Renamed {
             moved: self.after(there.or(moved)),
             replaced: self.after(replaced),
         })
+    }
+
+    /// What a change finds at a name. Where the kernel judges, what cannot be looked up cannot be
+    /// changed either, and the kernel says why; where a rich ACL may, it would go unjudged.
+    fn seen<T>(&self, looked_up: Result<T, FsError>) -> Result<Option<T>, FsError> {
+        match looked_up {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error != FsError::NotFound && self.is_rich() => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 
     /// An inode as it is after a change of its names, and not kept if it has none any more.

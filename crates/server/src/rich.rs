@@ -11,10 +11,12 @@
 //! # What is written down
 //!
 //! Every edit that makes a rich ACL the truth of a file, replaces one, or goes back, is a line in
-//! `acl/VOLUME.log` of the data directory, on the disk before the client is answered. It says when,
-//! who, where the file lay, and who gains and loses what. What somebody in several groups may do at
-//! once from then on, which the kernel had refused, is said with the first edit. The file is put
-//! aside at 8 MiB, and one such is kept. A parallel volume has the lines in its namespace, each in
+//! `acl/VOLUME.log` of the data directory, on the disk before it is made; one that cannot be written
+//! down is not made. It says when, who, where the file lay, and who gains and loses what. What
+//! somebody in several groups may do at once from then on, which the kernel had refused, is said
+//! with the first edit. If the file system then refuses the edit, another line says so; after a
+//! loss of power the last line may be of an edit that was not made. The file is put aside at 8 MiB,
+//! and one such is kept. A parallel volume has the lines in its namespace, each in
 //! the transaction of its edit, so that they go with the volume from manager to manager.
 
 use crate::admin::cut;
@@ -43,6 +45,8 @@ const DIRECTORY: &str = "acl";
 const BECAME_RICH: &str = " posix->rich ";
 const WENT_BACK: &str = " rich->posix ";
 const STAYED_RICH: &str = " rich->rich ";
+/// What a line says before that if the edit was written down, and then refused.
+const NOT_MADE: &str = " not made:";
 
 /// How long a part of all leases that are called back is waited for; a client on a long line, or
 /// one that is gone, does not hold the others up.
@@ -229,9 +233,10 @@ impl Audit {
         }
     }
 
-    /// Writes an edit down; durable when it returns. Blocks, and needs the server's identity.
-    pub(crate) fn note(&self, who: &Principal, edit: &Edit) -> io::Result<()> {
-        let line = line(who, edit, SystemTime::now());
+    /// Writes down an edit, or that it was not made; durable when it returns. Blocks, and needs the
+    /// server's identity.
+    pub(crate) fn note(&self, who: &Principal, edit: &Edit, is_made: bool) -> io::Result<()> {
+        let line = line(who, edit, is_made, SystemTime::now());
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if log
             .as_ref()
@@ -240,13 +245,15 @@ impl Audit {
             fs::rename(&self.path, self.path.with_extension("old"))?;
             *log = None;
         }
-        let log = match &mut *log {
-            Some(log) => log,
-            none => none.insert(Log::open(&self.path)?),
+        let mut open = match log.take() {
+            Some(open) => open,
+            None => Log::open(&self.path)?,
         };
-        log.file.write_all(format!("{line}\n").as_bytes())?;
-        log.file.sync_data()?;
-        log.count(line);
+        // After a failure it is read anew: what it ends with is not known.
+        open.file.write_all(format!("{line}\n").as_bytes())?;
+        open.file.sync_data()?;
+        open.count(line);
+        *log = Some(open);
         Ok(())
     }
 
@@ -290,18 +297,39 @@ impl Log {
         for path in [path.with_extension("old"), path.to_owned()] {
             log.bytes = 0;
             let Ok(file) = File::open(path) else { continue };
-            for line in BufReader::new(file).lines() {
-                log.count(cut(line?, ACL_TEXT_BYTES_MAX));
+            let mut lines = BufReader::new(file);
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+                let bytes = log.bytes + line.len() as u64;
+                let text = String::from_utf8_lossy(line.trim_ascii_end());
+                log.count(cut(text.into_owned(), ACL_TEXT_BYTES_MAX));
+                log.bytes = bytes;
+                line.clear();
             }
+        }
+        // What is behind the last whole line was written half, and not made.
+        if log.file.metadata()?.len() > log.bytes {
+            log.file.set_len(log.bytes)?;
         }
         Ok(log)
     }
 
     fn count(&mut self, line: String) {
         self.bytes += line.len() as u64 + 1;
-        self.edits += 1;
-        self.became_rich += u64::from(line.contains(BECAME_RICH));
-        self.went_back += u64::from(line.contains(WENT_BACK));
+        // A path may say anything.
+        let what = line.split('"').next().unwrap_or_default();
+        let counted = [
+            (&mut self.edits, ""),
+            (&mut self.became_rich, BECAME_RICH),
+            (&mut self.went_back, WENT_BACK),
+        ];
+        for (count, says) in counted {
+            let one = u64::from(what.contains(says));
+            *count = match what.contains(NOT_MADE) {
+                true => count.saturating_sub(one),
+                false => *count + one,
+            };
+        }
         if self.last.len() == ACL_AUDIT_LINES_PER_REPLY_MAX {
             self.last.pop_front();
         }
@@ -311,18 +339,19 @@ impl Log {
 
 /// One edit as text, of this moment.
 pub(crate) fn words(who: &Principal, edit: &Edit) -> String {
-    line(who, edit, SystemTime::now())
+    line(who, edit, true, SystemTime::now())
 }
 
 /// One edit as text: `2026-11-24T12:00:00Z uid 1000 posix->rich "/plans": user 7 +rw -x`.
-fn line(who: &Principal, edit: &Edit, now: SystemTime) -> String {
+fn line(who: &Principal, edit: &Edit, is_made: bool, now: SystemTime) -> String {
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let what = match (edit.before, edit.after) {
         (Origin::Posix, _) => BECAME_RICH,
         (Origin::Rich, Origin::Posix) => WENT_BACK,
         (Origin::Rich, Origin::Rich) => STAYED_RICH,
     };
-    let mut text = format!("{seconds} uid {}{what}{:?}", who.uid, edit.path);
+    let made = if is_made { "" } else { NOT_MADE };
+    let mut text = format!("{seconds} uid {}{made}{what}{:?}", who.uid, edit.path);
     for change in &edit.changes {
         text.push_str(&format!("; {}", change_text(change)));
     }
@@ -383,15 +412,23 @@ mod tests {
         let mut summary = AclSummary::default();
         audit.describe(&mut summary);
         assert_eq!(summary, AclSummary::default());
-        audit
-            .note(&who, &edit(Origin::Posix, Origin::Rich))
-            .unwrap();
-        audit.note(&who, &edit(Origin::Rich, Origin::Rich)).unwrap();
+        let note = |audit: &Audit, before, after, is_made| {
+            audit.note(&who, &edit(before, after), is_made).unwrap();
+        };
+        note(&audit, Origin::Posix, Origin::Rich, true);
+        note(&audit, Origin::Rich, Origin::Rich, true);
+        // Written down, and refused by the file system.
+        note(&audit, Origin::Rich, Origin::Posix, true);
+        note(&audit, Origin::Rich, Origin::Posix, false);
+        drop(audit);
+        // A loss of power in the middle of a line.
+        let log = data.path().join(DIRECTORY).join(format!("{id}.log"));
+        let mut log = OpenOptions::new().append(true).open(log).unwrap();
+        log.write_all(b"1 uid 1000 posix->rich \"/half").unwrap();
+        let audit = Audit::new(data.path(), id);
+        note(&audit, Origin::Rich, Origin::Posix, true);
         drop(audit);
         let audit = Audit::new(data.path(), id);
-        audit
-            .note(&who, &edit(Origin::Rich, Origin::Posix))
-            .unwrap();
         audit.describe(&mut summary);
         assert_eq!(
             (summary.edits, summary.became_rich, summary.went_back),
@@ -400,5 +437,12 @@ mod tests {
         let AclLine(first) = &summary.last[0];
         let rest = first.split_once(' ').unwrap().1;
         assert_eq!(rest, "uid 1000 posix->rich \"/srv/a\\nb\"; user 7 +r -x");
+        let AclLine(not_made) = &summary.last[3];
+        assert!(
+            not_made.contains(" uid 1000 not made: rich->posix "),
+            "{not_made}"
+        );
+        let AclLine(last) = summary.last.last().unwrap();
+        assert!(last.ends_with("user 7 +r -x"), "{last}");
     }
 }

@@ -458,7 +458,7 @@ fn write_down(volume: &Volume, worker: &Worker, edits: &[AclEdit]) {
     let Some(audit) = &volume.audit else { return };
     let root = Principal::root();
     for edit in edits {
-        let noted = worker.as_server(|| audit.note(&root, edit));
+        let noted = worker.as_server(|| audit.note(&root, edit, true));
         if !matches!(noted, Ok(Ok(()))) {
             tracing::error!(
                 volume = volume.name,

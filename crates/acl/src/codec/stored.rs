@@ -156,6 +156,12 @@ impl Stored {
         self.mode
     }
 
+    /// Whether mode and POSIX ACL may not say yet what the list, the truth, says.
+    #[must_use]
+    pub fn is_unsettled(&self) -> bool {
+        self.mode.is_none() && self.source.is_none()
+    }
+
     /// What a view shows; `None` for a list that is the truth.
     #[must_use]
     pub fn source(&self) -> Option<Source> {

@@ -20,6 +20,12 @@ impl RichAcl {
         })
     }
 
+    /// Whether what an heir inherits says anything about itself, so that the umask does not.
+    pub(crate) fn decides_about(&self, heir: &Target) -> bool {
+        let mut of_heir = self.aces.iter().filter_map(|ace| ace.of_heir(heir));
+        of_heir.any(|ace| ace.is_effective())
+    }
+
     /// The list of a file or directory that is made with `mode` in a directory with this list;
     /// `None` if it inherits nothing, so that its mode without the umask says all. Who makes one
     /// without a mode, as Windows does, gives all bits.

@@ -181,20 +181,26 @@ impl RichAcl {
     }
 
     /// The list after chmod(2) by somebody who was shown what the file system was told: classes
-    /// whose bits are those that the list without any chmod shows there are as without one.
+    /// whose bits are those that the list without any chmod shows there are as without one. If the
+    /// list takes a POSIX ACL and the file has none (`has_access`), there was no room for it, and
+    /// what is shown is what the owner has.
     ///
     /// # Panics
     /// If the list is a view.
     #[must_use]
-    pub fn with_shown_mode(&self, mode: u16, target: &Target) -> Self {
+    pub fn with_shown_mode(&self, mode: u16, target: &Target, has_access: bool) -> Self {
         let mut base = self.clone();
         if let Some(limits) = &mut base.limits {
             limits.changed = None;
         }
         base.limits = base.limits.filter(|limits| limits.limits_something());
         let own = base.mode(target);
-        // Of a list that is too long for it the file system is told nothing.
-        let shown = base.posix_below(target).map_or(0, |below| below.mode);
+        let shown = match base.posix_below(target) {
+            Ok(below) if below.access.is_none() || has_access => below.mode,
+            Ok(below) => below.alone(),
+            // Of a list that is too long for it the file system is told nothing.
+            Err(_) => 0,
+        };
         let class = |mask: u16| match mode & mask == shown & mask {
             true => own & mask,
             false => mode & mask,

@@ -185,7 +185,8 @@ impl Ace {
     }
 
     /// Whether it says something about the file that it is in, as one that allows or denies.
-    pub(crate) fn is_effective(&self) -> bool {
+    #[must_use]
+    pub fn is_effective(&self) -> bool {
         self.kind != AceKind::Audit && !self.flags.contains(AceFlags::INHERIT_ONLY)
     }
 }

@@ -5,7 +5,8 @@ use crate::posix::any_acl;
 use crate::rich::entries;
 use crate::world::{self, OWNER, OWNING_GROUP, acl};
 use acl::{
-    Ace, AceKind, Caller, PosixFile, RichAcl, Rights, Target, Truth, Who, bits, changes, widenings,
+    Ace, AceFlags, AceKind, Caller, PosixAcl, PosixFile, RichAcl, Rights, Target, Truth, Who, bits,
+    changes, widenings,
 };
 use base::Principal;
 use proptest::prelude::*;
@@ -13,15 +14,25 @@ use proptest::prelude::*;
 /// Whatever the kernel allows by what is below a list, the list allows.
 fn check(list: &RichAcl, target: &Target) -> Result<(), TestCaseError> {
     let below = list.posix_below(target).expect("short");
-    let file = PosixFile {
-        uid: target.uid,
-        gid: target.gid,
-        mode: below.mode,
-        access: below.access.as_ref(),
-    };
     if let Some(access) = &below.access {
         prop_assert_eq!(access.mode(), (below.mode, false));
     }
+    check_below(list, target, below.mode, below.access.as_ref())
+}
+
+/// The same of a mode and a POSIX ACL.
+fn check_below(
+    list: &RichAcl,
+    target: &Target,
+    mode: u16,
+    access: Option<&PosixAcl>,
+) -> Result<(), TestCaseError> {
+    let file = PosixFile {
+        uid: target.uid,
+        gid: target.gid,
+        mode,
+        access,
+    };
     for who in world::principals() {
         let has = granted(list, target, &who);
         let caller = Caller::new(&who);
@@ -37,7 +48,15 @@ fn check(list: &RichAcl, target: &Target) -> Result<(), TestCaseError> {
                 needs
             };
             let is_sound = !file.allows(&caller, bit) || has.contains(needs);
-            prop_assert!(is_sound, "{:?} {} {:?} {}", below, bit, who, has);
+            prop_assert!(
+                is_sound,
+                "{:o} {:?} {} {:?} {}",
+                mode,
+                access,
+                bit,
+                who,
+                has
+            );
         }
     }
     Ok(())
@@ -64,7 +83,102 @@ fn an_empty_mask_does_not_hide_who_is_denied_something() {
     assert_eq!(mask, Some(bits::READ));
 }
 
+/// What an heir is made with in a directory, by whom it may be, over a server and by a program of
+/// its machine: the second gets no more.
+fn check_heir(list: &RichAcl, heir: &Target, mode: u16, umask: u16) -> Result<(), TestCaseError> {
+    let own = || {
+        RichAcl::view(
+            &PosixFile {
+                mode: mode & !umask,
+                access: None,
+                ..of(heir)
+            },
+            None,
+            heir.is_directory,
+        )
+    };
+    let over_a_server = list.inherited(heir, mode, umask).unwrap_or_else(own);
+    let (access, mode) = match list.default_told() {
+        Some(default) => default.inherited(mode),
+        None => (None, mode & !umask),
+    };
+    check_below(&over_a_server, heir, mode, access.as_ref())
+}
+
+fn of(target: &Target) -> PosixFile<'static> {
+    PosixFile {
+        uid: target.uid,
+        gid: target.gid,
+        mode: 0,
+        access: None,
+    }
+}
+
+#[test]
+fn where_one_kind_inherits_the_other_is_not_open_past_the_umask() {
+    let heir = |is_directory| Target {
+        is_directory,
+        ..target()
+    };
+    let inherits = |kind, flags: &[AceFlags]| Ace {
+        kind,
+        flags: flags
+            .iter()
+            .fold(AceFlags::NONE, |all, flag| all.with(*flag)),
+        ..Ace::allow(
+            Who::Group(5),
+            Rights::READ_DATA | Rights::WRITE_DATA | Rights::APPEND_DATA,
+        )
+    };
+    let (files, directories) = (AceFlags::FILE_INHERIT, AceFlags::DIRECTORY_INHERIT);
+    for (kind, flags, is_told) in [
+        (AceKind::Allow, &[directories][..], true),
+        (AceKind::Allow, &[files, AceFlags::NO_PROPAGATE], true),
+        (AceKind::Allow, &[files], true),
+        (AceKind::Audit, &[files, directories], false),
+        (AceKind::Allow, &[files, directories], true),
+    ] {
+        let list = RichAcl::new(vec![inherits(kind, flags)]).expect("a list");
+        assert_eq!(list.default_told().is_some(), is_told, "{flags:?}");
+        for is_directory in [false, true] {
+            check_heir(&list, &heir(is_directory), 0o666, 0o077)
+                .unwrap_or_else(|error| panic!("{list:?}: {error}"));
+        }
+    }
+}
+
+/// Whoever owns the directory: the owner of what is made in it is who made it.
+#[test]
+fn who_is_denied_something_in_his_directory_is_denied_it_in_what_others_make_there() {
+    let flags = AceFlags::FILE_INHERIT.with(AceFlags::DIRECTORY_INHERIT);
+    let inherited = |ace| Ace { flags, ..ace };
+    let list = RichAcl::new(vec![
+        inherited(Ace::deny(Who::User(OWNER), Rights::WRITE_DATA)),
+        inherited(Ace::allow(Who::Everyone, Rights::ALL)),
+    ]);
+    let list = list.expect("a list");
+    for uid in [OWNER, 4242] {
+        let heir = Target { uid, ..target() };
+        check_heir(&list, &heir, 0o666, 0).unwrap_or_else(|error| panic!("{uid}: {error}"));
+    }
+    let told = list.default_told().expect("it inherits");
+    assert_eq!(told.mode().0 & 0o707, 0o507, "{told:?}");
+}
+
 proptest! {
+    #[test]
+    fn nothing_made_below_a_list_allows_more(
+        list in any_list(),
+        maker in 0..world::principals().len(),
+        mode in 0..0o1000_u16,
+        umask in prop::sample::select(&[0, 0o022, 0o027, 0o077][..]),
+        is_directory in any::<bool>(),
+    ) {
+        let maker = &world::principals()[maker];
+        let heir = Target { uid: maker.uid, gid: maker.gid, is_directory };
+        check_heir(&list, &heir, mode, umask)?;
+    }
+
     #[test]
     fn nothing_below_a_list_allows_more(
         list in any_list(),

@@ -1,7 +1,7 @@
 //! Callers of whom the kernel says less than it knows, and what a right to change ACLs is not, on
 //! a volume with rich ACLs.
 
-use crate::acl::{AUDIT, AYA, OTHER, Office, may, shell};
+use crate::acl::{AUDIT, AYA, OTHER, Office, may, posix_of, shell};
 use crate::common::{obstacle, run, text};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -175,4 +175,34 @@ fn who_may_set_an_acl_makes_no_program_run_as_its_owner() {
     assert_eq!(mode() & 0o077, 0);
     assert!(may(0, None, &mount, "chmod 4755 tool"));
     assert_eq!(mode() & 0o6000, 0o4000);
+}
+
+#[test]
+fn an_edit_that_cannot_be_written_down_is_not_made() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let office = office();
+    let posix = || posix_of(&office.export());
+    let before = posix();
+    // Where the lines would lie is something else.
+    let volumes = fs::read_to_string(office.scene.path("srv/volumes.toml")).unwrap();
+    let id = volumes.split("id = \"").nth(1).unwrap();
+    let id = id.split('"').next().unwrap();
+    let log = office.scene.path("srv/acl").join(format!("{id}.log"));
+    fs::create_dir_all(&log).unwrap();
+    let (file, grant) = (office.file("audited"), format!("A::{AYA}:rwa"));
+    let set = || {
+        office
+            .scene
+            .azekura(&["acl", "set", &file, "--add", &grant])
+    };
+    assert!(!set().status.success(), "nothing can be written down");
+    assert_eq!(posix(), before);
+    fs::remove_dir(&log).unwrap();
+    set().ok();
+    assert_ne!(posix(), before);
+    let lines = fs::read_to_string(&log).unwrap();
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+    assert!(lines.contains(" posix->rich \"/audited\""), "{lines}");
 }

@@ -5,8 +5,9 @@
 //! the list means, so what the file system is told of it is told anew.
 
 use super::judge::Asking;
+use super::told::has_access;
 use super::{PAST, RichFile, Way, by_way, target_of};
-use crate::change::{change_mode, change_owner, change_times, truncate};
+use crate::change::{change_mode, change_owner, change_times, descriptor_path, truncate};
 use crate::export::Export;
 use crate::file::OpenFile;
 use crate::stat::stat;
@@ -103,7 +104,8 @@ impl Export {
         let attributes = stat(fd)?.attributes;
         match mode {
             Some(mode) => {
-                let list = list.with_shown_mode(mode, &target_of(&attributes));
+                let has_access = has_access(&descriptor_path(fd));
+                let list = list.with_shown_mode(mode, &target_of(&attributes), has_access);
                 self.write_truth(caller, fd, &attributes, &list)
             }
             None => self.write_truth(caller, fd, &attributes, list),

@@ -4,7 +4,8 @@
 //! nothing; so a program that reads and writes back, as backups do, makes nobody's ACL rich. Who
 //! may set one is who may change the mode: the owner, and whoever has WRITE_ACL by a rich ACL.
 //!
-//! Each edit says what it means for whom ([`AclEdit`]); the server writes that down.
+//! Each edit says what it means for whom ([`AclEdit`]); the server writes that down before the edit
+//! is made, and what cannot be written down is not made.
 //!
 //! The way back needs room for what was before while the list is still there. Where a file system
 //! has none, the list is emptied first; and where that does not help, because others have taken the
@@ -18,11 +19,14 @@ use crate::export::Export;
 use crate::rich::names::Known;
 use crate::stat::stat;
 use crate::worker::{Assumed, Worker};
-use acl::{AclError, Before, Origin, RichAcl, Rights, Stored, Truth};
+use acl::{AclError, Before, Origin, PosixFile, RichAcl, Rights, Stored, Truth};
 use base::{Attributes, FileKind, FsError, Handle, Principal};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
+
+/// Writes down an edit that is about to be made; if that fails it is not.
+pub type Note<'a> = &'a dyn Fn(&AclEdit) -> Result<(), FsError>;
 
 /// What is wrong with a list that was sent.
 pub(super) fn refused(error: &AclError) -> FsError {
@@ -58,9 +62,10 @@ impl Export {
 
     /// Sets the rich ACL of a file, which is its truth from then on; with `value` as of
     /// `system.nfs4_acl`. Returns the attributes afterwards and, unless nothing has changed, what
-    /// the edit was.
+    /// the edit was. `note` is told that before it is made.
     ///
     /// # Errors
+    /// What `note` says;
     /// [`FsError::NotPermitted`] or [`FsError::AccessDenied`] for who may not;
     /// [`FsError::NotSupported`] if rich ACLs are off, and for symbolic links;
     /// [`FsError::Invalid`] and [`FsError::TooBig`] for what is no list; else the kernel's.
@@ -70,6 +75,7 @@ impl Export {
         principal: &Principal,
         handle: &Handle,
         value: &[u8],
+        note: Note<'_>,
     ) -> Result<(Attributes, Option<AclEdit>), FsError> {
         if !self.is_rich() {
             return Err(FsError::NotSupported);
@@ -92,28 +98,28 @@ impl Export {
         let target = target_of(&attributes);
         let told =
             |before: &Truth<'_>, list: &RichAcl| AclEdit::of(before, &Truth::Rich(list), &target);
-        let edit = match &rich {
-            Some(_) => match &shown {
-                Ok(before) => told(&Truth::Rich(before), &list),
-                Err(_) => AclEdit::without_words(Origin::Rich, Origin::Rich),
-            },
-            None => {
-                let posix = self.read_posix(fd, &attributes)?;
-                // A view of what will be the truth no more, in whose room the list may have to lie.
-                caller.with(WRITING, || remove(&descriptor_path(fd), VIEW).ok())?;
-                self.keep_before(&caller, fd, &attributes, &posix)?;
-                told(&Truth::Posix(posix.file(&attributes)), &list)
-            }
+        let posix = match &rich {
+            Some(_) => None,
+            None => Some(self.read_posix(fd, &attributes)?),
         };
+        let edit = match (&posix, &shown) {
+            (Some(posix), _) => told(&Truth::Posix(posix.file(&attributes)), &list),
+            (None, Ok(before)) => told(&Truth::Rich(before), &list),
+            (None, Err(_)) => AclEdit::without_words(Origin::Rich, Origin::Rich),
+        };
+        let (edit, caller) = self.noted((worker, principal), fd, edit, note)?;
+        if let Some(posix) = posix {
+            // A view of what will be the truth no more, in whose room the list may have to lie.
+            caller.with(WRITING, || remove(&descriptor_path(fd), VIEW).ok())?;
+            self.keep_before(&caller, fd, &attributes, &posix)?;
+        }
         let written = self.write_truth(&caller, fd, &attributes, &list);
         if written.is_err() && rich.is_none() {
             caller.with(WRITING, || remove(&descriptor_path(fd), BEFORE).ok())?;
         }
         written?;
         self.rich.figures.edits.fetch_add(1, Ordering::Relaxed);
-        let attributes = self.attributes_of(handle, fd)?;
-        let path = self.path_of(fd);
-        Ok((attributes, Some(AclEdit { path, ..edit })))
+        Ok((self.attributes_of(handle, fd)?, Some(edit)))
     }
 
     /// Takes the rich ACL of a file away: mode and POSIX ACLs are what they were before it got one,
@@ -127,6 +133,7 @@ impl Export {
         worker: &Worker,
         principal: &Principal,
         handle: &Handle,
+        note: Note<'_>,
     ) -> Result<(Attributes, Option<AclEdit>), FsError> {
         if !self.is_rich() {
             return Err(FsError::NotSupported);
@@ -143,6 +150,22 @@ impl Export {
             None => None,
             Some(bytes) => Some(Before::from_bytes(&bytes).ok_or(FsError::Io)?),
         };
+        let edit = match &rich.list {
+            None => AclEdit::without_words(Origin::Rich, Origin::Posix),
+            Some(list) => {
+                let (posix, mode) = match &before {
+                    Some(before) => (Posix::of_before(before)?, before.mode),
+                    None => (self.read_posix(fd, &attributes)?, attributes.mode),
+                };
+                let file = PosixFile {
+                    mode: mode & 0o777,
+                    ..posix.file(&attributes)
+                };
+                let (rich, posix) = (Truth::Rich(list), Truth::Posix(file));
+                AclEdit::of(&rich, &posix, &target_of(&attributes))
+            }
+        };
+        let (edit, caller) = self.noted((worker, principal), fd, edit, note)?;
         let path = descriptor_path(fd);
         if let (Some(before), Some(list)) = (&before, &rich.list) {
             let restore = || restore_beside(&path, &attributes, before, list);
@@ -164,17 +187,22 @@ impl Export {
             }
             remove(&path, BEFORE)
         })??;
-        let after = self.attributes_of(handle, fd)?;
-        let posix = self.read_posix(fd, &after)?;
-        let edit = match &rich.list {
-            Some(list) => {
-                let (before, after) = (Truth::Rich(list), Truth::Posix(posix.file(&after)));
-                AclEdit::of(&before, &after, &target_of(&attributes))
-            }
-            None => AclEdit::without_words(Origin::Rich, Origin::Posix),
-        };
+        Ok((self.attributes_of(handle, fd)?, Some(edit)))
+    }
+
+    /// Has an edit written down before it is made, as the server; then the thread is the caller
+    /// again.
+    fn noted<'a>(
+        &self,
+        (worker, principal): (&'a Worker, &Principal),
+        fd: impl AsFd,
+        edit: AclEdit,
+        note: Note<'_>,
+    ) -> Result<(AclEdit, Assumed<'a>), FsError> {
         let path = self.path_of(fd);
-        Ok((after, Some(AclEdit { path, ..edit })))
+        let edit = AclEdit { path, ..edit };
+        worker.as_server(|| note(&edit))??;
+        Ok((edit, worker.assume(principal)?))
     }
 
     /// Where in the export an inode lies at this moment, as far as the kernel knows.

@@ -185,7 +185,7 @@ impl Export {
 impl RichFile {
     /// A default ACL, as an attribute's value, that shows what heirs have at least.
     pub(crate) fn default_below(&self) -> Option<Vec<u8>> {
-        let below = self.list.as_ref()?.default_below(&self.target)?;
+        let below = self.list.as_ref()?.default_below()?;
         Some(below.to_xattr())
     }
 

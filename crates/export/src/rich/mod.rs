@@ -30,8 +30,9 @@
 //! First what was before; then the list, *unsettled*; then mode and POSIX ACL; then the list, with
 //! the mode. The second step decides: one system call, all or nothing. A crash before it leaves the
 //! POSIX truth, one behind it the rich one; an unsettled list is judged by as any other, only that
-//! a chmod(2) behind the server's back is not noticed until somebody sets it again. A view needs no
-//! order: it is used only if it is of what is there.
+//! a chmod(2) behind the server's back is not noticed, and that mode and POSIX ACL may still be
+//! those of before. Whoever reads such a list has it settled, soon, by the thread that stores views
+//! ([`store`]). A view needs no order: it is used only if it is of what is there.
 //!
 //! # Behind the server's back
 //!
@@ -81,11 +82,13 @@ pub(crate) use judge::Asking;
 
 pub use acl::{Edit as AclEdit, Explained, Grounds};
 pub use calibrate::{Calibration, ColdRead};
+pub use edit::Note;
 pub use names::{Known, Names};
 pub use view::ViewFigures;
 pub use walk::{ViewWalk, ViewWork, WalkFigures, Walked};
 
 use crate::cache::Pin;
+use crate::change::descriptor_path;
 use crate::errno::fs_error;
 use crate::export::Export;
 use crate::stat::stat;
@@ -96,6 +99,7 @@ use cache::Lists;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use view::Views;
@@ -279,7 +283,11 @@ impl Export {
         if attributes.kind == FileKind::Symlink {
             return Ok(None);
         }
-        let read = || self.read_stored(fd.as_fd());
+        let is_read = Cell::new(false);
+        let read = || {
+            is_read.set(true);
+            self.read_stored(fd.as_fd())
+        };
         let stored = self.rich.lists.get(handle, attributes.changed, read)?;
         let Some(stored) = stored else {
             return Ok(None);
@@ -290,10 +298,17 @@ impl Export {
             Some(parsed) => match parsed.mode() {
                 Some(mode) if mode != attributes.mode & 0o777 => {
                     // Somebody has called chmod(2) who knows nothing of the list.
-                    let list = parsed.acl().with_shown_mode(attributes.mode, &target);
+                    let has_access = told::has_access(&descriptor_path(fd.as_fd()));
+                    let list = parsed.acl();
+                    let list = list.with_shown_mode(attributes.mode, &target, has_access);
                     Some(Arc::new(list))
                 }
-                _ => Some(stored.list()),
+                mode => {
+                    if mode.is_none() && is_read.get() {
+                        self.rich.views.queue.push_unsettled(handle);
+                    }
+                    Some(stored.list())
+                }
             },
         };
         Ok(Some(RichFile {

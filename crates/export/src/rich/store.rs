@@ -12,6 +12,9 @@
 //! What does not depend on the file (full, read-only) ends all storing for a while
 //! ([`ACL_VIEWS_REST_TIME`]); what does is not tried with that file again until its ACL changes.
 //!
+//! The same thread settles rich ACLs that are the truth, where a stop half way has left mode and
+//! POSIX ACL behind; no rest is kept from that.
+//!
 //! Storing moves the file's time of change, which clients see: whoever calls tells them.
 
 use super::view::{Unstored, VIEW};
@@ -43,6 +46,7 @@ pub(super) enum Rest {
 struct Waiting {
     handles: VecDeque<Handle>,
     known: HashSet<Handle>,
+    unsettled: HashSet<Handle>,
     rest: Option<(Instant, Rest)>,
 }
 
@@ -84,10 +88,25 @@ impl Queue {
         None
     }
 
+    /// Takes in a file whose truth is an unsettled list, if there is room; who reads it the next
+    /// time asks again.
+    pub(super) fn push_unsettled(&self, handle: &Handle) {
+        let mut waiting = self.lock();
+        if waiting.unsettled.len() < ACL_VIEWS_WAITING_MAX {
+            waiting.unsettled.insert(handle.clone());
+            drop(waiting);
+            self.has_come.notify_one();
+        }
+    }
+
+    fn take_unsettled(&self) -> HashSet<Handle> {
+        std::mem::take(&mut self.lock().unsettled)
+    }
+
     /// Some of those that wait; none if there are none after `time`, or if somebody nudges.
     fn take(&self, time: Duration) -> Vec<Handle> {
         let mut waiting = self.lock();
-        if waiting.handles.is_empty() {
+        if waiting.handles.is_empty() && waiting.unsettled.is_empty() {
             let waited = self.has_come.wait_timeout(waiting, time);
             (waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
@@ -126,12 +145,12 @@ pub(super) enum Kept {
 }
 
 impl Export {
-    /// Stores some of the views that wait, or waits for the first for at most `time`. Returns the
-    /// files that have got one: their time of change has moved.
+    /// Stores some of the views that wait, or waits for the first for at most `time`, and settles
+    /// rich ACLs. Returns the files of which something was stored: their time of change has moved.
     pub fn store_views(&self, worker: &Worker, time: Duration) -> Vec<Handle> {
         let views = &self.rich.views;
-        let mut stored = Vec::new();
         let mut batch = views.queue.take(time).into_iter();
+        let mut stored = self.settle_truths(worker);
         while let Some(handle) = batch.next() {
             match self.keep_view(worker, &handle) {
                 Ok(Kept::Stored) => stored.push(handle),
@@ -151,6 +170,19 @@ impl Export {
             }
         }
         stored
+    }
+
+    fn settle_truths(&self, worker: &Worker) -> Vec<Handle> {
+        let unsettled = self.rich.views.queue.take_unsettled().into_iter();
+        let settled = unsettled.filter(|handle| match self.settle_truth(worker, handle) {
+            Ok(was_unsettled) => was_unsettled,
+            Err(error) => {
+                // It is gone, or cannot be written; the list decides all the same.
+                tracing::warn!(%error, "a rich ACL stays unsettled");
+                false
+            }
+        });
+        settled.collect()
     }
 
     /// Ends a wait of [`Export::store_views`].

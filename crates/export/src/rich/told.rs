@@ -11,10 +11,10 @@ use crate::change::descriptor_path;
 use crate::errno::fs_error;
 use crate::export::Export;
 use crate::stat::stat;
-use crate::worker::Assumed;
+use crate::worker::{Assumed, Worker};
 use acl::{RichAcl, Stored};
-use base::{Attributes, FileKind, FsError};
-use rustix::fd::BorrowedFd;
+use base::{Attributes, FileKind, FsError, Handle, Principal};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{CWD, Mode, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
@@ -31,20 +31,33 @@ impl Export {
         let path = descriptor_path(fd);
         caller.with(WRITING, || {
             write(&path, &Stored::unsettled(list.clone()))?;
-            if let Err(error) = tell(&path, attributes, Some(list)) {
-                // The list decides all the same; programs of this machine are told nothing more.
-                tracing::warn!(%error, "mode and POSIX ACL do not follow a rich ACL");
-                return Ok(());
-            }
-            let settled = stat(fd).and_then(|stat| {
-                let mode = stat.attributes.mode;
-                write(&path, &Stored::truth(list.clone(), mode))
-            });
-            if let Err(error) = settled {
-                tracing::warn!(%error, "a rich ACL stays unsettled");
+            // The list decides all the same, and whoever reads it has this done again.
+            if let Err(error) = settle(&path, fd, attributes, list) {
+                tracing::warn!(%error, "mode and POSIX ACL do not follow a rich ACL yet");
             }
             Ok(())
         })?
+    }
+
+    /// Tells the file system what it was to be told when the machine, or the telling, stopped half
+    /// way; whether there was anything left to say.
+    pub(super) fn settle_truth(&self, worker: &Worker, handle: &Handle) -> Result<bool, FsError> {
+        let pin = self.resolve(&worker.assume(&Principal::root())?, handle)?;
+        let fd = pin.as_fd();
+        let _turn = self.rich.turn(handle);
+        let attributes = stat(fd)?.attributes;
+        let stored = self.read_own(fd, STORED)?;
+        let stored = stored.and_then(|bytes| Stored::from_bytes(&bytes).ok());
+        let unsettled = stored.filter(|stored| stored.is_unsettled());
+        let Some(list) = unsettled.map(Stored::into_acl) else {
+            return Ok(false);
+        };
+        // As in every edit, quota and reserved blocks are those of the file's owner.
+        let owner = Principal::alone(attributes.uid, attributes.gid);
+        let caller = worker.assume(&owner)?;
+        let path = descriptor_path(fd);
+        caller.with(WRITING, || settle(&path, fd, &attributes, &list))??;
+        Ok(true)
     }
 
     /// Makes a list decide alone: the file system is told that nobody may do anything, until it is
@@ -64,6 +77,18 @@ impl Export {
     }
 }
 
+/// The second half of [`Export::write_truth`].
+fn settle(
+    path: &CStr,
+    fd: BorrowedFd<'_>,
+    attributes: &Attributes,
+    list: &RichAcl,
+) -> Result<(), FsError> {
+    tell(path, attributes, Some(list))?;
+    let mode = stat(fd)?.attributes.mode;
+    write(path, &Stored::truth(list.clone(), mode))
+}
+
 /// Tells the file system what it may know of a list, and of what a directory's heirs have by it. Of
 /// one that is too long for a POSIX ACL, or for the file system, it learns what its owner has, or
 /// nothing.
@@ -76,7 +101,7 @@ pub(super) fn tell(
     let below = list.and_then(|list| list.posix_below(&target).ok());
     let special = attributes.mode & !0o777;
     if attributes.kind == FileKind::Directory {
-        match list.and_then(|list| list.default_told(&target)) {
+        match list.and_then(|list| list.default_told()) {
             Some(default) => {
                 set(path, DEFAULT, &default.to_xattr()).or_else(|_| remove(path, DEFAULT))?;
             }
@@ -90,7 +115,7 @@ pub(super) fn tell(
         return tell_mode(path, attributes, special | below.mode);
     };
     let told = set(path, ACCESS, &access.to_xattr());
-    told.or_else(|_| tell_mode(path, attributes, special | (below.mode & 0o700)))
+    told.or_else(|_| tell_mode(path, attributes, special | below.alone()))
 }
 
 /// Tells the file system that a new inode has these permission bits and no ACL.
@@ -110,15 +135,17 @@ pub(super) fn tell_alone(
 /// mask is not what the group has when the ACL goes, and where the mask is empty the kernel does
 /// not look at the ACL at all.
 pub(super) fn tell_mode(path: &CStr, attributes: &Attributes, mode: u16) -> Result<(), FsError> {
-    let has_list = !matches!(
-        rustix::fs::getxattr(path, ACCESS, &mut [0; 0]),
-        Err(Errno::NODATA | Errno::OPNOTSUPP)
-    );
-    if has_list {
+    if has_access(path) {
         chmod(path, mode & (attributes.mode | !0o777) & !0o077)?;
         remove(path, ACCESS)?;
     }
     chmod(path, mode)
+}
+
+/// Whether a file has a POSIX ACL; where that cannot be said, it is as if.
+pub(super) fn has_access(path: &CStr) -> bool {
+    let asked = rustix::fs::getxattr(path, ACCESS, &mut [0; 0]);
+    !matches!(asked, Err(Errno::NODATA | Errno::OPNOTSUPP))
 }
 
 fn chmod(path: &CStr, mode: u16) -> Result<(), FsError> {

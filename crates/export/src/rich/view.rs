@@ -24,7 +24,7 @@ use super::{RichFile, STORED_BYTES_USUAL, target_of};
 use crate::change::descriptor_path;
 use crate::errno::fs_error;
 use crate::export::Export;
-use acl::{Costs, Policy, PosixAcl, PosixFile, RichAcl, Rights, Source, Stored, UnixIds};
+use acl::{Before, Costs, Policy, PosixAcl, PosixFile, RichAcl, Rights, Source, Stored, UnixIds};
 use base::limits::{ACL_VIEWS_COUNTED_MAX, XATTR_BYTES_MAX};
 use base::{Attributes, FileKind, FsError, Handle};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -110,6 +110,15 @@ impl Values {
 }
 
 impl Posix {
+    /// As they were before a file got its first rich ACL.
+    pub(super) fn of_before(before: &Before) -> Result<Self, FsError> {
+        let values = Values {
+            access: before.access.clone(),
+            default: before.default.clone(),
+        };
+        values.parse()
+    }
+
     pub(super) fn file<'a>(&'a self, attributes: &Attributes) -> PosixFile<'a> {
         PosixFile {
             uid: attributes.uid,

@@ -96,9 +96,7 @@ impl Namespace {
                 if name == DEFAULT
                     && let Some(rich) = work.rich(&inode)?
                 {
-                    let below = rich
-                        .list()
-                        .and_then(|list| list.default_below(&rich.target));
+                    let below = rich.list().and_then(|list| list.default_below());
                     return Ok(below.ok_or(FsError::NoData)?.to_xattr());
                 }
                 let acl = if name == ACCESS {

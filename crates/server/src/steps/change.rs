@@ -6,10 +6,11 @@ use crate::lease::{Change, Token};
 use crate::opens::{Keep, Use};
 use crate::rich;
 use crate::session::Session;
-use crate::tree::Edited;
+use crate::tree::Noting;
 use ::acl::Edit;
 use base::{AttributeChange, Attributes, Extent, FileKind, FsError, Handle, OpenId, XattrMode};
 use export::Worker;
+use std::cell::RefCell;
 use std::sync::Arc;
 use wire::message::{Lease, Step, StepReply, Target};
 
@@ -150,17 +151,29 @@ impl Execution {
         place: &Place,
         value: Option<&Vec<u8>>,
     ) -> Result<Attributes, FsError> {
+        let noted = RefCell::new(None);
         let edited = {
             let (tree, by) = (&place.volume.tree, self.by(worker));
-            let words = |edit: &Edit| rich::words(&self.who, edit);
             let read = |value: &[u8]| rich::read(&place.volume, value);
+            let noting = Noting {
+                note: &|edit| {
+                    self.note_edit(place, edit, true)?;
+                    *noted.borrow_mut() = Some(edit.clone());
+                    Ok(())
+                },
+                words: &|edit| rich::words(&self.who, edit),
+            };
             match value {
-                Some(value) => tree.set_acl(by, &place.inner, value, read, &words),
-                None => tree.remove_acl(by, &place.inner, &words),
+                Some(value) => tree.set_acl(by, &place.inner, value, read, noting),
+                None => tree.remove_acl(by, &place.inner, noting),
             }
         };
+        if let (Err(_), Some(edit)) = (&edited, noted.into_inner()) {
+            // What was to be done is written down; that it was not is, too, if that can be.
+            let _ = worker.as_server(|| self.note_edit(place, &edit, false));
+        }
         match edited {
-            Ok(edited) => self.note_edit(worker, place, edited),
+            Ok(after) => Ok(after),
             Err(
                 error @ (FsError::AccessDenied
                 | FsError::NotPermitted
@@ -176,24 +189,16 @@ impl Execution {
         }
     }
 
-    /// Writes an edit of a rich ACL down, before anybody is told that it was made. It has been made
-    /// all the same if that fails, so whoever caches the file hears of it.
-    fn note_edit(
-        &mut self,
-        worker: &Worker,
-        place: &Place,
-        Edited { after, to_note }: Edited,
-    ) -> Result<Attributes, FsError> {
-        let (Some(edit), Some(audit)) = (to_note, &place.volume.audit) else {
-            return Ok(after);
+    /// Writes down an edit of a rich ACL that is about to be made, or that it was not. Needs the
+    /// server's identity.
+    fn note_edit(&self, place: &Place, edit: &Edit, is_made: bool) -> Result<(), FsError> {
+        let Some(audit) = &place.volume.audit else {
+            return Ok(());
         };
-        let noted = worker.as_server(|| audit.note(&self.who, &edit))?;
-        if let Err(error) = noted {
+        audit.note(&self.who, edit, is_made).map_err(|error| {
             tracing::error!(volume = place.volume.name, %error, "an edit is not written down");
-            self.changed(&[Change::Inode(place.outer.clone())]);
-            return Err(FsError::Io);
-        }
-        Ok(after)
+            FsError::Io
+        })
     }
 
     fn set_attributes(

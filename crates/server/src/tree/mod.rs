@@ -22,7 +22,7 @@ mod targets;
 pub(crate) use file::File;
 pub(crate) use names::NamesPlace;
 pub(crate) use parallel::{Cutting, Parallel, ParallelError, start};
-pub(crate) use rich::Edited;
+pub(crate) use rich::Noting;
 
 use crate::storage::SessionTickets;
 use base::{

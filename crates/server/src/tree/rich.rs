@@ -18,15 +18,12 @@ pub(crate) struct RichFigures {
     pub(crate) kept: u64,
 }
 
-/// An edit, and what is left to be done about it.
-pub(crate) struct Edited {
-    pub(crate) after: Attributes,
-    /// What is still to be written down. Of a parallel volume it is, with the edit.
-    pub(crate) to_note: Option<Edit>,
+/// How an edit is written down: of an export before it is made, of a parallel volume with it.
+#[derive(Clone, Copy)]
+pub(crate) struct Noting<'a> {
+    pub(crate) note: &'a dyn Fn(&Edit) -> Result<(), FsError>,
+    pub(crate) words: &'a dyn Fn(&Edit) -> String,
 }
-
-/// How an edit is said in words.
-pub(crate) type Words<'a> = &'a dyn Fn(&Edit) -> String;
 
 impl Tree {
     /// Whether rich ACLs are on.
@@ -75,20 +72,16 @@ impl Tree {
         handle: &Handle,
         value: &[u8],
         read: impl FnOnce(&[u8]) -> Result<RichAcl, FsError>,
-        words: Words<'_>,
-    ) -> Result<Edited, FsError> {
+        noting: Noting<'_>,
+    ) -> Result<Attributes, FsError> {
         match self {
             Self::Export(export) => {
-                let (after, to_note) = export.set_acl(by.worker, by.who, handle, value)?;
-                Ok(Edited { after, to_note })
+                let set = export.set_acl(by.worker, by.who, handle, value, noting.note);
+                set.map(|(after, _)| after)
             }
             Self::Parallel(parallel) => {
                 let list = read(value)?;
-                let after = (parallel.names).set_acl(by.turn, by.who, handle, &list, words)?;
-                Ok(Edited {
-                    after,
-                    to_note: None,
-                })
+                (parallel.names).set_acl(by.turn, by.who, handle, &list, noting.words)
             }
         }
     }
@@ -98,19 +91,15 @@ impl Tree {
         &self,
         by: By<'_>,
         handle: &Handle,
-        words: Words<'_>,
-    ) -> Result<Edited, FsError> {
+        noting: Noting<'_>,
+    ) -> Result<Attributes, FsError> {
         match self {
             Self::Export(export) => {
-                let (after, to_note) = export.remove_acl(by.worker, by.who, handle)?;
-                Ok(Edited { after, to_note })
+                let removed = export.remove_acl(by.worker, by.who, handle, noting.note);
+                removed.map(|(after, _)| after)
             }
             Self::Parallel(parallel) => {
-                let after = (parallel.names).remove_acl(by.turn, by.who, handle, words)?;
-                Ok(Edited {
-                    after,
-                    to_note: None,
-                })
+                (parallel.names).remove_acl(by.turn, by.who, handle, noting.words)
             }
         }
     }

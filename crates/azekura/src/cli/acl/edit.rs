@@ -1,8 +1,13 @@
 //! What is done to a list: entries before it, entries out of it, or all of it anew.
+//!
+//! An entry in the letters of setfacl(1), `u:aya:r--`, means there what it means to that tool: she
+//! has this and no other of reading, writing and executing, whatever groups and others have. A list
+//! says so with an entry that allows and one that denies the rest. Where they go is where the kernel
+//! would look: owner, users, groups (each of which adds to the others), everybody.
 
-use super::who::entry;
+use super::who::{entry, is_of_mode, modes};
 use crate::errors::{Code, Failure, Result};
-use acl::{Ace, AceKind, RichAcl};
+use acl::{Ace, AceKind, RichAcl, Rights, Who};
 
 /// What a command is to do with lists; entries are read for each file, because some rights mean
 /// more in a directory.
@@ -11,7 +16,8 @@ pub(super) struct Edit {
     /// Put an entry, or several with commas, first, where nothing goes before; can be repeated
     #[arg(short, long, value_name = "ENTRY")]
     pub(super) add: Vec<String>,
-    /// As --add, in the place of what the list allows the same user or group so far
+    /// As --add, in the place of what the list allows the same user or group so far; in
+    /// setfacl's letters (u:aya:r--) that is all of rwx there is for her
     #[arg(short, long, value_name = "ENTRY")]
     pub(super) modify: Vec<String>,
     /// Take an entry that is there out; can be repeated
@@ -40,21 +46,19 @@ impl Edit {
 
     /// The list after it.
     pub(super) fn apply(&self, list: &RichAcl, is_directory: bool) -> Result<RichAcl> {
-        let read = |texts: &[String]| -> Result<Vec<Ace>> {
-            if texts.iter().any(|text| entries(text).is_empty()) {
-                // As of a variable of a script that is not set.
-                return Err(Failure::new(Code::AclText, "no entry is named")
-                    .hint("a list that lets nobody in but root: D::EVERYONE@:rwaxdDtTnNcCoy"));
-            }
-            let each = texts.iter().flat_map(|text| entries(text));
-            each.map(|text| entry(&text, is_directory)).collect()
-        };
         if let Some(set) = &self.set {
-            return made(read(std::slice::from_ref(set))?);
+            let mut aces = Vec::new();
+            for said in read(std::slice::from_ref(set), is_directory)? {
+                match said.is_mode {
+                    true => let_have(&mut aces, said.ace, modes(is_directory)),
+                    false => aces.push(said.ace),
+                }
+            }
+            return made(aces);
         }
         let mut aces = list.aces().to_vec();
-        for gone in read(&self.remove)? {
-            let place = aces.iter().position(|ace| *ace == gone);
+        for gone in read(&self.remove, is_directory)? {
+            let place = aces.iter().position(|ace| *ace == gone.ace);
             let place = place.ok_or_else(|| {
                 Failure::new(
                     Code::AclText,
@@ -64,15 +68,100 @@ impl Edit {
             })?;
             aces.remove(place);
         }
-        let modified = read(&self.modify)?;
-        for ace in &modified {
+        let (modes_said, modified): (Vec<Said>, Vec<Said>) = read(&self.modify, is_directory)?
+            .into_iter()
+            .partition(|said| said.is_mode);
+        for Said { ace, .. } in &modified {
             let kept = |old: &Ace| {
                 old.kind != AceKind::Allow || old.who != ace.who || old.flags != ace.flags
             };
             aces.retain(kept);
         }
-        let first = read(&self.add)?.into_iter().chain(modified);
+        for said in modes_said {
+            let_have(&mut aces, said.ace, modes(is_directory));
+        }
+        let added = read(&self.add, is_directory)?;
+        let is_nothing = |said: &Said| said.is_mode && said.ace.rights.is_empty();
+        if added.iter().any(is_nothing) {
+            let why = "an entry that allows nothing changes nothing where it is added";
+            return Err(Failure::new(Code::AclText, why)
+                .hint("--modify u:NAME:--- takes reading, writing and executing away"));
+        }
+        let first = added.into_iter().chain(modified).map(|said| said.ace);
         made(first.chain(aces).collect())
+    }
+}
+
+/// An entry as somebody has named it.
+struct Said {
+    ace: Ace,
+    /// In the letters of setfacl(1).
+    is_mode: bool,
+}
+
+fn read(texts: &[String], is_directory: bool) -> Result<Vec<Said>> {
+    if texts.iter().any(|text| entries(text).is_empty()) {
+        // As of a variable of a script that is not set.
+        return Err(Failure::new(Code::AclText, "no entry is named")
+            .hint("a list that lets nobody in but root: D::EVERYONE@:rwaxdDtTnNcCoy"));
+    }
+    let each = texts.iter().flat_map(|text| entries(text));
+    let said = each.map(|text| {
+        Ok(Said {
+            ace: entry(&text, is_directory)?,
+            is_mode: is_of_mode(&text),
+        })
+    });
+    said.collect()
+}
+
+/// Lets somebody have what `ace` allows him, and nothing else of `modes`.
+fn let_have(aces: &mut Vec<Ace>, ace: Ace, modes: Rights) {
+    let is_own = |old: &Ace| old.who == ace.who && old.flags == ace.flags;
+    aces.retain_mut(|old| match old.kind {
+        AceKind::Allow if is_own(old) => false,
+        AceKind::Deny if is_own(old) => {
+            old.rights = old.rights - modes;
+            !old.rights.is_empty()
+        }
+        _ => true,
+    });
+    // Where the first is that is looked at later, or that is his: nothing of him goes before.
+    let place = |aces: &[Ace], later: u8| {
+        let is_later = |old: &Ace| class(&old.who) >= later || old.who == ace.who;
+        aces.iter()
+            .position(|old| old.is_effective() && is_later(old))
+            .unwrap_or(aces.len())
+    };
+    let rest = Ace {
+        kind: AceKind::Deny,
+        rights: modes - ace.rights,
+        ..ace.clone()
+    };
+    let (allowed, denied) = match class(&ace.who) {
+        EVERYBODY => (aces.len(), None),
+        GROUPS => (place(aces, GROUPS), Some(place(aces, EVERYBODY))),
+        own => (place(aces, own + 1), Some(place(aces, own + 1))),
+    };
+    // The later one first, so that the other place stays what it is.
+    if let Some(denied) = denied.filter(|_| !rest.rights.is_empty()) {
+        aces.insert(denied.max(allowed), rest);
+    }
+    if !ace.rights.is_empty() {
+        aces.insert(allowed, ace);
+    }
+}
+
+const GROUPS: u8 = 2;
+const EVERYBODY: u8 = 3;
+
+/// In which order the kernel looks for whom.
+fn class(who: &Who) -> u8 {
+    match who {
+        Who::Owner | Who::OwnerRights => 0,
+        Who::User(_) => 1,
+        Who::OwningGroup | Who::Group(_) => GROUPS,
+        Who::Everyone | Who::Sid(_) | Who::Name { .. } => EVERYBODY,
     }
 }
 
@@ -156,6 +245,92 @@ mod tests {
         assert_eq!(
             texts(&set.apply(&before, false).unwrap()),
             ["A::OWNER@:rw", "A::9:r"]
+        );
+    }
+
+    /// Whatever order they are named in, and whatever was there.
+    #[test]
+    fn letters_of_setfacl_mean_what_they_mean_to_the_kernel() {
+        use acl::{Caller, PosixAcl, PosixEntry, PosixFile, PosixWho, Target};
+        let said = [
+            ("u::rw-", PosixWho::Owner, 6),
+            ("u:7:r--", PosixWho::User(7), 4),
+            ("u:8:---", PosixWho::User(8), 0),
+            ("g::r-x", PosixWho::OwningGroup, 5),
+            ("g:9:-w-", PosixWho::Group(9), 2),
+            ("o::r-x", PosixWho::Others, 5),
+        ];
+        let mut kernels: Vec<_> = said.map(|(_, who, bits)| PosixEntry { who, bits }).to_vec();
+        kernels.insert(
+            5,
+            PosixEntry {
+                who: PosixWho::Mask,
+                bits: 7,
+            },
+        );
+        let kernels = PosixAcl::new(kernels).unwrap();
+        let file = PosixFile {
+            uid: 1,
+            gid: 10,
+            mode: 0o675,
+            access: Some(&kernels),
+        };
+        let target = Target {
+            uid: 1,
+            gid: 10,
+            is_directory: false,
+        };
+        let open = list(&[
+            "A::8:rwx",
+            "D::7:rd",
+            "A:g:11:w",
+            "A::EVERYONE@:rwax",
+            "D:g:9:w",
+        ]);
+        let texts = said.map(|(text, ..)| text.to_owned());
+        let reversed = texts.iter().rev().cloned().collect();
+        let set = |set| Edit {
+            set: Some(set),
+            ..Edit::default()
+        };
+        let modify = |modify| Edit {
+            modify,
+            ..Edit::default()
+        };
+        for edit in [
+            set(texts.join(",")),
+            modify(texts.to_vec()),
+            modify(reversed),
+        ] {
+            let after = edit.apply(&open, false).unwrap();
+            for uid in [1, 7, 8, 20] {
+                for groups in [&[][..], &[10], &[9], &[9, 10], &[30]] {
+                    let who = base::Principal::new(uid, 99, groups.to_vec());
+                    let caller = Caller::new(&who);
+                    let rights = [
+                        (4, Rights::READ_DATA),
+                        (2, Rights::WRITE_DATA),
+                        (1, Rights::EXECUTE),
+                    ];
+                    for (bit, right) in rights {
+                        assert_eq!(
+                            after.allows(&caller, &target, right),
+                            file.allows(&caller, bit),
+                            "{uid} {groups:?} {bit} {:?}",
+                            self::texts(&after)
+                        );
+                    }
+                }
+            }
+            assert_eq!(edit.apply(&after, false).unwrap(), after, "again");
+        }
+        let nothing = Edit::granting(vec!["u:8:---".to_owned()]);
+        assert!(
+            nothing
+                .apply(&open, false)
+                .unwrap_err()
+                .message()
+                .contains("allows nothing")
         );
     }
 

@@ -97,6 +97,12 @@ pub(super) fn entry(text: &str, is_directory: bool) -> Result<Ace> {
     let is_group = match kind {
         "u" | "user" | "o" | "other" => false,
         "g" | "group" => true,
+        "m" | "mask" => return Err(no_entry(&"a rich ACL has no mask; say what each one has")),
+        "d" | "default" => {
+            return Err(no_entry(
+                &"what is inherited is said as A:fd:aya:rx, by nfs4_acl(5)",
+            ));
+        }
         _ => {
             let ace = Ace::from_text(text, is_directory, &LocalIds);
             return ace.map_err(|error| no_entry(&error)).and_then(known);
@@ -121,6 +127,22 @@ pub(super) fn entry(text: &str, is_directory: bool) -> Result<Ace> {
         no_entry(&"rights are of rwx-, or read, write, execute, delete, ... with commas")
     })?;
     Ok(Ace::allow(who, rights))
+}
+
+/// Whether an entry is in the letters of setfacl(1), which says with them all that somebody has.
+pub(super) fn is_of_mode(text: &str) -> bool {
+    let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+    let rights = rest.rsplit_once(':').map_or("", |(_, rights)| rights);
+    matches!(kind, "u" | "user" | "g" | "group" | "o" | "other") && is_mode(rights)
+}
+
+/// What the letters `rwx` stand for, without what everybody has.
+pub(super) fn modes(is_directory: bool) -> Rights {
+    rights_of("rwx", is_directory).map_or(Rights::NONE, |rights| rights - Rights::LOOK)
+}
+
+fn is_mode(rights: &str) -> bool {
+    !rights.is_empty() && rights.chars().all(|letter| "rwx-".contains(letter))
 }
 
 /// An entry for somebody whom this machine does not know is not sent by mistake; a name with a
@@ -162,8 +184,7 @@ const WORDS: [(&str, &[Rights]); 13] = [
 
 /// `rw-`, or words with commas between them. In a directory writing is also removing.
 fn rights_of(text: &str, is_directory: bool) -> Option<Rights> {
-    let is_mode = !text.is_empty() && text.chars().all(|letter| "rwx-".contains(letter));
-    let words: Vec<&str> = match is_mode {
+    let words: Vec<&str> = match is_mode(text) {
         true => {
             let word = |letter| match letter {
                 'r' => Some("read"),
@@ -237,7 +258,9 @@ mod tests {
         for nobody in ["u:no such user:r", "A::no-such-user:r"] {
             assert_eq!(text(nobody), Err(Code::AclWho), "{nobody}");
         }
-        for nonsense in ["", "u", "u:7", "o:7:r", "u:7:rq", "A::7:q", "X::7:r"] {
+        for nonsense in [
+            "", "u", "u:7", "o:7:r", "u:7:rq", "A::7:q", "X::7:r", "m::r", "d:u:7:r",
+        ] {
             assert_eq!(text(nonsense), Err(Code::AclText), "{nonsense}");
         }
     }

@@ -6,7 +6,7 @@
 //! taken: each is what a loss of power leaves of it. How many, a variable of the environment can
 //! say (`AZEKURA_ACL_CRASHES=200`).
 
-use super::{World, alice, bob, carol};
+use super::{NOTED, World, alice, bob, carol};
 use crate::common::{Mounted, Served, is_root, quiet};
 use base::{Access, Handle};
 use std::fs::File;
@@ -110,7 +110,7 @@ fn edit_all(world: &World, round: usize, edits: &AtomicUsize) {
             0 => drop(world.set(&alice(), &node, &FIRST).expect("hers")),
             1 => drop(world.set(&alice(), &node, &SECOND).expect("hers")),
             _ => {
-                let back = export.remove_acl(worker, &alice(), &node.handle);
+                let back = export.remove_acl(worker, &alice(), &node.handle, NOTED);
                 back.expect("hers");
             }
         }
@@ -130,7 +130,22 @@ fn judged(clone: &Path, options: &str) -> Vec<usize> {
         assert!(world.get(&alice(), &node.handle).is_ok(), "no half list");
         truth
     });
-    truths.collect()
+    let truths: Vec<usize> = truths.collect();
+    let Served { export, worker, .. } = &world.tree;
+    export.store_views(worker, Duration::ZERO);
+    // Who judges by mode and POSIX ACL now, as programs of this machine do, allows nobody more.
+    export.set_rich(false);
+    for (file, truth) in truths.iter().enumerate() {
+        let node = world.tree.find(&name(file));
+        let below = opens(&world, &node.handle).into_iter().flatten();
+        let mut pairs = below.zip(TRUTHS[*truth].into_iter().flatten());
+        assert!(
+            pairs.all(|(below, may)| may || !below),
+            "{file} of {}: wider below than truth {truth}",
+            clone.display()
+        );
+    }
+    truths
 }
 
 fn crash(mkfs: &str, arguments: &[&str], bytes: u64, options: &str, crashes: usize) -> [usize; 3] {

@@ -1,7 +1,9 @@
 //! Decisions by rich ACLs: through the export they are those of the list, and what the kernel
 //! allows the same users on the same file is never more.
 
-use super::{BOB, CAROL, DENIED, STAFF, WRITING, World, alice, bob, carol, list, target, value};
+use super::{
+    BOB, CAROL, DENIED, NOTED, STAFF, WRITING, World, alice, bob, carol, list, target, value,
+};
 use crate::common::{LocalUser, Served, is_root, name};
 use acl::{Caller, Origin, Rights};
 use base::{
@@ -311,7 +313,7 @@ fn named_attributes_and_the_list_itself_have_rights_of_their_own() {
     assert_eq!(world.get(&bob(), &file.handle), Err(FsError::AccessDenied));
     assert!(world.get(&carol(), &file.handle).is_ok());
     let value = value(&file.attributes, &["A::2003:rw"]);
-    let set = export.set_acl(worker, &carol(), &file.handle, &value);
+    let set = export.set_acl(worker, &carol(), &file.handle, &value, NOTED);
     assert_eq!(set.err(), Some(FsError::AccessDenied));
     // What lies beside the file is the server's alone, and a POSIX ACL would be a second truth.
     for name in [&b"security.azekura.acl"[..], b"security.azekura.posix"] {

@@ -1,6 +1,6 @@
 //! New files in directories with rich ACLs.
 
-use super::{BOB, DENIED, World, alice, bob, carol};
+use super::{BOB, DENIED, NOTED, World, alice, bob, carol};
 use crate::common::{is_root, name};
 use base::{Access, FileKind, Handle, Node, Principal};
 use export::{Create, OpenOptions};
@@ -124,7 +124,7 @@ fn what_is_made_behind_the_servers_back_allows_nobody_more_than_an_heir() {
     }
     // The way back is exact all the same.
     let (export, worker) = (&world.tree.export, &world.tree.worker);
-    let back = export.remove_acl(worker, &alice(), &directory.handle);
+    let back = export.remove_acl(worker, &alice(), &directory.handle, NOTED);
     back.expect("she may go back");
     let shown = world.locally("getfacl -cdn d");
     assert!(

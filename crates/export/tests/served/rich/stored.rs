@@ -1,6 +1,6 @@
 //! What lies beside a file: damaged, half written, changed behind the server's back.
 
-use super::{ALICE, CAROL, DENIED, STAFF, World, alice, bob, carol};
+use super::{ALICE, CAROL, DENIED, NOTED, STAFF, World, alice, bob, carol};
 use crate::common::{Mounted, Served, is_root};
 use acl::{PosixAcl, PosixEntry, PosixWho, RichAcl, Stored};
 use base::{Access, AttributeChange, FsError, Node, Principal};
@@ -75,7 +75,7 @@ fn a_stored_list_that_cannot_be_read_allows_nothing_and_can_be_replaced() {
     write(&world, "f", b"nonsense".to_vec());
     let (export, worker) = (&world.tree.export, &world.tree.worker);
     export
-        .remove_acl(worker, &alice(), &file.handle)
+        .remove_acl(worker, &alice(), &file.handle, NOTED)
         .expect("its owner may go back");
     assert_eq!(world.attributes(&file.handle).mode, 0o666);
     assert_eq!(world.open(&carol(), &file.handle, Access::Write), Ok(()));
@@ -133,7 +133,7 @@ fn nobody_has_in_between_what_he_has_neither_before_nor_after() {
                 .change(&root, &file.handle, &change)
                 .expect("root may");
         }
-        let back = export.remove_acl(worker, &root, &file.handle);
+        let back = export.remove_acl(worker, &root, &file.handle, NOTED);
         back.expect("root may");
     }
     is_over.store(true, Ordering::Relaxed);
@@ -185,7 +185,7 @@ fn whatever_a_crash_leaves_of_an_edit_is_one_of_the_two_truths() {
     assert_eq!(opens(), after);
     // Whoever goes on finds it, and can go back.
     let (export, worker) = (&world.tree.export, &world.tree.worker);
-    let back = || export.remove_acl(worker, &alice(), &file.handle);
+    let back = || export.remove_acl(worker, &alice(), &file.handle, NOTED);
     back().expect("hers");
     assert_eq!(opens(), before);
     // In the way back, where the list had to leave its room: nobody is let in until somebody goes
@@ -324,7 +324,11 @@ fn the_way_back_is_there_where_a_list_has_taken_the_room_of_what_was_before() {
     let all = || world.locally("stat -c %a f; getfattr -d -m - -e hex f | sort");
     let before = all();
     let (export, worker) = (&world.tree.export, &world.tree.worker);
-    let back = || export.remove_acl(worker, &alice(), &file.handle).map(drop);
+    let back = || {
+        export
+            .remove_acl(worker, &alice(), &file.handle, NOTED)
+            .map(drop)
+    };
     world.set(&alice(), &file, &["A::2003:r"]).expect("hers");
     set_for(&world, &file, 70).expect("the POSIX ACL is small now");
     back().expect("it is possible");
@@ -364,7 +368,7 @@ fn a_way_back_that_finds_no_room_half_way_leaves_the_list_of_a_directory() {
     let (export, worker) = (&world.tree.export, &world.tree.worker);
     let back = || {
         export
-            .remove_acl(worker, &alice(), &directory.handle)
+            .remove_acl(worker, &alice(), &directory.handle, NOTED)
             .map(drop)
     };
     let (mut failed, mut done) = (0, 0);
@@ -438,7 +442,7 @@ fn what_is_too_long_for_an_attribute_is_said_and_changes_nothing() {
     let (export, worker) = (&world.tree.export, &world.tree.worker);
     let set = |value: &[u8]| {
         export
-            .set_acl(worker, &alice(), &file.handle, value)
+            .set_acl(worker, &alice(), &file.handle, value, NOTED)
             .map(drop)
     };
     assert_eq!(set(&[0; 65_537]), Err(FsError::TooBig), "no attribute");
@@ -446,7 +450,7 @@ fn what_is_too_long_for_an_attribute_is_said_and_changes_nothing() {
     world.set(&alice(), &file, &entries).expect("hers");
     assert_eq!(world.open(&carol(), &file.handle, Access::Read), Ok(()));
     assert_eq!(world.open(&bob(), &file.handle, Access::Read), DENIED);
-    let back = export.remove_acl(worker, &alice(), &file.handle);
+    let back = export.remove_acl(worker, &alice(), &file.handle, NOTED);
     back.expect("hers");
     assert_eq!(all(), before);
 }

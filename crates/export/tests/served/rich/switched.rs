@@ -1,6 +1,6 @@
 //! Turning rich ACLs on changes nothing by itself, and going back leaves nothing behind.
 
-use super::{ALICE, AUDIT, BOB, DENIED, World, alice, bob, carol};
+use super::{ALICE, AUDIT, BOB, DENIED, NOTED, World, alice, bob, carol};
 use crate::common::is_root;
 use base::{Access, FsError, Principal};
 use export::RichFigures;
@@ -59,16 +59,16 @@ fn going_back_gives_the_posix_acls_from_before_byte_by_byte() {
         }
         world.locally(&format!("chmod 700 {path}"));
         let (export, worker) = (&world.tree.export, &world.tree.worker);
-        let refused = export.remove_acl(worker, &bob(), &node.handle);
+        let refused = export.remove_acl(worker, &bob(), &node.handle, NOTED);
         assert_eq!(refused.err(), Some(FsError::AccessDenied));
         let (_, edit) = export
-            .remove_acl(worker, &alice(), &node.handle)
+            .remove_acl(worker, &alice(), &node.handle, NOTED)
             .expect("hers");
         let path_told = edit.expect("something happened").path;
         assert!(path_told.ends_with(path), "{path_told}");
         assert_eq!(posix_of(&world, path), before);
         let (_, edit) = export
-            .remove_acl(worker, &alice(), &node.handle)
+            .remove_acl(worker, &alice(), &node.handle, NOTED)
             .expect("hers");
         assert!(edit.is_none(), "there was nothing any more");
     }
@@ -164,7 +164,7 @@ fn what_an_edit_means_is_said_with_it() {
     entries.insert(0, "A::2003:x");
     let value = super::value(&file.attributes, &entries);
     let (_, edit) = export
-        .set_acl(worker, &alice(), &file.handle, &value)
+        .set_acl(worker, &alice(), &file.handle, &value, NOTED)
         .expect("hers");
     let edit = edit.expect("it is another list");
     let gained: Vec<_> = edit

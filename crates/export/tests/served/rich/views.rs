@@ -1,7 +1,7 @@
 //! Views that are stored beside files: never of what is no more, whatever is done behind the
 //! server's back; not where storing would harm; and the same bytes under each policy.
 
-use super::{ALICE, STAFF, World, alice, bob, carol};
+use super::{ALICE, NOTED, STAFF, World, alice, bob, carol};
 use crate::common::{Mounted, Served, eventually, is_root};
 use acl::{Costs, Point, Policy, PosixAcl, PosixEntry, PosixWho};
 use base::{Access, FsError, Node, Principal, XattrMode};
@@ -90,7 +90,7 @@ fn disturb(world: &World, nodes: &[(&str, Node)], draw: u64) {
         }
         _ => {
             let (export, worker) = (&world.tree.export, &world.tree.worker);
-            let removed = export.remove_acl(worker, &root, &node.handle);
+            let removed = export.remove_acl(worker, &root, &node.handle, NOTED);
             removed.expect("root may");
             return;
         }
@@ -205,7 +205,7 @@ fn nothing_in_memory_is_of_what_is_no_more(world: &World) {
     // Several changes in one tick of the file system's clock.
     let (_, node) = &nodes[0];
     let (export, worker) = (&world.tree.export, &world.tree.worker);
-    let posix = export.remove_acl(worker, &Principal::root(), &node.handle);
+    let posix = export.remove_acl(worker, &Principal::root(), &node.handle, NOTED);
     posix.expect("root may");
     for round in 0..400 {
         let path = world.path("one");
@@ -557,7 +557,7 @@ fn a_list_that_says_what_the_posix_acl_says_is_given_back_and_no_other() {
         ["restored", "wider", "more", "changed"].map(|path| world.file(path, "600"));
     for (node, list) in [(&restored, &list), (&changed, &list), (&wider, &wide)] {
         export
-            .set_acl(worker, &alice(), &node.handle, list)
+            .set_acl(worker, &alice(), &node.handle, list, NOTED)
             .expect("hers");
     }
     world.locally("chmod 600 changed");

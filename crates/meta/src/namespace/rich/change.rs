@@ -62,7 +62,7 @@ impl Work<'_> {
     ) -> Result<(), Stop> {
         let list = rich.list().ok_or(FsError::Io)?;
         let list = match mode {
-            Some(mode) => list.with_shown_mode(mode, &target_of(inode)),
+            Some(mode) => list.with_shown_mode(mode, &target_of(inode), inode.access.is_some()),
             None => list.clone(),
         };
         self.write_truth(inode, &list, rich.before().cloned())
@@ -88,17 +88,17 @@ impl Work<'_> {
 fn tell(inode: &mut Inode, list: &RichAcl) {
     let (permissions, access) = match list.posix_below(&target_of(inode)) {
         Err(_) => (0, None),
-        Ok(below) => match below.access.map(|access| Acl::decode(&access.to_xattr())) {
+        Ok(below) => match &below.access {
             None => (below.mode, None),
-            Some(Ok(access)) => (below.mode, access),
-            Some(Err(_)) => (below.mode & 0o700, None),
+            Some(access) => match Acl::decode(&access.to_xattr()) {
+                Ok(access) => (below.mode, access),
+                Err(_) => (below.alone(), None),
+            },
         },
     };
     inode.mode = inode.mode & !0o777 | permissions;
     inode.access = access.map(Box::new);
-    let default = list
-        .default_told(&target_of(inode))
-        .filter(|_| inode.is_directory());
+    let default = list.default_told().filter(|_| inode.is_directory());
     let default = default.and_then(|default| Acl::decode(&default.to_xattr()).ok().flatten());
     inode.default = default.map(Box::new);
 }

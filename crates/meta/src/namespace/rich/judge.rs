@@ -34,7 +34,7 @@ pub(in crate::namespace) struct RichFile {
 impl RichFile {
     fn new(record: Arc<RichRecord>, inode: &Inode) -> Self {
         let target = target_of(inode);
-        let list = record.list(inode.mode, &target);
+        let list = record.list(inode.mode, &target, inode.access.is_some());
         let list = match list {
             Some(std::borrow::Cow::Owned(list)) => Some(list),
             _ => None,

@@ -129,13 +129,19 @@ impl RichRecord {
         self.bytes.len() + entries * size_of::<acl::Ace>()
     }
 
-    /// The list as it is, for a file with this mode; `None` if it cannot be read. If the mode is
-    /// another than that of its time, somebody has called chmod(2) while rich ACLs were off.
-    pub(super) fn list(&self, mode: u16, target: &Target) -> Option<Cow<'_, RichAcl>> {
+    /// The list as it is, for a file with this mode, and with a POSIX ACL or none; `None` if it
+    /// cannot be read. If the mode is another than that of its time, somebody has called chmod(2)
+    /// while rich ACLs were off.
+    pub(super) fn list(
+        &self,
+        mode: u16,
+        target: &Target,
+        has_access: bool,
+    ) -> Option<Cow<'_, RichAcl>> {
         let stored = self.parsed.as_ref()?;
         Some(match stored.mode() {
             Some(of_then) if of_then != mode & 0o777 => {
-                Cow::Owned(stored.acl().with_shown_mode(mode, target))
+                Cow::Owned(stored.acl().with_shown_mode(mode, target, has_access))
             }
             _ => Cow::Borrowed(stored.acl()),
         })
@@ -264,7 +270,7 @@ mod tests {
             let again = again.record();
             assert_eq!(again.before(), Some(&before()));
             assert_eq!(
-                again.list(0o600, &TARGET).unwrap().aces(),
+                again.list(0o600, &TARGET, true).unwrap().aces(),
                 list(users).aces()
             );
         }
@@ -290,7 +296,7 @@ mod tests {
             altered[index] ^= 4;
             let stored: StoredRich<'_> = decode("a rich ACL", &altered).unwrap();
             let record = stored.record();
-            assert!(!record.is_readable() && record.list(0o600, &TARGET).is_none());
+            assert!(!record.is_readable() && record.list(0o600, &TARGET, true).is_none());
         }
         assert!(!RichRecord::missing().is_readable());
         let file = acl::PosixFile {
@@ -316,9 +322,9 @@ mod tests {
         let view = RichAcl::view(&file, None, false);
         let list = RichAcl::new(view.aces().to_vec()).unwrap();
         let record = RichRecord::new(&list, 0o644, None).unwrap();
-        let stays = record.list(0o644, &TARGET).unwrap();
+        let stays = record.list(0o644, &TARGET, false).unwrap();
         assert_eq!(stays.mode(&TARGET), 0o644);
-        let narrowed = record.list(0o600, &TARGET).unwrap();
+        let narrowed = record.list(0o600, &TARGET, false).unwrap();
         assert_eq!(narrowed.mode(&TARGET), 0o600);
     }
 

@@ -108,7 +108,7 @@ fn random_lists_decide_and_what_is_told_of_them_never_allows_more() {
                     namespace.set_attributes(turn, &root, &file.handle, &change, None)
                 });
                 changed.unwrap();
-                list.with_shown_mode(mode, &of)
+                list.with_shown_mode(mode, &of, true)
             }
             None => list,
         };

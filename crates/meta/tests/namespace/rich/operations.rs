@@ -289,3 +289,44 @@ fn who_may_only_append_opens_to_append_and_changes_nothing_else() {
     assert_eq!(emptied.map(drop), DENIED);
     world.namespace.wait_here(&turn).unwrap();
 }
+
+#[test]
+fn chmod_of_a_list_that_no_posix_acl_holds_keeps_its_users() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = world(&directory);
+    let file = world.made(&alice(), &world.top(), "f", 0o600).handle;
+    let users = (5000..5600).map(|uid| format!("A::{uid}:rwa"));
+    let entries: Vec<String> = std::iter::once("A::OWNER@:rwatTnNcCy".to_owned())
+        .chain(users)
+        .collect();
+    let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
+    world.set(&alice(), &file, &entries).unwrap();
+    let chmod = |mode| {
+        let change = AttributeChange {
+            mode: Some(mode),
+            ..AttributeChange::default()
+        };
+        let changed = world.durably(|namespace, turn| {
+            namespace.set_attributes(turn, &alice(), &file, &change, None)
+        });
+        changed.unwrap();
+    };
+    let named = Principal::alone(5599, 5599);
+    let may = || world.open(&named, &file, Access::ReadWrite, false);
+    assert_eq!(
+        world.attributes(&file).mode & 0o777,
+        0o600,
+        "what its owner has"
+    );
+    assert_eq!(may(), Ok(()));
+    // The classes of the others are left as they were seen, and then not.
+    for (mode, expected) in [
+        (0o700, Ok(())),
+        (0o600, Ok(())),
+        (0o640, DENIED),
+        (0o600, Ok(())),
+    ] {
+        chmod(mode);
+        assert_eq!(may(), expected, "{mode:o}");
+    }
+}

@@ -103,7 +103,11 @@ impl Model {
                 });
                 let of = target(&changed.unwrap());
                 match &found.list {
-                    Some(list) => found.list = Some(list.with_shown_mode(bits, &of)),
+                    Some(list) => {
+                        // Of more users the mode does not show what they have.
+                        let has_access = list.aces().len() <= 500;
+                        found.list = Some(list.with_shown_mode(bits, &of, has_access));
+                    }
                     None => found.mode = bits,
                 }
             }
