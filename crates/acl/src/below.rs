@@ -138,7 +138,7 @@ impl RichAcl {
         Some(PosixAcl::of_mode(owner & 0o700))
     }
 
-    /// What a POSIX ACL can say of an heir; `None` if it inherits nothing that decides about itself.
+    /// What a POSIX ACL can say of an heir; `None` if it inherits nothing that decides about it.
     fn heir_below(&self, is_directory: bool) -> Option<Result<PosixAcl, AclError>> {
         // Who will make it, with which group, nobody knows yet.
         let heir = Target {

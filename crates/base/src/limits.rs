@@ -125,6 +125,12 @@ pub const JOURNAL_ENTRIES_MAX: usize = 16384;
 pub const JOURNAL_AGE_MAX: Duration = Duration::from_secs(3600);
 /// Sessions of one credential: a quarter of all, so that nobody keeps the others out.
 pub const SESSIONS_PER_CREDENTIAL_MAX: usize = SESSIONS_MAX / 4;
+/// Sessions of all users with credentials of their own: half of all, so that no number of them
+/// keeps machines out.
+pub const SESSIONS_OF_USERS_MAX: usize = SESSIONS_MAX / 2;
+/// Sessions that are left to administrators and to managers, so that whoever fills the rest can be
+/// revoked.
+pub const SESSIONS_FOR_ADMINISTRATION: usize = 32;
 /// Credentials in one reply; more are asked for page by page. Each takes at most 350 bytes.
 pub const CREDENTIALS_PER_REPLY_MAX: usize = 1024;
 /// Credentials that one server remembers having issued, revoked ones included: a handshake looks

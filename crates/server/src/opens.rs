@@ -270,12 +270,11 @@ impl Opens {
             .collect()
     }
 
-    /// Whether the session has this file open.
-    pub(crate) fn has(&self, handle: &Handle) -> bool {
-        self.lock()
-            .open
-            .values()
-            .any(|opened| opened.handle == *handle)
+    /// Whether the session has this file open for that.
+    pub(crate) fn has(&self, handle: &Handle, what: Use) -> bool {
+        let table = self.lock();
+        let mut opens = table.open.values();
+        opens.any(|opened| opened.handle == *handle && opened.file(what).is_some())
     }
 
     /// A descriptor of this file, whatever it is open for.

@@ -11,13 +11,13 @@
 //! # What is written down
 //!
 //! Every edit that makes a rich ACL the truth of a file, replaces one, or goes back, is a line in
-//! `acl/VOLUME.log` of the data directory, on the disk before it is made; one that cannot be written
-//! down is not made. It says when, who, where the file lay, and who gains and loses what. What
-//! somebody in several groups may do at once from then on, which the kernel had refused, is said
-//! with the first edit. If the file system then refuses the edit, another line says so; after a
-//! loss of power the last line may be of an edit that was not made. The file is put aside at 8 MiB,
-//! and one such is kept. A parallel volume has the lines in its namespace, each in
-//! the transaction of its edit, so that they go with the volume from manager to manager.
+//! `acl/VOLUME.log` of the data directory, on the disk before it is made; one that cannot be
+//! written down is not made. It says when, who, where the file lay, and who gains and loses what.
+//! What somebody in several groups may do at once from then on, which the kernel had refused, is
+//! said with the first edit. If the file system then refuses the edit, another line says so; after
+//! a loss of power the last line may be of an edit that was not made. The file is put aside at 8
+//! MiB, and one such is kept. A parallel volume has the lines in its namespace, each in the
+//! transaction of its edit, so that they go with the volume from manager to manager.
 
 use crate::admin::cut;
 use crate::core::Core;

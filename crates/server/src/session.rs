@@ -17,15 +17,15 @@ use crate::opens::{self, Opens, Room};
 use crate::share::{Share, Whole};
 use crate::storage::SessionTickets;
 use base::limits::{
-    CONNECTIONS_MAX, DISTRUST_TIME, SESSION_REST_TIME_MAX, SESSIONS_MAX,
-    SESSIONS_PER_CREDENTIAL_MAX,
+    CONNECTIONS_MAX, DISTRUST_TIME, SESSION_REST_TIME_MAX, SESSIONS_FOR_ADMINISTRATION,
+    SESSIONS_MAX, SESSIONS_OF_USERS_MAX, SESSIONS_PER_CREDENTIAL_MAX,
 };
 use base::{SessionId, Time, VolumeId};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use wire::identity::Peer;
-use wire::message::{ConnectionRole, Farewell, Features, Lease};
+use wire::message::{ConnectionRole, CredentialKind, Farewell, Features, Lease};
 
 /// A session's number within this run: what tables are keyed by. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -431,8 +431,7 @@ impl Sessions {
             return Err(Farewell::ForeignSession);
         }
         let is_own = |session: &&Arc<Session>| session.peer.serial == peer.serial;
-        let own = table.live.values().filter(is_own).count();
-        if table.live.len() >= SESSIONS_MAX || own >= SESSIONS_PER_CREDENTIAL_MAX {
+        if !has_room(&table.live, peer) {
             return Err(Farewell::Overloaded);
         }
         // What one that has ended has open still takes of it.
@@ -582,11 +581,30 @@ impl Sessions {
     }
 }
 
+/// Whether one more session of this peer is to be had beside these.
+fn has_room(live: &HashMap<SessionId, Arc<Session>>, peer: &Peer) -> bool {
+    let is_user = |peer: &Peer| matches!(peer.kind, CredentialKind::User { .. });
+    let (mut own, mut users) = (0, 0);
+    for session in live.values() {
+        own += usize::from(session.peer.serial == peer.serial);
+        users += usize::from(is_user(&session.peer));
+    }
+    let kept = match peer.kind.is_admin() {
+        true => 0,
+        false => SESSIONS_FOR_ADMINISTRATION,
+    };
+    let users_max = if is_user(peer) {
+        SESSIONS_OF_USERS_MAX
+    } else {
+        SESSIONS_MAX
+    };
+    live.len() + kept < SESSIONS_MAX && own < SESSIONS_PER_CREDENTIAL_MAX && users < users_max
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
-    use wire::message::CredentialKind;
 
     const ID: SessionId = SessionId([7; 16]);
 
@@ -658,6 +676,39 @@ mod tests {
         live.iter().for_each(|session| sessions.remove(session));
         assert_eq!(sessions.counts(), (0, 0));
         assert!(open(7).is_ok());
+    }
+
+    /// Those who fill a server can be revoked, and are not in the way of machines.
+    #[test]
+    fn users_leave_room_for_machines_and_these_for_administrators() {
+        let (sessions, clock) = (Sessions::new(), Clock::start());
+        let opened = std::cell::Cell::new(0_u64);
+        let open = |kind, serial: u64| {
+            opened.set(opened.get() + 1);
+            let mut id = [0; 16];
+            id[..8].copy_from_slice(&opened.get().to_le_bytes());
+            let peer = Peer {
+                kind,
+                serial: serial.to_string(),
+                ..peer()
+            };
+            sessions.open(SessionId(id), &peer, "tester", &clock).err()
+        };
+        let fill = |kind, from: u64| {
+            let each = from..from + 2 * SESSIONS_MAX as u64;
+            each.filter(|number| open(kind, number / 100).is_none())
+                .count()
+        };
+        let user = CredentialKind::User { uid: 7 };
+        assert_eq!(fill(user, 0), SESSIONS_OF_USERS_MAX);
+        let machines = SESSIONS_MAX - SESSIONS_OF_USERS_MAX - SESSIONS_FOR_ADMINISTRATION;
+        assert_eq!(fill(CredentialKind::Host, 10_000), machines);
+        assert_eq!(fill(CredentialKind::Server, 20_000), 0);
+        assert_eq!(
+            fill(CredentialKind::Admin, 30_000),
+            SESSIONS_FOR_ADMINISTRATION
+        );
+        assert_eq!(open(user, 0), Some(Farewell::Overloaded));
     }
 
     #[test]

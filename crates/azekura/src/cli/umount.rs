@@ -62,6 +62,11 @@ pub(super) struct Umount {
     namespace: Option<String>,
 }
 
+/// What is said when a mount goes whose server cannot be asked any more, and nothing waits for it.
+const NOT_FLUSHED: &str = "the server does not answer: nothing that was written is lost here, and \
+                           what it had taken of changes of names and attributes is safe unless its \
+                           machine fails before its disk has it";
+
 impl Umount {
     pub(super) fn run(self) -> Result<()> {
         let mounted = Mounted::at(&self.directory)?;
@@ -86,13 +91,16 @@ impl Umount {
             Err(_) => return status.map(drop),
         };
         let mut detach = self.lazy;
-        if let Ok(status) = &status
-            && !says_cut_off(status)
-        {
+        if status.as_ref().is_ok_and(says_cut_off) {
+            output::note(NOT_FLUSHED);
+        } else if let Ok(status) = &status {
             match write_back(&mounted, Some(status), time_max, Waiting::ToEnd) {
                 Ok(()) => {}
                 // The question that hangs keeps the mount in use until it is detached.
-                Err(_) if is_cut_off(&mounted) => detach = true,
+                Err(_) if is_cut_off(&mounted) => {
+                    detach = true;
+                    output::note(NOT_FLUSHED);
+                }
                 Err(left) if self.lazy => output::note(left.failure(&mounted.path)),
                 Err(left) => return Err(left.failure(&mounted.path)),
             }
@@ -112,6 +120,9 @@ impl Umount {
         let (unwritten, directory) = (output::size(bytes), self.directory.display());
         let is_connected = status.get("connected").and_then(Value::as_bool);
         let unless = match is_connected {
+            _ if says_cut_off(status) => {
+                "; the server does not answer, and would not be waited for"
+            }
             Some(false) if bytes > 0 => {
                 "; the server is not connected now, and until it is that cannot be done"
             }

@@ -467,12 +467,12 @@ impl RemoteFile {
 
     pub(super) async fn give_up(&self) {
         // The failure that led here is the one to be told.
-        let _ = self.tree.volume.flush(&self.open).await;
+        let _ = self.tree.volume.flush_heard(&self.open).await;
     }
 
     pub(super) async fn finish(&self, meta: Option<&Meta>, kept: &Kept) -> Result<(u64, bool)> {
         let (tree, open) = (&self.tree, &self.open);
-        tree.volume.flush(open).await?;
+        tree.volume.flush_heard(open).await?;
         tree.clear(open.node, kept).await?;
         if let Some(meta) = meta {
             tree.set_meta(open.node, meta, true, Some(open.open))

@@ -138,6 +138,37 @@ fn an_error_that_only_a_close_has_told_is_told_to_who_syncs_later() {
     later.sync_all().unwrap();
 }
 
+/// The close is the kernel's, and nobody hears what it says.
+#[test]
+fn what_a_program_has_lost_that_ended_at_once_is_told_by_sync() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let (small, mount) = Small::new();
+    fs::write(mount.join("file"), "x").unwrap();
+    small.scene.azekura(&["sync", text(&mount)]).ok();
+    // Whatever room there is.
+    let _ = fs::write(small.disk.join("filler"), vec![1; 2 << 20]);
+    let path = mount.join("file");
+    let script = [
+        "-c",
+        "exec >> \"$0\"; printf %0300000d 7; kill -9 $$",
+        text(&path),
+    ];
+    assert!(!run(Command::new("sh").args(script)).status.success());
+    let sync = || small.scene.azekura(&["sync", text(&mount)]);
+    let told = sync();
+    assert!(
+        !told.status.success() && told.stderr.contains("no space"),
+        "{told:?}"
+    );
+    sync().ok();
+    fs::remove_file(small.disk.join("filler")).unwrap();
+    small.scene.azekura(&["umount", text(&mount)]).ok();
+    // It is looked for where it is not to be.
+    fs::remove_file(small.disk.join("file")).unwrap();
+}
+
 #[test]
 fn a_copy_that_finds_no_room_says_what_is_left_and_goes_on_when_there_is_room() {
     if let Some(why) = obstacle() {

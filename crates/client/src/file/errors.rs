@@ -10,8 +10,10 @@
 //! | write | what happened since the open, once | fsync tells it again |
 //! | close | what happened since the open, until an fsync tells it | fsync tells it again |
 //! | fsync | what happened since its last fsync; before it, if no fsync told it | is at peace |
-//! | sync of the volume | what nobody was told of | is at peace |
+//! | sync of the volume | what neither fsync nor another sync has told | is at peace |
 //!
+//! A close or a write that fails is not counted as told: most closes are those of the kernel, when
+//! a program ends, and nobody hears them; nor does anybody hear pages of a mapping written back.
 //! So a close by somebody who came later does not fail for what others have lost, though an fsync
 //! does, if no fsync has told it. When the file has been emptied, who comes later does not hear any
 //! more of what was lost of its contents before.
@@ -45,7 +47,7 @@ pub struct Errors {
     last: Option<FsError>,
     /// Whether an fsync has told the last one.
     seen: bool,
-    /// Whether anybody has been told the last one.
+    /// Whether an fsync or a sync of the volume has told the last one.
     told: bool,
     opens: HashMap<OpenId, Told>,
 }
@@ -119,10 +121,8 @@ impl Errors {
     ///
     /// # Errors
     /// Just that.
-    pub fn look(&mut self, open: OpenId) -> Result<(), FsError> {
-        let waits = self.waits_for(open);
-        self.told |= waits;
-        self.outcome(waits)
+    pub fn look(&self, open: OpenId) -> Result<(), FsError> {
+        self.outcome(self.waits_for(open))
     }
 
     /// Whether [`Self::take_for_write`] would say something.
@@ -141,7 +141,6 @@ impl Errors {
         if let Some(told) = open.and_then(|open| self.opens.get_mut(&open)) {
             told.by_write = self.count;
         }
-        self.told |= waits;
         self.outcome(waits)
     }
 
@@ -172,7 +171,7 @@ impl Errors {
         self.last.is_some() && !self.seen
     }
 
-    /// Whether there is an error that nobody was told of.
+    /// Whether there is an error that nobody can be sure to have heard of.
     #[must_use]
     pub fn is_untold(&self) -> bool {
         self.last.is_some() && !self.told
@@ -273,14 +272,22 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_of_the_volume_is_told_what_nobody_was() {
+    fn a_sync_of_the_volume_is_told_what_nobody_is_sure_to_have_heard() {
         let mut errors = Errors::default();
         errors.on_open(A);
         errors.record(FsError::NoSpace);
         assert_eq!([errors.take(None), errors.take(None)], [FULL, Ok(())]);
         assert_eq!(errors.take(Some(A)), FULL);
+        // Nobody may have heard the close: it is a kernel's when a program ends.
         errors.record(FsError::Io);
         assert_eq!(errors.look(A), Err(FsError::Io));
-        assert_eq!(errors.take(None), Ok(()));
+        assert_eq!(errors.take_for_write(Some(A)), Err(FsError::Io));
+        assert_eq!(
+            [errors.take(None), errors.take(None)],
+            [Err(FsError::Io), Ok(())]
+        );
+        errors.record(FsError::Io);
+        assert_eq!(errors.take(Some(A)), Err(FsError::Io));
+        assert_eq!(errors.take(None), Ok(()), "an fsync has told it");
     }
 }

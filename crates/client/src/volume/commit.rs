@@ -347,10 +347,24 @@ impl Volume {
     }
 
     /// As [`Self::commit_stored`], unless others must ask for the lease before they change it.
-    pub(super) async fn commit_if_shared(&self, node: NodeId) {
+    async fn commit_if_shared(&self, node: NodeId) {
         if !self.is_leased(node) {
             self.commit_stored(node).await;
         }
+    }
+
+    /// Waits until what was written is at the server, and where others may change the file, until
+    /// it is durable. For a server that has not taken the first nobody waits a second time.
+    pub(super) async fn drained_for_others(
+        &self,
+        node: NodeId,
+        file: &Arc<File>,
+    ) -> Result<(), FsError> {
+        let drained = self.drain(node, file).await;
+        if drained != Err(FsError::TimedOut) {
+            self.commit_if_shared(node).await;
+        }
+        drained
     }
 
     pub(super) fn is_leased(&self, node: NodeId) -> bool {

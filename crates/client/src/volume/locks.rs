@@ -402,9 +402,7 @@ impl Volume {
         let Ok(file) = self.file(node) else {
             return Ok(());
         };
-        let drained = self.drain(node, &file).await;
-        self.commit_if_shared(node).await;
-        drained
+        self.drained_for_others(node, &file).await
     }
 
     /// Lets go of a lock, here at once, and at the server when it can be told.

@@ -275,10 +275,23 @@ impl Volume {
             return Ok(());
         }
         let file = self.file(open.node)?;
-        let drained = self.drain(open.node, &file).await;
-        self.commit_if_shared(open.node).await;
+        let drained = self.drained_for_others(open.node, &file).await;
         let looked = file.lock().written.errors.look(open.open);
         looked.and(drained)
+    }
+
+    /// As [`Self::flush`], for somebody who passes on for certain what it says: no sync of the
+    /// volume tells it again.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub async fn flush_heard(&self, open: &OpenFile) -> Result<(), FsError> {
+        let flushed = self.flush(open).await;
+        if let Ok(file) = self.file(open.node) {
+            let told = file.lock().written.errors.take(Some(open.open));
+            return flushed.and(told);
+        }
+        flushed
     }
 
     /// The last descriptor of an open is closed.

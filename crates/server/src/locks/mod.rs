@@ -154,6 +154,15 @@ impl LockTable {
         }
     }
 
+    /// Whether an owner asks for no more than it holds: the same again, or less.
+    fn is_held(&self, handle: &Handle, owner: Owner, wanted: &LockRange) -> bool {
+        let Some(mode) = Mode::of(wanted.mode) else {
+            return true;
+        };
+        let file = self.files.get(&(handle.clone(), wanted.kind));
+        file.is_some_and(|file| file.held.covers(owner, mode, wanted.extent))
+    }
+
     /// The lock that stands in the way of `wanted`, if any.
     pub(crate) fn test(
         &self,

@@ -75,6 +75,22 @@ impl Ranges {
             .copied()
     }
 
+    /// Whether `owner` has all bytes of `extent`, and what `mode` allows.
+    pub(super) fn covers(&self, owner: Owner, mode: Mode, extent: Extent) -> bool {
+        let is_enough = |held: &&Held| {
+            held.owner == owner && (held.mode == Mode::Exclusive || mode == Mode::Shared)
+        };
+        let mut enough: Vec<Extent> = self.0.iter().filter(is_enough).map(|h| h.extent).collect();
+        enough.sort_by_key(|held| held.offset);
+        let reached = enough.iter().fold(extent.offset, |reached, held| {
+            match held.offset <= reached {
+                true => reached.max(held.end()),
+                false => reached,
+            }
+        });
+        reached >= extent.end()
+    }
+
     /// Takes the bytes of `extent` away from `owner`.
     pub(super) fn carve(&mut self, owner: Owner, extent: Extent) {
         let mut tails = Vec::new();

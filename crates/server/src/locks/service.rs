@@ -11,7 +11,7 @@ use base::limits::{LOCK_GRACE_TIME, LOCKS_GIVEN_UP_MAX};
 use base::{Handle, RequestId, Time};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use wire::message::{LockKind, LockMode, LockRange};
+use wire::message::{LockKind, LockRange};
 
 /// What became of a lock request.
 pub(crate) enum Answer {
@@ -78,7 +78,9 @@ impl Locks {
         pool: &Arc<Pool>,
     ) -> Answer {
         let mut state = self.lock_state();
-        if now < state.grace_until && !reclaim && wanted.mode != LockMode::Unlock {
+        // What others have not taken again yet, they lose by none who keeps or gives up his own.
+        let is_more = || !state.table.is_held(handle, owner, wanted);
+        if now < state.grace_until && !reclaim && is_more() {
             return if wait {
                 Answer::Grace
             } else {

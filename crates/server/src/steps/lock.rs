@@ -2,9 +2,10 @@
 
 use super::{Execution, Place, Stop, Waited};
 use crate::locks::{Answer, Owner};
+use crate::opens::Use;
 use base::{FsError, Rights};
 use export::Worker;
-use wire::message::{LockMode, LockRange, Step, StepReply};
+use wire::message::{LockKind, LockMode, LockRange, Step, StepReply};
 
 impl Execution {
     pub(super) fn locks(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {
@@ -22,7 +23,7 @@ impl Execution {
                 }
                 let place = self.target(target)?;
                 if lock.mode != LockMode::Unlock {
-                    self.may_lock(worker, &place)?;
+                    self.may_lock(worker, &place, lock)?;
                 }
                 self.lock_now(worker, &place, lock, *wait, *reclaim)
             }
@@ -90,13 +91,17 @@ impl Execution {
 
     /// A lock needs an open file, and that needed a permission. Where the server does not know the
     /// open (none was sent, or it has restarted), the permission is asked again.
-    fn may_lock(&self, worker: &Worker, place: &Place) -> Result<(), FsError> {
-        if self.session.opens.has(&place.outer) {
+    ///
+    /// Any open file takes any flock(2) and a shared POSIX lock: what is asked is whether the
+    /// caller could have it open at all. An exclusive POSIX lock takes one that is open for
+    /// writing, as a kernel would say; who may only read keeps no writer away.
+    fn may_lock(&self, worker: &Worker, place: &Place, lock: &LockRange) -> Result<(), FsError> {
+        let takes_writing = lock.kind == LockKind::Posix && lock.mode == LockMode::Exclusive;
+        let used = if takes_writing { Use::Append } else { Use::Any };
+        if self.session.opens.has(&place.outer, used) {
             return Ok(());
         }
         let tree = &place.volume.tree;
-        // Any open file takes any flock(2), and the client's kernel has judged the mode of a POSIX
-        // lock; what is asked here is whether the caller could have the file open at all.
         let read = Rights {
             read: true,
             ..Rights::default()
@@ -105,7 +110,10 @@ impl Execution {
             write: true,
             ..Rights::default()
         };
-        let allowed = [read, write].into_iter().any(|wanted| {
+        let enough = [write, read]
+            .into_iter()
+            .take(if takes_writing { 1 } else { 2 });
+        let allowed = enough.into_iter().any(|wanted| {
             tree.check_access(self.by(worker), &place.inner, wanted)
                 .is_ok()
         });

@@ -5,6 +5,8 @@ use crate::files::{at, create, file, link, made, mkdir, remove, rename, write};
 use crate::world::{World, is_root, new_session};
 use base::{AttributeChange, Extent, FsError, Handle, LockOwner, OpenId};
 use bytes::Bytes;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use wire::frame::FrameKind;
 use wire::message::{
     Access, CompoundReply, ConnectionRole, Farewell, FileRef, LockKind, LockMode, LockRange,
@@ -441,6 +443,21 @@ async fn after_a_restart_locks_are_first_for_those_who_had_them() {
         .client_as(&world.admin, session, role, Mode::Tls)
         .await;
     assert_eq!(holder.step(take(true, false)).await, Ok(StepReply::Done));
+    // What it holds it may ask for again, or for less; SQLite gives up so what it had to write.
+    let shared = Step::Lock {
+        target: at(&a),
+        lock: lock(1, LockMode::Shared),
+        wait: false,
+        reclaim: false,
+    };
+    for (wanted, expected) in [
+        (take(false, false), Ok(StepReply::Done)),
+        (shared.clone(), Ok(StepReply::Done)),
+        (shared, Ok(StepReply::Done)),
+        (take(false, false), Err(FsError::WouldBlock)),
+    ] {
+        assert_eq!(holder.step(wanted.clone()).await, expected, "{wanted:?}");
+    }
     let unlock = Step::Lock {
         target: at(&a),
         lock: lock(1, LockMode::Unlock),
@@ -485,6 +502,59 @@ async fn locks_of_any_user_are_noted_for_the_time_after_a_restart() {
     world.restart().await;
     let mut thief = world.client().await;
     assert_eq!(thief.step(take).await, Err(FsError::WouldBlock));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_only_read_a_file_keeps_no_writer_of_it_away() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let mut client = world.client().await;
+    let root = client.attach().await.handle;
+    let a = made(&client.step(create(&root, "a", None)).await);
+    let path = world.tree.join("a");
+    let mode = |mode| std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+    mode(0o644);
+    let take = |kind, mode| Step::Lock {
+        target: at(&a),
+        lock: LockRange {
+            kind,
+            mode,
+            ..lock(1, LockMode::Exclusive)
+        },
+        wait: false,
+        reclaim: false,
+    };
+    let mut reader = world.client().await;
+    reader.attach().await;
+    reader.who = base::Principal::alone(4321, 4321);
+    let (shared, exclusive) = (LockMode::Shared, LockMode::Exclusive);
+    for (kind, locks, expected) in [
+        (LockKind::Posix, exclusive, Err(FsError::AccessDenied)),
+        (LockKind::Posix, shared, Ok(StepReply::Done)),
+        (LockKind::Posix, LockMode::Unlock, Ok(StepReply::Done)),
+        (LockKind::Flock, exclusive, Ok(StepReply::Done)),
+        (LockKind::Flock, LockMode::Unlock, Ok(StepReply::Done)),
+    ] {
+        assert_eq!(
+            reader.step(take(kind, locks)).await,
+            expected,
+            "{kind:?} {locks:?}"
+        );
+    }
+    // Who has it open for writing goes on, whatever becomes of its mode.
+    mode(0o666);
+    let open = Step::Open {
+        target: at(&a),
+        open: base::OpenId(5),
+        access: wire::message::Access::ReadWrite,
+        truncate: false,
+    };
+    assert!(reader.step(open).await.is_ok());
+    mode(0o444);
+    let taken = reader.step(take(LockKind::Posix, exclusive)).await;
+    assert_eq!(taken, Ok(StepReply::Done));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,8 +2,8 @@
 //!
 //! An entry in the letters of setfacl(1), `u:aya:r--`, means there what it means to that tool: she
 //! has this and no other of reading, writing and executing, whatever groups and others have. A list
-//! says so with an entry that allows and one that denies the rest. Where they go is where the kernel
-//! would look: owner, users, groups (each of which adds to the others), everybody.
+//! says so with an entry that allows and one that denies the rest. Where they go is where the
+//! kernel would look: owner, users, groups (each of which adds to the others), everybody.
 
 use super::who::{entry, is_of_mode, modes};
 use crate::errors::{Code, Failure, Result};
@@ -193,7 +193,7 @@ fn made(aces: Vec<Ace>) -> Result<RichAcl> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use acl::UnixIds;
+    use acl::{Caller, PosixAcl, PosixEntry, PosixFile, PosixWho, Target, UnixIds};
 
     fn list(texts: &[&str]) -> RichAcl {
         let aces = texts.iter().map(|text| entry(text, false).unwrap());
@@ -248,38 +248,62 @@ mod tests {
         );
     }
 
-    /// Whatever order they are named in, and whatever was there.
-    #[test]
-    fn letters_of_setfacl_mean_what_they_mean_to_the_kernel() {
-        use acl::{Caller, PosixAcl, PosixEntry, PosixFile, PosixWho, Target};
-        let said = [
-            ("u::rw-", PosixWho::Owner, 6),
-            ("u:7:r--", PosixWho::User(7), 4),
-            ("u:8:---", PosixWho::User(8), 0),
-            ("g::r-x", PosixWho::OwningGroup, 5),
-            ("g:9:-w-", PosixWho::Group(9), 2),
-            ("o::r-x", PosixWho::Others, 5),
-        ];
-        let mut kernels: Vec<_> = said.map(|(_, who, bits)| PosixEntry { who, bits }).to_vec();
-        kernels.insert(
-            5,
-            PosixEntry {
-                who: PosixWho::Mask,
-                bits: 7,
-            },
-        );
-        let kernels = PosixAcl::new(kernels).unwrap();
+    /// What setfacl(1) would be told, and the kernel's ACL then.
+    const SAID: [(&str, PosixWho, u8); 6] = [
+        ("u::rw-", PosixWho::Owner, 6),
+        ("u:7:r--", PosixWho::User(7), 4),
+        ("u:8:---", PosixWho::User(8), 0),
+        ("g::r-x", PosixWho::OwningGroup, 5),
+        ("g:9:-w-", PosixWho::Group(9), 2),
+        ("o::r-x", PosixWho::Others, 5),
+    ];
+
+    /// Every caller may by the list what the kernel lets him.
+    fn judges_as_the_kernel(list: &RichAcl) {
+        let mask = (PosixWho::Mask, 7);
+        let (before, others) = SAID.split_at(5);
+        let said = |part: &[(&str, PosixWho, u8)]| {
+            part.iter()
+                .map(|(_, who, bits)| (*who, *bits))
+                .collect::<Vec<_>>()
+        };
+        let all = [said(before), vec![mask], said(others)].concat();
+        let entries = all.into_iter().map(|(who, bits)| PosixEntry { who, bits });
+        let kernels = PosixAcl::new(entries.collect()).unwrap();
+        let (uid, gid) = (1, 10);
         let file = PosixFile {
-            uid: 1,
-            gid: 10,
+            uid,
+            gid,
             mode: 0o675,
             access: Some(&kernels),
         };
         let target = Target {
-            uid: 1,
-            gid: 10,
+            uid,
+            gid,
             is_directory: false,
         };
+        for uid in [1, 7, 8, 20] {
+            for groups in [&[][..], &[10], &[9], &[9, 10], &[30]] {
+                let who = base::Principal::new(uid, 99, groups.to_vec());
+                let caller = Caller::new(&who);
+                for (bit, right) in [
+                    (4, Rights::READ_DATA),
+                    (2, Rights::WRITE_DATA),
+                    (1, Rights::EXECUTE),
+                ] {
+                    let (has, had) = (
+                        list.allows(&caller, &target, right),
+                        file.allows(&caller, bit),
+                    );
+                    assert_eq!(has, had, "{uid} {groups:?} {bit} {:?}", texts(list));
+                }
+            }
+        }
+    }
+
+    /// Whatever order they are named in, and whatever was there.
+    #[test]
+    fn letters_of_setfacl_mean_what_they_mean_to_the_kernel() {
         let open = list(&[
             "A::8:rwx",
             "D::7:rd",
@@ -287,51 +311,24 @@ mod tests {
             "A::EVERYONE@:rwax",
             "D:g:9:w",
         ]);
-        let texts = said.map(|(text, ..)| text.to_owned());
-        let reversed = texts.iter().rev().cloned().collect();
-        let set = |set| Edit {
-            set: Some(set),
+        let words = SAID.map(|(text, ..)| text.to_owned());
+        let reversed = words.iter().rev().cloned().collect();
+        let set = Edit {
+            set: Some(words.join(",")),
             ..Edit::default()
         };
         let modify = |modify| Edit {
             modify,
             ..Edit::default()
         };
-        for edit in [
-            set(texts.join(",")),
-            modify(texts.to_vec()),
-            modify(reversed),
-        ] {
+        for edit in [set, modify(words.to_vec()), modify(reversed)] {
             let after = edit.apply(&open, false).unwrap();
-            for uid in [1, 7, 8, 20] {
-                for groups in [&[][..], &[10], &[9], &[9, 10], &[30]] {
-                    let who = base::Principal::new(uid, 99, groups.to_vec());
-                    let caller = Caller::new(&who);
-                    let rights = [
-                        (4, Rights::READ_DATA),
-                        (2, Rights::WRITE_DATA),
-                        (1, Rights::EXECUTE),
-                    ];
-                    for (bit, right) in rights {
-                        assert_eq!(
-                            after.allows(&caller, &target, right),
-                            file.allows(&caller, bit),
-                            "{uid} {groups:?} {bit} {:?}",
-                            self::texts(&after)
-                        );
-                    }
-                }
-            }
+            judges_as_the_kernel(&after);
             assert_eq!(edit.apply(&after, false).unwrap(), after, "again");
         }
         let nothing = Edit::granting(vec!["u:8:---".to_owned()]);
-        assert!(
-            nothing
-                .apply(&open, false)
-                .unwrap_err()
-                .message()
-                .contains("allows nothing")
-        );
+        let refused = nothing.apply(&open, false).unwrap_err();
+        assert!(refused.message().contains("allows nothing"));
     }
 
     #[test]
