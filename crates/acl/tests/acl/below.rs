@@ -126,7 +126,7 @@ fn where_one_kind_inherits_the_other_is_not_open_past_the_umask() {
             .iter()
             .fold(AceFlags::NONE, |all, flag| all.with(*flag)),
         ..Ace::allow(
-            Who::Group(5),
+            Who::Group(11),
             Rights::READ_DATA | Rights::WRITE_DATA | Rights::APPEND_DATA,
         )
     };
