@@ -404,16 +404,22 @@ impl Export {
             };
             // What comes to have the new name in this moment was not judged.
             let is_free = way == Way::Past && mode == RenameMode::Replace && replaced.is_none();
-            let flags = if is_free {
+            let chosen = if is_free {
                 RenameFlags::NOREPLACE
             } else {
                 flags
             };
-            let rename = || rustix::fs::renameat_with(&*from, old, &*to, new, flags);
-            match by_way(&caller, way, || retry_on_intr(rename).map_err(fs_error)) {
-                Err(FsError::Exists) if is_free && tries < CREATE_TRIES => {}
-                result => break result.map(|()| (moved, replaced))?,
+            let rename = |flags| {
+                let rename = || rustix::fs::renameat_with(&*from, old, &*to, new, flags);
+                by_way(&caller, way, || retry_on_intr(rename).map_err(fs_error))
+            };
+            match rename(chosen) {
+                Err(FsError::Exists) if is_free && tries < CREATE_TRIES => continue,
+                // Some file systems know no flags of a rename.
+                Err(FsError::Invalid) if is_free => rename(flags)?,
+                result => result?,
             }
+            break (moved, replaced);
         };
         // If another change came in between, something else was moved than was seen before.
         let there = by_way(&caller, searches[1], || self.peek(&*to, to_name)).ok();

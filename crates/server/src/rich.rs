@@ -249,9 +249,13 @@ impl Audit {
             Some(open) => open,
             None => Log::open(&self.path)?,
         };
-        // After a failure it is read anew: what it ends with is not known.
-        open.file.write_all(format!("{line}\n").as_bytes())?;
-        open.file.sync_data()?;
+        let written = open.file.write_all(format!("{line}\n").as_bytes());
+        if let Err(error) = written.and_then(|()| open.file.sync_data()) {
+            // The edit is refused. Where that fails too the line says more than has been done, and
+            // what the log ends with is read anew.
+            let _ = open.file.set_len(open.bytes);
+            return Err(error);
+        }
         open.count(line);
         *log = Some(open);
         Ok(())
@@ -296,7 +300,10 @@ impl Log {
         };
         for path in [path.with_extension("old"), path.to_owned()] {
             log.bytes = 0;
-            let Ok(file) = File::open(path) else { continue };
+            let file = match File::open(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened?,
+            };
             let mut lines = BufReader::new(file);
             let mut line = Vec::new();
             while lines.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
@@ -444,5 +451,26 @@ mod tests {
         );
         let AclLine(last) = summary.last.last().unwrap();
         assert!(last.ends_with("user 7 +r -x"), "{last}");
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_read_is_not_cut() {
+        let data = tempfile::tempdir().unwrap();
+        let id = base::VolumeId([7; 16]);
+        let who = Principal::alone(1000, 1);
+        let edit = edit(Origin::Posix, Origin::Rich);
+        Audit::new(data.path(), id).note(&who, &edit, true).unwrap();
+        let log = data.path().join(DIRECTORY).join(format!("{id}.log"));
+        let written = fs::read(&log).unwrap();
+        let old = log.with_extension("old");
+        std::os::unix::fs::symlink(&old, &old).unwrap();
+        let audit = Audit::new(data.path(), id);
+        assert!(audit.note(&who, &edit, true).is_err());
+        assert_eq!(fs::read(&log).unwrap(), written);
+        fs::remove_file(&old).unwrap();
+        audit.note(&who, &edit, true).unwrap();
+        let mut summary = AclSummary::default();
+        audit.describe(&mut summary);
+        assert_eq!(summary.edits, 2);
     }
 }

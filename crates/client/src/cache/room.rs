@@ -57,7 +57,10 @@ impl NodeTable {
             else {
                 continue;
             };
-            let busy = node.file.as_ref().is_some_and(|file| file.is_busy());
+            let busy = node
+                .file
+                .as_ref()
+                .is_some_and(|file| file.is_busy(node.lasts()));
             if !node.is_idle() || busy || node.handle.is_none() {
                 self.sweep.push_back(id);
                 continue;

@@ -93,6 +93,7 @@ impl Errors {
             return;
         }
         self.seen = true;
+        self.told = true;
         let came_later = self
             .opens
             .values_mut()
@@ -239,7 +240,9 @@ mod tests {
         // Who empties has opened before.
         errors.on_open(B);
         errors.on_emptied(0);
+        assert!(errors.is_untold());
         errors.on_emptied(errors.count());
+        assert!(!errors.is_untold(), "nothing is missing that a sync tells");
         let late = OpenId(3);
         errors.on_open(late);
         assert_eq!([errors.take(Some(B)), errors.take(Some(late))], [Ok(()); 2]);

@@ -113,11 +113,14 @@ impl File {
         self.lock().written.end()
     }
 
-    /// Whether anything is here that must not be lost.
+    /// Whether anything is here that must not be lost. Of a file that does not last nobody is told
+    /// any more what was lost of it.
     #[must_use]
-    pub fn is_busy(&self) -> bool {
+    pub fn is_busy(&self, lasts: bool) -> bool {
         let state = self.lock();
-        state.opens > 0 || state.written.is_due() || !state.fetching.is_empty()
+        let written = &state.written;
+        let is_due = !written.is_empty() || (lasts && written.errors.is_untold());
+        state.opens > 0 || is_due || !state.fetching.is_empty()
     }
 }
 
@@ -198,3 +201,21 @@ impl FileState {
 
 /// What became of data that a reader waits for.
 pub type FetchOutcome = Result<(), FsError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::FsError;
+
+    #[test]
+    fn what_is_lost_of_a_removed_file_keeps_nothing_in_memory() {
+        let file = File::new(Order::OldestFirst);
+        file.lock().written.errors.record(FsError::NoSpace);
+        assert_eq!(
+            [true, false].map(|lasts| file.is_busy(lasts)),
+            [true, false]
+        );
+        file.lock().on_open(OpenId(1));
+        assert!(file.is_busy(false));
+    }
+}
