@@ -321,6 +321,14 @@ impl Volumes {
         Ok((served.volume.clone().map_err(|_| FsError::Io)?, inner))
     }
 
+    /// Whether a handle is of a volume that cannot be served.
+    pub(crate) fn is_unserved(&self, handle: &Handle) -> bool {
+        let tag = handle.as_bytes().first_chunk::<TAG_BYTES>();
+        let table = self.read();
+        let served = tag.and_then(|tag| table.get(tag));
+        served.is_some_and(|served| served.volume.is_err())
+    }
+
     pub(crate) fn list(&self) -> Vec<Arc<Volume>> {
         self.read()
             .values()

@@ -563,6 +563,51 @@ fn an_export_whose_path_leads_elsewhere_is_not_served() {
     the_new_one_is_meant(&mut scene, &disk, &on_disk);
 }
 
+#[test]
+fn what_was_written_to_an_export_stays_here_while_its_directory_is_away() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let (mine, away) = (scene.path("mine"), scene.path("away"));
+    fs::create_dir(&mine).unwrap();
+    let volume = format!("{}/mine", scene.address());
+    let create = ["volume", "create", &volume, "--export", text(&mine)];
+    scene.azekura(&create).ok();
+    let mount = scene.mount_volume(&volume, "near", &["--timeout", "2s"]);
+    let data = pattern(1, 300_000);
+    let open = File::create(mount.join("open")).unwrap();
+    open.write_all_at(&data[..100_000], 0).unwrap();
+    // The close has told that it is written.
+    fs::write(mount.join("closed"), &data).unwrap();
+
+    scene.end(Signal::KILL);
+    open.write_all_at(&data[100_000..], 100_000).unwrap();
+    fs::rename(&mine, &away).unwrap();
+    fs::create_dir(&mine).unwrap();
+    scene.start();
+    becomes_io_error(&mount.join("elsewhere"));
+    let refused = open.sync_all().expect_err("nothing can be durable");
+    assert_ne!(refused.raw_os_error(), Some(IO_ERROR), "it is not lost");
+    let umount = scene.azekura(&["umount", text(&mount), "--timeout", "2s"]);
+    fails(&umount, "AZ0506");
+    assert_eq!(fs::read_dir(&mine).unwrap().count(), 0);
+
+    scene.end(Signal::TERM);
+    fs::remove_dir(&mine).unwrap();
+    fs::rename(&away, &mine).unwrap();
+    scene.start();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while let Err(error) = open.sync_all() {
+        assert!(Instant::now() < deadline, "{error}");
+    }
+    drop(open);
+    scene.azekura(&["umount", text(&mount)]).ok();
+    for name in ["open", "closed"] {
+        assert!(fs::read(mine.join(name)).unwrap() == data, "{name}");
+    }
+}
+
 /// What is wrong with two volumes is longer than lists show it.
 fn lists_say_where_more_is_said(scene: &Scene) {
     let remedy = format!("azekura volume show {}/VOLUME says", scene.address());

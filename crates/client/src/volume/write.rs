@@ -400,7 +400,7 @@ impl Volume {
             return true;
         }
         let put_off = match error {
-            FsError::WouldBlock => file.lock().written.on_put_off(id),
+            FsError::WouldBlock | FsError::NoMemory => file.lock().written.on_put_off(id),
             _ => None,
         };
         if let Some(pause) = put_off {

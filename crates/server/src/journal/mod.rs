@@ -58,6 +58,9 @@ type Entries = HashMap<SessionId, BTreeMap<(RequestId, u8), Entry>>;
 /// Steps of a session that are settled before the log hears of it.
 const SETTLED_STEPS: usize = 64;
 
+/// Requests that a record of what is settled excepts.
+const EXCEPT_MAX: usize = 256;
+
 /// How far a session is settled, as the log does not know yet.
 struct Floor {
     below: RequestId,
@@ -216,17 +219,43 @@ impl Inner {
         if steps == 0 && !self.floors.contains_key(&session) {
             return;
         }
-        let below = settled.except.first().map_or(settled.below, |id| *id);
-        let is_last = below.0 == u64::MAX;
+        let below = settled.below;
         let floor = self.floors.entry(session);
         let floor = floor.or_insert(Floor { below, steps: 0 });
         floor.below = floor.below.max(below);
         floor.steps += steps;
         let below = floor.below;
-        if floor.steps >= SETTLED_STEPS || is_last {
+        if floor.steps >= SETTLED_STEPS || below.0 == u64::MAX {
             self.floors.remove(&session);
+            let record = self.settled(session, below);
             // Without it a later run takes some steps for open that are not.
-            let _ = self.write(&Record::Settled { session, below });
+            let _ = self.write(&record);
+        }
+    }
+
+    /// What is settled below a number: all but what has still an entry. A request may wait for
+    /// hours, for a lock, and what came after it is settled.
+    fn settled(&self, session: SessionId, below: RequestId) -> Record {
+        let mut except = Vec::new();
+        let entries = self.entries.get(&session).into_iter();
+        for (id, _) in entries.flat_map(|entries| entries.range(..(below, 0)).map(|(key, _)| *key))
+        {
+            if except.last() == Some(&id) {
+                continue;
+            }
+            if except.len() == EXCEPT_MAX {
+                return Record::SettledBut {
+                    session,
+                    below: id,
+                    except,
+                };
+            }
+            except.push(id);
+        }
+        Record::SettledBut {
+            session,
+            below,
+            except,
         }
     }
 
@@ -279,6 +308,15 @@ fn apply(entries: &mut Entries, record: Record) {
         Record::Settled { session, below } => {
             if let Some(entries) = entries.get_mut(&session) {
                 *entries = entries.split_off(&(below, 0));
+            }
+        }
+        Record::SettledBut {
+            session,
+            below,
+            except,
+        } => {
+            if let Some(entries) = entries.get_mut(&session) {
+                entries.retain(|(id, _), _| *id >= below || except.binary_search(id).is_ok());
             }
         }
     }

@@ -125,4 +125,10 @@ pub(super) enum Record {
         session: SessionId,
         below: RequestId,
     },
+    /// The same, except these, in order.
+    SettledBut {
+        session: SessionId,
+        below: RequestId,
+        except: Vec<RequestId>,
+    },
 }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 4] = *b"AZKJ";
 /// Drawn in `docs/formats/journal.md`.
-pub(crate) const JOURNAL_FORMAT_VERSION: u32 = 2;
+pub(crate) const JOURNAL_FORMAT_VERSION: u32 = 3;
 const HEAD_BYTES: usize = 20;
 const RECORD_HEAD_BYTES: usize = 12;
 /// Room kept at the end of a file so that one more record always fits.

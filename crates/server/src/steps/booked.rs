@@ -17,7 +17,7 @@ use crate::storage::{ExportDevice, user};
 use crate::tree::File;
 use base::limits::DATA_BYTES_MAX;
 use base::ticket::Operations;
-use base::{Extent, FsError, Handle};
+use base::{Extent, FsError};
 use export::{Worker, Written};
 use reservation::scheduler::{Operation, Source};
 use std::sync::Arc;
@@ -111,11 +111,7 @@ impl Execution {
     fn turn_needed(&self) -> Option<(Arc<ExportDevice>, Source, Operation, u32)> {
         let step = self.steps.get(self.next)?.as_ref()?;
         let (target, operation, bytes) = moves(step)?;
-        let handle: &Handle = match target {
-            Target::Handle(handle) => handle,
-            Target::Result(n) => self.found.get(usize::from(*n))?.as_ref()?,
-        };
-        let (volume, _) = self.core.volumes.by_handle(handle).ok()?;
+        let (volume, _) = self.core.volumes.by_handle(self.outer(target)?).ok()?;
         let storage = &self.core.storage;
         let device = storage.export_in_force(volume.id)?;
         let wanted = match operation {

@@ -29,6 +29,7 @@ mod look;
 mod names;
 mod room;
 mod striped;
+mod unserved;
 
 use crate::core::Core;
 use crate::lease::{Change, Moment, Token};
@@ -302,7 +303,7 @@ impl Execution {
                     self.wait_no_longer();
                     continue;
                 }
-                Err(stop) => stop,
+                Err(stop) => self.or_put_off(&step, stop),
             };
             // Where the step is to be tried again, it goes back to its place.
             self.steps[self.next] = Some(step);
@@ -395,17 +396,8 @@ impl Execution {
 
     /// The inode that a step means: its volume, the client's handle and the tree's.
     fn target(&self, target: &Target) -> Result<Place, FsError> {
-        let outer = match target {
-            Target::Handle(handle) => handle.clone(),
-            // A step that found nothing, or comes later, is nobody's target.
-            Target::Result(n) => self
-                .found
-                .get(usize::from(*n))
-                .cloned()
-                .flatten()
-                .ok_or(FsError::Invalid)?,
-        };
-        self.place(outer)
+        let outer = self.outer(target).ok_or(FsError::Invalid)?;
+        self.place(outer.clone())
     }
 
     fn place(&self, outer: Handle) -> Result<Place, FsError> {
