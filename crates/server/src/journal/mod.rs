@@ -269,12 +269,12 @@ impl Inner {
             self.drop_old(JOURNAL_AGE_MAX);
             // The other file may have what is not open any more.
             let floors = std::mem::take(&mut self.floors).into_iter();
-            let settled = floors.map(|(session, floor)| Record::Settled {
-                session,
-                below: floor.below,
-            });
+            // With its exceptions, though they follow: a power loss may leave only the beginning.
+            let settled: Vec<_> = floors
+                .map(|(session, floor)| self.settled(session, floor.below))
+                .collect();
             self.ring
-                .begin(settled.chain(records_of(&self.entries)))
+                .begin(settled.into_iter().chain(records_of(&self.entries)))
                 .map_err(|error| {
                     tracing::error!(%error, "cannot begin the journal's next file");
                     FsError::Io
