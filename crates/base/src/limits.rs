@@ -82,6 +82,9 @@ pub const SERVER_REPLY_BYTES_MAX: usize = 1 << 30;
 /// Bytes of requests of one credential that a server has read and not yet carried out: as much as a
 /// line of ten gigabits carries in 100 ms.
 pub const CREDENTIAL_REQUEST_BYTES_MAX: usize = 128 << 20;
+/// Bytes of requests of those sessions of one credential that have a ticket for an export: beside
+/// the others', so what is reserved on a machine does not wait for what else it does.
+pub const CREDENTIAL_RESERVED_REQUEST_BYTES_MAX: usize = 64 << 20;
 /// Bytes of frames with large payloads of one credential that are being read. Who sends many halves
 /// of frames holds this much for [`FRAME_TIME_MAX`].
 pub const CREDENTIAL_FRAME_BYTES_MAX: usize = 256 << 20;

@@ -523,7 +523,9 @@ impl Receiver {
         if payload_bytes(&compound) != Some(frame.payload.len()) {
             return Err(Farewell::Protocol.into());
         }
-        let bytes_permits = room_for(&self.core, &self.link, bytes, batch).await?;
+        let is_reserved = self.session.tickets.has_export(&self.core.storage);
+        let room = self.link.share.request_room(is_reserved);
+        let bytes_permits = room_for(&self.core, &self.link, room, bytes, batch).await?;
         let settled = compound.settled.clone();
         let remembered = compound.is_change();
         let mut incoming = Incoming {
@@ -723,11 +725,12 @@ fn is_for_servers(request: &Request) -> bool {
 async fn room_for(
     core: &Core,
     link: &Link,
+    shared: Arc<Semaphore>,
     bytes: usize,
     batch: &mut Vec<Turn>,
 ) -> Result<BytesPermits, End> {
     let own = take(core, link.request_bytes.clone(), bytes, batch).await?;
-    let shared = take(core, link.share.request_bytes.clone(), bytes, batch).await?;
+    let shared = take(core, shared, bytes, batch).await?;
     Ok((own, shared))
 }
 

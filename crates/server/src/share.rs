@@ -10,7 +10,7 @@ use crate::link::LinkKey;
 use base::Time;
 use base::limits::{
     CREDENTIAL_FRAME_BYTES_MAX, CREDENTIAL_REPLY_BYTES_ALWAYS, CREDENTIAL_REPLY_BYTES_MAX,
-    CREDENTIAL_REQUEST_BYTES_MAX, SERVER_REPLY_BYTES_MAX,
+    CREDENTIAL_REQUEST_BYTES_MAX, CREDENTIAL_RESERVED_REQUEST_BYTES_MAX, SERVER_REPLY_BYTES_MAX,
 };
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -70,6 +70,7 @@ impl Whole {
             own: Counted::default(),
             all: self.replies.clone(),
             request_bytes: Arc::new(Semaphore::new(CREDENTIAL_REQUEST_BYTES_MAX)),
+            reserved_request_bytes: Arc::new(Semaphore::new(CREDENTIAL_RESERVED_REQUEST_BYTES_MAX)),
             frame_bytes: Arc::new(Semaphore::new(CREDENTIAL_FRAME_BYTES_MAX)),
             distrusted_until: AtomicU64::new(0),
         })
@@ -82,7 +83,8 @@ pub(crate) struct Share {
     own: Counted,
     all: Arc<Counted>,
     /// Requests that have been read and not yet carried out.
-    pub(crate) request_bytes: Arc<Semaphore>,
+    request_bytes: Arc<Semaphore>,
+    reserved_request_bytes: Arc<Semaphore>,
     /// Large payloads that are being read.
     pub(crate) frame_bytes: Arc<Semaphore>,
     /// Until when it gets no leases, in nanoseconds of the server's clock.
@@ -90,6 +92,16 @@ pub(crate) struct Share {
 }
 
 impl Share {
+    /// Where a session's requests find room: those of one that has reserved something wait only for
+    /// their like.
+    pub(crate) fn request_room(&self, is_reserved: bool) -> Arc<Semaphore> {
+        let room = match is_reserved {
+            true => &self.reserved_request_bytes,
+            false => &self.request_bytes,
+        };
+        room.clone()
+    }
+
     /// A client of it did not obey a recall: it gets no leases until then.
     pub(crate) fn distrust(&self, until: Time) {
         self.distrusted_until
@@ -159,6 +171,21 @@ mod tests {
         let half = CREDENTIAL_REPLY_BYTES_MAX / 2;
         assert_eq!(greedy.give_back(half + 1), HashSet::from([LINK]));
         assert!(greedy.give_back(half - 1).is_empty(), "told once");
+    }
+
+    #[test]
+    fn what_is_reserved_finds_room_whatever_else_the_credential_asks_for() {
+        let share = Whole::default().share();
+        let all = u32::try_from(CREDENTIAL_REQUEST_BYTES_MAX).unwrap();
+        let greedy = share.request_room(false).try_acquire_many_owned(all);
+        assert!(greedy.is_ok());
+        assert!(share.request_room(false).try_acquire().is_err());
+        let reserved = u32::try_from(CREDENTIAL_RESERVED_REQUEST_BYTES_MAX).unwrap();
+        let held = share.request_room(true).try_acquire_many_owned(reserved);
+        assert!(held.is_ok());
+        assert!(share.request_room(true).try_acquire().is_err());
+        drop(greedy);
+        assert!(share.request_room(false).try_acquire().is_ok());
     }
 
     #[test]

@@ -153,6 +153,19 @@ impl SessionTickets {
         })
     }
 
+    /// Whether one of them is for an exported directory, and good now.
+    pub(crate) fn has_export(&self, storage: &Storage) -> bool {
+        if !storage.has_exports_in_use() {
+            return false;
+        }
+        let now = storage.now();
+        let held = self.lock();
+        let mut of_exports = held
+            .values()
+            .filter(|it| storage.export_of(it.volume()).is_some());
+        of_exports.any(|held| held.check(storage, now).is_ok())
+    }
+
     pub(super) fn close(&self, number: u32) {
         self.lock().remove(&number);
     }
