@@ -213,3 +213,53 @@ fn when_the_window_of_an_export_is_over_the_mount_shares_with_everybody() {
     write("late").unwrap();
     assert!(fs::read(near.join("late")).unwrap() == data);
 }
+
+/// Writes now and then until the ticket is in force in a window that begins later than `after`, and
+/// says when that begins.
+#[track_caller]
+fn in_force_after(scene: &Scene, mount: &Path, after: u64) -> u64 {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    loop {
+        let mut file = File::create(mount.join("now")).unwrap();
+        file.write_all(&pattern(4, MIB / 4)).unwrap();
+        file.sync_all().unwrap();
+        let ticket = ticket_of(scene, mount);
+        let start = ticket["start_seconds"].as_u64().unwrap();
+        if ticket["state"] == "in_force" && start > after {
+            return start;
+        }
+        assert!(Instant::now() < deadline, "{ticket}");
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn a_mount_uses_one_window_after_the_other_and_an_old_ticket_is_as_good() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let volume = scene.volume();
+    let nightly = [
+        "--write", "1MB/s", "--from", "+5s", "--for", "6s", "--every", "15s", "--count", "40",
+    ];
+    let ticket = reserve(&scene, "nightly", &nightly);
+    let near = scene.mount("near", &["--ticket", text(&ticket)]);
+    let first = in_force_after(&scene, &near, 0);
+    let second = in_force_after(&scene, &near, first);
+    assert!((second - first).is_multiple_of(15), "{first} {second}");
+    scene.umount(&near);
+    // What was printed weeks ago.
+    let near = scene.mount("near", &["--ticket", text(&ticket)]);
+    in_force_after(&scene, &near, second);
+    // Given back, it is over for good, and everybody goes on.
+    scene
+        .azekura(&["reserve", "release", &volume, "nightly"])
+        .ok();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while ticket_of(&scene, &near)["state"] != "over" {
+        fs::write(near.join("after"), b"shared").unwrap();
+        assert!(Instant::now() < deadline, "{}", ticket_of(&scene, &near));
+        thread::sleep(Duration::from_millis(200));
+    }
+}

@@ -297,3 +297,37 @@ fn space_that_was_reserved_is_there_in_a_full_volume_and_files_keep_it() {
         assert!(fs::read(far.join(name)).unwrap() == data, "{name}");
     }
 }
+
+#[test]
+fn a_mount_hears_of_it_when_its_reservation_is_made_longer() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::with_store("64MiB");
+    let volume = scene.parallel();
+    let ticket = reserve(&scene, "short", &["--write", "2MB/s", "--for", "15s"]);
+    thread::sleep(Duration::from_millis(1200));
+    let near = scene.mount_volume(&volume, "near", &["--ticket", text(&ticket)]);
+    let end = |ticket: &Value| ticket["end_seconds"].as_u64().unwrap();
+    let short = end(&ticket_of(&scene, &near));
+    scene
+        .azekura(&["reserve", "extend", &volume, "short", "--until", "+20m"])
+        .ok();
+    let data = pattern(5, MIB / 4);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let mut file = File::create(near.join("file")).unwrap();
+        file.write_all(&data)
+            .and_then(|()| file.sync_all())
+            .unwrap();
+        let now = std::time::SystemTime::now();
+        let now = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let ticket = ticket_of(&scene, &near);
+        // Beyond what the clocks are allowed to differ.
+        if now > short + 4 && ticket["state"] == "in_force" && end(&ticket) > short {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{ticket}");
+        thread::sleep(Duration::from_millis(300));
+    }
+}

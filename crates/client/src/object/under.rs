@@ -5,6 +5,10 @@
 //! is refused with it is asked for again without, so nobody who has mounted loses more than the
 //! speed; and if that may help, the ticket is shown again later.
 //!
+//! A ticket is for one window. When that is nearly over, and once it is, the manager is asked for
+//! the ticket that there is now: its reservation may have been made longer, or have more windows
+//! ([`MountTicket::next_renewal`]).
+//!
 //! Objects are made with it, never to end: what they take is out of the space that was reserved, as
 //! far as that reaches, and stays theirs when the ticket is over (decision 15).
 
@@ -14,22 +18,25 @@ use base::limits::TICKET_CLOCK_ERROR_MAX;
 use base::ticket::{Head, Operations, Terms, Ticket, TicketError};
 use base::{ObjectId, StoreId, TicketId, Time};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use wire::message::{ObjectError, ObjectStep, TicketRefusal};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+use wire::message::{
+    ObjectError, ObjectStep, ReserveError, ReserveReply, ReserveRequest, TicketRefusal,
+};
 
 /// How long a ticket that may be good later is not shown again, at least and at most.
 const AGAIN_TIME_MIN: Duration = Duration::from_millis(200);
 const AGAIN_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Ends after this are "never": the last second that a time has.
-const END_SECS_MAX: u64 = u64::MAX / 2_000_000_000;
+/// How long before a window's end the next ticket is asked for, at most.
+const RENEWAL_TIME: Duration = Duration::from_secs(10);
+/// How often it is asked for from then on until it is there: the manager's clock may be behind.
+const RENEWAL_AGAIN: Duration = Duration::from_secs(1);
 
 /// See the module's head.
 pub struct MountTicket {
-    bytes: Vec<u8>,
-    head: Head,
-    terms: Terms,
+    /// Whose it is, if that is known: then it can be renewed.
+    reservation: Option<TicketId>,
     state: Mutex<State>,
     /// Bytes that were moved without it and with it.
     moved: [AtomicU64; 2],
@@ -63,9 +70,36 @@ pub struct TicketStatus {
     pub bytes_without: u64,
 }
 
-/// What the server says of it.
-#[derive(Debug, Default)]
+/// A ticket's bytes, and what they say.
+struct Issued {
+    bytes: Vec<u8>,
+    head: Head,
+    terms: Arc<Terms>,
+}
+
+impl Issued {
+    fn read(bytes: &[u8]) -> Result<Self, TicketError> {
+        let ticket = Ticket::from_bytes(bytes)?;
+        Ok(Self {
+            bytes: bytes.to_vec(),
+            head: *ticket.head(),
+            terms: Arc::new(ticket.terms().clone()),
+        })
+    }
+
+    /// How long its window lasts yet, by this machine's wall clock.
+    fn left(&self) -> Duration {
+        let end = Duration::from_secs(self.terms.end_secs);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        end.saturating_sub(now.unwrap_or_default())
+    }
+}
+
+/// The present one, and what the server says of it.
 struct State {
+    issued: Arc<Issued>,
+    /// There will be no other one.
+    is_last: bool,
     /// How the session calls it, from when it is first shown.
     number: Option<u32>,
     /// How that with the manager calls it, if that is another one.
@@ -88,7 +122,7 @@ enum Standing {
 /// Whoever has its bytes can use it, so they are not shown.
 impl std::fmt::Debug for MountTicket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "MountTicket({})", self.head.id)
+        write!(f, "MountTicket({})", self.head().id)
     }
 }
 
@@ -98,26 +132,97 @@ impl MountTicket {
     /// # Errors
     /// [`TicketError`] if these are no bytes of a ticket.
     pub fn new(bytes: &[u8]) -> Result<Self, TicketError> {
-        let ticket = Ticket::from_bytes(bytes)?;
         Ok(Self {
-            bytes: bytes.to_vec(),
-            head: *ticket.head(),
-            terms: ticket.terms().clone(),
-            state: Mutex::default(),
+            reservation: None,
+            state: Mutex::new(State {
+                issued: Arc::new(Issued::read(bytes)?),
+                is_last: false,
+                number: None,
+                manager_number: None,
+                standing: Standing::New,
+            }),
             moved: Default::default(),
         })
     }
 
+    /// A ticket of this reservation, with which it is renewed.
+    #[must_use]
+    pub fn of(self, reservation: TicketId) -> Self {
+        Self {
+            reservation: Some(reservation),
+            ..self
+        }
+    }
+
     /// Whose it is, and for what.
     #[must_use]
-    pub fn head(&self) -> &Head {
-        &self.head
+    pub fn head(&self) -> Head {
+        self.lock().issued.head
     }
 
     /// What it gives.
     #[must_use]
-    pub fn terms(&self) -> &Terms {
-        &self.terms
+    pub fn terms(&self) -> Arc<Terms> {
+        self.lock().issued.terms.clone()
+    }
+
+    /// What the manager is asked for the next one with; none if it is not known whose it is, or
+    /// there will be no other one.
+    #[must_use]
+    pub fn renewal(&self) -> Option<ReserveRequest> {
+        let state = self.lock();
+        let reservation = self.reservation.filter(|_| !state.is_last)?;
+        let ticket = state.issued.bytes.clone();
+        Some(ReserveRequest::Renew {
+            reservation,
+            ticket,
+        })
+    }
+
+    /// How long until the next one is asked for.
+    #[must_use]
+    pub fn next_renewal(&self) -> Option<Duration> {
+        self.renewal()?;
+        let issued = self.lock().issued.clone();
+        let window = Duration::from_secs(issued.terms.end_secs - issued.terms.start_secs);
+        let wait = issued.left().saturating_sub(RENEWAL_TIME.min(window / 4));
+        Some(wait.max(RENEWAL_AGAIN))
+    }
+
+    /// Whether its window is over, by this machine's clock.
+    #[must_use]
+    pub fn is_past(&self) -> bool {
+        self.lock().issued.left().is_zero()
+    }
+
+    /// The manager's answer to [`Self::renewal`]. Whether another ticket is used from now on: it is
+    /// to be shown.
+    pub fn renew(&self, answer: &ReserveReply) -> bool {
+        let next = match answer {
+            ReserveReply::Reserved { tickets, .. } => tickets.first(),
+            ReserveReply::Failed {
+                code: ReserveError::Unavailable,
+                ..
+            } => return false,
+            _ => None,
+        };
+        let next = next.map(|next| Issued::read(&next.ticket));
+        let mut state = self.lock();
+        let (server, volume) = (state.issued.head.server, state.issued.head.volume);
+        let Some(Ok(next)) = next else {
+            state.is_last = true;
+            return false;
+        };
+        let is_like_it = next.head.server == server && next.head.volume == volume;
+        if !is_like_it || next.bytes == state.issued.bytes {
+            return false;
+        }
+        let (reservation, terms) = (next.head.id, next.terms.clone());
+        let (from, until) = (terms.start_secs, terms.end_secs);
+        tracing::info!(%reservation, from, until, "the ticket is another one from now on");
+        state.issued = Arc::new(next);
+        state.standing = Standing::New;
+        true
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -130,12 +235,18 @@ impl MountTicket {
     /// [`ObjectError::Ticket`] says why it is refused; after [`TicketRefusal::NotYet`] it is used
     /// when its time has come.
     pub async fn show(&self, server: &StorageServer) -> Result<(), ObjectCallError> {
-        let number = {
+        let (number, issued) = {
             let mut state = self.lock();
             let new = || server.0.last_ticket.fetch_add(1, Ordering::Relaxed) + 1;
-            *state.number.get_or_insert_with(new)
+            let number = *state.number.get_or_insert_with(new);
+            (number, state.issued.clone())
         };
-        let shown = server.open(number, &self.bytes).await;
+        let shown = server.open(number, &issued.bytes).await;
+        if !Arc::ptr_eq(&issued, &self.lock().issued) {
+            // Another one is to be shown under this number.
+            self.stand(Standing::New);
+            return shown;
+        }
         match &shown {
             Ok(()) => self.stand(Standing::Good),
             Err(ObjectCallError::Object(ObjectError::Ticket(refusal))) => self.note(*refusal),
@@ -155,16 +266,17 @@ impl MountTicket {
 
     /// Shows a ticket for another server to the manager, so that files are laid out for it.
     pub async fn show_manager(&self, manager: &StorageServer) {
-        let number = {
+        let (number, issued) = {
             let mut state = self.lock();
             if state.standing == Standing::Over {
                 return;
             }
             let new = || manager.0.last_ticket.fetch_add(1, Ordering::Relaxed) + 1;
-            *state.manager_number.get_or_insert_with(new)
+            let number = *state.manager_number.get_or_insert_with(new);
+            (number, state.issued.clone())
         };
-        if let Err(error) = manager.open(number, &self.bytes).await {
-            let reservation = self.head.id;
+        if let Err(error) = manager.open(number, &issued.bytes).await {
+            let reservation = issued.head.id;
             tracing::debug!(%reservation, %error, "files are not laid out for a ticket");
         }
     }
@@ -178,15 +290,16 @@ impl MountTicket {
     #[must_use]
     pub fn status(&self) -> TicketStatus {
         let moved = |with: usize| self.moved[with].load(Ordering::Relaxed);
+        let state = self.lock();
         TicketStatus {
-            reservation: self.head.id,
-            state: match self.lock().standing {
+            reservation: self.reservation.unwrap_or(state.issued.head.id),
+            state: match state.standing {
                 Standing::New | Standing::Later(_) => TicketState::Waiting,
                 Standing::Good => TicketState::InForce,
                 Standing::Over => TicketState::Over,
             },
-            start_secs: self.terms.start_secs,
-            end_secs: self.terms.end_secs,
+            start_secs: state.issued.terms.start_secs,
+            end_secs: state.issued.terms.end_secs,
             bytes: moved(1),
             bytes_without: moved(0),
         }
@@ -196,13 +309,15 @@ impl MountTicket {
     /// over. One that is good is shown now and then: its end, or that it was taken back, is heard
     /// by that.
     pub(crate) fn next_showing(&self) -> Option<Duration> {
-        match self.lock().standing {
+        let state = self.lock();
+        match state.standing {
+            // There may be another one.
+            Standing::Over if self.reservation.is_some() && !state.is_last => Some(AGAIN_TIME_MAX),
             Standing::Over => None,
             Standing::New => Some(Duration::ZERO),
             Standing::Later(time) => Some(time.since(now())),
             Standing::Good => {
-                let end = Time::from_secs(self.terms.end_secs.min(END_SECS_MAX));
-                let left = (end + TICKET_CLOCK_ERROR_MAX).since(now());
+                let left = state.issued.left() + TICKET_CLOCK_ERROR_MAX;
                 Some(left.clamp(AGAIN_TIME_MIN, AGAIN_TIME_MAX))
             }
         }
@@ -250,6 +365,11 @@ impl MountTicket {
             | TicketRefusal::NoSlice
             | TicketRefusal::Budget
             | TicketRefusal::Lifetime => None,
+            // Of the one before, if it came too late. It is shown again, and then known.
+            TicketRefusal::Expired { .. } => {
+                self.stand(Standing::Later(now() + AGAIN_TIME_MIN));
+                None
+            }
             other => {
                 self.note(other);
                 None
@@ -259,11 +379,12 @@ impl MountTicket {
 
     /// Whether it is for all of these.
     fn reaches(&self, store: StoreId, steps: &[ObjectStep]) -> bool {
-        let has_slice = self.terms.slices.iter().any(|slice| slice.device == store);
+        let issued = self.lock().issued.clone();
+        let (terms, volume) = (&issued.terms, issued.head.volume);
+        let has_slice = terms.slices.iter().any(|slice| slice.device == store);
         let reaches = |step: &ObjectStep| match of(step) {
             Some((object, operation)) => {
-                self.terms.operations.contains(operation)
-                    && self.terms.reaches(self.head.volume, object)
+                terms.operations.contains(operation) && terms.reaches(volume, object)
             }
             None => matches!(step, ObjectStep::Commit),
         };
@@ -273,7 +394,7 @@ impl MountTicket {
     fn stand(&self, standing: Standing) {
         let before = std::mem::replace(&mut self.lock().standing, standing);
         if standing == Standing::Good && before != Standing::Good {
-            tracing::info!(reservation = %self.head.id, "what was reserved is used");
+            tracing::info!(reservation = %self.head().id, "what was reserved is used");
         }
     }
 
@@ -288,7 +409,7 @@ impl MountTicket {
             _ => Standing::Over,
         };
         let before = std::mem::replace(&mut self.lock().standing, standing);
-        let reservation = self.head.id;
+        let reservation = self.head().id;
         match (before, standing) {
             (Standing::Over, _) => {}
             (_, Standing::Over) => {
@@ -412,7 +533,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_ticket_are_refused() {
-        let whole = ticket(Operations::READ).bytes;
+        let whole = ticket(Operations::READ).lock().issued.bytes.clone();
         for len in [0, 10, whole.len() - 1] {
             assert!(MountTicket::new(&whole[..len]).is_err());
         }

@@ -33,6 +33,7 @@ impl Volume {
         {
             return Err(CallError::Failed(FsError::Invalid).into());
         }
+        self.keep_renewed(&tickets);
         let mut outcome = Ok(());
         for ticket in tickets {
             outcome = outcome.and(ticket.show(&server).await);
@@ -51,6 +52,11 @@ impl Volume {
                 }
             });
         }
+    }
+
+    /// Where tickets for this export are shown, if there are any.
+    pub(super) fn booked_at(&self) -> Option<&StorageServer> {
+        self.booked.0.get().map(|(server, _)| server)
     }
 
     /// The tickets for this export.

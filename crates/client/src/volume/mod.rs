@@ -53,6 +53,7 @@ mod overshoot;
 mod pages;
 mod read;
 mod recall;
+mod renewed;
 mod rights;
 mod space;
 mod striped;

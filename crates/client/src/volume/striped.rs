@@ -97,8 +97,8 @@ impl Stripes {
     fn ticket(&self, store: StoreId) -> Option<Arc<MountTicket>> {
         let mut tickets = self.tickets.get()?.iter();
         let is_for = |ticket: &&Arc<MountTicket>| {
-            let mut slices = ticket.terms().slices.iter();
-            slices.any(|slice| slice.device == store)
+            let terms = ticket.terms();
+            terms.slices.iter().any(|slice| slice.device == store)
         };
         tickets.find(is_for).cloned()
     }
@@ -210,6 +210,7 @@ impl Volume {
     /// The first refusal. After [`wire::message::TicketRefusal::NotYet`] they are used when their
     /// time has come.
     pub async fn use_tickets(&self, tickets: Vec<MountTicket>) -> Result<(), ObjectCallError> {
+        self.renew_before_use(&tickets).await;
         let Some(stripes) = &self.stripes else {
             return self.use_at_export(tickets).await;
         };
@@ -219,6 +220,7 @@ impl Volume {
         }
         // What was there before is used with them from now on.
         *stripes.stores() = stripes.servers.own_stores(|store| stripes.ticket(store));
+        self.keep_renewed(&tickets);
         let mut outcome = Ok(());
         for ticket in tickets {
             outcome = outcome.and(self.show_ticket(&ticket).await);
@@ -227,7 +229,7 @@ impl Volume {
     }
 
     /// Shows a ticket to the server that keeps it, and to the manager, which lays files out.
-    async fn show_ticket(&self, ticket: &MountTicket) -> Result<(), ObjectCallError> {
+    pub(super) async fn show_ticket(&self, ticket: &MountTicket) -> Result<(), ObjectCallError> {
         let Some(stripes) = &self.stripes else {
             return Ok(());
         };

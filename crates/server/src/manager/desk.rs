@@ -4,6 +4,8 @@
 //! book, and says what is to be answered and what is to be done after it. All changes of a round go
 //! to the engine as one transaction. When that is durable, answers and errands go out.
 
+mod renew;
+
 use super::answers::{failure, refusal, rejected, unavailable};
 use super::ask::{Wish, identity_in};
 use super::book::{Book, Change, Created, Rejected, failed};
@@ -342,6 +344,10 @@ impl Desk {
                 Ok(Step::Answer(ReserveReply::Limits(limits)))
             }
             ReserveRequest::SetLimits { limits, dry_run } => self.set_limits(who, limits, dry_run),
+            ReserveRequest::Renew {
+                reservation,
+                ticket,
+            } => self.renew(reservation, &ticket).map(Step::Answer),
         }
     }
 

@@ -20,7 +20,9 @@ pub(crate) async fn answer(
     uid: u32,
     mut request: ReserveRequest,
 ) -> Reply {
-    if matches!(kind, CredentialKind::User { uid: own } if own != uid) {
+    // A ticket speaks for itself.
+    let is_renewal = matches!(request, ReserveRequest::Renew { .. });
+    if matches!(kind, CredentialKind::User { uid: own } if own != uid && !is_renewal) {
         return Reply::Refused(Refusal::ForeignUser);
     }
     let who = Asker {
@@ -42,9 +44,10 @@ fn volume_name(request: &ReserveRequest) -> &str {
         | ReserveRequest::Release { which, .. }
         | ReserveRequest::Cancel { which, .. }
         | ReserveRequest::Report { which, .. } => &which.volume,
-        ReserveRequest::List { .. } | ReserveRequest::Limits | ReserveRequest::SetLimits { .. } => {
-            ""
-        }
+        ReserveRequest::List { .. }
+        | ReserveRequest::Limits
+        | ReserveRequest::SetLimits { .. }
+        | ReserveRequest::Renew { .. } => "",
     }
 }
 

@@ -4,6 +4,7 @@ mod crashes;
 mod crowds;
 mod model;
 mod planning;
+mod renewals;
 mod rights;
 mod rows;
 mod trials;

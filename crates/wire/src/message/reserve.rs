@@ -143,6 +143,16 @@ pub enum ReserveRequest {
         /// Only check.
         dry_run: bool,
     },
+    /// The ticket for the present or the next window, for who has that of an earlier one, or of the
+    /// same before it was made longer. Answer: `Reserved`, with the ticket for the same server, or
+    /// with none if the reservation is over.
+    Renew {
+        /// Whose the ticket is.
+        reservation: TicketId,
+        /// The ticket, as it was issued: no part of one.
+        #[serde(deserialize_with = "crate::bounded::list::<TICKET_BYTES_MAX, _, _>")]
+        ticket: Vec<u8>,
+    },
 }
 
 /// A reservation of a volume.

@@ -87,8 +87,12 @@ fn requests() -> Vec<Sample> {
             limits: limits(),
             dry_run: true,
         },
+        ReserveRequest::Renew {
+            reservation: TICKET,
+            ticket: vec![7; 3],
+        },
     ];
-    names!(samples, ReserveRequest: Create List Show Extend Release Cancel Report Limits SetLimits)
+    names!(samples, ReserveRequest: Create List Show Extend Release Cancel Report Limits SetLimits Renew)
 }
 
 fn summary(state: ReserveState) -> ReservationSummary {

@@ -3,6 +3,7 @@
 use crate::connect::enter_failed;
 use crate::errors::{Code, Failure, Result};
 use crate::output;
+use base::TicketId;
 use base::limits::TICKET_BYTES_MAX;
 use client::object::{MountTicket, ObjectCallError};
 use client::volume::Volume;
@@ -39,10 +40,17 @@ pub(super) fn read(path: &Path) -> Result<Vec<MountTicket>> {
         .map_err(|_| bad("this is not what `azekura reserve create --json` prints"))?;
     let list = value["tickets"].as_array();
     let list = list.ok_or_else(|| bad("there are no tickets in it"))?;
+    // Parts of tickets say nothing of it, and are not renewed.
+    let reservation = value["id"].as_str().and_then(identity);
     let tickets = list.iter().map(|ticket| {
         let bytes = ticket["ticket"].as_str().and_then(from_hex);
         let bytes = bytes.ok_or_else(|| bad("a ticket is not in hexadecimal"))?;
-        MountTicket::new(&bytes).map_err(|error| bad(&format!("a ticket is damaged: {error}")))
+        let read = MountTicket::new(&bytes);
+        let read = read.map_err(|error| bad(&format!("a ticket is damaged: {error}")))?;
+        Ok(match reservation {
+            Some(reservation) => read.of(reservation),
+            None => read,
+        })
     });
     let tickets: Vec<MountTicket> = tickets.collect::<Result<_>>()?;
     if tickets.is_empty() {
@@ -51,6 +59,11 @@ pub(super) fn read(path: &Path) -> Result<Vec<MountTicket>> {
         ));
     }
     Ok(tickets)
+}
+
+fn identity(text: &str) -> Option<TicketId> {
+    let bytes = from_hex(text)?;
+    Some(TicketId(bytes.try_into().ok()?))
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {

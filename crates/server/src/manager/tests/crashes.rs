@@ -23,6 +23,7 @@ use reservation::scheduler::TicketSecond;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use wire::message::{
     ReserveError, ReserveName, ReserveReply, ReserveRequest, ReserveState, ReserveTerms,
 };
@@ -34,6 +35,8 @@ pub(super) struct Measured {
     pub(super) asked: Mutex<Vec<&'static str>>,
     /// What it answers when it is asked whether it has space, in place of its store.
     pub(super) trouble: Mutex<Option<Trouble>>,
+    /// How long it takes to say what devices it has, the next time.
+    pub(super) delay: Mutex<Duration>,
 }
 
 impl Measured {
@@ -42,6 +45,7 @@ impl Measured {
             storage: storage.clone(),
             asked: Mutex::default(),
             trouble: Mutex::default(),
+            delay: Mutex::default(),
         })
     }
 
@@ -56,6 +60,7 @@ impl StorageServers for Measured {
     }
 
     fn devices(&self) -> Vec<PlanDevice> {
+        std::thread::sleep(std::mem::take(&mut *self.delay.lock().unwrap()));
         let mut devices = StorageServers::devices(&*self.storage);
         devices
             .iter_mut()

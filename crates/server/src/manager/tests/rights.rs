@@ -15,12 +15,12 @@ use std::sync::atomic::AtomicI64;
 use std::time::{Duration, Instant};
 use wire::message::{ReserveError, ReserveLimits, ReserveReply, ReserveRequest};
 
-const ADMIN: Asker = Asker {
+pub(super) const ADMIN: Asker = Asker {
     is_admin: true,
     uid: 0,
 };
 
-fn user(uid: u32) -> Asker {
+pub(super) fn user(uid: u32) -> Asker {
     Asker {
         is_admin: false,
         uid,
@@ -48,7 +48,7 @@ fn world() -> World {
 }
 
 #[track_caller]
-fn fails(reply: ReserveReply, wanted: ReserveError) {
+pub(super) fn fails(reply: ReserveReply, wanted: ReserveError) {
     let is_it = matches!(&reply, ReserveReply::Failed { code, .. } if *code == wanted);
     assert!(is_it, "{reply:?}");
 }
