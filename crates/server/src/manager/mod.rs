@@ -35,7 +35,6 @@
 //! |---|---|
 //! | `answers` | what is answered when something is refused |
 //! | `record` | rows: their bytes, and what follows from one |
-//! | `answers` | what is answered when something is refused |
 //! | `ask` | which questions and rows make sense |
 //! | `plan` | which devices carry it; what would fit instead |
 //! | `book` | all rows, with the calendars |
@@ -71,7 +70,7 @@ use crate::storage::Storage;
 use answers::failure;
 use base::limits::{META_SEAT_TIME, RESERVE_QUEUE_MAX, RESERVE_TIME_MAX};
 use base::{ServerId, StoreId, VolumeId};
-use desk::{Asker, Question};
+use desk::{Asker, Place, Question};
 use meta::{Embedded, Engine, Etcd};
 pub(crate) use plan::PlanDevice;
 use reign::{CAMPAIGN_TIME, Reign};
@@ -244,9 +243,10 @@ impl Manager {
     pub(crate) async fn ask(
         &self,
         who: Asker,
-        volume: VolumeId,
+        place: impl Into<Place>,
         request: ReserveRequest,
     ) -> ReserveReply {
+        let place = place.into();
         let Some(sender) = self.sender() else {
             let why = "this server has no store that could be reserved";
             return failure(ReserveError::Unreservable, why);
@@ -254,7 +254,7 @@ impl Manager {
         let (reply, answer) = oneshot::channel();
         let question = Question {
             who,
-            volume,
+            place,
             request,
             reply,
         };
