@@ -296,6 +296,9 @@ pub const RESERVE_SLICES_MAX: usize = 64;
 pub const RESERVE_COUNT_MAX: u32 = 3660;
 /// Windows of one reservation with space: each is asked for at each of its stores.
 pub const RESERVE_SPACE_COUNT_MAX: u32 = 400;
+/// Times that stores are asked for the space of one reservation, each once for each window. Others
+/// wait meanwhile, and each is a round trip with something made durable.
+pub const RESERVE_CONFIRMATIONS_MAX: usize = 1024;
 /// Longest name of a reservation: its identity in hexadecimal fits.
 pub const RESERVE_NAME_BYTES_MAX: usize = 63;
 /// Reservations in one reply. Each has at most a few KB, with all its slices.
@@ -310,6 +313,11 @@ pub const RESERVE_STARTS_MAX: usize = 2048;
 /// Reservations that a manager keeps, those that are over for a while included: the goal of its
 /// design. With its calendars each has about a kilobyte.
 pub const RESERVE_RECORDS_MAX: usize = 1 << 20;
+/// Reservations of one user that are not over, those that were cancelled included: each may be one
+/// or two of the tickets that servers remember as revoked ([`REVOKED_TICKETS_MAX`]) until then.
+pub const RESERVE_HOLDER_LIVE_MAX: usize = 512;
+/// Reservations of one user that a manager keeps: a part of [`RESERVE_RECORDS_MAX`].
+pub const RESERVE_HOLDER_RECORDS_MAX: usize = 1 << 14;
 /// Requests that wait for a manager. It takes as many at a time as one transaction holds.
 pub const RESERVE_QUEUE_MAX: usize = 4096;
 /// Changes that a manager makes durable at once: one entry of the engine each.
@@ -450,8 +458,8 @@ pub const SERVER_ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 /// Keys under which a server believes tickets: the present one, and those before it whose tickets
 /// are not over.
 pub const TICKET_KEYS_MAX: usize = 8;
-/// Single tickets that a server remembers as revoked. A manager with more to revoke raises the
-/// epoch, and gives those that stay new tickets.
+/// Single tickets that a server remembers as revoked, until their windows are over. A manager keeps
+/// each user far below, with [`RESERVE_HOLDER_LIVE_MAX`].
 pub const REVOKED_TICKETS_MAX: usize = 4096;
 /// How wrong the clocks of a cluster may be: a ticket is good for so long before its start and
 /// after its end. Disciplined clocks are a hundred times better; a machine without NTP drifts by
@@ -690,6 +698,10 @@ const _: () = assert!(
 // Each claim is one or two stretches, and every stretch is asked about at least once.
 const _: () = assert!(RESERVE_LIST_MAX * (1024 + RESERVE_SLICES_MAX * 64) < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(RESERVE_BATCH_MAX < META_OPERATIONS_MAX);
+const _: () = assert!(2 * RESERVE_HOLDER_LIVE_MAX < REVOKED_TICKETS_MAX);
+const _: () = assert!(RESERVE_HOLDER_LIVE_MAX < RESERVE_HOLDER_RECORDS_MAX);
+const _: () = assert!(RESERVE_HOLDER_RECORDS_MAX < RESERVE_RECORDS_MAX);
+const _: () = assert!(RESERVE_SPACE_COUNT_MAX as usize <= RESERVE_CONFIRMATIONS_MAX);
 const _: () = assert!(RESERVE_TIME_MAX.as_secs() < REQUEST_TIME_DEFAULT.as_secs());
 const _: () = assert!(2 * RESERVATION_CLAIMS_MAX < RESERVATION_PROBES_MAX);
 const _: () = assert!(XATTR_BYTES_MAX < META_VALUE_BYTES_MAX);

@@ -382,6 +382,21 @@ fn check_unused(core: &Core, volume: VolumeId) -> Result<(), (AdminError, String
     Err((AdminError::InUse, message))
 }
 
+/// What is reserved for a volume is given back by its holders, not lost with it.
+fn check_unreserved(core: &Core, volume: VolumeId) -> Result<(), (AdminError, String)> {
+    let live = tokio::runtime::Handle::current().block_on(core.manager.live_of(volume));
+    let live = live.map_err(|why| {
+        let why = format!("whether something is reserved for it is not known: {why}");
+        (AdminError::InUse, why)
+    })?;
+    if live.is_empty() {
+        return Ok(());
+    }
+    let shown = abridged(live.join(", "), ADMIN_TEXT_BYTES_MAX / 2);
+    let why = format!("reserved for it and not over: {shown}; `azekura reserve cancel` first");
+    Err((AdminError::InUse, why))
+}
+
 fn delete_volume(core: &Core, name: &str, dry_run: bool) -> Outcome {
     let volume = find(core, name)?;
     check_unused(core, volume.id)?;
@@ -393,6 +408,7 @@ fn delete_volume(core: &Core, name: &str, dry_run: bool) -> Outcome {
         let message = "it has files, and they would be lost; remove them first";
         return Err((AdminError::InUse, message.to_owned()));
     }
+    check_unreserved(core, volume.id)?;
     if !dry_run {
         let record = core
             .registry()

@@ -1,7 +1,7 @@
 //! Storage servers of other machines, as reservations need them.
 
 use super::objects::ActError;
-use super::{AwayError, Cluster};
+use super::{AwayError, Cluster, Far};
 use crate::manager::{PlanDevice, StorageServers, Trouble};
 use crate::storage::{Plan, SpaceRequest, SpaceTrial, Totals};
 use base::ticket::{Head, Terms, Ticket};
@@ -25,6 +25,16 @@ impl Cluster {
         let (mut replies, _) = self.steps(&far, store, vec![step])?;
         let none = || AwayError::Failed(server, "the answer makes no sense".to_owned());
         Ok(replies.pop().ok_or_else(none)?)
+    }
+
+    /// A server that has joined. Of one that has not, or has another identity since, nothing that a
+    /// reservation had there is left, and nobody need wait for it.
+    fn joined(&self, server: ServerId) -> Option<Arc<Far>> {
+        let far = self.find(server).ok();
+        if far.is_none() {
+            tracing::warn!(%server, "a reservation is of a storage server that has not joined");
+        }
+        far
     }
 
     fn is_own(&self, server: ServerId) -> bool {
@@ -143,6 +153,9 @@ impl StorageServers for Cluster {
         if self.is_own(server) {
             return self.own.used((server, store), ticket);
         }
+        if self.joined(server).is_none() {
+            return Ok(None);
+        }
         match self.step((server, store), ObjectStep::SpaceUsed { ticket }) {
             Ok(ObjectStepReply::Space { held }) => Ok(held),
             Ok(_) => Err(Trouble::Failed("the answer makes no sense".to_owned())),
@@ -155,7 +168,9 @@ impl StorageServers for Cluster {
             return StorageServers::revoke(&*self.own, server, tickets);
         }
         let failed = |error: AwayError| Trouble::Failed(error.to_string());
-        let far = self.find(server).map_err(failed)?;
+        let Some(far) = self.joined(server) else {
+            return Ok(());
+        };
         let tickets = tickets.to_vec();
         let reply = self.ask_blocking(&far, ObjectRequest::Revoke { tickets });
         match reply.map_err(failed)? {
@@ -175,7 +190,9 @@ impl StorageServers for Cluster {
             return StorageServers::seconds(&*self.own, (server, store), ticket, from_second);
         }
         let failed = |error: AwayError| Trouble::Failed(error.to_string());
-        let far = self.find(server).map_err(failed)?;
+        let Some(far) = self.joined(server) else {
+            return Ok(None);
+        };
         let request = ObjectRequest::LineageRecord {
             store,
             lineage: vec![ticket],

@@ -6,10 +6,11 @@ use base::limits::{
     RESERVATION_CLAIMS_MAX, RESERVE_COUNT_MAX, RESERVE_NAME_BYTES_MAX, RESERVE_SLICES_MAX,
     RESERVE_SPACE_COUNT_MAX, SCHEDULER_BURST_TIME_MAX, TICKET_SLICES_MAX,
 };
-use base::{TicketId, VolumeId};
+use base::{StoreId, TicketId, VolumeId};
 use reservation::Moment;
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use wire::message::{ReserveError, ReserveLimits, ReserveTerms, ReserveWindow};
 
 /// The highest rate that is asked for, in bytes a second: 1 TB/s. A million reservations of it are
@@ -31,6 +32,10 @@ pub(crate) struct Wish {
     pub(crate) holder: u32,
     pub(crate) name: String,
     pub(crate) terms: ReserveTerms,
+    /// The stores in which the files of the volume can lie; none if any can. No part of the
+    /// question: asked again, it is the same, whatever has joined.
+    #[serde(skip)]
+    pub(crate) among: Option<Arc<BTreeSet<StoreId>>>,
 }
 
 /// A text that is an identity.
@@ -41,7 +46,7 @@ pub(crate) fn identity_in(text: &str) -> Option<TicketId> {
 /// Whether a question makes sense.
 ///
 /// # Errors
-/// [`ReserveError::Invalid`], [`ReserveError::Over`].
+/// [`ReserveError::Invalid`], [`ReserveError::Unreservable`], [`ReserveError::Over`].
 pub(crate) fn check(wish: &Wish, now: Moment) -> Result<(), Rejected> {
     let terms = &wish.terms;
     let (length, end) = length_and_end(terms.window)?;
@@ -85,6 +90,17 @@ pub(crate) fn check(wish: &Wish, now: Moment) -> Result<(), Rejected> {
         return Err(failed(ReserveError::Invalid, *why));
     }
     check_count(terms, length)?;
+    let is_outside = |store: &&StoreId| {
+        let among = wish.among.as_ref();
+        among.is_some_and(|among| !among.contains(store))
+    };
+    if let Some(store) = terms.stores.iter().find(is_outside) {
+        let why = format!(
+            "no files of the volume lie in store {store}: it keeps no objects that stay, or its \
+             allocation units do not divide the volume's unit"
+        );
+        return Err(failed(ReserveError::Unreservable, why));
+    }
     if end <= now.as_secs() {
         return Err(failed(ReserveError::Over, "the window is over"));
     }

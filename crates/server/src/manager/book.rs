@@ -10,7 +10,10 @@ use super::Resource;
 use super::ask::{self, Wish};
 use super::plan::{Ask, Instead, Lack, PlanDevice, Planner, Short, Width};
 use super::record::{Delivered, GUARD_SECONDS, Row, RowState, digest};
-use base::limits::{RESERVE_KEPT_TIME, RESERVE_RECORDS_MAX};
+use base::limits::{
+    RESERVE_CONFIRMATIONS_MAX, RESERVE_HOLDER_LIVE_MAX, RESERVE_HOLDER_RECORDS_MAX,
+    RESERVE_KEPT_TIME, RESERVE_RECORDS_MAX,
+};
 use base::{StoreId, TicketId, VolumeId};
 use reservation::scheduler::WHOLE_PPM;
 use reservation::{CAPACITY_MAX, Interval, Ledger, Moment, Refusal};
@@ -62,6 +65,8 @@ pub(crate) struct Book {
     limits: ReserveLimits,
     rows: BTreeMap<TicketId, Box<Row>>,
     names: BTreeMap<(VolumeId, String), BTreeSet<TicketId>>,
+    /// Whose a row is, and when its tickets, or that they were revoked, need no more be remembered.
+    holders: BTreeMap<(u32, TicketId), Moment>,
     /// When something has to be done about a row because of the time.
     due: BTreeSet<(Moment, TicketId)>,
 }
@@ -72,6 +77,7 @@ impl PartialEq for Book {
         self.rows == other.rows
             && self.limits == other.limits
             && self.names == other.names
+            && self.holders == other.holders
             && self.ledger == other.ledger
     }
 }
@@ -89,6 +95,7 @@ impl Book {
             limits,
             rows: BTreeMap::new(),
             names: BTreeMap::new(),
+            holders: BTreeMap::new(),
             due: BTreeSet::new(),
         }
     }
@@ -120,6 +127,58 @@ impl Book {
         let from = after.map_or(Unbounded, Excluded);
         let rows = self.rows.range((from, Unbounded));
         rows.map(|(id, row)| (*id, row.as_ref()))
+    }
+
+    /// All rows of a user in the order of their identities, those after one.
+    pub(crate) fn rows_of(
+        &self,
+        holder: u32,
+        after: Option<TicketId>,
+    ) -> impl Iterator<Item = (TicketId, &Row)> {
+        let own = self.entries_of(holder, after);
+        own.map(|(id, _)| (id, self.rows[&id].as_ref()))
+    }
+
+    fn entries_of(
+        &self,
+        holder: u32,
+        after: Option<TicketId>,
+    ) -> impl Iterator<Item = (TicketId, Moment)> {
+        use std::ops::Bound::{Excluded, Included};
+        let first = Included((holder, TicketId([0; 16])));
+        let from = after.map_or(first, |after| Excluded((holder, after)));
+        let to = Included((holder, TicketId([u8::MAX; 16])));
+        let own = self.holders.range((from, to));
+        own.map(|((_, id), until)| (*id, *until))
+    }
+
+    /// Whether a user has room for one more: nobody fills the ledger, or what servers remember of
+    /// revoked tickets, for all others.
+    ///
+    /// # Errors
+    /// [`ReserveError::Limit`].
+    pub(crate) fn check_holder(&self, holder: u32) -> Result<(), Rejected> {
+        let own = self.entries_of(holder, None);
+        let kept = own.take(RESERVE_HOLDER_RECORDS_MAX).count();
+        if kept >= RESERVE_HOLDER_RECORDS_MAX {
+            let days = RESERVE_KEPT_TIME.as_secs() / 86_400;
+            let why = format!(
+                "user {holder} has {kept} reservations, with those of the last {days} days; \
+                 an administrator may reserve more"
+            );
+            return Err(failed(ReserveError::Limit, why));
+        }
+        let now = self.now();
+        let live = self.entries_of(holder, None);
+        let live = live.filter(|(_, until)| *until > now).count();
+        if live >= RESERVE_HOLDER_LIVE_MAX {
+            let why = format!(
+                "user {holder} has {live} reservations whose windows are not over, with those \
+                 that were cancelled; an administrator may reserve more"
+            );
+            return Err(failed(ReserveError::Limit, why));
+        }
+        Ok(())
     }
 
     /// The reservation of this name in a volume: the one that ends last.
@@ -240,6 +299,12 @@ impl Book {
         }
     }
 
+    /// The row that a question would be, were it asked so.
+    pub(crate) fn row_of(&self, wish: &Wish, ask: &Ask) -> Option<Row> {
+        let width = self.planner().width(ask).ok()?;
+        Some(row(wish, ask, width))
+    }
+
     /// Whether devices and lines could carry it.
     pub(crate) fn fits(&self, ask: &Ask) -> bool {
         self.planner().width(ask).is_ok()
@@ -269,6 +334,7 @@ impl Book {
         let before = self.rows.remove(&id);
         if let Some(before) = &before {
             self.due.remove(&(due(before), id));
+            self.holders.remove(&(before.holder, id));
             let name = (before.volume, before.name.clone());
             if let Some(ids) = self.names.get_mut(&name) {
                 ids.remove(&id);
@@ -283,6 +349,8 @@ impl Book {
                 self.names.entry(name).or_default().insert(id);
             }
             self.due.insert((due(&row), id));
+            let until = row.last_end().plus(GUARD_SECONDS);
+            self.holders.insert((row.holder, id), until);
             self.rows.insert(id, row);
         }
         before
@@ -343,7 +411,7 @@ impl Book {
                 )),
                 RowState::Held => Ok(Created::Again),
                 RowState::Gone => Err(failed(ReserveError::Over, "it was cancelled since")),
-                RowState::Pending | RowState::Leaving => Err(failed(
+                RowState::Pending | RowState::Leaving | RowState::LeavingUnused => Err(failed(
                     ReserveError::Unavailable,
                     "it is being decided; ask again",
                 )),
@@ -386,7 +454,10 @@ impl Book {
             },
         };
         match found {
-            Ok((ask, width)) => Ok(row(wish, &ask, width)),
+            Ok((ask, width)) => {
+                check_confirmations(&ask, &width)?;
+                Ok(row(wish, &ask, width))
+            }
             Err(short) => {
                 let horizon = self.now().max(ask.window.end()).plus(OFFER_SECONDS_MAX);
                 let offers = planner.instead(&ask, self.now(), horizon);
@@ -422,6 +493,7 @@ impl Book {
             every_secs: wish.terms.every_secs,
             count: wish.terms.count,
             stores: wish.terms.stores.clone(),
+            among: wish.among.clone(),
             without: without.to_vec(),
         };
         Ok((ask, latest))
@@ -438,9 +510,32 @@ impl Book {
         Some(self.change(id, None))
     }
 
-    /// From now on nobody is told of it, until everything is given back.
-    pub(crate) fn leave(&mut self, id: TicketId) -> Option<Change> {
-        self.turn(id, RowState::Leaving)
+    /// From now on nobody is told of it, until everything is given back: also what was written, or
+    /// only if nothing was.
+    pub(crate) fn leave(&mut self, id: TicketId, discard: bool) -> Option<Change> {
+        self.turn(
+            id,
+            match discard {
+                true => RowState::Leaving,
+                false => RowState::LeavingUnused,
+            },
+        )
+    }
+
+    /// Something was written before its tickets were taken back: it stays, without its rate.
+    pub(crate) fn keep_written(&mut self, id: TicketId) -> Option<Change> {
+        let now = self.now();
+        let row = self.row(id)?;
+        if row.state != RowState::LeavingUnused {
+            return None;
+        }
+        let is_live = row.released.is_none() && row.end() > now;
+        let kept = Row {
+            state: RowState::Held,
+            released: row.released.or(is_live.then_some(now)),
+            ..row.clone()
+        };
+        Some(self.change(id, Some(kept)))
     }
 
     /// Everything was given back.
@@ -519,13 +614,29 @@ impl Book {
     }
 }
 
+/// Whether stores can be asked for its space without that all others wait for long.
+fn check_confirmations(ask: &Ask, width: &Width) -> Result<(), Rejected> {
+    let (stores, windows) = (width.slices.len(), ask.count as usize);
+    let all = stores.saturating_mul(windows);
+    if ask.space_bytes > 0 && all > RESERVE_CONFIRMATIONS_MAX {
+        let why = format!(
+            "{stores} stores would be asked for the space of {windows} windows each, and \
+             {RESERVE_CONFIRMATIONS_MAX} times is the most: ask for fewer windows at once"
+        );
+        return Err(failed(ReserveError::Limit, why));
+    }
+    Ok(())
+}
+
 /// When the time next asks for something: an account of what was delivered in a window that is
 /// over, or that the row is forgotten.
 fn due(row: &Row) -> Moment {
     match row.state {
         RowState::Held => {}
         RowState::Gone => return row.last_end().plus(GUARD_SECONDS),
-        RowState::Pending | RowState::Leaving => return Moment::FOREVER,
+        RowState::Pending | RowState::Leaving | RowState::LeavingUnused => {
+            return Moment::FOREVER;
+        }
     }
     match row.account_end() {
         Some(end) => end.plus(GUARD_SECONDS),

@@ -4,25 +4,25 @@
 //! book, and says what is to be answered and what is to be done after it. All changes of a round go
 //! to the engine as one transaction. When that is durable, answers and errands go out.
 
+mod back;
 mod renew;
 
-use super::answers::{failure, refusal, rejected, unavailable};
+use super::answers::{failure, refusal, unavailable};
 use super::ask::{Wish, identity_in};
 use super::book::{Book, Change, Created, Rejected, failed};
-use super::errands::{Errand, Outcome, Returned, Task};
+use super::door::NO_VOLUME;
+use super::errands::{Errand, Task};
 use super::ledger;
-use super::plan::{Ask, Instead, Lack, Short};
+use super::plan::Lack;
 use super::record::{Row, RowState, identity, ticket_id};
-use super::report::{report, summary};
-use super::servers::{Servers, Trouble};
-use base::limits::{
-    META_OPERATIONS_MAX, RESERVE_BATCH_MAX, RESERVE_ERRANDS_MAX, RESERVE_LIST_MAX,
-    RESERVE_TRIES_MAX,
-};
-use base::{TicketId, VolumeId};
+use super::report::summary;
+use super::servers::Servers;
+use base::limits::{META_OPERATIONS_MAX, RESERVE_BATCH_MAX, RESERVE_ERRANDS_MAX, RESERVE_LIST_MAX};
+use base::{StoreId, TicketId, VolumeId};
 use meta::MetaError;
 use reservation::Moment;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use tokio::sync::oneshot;
 use wire::message::{
@@ -34,6 +34,12 @@ use wire::message::{
 const COLLECT_AGAIN_SECS: u64 = 30;
 /// Changes that one step makes at most.
 const CHANGES_OF_A_STEP_MAX: usize = 4;
+
+/// Gives back what is left of one whose windows are all over.
+const OVER: Task = Task::Leave {
+    has_tickets: false,
+    discard: true,
+};
 
 /// In place of a reservation's number where there is none, or it is only tried out.
 const NOBODY: TicketId = TicketId([0; 16]);
@@ -48,10 +54,27 @@ pub(crate) struct Asker {
     pub(crate) uid: u32,
 }
 
+/// What a question is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) volume: VolumeId,
+    /// The stores in which its files can lie; none if any can.
+    pub(crate) among: Option<Arc<BTreeSet<StoreId>>>,
+}
+
+impl From<VolumeId> for Place {
+    fn from(volume: VolumeId) -> Self {
+        Self {
+            volume,
+            among: None,
+        }
+    }
+}
+
 /// A question, with the volume that it names.
 pub(crate) struct Question {
     pub(crate) who: Asker,
-    pub(crate) volume: VolumeId,
+    pub(crate) place: Place,
     pub(crate) request: ReserveRequest,
     pub(crate) reply: Reply,
 }
@@ -70,7 +93,8 @@ pub(crate) struct Desk {
     reign: u64,
     /// Errands that are out.
     out: usize,
-    /// When accounts are asked for again that a server has not given.
+    /// When accounts are asked for again that a server has not given, and something is given back
+    /// again that could not be given back everywhere.
     again: HashMap<TicketId, Moment>,
     /// Rows that could not be cleared away, to be tried again.
     stuck: Vec<TicketId>,
@@ -83,8 +107,18 @@ pub(crate) struct Desk {
 
 /// What a step came to: an answer, or an errand that has to be back first.
 enum Step {
-    Answer(ReserveReply),
-    Errand(TicketId, Option<Row>, Task),
+    Answer(Box<ReserveReply>),
+    Errand(Box<(TicketId, Option<Row>, Task)>),
+}
+
+impl Step {
+    fn answer(answer: ReserveReply) -> Self {
+        Self::Answer(Box::new(answer))
+    }
+
+    fn send(id: TicketId, row: Option<Row>, task: Task) -> Self {
+        Self::Errand(Box::new((id, row, task)))
+    }
 }
 
 type Stepped = Result<Step, Rejected>;
@@ -99,7 +133,7 @@ impl Desk {
     ) -> Self {
         let unfinished = book.rows_after(None).filter(|(_, row)| {
             // Nobody waits for these any more: those who asked were told nothing.
-            matches!(row.state, RowState::Pending | RowState::Leaving)
+            row.state.is_unfinished()
         });
         let stuck = unfinished.map(|(id, _)| id).collect();
         Self {
@@ -160,7 +194,7 @@ impl Desk {
                         before: Some(before),
                         ..
                     } = &change
-                        && matches!(before.state, RowState::Pending | RowState::Leaving)
+                        && before.state.is_unfinished()
                     {
                         // Its errand is over, and what came of it is not written down.
                         self.stuck.push(*id);
@@ -232,19 +266,10 @@ impl Desk {
             self.errand(NOBODY, None, Task::Devices, None);
         }
         let room = RESERVE_ERRANDS_MAX.saturating_sub(self.out + 1);
-        let stuck: Vec<_> = self.stuck.drain(..room.min(self.stuck.len())).collect();
-        for id in stuck {
-            // What is held after all is nobody's to clear away, and what is gone is cleared away.
-            let is_left = |row: &&Row| matches!(row.state, RowState::Pending | RowState::Leaving);
-            if let Some(row) = self.book.row(id).filter(is_left).cloned() {
-                let has_tickets = row.state == RowState::Leaving;
-                self.errand(id, Some(row), Task::Leave { has_tickets }, None);
-            }
-        }
+        self.clear_away(room);
         let room = room.saturating_sub(self.after.len());
         let now = self.book.now();
-        let is_asked = |id: &TicketId| self.again.get(id).is_some_and(|again| *again > now);
-        let due = self.book.due(now).filter(|id| !is_asked(id));
+        let due = self.book.due(now).filter(|id| !self.is_later(*id));
         // A round is one transaction.
         let due: Vec<_> = due.take((room / 2).min(RESERVE_BATCH_MAX / 2)).collect();
         for id in due {
@@ -255,10 +280,43 @@ impl Desk {
                 // Unless it comes back: so a server that is away keeps nobody else waiting.
                 self.again.insert(id, now.plus(COLLECT_AGAIN_SECS));
                 self.errand(id, Some(row), Task::Collect, None);
+                continue;
+            }
+            self.again.remove(&id);
+            if row.is_held() && row.space_bytes > 0 {
+                // Stores may have more than the row says: an extension that came to nothing.
+                self.changes.extend(self.book.leave(id, true));
+                let row = self.book.row(id).cloned();
+                self.errand(id, row, OVER, None);
             } else {
-                self.again.remove(&id);
                 let struck = self.book.remove(id);
                 self.changes.extend(struck);
+            }
+        }
+    }
+
+    /// Whether something about a row is tried again later.
+    fn is_later(&self, id: TicketId) -> bool {
+        let now = self.book.now();
+        self.again.get(&id).is_some_and(|again| *again > now)
+    }
+
+    /// Goes on with what could not be cleared away. It takes a half of the room: what is due is
+    /// done, however much cannot be.
+    fn clear_away(&mut self, room: usize) {
+        let stuck = std::mem::take(&mut self.stuck).into_iter();
+        let (later, mut stuck): (Vec<_>, Vec<_>) = stuck.partition(|id| self.is_later(*id));
+        let rest = stuck.split_off((room / 2).min(stuck.len()));
+        self.stuck.extend(later.into_iter().chain(rest));
+        for id in stuck {
+            // What is held after all is nobody's to clear away, and what is gone is cleared away.
+            let is_left = |row: &&Row| row.state.is_unfinished();
+            if let Some(row) = self.book.row(id).filter(is_left).cloned() {
+                let task = Task::Leave {
+                    has_tickets: row.state.is_leaving(),
+                    discard: row.state != RowState::LeavingUnused,
+                };
+                self.errand(id, Some(row), task, None);
             }
         }
     }
@@ -272,12 +330,12 @@ impl Desk {
     pub(crate) fn ask(&mut self, question: Question) {
         let Question {
             who,
-            volume,
+            place,
             request,
             reply,
         } = question;
         let stepped = if self.ledger.is_trusted() {
-            self.step(who, volume, request)
+            self.step(who, place, request)
         } else {
             Err(failed(
                 ReserveError::Unavailable,
@@ -289,20 +347,24 @@ impl Desk {
 
     fn go_on(&mut self, stepped: Stepped, reply: Reply) {
         match stepped {
-            Ok(Step::Answer(answer)) => self.answers.push((reply, answer)),
-            Ok(Step::Errand(id, _, task)) if self.out + self.after.len() >= RESERVE_ERRANDS_MAX => {
+            Ok(Step::Answer(answer)) => self.answers.push((reply, *answer)),
+            Ok(Step::Errand(errand)) => {
+                let (id, row, task) = *errand;
+                if self.out + self.after.len() < RESERVE_ERRANDS_MAX {
+                    return self.errand(id, row, task, Some(reply));
+                }
                 // It is noted already that it leaves.
                 self.stuck
                     .extend(matches!(task, Task::Leave { .. }).then_some(id));
                 let answer = failure(ReserveError::Unavailable, "the stores are busy");
                 self.answers.push((reply, answer));
             }
-            Ok(Step::Errand(id, row, task)) => self.errand(id, row, task, Some(reply)),
             Err(rejected) => self.answers.push((reply, refusal(rejected))),
         }
     }
 
-    fn step(&mut self, who: Asker, volume: VolumeId, request: ReserveRequest) -> Stepped {
+    fn step(&mut self, who: Asker, place: Place, request: ReserveRequest) -> Stepped {
+        let volume = place.volume;
         match request {
             ReserveRequest::Create {
                 request,
@@ -310,11 +372,11 @@ impl Desk {
                 terms,
                 dry_run,
                 ..
-            } => self.create(who, volume, (request, name, terms), dry_run),
-            ReserveRequest::List { after } => Ok(Step::Answer(self.list(who, after))),
+            } => self.create(who, place, (request, name, terms), dry_run),
+            ReserveRequest::List { after } => Ok(Step::answer(self.list(who, volume, after))),
             ReserveRequest::Show(which) => {
                 let id = self.find(who, volume, &which)?;
-                Ok(Step::Answer(self.shown(id, true)))
+                Ok(Step::answer(self.shown(id, true)))
             }
             ReserveRequest::Extend {
                 which,
@@ -325,8 +387,8 @@ impl Desk {
                 let id = self.find(who, volume, &which)?;
                 let row = self.book.judge_release(id)?;
                 match dry_run {
-                    true => Ok(Step::Answer(self.possible(id, &row))),
-                    false => Ok(Step::Errand(id, self.book.row(id).cloned(), Task::Revoke)),
+                    true => Ok(Step::answer(self.possible(id, &row))),
+                    false => Ok(Step::send(id, self.book.row(id).cloned(), Task::Revoke)),
                 }
             }
             ReserveRequest::Cancel {
@@ -337,32 +399,42 @@ impl Desk {
             ReserveRequest::Report { which, from_second } => {
                 let id = self.find(who, volume, &which)?;
                 let row = self.book.row(id).cloned();
-                Ok(Step::Errand(id, row, Task::Report { from_second }))
+                Ok(Step::send(id, row, Task::Report { from_second }))
             }
             ReserveRequest::Limits => {
                 let limits = self.book.limits().clone();
-                Ok(Step::Answer(ReserveReply::Limits(limits)))
+                Ok(Step::answer(ReserveReply::Limits(limits)))
             }
             ReserveRequest::SetLimits { limits, dry_run } => self.set_limits(who, limits, dry_run),
             ReserveRequest::Renew {
                 reservation,
                 ticket,
-            } => self.renew(reservation, &ticket).map(Step::Answer),
+            } => self.renew(reservation, &ticket).map(Step::answer),
         }
+    }
+
+    /// # Errors
+    /// [`ReserveError::Forbidden`] for who may not reserve, or may not any more.
+    fn check_allowed(&self, who: Asker) -> Result<(), Rejected> {
+        if who.is_admin || self.book.limits().users.contains(&who.uid) {
+            return Ok(());
+        }
+        let why = "an administrator has to allow it: azekura reserve limits ADDR --allow UID";
+        Err(failed(ReserveError::Forbidden, why))
     }
 
     fn create(
         &mut self,
         who: Asker,
-        volume: VolumeId,
+        Place { volume, among }: Place,
         (request, name, terms): ([u8; 16], String, ReserveTerms),
         dry_run: bool,
     ) -> Stepped {
-        if !who.is_admin && !self.book.limits().users.contains(&who.uid) {
-            let why = "an administrator has to allow it: azekura reserve limits ADDR --allow UID";
-            return Err(failed(ReserveError::Forbidden, why));
-        }
+        self.check_allowed(who)?;
         let id = identity(who.uid, request);
+        if !who.is_admin && self.book.row(id).is_none() {
+            self.book.check_holder(who.uid)?;
+        }
         let wish = Wish {
             volume,
             holder: who.uid,
@@ -371,6 +443,7 @@ impl Desk {
                 false => name,
             },
             terms,
+            among,
         };
         if !wish
             .terms
@@ -381,18 +454,43 @@ impl Desk {
             // An export that was measured this moment.
             self.book.set_devices(self.servers.devices());
         }
-        if dry_run {
-            return self.try_out(wish, Vec::new());
+        let asked = wish.clone();
+        let stepped = match dry_run {
+            true => self.try_out(wish, Vec::new()),
+            false => self.admit(id, wish, Vec::new()),
+        };
+        stepped.or_else(|rejected| self.with_space(&asked, rejected))
+    }
+
+    /// Counter-offers come from the calendars; with space, stores are asked before they are made.
+    fn with_space(&self, wish: &Wish, rejected: Rejected) -> Stepped {
+        let (short, offers) = match rejected {
+            Rejected::Short { short, offers } if wish.terms.space_bytes > 0 => (short, offers),
+            other => return Err(other),
+        };
+        let rows = offers.into_iter().filter_map(|offer| {
+            let row = self.book.row_of(wish, offer.ask())?;
+            Some((offer, row))
+        });
+        let offers: Vec<_> = rows.collect();
+        match offers.first() {
+            Some((_, row)) => {
+                let row = Some(row.clone());
+                Ok(Step::send(NOBODY, row, Task::Offers { short, offers }))
+            }
+            None => Err(Rejected::Short {
+                short,
+                offers: Vec::new(),
+            }),
         }
-        self.admit(id, wish, Vec::new())
     }
 
     fn try_out(&self, wish: Wish, without: Vec<Lack>) -> Stepped {
         let row = self.book.judge(&wish, &without)?;
         if row.space_bytes == 0 {
-            return Ok(Step::Answer(self.possible(NOBODY, &row)));
+            return Ok(Step::answer(self.possible(NOBODY, &row)));
         }
-        Ok(Step::Errand(NOBODY, Some(row), Task::Try { wish, without }))
+        Ok(Step::send(NOBODY, Some(row), Task::Try { wish, without }))
     }
 
     fn admit(&mut self, id: TicketId, wish: Wish, without: Vec<Lack>) -> Stepped {
@@ -401,14 +499,14 @@ impl Desk {
             return Err(failed(ReserveError::Unavailable, "the stores are busy"));
         }
         match self.book.create(id, &wish, &without)? {
-            Created::Again => Ok(Step::Answer(self.shown(id, true))),
+            Created::Again => Ok(Step::answer(self.shown(id, true))),
             Created::New(change) => {
                 self.changes.push(change);
                 if wish.terms.space_bytes == 0 {
-                    return Ok(Step::Answer(self.shown(id, true)));
+                    return Ok(Step::answer(self.shown(id, true)));
                 }
                 let row = self.book.row(id).cloned();
-                Ok(Step::Errand(id, row, Task::Confirm { wish, without }))
+                Ok(Step::send(id, row, Task::Confirm { wish, without }))
             }
         }
     }
@@ -422,22 +520,23 @@ impl Desk {
         dry_run: bool,
     ) -> Stepped {
         let id = self.find(who, volume, which)?;
+        self.check_allowed(who)?;
         let row = self.book.row(id).cloned();
         let change = self.book.extend(id, end)?;
         let has_space = row.as_ref().is_some_and(|row| row.space_bytes > 0);
         if dry_run {
             let longer = self.book.row(id).expect("it was just changed").clone();
             self.book.undo(change);
-            return Ok(Step::Answer(self.possible(id, &longer)));
+            return Ok(Step::answer(self.possible(id, &longer)));
         }
         if has_space {
-            // Space first: what a store has too long ends with the reservation, what it has too
-            // short would be a promise that is not kept.
+            // Space first: what a store has too long is given back when the reservation is over,
+            // what it has too short would be a promise that is not kept.
             self.book.undo(change);
-            return Ok(Step::Errand(id, row, Task::Extend { end }));
+            return Ok(Step::send(id, row, Task::Extend { end }));
         }
         self.changes.push(change);
-        Ok(Step::Answer(self.shown(id, true)))
+        Ok(Step::answer(self.shown(id, true)))
     }
 
     fn cancel(
@@ -451,19 +550,24 @@ impl Desk {
         let id = self.find(who, volume, which)?;
         let row = self.book.row(id).cloned().expect("it was just found");
         if row.space_bytes > 0 && !discard {
-            return Ok(Step::Errand(id, Some(row), Task::CheckUnused { dry_run }));
+            return Ok(Step::send(id, Some(row), Task::CheckUnused { dry_run }));
         }
         if dry_run {
-            return Ok(Step::Answer(ReserveReply::Done));
+            return Ok(Step::answer(ReserveReply::Done));
         }
-        Ok(self.leave(id))
+        Ok(self.leave(id, true))
     }
 
-    fn leave(&mut self, id: TicketId) -> Step {
-        let change = self.book.leave(id);
+    fn leave(&mut self, id: TicketId, discard: bool) -> Step {
+        let change = self.book.leave(id, discard);
         self.changes.extend(change);
         let row = self.book.row(id).cloned();
-        Step::Errand(id, row, Task::Leave { has_tickets: true })
+        let has_tickets = true;
+        let task = Task::Leave {
+            has_tickets,
+            discard,
+        };
+        Step::send(id, row, task)
     }
 
     fn set_limits(&mut self, who: Asker, limits: ReserveLimits, dry_run: bool) -> Stepped {
@@ -478,7 +582,7 @@ impl Desk {
             true => self.book.undo(change),
             false => self.changes.push(change),
         }
-        Ok(Step::Answer(ReserveReply::Limits(limits)))
+        Ok(Step::answer(ReserveReply::Limits(limits)))
     }
 
     /// The reservation that is meant, if there is one that the asker may see.
@@ -489,10 +593,13 @@ impl Desk {
         which: &ReserveName,
     ) -> Result<TicketId, Rejected> {
         let by_name = || self.book.named(volume, &which.name);
-        let id = identity_in(&which.name).or_else(by_name);
+        let by_id = identity_in(&which.name);
+        let id = by_id.or_else(by_name);
         let known = id.and_then(|id| Some((id, self.book.row(id)?)));
         let found = known.filter(|(_, row)| {
-            let is_there = row.state == RowState::Held && row.volume == volume;
+            // By its identity one is also found whose volume is gone.
+            let is_of = row.volume == volume || volume == NO_VOLUME && by_id.is_some();
+            let is_there = row.state == RowState::Held && is_of;
             is_there && (who.is_admin || row.holder == who.uid)
         });
         found.map(|(id, _)| id).ok_or_else(|| {
@@ -501,10 +608,14 @@ impl Desk {
         })
     }
 
-    fn list(&self, who: Asker, after: Option<TicketId>) -> ReserveReply {
-        let own = self.book.rows_after(after).filter(|(_, row)| {
-            row.state == RowState::Held && (who.is_admin || row.holder == who.uid)
-        });
+    fn list(&self, who: Asker, volume: VolumeId, after: Option<TicketId>) -> ReserveReply {
+        // Others' rows are not even looked at: there may be a million of them.
+        let all: Box<dyn Iterator<Item = (TicketId, &Row)>> = match who.is_admin {
+            true => Box::new(self.book.rows_after(after)),
+            false => Box::new(self.book.rows_of(who.uid, after)),
+        };
+        let is_of = |row: &Row| volume == NO_VOLUME || row.volume == volume;
+        let own = all.filter(|(_, row)| row.is_held() && is_of(row));
         let now = self.book.now();
         let mut list: Vec<_> = own
             .map(|(id, row)| summary(id, row, now))
@@ -553,204 +664,6 @@ impl Desk {
             summary: summary(id, row, now),
             occurrence,
             tickets: tickets.collect(),
-        }
-    }
-
-    /// Takes back what an errand has come to.
-    pub(crate) fn returned(&mut self, returned: Returned) {
-        let Returned { errand, outcome } = returned;
-        let Errand {
-            task,
-            id,
-            row,
-            reply,
-            reign,
-            ..
-        } = errand;
-        if reign != self.reign {
-            // What it was about shows in the ledger, which this reign has read.
-            let why = "the manager has begun anew; ask again";
-            let answer = failure(ReserveError::Unavailable, why);
-            self.answers.extend(reply.map(|reply| (reply, answer)));
-            return;
-        }
-        self.out -= 1;
-        let stepped = match outcome {
-            Ok(outcome) => self.came_back(task, id, row, outcome),
-            Err(trouble) => self.came_to_trouble(task, id, row, trouble),
-        };
-        match reply {
-            Some(reply) => self.go_on(stepped, reply),
-            // Nobody waits: what has changed has changed.
-            None => {
-                if let Err(Rejected::Failed(code, why)) = stepped {
-                    tracing::warn!(%id, ?code, why, "a reservation is not cleared away yet");
-                }
-            }
-        }
-    }
-
-    fn came_back(
-        &mut self,
-        task: Task,
-        id: TicketId,
-        row: Option<Row>,
-        outcome: Outcome,
-    ) -> Stepped {
-        let done = Ok(Step::Answer(ReserveReply::Done));
-        match (task, outcome) {
-            (_, Outcome::Devices(devices)) => {
-                self.is_looking = false;
-                self.book.set_devices(devices);
-                done
-            }
-            (Task::Try { .. }, _) => {
-                let row = row.expect("it was tried out with its row");
-                Ok(Step::Answer(self.possible(NOBODY, &row)))
-            }
-            (Task::Confirm { .. }, _) => {
-                self.changes.extend(self.book.confirm(id));
-                Ok(Step::Answer(self.shown(id, true)))
-            }
-            (Task::Extend { end }, _) => {
-                let change = self.book.extend(id, end)?;
-                self.changes.push(change);
-                Ok(Step::Answer(self.shown(id, true)))
-            }
-            (Task::Revoke, _) => {
-                let now = self.book.row(id);
-                if now.is_some() && now.map(Row::end) != row.as_ref().map(Row::end) {
-                    // It was made longer meanwhile, and so were its tickets.
-                    let now = now.cloned();
-                    return Ok(Step::Errand(id, now, Task::Revoke));
-                }
-                let change = self.book.release(id)?;
-                self.changes.push(change);
-                Ok(Step::Answer(self.shown(id, false)))
-            }
-            (Task::CheckUnused { dry_run }, Outcome::Used(used)) => match (used, dry_run) {
-                (0, true) => done,
-                (0, false) => Ok(self.leave(id)),
-                (used, _) => {
-                    let why = format!("{used} allocation units of its space are in use");
-                    Err(failed(ReserveError::InUse, why))
-                }
-            },
-            (Task::Leave { has_tickets }, _) => {
-                let change = match has_tickets {
-                    true => self.book.gone(id),
-                    false => self.book.remove(id),
-                };
-                self.changes.extend(change);
-                done
-            }
-            (Task::Collect, Outcome::Delivered(delivered)) => {
-                self.again.remove(&id);
-                self.changes.extend(self.book.deliver(id, delivered));
-                done
-            }
-            (_, Outcome::Report(delivered, record)) => {
-                let row = row.expect("a report is about a row");
-                let summary = summary(id, &row, self.book.now());
-                Ok(Step::Answer(ReserveReply::Report(report(
-                    summary, delivered, record,
-                ))))
-            }
-            (_, _) => done,
-        }
-    }
-
-    fn came_to_trouble(
-        &mut self,
-        task: Task,
-        id: TicketId,
-        row: Option<Row>,
-        trouble: Trouble,
-    ) -> Stepped {
-        match task {
-            Task::Try { wish, without } => {
-                let row = row.as_ref();
-                self.elsewhere((wish, without), row, trouble, |desk, wish, without| {
-                    desk.try_out(wish, without)
-                })
-            }
-            Task::Confirm { wish, without } => {
-                if let Trouble::Left(trouble) = trouble {
-                    // The row stays until everything was given back.
-                    self.stuck.push(id);
-                    return Err(rejected(*trouble));
-                }
-                self.changes.extend(self.book.remove(id));
-                let row = row.as_ref();
-                self.elsewhere((wish, without), row, trouble, |desk, wish, without| {
-                    desk.admit(id, wish, without)
-                })
-            }
-            Task::Leave { .. } => {
-                self.stuck.push(id);
-                Err(rejected(trouble))
-            }
-            _ => Err(rejected(trouble)),
-        }
-    }
-
-    /// A store lacks space: others may have it, and are asked `again`.
-    fn elsewhere(
-        &mut self,
-        (wish, mut without): (Wish, Vec<Lack>),
-        row: Option<&Row>,
-        trouble: Trouble,
-        again: impl FnOnce(&mut Self, Wish, Vec<Lack>) -> Stepped,
-    ) -> Stepped {
-        without.push(match trouble {
-            Trouble::Short { store, room, .. } => Lack { store, aus: room },
-            Trouble::Away { store, .. } => Lack { store, aus: 0 },
-            _ => return Err(rejected(trouble)),
-        });
-        if !wish.terms.stores.is_empty() || without.len() > RESERVE_TRIES_MAX {
-            return Err(self.short_of_space(row, &trouble));
-        }
-        match again(self, wish, without) {
-            Err(Rejected::Short { .. }) => Err(self.short_of_space(row, &trouble)),
-            stepped => stepped,
-        }
-    }
-
-    /// The refusal that a store has given, with the time at which it would have the space if the
-    /// rate is free then, too.
-    fn short_of_space(&self, row: Option<&Row>, trouble: &Trouble) -> Rejected {
-        let Trouble::Short {
-            store,
-            wanted,
-            room,
-            offer,
-        } = trouble
-        else {
-            return rejected(trouble.clone());
-        };
-        let short = Short::Space {
-            store: *store,
-            wanted: *wanted,
-            room: *room,
-        };
-        let later = row.filter(|row| row.slices.len() == 1 && row.count == 1);
-        let later = later.zip(*offer).and_then(|(row, offer)| {
-            let ask = Ask {
-                read: row.read_bytes_per_second,
-                write: row.write_bytes_per_second,
-                space_bytes: row.space_bytes,
-                window: row.window,
-                every_secs: 0,
-                count: 1,
-                stores: vec![*store],
-                without: Vec::new(),
-            };
-            let ask = ask.at(offer.start())?;
-            self.book.fits(&ask).then_some(Instead::Later(ask))
-        });
-        Rejected::Short {
-            short,
-            offers: later.into_iter().collect(),
         }
     }
 }

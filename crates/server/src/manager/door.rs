@@ -1,9 +1,10 @@
 //! What comes from a connection: who asks, about which volume.
 
 use super::answers::failure;
-use super::desk::Asker;
+use super::desk::{Asker, Place};
 use crate::core::Core;
 use base::{StoreId, VolumeId};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use wire::message::{
@@ -11,7 +12,7 @@ use wire::message::{
 };
 
 /// Of objects that belong to no volume.
-const NO_VOLUME: VolumeId = VolumeId([0; 16]);
+pub(super) const NO_VOLUME: VolumeId = VolumeId([0; 16]);
 
 /// Answers whoever a credential of this kind speaks for.
 pub(crate) async fn answer(
@@ -30,7 +31,7 @@ pub(crate) async fn answer(
         uid,
     };
     let reply = match enter(core, who, &mut request).await {
-        Ok(volume) => core.manager.ask(who, volume, request).await,
+        Ok(place) => core.manager.ask(who, place, request).await,
         Err(refused) => *refused,
     };
     Reply::Reserve(Box::new(reply))
@@ -57,10 +58,11 @@ async fn enter(
     core: &Arc<Core>,
     who: Asker,
     request: &mut ReserveRequest,
-) -> Result<VolumeId, Box<ReserveReply>> {
-    let (volume, path) = find(core, volume_name(request))?;
+) -> Result<Place, Box<ReserveReply>> {
+    let (place, path) = find(core, volume_name(request))?;
+    let volume = place.volume;
     let ReserveRequest::Create { terms, .. } = request else {
-        return Ok(volume);
+        return Ok(place);
     };
     let unreservable = |why: String| Box::new(failure(ReserveError::Unreservable, why));
     let Some(path) = path else {
@@ -69,7 +71,7 @@ async fn enter(
             let why = format!("{export} is an exported directory, and no store");
             return Err(unreservable(why));
         }
-        return Ok(volume);
+        return Ok(place);
     };
     if terms.space_bytes > 0 {
         let why = "of an export only rates can be reserved, and no space";
@@ -83,7 +85,7 @@ async fn enter(
     let known = core.storage.export_of(volume);
     let device = match known {
         Some(known) => known,
-        None if !core.manager.may_reserve(who).await => return Ok(volume),
+        None if !core.manager.may_reserve(who).await => return Ok(place),
         None => {
             let core = core.clone();
             let measured = tokio::task::spawn_blocking(move || {
@@ -102,13 +104,13 @@ async fn enter(
         }
     };
     terms.stores = vec![device.id];
-    Ok(volume)
+    Ok(place)
 }
 
 /// The volume of this name, and what is exported as it.
-fn find(core: &Core, name: &str) -> Result<(VolumeId, Option<PathBuf>), Box<ReserveReply>> {
+fn find(core: &Core, name: &str) -> Result<(Place, Option<PathBuf>), Box<ReserveReply>> {
     if name.is_empty() {
-        return Ok((NO_VOLUME, None));
+        return Ok((NO_VOLUME.into(), None));
     }
     let known = core
         .volumes
@@ -120,7 +122,20 @@ fn find(core: &Core, name: &str) -> Result<(VolumeId, Option<PathBuf>), Box<Rese
         return Err(Box::new(failure(ReserveError::NotFound, why)));
     };
     Ok(match known.kind {
-        VolumeKind::Export { path, .. } => (known.id, Some(PathBuf::from(path))),
-        VolumeKind::Parallel { .. } => (known.id, None),
+        VolumeKind::Export { path, .. } => (known.id.into(), Some(PathBuf::from(path))),
+        VolumeKind::Parallel { .. } => {
+            let (volume, among) = (known.id, stores_of(core, known.id));
+            (Place { volume, among }, None)
+        }
     })
+}
+
+/// The stores in which the files of a parallel volume can lie: of others, what is reserved for it
+/// could not be used. None if it is not served here at the moment.
+fn stores_of(core: &Core, volume: VolumeId) -> Option<Arc<BTreeSet<StoreId>>> {
+    let served = core.volumes.list();
+    let volume = served.iter().find(|served| served.id == volume)?;
+    let targets = volume.tree.parallel()?.names.targets();
+    let stores = targets.values().map(|target| target.store);
+    Some(Arc::new(stores.collect()))
 }

@@ -4,15 +4,15 @@
 //! go on when it comes back, the answer's place included.
 
 use super::desk::Reply;
-use super::plan::{Lack, PlanDevice};
-use super::record::{Delivered, Row, ticket_id};
+use super::plan::{Instead, Lack, PlanDevice, Short};
+use super::record::{Delivered, GUARD_SECONDS, Row, ticket_id};
 use super::servers::{Servers, StoreAt, Trouble};
 use super::{ask::Wish, report};
 use crate::storage::{SpaceRequest, SpaceTrial};
 use base::TicketId;
 use base::limits::TICKET_CLOCK_ERROR_MAX;
 use reservation::{Interval, Moment};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Receiver;
 use tokio::sync::mpsc::Sender;
 use wire::message::ReportSecond;
@@ -20,6 +20,9 @@ use wire::message::ReportSecond;
 /// Records for so many allocation units: an object for each, and some for small files. Each costs
 /// a part of a page.
 const RECORDS_MIN: u64 = 64;
+/// Seconds after the account of a window is due within which missing space for files was lost:
+/// later it may have been given back already, while the account of another server was missing.
+const JUDGED_SECS: u64 = 10;
 
 /// What is to be done.
 pub(crate) enum Task {
@@ -30,6 +33,12 @@ pub(crate) enum Task {
         wish: Wish,
         /// Stores that have refused already.
         without: Vec<Lack>,
+    },
+    /// Find out which counter-offers stores have the space for.
+    Offers {
+        short: Short,
+        /// Each with the row that it would be.
+        offers: Vec<(Instead, Row)>,
     },
     /// Ask for space.
     Confirm {
@@ -43,8 +52,13 @@ pub(crate) enum Task {
     Revoke,
     /// Find out whether something was written in its space.
     CheckUnused { dry_run: bool },
-    /// Take tickets and space back. Of what nobody was told there are no tickets.
-    Leave { has_tickets: bool },
+    /// Take tickets and space back.
+    Leave {
+        /// Of what nobody was told there are none, nor of what is over.
+        has_tickets: bool,
+        /// What was written goes, too; otherwise nothing goes if something was.
+        discard: bool,
+    },
     /// Account for a window that is over.
     Collect,
     /// Everything for a report.
@@ -69,6 +83,8 @@ pub(crate) enum Outcome {
     Delivered(Delivered),
     Report(Delivered, Vec<ReportSecond>),
     Used(u64),
+    /// Offers that can be kept.
+    Offers(Vec<Instead>),
 }
 
 /// An errand that is over.
@@ -95,6 +111,13 @@ fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
     match &errand.task {
         Task::Devices => Ok(Outcome::Devices(servers.devices())),
         Task::Try { .. } => try_space(servers, row).map(|()| Outcome::Done),
+        Task::Offers { offers, .. } => {
+            let kept = offers.iter();
+            let kept = kept.filter(|(_, row)| try_space(servers, row).is_ok());
+            Ok(Outcome::Offers(
+                kept.map(|(offer, _)| offer.clone()).collect(),
+            ))
+        }
         Task::Confirm { .. } => confirm(servers, id, row).map(|()| Outcome::Done),
         Task::Extend { end } => {
             let end = end.plus(row.lifetime_secs);
@@ -111,29 +134,17 @@ fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
             Ok(Outcome::Done)
         }
         Task::CheckUnused { .. } => used(servers, id, row).map(Outcome::Used),
-        Task::Leave { has_tickets } => {
-            if *has_tickets {
-                revoke(servers, id, row, errand.now)?;
-            }
-            give_back(servers, id, row).map(|()| Outcome::Done)
+        Task::Leave {
+            has_tickets,
+            discard,
+        } => {
+            let revoked = match has_tickets {
+                true => revoke(servers, id, row, errand.now),
+                false => Ok(()),
+            };
+            leave(servers, id, row, revoked, *discard)
         }
-        Task::Collect => {
-            let (delivered, _) = collect(
-                servers,
-                id,
-                row,
-                row.delivered.windows,
-                u64::MAX,
-                errand.now,
-            )?;
-            if row.is_for_files() {
-                let ticket = ticket_id(id, row.delivered.windows);
-                for slice in row.slices.iter().filter(|slice| slice.aus > 0) {
-                    servers.release(slice.at(), ticket)?;
-                }
-            }
-            Ok(Outcome::Delivered(delivered))
-        }
+        Task::Collect => settle(servers, id, row, errand.now).map(Outcome::Delivered),
         Task::Report { from_second } => {
             let present = row.present(errand.now);
             let is_collected = present < row.delivered.windows;
@@ -200,8 +211,70 @@ fn confirm(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> {
     })
 }
 
+/// Does something at each of these, though it cannot be done at some: these are not tried again,
+/// and keep nobody else waiting. Says what went wrong first.
+fn at_each<W: Copy + Ord, T>(
+    all: impl IntoIterator<Item = (W, T)>,
+    mut act: impl FnMut(W, T) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let mut failed = BTreeSet::new();
+    let mut first = Ok(());
+    for (at, what) in all {
+        if failed.contains(&at) {
+            continue;
+        }
+        let done = act(at, what);
+        if done.is_err() {
+            failed.insert(at);
+        }
+        first = first.and(done);
+    }
+    first
+}
+
+/// Gives back what there is, at every store that can do it.
 fn give_back(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> {
-    spaces(id, row).try_for_each(|(at, request)| servers.release(at, request.ticket))
+    at_each(spaces(id, row), |at, request| {
+        servers.release(at, request.ticket)
+    })
+}
+
+/// Gives space back after its tickets; none of it if something was written that is to stay.
+fn leave(
+    servers: &Servers,
+    id: TicketId,
+    row: &Row,
+    revoked: Result<(), Trouble>,
+    discard: bool,
+) -> Result<Outcome, Trouble> {
+    if discard {
+        // A server that cannot forget a ticket keeps nobody else's space, nor its own.
+        let given = give_back(servers, id, row);
+        return revoked.and(given).map(|()| Outcome::Done);
+    }
+    // Whoever has a ticket that is believed can still write.
+    revoked?;
+    match used(servers, id, row)? {
+        0 => give_back(servers, id, row).map(|()| Outcome::Done),
+        used => Ok(Outcome::Used(used)),
+    }
+}
+
+/// Accounts for a window that is over. What of its space is nobody's any more goes whatever becomes
+/// of the account: a server that is away would keep that of all others.
+fn settle(servers: &Servers, id: TicketId, row: &Row, now: Moment) -> Result<Delivered, Trouble> {
+    let number = row.delivered.windows;
+    let collected = collect(servers, id, row, number, u64::MAX, now);
+    // An extension that came to nothing may have made the last one longer at some stores.
+    let is_over = number + 1 >= row.count && now >= row.space_end();
+    let slices = row.slices.iter().filter(|slice| slice.aus > 0);
+    let slices = slices.filter(|_| row.is_for_files() || is_over);
+    let ticket = ticket_id(id, number);
+    let released = at_each(slices.map(|slice| (slice.at(), ())), |at, ()| {
+        servers.release(at, ticket)
+    });
+    let (delivered, _) = collected?;
+    released.map(|()| delivered)
 }
 
 /// Gives back space for files in which no objects of programs are: those stay until the window was
@@ -242,8 +315,8 @@ fn revoke(servers: &Servers, id: TicketId, row: &Row, now: Moment) -> Result<(),
     if tickets.is_empty() {
         return Ok(());
     }
-    let mut servers_of = row.servers().into_iter();
-    servers_of.try_for_each(|server| servers.revoke(server, &tickets))
+    let servers_of = row.servers().into_iter().map(|server| (server, ()));
+    at_each(servers_of, |server, ()| servers.revoke(server, &tickets))
 }
 
 /// Adds what was delivered in one window to what is accounted for; single seconds from one on.
@@ -276,8 +349,10 @@ fn collect(
             let is_for_files = row.is_for_files();
             let is_less = |(aus, _)| aus < slice.aus && !is_for_files;
             let is_lost = held.is_ok_and(|held| held.is_none_or(is_less));
-            // It may have been given back with the rate.
-            sum.space_lost |= is_lost && !(is_for_files && row.released.is_some());
+            // It may have been given back, with the rate or after the window.
+            let is_late = |window: Interval| now > window.end().plus(GUARD_SECONDS + JUDGED_SECS);
+            let is_given = row.released.is_some() || row.occurrence(number).is_some_and(is_late);
+            sum.space_lost |= is_lost && !(is_for_files && is_given);
         }
     }
     Ok((sum, seconds.into_values().collect()))

@@ -35,7 +35,6 @@
 //! |---|---|
 //! | `answers` | what is answered when something is refused |
 //! | `record` | rows: their bytes, and what follows from one |
-//! | `answers` | what is answered when something is refused |
 //! | `ask` | which questions and rows make sense |
 //! | `plan` | which devices carry it; what would fit instead |
 //! | `book` | all rows, with the calendars |
@@ -71,7 +70,7 @@ use crate::storage::Storage;
 use answers::failure;
 use base::limits::{META_SEAT_TIME, RESERVE_QUEUE_MAX, RESERVE_TIME_MAX};
 use base::{ServerId, StoreId, VolumeId};
-use desk::{Asker, Question};
+use desk::{Asker, Place, Question};
 use meta::{Embedded, Engine, Etcd};
 pub(crate) use plan::PlanDevice;
 use reign::{CAMPAIGN_TIME, Reign};
@@ -82,7 +81,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use wire::message::{ReserveError, ReserveReply, ReserveRequest};
+use wire::message::{ReservationSummary, ReserveError, ReserveReply, ReserveRequest, ReserveState};
 
 /// Name of the ledger's file in the data directory.
 const LEDGER: &str = "ledger.redb";
@@ -235,6 +234,37 @@ impl Manager {
         }
     }
 
+    /// The names of the reservations of a volume that are not over, some of them if there are many.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub(crate) async fn live_of(&self, volume: VolumeId) -> Result<Vec<String>, String> {
+        if self.sender().is_none() {
+            return Ok(Vec::new());
+        }
+        let who = Asker {
+            is_admin: true,
+            uid: 0,
+        };
+        let mut after = None;
+        loop {
+            let list = ReserveRequest::List { after };
+            let (list, more) = match self.ask(who, volume, list).await {
+                ReserveReply::Reservations { list, more } => (list, more),
+                ReserveReply::Failed { message, .. } => return Err(message),
+                other => return Err(format!("{other:?}")),
+            };
+            let is_live = |one: &&ReservationSummary| {
+                matches!(one.state, ReserveState::Planned | ReserveState::Active)
+            };
+            let live: Vec<_> = list.iter().filter(is_live).collect();
+            if !live.is_empty() || !more {
+                return Ok(live.into_iter().map(|one| one.name.clone()).collect());
+            }
+            after = list.last().map(|one| one.id);
+        }
+    }
+
     fn sender(&self) -> Option<mpsc::Sender<Question>> {
         let at = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         at.as_ref().map(|at| at.questions.clone())
@@ -244,9 +274,10 @@ impl Manager {
     pub(crate) async fn ask(
         &self,
         who: Asker,
-        volume: VolumeId,
+        place: impl Into<Place>,
         request: ReserveRequest,
     ) -> ReserveReply {
+        let place = place.into();
         let Some(sender) = self.sender() else {
             let why = "this server has no store that could be reserved";
             return failure(ReserveError::Unreservable, why);
@@ -254,7 +285,7 @@ impl Manager {
         let (reply, answer) = oneshot::channel();
         let question = Question {
             who,
-            volume,
+            place,
             request,
             reply,
         };

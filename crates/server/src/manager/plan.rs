@@ -19,7 +19,7 @@ use base::limits::{RESERVE_SLICES_MAX, RESERVE_STARTS_MAX, TICKET_SLICES_MAX};
 use base::{ServerId, StoreId};
 use reservation::scheduler::{Operation, WHOLE_PPM};
 use reservation::{Calendar, Interval, Ledger, Moment};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Bits of the fractions in which a slower rate is looked for.
@@ -82,6 +82,8 @@ pub(crate) struct Ask {
     pub(crate) count: u32,
     /// If not empty, these and all of them.
     pub(crate) stores: Vec<StoreId>,
+    /// The stores that come into question; none if all do.
+    pub(crate) among: Option<Arc<BTreeSet<StoreId>>>,
     /// Stores that have said that they lack space, or that are away.
     pub(crate) without: Vec<Lack>,
 }
@@ -107,7 +109,7 @@ impl Ask {
 pub(crate) struct Width {
     /// By ascending server and store.
     pub(crate) slices: Vec<RowSlice>,
-    /// Bytes a second of each server's line; none if lines are not reserved.
+    /// Bytes a second of each server's line; none without a rate.
     pub(crate) lines: Vec<(ServerId, u64)>,
 }
 
@@ -137,6 +139,14 @@ pub(crate) enum Instead {
     Later(Ask),
     Earlier(Ask),
     Slower(Ask),
+}
+
+impl Instead {
+    /// What would be admitted.
+    pub(crate) fn ask(&self) -> &Ask {
+        let (Self::Later(ask) | Self::Earlier(ask) | Self::Slower(ask)) = self;
+        ask
+    }
 }
 
 /// Devices and calendars, to be asked.
@@ -194,7 +204,9 @@ impl Planner<'_> {
         let has_rate = ask.read > 0 || ask.write > 0;
         let is_good = |device: &&PlanDevice| {
             let is_any = ask.stores.is_empty() && !device.is_export;
-            let is_wanted = is_any || ask.stores.contains(&device.store);
+            let among = ask.among.as_ref();
+            let is_among = among.is_none_or(|among| among.contains(&device.store));
+            let is_wanted = is_any && is_among || ask.stores.contains(&device.store);
             let can_promise = device.is_measured || !has_rate;
             let is_asked = ask.room_said(device.store) != Some(0);
             is_wanted && can_promise && device.is_well && is_asked
@@ -339,7 +351,8 @@ impl Planner<'_> {
             *own.entry(slice.server).or_default() += 1;
         }
         let rate = ask.read.saturating_add(ask.write);
-        let lines = own.into_iter().filter(|_| self.has_lines && rate > 0);
+        // Also while they are not reserved: they may be later, and then it counts.
+        let lines = own.into_iter().filter(|_| rate > 0);
         Width {
             slices,
             lines: lines

@@ -13,7 +13,7 @@ use reservation::{Claim, Interval, Moment};
 use serde::{Deserialize, Serialize};
 
 /// Version of the rows.
-pub const MANAGER_FORMAT_VERSION: u8 = 1;
+pub const MANAGER_FORMAT_VERSION: u8 = 2;
 /// How keys of reservations begin; the identity follows.
 pub(super) const ROWS: [u8; 2] = *b"rr";
 /// The key of the limits.
@@ -34,6 +34,22 @@ pub(crate) enum RowState {
     /// It was given back. Who sends its question again is not given it anew; its tickets are
     /// remembered as revoked for as long.
     Gone,
+    /// As `Leaving`, unless something was written in its space: then it is `Held` again, without
+    /// its rate.
+    LeavingUnused,
+}
+
+impl RowState {
+    /// Whether it is being given back.
+    pub(crate) fn is_leaving(self) -> bool {
+        matches!(self, Self::Leaving | Self::LeavingUnused)
+    }
+
+    /// Whether something is being done about it at the stores, until which it is neither held nor
+    /// gone.
+    pub(crate) fn is_unfinished(self) -> bool {
+        self == Self::Pending || self.is_leaving()
+    }
 }
 
 /// One device's part.

@@ -1,7 +1,10 @@
 //! The manager against a model that counts seconds, and over crashes.
 
+mod away;
 mod crashes;
 mod crowds;
+mod fake;
+mod holders;
 mod model;
 mod planning;
 mod renewals;

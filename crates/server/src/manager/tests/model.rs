@@ -205,6 +205,7 @@ impl World {
             every_secs: wish.terms.every_secs,
             count: wish.terms.count,
             stores: wish.terms.stores.clone(),
+            among: None,
             without: Vec::new(),
         })
     }
@@ -348,6 +349,7 @@ impl World {
         claims.retain(|claim| Some(claim.interval) == first);
         let room = claims.iter().all(|claim| {
             let capacity = match claim.resource {
+                Resource::Line(_) if self.model.line == 0 => u64::MAX,
                 Resource::Line(_) => self.model.line,
                 Resource::Device(store) => {
                     let device = self
@@ -416,7 +418,7 @@ impl World {
 
     fn cancel(&mut self) {
         let Some(id) = self.one() else { return };
-        self.book.leave(id).unwrap();
+        self.book.leave(id, true).unwrap();
         let row = self.book.row(id).unwrap();
         assert!(
             self.model.held[&id].is_empty() || !row.claims().is_empty(),

@@ -122,7 +122,8 @@ fn recurring_windows_are_admitted_together_or_not_at_all() {
     let mut daily = terms(50, 1000, 1100);
     (daily.every_secs, daily.count) = (86_400, 365);
     let row = admitted(&mut book, 1, daily.clone());
-    assert_eq!(row.claims().len(), 365);
+    // Of the device, and of its server's line.
+    assert_eq!(row.claims().len(), 2 * 365);
     // One of the second row's windows meets one of the first's.
     let in_the_way = terms(50, 1000 + 100 * 86_400, 1010 + 100 * 86_400);
     let found = offers(&mut book, in_the_way);

@@ -70,6 +70,7 @@ pub(super) fn wish(number: u64, terms: ReserveTerms) -> Wish {
         holder: 1000,
         name: format!("run{number}"),
         terms,
+        among: None,
     }
 }
 

@@ -1,0 +1,235 @@
+//! What becomes of a question when its errand is back.
+
+use super::super::answers::{failure, rejected};
+use super::super::ask::Wish;
+use super::super::book::{Rejected, failed};
+use super::super::errands::{Errand, Outcome, Returned, Task};
+use super::super::plan::{Ask, Instead, Lack, Short};
+use super::super::record::Row;
+use super::super::report::{report, summary};
+use super::super::servers::Trouble;
+use super::{Desk, NOBODY, Step, Stepped};
+use base::TicketId;
+use base::limits::RESERVE_TRIES_MAX;
+use wire::message::{ReserveError, ReserveReply};
+
+/// After how long something is given back again that could not be given back at some server.
+const LEAVE_AGAIN_SECS: u64 = 5;
+
+impl Desk {
+    /// Takes back what an errand has come to.
+    pub(crate) fn returned(&mut self, returned: Returned) {
+        let Returned { errand, outcome } = returned;
+        let Errand {
+            task,
+            id,
+            row,
+            reply,
+            reign,
+            ..
+        } = errand;
+        if reign != self.reign {
+            // What it was about shows in the ledger, which this reign has read.
+            let why = "the manager has begun anew; ask again";
+            let answer = failure(ReserveError::Unavailable, why);
+            self.answers.extend(reply.map(|reply| (reply, answer)));
+            return;
+        }
+        self.out -= 1;
+        let stepped = match outcome {
+            Ok(outcome) => self.came_back(task, id, row, outcome),
+            Err(trouble) => self.came_to_trouble(task, id, row, trouble),
+        };
+        match reply {
+            Some(reply) => self.go_on(stepped, reply),
+            // Nobody waits: what has changed has changed.
+            None => {
+                if let Err(Rejected::Failed(code, why)) = stepped {
+                    tracing::warn!(%id, ?code, why, "a reservation is not cleared away yet");
+                }
+            }
+        }
+    }
+
+    fn came_back(
+        &mut self,
+        task: Task,
+        id: TicketId,
+        row: Option<Row>,
+        outcome: Outcome,
+    ) -> Stepped {
+        let done = Ok(Step::answer(ReserveReply::Done));
+        match (task, outcome) {
+            (_, Outcome::Devices(devices)) => {
+                self.is_looking = false;
+                self.book.set_devices(devices);
+                done
+            }
+            (Task::Try { .. }, _) => {
+                let row = row.expect("it was tried out with its row");
+                Ok(Step::answer(self.possible(NOBODY, &row)))
+            }
+            (Task::Offers { short, .. }, Outcome::Offers(offers)) => {
+                Err(Rejected::Short { short, offers })
+            }
+            (Task::Confirm { .. }, _) => {
+                self.changes.extend(self.book.confirm(id));
+                Ok(Step::answer(self.shown(id, true)))
+            }
+            (Task::Extend { end }, _) => {
+                let change = self.book.extend(id, end)?;
+                self.changes.push(change);
+                Ok(Step::answer(self.shown(id, true)))
+            }
+            (Task::Revoke, _) => {
+                let now = self.book.row(id);
+                if now.is_some() && now.map(Row::end) != row.as_ref().map(Row::end) {
+                    // It was made longer meanwhile, and so were its tickets.
+                    let now = now.cloned();
+                    return Ok(Step::send(id, now, Task::Revoke));
+                }
+                let change = self.book.release(id)?;
+                self.changes.push(change);
+                Ok(Step::answer(self.shown(id, false)))
+            }
+            (Task::CheckUnused { dry_run }, Outcome::Used(used)) => match (used, dry_run) {
+                (0, true) => done,
+                (0, false) => Ok(self.leave(id, false)),
+                (used, _) => {
+                    let why = format!("{used} allocation units of its space are in use");
+                    Err(failed(ReserveError::InUse, why))
+                }
+            },
+            (Task::Leave { has_tickets, .. }, outcome) => self.left(id, has_tickets, &outcome),
+            (Task::Collect, Outcome::Delivered(delivered)) => {
+                self.again.remove(&id);
+                self.changes.extend(self.book.deliver(id, delivered));
+                done
+            }
+            (_, Outcome::Report(delivered, record)) => {
+                let row = row.expect("a report is about a row");
+                let summary = summary(id, &row, self.book.now());
+                Ok(Step::answer(ReserveReply::Report(report(
+                    summary, delivered, record,
+                ))))
+            }
+            (_, _) => done,
+        }
+    }
+
+    /// Everything was given back, or something had been written before its tickets were.
+    fn left(&mut self, id: TicketId, has_tickets: bool, outcome: &Outcome) -> Stepped {
+        self.again.remove(&id);
+        if let Outcome::Used(used) = outcome {
+            self.changes.extend(self.book.keep_written(id));
+            let why = format!(
+                "{used} allocation units of its space have come into use; its rate was given \
+                 back, and what was written stays: --discard throws it away"
+            );
+            return Err(failed(ReserveError::InUse, why));
+        }
+        let change = match has_tickets {
+            true => self.book.gone(id),
+            false => self.book.remove(id),
+        };
+        self.changes.extend(change);
+        Ok(Step::answer(ReserveReply::Done))
+    }
+
+    fn came_to_trouble(
+        &mut self,
+        task: Task,
+        id: TicketId,
+        row: Option<Row>,
+        trouble: Trouble,
+    ) -> Stepped {
+        match task {
+            Task::Try { wish, without } => {
+                let row = row.as_ref();
+                self.elsewhere((wish, without), row, trouble, |desk, wish, without| {
+                    desk.try_out(wish, without)
+                })
+            }
+            Task::Confirm { wish, without } => {
+                if let Trouble::Left(trouble) = trouble {
+                    // The row stays until everything was given back.
+                    self.stuck.push(id);
+                    return Err(rejected(*trouble));
+                }
+                self.changes.extend(self.book.remove(id));
+                let row = row.as_ref();
+                self.elsewhere((wish, without), row, trouble, |desk, wish, without| {
+                    desk.admit(id, wish, without)
+                })
+            }
+            Task::Leave { .. } => {
+                let again = self.book.now().plus(LEAVE_AGAIN_SECS);
+                self.again.insert(id, again);
+                self.stuck.push(id);
+                Err(rejected(trouble))
+            }
+            _ => Err(rejected(trouble)),
+        }
+    }
+
+    /// A store lacks space: others may have it, and are asked `again`.
+    fn elsewhere(
+        &mut self,
+        (wish, mut without): (Wish, Vec<Lack>),
+        row: Option<&Row>,
+        trouble: Trouble,
+        again: impl FnOnce(&mut Self, Wish, Vec<Lack>) -> Stepped,
+    ) -> Stepped {
+        without.push(match trouble {
+            Trouble::Short { store, room, .. } => Lack { store, aus: room },
+            Trouble::Away { store, .. } => Lack { store, aus: 0 },
+            _ => return Err(rejected(trouble)),
+        });
+        if !wish.terms.stores.is_empty() || without.len() > RESERVE_TRIES_MAX {
+            return Err(self.short_of_space(row, &trouble));
+        }
+        match again(self, wish, without) {
+            Err(Rejected::Short { .. }) => Err(self.short_of_space(row, &trouble)),
+            stepped => stepped,
+        }
+    }
+
+    /// The refusal that a store has given, with the time at which it would have the space if the
+    /// rate is free then, too.
+    fn short_of_space(&self, row: Option<&Row>, trouble: &Trouble) -> Rejected {
+        let Trouble::Short {
+            store,
+            wanted,
+            room,
+            offer,
+        } = trouble
+        else {
+            return rejected(trouble.clone());
+        };
+        let short = Short::Space {
+            store: *store,
+            wanted: *wanted,
+            room: *room,
+        };
+        let later = row.filter(|row| row.slices.len() == 1 && row.count == 1);
+        let later = later.zip(*offer).and_then(|(row, offer)| {
+            let ask = Ask {
+                read: row.read_bytes_per_second,
+                write: row.write_bytes_per_second,
+                space_bytes: row.space_bytes,
+                window: row.window,
+                every_secs: 0,
+                count: 1,
+                stores: vec![*store],
+                among: None,
+                without: Vec::new(),
+            };
+            let ask = ask.at(offer.start())?;
+            self.book.fits(&ask).then_some(Instead::Later(ask))
+        });
+        Rejected::Short {
+            short,
+            offers: later.into_iter().collect(),
+        }
+    }
+}
