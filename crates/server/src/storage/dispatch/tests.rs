@@ -1,5 +1,6 @@
 //! The order in virtual time at a simulated device; the dispatcher with real threads.
 
+use super::super::device::Appends;
 use super::super::model::{Floors, Plan};
 use super::*;
 use base::ticket::{Class, Head, Operations, Slice, Terms};
@@ -331,6 +332,27 @@ fn the_stores_own_io_goes_through_while_every_lane_waits_for_it() {
     assert!(dispatcher.figures().done.pieces[2] > 0);
     dispatcher.stop();
     drop(gate.enter(Direction::Write, 4096));
+}
+
+#[test]
+fn an_append_that_waits_for_another_one_leaves_the_device_to_others() {
+    let (dispatcher, appends) = (dispatcher(), Arc::new(Appends::default()));
+    let object = base::ObjectId([1; 16]);
+    let first = appends.enter(object);
+    let own = appends.clone();
+    let task: Task = Box::new(move || {
+        drop(own.enter(object));
+        1
+    });
+    let user = Source::User(UserKey(1));
+    let piece = [(Operation::Write, PIECE, task)];
+    dispatcher.submit(user, piece).unwrap();
+    wait_until("it stalls", || {
+        dispatcher.shared.lock().order.stalled() == 1
+    });
+    drop(first);
+    let is_over = || dispatcher.figures().done.pieces[1] == 1;
+    wait_until("it is done", is_over);
 }
 
 /// Something that threads wait for.
