@@ -526,6 +526,7 @@ impl super::Storage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::limits::SCHEDULER_QUEUE_REQUESTS_MAX;
     use base::ticket::{Class, Head, Operations, Slice, Terms};
     use base::{ClusterId, ServerId};
     use reservation::scheduler::UserKey;
@@ -652,8 +653,10 @@ mod tests {
             device.submit((ticket, Operation::Read, 4096), waiting);
         };
         // Its queue is full, and one stands behind.
-        while device.behind().reserved.is_empty() {
-            submit();
+        for _ in 0..2 * SCHEDULER_QUEUE_REQUESTS_MAX {
+            if device.behind().reserved.is_empty() {
+                submit();
+            }
         }
         let (to, _said) = channel();
         let cost = (Source::User(UserKey(1)), Operation::Read, 4096);
