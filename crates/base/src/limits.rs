@@ -349,6 +349,9 @@ pub const RESERVATION_PROBES_MAX: usize = 65536;
 /// Tickets that are open at one device at once: with 90 % of a 10 GB/s device reserved each would
 /// have 2 MB/s. A decision among them takes microseconds.
 pub const SCHEDULER_TICKETS_MAX: usize = 4096;
+/// Those of them that may be open for another part of a ticket to be opened: a quarter is left for
+/// whole ones, because whoever has one can split off as many as he likes.
+pub const SCHEDULER_PARTS_MAX: usize = SCHEDULER_TICKETS_MAX / 4 * 3;
 /// Users that one device knows at once: those with something waiting, and those who had more than
 /// others a moment ago.
 pub const SCHEDULER_USERS_MAX: usize = 65536;
@@ -488,8 +491,11 @@ pub const OBJECT_REQUESTS_MAX: usize = 256;
 /// busy.
 pub const OBJECT_CONNECTION_BYTES_MAX: usize = 32 << 20;
 /// The same over all connections of a server: each class has its own, so that no flood of others
-/// takes a reserved request's memory.
+/// takes a reserved request's memory. Of it no reservation and no credential has more than is left.
 pub const OBJECT_CLASS_BYTES_MAX: usize = 512 << 20;
+/// What a credential of those who administer has of it in any case: a manager's confirmations and
+/// releases of space take less than a kilobyte each, and are not to wait for machines.
+pub const OBJECT_ADMIN_BYTES_ALWAYS: usize = 4 << 20;
 /// How often a client asks again that a busy server has refused: with growing pauses some seconds.
 pub const OBJECT_BUSY_TRIES_MAX: u32 = 32;
 /// Objects in one reply; each takes at most 53 bytes.

@@ -95,6 +95,8 @@ pub struct Scheduler<T> {
     slipped_nanos: u64,
     agenda: Agenda,
     tickets: BTreeMap<TicketKey, Ticket<T>>,
+    /// Those that were split from others, by these.
+    children: BTreeSet<(TicketKey, TicketKey)>,
     /// When tickets begin and end.
     stages: BTreeSet<(u64, TicketKey)>,
     /// Shares of tickets that have begun, and both floors.
@@ -150,6 +152,7 @@ impl<T> Scheduler<T> {
             slipped_nanos: 0,
             agenda: Agenda::default(),
             tickets: BTreeMap::new(),
+            children: BTreeSet::new(),
             stages: BTreeSet::new(),
             promised_ppm: floors,
             users: Users::default(),

@@ -134,6 +134,8 @@ impl<T> Scheduler<T> {
         }
         let ticket = Ticket::new(self.time, interval, terms, RequestKey(self.last_key));
         self.tickets.insert(key, ticket);
+        self.children
+            .extend(terms.parent.map(|parent| (parent, key)));
         self.stages.insert((interval.0.max(self.time), key));
         // One that has begun takes part at once.
         self.advance(now);
@@ -199,6 +201,9 @@ impl<T> Scheduler<T> {
         self.tickets.get(&key)?;
         self.end(key);
         let mut ticket = self.tickets.remove(&key)?;
+        if let Some(parent) = ticket.parent {
+            self.children.remove(&(parent, key));
+        }
         Some(ticket.record.finish(&self.health))
     }
 
@@ -238,10 +243,10 @@ impl<T> Scheduler<T> {
         if ticket.stage == Stage::Over {
             return;
         }
-        let children = self.tickets.iter().filter_map(|(child, ticket)| {
-            (ticket.parent == Some(key) && ticket.stage != Stage::Over).then_some(*child)
-        });
+        let children = (key, TicketKey(0))..=(key, TicketKey(u64::MAX));
+        let children = self.children.range(children).map(|(_, child)| *child);
         for child in children.collect::<Vec<_>>() {
+            // Some are over already, also those of a ticket that had the same key before.
             self.end(child);
         }
         self.touch(Source::Ticket(key));

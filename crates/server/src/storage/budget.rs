@@ -1,8 +1,8 @@
 //! Allocation units that tickets have drawn.
 //!
 //! The space of a reservation is the store's to keep: it has it, counts it, and keeps the count
-//! over a crash. What a *part* of a ticket may draw of it is counted here, as objects grow: the
-//! units of each new length, those of a smaller object none, because these share one. What a part
+//! over a crash. What a *part* of a ticket may draw of it is counted here, as objects are made and
+//! grow, in blocks: small objects share a unit, and many of them take many units. What a part
 //! has drawn it does not get back when objects are deleted, and a server that starts anew
 //! begins to count parts anew; the whole is never exceeded.
 
@@ -10,13 +10,18 @@ use base::{ObjectId, TicketId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A ticket, by its lineage, and what it may draw.
+/// What small objects are counted in: their records and the pieces that they are stored in.
+const BLOCK_BYTES: u64 = 4096;
+/// Largest object that shares a unit, if that is no more than a quarter of the unit.
+const SHARING_BYTES_MAX: u64 = 64 << 10;
+
+/// A ticket, by its lineage, and the blocks that it may draw.
 pub(super) type Account = (Vec<TicketId>, u64);
 
 #[derive(Debug, Default)]
 struct Drawn {
     accounts: BTreeMap<Vec<TicketId>, u64>,
-    /// Objects that are being written beyond their end: units up to where, and by how many.
+    /// Objects that are being written beyond their end: blocks up to where, and by how many.
     growing: BTreeMap<ObjectId, (u64, u32)>,
 }
 
@@ -31,13 +36,20 @@ pub(super) struct Growing {
     object: ObjectId,
 }
 
-/// The units of an object of this length.
-pub(super) fn units(size_bytes: u64, au_bytes: u64) -> u64 {
-    // As the store does it: up to a quarter of a unit it shares one with others.
-    if size_bytes <= au_bytes / 4 {
-        0
+/// The blocks of a unit.
+pub(super) fn unit_blocks(au_bytes: u64) -> u64 {
+    au_bytes.div_ceil(BLOCK_BYTES)
+}
+
+/// The blocks of an object of this length: those of its units, or its own if it shares one. An
+/// empty one has one, because it has records.
+pub(super) fn blocks(size_bytes: u64, au_bytes: u64) -> u64 {
+    // As the store does it.
+    if size_bytes <= (au_bytes / 4).min(SHARING_BYTES_MAX) {
+        size_bytes.div_ceil(BLOCK_BYTES).max(1)
     } else {
-        size_bytes.div_ceil(au_bytes)
+        let units = size_bytes.div_ceil(au_bytes);
+        units.saturating_mul(unit_blocks(au_bytes))
     }
 }
 
@@ -46,18 +58,18 @@ impl Budgets {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Draws what an object of `units_now` needs to have `units_then`, from every account. None if
-    /// one of them has not so much left; nothing is drawn then.
+    /// Draws what an object of `blocks_now` needs to have `blocks_then`, from every account. None
+    /// if one of them has not so much left; nothing is drawn then.
     pub(super) fn draw(
         self: &Arc<Self>,
         accounts: &[Account],
         object: ObjectId,
-        units_now: u64,
-        units_then: u64,
+        blocks_now: u64,
+        blocks_then: u64,
     ) -> Option<Growing> {
         let mut drawn = self.lock();
-        let before = drawn.growing.get(&object).map_or(0, |(units, _)| *units);
-        let need = units_then.saturating_sub(units_now.max(before));
+        let before = drawn.growing.get(&object).map_or(0, |(blocks, _)| *blocks);
+        let need = blocks_then.saturating_sub(blocks_now.max(before));
         let has = |(lineage, budget): &Account| {
             let used = drawn.accounts.get(lineage).copied().unwrap_or(0);
             used + need <= *budget
@@ -68,8 +80,8 @@ impl Budgets {
         for (lineage, _) in accounts {
             *drawn.accounts.entry(lineage.clone()).or_default() += need;
         }
-        let (units, users) = drawn.growing.entry(object).or_default();
-        *units = (*units).max(units_then);
+        let (blocks, users) = drawn.growing.entry(object).or_default();
+        *blocks = (*blocks).max(blocks_then);
         *users += 1;
         Some(Growing {
             budgets: self.clone(),
@@ -144,10 +156,39 @@ mod tests {
     }
 
     #[test]
-    fn small_objects_share_a_unit() {
-        assert_eq!(
-            [0, 1, 256, 257, 1024, 1025].map(|size| units(size, 1024)),
-            [0, 0, 0, 1, 1, 2]
+    fn small_objects_share_a_unit_and_large_ones_have_units() {
+        let au_bytes = 256 << 10;
+        let of = |size| blocks(size, au_bytes);
+        assert_eq!([0, 1, 4096, 4097, 65_536].map(of), [1, 1, 1, 2, 16]);
+        let unit = unit_blocks(au_bytes);
+        assert_eq!(unit, 64);
+        assert_eq!([65_537, au_bytes].map(of), [unit; 2]);
+        assert_eq!(of(au_bytes + 1), 2 * unit);
+        // Of larger units the store shares no more.
+        assert_eq!(blocks(65_537, 4 << 20), 1024);
+    }
+
+    #[test]
+    fn many_small_objects_take_what_they_fill() {
+        let budgets = Arc::new(Budgets::default());
+        let au_bytes = 256 << 10;
+        let quarter = au_bytes / 4;
+        let part = account(&[1, 2], 50 * unit_blocks(au_bytes));
+        let make = |number: u16| {
+            let mut object = OBJECT;
+            object.0[..2].copy_from_slice(&number.to_le_bytes());
+            let accounts = std::slice::from_ref(&part);
+            let made = budgets.draw(accounts, object, 0, blocks(0, au_bytes));
+            let then = blocks(quarter, au_bytes);
+            made.is_some() && budgets.draw(accounts, object, 1, then).is_some()
+        };
+        let made = (0..400).filter(|number| make(*number)).count();
+        assert_eq!(made, 200, "four to a unit");
+        let rate_only = [account(&[3], 0)];
+        assert!(
+            budgets
+                .draw(&rate_only, OBJECT, 0, blocks(0, au_bytes))
+                .is_none()
         );
     }
 }

@@ -7,7 +7,7 @@
 use super::budget::Budgets;
 use super::clock::StorageClock;
 use super::commits::Commits;
-use super::dispatch::Dispatcher;
+use super::dispatch::{Dispatcher, stall};
 use super::error::StorageError;
 use super::model::{Floors, Plan};
 use crate::data::random;
@@ -107,12 +107,16 @@ impl Appends {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for those before, whose writes have time limits.
+    /// Waits for those before, whose writes have time limits. Meanwhile the device is for others:
+    /// what those before wait for may be one of them.
     pub(super) fn enter(&self, object: ObjectId) -> Appending<'_> {
-        let mut objects = self.lock();
-        while !objects.insert(object) {
-            let left = self.left.wait(objects);
-            objects = left.unwrap_or_else(PoisonError::into_inner);
+        if !self.lock().insert(object) {
+            stall();
+            let mut objects = self.lock();
+            while !objects.insert(object) {
+                let left = self.left.wait(objects);
+                objects = left.unwrap_or_else(PoisonError::into_inner);
+            }
         }
         let appends = self;
         Appending { appends, object }

@@ -113,7 +113,24 @@ pub(crate) struct ExportDevice {
     /// Until when a ticket is in force, in nanoseconds since 1970.
     in_force_until: AtomicU64,
     /// What found no room in the dispatcher's queue.
-    behind: Mutex<VecDeque<(Cost, Waiting)>>,
+    behind: Mutex<Behind>,
+}
+
+/// What found no room in the queue, in the order in which it came: what comes with a ticket for
+/// itself, because it is not to wait for others.
+#[derive(Default)]
+struct Behind {
+    reserved: VecDeque<(Cost, Waiting)>,
+    others: VecDeque<(Cost, Waiting)>,
+}
+
+impl Behind {
+    fn of(&mut self, source: Source) -> &mut VecDeque<(Cost, Waiting)> {
+        match source {
+            Source::Ticket(_) => &mut self.reserved,
+            Source::User(_) | Source::Background => &mut self.others,
+        }
+    }
 }
 
 /// See the module's head.
@@ -175,7 +192,7 @@ impl ExportDevice {
         })
     }
 
-    fn behind(&self) -> MutexGuard<'_, VecDeque<(Cost, Waiting)>> {
+    fn behind(&self) -> MutexGuard<'_, Behind> {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -208,7 +225,7 @@ impl ExportDevice {
     /// Gives it its turn. What waits when the server stops is dropped.
     pub(crate) fn submit(self: &Arc<Self>, cost: Cost, waiting: Waiting) {
         if let Err(refused) = self.try_submit(cost, waiting) {
-            self.behind().push_back((cost, refused));
+            self.behind().of(cost.0).push_back((cost, refused));
         }
     }
 
@@ -241,22 +258,43 @@ impl ExportDevice {
         }
     }
 
-    /// There is room for one more.
+    /// There is room for one more: first for what is reserved.
     fn take_up(self: &Arc<Self>) {
-        let next = self.behind().pop_front();
-        if let Some((cost, waiting)) = next
-            && let Err(refused) = self.try_submit(cost, waiting)
-        {
-            self.behind().push_front((cost, refused));
+        let first = self.behind().reserved.pop_front();
+        if !self.goes_on_with(first) {
+            let next = self.behind().others.pop_front();
+            self.goes_on_with(next);
         }
+    }
+
+    /// Whether something that waited behind has found room; without it stays the first.
+    fn goes_on_with(self: &Arc<Self>, next: Option<(Cost, Waiting)>) -> bool {
+        let Some((cost, waiting)) = next else {
+            return false;
+        };
+        let submitted = self.try_submit(cost, waiting);
+        let has_room = submitted.is_ok();
+        if let Err(refused) = submitted {
+            self.behind().of(cost.0).push_front((cost, refused));
+        }
+        has_room
     }
 
     fn revoke(&self, is_revoked: impl Fn(TicketId, u64) -> bool) {
         if let Some(dispatcher) = self.dispatcher.get() {
             dispatcher.revoke(is_revoked);
-            if dispatcher.figures().tickets == 0 {
-                self.in_force_until.store(0, Ordering::Release);
-            }
+            self.lapse(|| dispatcher.figures().tickets > 0);
+        }
+    }
+
+    /// Nothing is in force any more, unless there are tickets: also such as are opened meanwhile.
+    fn lapse(&self, has_tickets: impl Fn() -> bool) {
+        if has_tickets() {
+            return;
+        }
+        let until = self.in_force_until.swap(0, Ordering::AcqRel);
+        if has_tickets() {
+            self.in_force_until.fetch_max(until, Ordering::AcqRel);
         }
     }
 
@@ -488,6 +526,13 @@ impl super::Storage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::limits::SCHEDULER_QUEUE_REQUESTS_MAX;
+    use base::ticket::{Class, Head, Operations, Slice, Terms};
+    use base::{ClusterId, ServerId};
+    use reservation::scheduler::UserKey;
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
+    use store::device::MeasuredRate;
 
     #[test]
     fn what_was_measured_is_remembered_and_a_damaged_note_is_named() {
@@ -509,6 +554,137 @@ mod tests {
         assert!(open().unwrap().of(volume).is_none());
         std::fs::write(data.path().join("exports.toml"), "something else").unwrap();
         assert!(open().is_err());
+    }
+
+    fn device() -> Arc<ExportDevice> {
+        let rate = |direction, write_percent| MeasuredRate {
+            direction,
+            size_bytes: 64 << 10,
+            depth: 4,
+            write_percent,
+            low_bytes_per_second: 256 << 20,
+            median_bytes_per_second: 256 << 20,
+            sample_count: 4,
+        };
+        let capability = Capability {
+            allocation_unit_bytes: 256 << 10,
+            sample_millis: 60,
+            region_bytes: 1 << 30,
+            rates: vec![rate(Direction::Read, 0), rate(Direction::Write, 100)],
+        };
+        let clock = Arc::new(StorageClock::start());
+        let device = ExportDevice::new(VolumeId([7; 16]), capability, &clock, false);
+        Arc::new(device.unwrap())
+    }
+
+    /// Of the device's volume, from now on.
+    fn grant(device: &ExportDevice) -> Grant {
+        let now = device.clock.now().as_nanos() / 1_000_000_000;
+        let head = Head {
+            class: Class::Standard,
+            cluster: ClusterId([0; 16]),
+            server: ServerId([0; 16]),
+            id: TicketId([1; 16]),
+            epoch: 0,
+            holder: 1000,
+            volume: VolumeId([7; 16]),
+            key_id: 1,
+        };
+        let terms = Terms {
+            operations: Operations::READ_WRITE,
+            burst_millis: 0,
+            start_secs: now,
+            end_secs: now + 3600,
+            lifetime_end_secs: now + 3600,
+            slices: vec![Slice {
+                device: device.id,
+                share_ppm: 1000,
+                stripe_unit_bytes: 0,
+                au_budget: 0,
+            }],
+            path: Vec::new(),
+        };
+        let lineage = vec![(head.id, terms)];
+        Grant { head, lineage }
+    }
+
+    /// What says its name when it is carried out.
+    fn says(name: &'static str, to: &Sender<&'static str>) -> Waiting {
+        let to = to.clone();
+        Box::new(move |_| {
+            to.send(name).unwrap();
+            1
+        })
+    }
+
+    #[test]
+    fn what_is_reserved_and_found_no_room_is_before_all_others_that_found_none() {
+        let device = device();
+        let ticket = Source::Ticket(device.open(&grant(&device)).unwrap());
+        let (to, said) = channel();
+        let behind = [
+            (Source::User(UserKey(1)), "other"),
+            (ticket, "reserved"),
+            (Source::User(UserKey(2)), "last"),
+        ];
+        for (source, name) in behind {
+            let cost = (source, Operation::Read, 4096);
+            device
+                .behind()
+                .of(source)
+                .push_back((cost, says(name, &to)));
+        }
+        device.take_up();
+        let time = Duration::from_secs(20);
+        let order: Vec<_> = (0..3).map(|_| said.recv_timeout(time).unwrap()).collect();
+        assert_eq!(order, ["reserved", "other", "last"]);
+    }
+
+    #[test]
+    fn what_is_reserved_and_finds_no_room_again_does_not_hold_others_up() {
+        let device = device();
+        let ticket = Source::Ticket(device.open(&grant(&device)).unwrap());
+        let (go_on, waits) = channel::<()>();
+        let waits = Arc::new(Mutex::new(waits));
+        let submit = || {
+            let waits = waits.clone();
+            let waiting: Waiting =
+                Box::new(move |_| u64::from(waits.lock().unwrap().recv().is_ok()));
+            device.submit((ticket, Operation::Read, 4096), waiting);
+        };
+        // Its queue is full, and one stands behind.
+        for _ in 0..2 * SCHEDULER_QUEUE_REQUESTS_MAX {
+            if device.behind().reserved.is_empty() {
+                submit();
+            }
+        }
+        let (to, _said) = channel();
+        let cost = (Source::User(UserKey(1)), Operation::Read, 4096);
+        device.behind().others.push_back((cost, says("other", &to)));
+        device.take_up();
+        let (reserved, others) = {
+            let behind = device.behind();
+            (behind.reserved.len(), behind.others.len())
+        };
+        drop(go_on);
+        assert_eq!((reserved, others), (1, 0));
+    }
+
+    #[test]
+    fn a_ticket_that_is_opened_while_the_last_one_is_taken_back_is_in_force() {
+        let device = device();
+        let tickets = || device.dispatcher.get().map_or(0, |it| it.figures().tickets);
+        let is_opened = std::cell::Cell::new(false);
+        device.lapse(|| {
+            let has_tickets = tickets() > 0;
+            if !is_opened.replace(true) {
+                device.open(&grant(&device)).unwrap();
+            }
+            has_tickets
+        });
+        assert!(device.is_in_force());
+        device.revoke(|_, _| true);
+        assert!(!device.is_in_force());
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use super::Storage;
 use super::judge::{JudgeError, judge_window};
 use crate::link::Link;
+use crate::share::ShareKey;
 use base::limits::{
-    OBJECT_CLASS_BYTES_MAX, OBJECT_CONNECTION_BYTES_MAX, OBJECT_REQUESTS_MAX,
-    SCHEDULER_TICKETS_MAX, SESSION_TICKETS_MAX,
+    OBJECT_ADMIN_BYTES_ALWAYS, OBJECT_CLASS_BYTES_MAX, OBJECT_CONNECTION_BYTES_MAX,
+    OBJECT_REQUESTS_MAX, SCHEDULER_TICKETS_MAX, SESSION_TICKETS_MAX,
 };
 use base::ticket::{Grant, Operations, Terms, TicketError};
 use base::{StoreId, TicketId, Time, VolumeId};
@@ -214,6 +215,33 @@ pub(crate) enum MemoryClass {
     Unreserved = 1,
 }
 
+/// On whose account it is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    /// A reservation's ticket, with all parts of it.
+    Ticket(TicketId),
+    /// A credential.
+    Credential(ShareKey),
+    /// One of those who administer: something is always left for them.
+    Admin(ShareKey),
+}
+
+impl Owner {
+    fn class(self) -> MemoryClass {
+        match self {
+            Self::Ticket(_) => MemoryClass::Reserved,
+            Self::Credential(_) | Self::Admin(_) => MemoryClass::Unreserved,
+        }
+    }
+
+    fn always_bytes(self) -> usize {
+        match self {
+            Self::Admin(_) => OBJECT_ADMIN_BYTES_ALWAYS,
+            Self::Ticket(_) | Self::Credential(_) => 0,
+        }
+    }
+}
+
 /// What the object requests of one connection take, by class.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectShare([Used; 2]);
@@ -225,15 +253,58 @@ struct Used {
 }
 
 /// What those of all connections take.
+///
+/// Nobody has more than is left for the others: one alone has half of a class, two a third each.
+/// So whoever does not read replies leaves room for those who come.
 #[derive(Debug, Default)]
-pub(super) struct ClassBytes([AtomicUsize; 2]);
+pub(super) struct ClassBytes([Mutex<OwnerBytes>; 2]);
+
+#[derive(Debug, Default)]
+struct OwnerBytes {
+    all: usize,
+    /// Of those who have some.
+    owners: HashMap<Owner, usize>,
+}
+
+impl OwnerBytes {
+    /// Takes so many, or nothing if there is no room.
+    fn take(&mut self, owner: Owner, bytes: usize) -> bool {
+        let own = self.owners.get(&owner).map_or(0, |own| *own) + bytes;
+        let left = OBJECT_CLASS_BYTES_MAX.saturating_sub(self.all);
+        let fits = own <= left.max(owner.always_bytes());
+        if fits {
+            self.all += bytes;
+            self.owners.insert(owner, own);
+        }
+        fits
+    }
+
+    fn give_back(&mut self, owner: Owner, bytes: usize) {
+        self.all -= bytes;
+        if let Some(own) = self.owners.get_mut(&owner) {
+            *own -= bytes;
+            if *own == 0 {
+                self.owners.remove(&owner);
+            }
+        }
+    }
+}
+
+impl ClassBytes {
+    fn of(&self, owner: Owner) -> MutexGuard<'_, OwnerBytes> {
+        let class = &self.0[owner.class() as usize];
+        class.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// What one request takes, until the socket has its reply.
 pub(crate) struct Charge {
     link: Arc<Link>,
     all: Arc<ClassBytes>,
-    class: usize,
+    owner: Owner,
     bytes: usize,
+    /// Of all connections.
+    taken: usize,
 }
 
 impl Charge {
@@ -242,34 +313,36 @@ impl Charge {
     pub(super) fn take(
         link: &Arc<Link>,
         all: &Arc<ClassBytes>,
-        class: MemoryClass,
+        owner: Owner,
         bytes: usize,
     ) -> Option<Self> {
-        let class = class as usize;
-        let (own, whole) = (&link.objects.0[class], &all.0[class]);
+        let own = &link.objects.0[owner.class() as usize];
         // Counted in any case, so that what is given back is what was taken.
-        let charge = Self {
+        let mut charge = Self {
             link: link.clone(),
             all: all.clone(),
-            class,
+            owner,
             bytes,
+            taken: 0,
         };
         let requests = own.requests.fetch_add(1, Ordering::Relaxed);
         let of_link = own.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let of_all = whole.fetch_add(bytes, Ordering::Relaxed);
         let fits = requests < OBJECT_REQUESTS_MAX
             && of_link + bytes <= OBJECT_CONNECTION_BYTES_MAX
-            && of_all + bytes <= OBJECT_CLASS_BYTES_MAX;
+            && all.of(owner).take(owner, bytes);
+        charge.taken = if fits { bytes } else { 0 };
         fits.then_some(charge)
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let own = &self.link.objects.0[self.class];
+        let own = &self.link.objects.0[self.owner.class() as usize];
         own.requests.fetch_sub(1, Ordering::Relaxed);
         own.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.all.0[self.class].fetch_sub(self.bytes, Ordering::Relaxed);
+        if self.taken > 0 {
+            self.all.of(self.owner).give_back(self.owner, self.taken);
+        }
     }
 }
 
@@ -293,18 +366,24 @@ mod tests {
         )
     }
 
+    const RESERVED: Owner = Owner::Ticket(TicketId([1; 16]));
+
+    fn user(number: u64) -> Owner {
+        Owner::Credential(ShareKey(number))
+    }
+
     #[test]
     fn who_has_filled_one_class_has_room_in_the_other() {
         let (link, all) = (link(1), Arc::new(ClassBytes::default()));
-        let take = |class, bytes| Charge::take(&link, &all, class, bytes);
+        let take = |owner, bytes| Charge::take(&link, &all, owner, bytes);
         let many: Vec<_> = (0..OBJECT_REQUESTS_MAX)
-            .map(|_| take(MemoryClass::Unreserved, 1).unwrap())
+            .map(|_| take(user(1), 1).unwrap())
             .collect();
-        assert!(take(MemoryClass::Unreserved, 1).is_none());
-        let reserved = take(MemoryClass::Reserved, OBJECT_CONNECTION_BYTES_MAX).unwrap();
-        assert!(take(MemoryClass::Reserved, 1).is_none());
+        assert!(take(user(1), 1).is_none());
+        let reserved = take(RESERVED, OBJECT_CONNECTION_BYTES_MAX).unwrap();
+        assert!(take(RESERVED, 1).is_none());
         drop((many, reserved));
-        let large = take(MemoryClass::Unreserved, OBJECT_CONNECTION_BYTES_MAX);
+        let large = take(user(1), OBJECT_CONNECTION_BYTES_MAX);
         assert!(large.is_some(), "what is refused takes nothing");
     }
 
@@ -312,13 +391,50 @@ mod tests {
     fn all_connections_together_have_a_bound_of_each_class() {
         let all = Arc::new(ClassBytes::default());
         let count = OBJECT_CLASS_BYTES_MAX / OBJECT_CONNECTION_BYTES_MAX;
-        let take = |key, class| Charge::take(&link(key), &all, class, OBJECT_CONNECTION_BYTES_MAX);
+        let take = |key, owner| Charge::take(&link(key), &all, owner, OBJECT_CONNECTION_BYTES_MAX);
         let many: Vec<_> = (0..count as u64)
-            .map(|key| take(key, MemoryClass::Unreserved).unwrap())
+            .map(|key| take(key, user(key)).unwrap())
             .collect();
-        assert!(take(1000, MemoryClass::Unreserved).is_none());
-        assert!(take(1000, MemoryClass::Reserved).is_some());
+        assert!(take(1000, user(1000)).is_none());
+        assert!(take(1000, RESERVED).is_some());
         drop(many);
-        assert!(take(1001, MemoryClass::Unreserved).is_some());
+        assert!(take(1001, user(1001)).is_some());
+    }
+
+    #[test]
+    fn who_takes_all_that_there_is_leaves_room_for_those_who_come() {
+        let all = Arc::new(ClassBytes::default());
+        let bytes = OBJECT_CONNECTION_BYTES_MAX / 4;
+        let take = |key, owner| Charge::take(&link(key), &all, owner, bytes);
+        let takes_all = |owner| (0..).map_while(|key| take(key, owner)).collect::<Vec<_>>();
+        let ticket = |number: u64| Owner::Ticket(TicketId([number as u8; 16]));
+        let owners: [fn(u64) -> Owner; 2] = [user, ticket];
+        for owner in owners {
+            let hogs: Vec<_> = (0..4).map(|hog| takes_all(owner(hog))).collect();
+            assert!(hogs[0].len() * bytes >= OBJECT_CLASS_BYTES_MAX / 2, "alone");
+            assert!(take(1000, owner(1000)).is_some());
+            drop(hogs);
+            let again = takes_all(owner(5));
+            assert_eq!(again.len() * bytes, OBJECT_CLASS_BYTES_MAX / 2);
+        }
+        assert!(
+            all.0
+                .iter()
+                .all(|class| class.lock().unwrap().owners.is_empty())
+        );
+    }
+
+    #[test]
+    fn those_who_administer_have_some_of_a_class_that_is_full() {
+        let all = Arc::new(ClassBytes::default());
+        let take = |key, owner, bytes| Charge::take(&link(key), &all, owner, bytes);
+        let count = (OBJECT_CLASS_BYTES_MAX / OBJECT_CONNECTION_BYTES_MAX) as u64;
+        let full = |key| take(key, user(key), OBJECT_CONNECTION_BYTES_MAX).unwrap();
+        let _full: Vec<_> = (0..count).map(full).collect();
+        let admin = Owner::Admin(ShareKey(1000));
+        let always = take(1000, admin, OBJECT_ADMIN_BYTES_ALWAYS).unwrap();
+        assert!(take(1000, admin, 1).is_none());
+        drop(always);
+        assert!(take(1000, admin, OBJECT_ADMIN_BYTES_ALWAYS).is_some());
     }
 }

@@ -11,11 +11,11 @@
 //! I/O.
 
 use super::Storage;
-use super::budget::{Account, Growing, units};
+use super::budget::{Account, Growing, blocks, unit_blocks};
 use super::device::Device;
 use super::dispatch::Task;
 use super::held::{Charge, HeldTicket};
-use super::piece::{Done, Owned, Piece, cut, gather};
+use super::piece::{Done, Owned, Piece, appended, cut, gather};
 use super::space::{SpaceError, SpaceRequest, SpaceTrial, is_system};
 use crate::link::Destination;
 use crate::seldom::Seldom;
@@ -320,17 +320,14 @@ impl Job {
         Ok(Begun::UnderWay)
     }
 
-    /// The end of the object is known only when it is its turn, so the whole is written then; what
-    /// it costs beyond a quantum is paid by pieces in which nothing happens.
+    /// The end of the object is known only when it is its turn, so the last piece writes the whole;
+    /// what it costs beyond a quantum is paid before by pieces in which nothing happens.
     fn append(self: &Arc<Self>, object: ObjectId, payload: Bytes) -> Result<Begun, ObjectError> {
         let bytes = u32::try_from(payload.len()).map_err(|_| ObjectError::Invalid)?;
-        let piece = self.device.plan.write_piece_bytes;
-        let last = (bytes.max(1) - 1) / piece;
-        let pieces = (0..=last).map(|index| {
-            let (len, data) = match index == last {
-                true => (bytes - index * piece, Some(payload.clone())),
-                false => (piece, None),
-            };
+        let lengths = appended(bytes, self.device.plan.write_piece_bytes);
+        let last = lengths.len() - 1;
+        let pieces = lengths.into_iter().enumerate().map(|(index, len)| {
+            let data = (index == last).then(|| payload.clone());
             let work = move |job: &Job| {
                 let Some(data) = data else {
                     return Ok(Done::Moved(0));
@@ -345,7 +342,7 @@ impl Job {
                 writing.wait();
                 Ok(Done::Step(ObjectStepReply::Appended { offset }))
             };
-            (len.max(1), work)
+            (len, work)
         });
         self.submit(Operation::Write, pieces.collect());
         Ok(Begun::UnderWay)
@@ -375,19 +372,54 @@ impl Job {
         let size = info.size_bytes;
         let end = end.unwrap_or(size.saturating_add(more)).max(size);
         let au_bytes = self.device.au_bytes;
-        let accounts = accounts(&self.device, ticket).map_err(failed)?;
-        let growing = self.device.budgets.draw(
-            &accounts,
-            object,
-            units(size, au_bytes),
-            units(end, au_bytes),
-        );
-        match growing {
-            Some(growing) => self.lock().growing.push(growing),
-            None if is_free => return Ok(None),
-            None => return Err(ObjectError::Ticket(TicketRefusal::Budget)),
+        let (now, then) = (blocks(size, au_bytes), blocks(end, au_bytes));
+        match self.charge(ticket, object, now, then)? {
+            true => Ok(payer),
+            false if is_free => Ok(None),
+            false => Err(ObjectError::Ticket(TicketRefusal::Budget)),
         }
-        Ok(payer)
+    }
+
+    /// Draws what a new object needs; says who pays, as [`Self::draw`].
+    fn draw_new(
+        &self,
+        object: ObjectId,
+        (terms, payer): (Terms, Option<Payer>),
+    ) -> Result<Option<Payer>, ObjectError> {
+        let Some(ticket) = &self.ticket else {
+            return Ok(None);
+        };
+        let is_reserved = matches!(terms, Terms::Reserved(_) | Terms::Within(..));
+        let is_free = !is_reserved && is_machine(self.session.peer.kind);
+        if is_free && payer.is_none() {
+            return Ok(None);
+        }
+        // Asked for again, it takes nothing again.
+        if self.device.store.info(object).is_ok() {
+            return Err(ObjectError::Exists);
+        }
+        let blocks = blocks(0, self.device.au_bytes);
+        match self.charge(ticket, object, 0, blocks)? {
+            true => Ok(payer),
+            false if is_free => Ok(None),
+            false => Err(ObjectError::Ticket(TicketRefusal::Budget)),
+        }
+    }
+
+    /// Draws blocks for an object, for as long as the step is at work; whether they are there.
+    fn charge(
+        &self,
+        ticket: &HeldTicket,
+        object: ObjectId,
+        blocks_now: u64,
+        blocks_then: u64,
+    ) -> Result<bool, ObjectError> {
+        let accounts = accounts(&self.device, ticket).map_err(failed)?;
+        let budgets = &self.device.budgets;
+        let growing = budgets.draw(&accounts, object, blocks_now, blocks_then);
+        let is_there = growing.is_some();
+        self.lock().growing.extend(growing);
+        Ok(is_there)
     }
 
     /// The ticket's space here, as what pays for objects that are in nobody's.
@@ -421,6 +453,7 @@ impl Job {
         match step {
             ObjectStep::Create { object, end_secs } => {
                 let (terms, payer) = self.terms(*end_secs)?;
+                let payer = self.draw_new(*object, (terms, payer))?;
                 done(store.create_from(*object, terms, payer))
             }
             ObjectStep::SetAttribute { object, attribute } => {
@@ -600,7 +633,8 @@ fn accounts(device: &Device, ticket: &HeldTicket) -> Result<Vec<Account>, StoreE
         let slice = terms.slices.iter().find(|slice| slice.device == device.id);
         let budget = slice.map_or(0, |slice| slice.au_budget);
         if lineage.len() > 1 || !is_counted {
-            accounts.push((lineage.clone(), budget));
+            let blocks = budget.saturating_mul(unit_blocks(device.au_bytes));
+            accounts.push((lineage.clone(), blocks));
         }
     }
     Ok(accounts)

@@ -74,6 +74,17 @@ pub(super) fn cut(
     Ok(pieces)
 }
 
+/// How long the pieces are that pay for an append of so many bytes, one of none as one of one: none
+/// is longer than the last, which writes all of it.
+pub(super) fn appended(bytes: u32, piece_bytes: u32) -> Vec<u32> {
+    let bytes = bytes.max(1);
+    let whole = bytes / piece_bytes;
+    let rest = bytes % piece_bytes;
+    let first = (rest > 0).then_some(rest);
+    let others = std::iter::repeat_n(piece_bytes, whole as usize);
+    first.into_iter().chain(others).collect()
+}
+
 /// What became of a step, from its pieces. What was read up to the first that is short counts: the
 /// object may have grown before the next one was read.
 pub(super) fn gather(pieces: Vec<Result<Done, ObjectError>>, read: &mut Vec<Bytes>) -> Outcome {
@@ -108,6 +119,14 @@ mod tests {
         assert_eq!(cut(5, 2, 4).unwrap(), [(5, 2)]);
         assert_eq!(cut(u64::MAX - 1, 1, 4).unwrap().len(), 1);
         assert!(cut(u64::MAX - 1, 2, 4).is_err());
+    }
+
+    #[test]
+    fn an_append_is_written_by_a_piece_that_pays_as_much_as_any() {
+        assert_eq!(appended(0, 4), [1]);
+        assert_eq!(appended(3, 4), [3]);
+        assert_eq!(appended(8, 4), [4, 4]);
+        assert_eq!(appended(9, 4), [1, 4, 4]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! whose unreserved requests have filled their share goes on to be read, and a reserved one behind
 //! them passes.
 
-use super::held::{Charge, HeldTicket, MemoryClass};
+use super::held::{Charge, HeldTicket, Owner};
 use super::job::{Job, Progress};
 use super::{Storage, StorageError};
 use crate::lease::Caching;
@@ -205,12 +205,14 @@ impl ObjectIncoming {
         let Some(reply_bytes) = reply_bytes(&batch) else {
             return self.refuse(storage, ObjectError::Invalid);
         };
-        let (memory, class) = match ticket {
-            Some(_) => (MemoryClass::Reserved, Class::Demand),
-            None => (MemoryClass::Unreserved, Class::Prediction),
+        let share = self.to.link.share.key;
+        let (owner, class) = match &ticket {
+            Some(ticket) => (Owner::Ticket(ticket.grant.head.id), Class::Demand),
+            None if self.session.peer.kind.is_admin() => (Owner::Admin(share), Class::Prediction),
+            None => (Owner::Credential(share), Class::Prediction),
         };
         let bytes = self.payload.len() + reply_bytes + REQUEST_BYTES;
-        let Some(charge) = Charge::take(&self.to.link, &storage.memory, memory, bytes) else {
+        let Some(charge) = Charge::take(&self.to.link, &storage.memory, owner, bytes) else {
             return self.refuse(storage, ObjectError::Busy);
         };
         let Some(working) = self.session.begin_work() else {

@@ -330,6 +330,17 @@ impl Drop for Dispatcher {
     }
 }
 
+/// What the calling lane carries out is going to wait for something other than the device; nothing
+/// on other threads.
+pub(super) fn stall() {
+    let at = AT.with_borrow(Clone::clone);
+    if let Some((shared, key)) = at
+        && let Some(shared) = shared.upgrade()
+    {
+        shared.stall(key);
+    }
+}
+
 /// The gate: the store's own threads wait here for their turn.
 struct Doorway {
     shared: Weak<Shared>,
@@ -417,11 +428,6 @@ impl Gate for Doorway {
     }
 
     fn on_stall(&self) {
-        let at = AT.with_borrow(Clone::clone);
-        if let Some((shared, key)) = at
-            && let Some(shared) = shared.upgrade()
-        {
-            shared.stall(key);
-        }
+        stall();
     }
 }

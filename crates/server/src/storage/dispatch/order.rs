@@ -15,7 +15,7 @@
 
 use super::super::model::Plan;
 use super::history::{History, Totals};
-use base::limits::{TICKET_COLLECT_INTERVAL, TICKET_KEPT_TIME};
+use base::limits::{SCHEDULER_PARTS_MAX, TICKET_COLLECT_INTERVAL, TICKET_KEPT_TIME};
 use base::ticket::Grant;
 use base::{StoreId, TicketId, Time};
 use reservation::scheduler::{
@@ -23,6 +23,7 @@ use reservation::scheduler::{
     TicketTerms, UserKey, Work,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -165,6 +166,7 @@ impl<T> Order<T> {
             }
             self.close(now, key);
         }
+        self.check_part(now, lineage)?;
         let key = TicketKey(self.last_ticket + 1);
         let opened = self.scheduler.open_ticket(now, key, &terms);
         match opened {
@@ -189,6 +191,35 @@ impl<T> Order<T> {
         Ok(key)
     }
 
+    /// Whether there is room for one more part of a ticket: nobody has more of them than are left
+    /// for others, and whole tickets have room in any case.
+    fn check_part(&mut self, now: Time, lineage: &Lineage) -> Result<(), Rejection> {
+        let Some((_, parents @ [root, ..])) = lineage.split_last() else {
+            return Ok(());
+        };
+        let has_room = |this: &Self| {
+            let own = this.below(std::slice::from_ref(root)).count();
+            own + this.tickets.len() < SCHEDULER_PARTS_MAX
+        };
+        if has_room(self) {
+            return Ok(());
+        }
+        self.forget_over(now, Duration::ZERO);
+        // What it was split from may have been over, too.
+        match has_room(self) && self.by_lineage.contains_key(parents) {
+            true => Ok(()),
+            false => Err(Rejection::TooManyTickets),
+        }
+    }
+
+    /// A ticket and all that were split from it, each before its own parts.
+    fn below<'a>(&'a self, whole: &'a [TicketId]) -> impl Iterator<Item = TicketKey> + 'a {
+        let from = (Bound::Included(whole), Bound::Unbounded);
+        let all = self.by_lineage.range::<[TicketId], _>(from);
+        let own = all.take_while(|(lineage, _)| lineage.starts_with(whole));
+        own.map(|(_, key)| *key)
+    }
+
     /// Takes tickets away that begin with one of a lineage: those and what was split from them.
     pub(crate) fn revoke(&mut self, now: Time, is_revoked: impl Fn(TicketId, u64) -> bool) {
         let is_gone = |open: &Open| {
@@ -204,14 +235,15 @@ impl<T> Order<T> {
 
     /// Closes a ticket, and before it those that were split from it.
     fn close(&mut self, now: Time, key: TicketKey) {
-        let parts = self.tickets.iter();
-        let parts = parts.filter(|(_, open)| open.terms.parent == Some(key));
-        for part in parts.map(|(part, _)| *part).collect::<Vec<_>>() {
-            self.close(now, part);
-        }
-        self.scheduler.close_ticket(now, key);
-        if let Some(open) = self.tickets.remove(&key) {
-            self.by_lineage.remove(&open.lineage);
+        let Some(open) = self.tickets.get(&key) else {
+            return;
+        };
+        let all: Vec<_> = self.below(&open.lineage).collect();
+        for key in all.into_iter().rev() {
+            self.scheduler.close_ticket(now, key);
+            if let Some(open) = self.tickets.remove(&key) {
+                self.by_lineage.remove(&open.lineage);
+            }
         }
     }
 

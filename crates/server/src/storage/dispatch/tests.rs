@@ -1,7 +1,9 @@
 //! The order in virtual time at a simulated device; the dispatcher with real threads.
 
+use super::super::device::Appends;
 use super::super::model::{Floors, Plan};
 use super::*;
+use base::limits::SCHEDULER_PARTS_MAX;
 use base::ticket::{Class, Head, Operations, Slice, Terms};
 use base::{ClusterId, ServerId, Time, VolumeId};
 use reservation::scheduler::{Measured, UserKey};
@@ -177,6 +179,108 @@ fn parts_are_below_the_whole_and_a_newer_ticket_replaces_an_older_one() {
     assert_eq!(world.order.figures(now).tickets, 0, "with all its parts");
 }
 
+/// A part of a ticket, by the number of the whole and its own, with parts of parts below it.
+fn part(whole: u8, numbers: &[u16], start: u64, end: u64) -> Grant {
+    let mut grant = grant(whole, 0, &[terms(100, start, end)]);
+    for number in numbers {
+        let mut id = [200; 16];
+        id[..2].copy_from_slice(&number.to_be_bytes());
+        let part = (TicketId(id), terms(0, start, end));
+        grant.lineage.push(part);
+    }
+    grant
+}
+
+const TOO_MANY: Result<TicketKey, OpenError> = Err(OpenError::Rejected(Rejection::TooManyTickets));
+
+#[test]
+fn parts_leave_room_for_those_of_others_and_for_whole_tickets() {
+    let mut world = World::new(false);
+    let now = world.now;
+    let mut opened = [0; 3];
+    for whole in [0, 1, 2] {
+        let mut open = |number| {
+            world
+                .order
+                .open(now, &part(whole, &[number], 50, 1000), STORE)
+        };
+        let count = (0..).take_while(|number| open(*number).is_ok()).count();
+        opened[usize::from(whole)] = count;
+        assert_eq!(open(5000), TOO_MANY);
+        assert!(open(1).is_ok(), "what is open stays open");
+        assert_eq!(
+            world
+                .order
+                .open(now, &part(whole, &[1, 1], 50, 1000), STORE),
+            TOO_MANY
+        );
+    }
+    let [first, second, third] = opened;
+    assert!((SCHEDULER_PARTS_MAX / 2 - 2..=SCHEDULER_PARTS_MAX / 2).contains(&first));
+    assert!(second > first / 3 && third > second / 3, "{opened:?}");
+    for whole in 3..200 {
+        let grant = grant(whole, 0, &[terms(100, 50, 1000)]);
+        world.order.open(now, &grant, STORE).unwrap();
+    }
+    // Those that are over make room.
+    world.now = Time::from_secs(1100);
+    let later = part(1, &[1], 1050, 2000);
+    assert!(world.order.open(world.now, &later, STORE).is_ok());
+}
+
+#[test]
+fn a_ticket_is_closed_with_all_its_parts_and_theirs_and_no_others() {
+    let mut world = World::new(false);
+    let now = world.now;
+    for whole in [1, 2, 3] {
+        for numbers in [&[1, 3][..], &[1, 4, 5], &[2, 6]] {
+            let numbers: Vec<_> = numbers
+                .iter()
+                .map(|it| u16::from(whole) * 10 + it)
+                .collect();
+            let part = part(whole, &numbers, 50, 1000);
+            world.order.open(now, &part, STORE).unwrap();
+        }
+    }
+    assert_eq!(world.order.figures(now).tickets, 3 * 7);
+    let gone = part(1, &[11], 50, 1000).lineage[1].0;
+    world.order.revoke(now, |ticket, _| ticket == gone);
+    assert_eq!(world.order.figures(now).tickets, 3 * 7 - 4);
+    // It was over, and begins anew.
+    let again = grant(2, 0, &[terms(100, 1050, 2000)]);
+    let now = Time::from_secs(1100);
+    world.order.open(now, &again, STORE).unwrap();
+    assert_eq!(world.order.figures(now).tickets, 3 + 1 + 7);
+}
+
+/// What it takes to close a ticket with so many parts.
+fn closing(parts: u16) -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    let cpu = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let mut world = World::new(false);
+    for number in 0..parts {
+        let part = part(1, &[number], 50, 1000);
+        world.order.open(world.now, &part, STORE).unwrap();
+    }
+    let again = grant(1, 0, &[terms(100, 1050, 2000)]);
+    let now = Time::from_secs(1100);
+    let begin = cpu();
+    world.order.open(now, &again, STORE).unwrap();
+    let took = cpu() - begin;
+    assert_eq!(world.order.figures(now).tickets, 1);
+    took
+}
+
+#[test]
+fn many_parts_are_closed_in_one_pass() {
+    let least = |parts| (0..5).map(|_| closing(parts)).min().unwrap();
+    let (few, many) = (least(150), least(1500));
+    assert!(many < few * 25, "{few:?} of 150, {many:?} of 1500");
+}
+
 #[test]
 fn outside_its_window_a_ticket_is_its_holder() {
     let mut world = World::new(false);
@@ -331,6 +435,27 @@ fn the_stores_own_io_goes_through_while_every_lane_waits_for_it() {
     assert!(dispatcher.figures().done.pieces[2] > 0);
     dispatcher.stop();
     drop(gate.enter(Direction::Write, 4096));
+}
+
+#[test]
+fn an_append_that_waits_for_another_one_leaves_the_device_to_others() {
+    let (dispatcher, appends) = (dispatcher(), Arc::new(Appends::default()));
+    let object = base::ObjectId([1; 16]);
+    let first = appends.enter(object);
+    let own = appends.clone();
+    let task: Task = Box::new(move || {
+        drop(own.enter(object));
+        1
+    });
+    let user = Source::User(UserKey(1));
+    let piece = [(Operation::Write, PIECE, task)];
+    dispatcher.submit(user, piece).unwrap();
+    wait_until("it stalls", || {
+        dispatcher.shared.lock().order.stalled() == 1
+    });
+    drop(first);
+    let is_over = || dispatcher.figures().done.pieces[1] == 1;
+    wait_until("it is done", is_over);
 }
 
 /// Something that threads wait for.

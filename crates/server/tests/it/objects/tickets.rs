@@ -250,3 +250,55 @@ async fn space_is_drawn_from_the_reservation_and_from_each_part() {
     let gone = client.object_step(store, Some(1), read(1, 0, 1)).await;
     assert!(gone.is_err(), "objects go with their space: {gone:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_objects_are_drawn_from_a_part_and_a_rate_alone_gives_none() {
+    if !is_root() {
+        return;
+    }
+    let (world, store) = with_store(32).await;
+    let mut client = world.client().await;
+    let mut good = terms(&world, store);
+    let until = [good.start_secs, good.end_secs].map(Moment::from_secs);
+    let request = SpaceRequest {
+        ticket: TicketId([1; 16]),
+        interval: Interval::new(until[0], until[1]).unwrap(),
+        aus: 2,
+        records: 500,
+    };
+    let storage = world.server().storage().clone();
+    storage.confirm_space(store, &request).unwrap();
+    good.slices[0].au_budget = 2;
+    let parts = issue(&world, 1, &good)
+        .split(&[TicketId([1; 16]), TicketId([2; 16])])
+        .unwrap();
+    client.open(1, &parts[0]).await;
+    client.open(2, &parts[1]).await;
+    let steps = |numbers: std::ops::Range<u64>| numbers.map(create).collect::<Vec<_>>();
+    // A unit of 256 KiB, in blocks of 4 KiB.
+    for numbers in [0..32, 32..64] {
+        let (made, _) = client
+            .objects(store, Some(1), steps(numbers), Bytes::new())
+            .await;
+        assert!(made.iter().all(Result::is_ok), "{made:?}");
+    }
+    let budget = Err(ObjectError::Ticket(Refusal::Budget));
+    let one_more = client.object_step(store, Some(1), create(64)).await;
+    assert_eq!(one_more, budget);
+    let again = client.object_step(store, Some(1), create(7)).await;
+    assert_eq!(again, Err(ObjectError::Exists));
+    let other = client.object_step(store, Some(2), create(64)).await;
+    assert_eq!(
+        other,
+        Ok(ObjectStepReply::Done),
+        "the other part has its own"
+    );
+    // A user alone, with a rate and no space.
+    let user = world.enrol(CredentialKind::User { uid: 1000 }).await;
+    let role = ConnectionRole::Main;
+    let mut user = world.client_as(&user, new_session(), role, Mode::Tls).await;
+    good.slices[0].au_budget = 0;
+    user.open(1, &issue(&world, 3, &good)).await;
+    let made = user.object_step(store, Some(1), create(100)).await;
+    assert_eq!(made, budget);
+}
